@@ -6,8 +6,8 @@ from typing import Any
 
 from facade.errors import ConfigError
 from facade.flows.alerts import states
-from facade.flows.alerts.messages import SEVERITIES
 from facade.printable import listed
+from facade.severities import SEVERITIES
 
 _ALL = frozenset({*states.STATES, states.SHLVD, states.DSUPR, states.OOSRV})
 AlarmDict = Mapping[str, Any]

@@ -14,8 +14,8 @@ from facade.clock import SystemClock
 from facade.console import ERR, OUT
 from facade.flows.alerts.filter import AlertFilter, Comparison
 from facade.flows.alerts.follower import Entry
-from facade.flows.alerts.messages import Severity
 from facade.runtime.stopping import stopping
+from facade.severities import Severity
 
 DEVICE = "mid-sdp/alerts/0"
 

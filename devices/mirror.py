@@ -21,7 +21,17 @@ from typing import Any
 import numpy as np
 import tango
 
-from facade.flows.mirror.source import Done, Found, Job, Lost, Missed, News, Search, Seen, Task
+from facade.flows.mirror.source import (
+    AttributeValue,
+    DeviceJob,
+    DeviceLost,
+    DeviceSearch,
+    EventsMissed,
+    JobResult,
+    SearchResult,
+    SourceEvent,
+    SourceTask,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +54,7 @@ _QUALITIES = {one: str(one).removeprefix("ATTR_") for one in tango.AttrQuality}
 # than all else that is done with it here. This process answers for no call when it gets an event.
 tango.green._forcefully_traced_method = lambda callback: callback  # noqa: SLF001 - there is no other way
 
-Tell = Callable[[News], None]
+Tell = Callable[[SourceEvent], None]
 
 
 class TangoSource:
@@ -53,8 +63,8 @@ class TangoSource:
     most_jobs = MOST_JOBS
 
     def __init__(self) -> None:
-        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
-        self._news: deque[News] = deque()
+        self._tasks: SimpleQueue[SourceTask | None] = SimpleQueue()
+        self._events: deque[SourceEvent] = deque()
         self._dropped: dict[str, None] = {}
         """Attributes of which events had no room."""
         self._arrived = threading.Event()
@@ -63,18 +73,18 @@ class TangoSource:
         self._idle = threading.Semaphore(0)
         """Counts the threads that have nothing to do."""
 
-    def begin(self, task: Task) -> None:
+    def begin(self, task: SourceTask) -> None:
         """Take a task; see `facade.flows.mirror.source.Source`."""
         self._tasks.put(task)
         if not self._idle.acquire(blocking=False) and len(self._threads) < _MOST_THREADS:
             self._threads.append(threading.Thread(target=self._work, name="mirror", daemon=True))
             self._threads[-1].start()
 
-    def take(self) -> Sequence[News]:
+    def take(self) -> Sequence[SourceEvent]:
         """Return what has come; see `facade.flows.mirror.source.Source`."""
         self._arrived.clear()  # first: what comes from now on is told of again
-        found = [self._news.popleft() for _ in range(len(self._news))]
-        found += [Missed(self._dropped.popitem()[0]) for _ in range(len(self._dropped))]
+        found = [self._events.popleft() for _ in range(len(self._events))]
+        found += [EventsMissed(self._dropped.popitem()[0]) for _ in range(len(self._dropped))]
         return found
 
     def wait(self, timeout: float) -> None:
@@ -86,27 +96,29 @@ class TangoSource:
         for _ in self._threads:
             self._tasks.put(None)
 
-    def _tell(self, news: News) -> None:
-        if isinstance(news, Seen) and len(self._news) >= MOST_WAITING:
-            self._dropped[news.name] = None  # who is behind by so much reads the newest instead
+    def _tell(self, event: SourceEvent) -> None:
+        if isinstance(event, AttributeValue) and len(self._events) >= MOST_WAITING:
+            self._dropped[event.name] = None  # who is behind by so much reads the newest instead
         else:
-            self._news.append(news)
+            self._events.append(event)
         self._arrived.set()
 
     def _work(self) -> None:
         with tango.EnsureOmniThread():
             while (task := self._tasks.get()) is not None:
                 try:
-                    self._tell(self._search(task) if isinstance(task, Search) else self._do(task))
+                    self._tell(self._search(task) if isinstance(task, DeviceSearch) else self._do(task))
                 except Exception as error:  # a mistake of ours must not end the thread, nor leave a device waiting
                     _log.exception("task failed task=%s", task)
                     why = f"internal error: {type(error).__name__}"
                     self._tell(
-                        Found(task.pattern, trouble=why) if isinstance(task, Search) else Done(task, trouble=why)
+                        SearchResult(task.pattern, trouble=why)
+                        if isinstance(task, DeviceSearch)
+                        else JobResult(task, trouble=why)
                     )
                 self._idle.release()
 
-    def _do(self, job: Job) -> Done:
+    def _do(self, job: DeviceJob) -> JobResult:
         session = self._sessions.get(job.device)
         if session is not None and job.anew:
             del self._sessions[job.device]
@@ -128,14 +140,14 @@ class TangoSource:
                 # servers that hang, 484 of 582 events of another one were lost.
                 del self._sessions[job.device]
                 session.close()
-            return Done(job, trouble=_reason(failed))
+            return JobResult(job, trouble=_reason(failed))
         if (job.leave or job.names) and not session.subscriptions:
             del self._sessions[job.device]  # perhaps nothing of the device is wanted any more
         pushed = frozenset(name for name, is_pushed in pushes.items() if is_pushed)
         failed_ones = frozenset(name for name, is_pushed in pushes.items() if is_pushed is None)
-        return Done(job, seen, pushed, failed_ones, names=names)
+        return JobResult(job, seen, pushed, failed_ones, names=names)
 
-    def _search(self, search: Search) -> Found:
+    def _search(self, search: DeviceSearch) -> SearchResult:
         host, _, pattern = search.pattern.rpartition("://")[2].partition("/")
         if "://" not in search.pattern:
             host, pattern = "", search.pattern
@@ -146,9 +158,9 @@ class TangoSource:
 
         try:
             database = tango.Database(*_address(host)) if host else tango.Database()
-            return Found(search.pattern, list_of("DbGetDeviceExportedList"), list_of("DbGetDeviceWideList"))
+            return SearchResult(search.pattern, list_of("DbGetDeviceExportedList"), list_of("DbGetDeviceWideList"))
         except tango.DevFailed as failed:
-            return Found(search.pattern, trouble=_reason(failed))
+            return SearchResult(search.pattern, trouble=_reason(failed))
 
 
 class _Session:
@@ -172,7 +184,7 @@ class _Session:
         """
         self._proxy.get_attribute_config("State")
 
-    def read(self, names: Sequence[str]) -> tuple[Seen, ...]:
+    def read(self, names: Sequence[str]) -> tuple[AttributeValue, ...]:
         """Return values of attributes."""
         found = self._proxy.read_attributes([name.rpartition("/")[2] for name in names])
         return tuple(self._seen(name, one) for name, one in zip(names, found, strict=True))
@@ -232,22 +244,22 @@ class _Session:
             return
         reason, text = event.errors[0].reason, event.errors[0].desc
         if reason == _EVENTS_STOPPED:
-            self._tell(Lost(self._device, text[:_LONGEST_TEXT]))
+            self._tell(DeviceLost(self._device, text[:_LONGEST_TEXT]))
         elif reason == _EVENTS_MISSED:
-            self._tell(Missed(name))
+            self._tell(EventsMissed(name))
         else:
-            self._tell(Seen(name, error=f"{reason}: {text}"[:_LONGEST_TEXT]))
+            self._tell(AttributeValue(name, error=f"{reason}: {text}"[:_LONGEST_TEXT]))
 
-    def _seen(self, name: str, found: Any) -> Seen:
+    def _seen(self, name: str, found: Any) -> AttributeValue:
         if found.has_failed:
             error = found.get_err_stack()[0]
-            return Seen(name, error=f"{error.reason}: {error.desc}"[:_LONGEST_TEXT])
+            return AttributeValue(name, error=f"{error.reason}: {error.desc}"[:_LONGEST_TEXT])
         kind = found.type
         quality = _QUALITIES[found.quality]
         value = None if found.value is None or quality == "INVALID" else _in_json(found.value, kind)
         label = self._label(name, value) if kind == tango.CmdArgType.DevEnum else ""
         time = found.time.tv_sec * 1_000_000 + found.time.tv_usec
-        return Seen(name, value, str(kind), quality, time, label)
+        return AttributeValue(name, value, str(kind), quality, time, label)
 
     def _label(self, name: str, value: Any) -> str:
         """Return the label of an enumerated value; asked for when it is read first, which is before any event."""

@@ -8,7 +8,7 @@ no device class.
 A manifest is cheap to load: it names objects as ``module:name``, and `load` imports them when they are used.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
@@ -68,48 +68,6 @@ class Worker(NamedTuple):
     """Alarm condition of the ICD that stands while none is alive."""
 
 
-Side = Literal["send", "receive"]
-
-
-class Part(NamedTuple):
-    """What it means to send to a topic, or to receive from it; who does so says the ICD."""
-
-    action: Side
-    topic: str
-    what: str
-    """What it is for, in one sentence or two."""
-    who: tuple[str, ...] = ()
-    """Roles of which it is said; none: all that no other entry names."""
-    messages: tuple[str, ...] = ()
-    """Those of the topic that are meant; none: all."""
-    reply: str = ""
-    """Topic on which the answer to what is sent comes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
-    """What the AsyncAPI document says of a flow's topics and messages that is not in the ICD."""
-
-    introduction: tuple[str, ...] = ()
-    """Who writes and reads which topics, a line for each kind of participant outside the facade."""
-    parts: tuple[Part, ...] = ()
-    """What is said of each end of each topic; of an end without, only that records are written or read."""
-    examples: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """One record, or one header that is JSON, of each message that SDP's side writes or must understand."""
-    keys: Mapping[str, str] = field(default_factory=dict)
-    """The key of the record of each example."""
-    headers: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Topics whose records are bytes that a header describes: its name, and the message whose schema its JSON has."""
-    messages: Mapping[str, Callable[[], dict[str, Any]]] = field(default_factory=dict)
-    """Messages of topics whose records are other bytes, in AsyncAPI's form, by topic."""
-    correlated: tuple[str, ...] = ()
-    """Messages that have the id of a command, by which they belong together."""
-    traced: tuple[str, ...] = ()
-    """Messages whose headers may carry a trace."""
-    commands: str = ""
-    """Message by which the commands of the ICD are given; the document lists them there."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """One flow, as the rest of the system knows it."""
@@ -136,7 +94,7 @@ class Manifest:
     """``Callable[[Server, Find, finds, topics], Reporter]``: raises what other flows find wrong as alerts; one flow
     has it."""
     health: Reference | None = None
-    """``Callable[[Server], Health]``: what the flow says about the health of SDP; see `facade.runtime.health`."""
+    """``Callable[[Server], HealthSource]``: reports what the flow finds wrong; see `facade.runtime.health_issues`."""
     workers: tuple[Worker, ...] = ()
     subcommands: tuple[Subcommand, ...] = ()
     """Including simulators, below ``simulate``."""
@@ -145,8 +103,6 @@ class Manifest:
     would give one record now; for `dead-letters redrive`. Other topics are read by the schema of their message."""
     interface: Reference | None = None
     """``package:folder`` with the flow's part of the ICD (``icd/``, ``messages/``); None: the shipped ``schemas/``."""
-    words: Reference | None = None
-    """`Words`: what the AsyncAPI document says of the flow's topics; None: what follows from the ICD."""
     conformance: Reference | None = None
     """``clients.conformance.flows.FlowChecks``: the flow's own checks of a running system; from the ICD alone follow
     those that any topic and any device class has."""

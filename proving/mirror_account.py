@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from facade.flows.mirror.messages import CONNECTED, TelescopeAttribute
-from facade.flows.mirror.writers import writer_of
+from facade.flows.mirror.messages import CONNECTED, TelescopeAttribute, writer_of
 
 
 class MirrorFound(msgspec.Struct, kw_only=True):

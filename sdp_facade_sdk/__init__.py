@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from facade.flows.blocks.source import BlockSource, newest_sequence
     from facade.flows.commands.source import StateSource
     from facade.flows.mirror.telescope_model import Known, TelescopeModel
-    from facade.flows.quality.encode import encode_metric
+    from facade.flows.quality.records import encode_metric
     from facade.flows.reservations.ledger import Conflict, Ledger, read_ledger
     from facade.flows.reservations.source import ReservationSource
     from facade.flows.tables.arrow import decode as decode_solution
@@ -78,7 +78,7 @@ _MODULES = {
     "facade.flows.blocks.source": ("BlockSource", "newest_sequence"),
     "facade.flows.commands.source": ("StateSource",),
     "facade.flows.mirror.telescope_model": ("Known", "TelescopeModel"),
-    "facade.flows.quality.encode": ("encode_metric",),
+    "facade.flows.quality.records": ("encode_metric",),
     "facade.flows.reservations.ledger": ("Conflict", "Ledger", "read_ledger"),
     "facade.flows.reservations.source": ("ReservationSource",),
     "facade.flows.tables.arrow": ("decode_solution", "encode_solution"),

@@ -18,7 +18,7 @@ from clients.conformance.flows import FlowChecks
 from clients.conformance.queries import Asked, answer
 from clients.conformance.system import System
 from clients.conformance.verdicts import Mismatch, NotShown
-from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.port import BusHealth, Record
 from facade.clock import wait_until
 from facade.errors import ConfigError

@@ -16,8 +16,8 @@ from clients.conformance.verdicts import Mismatch
 from clients.events import open_database
 from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
 from facade.bus.dead_letters import original
+from facade.bus.kafka.admin import FoundTopic, inspect_topics, newest_records
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.inspection import FoundTopic, inspect_topics, newest_records
 from facade.bus.port import Record
 from facade.clock import Clock, wait_until
 from facade.config import Settings

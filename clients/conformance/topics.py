@@ -11,11 +11,10 @@ from clients.conformance.system import Place, System, read_json
 from clients.conformance.verdicts import Mismatch, NotShown
 from facade.bus.dead_letters import PREFIX
 from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
-from facade.bus.kafka.inspection import FoundTopic
+from facade.bus.kafka.admin import FoundTopic
 from facade.bus.kafka.topics import broker_settings
 from facade.bus.port import Record
 from facade.codec.batches import BatchReader, Joined, ReadBatch, is_batch
-from facade.exports.asyncapi_words import words_of
 from facade.icd.model import Icd
 from facade.icd.topic_model import Topic
 
@@ -112,7 +111,8 @@ def _wrong_batch(reader: BatchReader, record: Record) -> str:
 
 def headers_of(icd: Icd) -> dict[str, tuple[str, str]]:
     """Return the topics whose records are bytes that a header describes: its name, and the message that it has."""
-    return {topic: header for words in words_of(icd) for topic, header in words.headers.items()}
+    headers = {name: topic.header for name, topic in icd.topics.items()}
+    return {name: (one.name, one.message) for name, one in headers.items() if one is not None}
 
 
 def judge_records(records: list[Record], bad: list[tuple[Record, str]], set_aside: frozenset[Place]) -> str:

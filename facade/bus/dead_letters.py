@@ -1,7 +1,7 @@
 """Records that could not be used, set aside whole.
 
-A dead letter is the original key, value and headers; what is added is in headers that begin with
-``dl.``, so that a replay needs only to drop those.
+A dead letter is the original key, value and headers. All that is added are headers that begin with ``dl.``, so that a
+replay only drops those.
 """
 
 import re
@@ -44,16 +44,16 @@ def dead_letter(record: Record, why: Rejected, *, by: str, more: Mapping[str, in
     return Record(topic=TOPIC, key=record.key, value=record.value, headers=(*record.headers, *headers))
 
 
-def original(letter: Record) -> Record:
+def original(record: Record) -> Record:
     """Return the record as it was when it was set aside; the inverse of `dead_letter`."""
     added = {
-        name[len(PREFIX) :]: raw.decode(errors="replace") for name, raw in letter.headers if name.startswith(PREFIX)
+        name[len(PREFIX) :]: raw.decode(errors="replace") for name, raw in record.headers if name.startswith(PREFIX)
     }
     return Record(
         topic=added.get("topic", ""),
-        key=letter.key,
-        value=letter.value,
-        headers=tuple(header for header in letter.headers if not header[0].startswith(PREFIX)),
+        key=record.key,
+        value=record.value,
+        headers=tuple(header for header in record.headers if not header[0].startswith(PREFIX)),
         partition=_number(added.get("partition", ""), -1),
         offset=_number(added.get("offset", ""), -1),
         timestamp_us=_number(added.get("timestamp_us", ""), 0),

@@ -60,7 +60,7 @@ def rates_in(output: str) -> dict[str, int]:
 
 
 def differing(wanted: Mapping[str, int], found: Mapping[str, int], spared: Sequence[str]) -> Iterator[str]:
-    """Say what is set otherwise than planned; the `spared` must have no quota at all."""
+    """Return the quotas that differ from the plan, one line each; the `spared` must have no quota."""
     for name, rate in wanted.items():
         if found.get(name) != rate:
             yield f"{name}: expected {SETTING}={rate}, got {found.get(name, 'none')}"

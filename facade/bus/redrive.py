@@ -1,9 +1,9 @@
 """Puts dead letters back on the topics that they came from, each record once.
 
-The topic of the dead letters says itself what was put back: in the transaction that puts a record back stands a mark on
-`dead-letters`, which names the record by where it first was. So a redrive that is killed, or begun twice, repeats
-nothing, and no other store is needed. A mark looks like a dead letter with the reason `REDRIVEN` and no value. An entry
-on `accounts`, in the same transaction, says how many were put back on each topic.
+The topic of the dead letters has the marks of the records that were put back. The transaction that puts a record back
+writes a mark to `dead-letters`, which names the record by its first offset. So a redrive that is killed, or begun
+twice, repeats nothing, and no other store is needed. A mark looks like a dead letter with the reason `REDRIVEN` and no
+value. An entry on `accounts`, in the same transaction, has the number of records that were put back on each topic.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ from facade.outcome import LATE, USED, Outcome, Rejected
 from facade.printable import printable
 
 BY: Final = "dead-letters redrive"
-"""Who puts letters back, in the marks and entries of that."""
+"""Writer of the marks and entries of a redrive."""
 REDRIVEN: Final = "redriven"
 """Reason of a mark."""
 FROM: Final = "redriven.from"
@@ -36,8 +36,16 @@ _OVERHEAD = 512
 """More than Kafka and our two headers add to a record [bytes]."""
 _MOST_BYTES = 8_000_000
 """A transaction of more values is ended."""
-Place = tuple[int, int]
-"""Partition and offset of a dead letter."""
+
+
+class DeadLetterOffset(NamedTuple):
+    """Where a dead letter is on its topic."""
+
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}:{self.offset}"
 
 
 class Origin(NamedTuple):
@@ -72,14 +80,14 @@ class Fate(StrEnum):
 UNLESS_AGAIN: Final = (Fate.DONE, Fate.RETURNED, Fate.FAILS)
 """Dead letters that are put back only where the caller says so."""
 Trial = Callable[[Record], Outcome]
-"""Says what a reader of its topic would make of a record that is appended now."""
+"""Returns the outcome that a record would have with the readers of its topic, if it were appended now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
-    """What a dead letter says, without the record in it; its texts can be printed anywhere."""
+class DeadLetter:
+    """A dead letter without the record in it; its texts can be printed anywhere."""
 
-    place: Place
+    at: DeadLetterOffset
     written_us: int
     origin: Origin
     reason: str
@@ -94,16 +102,16 @@ class Letter:
     """Whether the record had been put back when it became this dead letter."""
 
 
-def read_letter(record: Record) -> Letter | None:
-    """Return what a record of `dead-letters` says; None: it is no dead letter of the facade's."""
+def read_dead_letter(record: Record) -> DeadLetter | None:
+    """Return a record of `dead-letters` as a dead letter; None: it is no dead letter of the facade's."""
     said = {name[len(PREFIX) :]: text_of(raw) for name, raw in record.headers if name.startswith(PREFIX)}
     numbers = [said.get(name, "") for name in ("partition", "offset", "timestamp_us")] + [said.get(ROW, "-1")]
     if not said.get("topic") or not said.get("reason") or not all(map(NUMBER.fullmatch, numbers)):
         return None
     whole = original(record)
     sizes = [len(name) + len(raw) for name, raw in whole.headers]
-    return Letter(
-        place=(record.partition, record.offset),
+    return DeadLetter(
+        at=DeadLetterOffset(record.partition, record.offset),
         written_us=record.timestamp_us,
         origin=Origin(said["topic"], *map(int, numbers)),
         reason=said["reason"],
@@ -118,36 +126,36 @@ def read_letter(record: Record) -> Letter | None:
 
 
 def text_of(raw: bytes) -> str:
-    r"""Return bytes as text that can be printed anywhere; what is no UTF-8 as in ``\xff``."""
+    r"""Return bytes as text that can be printed anywhere; bytes that are no UTF-8 as in ``\xff``."""
     return printable(raw.decode(errors="backslashreplace"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which dead letters are meant; what is empty leaves nothing out."""
+    """The dead letters that a command is about; a condition that is empty leaves nothing out."""
 
     topics: Collection[str] = ()
     reasons: Collection[str] = ()
     since_us: int = 0
-    places: Collection[Place] = ()
+    offsets: Collection[DeadLetterOffset] = ()
 
-    def has(self, letter: Letter) -> bool:
-        """Return whether a dead letter is meant."""
+    def has(self, dead_letter: DeadLetter) -> bool:
+        """Return whether a dead letter is selected."""
         return (
-            (not self.topics or letter.origin.topic in self.topics)
-            and (not self.reasons or letter.reason in self.reasons)
-            and letter.written_us >= self.since_us
-            and (not self.places or letter.place in self.places)
+            (not self.topics or dead_letter.origin.topic in self.topics)
+            and (not self.reasons or dead_letter.reason in self.reasons)
+            and dead_letter.written_us >= self.since_us
+            and (not self.offsets or dead_letter.at in self.offsets)
         )
 
 
 class Plan(NamedTuple):
-    """What a redrive would do."""
+    """The effect of a redrive."""
 
-    chosen: list[Place]
+    chosen: list[DeadLetterOffset]
     """Dead letters to put back, in the order of the log."""
     counts: Counter[tuple[str, str, Fate]]
-    """Dead letters by topic, reason and what is done with them."""
+    """Dead letters by topic, reason and fate."""
     failures: dict[tuple[str, str], Rejected]
     """Why the first one that would fail again would, by topic and reason."""
 
@@ -160,7 +168,7 @@ def takes_back(icd: Icd, topic: Topic) -> bool:
     """Return whether records may be put back on a topic.
 
     They may where each record stands for itself, and SDP's side writes them: the newest of a compacted topic would be
-    an old one, a command has expired, and what the facade writes belongs to a transaction.
+    an old one, a command has expired, and a record that the facade writes belongs to a transaction.
     """
     foreign = any(icd.roles[role].side == "SDP" for role in topic.writers if role in icd.roles)
     foreign = foreign and topic is not icd.topics.get(ACCOUNTS)
@@ -168,79 +176,81 @@ def takes_back(icd: Icd, topic: Topic) -> bool:
 
 
 def plan(
-    letters: Iterable[Record],
+    dead_letters: Iterable[Record],
     icd: Icd,
     selection: Selection,
     trial: Trial = lambda _: USED,
     *,
     again: bool = False,
 ) -> Plan:
-    """Say what is to be put back, by all that stands on `dead-letters`.
+    """Return the plan of a redrive from all records on `dead-letters`.
 
     Parameters
     ----------
     letters
-        From the beginning of the topic: a mark may stand anywhere behind its letter.
+        From the beginning of the topic: a mark may stand anywhere behind its dead letter.
     trial
         Reads the record of a dead letter; see `facade.cli.dead_letters.trials_of`.
     again
         Also dead letters that were put back before, or that would fail again.
     """
-    meant: list[tuple[Letter, Outcome]] = []
+    meant: list[tuple[DeadLetter, Outcome]] = []
     done: set[Origin] = set()
     open_topics = {name: topic for name, topic in icd.topics.items() if takes_back(icd, topic)}
-    for record in letters:
-        letter = read_letter(record)
-        if letter is None:
+    for record in dead_letters:
+        dead_letter = read_dead_letter(record)
+        if dead_letter is None:
             continue
-        if letter.is_mark:
-            done.add(letter.origin)
-        elif selection.has(letter):
+        if dead_letter.is_mark:
+            done.add(dead_letter.origin)
+        elif selection.has(dead_letter):
             # Judged here, as the value of each would fill the memory.
-            takes = letter.origin.topic in open_topics and letter.has_value
-            meant.append((letter, trial(original(record)) if takes else USED))
-    chosen: dict[Origin, Place] = {}
+            takes = dead_letter.origin.topic in open_topics and dead_letter.has_value
+            meant.append((dead_letter, trial(original(record)) if takes else USED))
+    chosen: dict[Origin, DeadLetterOffset] = {}
     counts: Counter[tuple[str, str, Fate]] = Counter()
     failures: dict[tuple[str, str], Rejected] = {}
-    for letter, outcome in meant:
-        fate = Fate.COPY if letter.origin in chosen else _fate(letter, outcome, open_topics, done, again=again)
+    for dead_letter, outcome in meant:
+        fate = (
+            Fate.COPY if dead_letter.origin in chosen else _fate(dead_letter, outcome, open_topics, done, again=again)
+        )
         if fate in (Fate.PUT_BACK, Fate.LATE):
-            chosen[letter.origin] = letter.place
+            chosen[dead_letter.origin] = dead_letter.at
         if fate is Fate.FAILS and isinstance(outcome, Rejected):
-            failures.setdefault((letter.origin.topic, letter.reason), outcome)
-        counts[letter.origin.topic, letter.reason, fate] += 1
+            failures.setdefault((dead_letter.origin.topic, dead_letter.reason), outcome)
+        counts[dead_letter.origin.topic, dead_letter.reason, fate] += 1
     return Plan(list(chosen.values()), counts, failures)
 
 
 def _fate(
-    letter: Letter, outcome: Outcome, topics: Mapping[str, Topic], done: Collection[Origin], *, again: bool
+    dead_letter: DeadLetter, outcome: Outcome, topics: Mapping[str, Topic], done: Collection[Origin], *, again: bool
 ) -> Fate:
-    topic = topics.get(letter.origin.topic)
+    topic = topics.get(dead_letter.origin.topic)
     if topic is None:
         return Fate.TOPIC
-    if not letter.has_value:
+    if not dead_letter.has_value:
         return Fate.NO_VALUE
-    if letter.size + _OVERHEAD > topic.max_bytes:
+    if dead_letter.size + _OVERHEAD > topic.max_bytes:
         return Fate.TOO_LARGE
-    if letter.origin in done and not again:
+    if dead_letter.origin in done and not again:
         return Fate.DONE
-    if letter.was_redriven and not again:
+    if dead_letter.was_redriven and not again:
         return Fate.RETURNED
     if isinstance(outcome, Rejected) and not again:
         return Fate.FAILS
     return Fate.LATE if outcome == LATE else Fate.PUT_BACK
 
 
-def put_back(letter: Record) -> list[Record]:
+def put_back(dead_letter: Record) -> list[Record]:
     """Return the record of a dead letter as it goes back, and the mark that says so."""
-    whole, place = original(letter), f"{letter.partition}:{letter.offset}"
+    whole, at = original(dead_letter), str(DeadLetterOffset(dead_letter.partition, dead_letter.offset))
     first = dict(whole.headers).get(FIRST, f"{whole.topic}/{whole.partition}/{whole.offset}".encode())
     kept = [header for header in whole.headers if header[0] not in (FROM, FIRST)]
     record = Record(
         topic=whole.topic,
         key=whole.key,
         value=whole.value,
-        headers=(*kept, (FROM, place.encode()), (FIRST, first)),
+        headers=(*kept, (FROM, at.encode()), (FIRST, first)),
     )
     said = {
         "topic": whole.topic,
@@ -249,9 +259,9 @@ def put_back(letter: Record) -> list[Record]:
         "timestamp_us": str(whole.timestamp_us),
         "reason": REDRIVEN,
         "path": "",
-        "detail": f"put back from dead letter {place}",
+        "detail": f"put back from dead letter {at}",
         "by": BY,
-        **{name[len(PREFIX) :]: raw.decode() for name, raw in letter.headers if name == PREFIX + ROW},
+        **{name[len(PREFIX) :]: raw.decode() for name, raw in dead_letter.headers if name == PREFIX + ROW},
     }
     headers = tuple((PREFIX + name, text.encode()) for name, text in said.items())
     return [record, Record(topic=TOPIC, key=None, value=None, headers=headers)]
@@ -270,12 +280,12 @@ class TransactionWriter(Protocol):
         """
 
 
-def accounted(letters: Iterable[Record], time_us: int) -> Iterator[Record]:
-    """Return what stands on `accounts` of letters that are put back at a time [Unix us]."""
+def accounted(dead_letters: Iterable[Record], time_us: int) -> Iterator[Record]:
+    """Return the entries on `accounts` of dead letters that are put back at a time [Unix us]."""
     counts: Counter[str] = Counter()
-    for letter in letters:
-        said = dict(letter.headers).get(PREFIX + COUNT, b"1").decode(errors="replace")
-        counts[original(letter).topic] += max(int(said), 1) if NUMBER.fullmatch(said) else 1
+    for dead_letter in dead_letters:
+        said = dict(dead_letter.headers).get(PREFIX + COUNT, b"1").decode(errors="replace")
+        counts[original(dead_letter).topic] += max(int(said), 1) if NUMBER.fullmatch(said) else 1
     for topic, count in counts.items():
         entry = StreamAccount(
             worker=BY, stream=topic, partition=-1, time=time_us, offset_from=-1, offset_to=-1, high_watermark=-1,
@@ -297,14 +307,14 @@ class Redrive:
 
     def __init__(
         self,
-        letters: Iterator[Record],
-        chosen: Collection[Place],
+        dead_letters: Iterator[Record],
+        chosen: Collection[DeadLetterOffset],
         writer: TransactionWriter,
         clock: Clock,
         *,
         most: int,
     ) -> None:
-        self._letters, self._chosen, self._writer, self._most = letters, frozenset(chosen), writer, most
+        self._dead_letters, self._chosen, self._writer, self._most = dead_letters, frozenset(chosen), writer, most
         self._clock = clock
         self.done = 0
         """Records that are back."""
@@ -313,14 +323,14 @@ class Redrive:
         """Put some back, in one transaction; return False at the end."""
         batch: list[Record] = []
         size = 0
-        for letter in self._letters:
-            if (letter.partition, letter.offset) in self._chosen:
-                batch.append(letter)
-                size += len(letter.value or b"")
+        for dead_letter in self._dead_letters:
+            if (dead_letter.partition, dead_letter.offset) in self._chosen:
+                batch.append(dead_letter)
+                size += len(dead_letter.value or b"")
             if len(batch) == self._most or size > _MOST_BYTES:
                 break
         if batch:
-            records = [record for letter in batch for record in put_back(letter)]
+            records = [record for dead_letter in batch for record in put_back(dead_letter)]
             self._writer.write([*records, *accounted(batch, round(self._clock.now() * 1e6))])
             self.done += len(batch)
         return bool(batch)

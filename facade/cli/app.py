@@ -27,7 +27,7 @@ OWN: Final = (
     Subcommand(("config", "template"), "facade.cli.config:print_template", "Print a settings file with the defaults."),
     Subcommand(("dead-letters",), "", "Look through records that could not be used, and put them back."),
     Subcommand(("dead-letters", "export"), "facade.cli.dead_letters:export", "Write dead letters to a file."),
-    Subcommand(("dead-letters", "list"), "facade.cli.dead_letters:list_letters", "List dead letters by time."),
+    Subcommand(("dead-letters", "list"), "facade.cli.dead_letters:list_dead_letters", "List dead letters by time."),
     Subcommand(("dead-letters", "redrive"), "facade.cli.dead_letters:redrive", "Put dead letters back, each once."),
     Subcommand(("dead-letters", "show"), "facade.cli.dead_letters:show", "Show one dead letter with what is in it."),
     Subcommand(("icd",), "", "Look at the interface (ICD) and check it.", section="Publish"),

@@ -1,4 +1,4 @@
-"""`sdp-facade bus check`: what is wrong with the bus, and how much it matters."""
+"""`sdp-facade bus check`: the faults of the bus, with their severity."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -8,11 +8,10 @@ import msgspec
 import typer
 from rich.markup import escape
 
-from facade.bus import judgement
+from facade.bus import bus_checks
+from facade.bus.bus_checks import TopicState
+from facade.bus.kafka import admin
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.inspection import inspect_topics, newest_records
-from facade.bus.kafka.spans import find_span
-from facade.bus.kafka.survey import Survey, TopicState
 from facade.bus.kafka.topics import differences
 from facade.config import Settings, load_settings
 from facade.console import say
@@ -67,29 +66,28 @@ def check(
 
 def _look(icd: Icd, settings: Settings, roles: list[str]) -> Iterator[Finding]:
     connection = Connection(settings)
-    survey = Survey(connection)
-    cluster = survey.cluster()
+    cluster = admin.describe_cluster(connection)
     about = f"cluster {cluster.id}: {', '.join(sorted(cluster.brokers))}"
     yield Finding(NOTE, "brokers", about)
-    yield from judgement.judge_features(cluster.apis)
-    yield from judgement.judge_encryption(settings.kafka, cluster.brokers)
-    states = survey.topics(icd.topics)
+    yield from bus_checks.judge_features(cluster.apis)
+    yield from bus_checks.judge_encryption(settings.kafka, cluster.brokers)
+    states = admin.describe_states(connection, icd.topics)
     seen = {name: state for name, state in states.items() if isinstance(state, TopicState)}
     yield from _topics(connection, icd, settings, seen, {k: v for k, v in states.items() if isinstance(v, str)})
     rights = {name: state.rights for name, state in seen.items()}
     for role in roles:
-        yield from judgement.judge_rights(role, judgement.needs_of(icd, role), rights, connection.prefix)
+        yield from bus_checks.judge_rights(role, bus_checks.needs_of(icd, role), rights, connection.prefix)
     ahead, findings = _clocks(connection)
     yield from findings
     now = connection.clock.now() - ahead
     for worker in (worker for one in manifests() for worker in one.workers):
         try:
-            group = survey.group(worker.group)
+            group = admin.describe_group(connection, worker.group)
         except BusError as error:
             yield Finding(UNKNOWN, f"group {worker.group}", str(error), "give this principal Describe on the group")
             continue
-        yield judgement.describe_lag(worker.group, group.members, group.places)
-        yield from judgement.judge_lag(icd, worker.group, group.members, group.places, now)
+        yield bus_checks.describe_lag(worker.group, group)
+        yield from bus_checks.judge_lag(icd, worker.group, group, now)
         if worker.name in roles and "READ" not in group.rights:
             text = f"this principal lacks READ on the group {connection.prefix}{worker.group}"
             yield Finding(
@@ -102,15 +100,15 @@ def _topics(
 ) -> Iterator[Finding]:
     differing, must_confirm = dict[str, list[str]](), dict[str, int]()
     try:
-        found = inspect_topics(connection, seen)
+        found = admin.inspect_topics(connection, seen)
     except BusError as error:
         yield Finding(UNKNOWN, "settings of topics", str(error), "give this principal DescribeConfigs on them")
     else:
         replicas = settings.topic_replicas
         differing = {name: [*differences(icd.topics[name], one, replicas)] for name, one in found.items()}
         must_confirm = {name: int(one.settings.get(_MIN_INSYNC) or 1) for name, one in found.items()}
-    yield from judgement.judge_topics(connection.prefix, absent, differing)
-    yield from judgement.judge_replicas(
+    yield from bus_checks.judge_topics(connection.prefix, absent, differing)
+    yield from bus_checks.judge_replicas(
         {name: (one.leaderless, one.replicas, one.in_sync, must_confirm.get(name, 1)) for name, one in seen.items()}
     )
     if not absent and not any(differing.values()) and differing:
@@ -120,7 +118,7 @@ def _topics(
 
 
 def _clocks(connection: Connection) -> tuple[float, list[Finding]]:
-    """Return by how much our clock is ahead of the broker's [s], and what is to be said of it and others."""
+    """Return by how much our clock is ahead of the broker's [s], and the findings about it and other clocks."""
     try:
         ours = _own_clock(connection)
         others = _other_clocks(connection)
@@ -129,19 +127,19 @@ def _clocks(connection: Connection) -> tuple[float, list[Finding]]:
     if ours is None:
         text = f"no process gave a sign of life within {_CLOCK_WAIT:g} s, by which the broker's clock would be known"
         return 0.0, [Finding(UNKNOWN, "clocks", text, "start the deployment, then check again")]
-    return ours, [*judgement.judge_clocks({"this host": ours, **others})]
+    return ours, [*bus_checks.judge_clocks({"this host": ours, **others})]
 
 
 def _own_clock(connection: Connection) -> float | None:
     """Wait for a new sign of life: it got the broker's time between two looks at our clock."""
     clock, topic = connection.clock, heartbeats.TOPIC
-    began, before = clock.monotonic(), find_span(connection, topic)
+    began, before = clock.monotonic(), admin.find_range(connection, topic)
     looked = clock.now()
     while clock.monotonic() - began < _CLOCK_WAIT:
-        span = find_span(connection, topic)
+        ranges = admin.find_range(connection, topic)
         now = clock.now()
-        if span != before:
-            newest = max(record.timestamp_us for record in newest_records(connection, topic, 1)) / 1e6
+        if ranges != before:
+            newest = max(record.timestamp_us for record in admin.newest_records(connection, topic, 1)) / 1e6
             # Within these bounds nothing can be told; beyond them the clocks surely differ.
             return max(0.0, looked - newest) or min(0.0, now - newest)
         looked = now
@@ -152,7 +150,7 @@ def _other_clocks(connection: Connection) -> dict[str, float]:
     """Return by how much the clock of each process that gives signs of life is ahead of the broker's [s]."""
     decode: Callable[[bytes], Heartbeat] = msgspec.json.Decoder(Heartbeat).decode
     found: dict[str, list[float]] = {}
-    for record in newest_records(connection, heartbeats.TOPIC, _HEARD):
+    for record in admin.newest_records(connection, heartbeats.TOPIC, _HEARD):
         try:
             heartbeat = decode(record.value or b"")
         except (msgspec.MsgspecError, UnicodeDecodeError):

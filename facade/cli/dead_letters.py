@@ -1,24 +1,39 @@
 """`sdp-facade dead-letters`: look through records that could not be used, and put them back, each once."""
 
+import base64
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
 from facade import manifest
-from facade.bus.dead_letters import TOPIC
+from facade.bus.dead_letters import TOPIC, original
+from facade.bus.kafka.admin import find_range
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.spans import find_span, read_span
-from facade.bus.kafka.transaction_writer import KafkaTransactionWriter
+from facade.bus.kafka.read_range import read_range
+from facade.bus.kafka.transactional_producer import KafkaTransactionWriter
 from facade.bus.port import Record
-from facade.bus.redrive import Fate, Place, Plan, Redrive, Selection, Trial, plan, read_letter, text_of
-from facade.cli.letter_forms import COLUMNS, Listing, described, document, line
+from facade.bus.redrive import (
+    DeadLetter,
+    DeadLetterOffset,
+    Fate,
+    Origin,
+    Plan,
+    Redrive,
+    Selection,
+    Trial,
+    plan,
+    read_dead_letter,
+    text_of,
+)
 from facade.clock import Clock, SystemClock
 from facade.codec.decode import BatchDecoder
 from facade.codec.json_schema import compile_message
@@ -45,10 +60,10 @@ Since = Annotated[
 Reasons = Annotated[list[str] | None, typer.Option("--reason", help="Only with this reason; repeatable.")]
 Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only of this topic; repeatable.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-LetterPlace = Annotated[str, typer.Argument(metavar="PARTITION:OFFSET", help="As `list` shows it, such as 0:117.")]
+OffsetArgument = Annotated[str, typer.Argument(metavar="PARTITION:OFFSET", help="As `list` shows it, such as 0:117.")]
 
 
-def list_letters(
+def list_dead_letters(
     since: Since = "",
     reason: Reasons = None,
     topic: Topics = None,
@@ -64,14 +79,14 @@ def list_letters(
     clock, icd = SystemClock(), load()
     selection = _selection(icd, clock, since, reason, topic)
     listing = Listing(selection, limit)
-    for record in _letters(Connection(load_settings(), clock=clock), selection):
+    for record in _dead_letters(Connection(load_settings(), clock=clock), selection):
         listing.add(record)
     counts, redriven = listing.counts(), listing.redriven
     if as_json:
-        shown = [{**described(letter), "put back": letter.origin in redriven} for letter in listing.newest]
+        shown = [{**described(one), "put back": one.origin in redriven} for one in listing.newest]
         typer.echo(json.dumps({"letters": shown, "counts": counts, "strange": listing.strange}, indent=2))
         return
-    _print([line(letter, redriven) for letter in listing.newest], COLUMNS)
+    _print([line(one, redriven) for one in listing.newest], COLUMNS)
     _print([[*map(str, row.values())] for row in counts], [*counts[0]] if counts else ())
     if listing.strange:
         OUT.print(f"{listing.strange} records on {TOPIC} are no dead letters of the facade's")
@@ -79,12 +94,12 @@ def list_letters(
         typer.echo("no dead letters" + (" of this kind" if since or reason or topic else ""))
 
 
-def show(letter: LetterPlace, as_json: AsJson = False) -> None:
+def show(dead_letter: OffsetArgument, as_json: AsJson = False) -> None:
     """Show one dead letter with all that is in it; control characters are shown as escapes.
 
     Example: sdp-facade dead-letters show 0:117
     """
-    record = _one(Connection(load_settings()), _place(letter))
+    record = _one(Connection(load_settings()), _offset(dead_letter))
     if as_json:
         typer.echo(json.dumps(document(record), indent=2))
         return
@@ -117,23 +132,23 @@ def export(
     """
     clock, icd = SystemClock(), load()
     selection = _selection(icd, clock, since, reason, topic)
-    letters = _meant(_letters(Connection(load_settings(), clock=clock), selection), selection)
+    dead_letters = _meant(_dead_letters(Connection(load_settings(), clock=clock), selection), selection)
     count = 0
     if raw:
         output.mkdir()
-        for record in letters:
+        for record in dead_letters:
             (output / f"{record.partition}-{record.offset}").write_bytes(record.value or b"")
             count += 1
     else:
         with output.open("x") as file:
-            for record in letters:
+            for record in dead_letters:
                 file.write(json.dumps(document(record)) + "\n")
                 count += 1
     typer.echo(f"{count} dead letters are in {output}")
 
 
 def redrive(
-    letters: Annotated[
+    dead_letters: Annotated[
         list[str] | None,
         typer.Argument(metavar="[PARTITION:OFFSET]...", help="Only these dead letters, as `list` shows them."),
     ] = None,
@@ -162,18 +177,18 @@ def redrive(
     Example: sdp-facade dead-letters redrive --topic ingest.heaps --reason unknown-node
     """
     clock, icd, settings = SystemClock(), load(), load_settings()
-    selection = _selection(icd, clock, since, reason, topic, letters)
+    selection = _selection(icd, clock, since, reason, topic, dead_letters)
     connection = Connection(settings, clock=clock)
-    # It ends what an earlier run has left open; only what is read after that says all that was put back.
+    # It ends the transaction that an earlier run has left open. Only later reads see all marks of that run.
     writer = KafkaTransactionWriter(connection, _NAME) if yes else None
-    span = find_span(connection, TOPIC)
+    ranges = find_range(connection, TOPIC)
     trial = trials_of(icd, settings, clock)
-    made = plan(read_span(connection, TOPIC, span, whole=True), icd, selection, trial, again=again)
+    made = plan(read_range(connection, TOPIC, ranges, whole=True), icd, selection, trial, again=again)
     done = 0
     if writer is not None:
         _show_plan(made, quiet=as_json)
         step = min(_LARGEST_STEP, math.ceil(rate))
-        running = Redrive(read_span(connection, TOPIC, span), made.chosen, writer, clock, most=step)
+        running = Redrive(read_range(connection, TOPIC, ranges), made.chosen, writer, clock, most=step)
         done = _run(running, made, rate, clock)
     if as_json:
         rows = [
@@ -254,45 +269,139 @@ def _selection(
     since: str,
     reasons: list[str] | None,
     topics: list[str] | None,
-    places: list[str] | None = None,
+    offsets: list[str] | None = None,
 ) -> Selection:
     if unknown := [name for name in topics or () if name not in icd.topics]:
         raise ConfigError(f"--topic: expected a topic of the interface, without the prefix, got {unknown[0]!r:.100}")
     since_us = round((clock.now() - parse_duration(since, "--since")) * 1e6) if since else 0
-    return Selection(topics=topics or (), reasons=reasons or (), since_us=since_us, places=[*map(_place, places or ())])
+    chosen = [*map(_offset, offsets or ())]
+    return Selection(topics=topics or (), reasons=reasons or (), since_us=since_us, offsets=chosen)
 
 
-def _place(text: str) -> Place:
+def _offset(text: str) -> DeadLetterOffset:
     partition, _, offset = text.partition(":")
     if not (partition.isdecimal() and offset.isdecimal() and len(text) < 30):
         raise ConfigError(f"expected a dead letter as PARTITION:OFFSET, such as 0:117, got {text!r:.100}")
-    return int(partition), int(offset)
+    return DeadLetterOffset(int(partition), int(offset))
 
 
-def _letters(connection: Connection, selection: Selection) -> Iterator[Record]:
-    span = find_span(connection, TOPIC, since=selection.since_us / 1e6)
-    return read_span(connection, TOPIC, span)
+def _dead_letters(connection: Connection, selection: Selection) -> Iterator[Record]:
+    ranges = find_range(connection, TOPIC, since=selection.since_us / 1e6)
+    return read_range(connection, TOPIC, ranges)
 
 
 def _meant(records: Iterator[Record], selection: Selection) -> Iterator[Record]:
     for record in records:
-        letter = read_letter(record)
-        if letter is not None and not letter.is_mark and selection.has(letter):
+        dead_letter = read_dead_letter(record)
+        if dead_letter is not None and not dead_letter.is_mark and selection.has(dead_letter):
             yield record
 
 
-def _one(connection: Connection, place: Place) -> Record:
-    partition, offset = place
-    begin, end = find_span(connection, TOPIC).get(partition, (0, 0))
+def _one(connection: Connection, at: DeadLetterOffset) -> Record:
+    partition, offset = at
+    begin, end = find_range(connection, TOPIC).get(partition, (0, 0))
     if begin <= offset < end:
-        for record in read_span(connection, TOPIC, {partition: (offset, offset + 1)}):
+        for record in read_range(connection, TOPIC, {partition: (offset, offset + 1)}):
             return record
         why = "there is the mark of a transaction; `sdp-facade dead-letters list` shows which ones are letters"
     else:
         why = f"partition {partition} has offsets {begin} to {end - 1}"
-    raise ConfigError(f"no dead letter {partition}:{offset}: {why}")
+    raise ConfigError(f"no dead letter {at}: {why}")
 
 
 def _print(rows: list[list[str]], columns: Sequence[str]) -> None:
     if rows:
         wide().print(table(columns, rows, whole=COLUMNS[:2], box=None, header_style="bold"))
+
+
+class Listing:
+    """Dead letters of a kind: all of them counted, the newest ones kept.
+
+    Parameters
+    ----------
+    limit
+        Most that are kept.
+    """
+
+    def __init__(self, selection: Selection, limit: int) -> None:
+        self._selection = selection
+        self.newest: deque[DeadLetter] = deque(maxlen=limit)
+        self.strange = 0
+        """Records that are no dead letters of the facade's."""
+        self.redriven: set[Origin] = set()
+        self._dead_letters: Counter[tuple[str, str]] = Counter()
+        self._reasons: dict[Origin, str] = {}
+
+    def add(self, record: Record) -> None:
+        """Take a record of `dead-letters`."""
+        dead_letter = read_dead_letter(record)
+        if dead_letter is None:
+            self.strange += 1
+        elif dead_letter.is_mark:
+            self.redriven.add(dead_letter.origin)
+        elif self._selection.has(dead_letter):
+            self.newest.append(dead_letter)
+            self._dead_letters[dead_letter.origin.topic, dead_letter.reason] += 1
+            self._reasons[dead_letter.origin] = dead_letter.reason
+
+    def counts(self) -> list[dict[str, str | int]]:
+        """Return by topic and reason, the most frequent first: dead letters, their records, and those put back.
+
+        There are fewer records than dead letters where several device servers read a topic, as each of them writes
+        one, and where one was killed before it had noted its position, and wrote some again.
+        """
+        records = Counter((origin.topic, reason) for origin, reason in self._reasons.items())
+        back = Counter((origin.topic, reason) for origin, reason in self._reasons.items() if origin in self.redriven)
+        return [
+            {"topic": kind[0], "reason": kind[1], "letters": n, "records": records[kind], "put back": back[kind]}
+            for kind, n in self._dead_letters.most_common()
+        ]
+
+
+def _time(time_us: int) -> str:
+    try:
+        return datetime.fromtimestamp(time_us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    except (OverflowError, ValueError, OSError):
+        return "-"
+
+
+COLUMNS = ("time (UTC)", "letter", "record", "reason", "path", "detail", "by")
+
+
+def line(dead_letter: DeadLetter, redriven: Collection[Origin]) -> list[str]:
+    """Return a row of the table with `COLUMNS`."""
+    reason = f"{dead_letter.reason} (put back)" if dead_letter.origin in redriven else dead_letter.reason
+    time = _time(dead_letter.written_us)[:-8]
+    said = dead_letter.path, dead_letter.detail[:80], dead_letter.by
+    return [time, str(dead_letter.at), str(dead_letter.origin), reason, *said]
+
+
+def described(dead_letter: DeadLetter) -> dict[str, Any]:
+    """Return a dead letter as a document, without the record."""
+    return {
+        "letter": str(dead_letter.at),
+        "time": _time(dead_letter.written_us),
+        **{name: getattr(dead_letter.origin, name) for name in ("topic", "partition", "offset")},
+        **{name: getattr(dead_letter, name) for name in ("reason", "path", "detail", "by", "size")},
+    }
+
+
+def document(record: Record) -> dict[str, Any]:
+    """Return a dead letter as a document with the record; bytes as text where they are UTF-8, else as base64."""
+    dead_letter, whole = read_dead_letter(record), original(record)
+    said = (
+        described(dead_letter)
+        if dead_letter is not None
+        else {"letter": str(DeadLetterOffset(record.partition, record.offset))}
+    )
+    headers = [{"name": name, **(_bytes(raw) or {})} for name, raw in whole.headers]
+    return {**said, "key": _bytes(whole.key), "headers": headers, "value": _bytes(whole.value)}
+
+
+def _bytes(raw: bytes | None) -> dict[str, str] | None:
+    if raw is None:
+        return None
+    try:
+        return {"encoding": "utf-8", "data": raw.decode()}
+    except UnicodeDecodeError:
+        return {"encoding": "base64", "data": base64.b64encode(raw).decode()}

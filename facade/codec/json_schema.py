@@ -15,7 +15,7 @@ import msgspec
 
 from facade.errors import IcdError
 
-_ANNOTATIONS = frozenset({"$schema", "$id", "title", "description", "default", "x-unit"})
+_ANNOTATIONS = frozenset({"$schema", "$id", "title", "description", "default", "examples", "x-unit", "x-example-key"})
 _KEYWORDS: dict[str, frozenset[str]] = {
     "object": frozenset({"properties", "required", "additionalProperties", "propertyNames"}),
     "array": frozenset({"items", "minItems", "maxItems"}),

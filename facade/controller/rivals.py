@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Callable, Collection
 
+from facade.bus.kafka.admin import newest_records
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.inspection import newest_records
 from facade.bus.port import Fenced
 from facade.controller.api import Controller
 from facade.errors import BusError

@@ -12,12 +12,13 @@ import yaml
 
 from facade.bus.kafka.topics import broker_settings
 from facade.config import Settings
+from facade.errors import IcdError
 from facade.exports.asyncapi_messages import BINDING, JSON, code_name, message_names, messages, schema_of, traced
-from facade.exports.asyncapi_words import QUALITY_OF_SERVICE, group_of, introduction, part_of
 from facade.icd.model import Icd
-from facade.icd.topic_model import Topic, Window
+from facade.icd.topic_model import Side, Topic, Window
 from facade.icd.words import duration_in_words
-from facade.manifest import Part, Side
+from facade.manifest import manifests
+from facade.resources import resource
 
 Node = dict[str, Any]
 
@@ -39,21 +40,25 @@ def export(icd: Icd) -> Mapping[str, str]:
 
 def document(icd: Icd) -> Node:
     """Return the document as AsyncAPI 3.0 has it, before it is written as YAML."""
+    known = {name for one in manifests() for name in one.topics}
+    for name, topic in icd.topics.items():
+        if topic.window is None and name not in known:
+            raise IcdError(f"topics[{name}]: expected a topic of some flow's manifest, got one that no flow has")
     return {
         "asyncapi": "3.0.0",
         "info": {
             "title": "Kafka bus of the SDP Tango facade",
             "version": icd.version,
-            "description": introduction(icd),
+            "description": _introduction(icd),
             "license": {"name": "BSD-3-Clause", "url": "https://opensource.org/license/bsd-3-clause"},
             "contact": {"name": "The developers of sdp-tango-facade"},
             "tags": [{"name": "kafka"}, {"name": "ska"}, {"name": "sdp"}],
         },
         "defaultContentType": JSON,
         "servers": {"kafka": _server()},
-        "channels": {name: _channel(name, topic) for name, topic in icd.topics.items()},
+        "channels": {name: _channel(icd, name, topic) for name, topic in icd.topics.items()},
         "operations": {
-            operation_id(role, action, name): _operation(icd, role, part_of(icd, role, action, name))
+            operation_id(role, action, name): _operation(icd, role, action, name)
             for name, topic in icd.topics.items()
             for role, action in ends(topic)
         },
@@ -89,6 +94,14 @@ def operation_id(role: str, action: Side, topic: str) -> str:
     return f"{role[0]}{code_name(role)[1:]}{action.capitalize()}s{code_name(topic)}"
 
 
+def _introduction(icd: Icd) -> str:
+    """Return the text that holds for all topics."""
+    *others, last = (f"`{name}`" for name, topic in icd.topics.items() if topic.message is None)
+    listed = f"{', '.join(others)} and {last}" if others else last
+    text = resource("schemas", "icd", "introduction.md").read_text(encoding="utf-8").rstrip("\n")
+    return text.format(participants="\n".join(f"- {line}" for line in icd.participants), others=listed)
+
+
 def _server() -> Node:
     return {
         "host": "{bootstrap}",
@@ -103,14 +116,14 @@ def _server() -> Node:
     }
 
 
-def _channel(name: str, topic: Topic) -> Node:
+def _channel(icd: Icd, name: str, topic: Topic) -> Node:
     return {
         "address": "{prefix}" + name,
         "title": name,
-        "description": "\n\n".join(_about(topic)),
+        "description": "\n\n".join(_about(icd, topic)),
         "messages": {one: {"$ref": f"#/components/messages/{one}"} for one in message_names(name, topic)},
         "parameters": {"prefix": {"$ref": "#/components/parameters/prefix"}},
-        "tags": [{"name": f"qos:{topic.qos}", "description": QUALITY_OF_SERVICE[topic.qos]}],
+        "tags": [{"name": f"qos:{topic.qos}", "description": icd.qos[topic.qos]}],
         "bindings": {
             "kafka": {
                 "topic": "{prefix}" + name,
@@ -122,11 +135,11 @@ def _channel(name: str, topic: Topic) -> Node:
     }
 
 
-def _about(topic: Topic) -> Iterator[str]:
+def _about(icd: Icd, topic: Topic) -> Iterator[str]:
     """Say of a topic what a table of settings does not."""
     yield topic.description
     yield f"Key: {topic.key}."
-    yield QUALITY_OF_SERVICE[topic.qos]
+    yield icd.qos[topic.qos]
     if topic.partitions_may_grow:
         yield "A deployment may have more partitions than are given here."
     if topic.cleanup == "compact":
@@ -159,22 +172,28 @@ def _setting(key: str, text: str) -> Any:
     return int(text) if text.lstrip("-").isdigit() else text
 
 
-def _operation(icd: Icd, name: str, part: Part) -> Node:
-    role = icd.roles[name]
-    names = part.messages or message_names(part.topic, icd.topics[part.topic])
+def _operation(icd: Icd, name: str, action: Side, topic: str) -> Node:
+    role, said = icd.roles[name], icd.topics[topic].operation(name, action)
+    names = said.messages or message_names(topic, icd.topics[topic])
     found: Node = {
-        "action": part.action,
-        "channel": {"$ref": f"#/channels/{part.topic}"},
-        "summary": part.what,
+        "action": action,
+        "channel": {"$ref": f"#/channels/{topic}"},
+        "summary": said.summary,
         "tags": [{"name": role.side}, {"name": name, "description": role.description}],
-        "messages": [{"$ref": f"#/channels/{part.topic}/messages/{name}"} for name in names],
+        "messages": [{"$ref": f"#/channels/{topic}/messages/{name}"} for name in names],
     }
-    if part.reply:
-        found["reply"] = {"channel": {"$ref": f"#/channels/{part.reply}"}}
-    if part.action == "receive" and (name_of_group := group_of(name, part.topic)):
+    if said.reply:
+        found["reply"] = {"channel": {"$ref": f"#/channels/{said.reply}"}}
+    if action == "receive" and (name_of_group := _group_of(name, topic)):
         group = {"type": "string", "description": f"The deployment's prefix and `{name_of_group}`."}
         found["bindings"] = {"kafka": {"groupId": group, "bindingVersion": BINDING}}
     return found
+
+
+def _group_of(role: str, topic: str) -> str:
+    """Return the consumer group in which a role takes the records of a topic; empty: none."""
+    workers = (worker for one in manifests() for worker in one.workers if worker.name == role)
+    return next((worker.group for worker in workers if not worker.topics or topic in worker.topics), "")
 
 
 class _Dumper(yaml.SafeDumper):

@@ -4,15 +4,15 @@ Generators of code name what they make by `title`, so that each object and each 
 of code is. What is nested has that of what holds it, and its field's name.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from facade.errors import IcdError
-from facade.exports.asyncapi_words import words_of
 from facade.icd.model import Icd
-from facade.icd.topic_model import Topic
-from facade.manifest import Words
+from facade.icd.topic_model import Header, Topic
+from facade.resources import resource
 from facade.tracing import TRACED
 
 Node = dict[str, Any]
@@ -21,8 +21,14 @@ BINDING = "0.5.0"
 """Version of AsyncAPI's Kafka bindings."""
 JSON = "application/json"
 _BYTES = "application/octet-stream"
+EXAMPLE_KEY = "x-example-key"
+"""Keyword of a message: the key of the record that its example is, or belongs to."""
 _BATCH = "batch"
 """Header of a columnar batch, and the message whose schema its JSON has."""
+_ORDER = ("name", "title", "summary", "description", "contentType", "x-file", "headers", "payload")
+"""Order of what is said of a message."""
+_NOT_OF_SCHEMAS = ("$schema", "$id", "title", "examples", EXAMPLE_KEY)
+"""Keywords of a whole message that stand elsewhere in the document, or nowhere."""
 _KEYWORDS = frozenset(
     (
         *("type", "const", "enum", "title", "description", "default", "x-unit"),
@@ -51,36 +57,43 @@ def messages(icd: Icd) -> Iterator[tuple[str, Node]]:
 
 def _message(icd: Icd, name: str, topic: Topic, one: str) -> Node:
     if topic.message is not None:
-        found = _json_message(icd, one)
-        if "arrow" in topic.encodings and one == topic.message:
-            found["headers"] = _batch_headers(one)
-            batches = [words.examples[_BATCH] for words in words_of(icd) if _BATCH in words.examples]
-            examples = [{"headers": {_BATCH: batch}} for batch in batches if batch["message"].startswith(f"{one}/")]
-            found["examples"] = [*found.get("examples", ()), *examples]
-        return found
-    for words in words_of(icd):
-        if name in words.headers:
-            return _described_by_header(icd, words, *words.headers[name])
-        if name in words.messages:
-            return words.messages[name]()
-    raise IcdError(f"topics[{name}]: expected a message, or a topic of whose bytes its flow's words say what they are")
+        return _json_message(icd, topic, one)
+    if topic.header is not None:
+        return _described_by_header(icd, topic.header)
+    if topic.bytes:
+        return _bytes_message(topic.bytes)
+    raise IcdError(f"topics[{name}]: expected a message, a header or bytes, got none of them")
 
 
-def _json_message(icd: Icd, name: str) -> Node:
-    schema, said = icd.messages[name], words_of(icd)
+def _json_message(icd: Icd, topic: Topic, name: str) -> Node:
+    schema = icd.messages[name]
     found: Node = {"name": code_name(name), "title": schema["title"], "description": schema["description"]}
     found["contentType"] = JSON
-    if any(name == words.commands for words in said):
+    if "commands" in topic.traits:
         found["description"] += f"\n\n{_commands(icd)}"
     found["x-file"] = _source(name)
-    if any(name in words.correlated for words in said):
+    if "correlated" in topic.traits:
         found["correlationId"] = {"$ref": "#/components/correlationIds/command"}
-    if any(name in words.traced for words in said):
+    if "traced" in topic.traits:
         found["traits"] = [{"$ref": "#/components/messageTraits/traced"}]
     found["payload"] = _reference(name)
-    if examples := [{"payload": words.examples[name]} for words in said if name in words.examples]:
+    examples: list[Node] = [{"payload": one} for one in schema.get("examples", ())]
+    if examples:
         found["examples"] = examples
+    if "arrow" in topic.encodings and name == topic.message:
+        batches = icd.messages[_BATCH].get("examples", ())
+        examples += [{"headers": {_BATCH: batch}} for batch in batches if batch["message"].startswith(f"{name}/")]
+        found["headers"] = _batch_headers(name)
     return found
+
+
+def _bytes_message(given: Node) -> Node:
+    found = dict(given)
+    if "x-file" in found:
+        avro = json.loads((resource("schemas") / found["x-file"]).read_text(encoding="utf-8"))
+        found["description"] = avro["doc"]
+        found["payload"] = {"schemaFormat": f"{found['contentType']}+json;version=1.9.0", "schema": avro}
+    return {key: found[key] for key in _ORDER if key in found}
 
 
 def _batch_headers(name: str) -> Node:
@@ -100,20 +113,21 @@ def _commands(icd: Icd) -> str:
     return "\n".join(lines)
 
 
-def _described_by_header(icd: Icd, words: Words, header: str, name: str) -> Node:
-    schema = icd.messages[name]
+def _described_by_header(icd: Icd, header: Header) -> Node:
+    name, schema = header.message, icd.messages[header.message]
     found: Node = {"name": code_name(name), "title": schema["title"], "description": schema["description"]}
     found["contentType"], found["x-file"] = _BYTES, _source(name)
     title = f"{code_name(name)}Headers"
     found["headers"] = {
         "title": title,
         "type": "object",
-        "required": [header],
-        "properties": {header: _reference(name)},
+        "required": [header.name],
+        "properties": {header.name: _reference(name)},
     }
-    found["payload"] = {"type": "string", "format": "binary", "description": f"Bytes, as the header `{header}` says."}
-    if name in words.examples:
-        found["examples"] = [{"headers": {header: words.examples[name]}}]
+    text = f"Bytes, as the header `{header.name}` says."
+    found["payload"] = {"type": "string", "format": "binary", "description": text}
+    if examples := [{"headers": {header.name: one}} for one in schema.get("examples", ())]:
+        found["examples"] = examples
     return found
 
 
@@ -132,7 +146,7 @@ def code_name(name: str) -> str:
 
 def schema_of(name: str, schema: Node) -> Node:
     """Return a message's schema in AsyncAPI's form: the same with titles, without what names its dialect and itself."""
-    found = {key: part for key, part in schema.items() if key not in ("$schema", "$id", "title")}
+    found = {key: part for key, part in schema.items() if key not in _NOT_OF_SCHEMAS}
     for path, part in _parts(found, ""):
         if foreign := sorted(set(part) - _KEYWORDS):
             raise IcdError(

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from facade.exports.asyncapi import ends
-from facade.exports.asyncapi_messages import message_names
-from facade.exports.asyncapi_words import part_of, words_of
+from facade.exports.asyncapi_messages import EXAMPLE_KEY, message_names
 from facade.exports.markdown import code, code_block, escaped, items, link, page, paragraph
 from facade.icd.fields import Schema, properties
 from facade.icd.model import Icd
@@ -82,12 +81,12 @@ def messages_page(icd: Icd) -> str:
 def _sides(icd: Icd) -> Iterator[tuple[str, str]]:
     """Return what programs of SDP do with each message; those that they write last, as these are often read too."""
     found: dict[str, set[str]] = {"receive": set(), "send": set()}
-    examples = {name for words in words_of(icd) for name in words.examples}
+    examples = {name for name, schema in icd.messages.items() if "examples" in schema}
     for topic, one in icd.topics.items():
         headers = [name for _, name in _headers(icd, topic)]
         for role, side in ends(one):
             if icd.roles[role].side == "SDP":
-                names = [*(part_of(icd, role, side, topic).messages or message_names(topic, one)), *headers]
+                names = [*(one.operation(role, side).messages or message_names(topic, one)), *headers]
                 found[side].update(name for name in names if role != _OWN_TOOL or name in examples)
     for what, its in found.items():
         yield from ((name, what) for name in its)
@@ -95,17 +94,17 @@ def _sides(icd: Icd) -> Iterator[tuple[str, str]]:
 
 def _headers(icd: Icd, topic: str) -> Iterator[tuple[str, str]]:
     """Return the headers that describe the bytes of a topic's records, with the message whose schema each has."""
-    yield from (words.headers[topic] for words in words_of(icd) if topic in words.headers)
+    if (header := icd.topics[topic].header) is not None:
+        yield header.name, header.message
     if "arrow" in icd.topics[topic].encodings:
         yield "batch", "batch"
 
 
 def _example(icd: Icd, name: str) -> Iterator[str]:
-    """Return a record that can be copied, with where it belongs; nothing where its flow has none."""
-    for words in words_of(icd):
-        if name in words.examples:
-            yield _where(icd, name, words.keys.get(name))
-            yield code_block("json", "\n".join(_json_lines(words.examples[name])))
+    """Return the examples of a message, each as a record that can be copied, with the topic of the record."""
+    for example in icd.messages[name].get("examples", ()):
+        yield _where(icd, name, icd.messages[name].get(EXAMPLE_KEY))
+        yield code_block("json", "\n".join(_json_lines(example)))
 
 
 def _where(icd: Icd, name: str, key: str | None) -> str:

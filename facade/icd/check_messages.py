@@ -113,4 +113,17 @@ def schemas_are_legal(icd: Icd, name: str, schema: Schema) -> Found:
     yield from illegal(schema)
 
 
+@of_message_slowly.rule
+def examples_are_legal(icd: Icd, name: str, schema: Schema) -> Found:
+    """Require examples that the schema itself allows."""
+    from jsonschema import Draft202012Validator
+
+    if any(True for _ in illegal(schema)):
+        return
+    for index, example in enumerate(schema.get("examples", ())):
+        for error in Draft202012Validator(schema).iter_errors(example):
+            path = ".".join((f"examples[{index}]", *map(str, error.path)))
+            yield path, f"expected a message as the schema says, got: {error.message:.200}"
+
+
 CHECKS, THOROUGH_CHECKS = tuple(of_message), tuple(of_message_slowly)

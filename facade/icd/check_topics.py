@@ -34,6 +34,32 @@ def topic_messages_exist(icd: Icd) -> Iterator[Finding]:
             yield _at(name, "message", f"expected one of {sorted(icd.messages)}, got {topic.message!r}")
 
 
+def records_are_described(icd: Icd) -> Iterator[Finding]:
+    """Require exactly one of message, header and bytes, with a known message in the header."""
+    for name, topic in icd.topics.items():
+        if sum((topic.message is not None, topic.header is not None, bool(topic.bytes))) != 1:
+            yield _at(name, "", "expected exactly one of message, header and bytes")
+        if topic.header is not None and topic.header.message not in icd.messages:
+            yield _at(name, "header.message", f"expected one of {sorted(icd.messages)}, got {topic.header.message!r}")
+
+
+def operations_are_of_the_topic(icd: Icd) -> Iterator[Finding]:
+    """Require that operations name roles and messages of their topic, and topics for replies."""
+    for name, topic in icd.topics.items():
+        for index, one in enumerate(topic.operations):
+            known = {
+                "roles": topic.writers if one.action == "send" else topic.readers,
+                "messages": (topic.message, *topic.also),
+                "reply": tuple(icd.topics),
+            }
+            got = {"roles": one.roles, "messages": one.messages, "reply": (one.reply,) if one.reply else ()}
+            for key, values in got.items():
+                for value in values:
+                    if value not in known[key]:
+                        what = f"expected one of {', '.join(map(str, known[key]))}, got {value!r}"
+                        yield _at(name, f"operations[{index}].{key}", what)
+
+
 def columnar_messages_are_numbers(icd: Icd) -> Iterator[Finding]:
     """Require JSON among the encodings, as dead letters of rows are JSON; and of columnar messages, numbers."""
     for name, topic in icd.topics.items():
@@ -107,6 +133,8 @@ def topic_config_does_not_overrule(icd: Icd) -> Iterator[Finding]:
 CHECKS = (
     topic_names_are_legal,
     topic_messages_exist,
+    records_are_described,
+    operations_are_of_the_topic,
     columnar_messages_are_numbers,
     retention_fits_cleanup,
     topic_sizes_are_positive,

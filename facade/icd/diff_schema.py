@@ -24,7 +24,7 @@ from facade.icd.diff_rules import (
 )
 from facade.icd.fields import Schema
 
-_TEXTS = frozenset(("title", "description", "default", "$comment", "examples", "$id", "$schema"))
+_TEXTS = frozenset(("title", "description", "default", "$comment", "examples", "x-example-key", "$id", "$schema"))
 _LOWER = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 _UPPER = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
 _PARTS = ("items", "additionalProperties")

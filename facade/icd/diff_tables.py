@@ -117,6 +117,8 @@ TOPIC: Mapping[str, Rule] = {
     "also": members(removed=breaks(PRODUCERS, CONSUMERS), added=adds(CONSUMERS)),
     "encodings": members(removed=breaks(PRODUCERS), added=breaks(CONSUMERS)),
     "writers": members(removed=breaks(PRODUCERS), added=adds(PRODUCERS, ENGINEERS)),
+    **_each("operations bytes traits", text),
+    "header": changed(breaks(PRODUCERS, CONSUMERS)),
     "readers": members(removed=breaks(CONSUMERS), added=adds(CONSUMERS, ENGINEERS)),
     "partitions": changed(breaks(PRODUCERS, CONSUMERS), note=", so keys move and lose their order"),
     "partitions_may_grow": _bounded(less=breaks(ENGINEERS), more=adds(CONSUMERS, ENGINEERS)),

@@ -259,6 +259,10 @@ class Icd(IcdTable, frozen=True, kw_only=True):
     topics: dict[str, Topic]
     roles: dict[str, Role] = msgspec.field(default_factory=dict)
     """Roles by name."""
+    participants: tuple[str, ...] = ()
+    """Programs outside the facade: a line for each kind, with the topics that it writes and reads."""
+    qos: dict[str, str] = msgspec.field(default_factory=dict)
+    """Meaning of each class of topics."""
     quotas: dict[str, int] = msgspec.field(default_factory=dict)
     """What each broker takes of a client that writes topics of such a class and no others, by class [bytes/s]."""
     messages: dict[str, dict[str, Any]]

@@ -17,7 +17,7 @@ from facade.icd.expand import expand
 from facade.icd.explain import explain
 from facade.icd.finding import Finding
 from facade.icd.model import Condition, DeviceClass, Executor, Icd
-from facade.icd.topic_model import Role, Topic
+from facade.icd.topic_model import Operation, Role, Topic
 
 _SCHEMA_SUFFIX = ".schema.json"
 _ARGUMENT_FILE = re.compile(r"(?P<family>[a-z]+)-(?P<version>\d+\.\d+)\.schema\.json")
@@ -39,11 +39,14 @@ class _Extension(msgspec.Struct, forbid_unknown_fields=True):
 
     writers: tuple[str, ...] = ()
     readers: tuple[str, ...] = ()
+    operations: tuple[Operation, ...] = ()
 
 
 class _TopicsFile(msgspec.Struct, forbid_unknown_fields=True):
     topics: dict[str, Topic] = {}
     roles: dict[str, Role] = {}
+    participants: tuple[str, ...] = ()
+    qos: dict[str, str] = {}
     quotas: dict[str, Annotated[int, msgspec.Meta(gt=0)]] = {}
     extends: dict[str, _Extension] = {}
 
@@ -94,7 +97,8 @@ def read(folder: Path, more: Mapping[str, Path] | None = None) -> tuple[Icd | No
     if findings:
         return None, findings
     units = tuple(unit for part in parts for unit in part.units)
-    return expand(Icd(version=main.version, units=units, **_by_family(found))), []
+    participants = tuple(line for part in parts for line in part.participants)
+    return expand(Icd(version=main.version, units=units, participants=participants, **_by_family(found))), []
 
 
 class _Part:
@@ -108,11 +112,13 @@ class _Part:
         topics = self._common("topics.toml", _TopicsFile) or _TopicsFile()
         conditions = self._common("conditions.toml", _ConditionsFile) or _ConditionsFile()
         executors = self._common("executors.toml", _ExecutorsFile, optional=True) or _ExecutorsFile()
-        self.version, self.units, self._extends = version.version if version else "", enums.units, topics.extends
+        self.version, self._extends = version.version if version else "", topics.extends
+        self.units, self.participants = enums.units, topics.participants
         self.entries: dict[tuple[str, str], dict[str, Any]] = {
             ("enums.toml", "enums"): enums.enums,
             ("topics.toml", "topics"): topics.topics,
             ("topics.toml", "roles"): topics.roles,
+            ("topics.toml", "qos"): topics.qos,
             ("topics.toml", "quotas"): topics.quotas,
             ("conditions.toml", "conditions"): conditions.conditions,
             ("executors.toml", "executors"): executors.executors,
@@ -132,7 +138,8 @@ class _Part:
                 continue
             topic = topics[name]
             writers, readers = (*topic.writers, *one.writers), (*topic.readers, *one.readers)
-            topics[name] = msgspec.structs.replace(topic, writers=writers, readers=readers)
+            operations = (*topic.operations, *one.operations)
+            topics[name] = msgspec.structs.replace(topic, writers=writers, readers=readers, operations=operations)
         return findings
 
     def _common(self, name: str, wanted: type[File], *, optional: bool = False) -> File | None:

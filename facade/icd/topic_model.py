@@ -1,14 +1,19 @@
 """The shape of what the ICD says of topics, and of those who write and read them; see `facade.icd.model`."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 Encoding = Literal["json", "arrow"]
+Side = Literal["send", "receive"]
+Trait = Literal["correlated", "traced", "commands"]
 Figure = Literal[
     "consumed", "rate", "used", "late", "suppressed", "dead_lettered", "in_flight", "balance", "lag", "lag_time",
     "overlap", "skipped", "corrected", "redriven",
 ]  # fmt: skip
+
+
+_SUMMARIES: dict[Side, str] = {"send": "Write records.", "receive": "Read records."}
 
 
 class IcdTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,6 +85,28 @@ class Role(IcdTable, frozen=True, kw_only=True):
     """Whose it is."""
 
 
+class Operation(IcdTable, frozen=True, kw_only=True):
+    """The purpose of sending to a topic, or of receiving from it."""
+
+    action: Side
+    summary: str
+    """One sentence or two."""
+    roles: tuple[str, ...] = ()
+    """Roles with this purpose; none: all roles that no other operation of the topic names."""
+    messages: tuple[str, ...] = ()
+    """Messages of the topic that are meant; none: all."""
+    reply: str | None = None
+    """Topic of the answers."""
+
+
+class Header(IcdTable, frozen=True, kw_only=True):
+    """The header that describes the bytes of a record."""
+
+    name: str
+    message: str
+    """Message schema of the JSON in the header."""
+
+
 class Topic(IcdTable, frozen=True, kw_only=True):
     """One Kafka topic."""
 
@@ -97,6 +124,16 @@ class Topic(IcdTable, frozen=True, kw_only=True):
     """Roles that write to it."""
     readers: tuple[str, ...] = ()
     """Roles that read from it."""
+    operations: tuple[Operation, ...] = ()
+    """Purposes of writing and reading, for the AsyncAPI document; where one is missing, a default summary stands."""
+    header: Header | None = None
+    """For records of bytes: the header that describes them."""
+    bytes: dict[str, Any] = msgspec.field(default_factory=dict)
+    """For records of bytes without such a header: their Message Object, as AsyncAPI has it. An ``x-file`` in it is a
+    schema of Avro, which gives description and payload."""
+    traits: tuple[Trait, ...] = ()
+    """``correlated``: the message has the id of a command; ``traced``: its headers may carry a trace; ``commands``: it
+    gives the commands of the ICD, which the AsyncAPI document lists there."""
     partitions: int
     partitions_may_grow: bool = False
     """Whether a deployment may have more of them: no reader minds that a key has moved to another partition."""
@@ -112,6 +149,12 @@ class Topic(IcdTable, frozen=True, kw_only=True):
     """None: nobody accounts for its records."""
     config: dict[str, str] = msgspec.field(default_factory=dict)
     """Further Kafka topic settings, by Kafka's own names."""
+
+    def operation(self, role: str, action: Side) -> Operation:
+        """Return the purpose of a role on one side of the topic."""
+        found = [one for one in self.operations if one.action == action and (role in one.roles or not one.roles)]
+        found.sort(key=lambda one: not one.roles)
+        return found[0] if found else Operation(action=action, summary=_SUMMARIES[action])
 
     def allows(self, partitions: int) -> bool:
         """Return whether a deployment may have this many partitions."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
-from facade.bus.kafka.inspection import find_cluster
+from facade.bus.kafka.admin import find_cluster
 from facade.clock import Clock, SystemClock, wait_until
 from facade.errors import InfraError
 from facade.infra import tools
@@ -91,7 +91,7 @@ class Kafka:
             if found is not None and found.id != cluster_id:
                 what = f"expected cluster {cluster_id}, got {found.id}"
                 raise PortTakenError(f"another Kafka answers on {HOST}:{port}: {what}")
-            return found is not None and (HOST, port) in found.brokers
+            return found is not None and f"{HOST}:{port}" in found.brokers
 
         if not wait_until(self.clock, answers, _STARTS_WITHIN_S):
             raise InfraError(

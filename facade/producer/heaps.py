@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from facade.bus.kafka.batch_log import KafkaBatchLog
+from facade.bus.kafka.bus import KafkaBatchLog
 from facade.bus.kafka.connection import Connection
 from facade.clock import Clock, SystemClock, wait_until
 from facade.codec.batches import HEADER

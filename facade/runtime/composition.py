@@ -20,7 +20,7 @@ from facade.runtime import readers
 from facade.runtime.device_state import OBS_STATE, DeviceStates
 from facade.runtime.event_loop import EventLoop, PeriodicTask, Timing
 from facade.runtime.flow import Effects, Fault, FaultKey, Flow, View
-from facade.runtime.health import Health
+from facade.runtime.health_issues import HealthSource
 from facade.runtime.heartbeats import Heartbeats, SignOfLife, complaints_of
 from facade.runtime.metrics import Gauge
 from facade.runtime.publisher import EventSink, Publisher
@@ -146,8 +146,8 @@ class Server:
         reporter: Reporter = load(reference)(self, find, finds, topics, others)
         return reporter
 
-    def health(self) -> list[Health]:
-        """Return what each flow says about the health of SDP."""
+    def health_sources(self) -> list[HealthSource]:
+        """Return the health source of each flow that has one."""
         return [load(one.health)(self) for one in manifests() if one.health is not None]
 
     def sender(self) -> Any:

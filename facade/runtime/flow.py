@@ -9,6 +9,7 @@ from facade.bus.port import Record
 from facade.bus.positions import Extent
 from facade.outcome import Outcome
 from facade.reading import Reading
+from facade.severities import Severity
 
 DeviceReading = tuple[str, str, Reading]
 """Device name, attribute name and what it shows."""
@@ -22,9 +23,9 @@ FaultKey = tuple[str, str]
 
 
 class Fault(NamedTuple):
-    """What is found wrong about a source, and is to be told as an alert."""
+    """A fault of a source, for which an alert is raised."""
 
-    severity: str
+    severity: Severity
     text: str
     began: int | None = None
     """When, if that is known [Unix us]: a later one is a new occurrence of the alarm."""

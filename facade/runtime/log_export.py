@@ -19,7 +19,7 @@ import msgspec
 
 from facade import __version__
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.port import BusHealth, QueueingWriter, Record
 from facade.clock import Clock
 from facade.config import Settings

@@ -7,8 +7,8 @@ from typing import Annotated, NamedTuple, NoReturn, Protocol
 import typer
 
 from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth
 from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings

@@ -53,7 +53,7 @@ ReportT = TypeVar("ReportT", bound=StreamReport)
 
 
 class Outlet(Protocol):
-    """Where the records go; `facade.bus.kafka.stream_writer.KafkaStreamWriter`."""
+    """Where the records go; `facade.bus.kafka.producer.KafkaStreamWriter`."""
 
     queued: int
     failed: int

@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.markup import escape
 
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.stream_writer import KafkaStreamWriter
+from facade.bus.kafka.producer import KafkaStreamWriter
 from facade.bus.port import BusHealth
 from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings

@@ -4,7 +4,7 @@ import json
 
 import tango
 
-from facade.bus.kafka.stream_writer import KafkaStreamWriter
+from facade.bus.kafka.producer import KafkaStreamWriter
 from facade.bus.port import BusHealth
 from facade.errors import InfraError
 from facade.flows.alerts.messages import ALERTS, Alert, alert_record

@@ -6,12 +6,11 @@ import msgspec
 import tango
 
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.port import BusHealth, Record
 from facade.clock import Clock
 from facade.errors import InfraError
-from facade.flows.blocks.messages import BLOCKS
-from facade.flows.blocks.source import BlockSource
+from facade.flows.blocks.source import BLOCKS, BlockSource
 from facade.flows.commands.messages import COMMANDS
 from proving.bench.hop_roles import SUBARRAY, Events, Sample, bare_connection
 from proving.roles import RoleContext

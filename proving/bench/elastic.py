@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka.admin import NewPartitions
 
+from facade.bus.kafka.admin import find_range
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.reader import TO_END, KafkaReader
+from facade.bus.kafka.read_range import read_range
+from facade.bus.kafka.reader import KafkaReader
 from facade.bus.port import BusHealth
 from facade.errors import InfraError
 from facade.flows.telemetry.simulator.report import read_report
@@ -59,7 +61,7 @@ def watch(context: RoleContext) -> list[Coverage]:
     """Read the accounts of heap notifications until called off."""
     found: list[Coverage] = []
     connection = Connection(context.settings, clock=context.clock)
-    reader = KafkaReader(connection, {ACCOUNTS: None}, start={}, health=BusHealth(), fetch=TO_END)
+    reader = KafkaReader(connection, {ACCOUNTS: None}, start={}, health=BusHealth())
     decode = msgspec.json.Decoder(AccountEntry).decode
     context.announce()
     while not context.called_off:
@@ -197,10 +199,7 @@ class _Run:
 
     def _appended(self) -> dict[int, Times]:
         """Return when each record was appended, by partition [Unix s]."""
-        reader = KafkaReader(self._made.connection, {TOPIC: None}, start={}, health=BusHealth(), fetch=TO_END)
-        times: dict[int, list[float]] = {}
-        while not reader.caught_up(TOPIC):
-            for record in reader.take(10_000, 0.1):
-                times.setdefault(record.partition, []).append(record.timestamp_us / 1e6)
-        reader.close()
+        connection, times = self._made.connection, dict[int, list[float]]()
+        for record in read_range(connection, TOPIC, find_range(connection, TOPIC)):
+            times.setdefault(record.partition, []).append(record.timestamp_us / 1e6)
         return {partition: np.array(found) for partition, found in times.items()}

@@ -12,9 +12,8 @@ from tango.server import Device, attribute, command
 from tango.test_context import DeviceTestContext
 
 from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.producer import KafkaSender, KafkaWriter
 from facade.bus.kafka.reader import KafkaReader
-from facade.bus.kafka.sender import KafkaSender
-from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth, Record
 from facade.clock import Clock
 from facade.controller import Call, Controller, run

@@ -9,7 +9,7 @@ import msgspec
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.stream_writer import KafkaStreamWriter
+from facade.bus.kafka.producer import KafkaStreamWriter
 from facade.bus.port import BusHealth
 from facade.errors import InfraError
 from facade.flows.tables.producer import TableProducer

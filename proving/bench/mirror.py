@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tango
 
-from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.port import BusHealth
 from facade.flows.mirror.messages import MirrorRule, rule_record
 from proving.bench.hop_roles import Sample

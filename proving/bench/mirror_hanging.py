@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 import tango
 
-from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.port import BusHealth
 from facade.flows.mirror.messages import MirrorRule, rule_record
 from facade.infra.ports import HOST

@@ -8,8 +8,8 @@ import tango
 from tango.server import Device, DeviceMeta, attribute, command, run
 
 from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.kafka.reader import KafkaReader
-from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth, Record
 from facade.clock import SystemClock
 from facade.errors import InfraError

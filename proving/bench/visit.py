@@ -2,8 +2,9 @@
 
 from msgspec.json import decode
 
-from facade.bus.kafka.reader import KafkaReader
-from facade.bus.port import BusHealth, Record
+from facade.bus.kafka.admin import find_range
+from facade.bus.kafka.read_range import read_range
+from facade.bus.port import Record
 from facade.flows.alerts.messages import ALERTS, PACKETS, Alert
 from facade.infra.processes import Process
 from proving import gauges
@@ -87,8 +88,5 @@ def _until_all(deployment: Deployment) -> list[Record]:
 
 
 def _read(deployment: Deployment, topic: str) -> list[Record]:
-    reader = KafkaReader(deployment.connection, {topic: None}, start={}, health=BusHealth())
-    try:
-        return reader.read_to_end(120.0)
-    finally:
-        reader.close()
+    ranges = find_range(deployment.connection, topic)
+    return [*read_range(deployment.connection, topic, ranges, within=120.0)]

@@ -7,7 +7,7 @@ from typing import Any, Final
 import tango
 
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.port import BusHealth
 from facade.clock import SystemClock
 from facade.config import Settings

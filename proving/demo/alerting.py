@@ -7,12 +7,12 @@ import tango
 
 from clients.alert_subscription import AlertSubscription
 from clients.scene import ALERTS
-from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.port import BusHealth
 from facade.flows.alerts import states
 from facade.flows.alerts.follower import Entry
-from facade.flows.alerts.messages import Severity
 from facade.flows.alerts.source import AlertSource
+from facade.severities import Severity
 from proving.demo.account import Line, disagreeing
 from proving.demo.options import FLOWS_WITHIN
 from proving.demo.report import AlertLine

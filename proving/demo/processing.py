@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.flows.alerts.follower import Entry
-from facade.flows.blocks.messages import BLOCKS, FAILED, STATES, read_block
+from facade.flows.blocks.source import BLOCKS, FAILED, STATES, read_block
 from facade.messages import ProcessingBlock
 from proving.demo.account import Line, disagreeing
 from proving.demo.options import FLOWS_WITHIN

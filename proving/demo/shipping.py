@@ -11,7 +11,7 @@ from facade.bus.kafka.bus import KafkaBus
 from facade.bus.port import Record
 from facade.exports.tango_db import SERVER
 from facade.flows.logs.messages import LOGS, METRICS
-from facade.flows.logs.records import SEVERITIES
+from facade.flows.logs.records import LOG_SEVERITIES
 from facade.runtime.log_export import NAMESPACE
 from proving.demo.account import Line, disagreeing
 from proving.demo.controllers import controller_components
@@ -160,7 +160,7 @@ class LogScenario:
         consumed = {"logsConsumed": came.lines, "metricsConsumed": self._metrics()}
         expected = {**consumed, "logsDeadLettered": came.nonsense, "metricsDeadLettered": 0}
         expected |= dict.fromkeys(("logsBalance", "metricsBalance", "logsSummaryBalance", "logsSkipped"), 0)
-        shown = dict(zip(SEVERITIES, self._read_one("severityRecords", ()), strict=False))
+        shown = dict(zip(LOG_SEVERITIES, self._read_one("severityRecords", ()), strict=False))
         own, found = _own_components(self._demo), came.programs.keys()
         self._lines = [
             Line(RSYSLOG, "records written to the log that it shipped", self._written.total(), came.programs[_PROGRAM]),
@@ -168,7 +168,7 @@ class LogScenario:
             Line(self._device, "records", came.lines - came.nonsense, self._read_one("records", None)),
             *(
                 Line(self._device, f"records of {name} on the topic", came.severities[name], shown.get(name))
-                for name in SEVERITIES
+                for name in LOG_SEVERITIES
                 if came.severities[name] or shown.get(name)
             ),
             Line(self._device, "numbers that are missing", 0, self._read_one("holes", None)),

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from facade.flows.alerts.messages import Action, ActionKind, Alert, Severity, encode
+from facade.flows.alerts.messages import Action, ActionKind, Alert, encode
+from facade.severities import Severity
 
 LATCHING = {
     "receiveOverrun": False,

@@ -8,7 +8,7 @@ import msgspec
 import tango
 import typer
 
-from facade.bus.kafka.stream_writer import KafkaStreamWriter
+from facade.bus.kafka.producer import KafkaStreamWriter
 from facade.bus.port import BusHealth
 from facade.flows.alerts.messages import ALERTS, alert_record
 from facade.infra.processes import Process

@@ -10,7 +10,7 @@ import typer
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.errors import BusError
-from facade.flows.blocks.messages import BLOCKS, read_block
+from facade.flows.blocks.source import BLOCKS, read_block
 from facade.infra.processes import Process
 from facade.messages import ProcessingBlock
 from proving.deployment import Deployment

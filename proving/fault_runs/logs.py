@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import tango
 import typer
 
-from facade.bus.kafka.stream_writer import KafkaStreamWriter
+from facade.bus.kafka.producer import KafkaStreamWriter
 from facade.bus.port import BusHealth
 from facade.flows.logs.messages import LOGS
-from facade.flows.logs.records import SEVERITIES
+from facade.flows.logs.records import LOG_SEVERITIES
 from facade.infra.processes import Process
 from proving.deployment import Deployment
 from proving.fault_runs.frame import BROKER, READY_WITHIN, SERVER, Account, FaultRun, Folder, Seed, play, process_name
@@ -150,7 +150,7 @@ class LogFaultRun(FaultRun):
         shown = self._figures("severityRecords", "State", device=self._device)
         if shown.get("State") in (None, tango.DevState.UNKNOWN) or shown.get("severityRecords") is None:
             return None
-        return dict(zip(SEVERITIES, map(int, shown["severityRecords"]), strict=True))
+        return dict(zip(LOG_SEVERITIES, map(int, shown["severityRecords"]), strict=True))
 
     def _figures(self, *names: str, device: str = "") -> dict[str, Any]:
         try:

@@ -9,7 +9,7 @@ import msgspec
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
 
-from facade.bus.kafka.coordinators import ask_coordinator
+from facade.bus.kafka.admin import ask_coordinator
 from facade.errors import InfraError
 from facade.infra import tools
 from facade.infra.kafka import find_java, libraries

@@ -14,8 +14,8 @@ import tango
 
 from clients.events import open_database
 from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.kafka.topics import create_topics
-from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth, Record
 from facade.config import Settings
 from facade.icd.load import load

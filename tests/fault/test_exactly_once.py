@@ -83,7 +83,7 @@ def test_a_second_worker_joins_and_leaves(deploy: Deploy) -> None:
     deployment = deploy(nodes=4)
     deployment.serve()
     first = deployment.worker("0")
-    simulation = deployment.simulate("--rate", 4000)
+    simulation = deployment.simulate("--rate", 500)
     simulation.sends(8000)
     second = deployment.worker("1")
     until(lambda: both_partitions(deployment), "the second worker has a partition", every=0.3)
@@ -143,7 +143,7 @@ def test_of_two_workers_with_one_slot_the_newer_one_works(deploy: Deploy) -> Non
     deployment = deploy(nodes=4)
     deployment.serve()
     older = deployment.worker("0", log="older")
-    simulation = deployment.simulate("--rate", 2000)
+    simulation = deployment.simulate("--rate", 500)
     until(lambda: (deployment.read_one(MASTER, "heapsTotal") or 0) > 0, "the first worker works")
     for log in ("second", "third"):
         newer = deployment.worker("0", log=log)
@@ -168,7 +168,7 @@ def test_a_worker_that_hung_is_no_zombie(deploy: Deploy) -> None:
     deployment.serve()
     first = deployment.worker("0")
     deployment.worker("1")
-    simulation = deployment.simulate("--rate", 2000)
+    simulation = deployment.simulate("--rate", 500)
     until(lambda: both_partitions(deployment), "both workers have a partition", every=0.3)
     first.signal(signal.SIGSTOP)
     until(lambda: has_all(deployment, "1"), "the other has its partition", every=0.3)
@@ -195,7 +195,7 @@ def test_the_broker_is_away_for_long(deploy: Deploy) -> None:
     arrived too late is counted as late, and all processes go on by themselves."""
     deployment = deploy(nodes=4)
     processes = [deployment.worker("0"), deployment.worker("1"), *deployment.serve().values()]
-    simulation = deployment.simulate("--rate", 1000)
+    simulation = deployment.simulate("--rate", 500)
     broker_outage(deployment, simulation, 20)
     report = simulation.stop()
     exact(deployment, report)

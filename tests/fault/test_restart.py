@@ -66,7 +66,7 @@ def test_no_half_window_is_ever_shown(deploy: Deploy) -> None:
     deployment = deploy(nodes=4, rack_size=2)
     servers = deployment.serve()
     deployment.worker()
-    simulation = deployment.simulate("--rate", 2000)
+    simulation = deployment.simulate("--rate", 500)
     devices = [MASTER, *map(node_device, range(4))]
     until(lambda: deployment.quality(MASTER, "heapRate") == "VALID", "values come")
     subscriber = Subscriber(deployment, devices)

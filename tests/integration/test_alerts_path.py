@@ -6,7 +6,7 @@ import pytest
 import tango
 
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.port import BusHealth
 from facade.config import Settings
 from facade.flows.alerts.messages import Alert, alert_record

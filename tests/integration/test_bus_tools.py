@@ -16,11 +16,12 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartiti
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from facade.bus.dead_letters import TOPIC, dead_letter
+from facade.bus.kafka.admin import find_range
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.spans import find_span, read_span
+from facade.bus.kafka.producer import KafkaWriter
+from facade.bus.kafka.read_range import read_range
 from facade.bus.kafka.topics import create_topics
-from facade.bus.kafka.transaction_writer import KafkaTransactionWriter
-from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.kafka.transactional_producer import KafkaTransactionWriter
 from facade.bus.port import BusHealth, Record
 from facade.bus.redrive import FROM, put_back
 from facade.config import Settings
@@ -75,7 +76,7 @@ def write_letters(connection: Connection, count: int, reason: str = "unknown-nod
 
 
 def back(connection: Connection) -> Counter[bytes]:
-    return Counter(record.value for record in read_span(connection, HEAPS, find_span(connection, HEAPS)))
+    return Counter(record.value for record in read_range(connection, HEAPS, find_range(connection, HEAPS)))
 
 
 def test_dead_letters_go_back_once_whatever_is_killed(connection: Connection) -> None:
@@ -96,11 +97,11 @@ def test_dead_letters_go_back_once_whatever_is_killed(connection: Connection) ->
     running.send_signal(signal.SIGKILL)
     running.wait(HANG)
     killed = KafkaTransactionWriter(connection, "dead-letters-redrive")
-    letter = next(read_span(connection, TOPIC, {0: (299, 300)}))
-    killed._producer.begin_transaction()
+    letter = next(read_range(connection, TOPIC, {0: (299, 300)}))
+    killed._client.begin_transaction()
     for record in put_back(letter):
-        killed._produce(record)
-    killed._producer.flush(HANG)
+        killed._producer.produce(record)
+    killed._client.flush(HANG)
 
     ended = json.loads(call(connection, *words, "--yes", "--rate", "10000"))
     assert 0 < ended["put back"] < 300
@@ -122,7 +123,7 @@ def test_dead_letters_go_back_once_whatever_is_killed(connection: Connection) ->
         "unknown-node": (300, 300),
         "schema": (2, 0),
     }
-    last = find_span(connection, TOPIC)[0][1] - 1
+    last = find_range(connection, TOPIC)[0][1] - 1
     assert "there is the mark of a transaction" in call(connection, "dead-letters", "show", f"0:{last}", code=1)
 
 
@@ -135,12 +136,12 @@ def test_what_stands_behind_an_open_transaction_is_waited_for(connection: Connec
     other.begin_transaction()
     other.produce(connection.topic(TOPIC), b"open")
     other.flush(HANG)
-    letters = read_span(connection, TOPIC, find_span(connection, TOPIC))
+    letters = read_range(connection, TOPIC, find_range(connection, TOPIC))
     KafkaTransactionWriter(connection, "marks").write([record for one in letters for record in put_back(one)])
 
-    span = find_span(connection, TOPIC)
-    assert len([*read_span(connection, TOPIC, span)]) == 3
-    reading = read_span(connection, TOPIC, span, whole=True)
+    ranges = find_range(connection, TOPIC)
+    assert len([*read_range(connection, TOPIC, ranges)]) == 3
+    reading = read_range(connection, TOPIC, ranges, whole=True)
     begun = [next(reading) for _ in range(3)]
     other.commit_transaction(HANG)
     assert len([*begun, *reading]) == 7

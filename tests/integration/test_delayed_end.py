@@ -1,13 +1,14 @@
 """Transactions beside a network that delays and cuts (KIP-890; Jepsen on Bufstream 0.1)."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.producer import ProducerCore
 from facade.bus.kafka.transactional_producer import TransactionalProducer
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import Aborted, BusHealth, Record
@@ -32,12 +33,16 @@ class Interrupted(TransactionalProducer):
 
     meanwhile: Callable[[], None] = staticmethod(nothing)
 
-    def _produce(self, producer: Producer, record: Record) -> None:
-        super()._produce(producer, record)
-        meanwhile, self.meanwhile = self.meanwhile, nothing
-        if meanwhile is not nothing:
-            producer.flush(HANG)
-            meanwhile()
+    def _transact(self, producer: ProducerCore, records: Iterable[Record], *rest: Any) -> None:
+        super()._transact(producer, self._interrupted(producer, records), *rest)
+
+    def _interrupted(self, producer: ProducerCore, records: Iterable[Record]) -> Iterator[Record]:
+        for record in records:
+            yield record
+            meanwhile, self.meanwhile = self.meanwhile, nothing
+            if meanwhile is not nothing:
+                producer.client.flush(HANG)
+                meanwhile()
 
 
 class Copier:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import tango
+import yaml
 from confluent_kafka import Producer
 
 from tests.support.deployment import Deployment
@@ -71,6 +72,16 @@ def test_the_interface_has_it(installed: Path, tmp_path: Path):
     assert "weather" in facade(installed, "--help")
     facade(installed, "icd", "export", "reference", "--to", str(tmp_path))
     assert "windSpeed" in (tmp_path / "docs" / "reference" / "SdpWeather.md").read_text()
+    assert '"station": "north"' in (tmp_path / "docs" / "reference" / "messages.md").read_text()
+
+
+def test_the_asyncapi_document_has_the_texts_of_the_flow(installed: Path, tmp_path: Path):
+    facade(installed, "icd", "export", "asyncapi", "--to", str(tmp_path))
+    document = yaml.safe_load((tmp_path / "schemas" / "asyncapi.yaml").read_text())
+    assert "- You have a weather station: write `weather.raw`." in document["info"]["description"]
+    assert document["operations"]["weatherStationSendsWeatherRaw"]["summary"] == "Send a measurement."
+    (example,) = document["components"]["messages"]["weather-raw"]["examples"]
+    assert example["payload"]["station"] == "north"
 
 
 @pytest.fixture(scope="module")

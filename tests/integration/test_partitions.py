@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from facade.bus.kafka.admin import find_range
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.spans import find_span, read_span
-from facade.bus.kafka.stream_writer import KafkaStreamWriter
+from facade.bus.kafka.producer import KafkaStreamWriter, KafkaWriter
+from facade.bus.kafka.read_range import read_range
 from facade.bus.kafka.topics import create_topics
-from facade.bus.kafka.transaction_writer import KafkaTransactionWriter
-from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.kafka.transactional_producer import KafkaTransactionWriter
 from facade.bus.port import BusHealth, Record
 from facade.config import Settings
 from facade.icd.topic_model import Topic
@@ -61,7 +61,7 @@ def test_each_writer_puts_a_key_on_the_partition_of_javas_clients_in_order(infra
         KafkaTransactionWriter(connection, "test").write(records("transaction", numbered))
 
         for name in TOPICS:
-            found = list(read_span(connection, name, find_span(connection, name)))
+            found = list(read_range(connection, name, find_range(connection, name)))
             where = {key: {record.partition for record in found if record.key == key} for key in KEYS}
             assert where == {key: {(murmur2(key) & 0x7FFFFFFF) % PARTITIONS} for key in KEYS}, name
             for key in KEYS:

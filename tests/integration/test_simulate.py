@@ -12,10 +12,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from facade.bus.kafka.admin import find_range
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.reader import KafkaReader
+from facade.bus.kafka.read_range import read_range
 from facade.bus.kafka.topics import create_topics
-from facade.bus.port import BusHealth, Record
+from facade.bus.port import Record
 from facade.codec.columns import ColumnDecoder
 from facade.config import Settings
 from facade.flows.telemetry.sequences import SeenNumbers
@@ -55,11 +56,7 @@ def wait_for(file: Path) -> None:
 
 
 def read_all(connection: Connection) -> list[Record]:
-    reader = KafkaReader(connection, {TOPIC: None}, start={}, health=BusHealth())
-    try:
-        return reader.read_to_end(30.0)
-    finally:
-        reader.close()
+    return [*read_range(connection, TOPIC, find_range(connection, TOPIC))]
 
 
 def compare(records: list[Record], report: Report, *, exact_lateness: bool = True) -> None:

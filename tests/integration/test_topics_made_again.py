@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from facade.bus.port import Record
 from facade.flows.alerts.messages import Alert, alert_record
-from facade.flows.quality.encode import encode_metric
+from facade.flows.quality.records import encode_metric
 from facade.runtime.snapshots import Snapshot, decode_snapshot
 from tests.conftest import Deploy
 from tests.support import topics
@@ -81,22 +81,22 @@ class Site:
         before, _ = self.newest_alert()
         self.alert(f"round {number}")
         self.send(*cut(f"table-{number}", b"abcdef", 2, product="subarray/01/other"))
-        is_on = self.deployment.read_one(SUBARRAY, "State") == tango.DevState.ON
-        until(lambda: self._commanded("Off" if is_on else "On"), "a command is taken")
+        (state,) = until(self._switched, "a command is taken")
         until(lambda: self.newest_alert()[1] == f"round {number}", "the alert is an event")
         assert self.newest_alert()[0] > before
         until_equal(lambda: self.measured(number / 100), number / 100, "the metric is shown")
         until(lambda: f"table-{number}" in self.tables(), "the table is announced")
-        state = tango.DevState.OFF if is_on else tango.DevState.ON
         until_equal(lambda: self.deployment.read_one(SUBARRAY, "State"), state, "the subarray has done it")
 
-    def _commanded(self, command: str) -> bool:
+    def _switched(self) -> list[tango.DevState]:
+        """Command the other state, and return it; empty: refused, as the topics are being read, with the State."""
+        is_on = self.deployment.read_one(SUBARRAY, "State") == tango.DevState.ON
         try:
-            self.deployment.proxy(SUBARRAY).command_inout(command)
-        except tango.DevFailed as failed:  # what stood on the topics is being read
+            self.deployment.proxy(SUBARRAY).command_inout("Off" if is_on else "On")
+        except tango.DevFailed as failed:
             print(failed.args[0].desc)
-            return False
-        return True
+            return []
+        return [tango.DevState.OFF if is_on else tango.DevState.ON]
 
     def make_again(self, *topics: str) -> None:
         names = [self.deployment.topic(name) for name in topics]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from facade.bus.kafka.admin import find_range
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.reader import KafkaReader
-from facade.bus.port import BusHealth
+from facade.bus.kafka.read_range import read_range
 from facade.config import Settings
 from tests.support.deployment import Deployment
 from tests.support.waiting import HANG, until
@@ -99,9 +99,10 @@ def traceparents(deployment: Deployment) -> dict[str, list[str]]:
     """Return the trace headers of each record of the command topics."""
     topics = ("commands", "command-acks")
     connection = Connection(Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix))
-    reader = KafkaReader(connection, dict.fromkeys(topics), start={}, health=BusHealth())
-    found: dict[str, list[str]] = {topic: [] for topic in topics}
-    for record in reader.read_to_end(10.0):
-        found[record.topic].append(dict(record.headers)["traceparent"].decode())
-    reader.close()
-    return found
+    return {
+        topic: [
+            dict(record.headers)["traceparent"].decode()
+            for record in read_range(connection, topic, find_range(connection, topic))
+        ]
+        for topic in topics
+    }

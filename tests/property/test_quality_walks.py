@@ -7,10 +7,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from facade.flows.quality.decode import decode
-from facade.flows.quality.encode import ENCODERS
-from facade.flows.quality.fit import fit
-from facade.flows.quality.flow import QualityFlow
+from facade.flows.quality.flow import QualityFlow, fit
+from facade.flows.quality.records import ENCODERS, decode
 from facade.icd.load import load
 from facade.outcome import USED, Rejected
 from tests.support.metrics import WRITERS, dtype_of, metric

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth
 from facade.errors import BusError, CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.alerts.follower import Follower

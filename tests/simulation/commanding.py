@@ -9,7 +9,7 @@ import msgspec
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.sender import KafkaSender
+from facade.bus.kafka.producer import KafkaSender
 from facade.bus.port import Record
 from facade.controller import Call, Rejected
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown

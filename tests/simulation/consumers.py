@@ -233,9 +233,12 @@ class SimulatedConsumer:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
         def found(one: TopicPartition) -> int:
-            if one.offset == OFFSET_END:
-                return self._end(self._broker.topics[one.topic].partitions[one.partition])
-            entries = self._broker.topics[one.topic].partitions[one.partition].entries
+            if (topic := self._broker.topics.get(one.topic)) is None:
+                raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC))
+            if one.offset in (OFFSET_BEGINNING, OFFSET_END):
+                partition = topic.partitions[one.partition]
+                return partition.first if one.offset == OFFSET_BEGINNING else self._end(partition)
+            entries = topic.partitions[one.partition].entries
             after = (entry.offset for entry in entries if entry.time_us >= one.offset * 1000 and not entry.is_mark)
             return next(after, OFFSET_END)
 

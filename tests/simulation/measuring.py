@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
-from facade.flows.quality.encode import encode_metric
-from facade.flows.quality.fit import axes
-from facade.flows.quality.flow import CLASS, QualityFlow, is_metric
-from facade.flows.quality.messages import QUALITY, read_header
+from facade.flows.quality.flow import CLASS, QualityFlow, axes, is_metric
+from facade.flows.quality.records import QUALITY, encode_metric, read_header
 from facade.icd.load import load
 from facade.icd.units import unit_of
 from facade.messages import Metric

@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 
 from facade.bus.port import Record
 from facade.flows.mirror import mirror
-from facade.flows.mirror.device import Device
-from facade.flows.mirror.entry import Entry
+from facade.flows.mirror.device import Device, Entry
 from facade.flows.mirror.mirror import Mirror
-from facade.flows.mirror.source import Done, Job
+from facade.flows.mirror.source import DeviceJob, JobResult
 
 
 class Guard(NamedTuple):
@@ -20,7 +19,7 @@ class Guard(NamedTuple):
     put: Any
 
 
-def _is_sure(self: Device, now: float) -> Job:
+def _is_sure(self: Device, now: float) -> DeviceJob:
     """Take no subscription for one that may lose events while it is made."""
     job = _job(self, now)
     for name in job.subscribe:
@@ -28,7 +27,7 @@ def _is_sure(self: Device, now: float) -> Job:
     return job
 
 
-def _takes_for_read(self: Mirror, done: Done, now: float) -> None:
+def _takes_for_read(self: Mirror, done: JobResult, now: float) -> None:
     """Take a device whose subscription has failed for one that pushes nothing."""
     _done(self, done._replace(failed=frozenset()), now)
 

@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.port import BusHealth
 from facade.errors import BusError
 from facade.flows.mirror.messages import (
     CONNECTED,
     MODEL,
+    SILENT,
     MirrorRule,
     TelescopeAttribute,
     decode_attribute,
+    is_next,
     rule_record,
+    writer_of,
 )
 from facade.flows.mirror.source import Source
-from facade.flows.mirror.writers import SILENT, is_next, writer_of
 from facade.runtime.composition import Server
 from proving.mirror_account import account_of
 from tests.simulation.scheduler import Process

@@ -7,13 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.port import BusHealth, Record
 from facade.clock import Clock
 from facade.errors import BusError
 from facade.flows.blocks import source as sources
 from facade.flows.blocks.flow import BlocksFlow
-from facade.flows.blocks.messages import (
+from facade.flows.blocks.source import (
     BLOCKS,
     ENDED,
     FAILED,
@@ -22,9 +22,9 @@ from facade.flows.blocks.messages import (
     STARTING,
     STATES,
     WAITING,
+    BlockSource,
     read_block,
 )
-from facade.flows.blocks.source import BlockSource
 from facade.messages import ProcessingBlock
 from tests.simulation.scheduler import Process
 

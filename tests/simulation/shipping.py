@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from facade.bus.kafka.stream_writer import KafkaStreamWriter
+from facade.bus.kafka.producer import KafkaStreamWriter
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import BusHealth
 from facade.flows.logs.flow import LogFlow
 from facade.flows.logs.messages import LOGS, METRICS, TOPICS
-from facade.flows.logs.records import SEVERITIES
+from facade.flows.logs.records import LOG_SEVERITIES
 from facade.flows.logs.worker import LogWorker
 from facade.icd.load import load
 from tests.simulation.scheduler import Process
@@ -85,7 +85,7 @@ class Shipping:
         (flow,) = (one for one in site.servers["logs"].flows if isinstance(one, LogFlow))
         state = flow.ledger.state
         shown = site.value("mid-sdp/logs/0", "severityRecords") or ()
-        found = {name: count for name, count in zip(SEVERITIES, shown, strict=False) if count}
+        found = {name: count for name, count in zip(LOG_SEVERITIES, shown, strict=False) if count}
         if found != +self.severities:
             yield f"logs by severity: sent {dict(self.severities)}, shown {found}"
         by_component = {name: one.records for name, one in state.components.items() if one.records}

@@ -6,9 +6,8 @@ from functools import partial
 from typing import Any
 
 from facade.bus.kafka.connection import Clients, Connection
-from facade.bus.kafka.stream_writer import KafkaStreamWriter
+from facade.bus.kafka.producer import KafkaStreamWriter, KafkaWriter
 from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth, Fenced
 from facade.config import Settings
 from facade.flows.telemetry.plan import windowed

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from facade.bus.kafka.batch_log import KafkaBatchLog
+from facade.bus.kafka.bus import KafkaBatchLog
 from facade.codec.batches import BatchReader, ReadBatch
 from facade.errors import ConfigError
 from facade.icd.load import load

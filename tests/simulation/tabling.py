@@ -6,8 +6,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from facade.bus.kafka.bus import KafkaBus
+from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.kafka.transactional_member import KafkaTransactionalMember
-from facade.bus.kafka.writer import KafkaWriter
 from facade.bus.port import BusHealth
 from facade.errors import BusError
 from facade.flows.tables.buffers import BufferPool

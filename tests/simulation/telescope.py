@@ -11,7 +11,17 @@ from typing import Any
 
 from facade.flows.mirror.choice import matcher
 from facade.flows.mirror.messages import device_of
-from facade.flows.mirror.source import Done, Found, Job, Lost, Missed, News, Search, Seen, Task
+from facade.flows.mirror.source import (
+    AttributeValue,
+    DeviceJob,
+    DeviceLost,
+    DeviceSearch,
+    EventsMissed,
+    JobResult,
+    SearchResult,
+    SourceEvent,
+    SourceTask,
+)
 from tests.simulation.scheduler import START, Process, Scheduler
 from tests.simulation.threads import Event, SimpleQueue
 
@@ -47,7 +57,7 @@ class Session:
 
     device: Device
     life: int
-    tell: Callable[[News], None]
+    tell: Callable[[SourceEvent], None]
     names: set[str] = field(default_factory=set)
     """What is subscribed to."""
     missed: set[str] = field(default_factory=set)
@@ -97,22 +107,22 @@ class Telescope:
             if name in session.names and session.life == session.device.life:
                 self._push(session, self.seen(name))
 
-    def _push(self, session: Session, seen: Seen) -> None:
+    def _push(self, session: Session, seen: AttributeValue) -> None:
         now, random = self.scheduler.now, self.scheduler.random
         if now < self.deaf_until:
             session.missed.add(seen.name)
             return
         delay = random.random() * (2.0 if now < self.late_until else 0.01)
         session.next_at = max(session.next_at, now + delay)
-        news = [Missed(seen.name), seen] if seen.name in session.missed else [seen]
+        news = [EventsMissed(seen.name), seen] if seen.name in session.missed else [seen]
         session.missed.discard(seen.name)
         for one in news:
             self.scheduler.at(session.next_at - now, _arrive, session, one)
 
-    def seen(self, name: str) -> Seen:
+    def seen(self, name: str) -> AttributeValue:
         """Return what a device answers now."""
         value, time = self.values[name]
-        return Seen(name, value, "DevDouble", "VALID", time if name in self.pushed else self.now_us())
+        return AttributeValue(name, value, "DevDouble", "VALID", time if name in self.pushed else self.now_us())
 
     # What goes wrong
 
@@ -124,7 +134,7 @@ class Telescope:
         device.is_away = True
         device.life += 1
         for session in [one for one in self.sessions if one.device is device and one.names]:
-            self.scheduler.at(_NOTICED, _arrive, session, Lost(name, "API_EventTimeout"))
+            self.scheduler.at(_NOTICED, _arrive, session, DeviceLost(name, "API_EventTimeout"))
         self.scheduler.at(seconds, self._come_back, device)
 
     def _come_back(self, device: Device) -> None:
@@ -133,7 +143,7 @@ class Telescope:
             self._change(f"{device.name}/{name}")
 
 
-def _arrive(session: Session, news: News) -> None:
+def _arrive(session: Session, news: SourceEvent) -> None:
     if not session.is_closed:
         session.tell(news)
 
@@ -145,18 +155,18 @@ class SimulatedSource:
 
     def __init__(self, telescope: Telescope, process: Process) -> None:
         self._telescope, self._process = telescope, process
-        self._news: deque[News] = deque()
+        self._news: deque[SourceEvent] = deque()
         self._tasks = SimpleQueue(process.scheduler)
         self._arrived = Event(process.scheduler)
         self._sessions: dict[str, Session] = {}
         for _ in range(_THREADS + 1):  # and one for searches
             process.spawn(self._work)
 
-    def begin(self, task: Task) -> None:
+    def begin(self, task: SourceTask) -> None:
         """Take a task."""
         self._tasks.put(task)
 
-    def take(self) -> Sequence[News]:
+    def take(self) -> Sequence[SourceEvent]:
         """Return what has come."""
         self._arrived.clear()
         found = list(self._news)
@@ -170,7 +180,7 @@ class SimulatedSource:
     def close(self) -> None:
         """End."""
 
-    def _tell(self, news: News) -> None:
+    def _tell(self, news: SourceEvent) -> None:
         if not self._process.is_dead:
             self._news.append(news)
             self._arrived.set()
@@ -178,14 +188,14 @@ class SimulatedSource:
     def _work(self) -> None:
         while True:
             task = self._tasks.get()
-            self._tell(self._search(task) if isinstance(task, Search) else self._do(task))
+            self._tell(self._search(task) if isinstance(task, DeviceSearch) else self._do(task))
 
-    def _search(self, search: Search) -> Found:
+    def _search(self, search: DeviceSearch) -> SearchResult:
         self._pause(0.05)
         found = frozenset(filter(matcher(search.pattern), self._telescope.devices))
-        return Found(search.pattern, found, found)
+        return SearchResult(search.pattern, found, found)
 
-    def _do(self, job: Job) -> Done:
+    def _do(self, job: DeviceJob) -> JobResult:
         device = self._telescope.devices[job.device]
         session = self._sessions.get(job.device)
         if session is not None and job.anew:
@@ -208,10 +218,10 @@ class SimulatedSource:
             self._sessions.pop(job.device, None)
             if session is not None:
                 self._sessions[job.device] = session
-            return Done(job, trouble=str(error))
+            return JobResult(job, trouble=str(error))
         pushed = frozenset(name for name, is_pushed in pushes.items() if is_pushed)
         failed = frozenset(name for name, is_pushed in pushes.items() if is_pushed is None)
-        return Done(job, seen, pushed, failed, names=names if job.names else None)
+        return JobResult(job, seen, pushed, failed, names=names if job.names else None)
 
     def _subscribe(self, session: Session, name: str) -> bool | None:
         self._reach(session.device, session.life)

@@ -10,8 +10,7 @@ from facade.flows.commands.composition import CommandsHealth
 from facade.flows.commands.flow import Components
 from facade.flows.overview.health import Overview
 from facade.flows.overview.presence import Presence
-from facade.flows.telemetry.composition import Telemetry
-from facade.flows.telemetry.health import TelemetryHealth
+from facade.flows.telemetry.composition import Telemetry, TelemetryHealth
 from facade.flows.telemetry.ledger import GroupTotals
 from facade.flows.telemetry.plan import plans
 from facade.icd.load import load

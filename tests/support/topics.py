@@ -16,7 +16,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from facade.bus.kafka.coordinators import ask_coordinator
+from facade.bus.kafka.admin import ask_coordinator
 from tests.support.waiting import HANG
 
 Header = tuple[str, bytes | None]

@@ -11,7 +11,6 @@ import yaml
 
 from facade.errors import IcdError
 from facade.exports.asyncapi import document, ends, export, operation_id
-from facade.exports.asyncapi_words import part_of, words_of
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.manifest import Isolation, Manifest, Worker, manifests
@@ -20,7 +19,7 @@ from facade.resources import resource
 ICD = load()
 DOCUMENT = document(ICD)
 TEXT = export(ICD)["schemas/asyncapi.yaml"]
-EXAMPLES = {name: example for words in words_of(ICD) for name, example in words.examples.items()}
+EXAMPLES = {name: example for name, schema in ICD.messages.items() for example in schema.get("examples", ())}
 
 
 def references(node: Any) -> Iterator[str]:
@@ -79,7 +78,8 @@ def test_a_topic_is_a_channel_with_its_settings(name: str) -> None:
 
 @pytest.mark.parametrize("name", ICD.messages)
 def test_a_message_has_its_schema_with_units_and_is_used(name: str) -> None:
-    schema = {key: part for key, part in ICD.messages[name].items() if key not in ("$schema", "$id")}
+    elsewhere = ("$schema", "$id", "examples", "x-example-key")
+    schema = {key: part for key, part in ICD.messages[name].items() if key not in elsewhere}
     assert untitled(DOCUMENT["components"]["schemas"][name]) == untitled(schema)
     assert f"#/components/schemas/{name}" in set(references(DOCUMENT["components"]["messages"]))
 
@@ -135,6 +135,7 @@ def test_a_packet_is_avro_as_in_its_file() -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_is_legal_and_shown(name: str) -> None:
     example = EXAMPLES[name]
+    assert len(EXAMPLES) >= 18
     jsonschema.Draft202012Validator(ICD.messages[name]).validate(example)
     shown = [one for message in DOCUMENT["components"]["messages"].values() for one in message.get("examples", ())]
     assert any(example in (one.get("payload"), *one.get("headers", {}).values()) for one in shown)
@@ -152,10 +153,10 @@ def test_who_takes_part_is_named_once_and_sends_what_is_on_the_topic() -> None:
     ids = [operation_id(*end) for end in all_ends]
     assert len(set(ids)) == len(ids)
     assert ids == list(DOCUMENT["operations"])
-    said = {part for words in words_of(ICD) for part in words.parts}
-    found = {part_of(ICD, *end) for end in all_ends}
-    assert said <= found, "nothing is said of what nobody does"
-    assert all(ICD.topics[part.topic].window for part in found - said), "what is not said can be derived"
+    for topic in ICD.topics.values():
+        used = {topic.operation(role, action) for role, action in ends(topic)}
+        assert used >= set(topic.operations), "an operation that no role has"
+        assert topic.window or used == set(topic.operations), "a purpose is missing, and cannot be derived"
     for (role, action, name), operation in zip(all_ends, DOCUMENT["operations"].values(), strict=True):
         assert (operation["action"], operation["channel"]) == (action, {"$ref": f"#/channels/{name}"})
         assert operation["tags"][0] == {"name": ICD.roles[role].side}
@@ -183,12 +184,13 @@ def test_a_topic_that_no_flow_has_is_refused() -> None:
         document(changed(topics={**ICD.topics, "lost": ICD.topics["state"]}))
 
 
-def test_a_flow_without_words_is_described_from_the_icd(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_without_operations_is_described_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker("controller", "weather", ("weather",), ())
     flow = Manifest(name="weather", summary="", topics={"weather": Isolation.READ_COMMITTED}, workers=(worker,))
-    monkeypatch.setattr("facade.exports.asyncapi_words.manifests", lambda: (*manifests(), flow))
+    monkeypatch.setattr("facade.exports.asyncapi.manifests", lambda: (*manifests(), flow))
     assert document(ICD) == DOCUMENT, "what else is installed changes nothing of an interface without it"
-    found = document(changed(topics={**ICD.topics, "weather": ICD.topics["state"]}))["operations"]
+    bare = msgspec.structs.replace(ICD.topics["state"], operations=())
+    found = document(changed(topics={**ICD.topics, "weather": bare}))["operations"]
     assert found["controllerSendsWeather"]["summary"] == "Write records."
     assert found["controllerReceivesWeather"]["summary"] == "Read records."
     assert "`weather`" in found["controllerReceivesWeather"]["bindings"]["kafka"]["groupId"]["description"]

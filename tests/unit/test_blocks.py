@@ -11,10 +11,8 @@ from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.blocks import flow as blocks_flow
-from facade.flows.blocks.flow import BlocksFlow
-from facade.flows.blocks.messages import BLOCKS, STATES
-from facade.flows.blocks.source import BlockSource, newest_sequence
-from facade.flows.blocks.view import MOST_SHOWN, values
+from facade.flows.blocks.flow import MOST_SHOWN, BlocksFlow, values
+from facade.flows.blocks.source import BLOCKS, STATES, BlockSource, newest_sequence
 from facade.icd.load import load
 from facade.outcome import TOMBSTONE, USED, Suppressed
 from facade.runtime.composition import assemble

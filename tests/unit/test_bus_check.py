@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from facade.bus import judgement
-from facade.bus.kafka.inspection import FoundTopic
-from facade.bus.kafka.survey import _Apis
+from facade.bus import bus_checks
+from facade.bus.bus_checks import GroupPosition, GroupState
+from facade.bus.kafka.admin import FoundTopic, _Apis
 from facade.bus.kafka.topics import broker_settings, differences
 from facade.findings import DEGRADED, FAILED, NOTE, OK, UNKNOWN, overall
 from facade.icd.load import load
@@ -25,7 +25,7 @@ def test_what_is_missing_or_set_otherwise():
     settings = {"min.insync.replicas": "1", **broker_settings(heaps), "retention.ms": "1", "cleanup.policy": "compact"}
     texts = [*differences(heaps, FoundTopic(partitions=2, replicas=1, settings=settings), 1)]
     found = [
-        *judgement.judge_topics(
+        *bus_checks.judge_topics(
             "t.",
             {"state": "UNKNOWN_TOPIC_OR_PART", "alerts": "TOPIC_AUTHORIZATION_FAILED"},
             {"ingest.heaps": texts, "flagging": [text for text in texts if "retention" in text]},
@@ -45,18 +45,18 @@ def test_what_is_missing_or_set_otherwise():
     [((0, 3, 3, 2), OK), ((0, 3, 2, 2), DEGRADED), ((0, 3, 1, 2), FAILED), ((1, 3, 3, 2), FAILED)],
 )
 def test_replicas(state, level):
-    assert overall([*judgement.judge_replicas({"alerts": state})]) == level
+    assert overall([*bus_checks.judge_replicas({"alerts": state})]) == level
 
 
 def test_the_rights_that_a_role_lacks_are_named_with_the_command_that_gives_them():
-    needs = judgement.needs_of(ICD, "aggregate")
+    needs = bus_checks.needs_of(ICD, "aggregate")
     assert needs["ingest.heaps"] == {"READ", "DESCRIBE"}
     rights = {**needs, "accounts": frozenset({"READ", "DESCRIBE"}), "dead-letters": frozenset({"DESCRIBE"})}
-    (found,) = judgement.judge_rights("aggregate", needs, rights, "mid.")
+    (found,) = bus_checks.judge_rights("aggregate", needs, rights, "mid.")
     assert found.level == FAILED
     assert "lacks WRITE on topics accounts, dead-letters" in found.text
     assert "--operation WRITE --topic mid.accounts --topic mid.dead-letters" in found.do
-    assert [*judgement.judge_rights("aggregate", needs, needs, "mid.")] == []
+    assert [*bus_checks.judge_rights("aggregate", needs, needs, "mid.")] == []
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_the_rights_that_a_role_lacks_are_named_with_the_command_that_gives_them
     ],
 )
 def test_encryption(properties, brokers, expected):
-    assert levels(judgement.judge_encryption(properties, brokers)) == expected
+    assert levels(bus_checks.judge_encryption(properties, brokers)) == expected
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,14 @@ def test_encryption(properties, brokers, expected):
 )
 def test_lag_is_told_in_records_and_seconds(place, members, level, text):
     *offsets, since = place
-    found = [*judgement.judge_lag(ICD, "aggregate", members, [("ingest.heaps", 0, *offsets, since)], 1000.0)]
+    state = GroupState(members, (GroupPosition("ingest.heaps", 0, *offsets, since),), frozenset())
+    found = [*bus_checks.judge_lag(ICD, "aggregate", state, 1000.0)]
     assert overall(found) == level
     assert text in "".join(one.text for one in found)
 
 
 def test_clocks():
-    found = [*judgement.judge_clocks({"fine": 0.9, "this host": -2.0, "node": 30.0})]
+    found = [*bus_checks.judge_clocks({"fine": 0.9, "this host": -2.0, "node": 30.0})]
     assert [(one.level, one.about, one.text) for one in found] == [
         (DEGRADED, "clock of this host", "2.0 s behind the broker's"),
         (FAILED, "clock of node", "30.0 s ahead of the broker's"),
@@ -115,7 +116,7 @@ def test_clocks():
     ],
 )
 def test_features_of_the_brokers(apis, expected):
-    assert levels(judgement.judge_features(apis)) == expected
+    assert levels(bus_checks.judge_features(apis)) == expected
 
 
 def test_what_brokers_can_is_heard_from_the_client():

@@ -14,7 +14,7 @@ from facade.bus.positions import Extent
 from facade.clock import ManualClock
 from facade.config import Settings, load_settings
 from facade.errors import ConfigError
-from facade.flows.telemetry.health import TelemetryHealth
+from facade.flows.telemetry.composition import TelemetryHealth
 from facade.flows.telemetry.watermarks import Mark
 from facade.icd.load import load
 from facade.outcome import TOMBSTONE, Rejected
@@ -22,7 +22,7 @@ from facade.racks import Racks
 from facade.runtime.accounts import StreamAccount
 from facade.runtime.admin_mode import allowed
 from facade.runtime.demand import RateMeter
-from facade.runtime.health import ORIGIN, Complaint, Health
+from facade.runtime.health_issues import ORIGIN, HealthIssue, HealthSource
 from facade.runtime.progress import Progress
 from facade.runtime.stream_accounts import StreamTotals
 from tests.support.overview import NOW, heartbeat, overview, signs_of_life
@@ -132,9 +132,9 @@ def test_a_node_whose_records_are_all_late_is_named_as_late_and_not_as_silent():
 def test_reasons_for_which_there_is_no_room_are_counted(count):
     shown = overview()
 
-    class Grumbler(Health):
-        def complaints(self, now):
-            yield from (Complaint("DEGRADED", f"device {number} is unwell") for number in range(count))
+    class Grumbler(HealthSource):
+        def issues(self, now):
+            yield from (HealthIssue("DEGRADED", f"device {number} is unwell") for number in range(count))
 
     shown._flows = [Grumbler()]
     reasons = shown.judge(NOW)[1]
@@ -149,13 +149,13 @@ def test_a_flow_whose_health_fails_takes_no_other_with_it_and_clears_no_alarm():
     shown = overview(lagging=(("ingest.heaps", 10**9),))
     key, fails = ("streamLate", "x"), []
 
-    class PlugIn(Health):
+    class PlugIn(HealthSource):
         conditions: ClassVar = {"streamLate": "x"}
 
-        def complaints(self, now):
+        def issues(self, now):
             if fails:
                 raise ZeroDivisionError("ours")
-            yield Complaint("FAILED", "much is late", key)
+            yield HealthIssue("FAILED", "much is late", key)
 
         def values(self, device_class):
             raise KeyError("theirs")

@@ -12,10 +12,10 @@ from facade.controller.simulator.controller import ExecutionLine, SimulatedContr
 from facade.controller.simulator.faults import KINDS, Fault
 from facade.controller.simulator.observation import COMMANDS, Subarray, receive_addresses
 from facade.errors import ConfigError
-from facade.flows.blocks.messages import BLOCKS
+from facade.flows.blocks.source import BLOCKS
 from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.messages import ACKS, AckMessage, CommandMessage, ack_record
-from facade.flows.reservations.messages import RESERVATIONS, read_reservation
+from facade.flows.reservations.ledger import RESERVATIONS, read_reservation
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Life, Site
 from tests.support.simulated_bus import MemoryBus
 

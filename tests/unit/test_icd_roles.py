@@ -12,15 +12,15 @@ from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.alerts.messages import ALERTS, PACKETS
 from facade.flows.alerts.messages import STATES as ALARMS
-from facade.flows.blocks.messages import BLOCKS
+from facade.flows.blocks.source import BLOCKS
 from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS, REFUSALS
 from facade.flows.logs.messages import LOGS, METRICS
 from facade.flows.logs.messages import SUMMARY as SUMS
 from facade.flows.mirror.messages import MODEL, RULES
 from facade.flows.mirror.mirror import Mirror
 from facade.flows.mirror.streaming import STREAMING
-from facade.flows.quality.messages import QUALITY
-from facade.flows.reservations.messages import RESERVATIONS
+from facade.flows.quality.records import QUALITY
+from facade.flows.reservations.ledger import RESERVATIONS
 from facade.flows.tables.contents import Contents
 from facade.flows.tables.messages import CALIBRATION, TABLES
 from facade.flows.telemetry.plan import plans

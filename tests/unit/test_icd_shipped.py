@@ -14,7 +14,7 @@ from facade.codec.json_schema import compile_message
 from facade.icd.check import CHECKS, THOROUGH_CHECKS, check
 from facade.icd.load import inspect, load
 from facade.icd.model import AccountSource, Attribute, Icd, Sampling
-from facade.icd.topic_model import Limits, Role
+from facade.icd.topic_model import Header, Limits, Operation, Role
 from facade.icd.units import UNITS, unit_of
 
 Edit = Callable[[Icd], Icd]
@@ -216,6 +216,27 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("suppressors_exist", condition("suppressed_by", ("streamSilent",)), of_condition("suppressed_by")),
     ("topic_messages_exist", topic("alerts", also=("nothing",)), "topics.toml: topics[alerts].also"),
     ("topic_messages_exist", topic("alerts", also=("alert",)), "topics.toml: topics[alerts].also"),
+    ("records_are_described", topic("state", message=None), "topics.toml: topics[state]"),
+    ("records_are_described", topic("logs", bytes={}), "topics.toml: topics[logs]"),
+    ("records_are_described", topic("quality", bytes={"name": "Metric"}), "topics.toml: topics[quality]"),
+    (
+        "records_are_described",
+        topic("quality", header=Header(name="metric", message="metrics")),
+        "topics.toml: topics[quality].header.message",
+    ),
+    *(
+        (
+            "operations_are_of_the_topic",
+            topic("state", operations=(Operation(action=action, summary="", **{key: value}),)),
+            f"topics.toml: topics[state].operations[0].{key}",
+        )
+        for action, key, value in (
+            ("send", "roles", ("mirror",)),
+            ("receive", "roles", ("quality",)),
+            ("send", "messages", ("heap",)),
+            ("send", "reply", "answers"),
+        )
+    ),
     ("class_texts_are_complete", device_class(name="lower"), "lower.toml: name"),
     ("class_texts_are_complete", device_class(description="No stop"), f"{NODE}.toml: description"),
     ("device_patterns_are_names", device_class(device="a/b"), f"{NODE}.toml: device"),
@@ -703,6 +724,7 @@ FAILING: list[tuple[str, Edit, str]] = [
         "assignres-0.4.schema.json: $defs.name.minLength",
     ),
     ("schemas_are_legal", message("properties/node/minimum", "0"), "heap.schema.json: properties.node.minimum"),
+    ("examples_are_legal", message("examples", [{"schema": "heap/1"}]), "heap.schema.json: examples[0]"),
 ]
 
 

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
-from facade.bus.kafka.inspection import find_cluster
+from facade.bus.kafka.admin import find_cluster
 from facade.cli.app import app
 from facade.errors import InfraError
 from facade.infra import debian, kafka, local, tools
@@ -54,7 +54,7 @@ def test_kafka_names_its_brokers_and_its_cluster() -> None:
     cluster = find_cluster(f"{broker.host}:{broker.port}", HANG)
     assert cluster is not None
     assert cluster.id.startswith("mock")
-    assert cluster.brokers == {(broker.host, broker.port)}
+    assert cluster.brokers == {f"{broker.host}:{broker.port}"}
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\4\0\0\5\xd9"])

@@ -13,7 +13,7 @@ from facade.clock import ManualClock, SystemClock
 from facade.config import Settings
 from facade.errors import ConfigError
 from facade.flows.logs.formats import decode
-from facade.flows.logs.records import SEVERITIES
+from facade.flows.logs.records import LOG_SEVERITIES
 from facade.icd.load import load
 from facade.runtime import log_export
 from facade.runtime.log_export import LogExport, resource_of, start_log_export
@@ -81,7 +81,7 @@ def test_a_line_says_who_where_how_bad_and_which_one(bus, export, logger):
     source = second.source
     assert (source.component, source.host, source.rack) == ("sdp-facade/worker-0", "n7", "r01")
     assert (source.observation, first.source.observation) == (EB, "")
-    assert [SEVERITIES[one.source.severity] for one in (first, second)] == ["DEBUG", "ERROR"]
+    assert [LOG_SEVERITIES[one.source.severity] for one in (first, second)] == ["DEBUG", "ERROR"]
     assert (first.body, second.body) == ("begins", "lag=3")
     assert [(one.sequence, one.shipper) for one in (first, second)] == [
         (1, "n7 sdp-facade/worker-0"),

@@ -10,7 +10,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from facade.flows.logs import otlp
 from facade.flows.logs.formats import decode
 from facade.flows.logs.records import (
-    SEVERITIES,
+    LOG_SEVERITIES,
     BadRow,
     LogRecord,
     MetricRecord,
@@ -178,7 +178,9 @@ def test_nothing_is_a_tombstone():
 
 
 def test_severities_are_opentelemetry_s():
-    assert [SEVERITIES[source_of("a", number).severity] for number in (0, 1, 4, 5, 9, 13, 17, 20, 21, 24, 25, -1)] == [
+    assert [
+        LOG_SEVERITIES[source_of("a", number).severity] for number in (0, 1, 4, 5, 9, 13, 17, 20, 21, 24, 25, -1)
+    ] == [
         *("UNSPECIFIED", "TRACE", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "ERROR", "FATAL", "FATAL"),
         *("UNSPECIFIED", "UNSPECIFIED"),
     ]

@@ -12,13 +12,14 @@ import pytest
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.flows.mirror import choice
-from facade.flows.mirror.choice import Choice, matcher
-from facade.flows.mirror.composition import own_devices
+from facade.flows.mirror.choice import SEARCH_AGAIN, Choice, matcher
+from facade.flows.mirror.composition import CONFLICT, DISCONNECTED, find_disconnected, find_faults, own_devices
 from facade.flows.mirror.device import AGAIN, ALIVE
-from facade.flows.mirror.faults import CONFLICT, DISCONNECTED, find_disconnected, find_faults
 from facade.flows.mirror.messages import (
     MODEL,
+    OVERLAP,
     RULES,
+    SILENT,
     MirrorRule,
     TelescopeAttribute,
     attribute_record,
@@ -26,12 +27,18 @@ from facade.flows.mirror.messages import (
     device_of,
     rule_record,
 )
-from facade.flows.mirror.mirror import CHECK, CONFIRM, FAILED_AGAIN, REPEAT, Mirror
-from facade.flows.mirror.outbox import MOST_UNDER_WAY
-from facade.flows.mirror.searches import SEARCH_AGAIN
-from facade.flows.mirror.source import Done, Found, Job, Lost, Missed, News, Search, Seen, Task
-from facade.flows.mirror.turns import PROMPT, SLOW, Turns
-from facade.flows.mirror.writers import OVERLAP, SILENT
+from facade.flows.mirror.mirror import CHECK, CONFIRM, FAILED_AGAIN, MOST_UNDER_WAY, PROMPT, REPEAT, SLOW, Mirror, Turns
+from facade.flows.mirror.source import (
+    AttributeValue,
+    DeviceJob,
+    DeviceLost,
+    DeviceSearch,
+    EventsMissed,
+    JobResult,
+    SearchResult,
+    SourceEvent,
+    SourceTask,
+)
 from facade.icd.load import load
 from facade.outcome import TOMBSTONE, USED, Rejected
 from facade.runtime.device_state import StateMessage
@@ -58,11 +65,11 @@ class Telescope:
         self.subscribed: set[str] = set()
         self.is_deaf = False
         """Whether events are lost although there is a subscription."""
-        self.asked: list[Task] = []
-        self.asked_at: list[tuple[float, Task]] = []
+        self.asked: list[SourceTask] = []
+        self.asked_at: list[tuple[float, SourceTask]] = []
         """The same, each with the time [s]."""
-        self.waiting: list[Task] = []
-        self.news: list[News] = []
+        self.waiting: list[SourceTask] = []
+        self.news: list[SourceEvent] = []
 
     def now(self) -> int:
         return round(self.clock.now() * 1e6)
@@ -72,19 +79,21 @@ class Telescope:
         if name in self.subscribed and device_of(name) not in self.away and not self.is_deaf:
             self.news.append(self.seen(name))
 
-    def seen(self, name: str) -> Seen:
+    def seen(self, name: str) -> AttributeValue:
         if name not in self.values:
-            return Seen(name, error="API_AttrNotFound: there is none")
+            return AttributeValue(name, error="API_AttrNotFound: there is none")
         time = self.now() if name in self.polled else self.times[name]
-        return Seen(name, self.values[name], "DevDouble", "VALID", time)
+        return AttributeValue(name, self.values[name], "DevDouble", "VALID", time)
 
     def die(self, device: str) -> None:
         self.away.add(device)
         self.subscribed = {name for name in self.subscribed if device_of(name) != device}
 
-    def begin(self, task: Task) -> None:
-        if isinstance(task, Job):
-            assert not any(isinstance(one, Job) and one.device == task.device for one in self.waiting), "one at a time"
+    def begin(self, task: SourceTask) -> None:
+        if isinstance(task, DeviceJob):
+            assert not any(isinstance(one, DeviceJob) and one.device == task.device for one in self.waiting), (
+                "one at a time"
+            )
         self.asked.append(task)
         self.asked_at.append((self.clock.now(), task))
         self.waiting.append(task)
@@ -93,13 +102,13 @@ class Telescope:
         """Do what was asked for."""
         tasks, self.waiting = self.waiting, []
         for task in tasks:
-            if isinstance(task, Search):
+            if isinstance(task, DeviceSearch):
                 defined = frozenset(filter(matcher(task.pattern), self.defined))
-                self.news.append(Found(task.pattern, defined, defined))
+                self.news.append(SearchResult(task.pattern, defined, defined))
             elif task.device in self.hanging:
                 self.waiting.append(task)
             elif task.device in self.away:
-                self.news.append(Done(task, trouble="API_CantConnect: nobody answers"))
+                self.news.append(JobResult(task, trouble="API_CantConnect: nobody answers"))
             else:
                 if task.anew:
                     self.subscribed = {name for name in self.subscribed if device_of(name) != task.device}
@@ -109,9 +118,9 @@ class Telescope:
                 pushed = (frozenset(task.subscribe) & self.values.keys()) - self.polled - failed
                 self.subscribed |= pushed
                 names = frozenset(name for name in self.values if device_of(name) == task.device)
-                self.news.append(Done(task, seen, pushed, failed, names=names if task.names else None))
+                self.news.append(JobResult(task, seen, pushed, failed, names=names if task.names else None))
 
-    def take(self) -> Sequence[News]:
+    def take(self) -> Sequence[SourceEvent]:
         found, self.news = self.news, []
         return found
 
@@ -206,7 +215,7 @@ def test_the_first_values_are_read_before_anything_is_subscribed_to():
     bench = Bench(AZ, EL)
     bench.mirror.step()
     (first,) = bench.telescope.asked
-    assert isinstance(first, Job)
+    assert isinstance(first, DeviceJob)
     assert (set(first.read), first.subscribe, first.anew) == ({AZ, EL}, (), True)
 
 
@@ -215,7 +224,7 @@ def test_what_is_not_pushed_is_read_each_period_and_only_changes_have_a_number()
     bench.rule("slow", T, period=2.0)
     bench.rule("quick", T, period=0.5)
     bench.settle(5.0)
-    reads = sum(T in one.read for one in bench.telescope.asked if isinstance(one, Job))
+    reads = sum(T in one.read for one in bench.telescope.asked if isinstance(one, DeviceJob))
     assert 8 <= reads <= 12
     bench.telescope.set(T, 21.0)
     bench.settle()
@@ -309,19 +318,19 @@ def test_events_that_have_stopped_are_subscribed_to_anew(is_busy: bool):
     if is_busy:
         bench.telescope.hanging = {DISH}
         bench.settle(ALIVE + 0.1)
-    bench.telescope.news.append(Lost(DISH, "API_EventTimeout"))
+    bench.telescope.news.append(DeviceLost(DISH, "API_EventTimeout"))
     bench.turn()
     bench.telescope.is_deaf, bench.telescope.hanging = False, set()
     bench.settle(2 * AGAIN)
     assert bench.new(AZ)[1:] == [(1.0, "DISCONNECTED", False), (5.0, "CONNECTED", True)]
-    assert sum(one.anew for one in bench.telescope.asked if isinstance(one, Job)) == 2
+    assert sum(one.anew for one in bench.telescope.asked if isinstance(one, DeviceJob)) == 2
 
 
 def test_events_of_a_connection_that_is_given_up_hide_no_gap():
     """Its subscriptions end one after the other, which may take long: what is pushed behind the first end is missed."""
     bench = Bench(AZ, EL)
     bench.settle()
-    bench.telescope.news.append(Lost(DISH, "API_EventTimeout"))
+    bench.telescope.news.append(DeviceLost(DISH, "API_EventTimeout"))
     bench.turn()
     bench.telescope.hanging = {DISH}
     bench.settle(2 * AGAIN)
@@ -355,7 +364,7 @@ def test_while_a_subscription_fails_each_value_that_is_read_may_be_one_of_many()
 
 def test_a_read_before_a_subscription_does_not_replace_its_first_event():
     bench = Bench(AZ)
-    while not any(isinstance(one, Job) and one.subscribe for one in bench.telescope.waiting):
+    while not any(isinstance(one, DeviceJob) and one.subscribe for one in bench.telescope.waiting):
         bench.telescope.answer()
         bench.clock.sleep(0.01)
         bench.mirror.step()
@@ -364,7 +373,7 @@ def test_a_read_before_a_subscription_does_not_replace_its_first_event():
     bench.clock.sleep(0.1)
     bench.telescope.subscribed.add(AZ)
     bench.telescope.set(AZ, 5.0)
-    bench.telescope.news.append(Done(job._replace(read=(AZ,)), (old,), frozenset({AZ})))
+    bench.telescope.news.append(JobResult(job._replace(read=(AZ,)), (old,), frozenset({AZ})))
     bench.settle(2 * CONFIRM)
     assert bench.new(AZ) == [(1.0, "CONNECTED", False), (5.0, "CONNECTED", True)]
 
@@ -374,7 +383,7 @@ def test_missed_events_are_a_gap_and_the_newest_is_read():
     bench.settle()
     bench.telescope.is_deaf = True
     bench.telescope.set(AZ, 5.0)
-    bench.telescope.news.append(Missed(AZ))
+    bench.telescope.news.append(EventsMissed(AZ))
     bench.settle(0.2)
     assert bench.new(AZ)[1:] == [(5.0, "CONNECTED", True)]
 
@@ -425,7 +434,7 @@ def test_a_read_that_an_event_has_overtaken_changes_nothing():
     old = bench.telescope.seen(AZ)
     bench.turn(0.1)
     bench.telescope.set(AZ, 5.0)
-    bench.telescope.news.append(Done(Job(DISH, read=(AZ,)), (old,)))
+    bench.telescope.news.append(JobResult(DeviceJob(DISH, read=(AZ,)), (old,)))
     bench.turn()
     assert bench.new(AZ)[1:] == [(5.0, "CONNECTED", False)]
 
@@ -443,7 +452,7 @@ def test_a_value_that_is_missing_is_so_since_that_was_found():
     bench = Bench(AZ)
     bench.settle()
     for _ in range(2):
-        bench.telescope.news.append(Seen(AZ, error="API_DriverFailure: broken"))
+        bench.telescope.news.append(AttributeValue(AZ, error="API_DriverFailure: broken"))
         bench.turn()
     good, bad = bench.said(AZ)
     assert (bad.quality, bad.number) == ("INVALID", 2)
@@ -558,7 +567,7 @@ def test_a_search_that_fails_says_so_and_is_made_again():
     bench = Bench(f"{DISH}/*")
     bench.mirror.step()
     bench.telescope.waiting.clear()
-    bench.telescope.news.append(Found(DISH, trouble="no database"))
+    bench.telescope.news.append(SearchResult(DISH, trouble="no database"))
     bench.turn()
     assert bench.mirror.searches.troubles == {f"{DISH}/*": "no database"}
     bench.settle(2 * AGAIN)
@@ -652,7 +661,7 @@ def test_a_sign_of_life_of_what_waits_for_the_bus_keeps_its_gap():
 
 def asked(bench: Bench, device: str = DISH) -> list[float]:
     """Return when a device was asked."""
-    return [at for at, task in bench.telescope.asked_at if isinstance(task, Job) and task.device == device]
+    return [at for at, task in bench.telescope.asked_at if isinstance(task, DeviceJob) and task.device == device]
 
 
 def test_a_device_that_does_not_answer_is_left_alone_for_longer_and_longer():
@@ -677,7 +686,7 @@ def test_events_that_stop_again_and_again_do_not_put_off_the_next_attempt():
     bench.settle(20.0)
     before = len(asked(bench))
     for _ in range(22):
-        bench.telescope.news.append(Lost(DISH, "API_EventTimeout"))
+        bench.telescope.news.append(DeviceLost(DISH, "API_EventTimeout"))
         bench.settle(2.0)
     assert len(asked(bench)) - before == 2
 
@@ -702,13 +711,13 @@ def test_devices_that_hang_take_no_turn_from_those_that_answer():
         most = 0
         for turn in range(600):
             bench.turn(0.05)
-            waiting = [one for one in bench.telescope.waiting if isinstance(one, Job)]
+            waiting = [one for one in bench.telescope.waiting if isinstance(one, DeviceJob)]
             stuck = [one for one in waiting if one.device in bench.telescope.hanging]
             if turn > 200:  # by then all have failed once
                 most = max(most, len(stuck))
             if turn % 60 == 59:  # Tango gives up
                 bench.telescope.waiting = [one for one in bench.telescope.waiting if one not in stuck]
-                bench.telescope.news += [Done(one, trouble="API_DeviceTimedOut") for one in stuck]
+                bench.telescope.news += [JobResult(one, trouble="API_DeviceTimedOut") for one in stuck]
         counts = [len(asked(bench, device_of(name))) for name in good]
         reads[hanging] = min(counts)
         if hanging:
@@ -803,7 +812,7 @@ def test_one_device_that_hangs_does_not_hold_up_a_search():
     assert set(bench.mirror.entries) == {f"{OTHER}/azimuth"}
     bench.telescope.waiting.clear()
     bench.telescope.hanging, bench.telescope.away = set(), {DISH}
-    bench.telescope.news.append(Done(Job(DISH, anew=True, names=True), trouble="API_DeviceTimedOut"))
+    bench.telescope.news.append(JobResult(DeviceJob(DISH, anew=True, names=True), trouble="API_DeviceTimedOut"))
     bench.turn()
     assert bench.mirror.refused() == {"mid-dish/*/*/azimuth": f"{DISH} could not be asked: API_DeviceTimedOut"}
     bench.telescope.away = set()
@@ -815,15 +824,15 @@ def test_a_database_that_hangs_holds_one_thread_and_no_other_database():
     bench = Bench("a/*/1/x", "a/*/2/x", "tango://other:10000/a/*/1/x")
     bench.mirror.step()
     bench.mirror.step()
-    assert [one.pattern for one in bench.telescope.waiting if isinstance(one, Search)] == [
+    assert [one.pattern for one in bench.telescope.waiting if isinstance(one, DeviceSearch)] == [
         "a/*/1",
         "tango://other:10000/a/*/1",
     ]
     bench.telescope.waiting.clear()
     for _ in range(3):
-        bench.telescope.news.append(Found("a/*/1", trouble="no database"))
+        bench.telescope.news.append(SearchResult("a/*/1", trouble="no database"))
         bench.mirror.step()
-    assert [one.pattern for one in bench.telescope.waiting if isinstance(one, Search)] == ["a/*/2"]
+    assert [one.pattern for one in bench.telescope.waiting if isinstance(one, DeviceSearch)] == ["a/*/2"]
 
 
 def test_a_pattern_that_fits_too_much_keeps_what_it_has_and_says_so(monkeypatch: pytest.MonkeyPatch):

@@ -16,7 +16,15 @@ import tango.green
 
 import devices.mirror
 from devices.mirror import TangoSource, _in_json
-from facade.flows.mirror.source import Done, Found, Job, Lost, Missed, Search, Seen
+from facade.flows.mirror.source import (
+    AttributeValue,
+    DeviceJob,
+    DeviceLost,
+    DeviceSearch,
+    EventsMissed,
+    JobResult,
+    SearchResult,
+)
 from tests.fault.test_calls_that_hang import CALLS
 from tests.support.waiting import HANG, until
 
@@ -56,10 +64,12 @@ def test_events_that_have_no_room_are_missed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(devices.mirror, "MOST_WAITING", 2)
     source = TangoSource()
     for name in ("a", "b", "c", "d", "c"):
-        source._tell(Seen(name))
-    lost = Lost("x", "why")
+        source._tell(AttributeValue(name))
+    lost = DeviceLost("x", "why")
     source._tell(lost)
-    assert sorted(source.take(), key=str) == sorted([Seen("a"), Seen("b"), lost, Missed("c"), Missed("d")], key=str)
+    assert sorted(source.take(), key=str) == sorted(
+        [AttributeValue("a"), AttributeValue("b"), lost, EventsMissed("c"), EventsMissed("d")], key=str
+    )
     assert source.take() == []
 
 
@@ -123,7 +133,7 @@ def test_only_what_is_pushed_is_an_event(monkeypatch: pytest.MonkeyPatch):
     assert session.subscribe("a/b/c/d")
     assert told == []
     proxy.push_elsewhere()
-    assert told == [Seen("a/b/c/d", 1.0, "DevDouble", "VALID", 5_000_000)]
+    assert told == [AttributeValue("a/b/c/d", 1.0, "DevDouble", "VALID", 5_000_000)]
     session.close()
     proxy.push_elsewhere()
     assert len(told) == 1
@@ -178,20 +188,20 @@ def test_a_device_that_does_not_answer_loses_its_subscriptions_at_once(monkeypat
     proxy, name = Proxy(), "a/b/c/d"
     monkeypatch.setattr(tango, "DeviceProxy", lambda device: proxy)
     source = TangoSource()
-    assert source._do(Job("a/b/c", subscribe=(name,))).pushed == {name}
+    assert source._do(DeviceJob("a/b/c", subscribe=(name,))).pushed == {name}
     proxy.is_away = True
-    assert source._do(Job("a/b/c", read=(name,) if what == "read" else ())).trouble
+    assert source._do(DeviceJob("a/b/c", read=(name,) if what == "read" else ())).trouble
     assert proxy.ended == [7]
     proxy.push_elsewhere()
-    assert [one for one in source.take() if isinstance(one, Seen)] == []
+    assert [one for one in source.take() if isinstance(one, AttributeValue)] == []
 
 
 def test_a_device_that_cannot_name_its_attributes_is_not_away(monkeypatch: pytest.MonkeyPatch):
     proxy = Proxy()
     monkeypatch.setattr(tango, "DeviceProxy", lambda device: proxy)
-    assert TangoSource()._do(Job("a/b/c", names=True)).names == {"a/b/c/d"}
+    assert TangoSource()._do(DeviceJob("a/b/c", names=True)).names == {"a/b/c/d"}
     proxy.refusal = "API_Odd"
-    done = TangoSource()._do(Job("a/b/c", names=True))
+    done = TangoSource()._do(DeviceJob("a/b/c", names=True))
     assert (done.trouble, done.names) == ("", None)
 
 
@@ -208,26 +218,28 @@ def test_a_search_asks_the_database_of_its_pattern(monkeypatch: pytest.MonkeyPat
             return ["A/b/c"] if command == "DbGetDeviceExportedList" else ["a/b/c", "a/d/c"]
 
     monkeypatch.setattr(tango, "Database", Database)
-    assert TangoSource()._search(Search(pattern)) == Found(pattern, {f"{at}a/b/c"}, {f"{at}a/b/c", f"{at}a/d/c"})
+    assert TangoSource()._search(DeviceSearch(pattern)) == SearchResult(
+        pattern, {f"{at}a/b/c"}, {f"{at}a/b/c", f"{at}a/d/c"}
+    )
     assert asked == [("far", 10001) if at else (), "a/*/c", "a/*/c"]
 
 
 def test_a_thread_that_waits_for_a_device_holds_up_no_other(monkeypatch: pytest.MonkeyPatch):
     """There are as many as are needed at once, and no more than that."""
     answers = threading.Event()
-    monkeypatch.setattr(TangoSource, "_do", lambda self, job: Done(job) if answers.wait(HANG) else None)
-    monkeypatch.setattr(TangoSource, "_search", lambda self, search: Found(search.pattern))
+    monkeypatch.setattr(TangoSource, "_do", lambda self, job: JobResult(job) if answers.wait(HANG) else None)
+    monkeypatch.setattr(TangoSource, "_search", lambda self, search: SearchResult(search.pattern))
     source = TangoSource()
     for number in range(20):
-        source.begin(Job(f"a/b/{number}"))
-    source.begin(Search("a/*/c"))
-    assert until(source.take, "the search is made") == [Found("a/*/c")]
+        source.begin(DeviceJob(f"a/b/{number}"))
+    source.begin(DeviceSearch("a/*/c"))
+    assert until(source.take, "the search is made") == [SearchResult("a/*/c")]
     answers.set()
     done: list[Any] = []
     until(lambda: len(done.extend(source.take()) or done) == 20, "all have been asked")
     before = len(source._threads)
     for number in range(20):
-        source.begin(Search(f"a/{number}/*"))
+        source.begin(DeviceSearch(f"a/{number}/*"))
         until(source.take, "the search is made")
     assert len(source._threads) == before == 21
     source.close()

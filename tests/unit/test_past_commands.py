@@ -58,11 +58,11 @@ class Topics:
         )  # fmt: skip
         self.put(refusal_record(message), message.time)
 
-    def find_span(self, connection, topic, *, since):
+    def find_range(self, connection, topic, *, since):
         found = [one.offset for one in self.records[topic] if one.timestamp_us >= since * 1e6]
         return {0: (found[0], found[-1] + 1)} if found else {}
 
-    def read_span(self, connection, topic, span):
+    def read_range(self, connection, topic, span):
         for begin, end in span.values():
             yield from self.records[topic][begin:end]
 
@@ -74,8 +74,8 @@ def msgspec_replace(record, **more):
 @pytest.fixture
 def topics(monkeypatch):
     made = Topics()
-    monkeypatch.setattr(cli, "find_span", made.find_span)
-    monkeypatch.setattr(cli, "read_span", made.read_span)
+    monkeypatch.setattr(cli, "find_range", made.find_range)
+    monkeypatch.setattr(cli, "read_range", made.read_range)
     monkeypatch.setattr(cli, "Connection", lambda *_, **__: None)
     monkeypatch.setattr(cli.SystemClock, "now", lambda self: NOW_US / 1e6)
     return made

@@ -11,9 +11,9 @@ from facade.cli.dead_letters import trials_of
 from facade.clock import ManualClock
 from facade.codec.plausible import wrong_key, wrong_unit
 from facade.config import Settings
-from facade.flows.blocks.messages import block_record, read_block
-from facade.flows.quality.messages import metric_record, read_header
-from facade.flows.reservations.messages import read_reservation, reservation_record
+from facade.flows.blocks.source import block_record, read_block
+from facade.flows.quality.records import metric_record, read_header
+from facade.flows.reservations.ledger import read_reservation, reservation_record
 from facade.icd.load import load
 from facade.messages import Metric, ProcessingBlock, Reservation, State
 from facade.outcome import Outcome, Rejected

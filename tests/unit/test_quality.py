@@ -11,8 +11,7 @@ from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.errors import ConfigError
-from facade.flows.quality.fit import fit
-from facade.flows.quality.flow import AHEAD, BEHIND
+from facade.flows.quality.flow import AHEAD, BEHIND, fit
 from facade.icd.load import load
 from facade.reading import Quality
 from facade.runtime.composition import assemble

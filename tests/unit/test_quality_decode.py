@@ -7,11 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import facade.flows.quality.decode
-import facade.flows.quality.encode
+import facade.flows.quality.records
 from facade.errors import ConfigError
-from facade.flows.quality.decode import decode
-from facade.flows.quality.encode import ENCODERS, encode_metric
+from facade.flows.quality.records import ENCODERS, decode, encode_metric
 from facade.outcome import Rejected
 from tests.support.metrics import WRITERS, arrow, arrow_stream, dtype_of, msgpack, msgpack_numpy, npy
 
@@ -185,8 +183,7 @@ def test_names_of_no_length_take_no_memory():
 
 
 def test_without_arrow_the_others_are_read_and_it_is_said_what_to_install(monkeypatch):
-    monkeypatch.setattr(facade.flows.quality.decode, "pa", None)
-    monkeypatch.setattr(facade.flows.quality.encode, "pa", None)
+    monkeypatch.setattr(facade.flows.quality.records, "pa", None)
     assert "pip install 'sdp-tango-facade[tables]'" in why(read("arrow", arrow(IMAGE)))
     assert np.array_equal(read("npy", npy(IMAGE)), IMAGE)
     with pytest.raises(ConfigError, match=r"pip install 'sdp-tango-facade\[tables\]'"):

@@ -18,12 +18,11 @@ from facade.bus.redrive import (
     Selection,
     plan,
     put_back,
-    read_letter,
+    read_dead_letter,
     takes_back,
     text_of,
 )
-from facade.cli.dead_letters import trials_of
-from facade.cli.letter_forms import Listing, document, line
+from facade.cli.dead_letters import Listing, document, line, trials_of
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.errors import BusError
@@ -92,7 +91,7 @@ def test_what_goes_back_is_the_record_and_says_where_it_was(bus: Bus) -> None:
 def test_each_goes_back_once_unless_told(bus: Bus) -> None:
     for _ in range(5):
         bus.reject()
-    assert bus.redrive(Selection(places=[(0, 1), (0, 3)])) == {Fate.PUT_BACK: 2}
+    assert bus.redrive(Selection(offsets=[(0, 1), (0, 3)])) == {Fate.PUT_BACK: 2}
     assert bus.redrive() == {Fate.DONE: 2, Fate.PUT_BACK: 3}
     assert bus.redrive() == {Fate.DONE: 5}
     assert len(bus.broker.read(HEAPS)) == 10
@@ -106,7 +105,7 @@ def test_what_comes_back_is_not_put_back_again_and_again(bus: Bus) -> None:
     came = bus.broker.read(HEAPS)[-1]
     bus.broker.append(dead_letter(came, Rejected("unknown-node", "$", ""), by="w"))
     assert bus.redrive() == {Fate.DONE: 1, Fate.RETURNED: 1}
-    assert bus.redrive(Selection(places=[(0, 2)]), again=True) == {Fate.PUT_BACK: 1}
+    assert bus.redrive(Selection(offsets=[(0, 2)]), again=True) == {Fate.PUT_BACK: 1}
     headers = [name for name, _ in bus.broker.read(HEAPS)[-1].headers]
     assert headers == [FROM, FIRST], "each of them once, however often it was put back"
     assert dict(bus.broker.read(HEAPS)[-1].headers)[FIRST].endswith(b"/0"), "where it was at first"
@@ -159,7 +158,7 @@ def test_selection(bus: Bus) -> None:
         (Selection(reasons=["schema"]), 2),
         (Selection(topics=[HEAPS], reasons=["schema"]), 1),
         (Selection(since_us=2**60), 0),
-        (Selection(places=[(0, 0), (0, 2)]), 2),
+        (Selection(offsets=[(0, 0), (0, 2)]), 2),
     ]:
         assert len(plan(bus.letters(), ICD, selection).chosen) == count
 
@@ -187,7 +186,7 @@ def test_the_account_says_how_many_of_the_records_consumed_were_put_back(bus: Bu
     """Also of a stream that no worker takes, and whatever a device server said of it meanwhile."""
     for topic in (HEAPS, HEAPS, HEAPS, "alerts"):
         bus.reject(topic)
-    bus.redrive(Selection(places=[(0, 0)]))
+    bus.redrive(Selection(offsets=[(0, 0)]))
     bus.redrive()
     accounts = WorkerAccounts()
     worker, reader = StreamAccount(), StreamTotals()
@@ -222,7 +221,7 @@ def test_what_others_write_there_is_shown_without_harm(bus: Bus, headers: dict[s
     (record,) = bus.letters()
     original(record)
     assert json.dumps(document(record)).isprintable()
-    letter = read_letter(record)
+    letter = read_dead_letter(record)
     assert letter is None or "".join(line(letter, ())).isprintable()
     assert bus.redrive() in ({}, {Fate.TOPIC: 1})
 

@@ -12,10 +12,9 @@ from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.reservations import cli
 from facade.flows.reservations import ledger as ledgers
-from facade.flows.reservations.ledger import Ledger, read_ledger
-from facade.flows.reservations.messages import RESERVATIONS, STATES, owner_of
+from facade.flows.reservations.flow import MOST_NAMES_SHOWN, MOST_SHOWN, readings
+from facade.flows.reservations.ledger import RESERVATIONS, STATES, Ledger, owner_of, read_ledger
 from facade.flows.reservations.source import ReservationSource
-from facade.flows.reservations.view import MOST_NAMES_SHOWN, MOST_SHOWN, readings
 from facade.icd.load import load
 from facade.outcome import TOMBSTONE, USED, Suppressed
 from facade.runtime.composition import assemble

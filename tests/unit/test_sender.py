@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from facade.bus.kafka.connection import Clients, Connection
-from facade.bus.kafka.sender import KafkaSender
+from facade.bus.kafka.producer import KafkaSender
 from facade.bus.port import BusHealth, Record
 from facade.clock import ManualClock, SystemClock
 from facade.config import Settings

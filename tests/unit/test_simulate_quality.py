@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from facade.cli.app import app
 from facade.errors import ConfigError
-from facade.flows.quality.decode import decode
 from facade.flows.quality.flow import QualityFlow, is_metric
-from facade.flows.quality.simulator.metrics import QualityScenario, QualitySeries, channels_for
+from facade.flows.quality.records import decode
+from facade.flows.quality.simulator import QualityScenario, QualitySeries, channels_for
 from facade.icd.load import load
 from facade.outcome import USED
 from tests.support.metrics import WRITERS

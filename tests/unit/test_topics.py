@@ -5,18 +5,24 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
-from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+    Uuid,
+)
+from confluent_kafka.admin import ConfigResource, NewTopic
 from typer.testing import CliRunner
 
 from clients.conformance.case import TopicOf
 from clients.conformance.topics import topic_checks
 from clients.conformance.verdicts import Mismatch
-from facade.bus.kafka import connection, inspection, topics
+from facade.bus.kafka import admin, connection, topics
+from facade.bus.kafka.admin import FoundTopic, KafkaTopicWatch, find_range
 from facade.bus.kafka.connection import Clients, Connection
-from facade.bus.kafka.inspection import FoundTopic
-from facade.bus.kafka.spans import find_span
-from facade.bus.kafka.topic_watch import KafkaTopicWatch
 from facade.bus.positions import Extent, TopicShape
 from facade.cli.app import app
 from facade.clock import ManualClock
@@ -74,10 +80,6 @@ class Admin:
             for name in topics.topic_names
         }
 
-    def list_offsets(self, wanted: Any, request_timeout: float) -> dict[TopicPartition, Future[SimpleNamespace]]:
-        offsets = {OffsetSpec.earliest(): 3, OffsetSpec.latest(): 7}
-        return {place: done(SimpleNamespace(offset=offsets[which])) for place, which in wanted.items()}
-
     def poll(self, timeout: float) -> None:
         pass
 
@@ -85,6 +87,23 @@ class Admin:
         self.made.extend(wanted)
         few = KafkaError(KafkaError.INVALID_REPLICATION_FACTOR, "only 1 broker(s) are registered.")
         return {one.topic: done(KafkaException(few) if one.replication_factor > 1 else None) for one in wanted}
+
+
+class Consumer:
+    """Plays a consumer of that cluster: each partition has the offsets 3 to 6."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        pass
+
+    def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions={0: None, 1: None}, error=None)})
+
+    def offsets_for_times(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        known = {OFFSET_BEGINNING: 3, OFFSET_END: 7}
+        return [TopicPartition(one.topic, one.partition, known.get(one.offset, 5)) for one in places]
+
+    def close(self) -> None:
+        pass
 
 
 def done(outcome: Any) -> Future[Any]:
@@ -98,7 +117,7 @@ def done(outcome: Any) -> Future[Any]:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> type[Admin]:
-    monkeypatch.setattr(connection, "KAFKA", Clients(admin=Admin))
+    monkeypatch.setattr(connection, "KAFKA", Clients(consumer=Consumer, admin=Admin))
     monkeypatch.setattr(Admin, "made", [])
     monkeypatch.setenv("SDP_TOPIC_PREFIX", "t.")
     monkeypatch.delenv("SDP_FACADE_CONFIG", raising=False)
@@ -125,7 +144,7 @@ def test_fewer_brokers_than_replicas_are_refused_in_words(cluster: type[Admin]) 
 
 
 def test_a_topic_has_as_many_replicas_as_its_poorest_partition(cluster: type[Admin]) -> None:
-    assert inspection.inspect_topics(Connection(Settings(prefix="t.")), ["alerts"])["alerts"].replicas == 2
+    assert admin.inspect_topics(Connection(Settings(prefix="t.")), ["alerts"])["alerts"].replicas == 2
 
 
 def test_a_topic_has_an_id_unless_its_broker_gives_none_and_each_partition_its_ends(cluster: type[Admin]) -> None:
@@ -148,17 +167,22 @@ REFUSALS = pytest.mark.parametrize(
 """What a broker answers to a question about offsets, how often, and whether they are known at last."""
 
 
+def _refuse(monkeypatch: pytest.MonkeyPatch, code: int, times: int) -> None:
+    answer, left = Consumer.offsets_for_times, [KafkaException(KafkaError(code))] * times
+
+    def offsets_for_times(self: Consumer, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        if left:
+            raise left.pop()
+        return answer(self, places, timeout)
+
+    monkeypatch.setattr(Consumer, "offsets_for_times", offsets_for_times)
+
+
 @REFUSALS
 def test_offsets_of_a_topic_that_was_just_made_are_asked_for_until_its_leader_knows(
     cluster: type[Admin], monkeypatch: pytest.MonkeyPatch, code: int, times: int, read: bool
 ) -> None:
-    answer, left = Admin.list_offsets, [KafkaException(KafkaError(code))] * times
-
-    def list_offsets(self: Admin, wanted: Any, request_timeout: float) -> dict[TopicPartition, Future[SimpleNamespace]]:
-        refused = left.pop() if left else None
-        return dict.fromkeys(wanted, done(refused)) if refused else answer(self, wanted, request_timeout)
-
-    monkeypatch.setattr(Admin, "list_offsets", list_offsets)
+    _refuse(monkeypatch, code, times)
     clock = ManualClock()
     watch, began = KafkaTopicWatch(Connection(Settings(prefix="t."), clock=clock)), clock.monotonic()
     if read:
@@ -172,37 +196,16 @@ def test_offsets_of_a_topic_that_was_just_made_are_asked_for_until_its_leader_kn
 @REFUSALS
 @pytest.mark.parametrize("since", [0.0, 5.0])
 def test_what_stands_on_a_topic_is_asked_for_until_its_leader_knows(
-    monkeypatch: pytest.MonkeyPatch, code: int, times: int, read: bool, since: float
+    cluster: type[Admin], monkeypatch: pytest.MonkeyPatch, code: int, times: int, read: bool, since: float
 ) -> None:
-    left = [KafkaException(KafkaError(code))] * times
-
-    class Asked:
-        """Plays the client: refuses as often as it is to, then knows one partition with four records."""
-
-        def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
-            return SimpleNamespace(topics={topic: SimpleNamespace(partitions={0: None}, error=None)})
-
-        def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
-            if left:
-                raise left.pop()
-            return 3, 7
-
-        def offsets_for_times(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
-            if left:
-                raise left.pop()
-            return [TopicPartition(place.topic, place.partition, 5) for place in places]
-
-        def close(self) -> None:
-            pass
-
+    _refuse(monkeypatch, code, times)
     clock = ManualClock()
     connection, began = Connection(Settings(prefix="t."), clock=clock), clock.monotonic()
-    monkeypatch.setattr(connection, "consumer", lambda health, settings: Asked())
     if read:
-        assert find_span(connection, "alerts", since=since) == {0: (5 if since else 3, 7)}
+        assert find_range(connection, "alerts", since=since) == dict.fromkeys(range(2), (5 if since else 3, 7))
     else:
         with pytest.raises(BusError, match=r"topic t\.alerts cannot be read"):
-            find_span(connection, "alerts", since=since)
+            find_range(connection, "alerts", since=since)
     assert clock.monotonic() - began < 12.0
 
 

@@ -291,7 +291,7 @@ def test_a_producer_writes_transaction_after_transaction_until_a_connection_is_l
     health = BusHealth()
     producer = TransactionalProducer(Connection(Settings(prefix="t."), clock=clock), "t.aggregate-0", health)
     record, member = Record(topic="alerts", key=b"k", value=b"v", partition=3, headers=(("a", b"b"),)), Client({})
-    client, places = producer.open(), [TopicPartition("t.ingest.heaps", 0, 7)]
+    client, places = producer.open().client, [TopicPartition("t.ingest.heaps", 0, 7)]
     client.full = True
     producer.write([record], places, member)
     producer.write([], [], member)
@@ -299,7 +299,7 @@ def test_a_producer_writes_transaction_after_transaction_until_a_connection_is_l
     assert client.calls == ["init", "begin", written, (places, "generation"), "commit", "begin", "commit"]
     assert (Transactions.made, health.connected) == (1, True)
     client.link.log(4, "disconnected", "FAIL")
-    assert producer.open() is not client
+    assert producer.open().client is not client
     assert producer.open() is producer.open()
     assert Transactions.made == 2
 

@@ -480,8 +480,7 @@ def test_the_lag_of_a_partition_that_nobody_takes_is_not_known():
     shown = {name: reading for _, name, reading in view.readings(at + 19)}
     assert shown["ingestHeapsLag"].quality.value == "INVALID"
     assert any(
-        "partitions [1] of ingest.heaps have no worker that reads them" in text
-        for _, text, *_ in seen.complaints(at + 19)
+        "partitions [1] of ingest.heaps have no worker that reads them" in text for _, text, *_ in seen.issues(at + 19)
     )
     fold(accounts, entry(19, 21, "b"), at + 20)  # the topic was made again, with one partition
     assert accounts.streams[HEAPS].untaken(at + 20, 5.0) == []
@@ -492,7 +491,7 @@ def test_overlap_and_hole_are_alarms_that_name_partition_and_offsets():
     for one in (entry(0, 10), entry(5, 12), entry(12, 20)):
         fold(accounts, one)
     seen = overview(streams=accounts.streams)
-    seen.complaints(NOW)
+    seen.issues(NOW)
     faults = {condition: fault.text for (condition, source), fault in seen.find(NOW).items() if source.endswith(HEAPS)}
     assert "partition 0: offsets 5 to 11 came again" in faults["streamOverlap"]
     assert "partition 0: offsets 10 to 11 were not taken" in faults["streamSkipped"]

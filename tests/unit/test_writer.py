@@ -7,8 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from facade.bus.kafka.connection import Clients, Connection
-from facade.bus.kafka.stream_writer import KafkaStreamWriter
-from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.kafka.producer import KafkaStreamWriter, KafkaWriter
 from facade.bus.port import BusHealth, Record
 from facade.clock import ManualClock
 from facade.config import Settings

@@ -1,16 +1,14 @@
-"""The bus as one device server sees it: one connection, one state of health, readers and a writer."""
+"""The bus as one process sees it: one connection, one state of health, readers and a writer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from facade.bus.kafka import timeouts
+from facade.bus.kafka.admin import KafkaTopicWatch, find_range
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.reader import AT_ONCE, TO_END, TOGETHER, KafkaReader, Start
-from facade.bus.kafka.sender import KafkaSender
-from facade.bus.kafka.topic_watch import KafkaTopicWatch
-from facade.bus.kafka.writer import KafkaWriter
+from facade.bus.kafka.producer import KafkaReceipt, KafkaSender, KafkaWriter
+from facade.bus.kafka.read_range import read_range
+from facade.bus.kafka.reader import AT_ONCE, TOGETHER, KafkaReader, Start
 from facade.bus.port import BusHealth, Record
-
-_READ_ALL = 10.0
-"""Longest time for reading a compacted topic from its beginning [s]."""
 
 
 class KafkaBus:
@@ -61,17 +59,12 @@ class KafkaBus:
         BusError
             The topic does not exist, or its end was not reached in time.
         """
-        extent = self._watch.extents([topic]).get(topic) if settled else None
-        reader = KafkaReader(self._connection, {topic: None}, start={}, health=self.health, fetch=TO_END)
-        try:
-            if extent is not None:
-                return reader.read_up_to(topic, {one: end for one, (_, end) in extent.ranges.items()}, _READ_ALL)
-            return reader.read_to_end(_READ_ALL)
-        finally:
-            reader.close()
+        ranges, within = find_range(self._connection, topic, within=timeouts.PROCESS), timeouts.READ_ALL
+        self._connection.answered(self.health)
+        return [*read_range(self._connection, topic, ranges, whole=settled, within=within, health=self.health)]
 
     def watch(self) -> KafkaTopicWatch:
-        """Return what looks at topics."""
+        """Return the watch over topics; see `facade.bus.positions.TopicWatch`."""
         return self._watch
 
     def writer(self) -> KafkaWriter:
@@ -81,3 +74,23 @@ class KafkaBus:
     def sender(self) -> KafkaSender:
         """Open a producer for commands, apart from all other traffic."""
         return KafkaSender(self._connection, health=self.health, client=f"{self._client}-commands")
+
+
+class KafkaBatchLog:
+    """The topic to which a producer forwards its batches; see `facade.producer.forwarding.BatchLog`."""
+
+    def __init__(self, connection: Connection, *, client: str) -> None:
+        self._connection = connection
+        self._writer = KafkaWriter(connection, health=BusHealth(), client=client)
+
+    def post(self, record: Record) -> KafkaReceipt:
+        """Queue a record behind those that were posted before, without waiting."""
+        return self._writer.post([record])
+
+    def since(self, topic: str, time: float) -> Iterator[Record]:
+        """Return the records that are on a topic now and were written at a time or later [Unix s]."""
+        return read_range(self._connection, topic, find_range(self._connection, topic, since=time), whole=True)
+
+    def close(self, timeout: float) -> None:
+        """Wait for queued batches, at most `timeout` [s]."""
+        self._writer.close(timeout)

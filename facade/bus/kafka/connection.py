@@ -1,16 +1,17 @@
-"""How to reach the brokers, and what is the same for every client."""
+"""The brokers of a deployment: makes all clients, with the settings that they share."""
 
 import logging
 import math
 import re
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
 from facade.bus.kafka.properties import require_usable
-from facade.bus.port import BusHealth, Record
+from facade.bus.port import BusHealth
 from facade.clock import Clock, SystemClock
 from facade.config import Settings
 
@@ -21,16 +22,13 @@ _VARIES = re.compile(r"\[.*?\]|\(.*?\)|\d+")
 _MOST_ERRORS = 200
 """Different errors that are remembered; beyond it the oldest is forgotten, and logged again."""
 _SAYS_NOTHING = 3.0
-"""A client that gave no statistics for so long has been closed or hangs [s]."""
-
-ANSWER_MS = 8000
-"""A broker whose answer is so late hangs; the client's default is a minute [ms]."""
+"""A client without statistics for this time has been closed or hangs [s]."""
 
 _DOWN = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE}
 
 
 class Clients(NamedTuple):
-    """How clients are made from their configurations: by Kafka's library, or by what a simulation has in its place."""
+    """Makers of clients from their configurations: those of Kafka's library, or those of a simulation."""
 
     consumer: Callable[[dict[str, Any]], Consumer] = Consumer
     producer: Callable[[dict[str, Any]], Producer] = Producer
@@ -38,6 +36,9 @@ class Clients(NamedTuple):
 
 
 KAFKA = Clients()
+_ADMINS: dict[object, AdminClient] = {}
+"""The admin client of this process, by its settings; see `Connection.admin`."""
+_ADMINS_LOCK = threading.Lock()
 
 
 class Repeats(logging.Filter):
@@ -128,27 +129,18 @@ class Connection:
     def admin(self) -> AdminClient:
         """Return the client that looks at topics and groups, or changes them: one for the life of the process.
 
-        Its futures live only as long as it does. Nobody asks for its health.
+        The library aborts the process if it is thrown away while a request is under way. So all connections of a
+        process to the same brokers share it, and it outlives them. Nobody asks for its health.
         """
         if self._admin is None:
-            self._admin = self._clients.admin(self.config(BusHealth(), {"statistics.interval.ms": 0}))
+            same = self._clients.admin, *sorted(self._shared.items())
+            with _ADMINS_LOCK:
+                if (admin := _ADMINS.get(same)) is None:
+                    admin = self._clients.admin(self.config(BusHealth(), {"statistics.interval.ms": 0}))
+                    if self._clients.admin is AdminClient:
+                        _ADMINS[same] = admin
+            self._admin = admin
         return self._admin
-
-    def queue(
-        self, producer: Producer, record: Record, on_delivery: Callable[[KafkaError | None, Message], None]
-    ) -> None:
-        """Hand a record to a producer, on the partition of its key.
-
-        Raises
-        ------
-        KafkaException
-            The client refuses it.
-        BufferError
-            Its queue is full.
-        """
-        producer.produce(
-            self.topic(record.topic), record.value, record.key, headers=list(record.headers), on_delivery=on_delivery
-        )
 
     def topic(self, name: str) -> str:
         """Return the topic's name on the brokers."""
@@ -196,7 +188,7 @@ class _Link:
         self._clock = clock
 
     def tell(self, *, up: bool) -> None:
-        """Take what the client has just said."""
+        """Take note that the client reaches a broker, or does not."""
         now = self._clock.monotonic()
         if up:
             self._health.last_up[self] = now

@@ -4,10 +4,9 @@ import ctypes
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from facade.bus.kafka import timeouts
 from facade.bus.kafka.connection import Connection
 
-_WITHIN = 1.0
-"""Longest wait until the group knows that the member has left [s]."""
 _LOOK = 0.02
 """Time between two looks at the client [s]."""
 
@@ -29,14 +28,14 @@ def leave(connection: Connection, consumer: Consumer, place: TopicPartition) -> 
     place
         Any partition of its topics.
     """
-    deadline = connection.clock.monotonic() + _WITHIN
+    deadline = connection.clock.monotonic() + timeouts.LEAVE
     try:
         consumer.unsubscribe()
         while consumer.memberid():
             if connection.clock.monotonic() > deadline:
                 return False
             consumer.consume(1, _LOOK)  # serves the giving up of the partitions, after which the client leaves
-        consumer.committed([place], timeout=_WITHIN)
+        consumer.committed([place], timeout=timeouts.LEAVE)
     except KafkaException:
         return False  # the others take over after the session's time-out
     return True

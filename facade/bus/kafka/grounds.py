@@ -1,21 +1,20 @@
 """What the brokers say when a worker begins: where each log begins and ends, and the worker's own positions."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 
 from confluent_kafka import KafkaException, TopicPartition
 
+from facade.bus.kafka import timeouts
+from facade.bus.kafka.admin import KafkaTopicWatch
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.reader import TO_END, KafkaReader
-from facade.bus.kafka.topic_watch import KafkaTopicWatch
+from facade.bus.kafka.read_range import read_range
 from facade.bus.port import BusHealth, Record
 from facade.bus.positions import Extent
 from facade.bus.worker_positions import ACCOUNTS, POSITIONS, Ground, Place
 from facade.errors import BusError
 
-_BROKER_WAIT = 4.0
-"""Longest wait for the end of open transactions [s]."""
-_ACCOUNTS_WAIT = 2.0
-"""Longest wait for accounts [s]: they tell what is counted only where `positions` has lost its end."""
 _RECENT = 20_000
 """So many of the newest offsets on `accounts` are of what may be lost: some 30 s of twenty busy workers."""
 
@@ -57,18 +56,10 @@ def find_grounds(
 
 def _read(connection: Connection, extents: Mapping[str, Extent], health: BusHealth) -> list[Record]:
     """Read `positions` up to its end, and the newest accounts, unless an open transaction is in the way."""
-    ends = {topic: {one: end for one, (_, end) in extent.ranges.items()} for topic, extent in extents.items()}
-    topics: dict[str, None] = dict.fromkeys(one for one in (POSITIONS, ACCOUNTS) if one in extents)
-    accounts = ends.get(ACCOUNTS, {})
-    recent = {one: max(extents[ACCOUNTS].ranges[one][0], end - _RECENT) for one, end in accounts.items()}
-    reader = KafkaReader(connection, topics, start={ACCOUNTS: recent}, health=health, fetch=TO_END)
-    try:
-        records = reader.read_up_to(POSITIONS, ends[POSITIONS], _BROKER_WAIT)
-        deadline = connection.clock.monotonic() + _ACCOUNTS_WAIT
-        while any(reader.reached(ACCOUNTS).get(one, 0) < end for one, end in accounts.items()):
-            if connection.clock.monotonic() > deadline:  # what they would tell is not known
-                return [record for record in records if record.topic == POSITIONS]
-            records += reader.take(10_000, 0.05)
-        return records
-    finally:
-        reader.close()
+    recent = extents[ACCOUNTS].ranges if ACCOUNTS in extents else {}
+    recent = {one: (max(first, end - _RECENT), end) for one, (first, end) in recent.items()}
+    read = partial(read_range, connection, whole=True, health=health)
+    records = [*read(POSITIONS, extents[POSITIONS].ranges, within=timeouts.STEP)]
+    with suppress(BusError):  # what they would tell is not known
+        records += [*read(ACCOUNTS, recent, within=timeouts.ACCOUNTS)]
+    return records

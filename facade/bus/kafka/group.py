@@ -12,7 +12,8 @@ from queue import Empty, SimpleQueue
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from facade.bus.kafka.connection import ANSWER_MS, Connection
+from facade.bus.kafka import timeouts
+from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.departure import retire
 from facade.bus.kafka.records import to_record
 from facade.bus.kafka.sessions import HEARTBEAT, fenced, joins_anew
@@ -25,8 +26,6 @@ _SLICE = 0.002
 """Longest wait for a commit that another thread may ask for, before the client is looked at again [s]."""
 _SOON = 0.03
 """For so long after a record its commit is what is likely to come next [s]."""
-_PATIENCE = 5.0
-"""Longest wait for such a commit [s]."""
 
 
 class KafkaGroupMember:
@@ -98,7 +97,7 @@ class KafkaGroupMember:
         answer: Future[None] = Future()
         self._asked.put((offsets, answer))
         try:
-            answer.result(_PATIENCE)
+            answer.result(timeouts.PROCESS)
         except TimeoutError as error:
             raise BusError(f"offsets {dict(offsets)} of {self._topic} are not known to be committed") from error
 
@@ -133,7 +132,8 @@ class KafkaGroupMember:
         """Return what the group has committed; see `facade.bus.port.GroupMember`."""
         places = [TopicPartition(self._topic, partition) for partition in partitions]
         try:
-            return {place.partition: max(place.offset, -1) for place in self._consumer.committed(places, _PATIENCE)}
+            answer = self._consumer.committed(places, timeouts.PROCESS)
+            return {place.partition: max(place.offset, -1) for place in answer}
         except KafkaException as error:
             raise BusError(f"no answer about the group's place on {self._topic}: {error.args[0]}") from error
 
@@ -221,9 +221,9 @@ def _settings(group: str, member: str) -> dict[str, object]:
         "enable.auto.commit": False,
         "isolation.level": "read_committed",
         "partition.assignment.strategy": "cooperative-sticky",
-        "session.timeout.ms": 6000,
+        "session.timeout.ms": round(timeouts.SESSION * 1000),
         "heartbeat.interval.ms": round(HEARTBEAT * 1000),
-        "socket.timeout.ms": ANSWER_MS,
+        "socket.timeout.ms": timeouts.ANSWER_MS,
         "queued.max.messages.kbytes": 16_384,
         "fetch.queue.backoff.ms": 2,
         "fetch.wait.max.ms": 100,

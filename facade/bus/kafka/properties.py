@@ -9,7 +9,7 @@ from facade.errors import ConfigError
 
 
 def refusals(properties: Mapping[str, str]) -> Iterator[str]:
-    """Return what the client does not take: single properties, else the whole of them; without secrets."""
+    """Return the properties that the client refuses, or the refusal of all together; without secrets."""
     whole = _refusal(properties)
     if not whole:
         return

@@ -5,14 +5,12 @@ from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
-from facade.bus.kafka.connection import ANSWER_MS, Connection
+from facade.bus.kafka import timeouts
+from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.records import to_record
 from facade.bus.kafka.refusals import READ, describe, explain, require_present
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
-
-_BROKER_WAIT = 5.0
-"""Longest wait for an answer of the broker while opening [s]."""
 
 Fetch = Mapping[str, int]
 """How the broker is to answer questions for records: it waits for so many bytes, but not longer than so many ms."""
@@ -20,8 +18,6 @@ AT_ONCE: Final[Fetch] = {"fetch.min.bytes": 1, "fetch.wait.max.ms": 100}
 """What comes is given at once; that a topic has ended is noticed 100 ms later."""
 TOGETHER: Final[Fetch] = {"fetch.min.bytes": 65_536, "fetch.wait.max.ms": 50}
 """What comes within 50 ms is given together: one answer for many records, which saves broker and reader most work."""
-TO_END: Final[Fetch] = {"fetch.min.bytes": 1, "fetch.wait.max.ms": 10}
-"""For who reads up to the end and no further."""
 
 Start = Mapping[str, Mapping[int, int]]
 """Offset to begin at, by topic and partition; a partition that is not named begins at its start."""
@@ -38,7 +34,7 @@ class KafkaReader:
         Only what transactions have committed. False: at once whatever is on all in-sync replicas, also what a
         transaction may yet take back.
     fetch
-        What is waited for, `AT_ONCE`, `TOGETHER` or `TO_END`.
+        What is waited for, `AT_ONCE` or `TOGETHER`.
     resets
         Whether a place that is not on the log is replaced by the beginning of the partition. False: the reader says
         that it is misplaced, and whoever keeps the places compares them with the topics.
@@ -132,44 +128,6 @@ class KafkaReader:
         name = self._connection.topic(topic)
         return {partition: last for (known, partition), last in self._last.items() if known == name}
 
-    def read_to_end(self, timeout: float) -> list[Record]:
-        """Return everything up to where the topics end now, for small (compacted) topics.
-
-        Raises
-        ------
-        BusError
-            The end was not reached within `timeout` [s].
-        """
-        clock = self._connection.clock
-        deadline = clock.monotonic() + timeout
-        records: list[Record] = []
-        wanted = {(place.topic, place.partition) for place in self._places}
-        while not wanted <= self._ended:
-            if clock.monotonic() > deadline:
-                late = sorted(wanted - self._ended)
-                raise BusError(f"the end of {late} was not reached within {timeout} s; {len(records)} records read")
-            records += self.take(10_000, 0.1)
-        return records
-
-    def read_up_to(self, topic: str, ends: Mapping[int, int], timeout: float) -> list[Record]:
-        """Return everything on a topic before some offsets, by partition; what transactions hold back is waited for.
-
-        Raises
-        ------
-        BusError
-            One of them was not reached within `timeout` [s].
-        """
-        clock, name = self._connection.clock, self._connection.topic(topic)
-        deadline = clock.monotonic() + timeout
-        records: list[Record] = []
-        while late := {one: end for one, end in ends.items() if self._next.get((name, one), 0) < end}:
-            if clock.monotonic() > deadline:
-                raise BusError(
-                    f"{name} was not read to {late} (by partition) within {timeout} s: a transaction is open"
-                )
-            records += self.take(10_000, 0.05)
-        return records
-
     def close(self) -> None:
         """Stop reading."""
         self._consumer.close()
@@ -177,7 +135,7 @@ class KafkaReader:
     def _find(self, topics: Mapping[str, Sequence[int] | None], start: Start) -> list[TopicPartition]:
         # One question for all of them: a busy broker takes its time for each, while nothing is shown yet.
         only = [self._connection.topic(topic) for topic in topics if len(topics) == 1]
-        known = self._consumer.list_topics(*only, timeout=_BROKER_WAIT).topics
+        known = self._consumer.list_topics(*only, timeout=timeouts.PROCESS).topics
         return [
             place
             for topic, chosen in topics.items()
@@ -190,7 +148,7 @@ class KafkaReader:
         name = self._connection.topic(topic)
         found = known.get(name)
         if found is None:  # it may be there without a right to see it, which only the question for it alone tells
-            found = self._consumer.list_topics(name, timeout=_BROKER_WAIT).topics.get(name)
+            found = self._consumer.list_topics(name, timeout=timeouts.PROCESS).topics.get(name)
         found = require_present(found, name, READ)
         if missing := set(chosen or ()) - set(found.partitions):
             raise BusError(f"topic {name} has no partition {sorted(missing)}, only {sorted(found.partitions)}")
@@ -205,7 +163,7 @@ def _settings(prefix: str, *, committed: bool) -> dict[str, object]:
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
         "isolation.level": "read_committed" if committed else "read_uncommitted",
-        "socket.timeout.ms": ANSWER_MS,
+        "socket.timeout.ms": timeouts.ANSWER_MS,
         "queued.max.messages.kbytes": 32_768,
         "fetch.message.max.bytes": 1_048_576,
     }

@@ -1,4 +1,4 @@
-"""What a broker says of a topic that cannot be used, in words that tell what to do."""
+"""Refusals of a broker, in words that tell the remedy."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 READ = "Describe and Read"
 WRITE = "Describe and Write"
 _SILENT = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT}
-_MOVING = {
+MOVING = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -28,7 +28,7 @@ _ABSENT = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
 
 
 def explain(error: KafkaError, topic: str, right: str) -> str:
-    """Say what is wrong with a topic, by its name on the brokers; `right`: what it takes to use it."""
+    """Return the fault of a topic, by its name on the brokers, and the remedy; `right`: the rights to use it."""
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return f"no right to topic {topic}: this process's principal needs {right} on it ({error.name()})"
     if error.code() in _ABSENT:
@@ -54,13 +54,13 @@ def ask_again(question: Callable[[], Answer], clock: Clock, patience: float) -> 
         try:
             return question()
         except KafkaException as error:
-            if error.args[0].code() not in _MOVING or clock.monotonic() >= deadline:
+            if error.args[0].code() not in MOVING or clock.monotonic() >= deadline:
                 raise
         clock.sleep(_PAUSE)
 
 
 def describe(error: BaseException) -> str:
-    """Return an error of the client in words that tell what to do."""
+    """Return an error of the client in words that tell the remedy."""
     reason = error.args[0] if isinstance(error, KafkaException) else error
     if not isinstance(reason, KafkaError):
         return str(reason)
@@ -70,7 +70,7 @@ def describe(error: BaseException) -> str:
 
 
 def require_present(found: "TopicMetadata | None", topic: str, right: str) -> "TopicMetadata":
-    """Return what is known of a topic that must be there.
+    """Return the metadata of a topic that must exist.
 
     Raises
     ------

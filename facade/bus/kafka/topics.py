@@ -5,14 +5,13 @@ from collections.abc import Iterable, Iterator
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from facade.bus.kafka import timeouts
+from facade.bus.kafka.admin import FoundTopic, inspect_topics
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.inspection import FoundTopic, inspect_topics
 from facade.bus.kafka.refusals import describe
 from facade.errors import BusError
 from facade.icd.topic_model import Topic
 
-_BROKER_WAIT = 10.0
-"""Longest wait for an answer of the broker [s]."""
 _MIN_INSYNC = "min.insync.replicas"
 
 
@@ -43,7 +42,7 @@ def create_topics(connection: Connection, topics: dict[str, Topic], *, replicas:
     ]
     admin = connection.admin()
     try:
-        futures = admin.create_topics(missing, operation_timeout=_BROKER_WAIT) if missing else {}
+        futures = admin.create_topics(missing, operation_timeout=timeouts.COMMAND) if missing else {}
         for future in futures.values():
             future.result()
         _await_known(connection, admin, futures)
@@ -59,9 +58,10 @@ def create_topics(connection: Connection, topics: dict[str, Topic], *, replicas:
 def _await_known(connection: Connection, admin: AdminClient, names: Iterable[str]) -> None:
     """Return when a broker tells clients of topics that were made; a busy one does so a moment later."""
     clock, wanted = connection.clock, set(names)
-    deadline = clock.monotonic() + _BROKER_WAIT
-    while wanted and wanted - admin.list_topics(timeout=_BROKER_WAIT).topics.keys() and clock.monotonic() < deadline:
-        clock.sleep(0.05)
+    deadline = clock.monotonic() + timeouts.COMMAND
+    while wanted and clock.monotonic() < deadline:
+        wanted -= admin.list_topics(timeout=timeouts.COMMAND).topics.keys()
+        clock.sleep(0.05 if wanted else 0.0)
 
 
 def delete_topics(connection: Connection) -> int:
@@ -76,8 +76,9 @@ def delete_topics(connection: Connection) -> int:
         raise BusError(f"topics at {connection.bootstrap} are not deleted: the prefix is empty, expected one")
     admin = connection.admin()
     try:
-        mine = [name for name in admin.list_topics(timeout=_BROKER_WAIT).topics if name.startswith(connection.prefix)]
-        futures = admin.delete_topics(mine, operation_timeout=_BROKER_WAIT) if mine else {}
+        existing = admin.list_topics(timeout=timeouts.COMMAND).topics
+        mine = [name for name in existing if name.startswith(connection.prefix)]
+        futures = admin.delete_topics(mine, operation_timeout=timeouts.COMMAND) if mine else {}
         for future in futures.values():
             future.result()
     except KafkaException as error:
@@ -96,7 +97,7 @@ def delete_records(connection: Connection, topic: str, partition: int, before: i
     place = TopicPartition(connection.topic(topic), partition, before)
     admin = connection.admin()
     try:
-        for future in admin.delete_records([place], request_timeout=_BROKER_WAIT).values():
+        for future in admin.delete_records([place], request_timeout=timeouts.COMMAND).values():
             future.result()
     except KafkaException as error:
         where = f"{place.topic} at {connection.bootstrap}"
@@ -118,7 +119,7 @@ def broker_settings(topic: Topic) -> dict[str, str]:
 
 
 def _all_settings(topic: Topic, replicas: int) -> dict[str, str]:
-    """Return what the ICD implies, and how many replicas must confirm: that is the deployment's to say."""
+    """Return the settings of the ICD, and the number of replicas that must confirm, which the deployment gives."""
     return {_MIN_INSYNC: str(max(1, replicas - 1)), **broker_settings(topic)}
 
 

@@ -1,12 +1,15 @@
-"""The producer of one worker slot, whose transactions commit records together with the places of a consumer group.
+"""Writes records in transactions, the transactional mode of `facade.bus.kafka.producer`: all or none are on the bus.
+
+`TransactionalProducer` is the producer of one worker slot: its transactions commit records together with the positions
+of a consumer group. `KafkaTransactionWriter` is that of a command that must not do a thing twice, and reads nothing.
 
 A slot has a stable transactional id. A restarted worker's first act (``init_transactions``) therefore ends the
 transaction that its predecessor left open, so that readers are not held up by it.
 
-A producer that has lost a connection begins no further transaction: a request of it that seemed lost may
-still arrive, and would end the next one, or commit old offsets with it. The broker knows no transactions
-apart but by the producer's epoch, as long as the client speaks no newer protocol (KIP-890), and only
-``init_transactions`` of a new producer makes another one.
+A producer that has lost a connection begins no further transaction: a request of it that seemed lost may still
+arrive, and would end the next one, or commit old offsets with it. The broker tells transactions apart only by the epoch
+of the producer, as long as the client speaks no newer protocol (KIP-890), and only ``init_transactions`` of a new
+producer makes another epoch.
 """
 
 import logging
@@ -21,25 +24,19 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
-    Producer,
     TopicPartition,
 )
 
+from facade.bus.kafka import timeouts
 from facade.bus.kafka.connection import CLIENT_LOG, Connection
+from facade.bus.kafka.producer import LARGEST, MURMUR, ProducerCore
+from facade.bus.kafka.refusals import WRITE, describe, explain
 from facade.bus.kafka.sessions import FENCE
 from facade.bus.port import BusHealth, Record
 from facade.bus.worker_positions import ACCOUNTS, POSITIONS
+from facade.errors import BusError, NotSent, OutcomeUnknown
 
 _log = logging.getLogger(__name__)
-
-BROKER_WAIT = 4.0
-"""Longest wait for one step of a transaction [s]; a worker that is told to stop waits no longer."""
-_TRANSACTION = 5.0
-"""The transaction's own time-out [s]."""
-_LOST_MARKS = 15.0
-"""An answer that waits for the end of a transaction for so long waits for one that has ended: none lasts longer [s]."""
-_COORDINATOR_STUCK = 15.0
-"""A coordinator that says for so long that a transaction of this id has yet to end says so for ever [s]."""
 
 
 class TransactionalProducer:
@@ -61,7 +58,7 @@ class TransactionalProducer:
         self._connection, self._name, self._health = connection, name, health
         self._marks = [Record(topic=POSITIONS, key=b"mark", value=None, partition=0), *marks]
         self._settings = settings
-        self._producer: Producer | None = None
+        self._producer: ProducerCore | None = None
         self._link = Link()
         self._broker_time = 0, 0.0
         """The newest append time that a broker has told of [Unix us], and when it had told [monotonic s]."""
@@ -91,7 +88,7 @@ class TransactionalProducer:
         if kind == TIMESTAMP_LOG_APPEND_TIME:
             self._broker_time = time * 1000, self._connection.clock.monotonic()
 
-    def open(self) -> Producer:
+    def open(self) -> ProducerCore:
         """Complete or undo what an earlier producer of this slot left open, unless this one can go on.
 
         Raises
@@ -106,9 +103,9 @@ class TransactionalProducer:
         if self._producer is None:
             self._link = Link()
             settings = {**_settings(self._name, self._id_number), **self._settings, "logger": self._link}
-            producer = self._connection.producer(self._health, settings)
+            producer = ProducerCore(self._connection, self._health, settings)
             try:
-                producer.init_transactions(BROKER_WAIT)
+                producer.client.init_transactions(timeouts.STEP)
             except KafkaException as error:
                 self._look_at_coordinator(error.args[0])
                 raise
@@ -131,30 +128,16 @@ class TransactionalProducer:
         self._health.connected = True
 
     def _transact(
-        self, producer: Producer, records: Iterable[Record], places: Sequence[TopicPartition], member: Consumer
+        self, producer: ProducerCore, records: Iterable[Record], places: Sequence[TopicPartition], member: Consumer
     ) -> None:
-        producer.begin_transaction()
+        producer.client.begin_transaction()
         for record in records:
-            self._produce(producer, record, **({"on_delivery": self._on_delivery} if record.topic == ACCOUNTS else {}))
+            on_delivery = self._on_delivery if record.topic == ACCOUNTS else None
+            producer.produce(record, on_delivery, waits=True, partition=record.partition)
         if places:
-            producer.send_offsets_to_transaction(list(places), member.consumer_group_metadata(), BROKER_WAIT)
-        producer.commit_transaction(BROKER_WAIT)
-
-    def _produce(self, producer: Producer, record: Record, **more: Any) -> None:
-        while True:
-            try:
-                producer.produce(
-                    self._connection.topic(record.topic),
-                    record.value,
-                    record.key,
-                    partition=record.partition,
-                    headers=list(record.headers),
-                    **more,
-                )
-            except BufferError:  # very many dead letters: wait until some have left
-                producer.poll(0.1)
-            else:
-                return
+            metadata = member.consumer_group_metadata()
+            producer.client.send_offsets_to_transaction(list(places), metadata, timeouts.STEP)
+        producer.client.commit_transaction(timeouts.STEP)
 
     def give_up(self, error: KafkaException) -> KafkaError:
         """Give up a transaction that failed, with its producer, and return the reason.
@@ -187,7 +170,7 @@ class TransactionalProducer:
             self._ending_since = math.inf
             return
         self._ending_since = min(self._ending_since, now)
-        if now - self._ending_since >= _COORDINATOR_STUCK:
+        if now - self._ending_since >= timeouts.COORDINATOR_STUCK:
             self._id_number, self._ending_since = self._id_number + 1, math.inf
             text = (
                 f"transactional id of {self._name} is stuck at its coordinator; going on with number {self._id_number}"
@@ -208,10 +191,10 @@ class TransactionalProducer:
         """
         now = self._connection.clock.monotonic()
         self._stuck_since = min(self._stuck_since, now)
-        if now - self._stuck_since < _LOST_MARKS or self._producer is None:
+        if now - self._stuck_since < timeouts.LOST_MARKS or self._producer is None:
             return
         self._stuck_since = now
-        _log.warning("no answer about the places of %s for %g s; writing marks again", self._name, _LOST_MARKS)
+        _log.warning("no answer about the places of %s for %g s; writing marks again", self._name, timeouts.LOST_MARKS)
         try:
             place = TopicPartition(self._connection.topic(POSITIONS), 0, 0)
             self._transact(self._producer, self._marks, [place], member)
@@ -246,7 +229,75 @@ def _settings(name: str, number: int) -> dict[str, object]:
         # group's coordinator: send_offsets_to_transaction waits for the forgotten one, whatever time-out it is given.
         # Whoever lost a connection gets a new producer in any case, which begins with the bootstrap servers.
         "metadata.recovery.strategy": "none",
-        "transaction.timeout.ms": round(_TRANSACTION * 1000),
+        "transaction.timeout.ms": round(timeouts.TRANSACTION * 1000),
         "linger.ms": 0,
-        "message.max.bytes": 16_777_216,
+        **LARGEST,
     }
+
+
+class KafkaTransactionWriter:
+    """One producer for a run; whatever goes wrong, it is of no more use.
+
+    It completes or undoes what an earlier one of the same name has left open, and ends that one if it still runs.
+
+    Raises
+    ------
+    BusError
+        No broker answers, or the principal may not use the name.
+    """
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self._connection, self._name = connection, connection.prefix + name
+        self._health = BusHealth()
+        self._failed: list[KafkaError] = []
+        settings = {
+            "transactional.id": self._name,
+            "client.id": self._name,
+            "transaction.timeout.ms": round(timeouts.COMMAND_TRANSACTION * 1000),
+            "socket.timeout.ms": timeouts.ANSWER_MS,
+            **LARGEST,
+            **MURMUR,
+        }
+        self._producer = ProducerCore(connection, self._health, settings)
+        self._client = self._producer.client
+        try:
+            self._client.init_transactions(timeouts.COMMAND_STEP)
+        except KafkaException as error:
+            raise BusError(f"no transaction can be begun at {connection.bootstrap}: {self._why(error)}") from error
+
+    def write(self, records: list[Record]) -> None:
+        """Write records in one transaction; see `facade.bus.redrive.TransactionWriter`."""
+        down = self._health.down_at
+        try:
+            self._client.begin_transaction()
+            for record in records:
+                self._producer.produce(record, self._on_delivery, waits=True)
+            self._client.commit_transaction(timeouts.COMMAND_STEP)
+        except KafkaException as error:
+            raise self._failure(error) from error
+        if self._health.down_at != down:
+            # The client may have asked twice for the end of the transaction. The second question, late, would end the
+            # next one: so there is none.
+            raise OutcomeUnknown("the connection was lost within a transaction, which took place all the same")
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._failed.append(KafkaError(error.code(), explain(error, str(message.topic()), WRITE)))
+
+    def _failure(self, error: KafkaException) -> BusError:
+        if error.args[0].code() != KafkaError._FENCED:
+            try:
+                self._client.abort_transaction(timeouts.COMMAND_STEP)
+            except KafkaException:
+                pass
+            else:
+                return NotSent(f"the transaction was given up, nothing of it is on the bus: {self._why(error)}")
+        return OutcomeUnknown(f"what became of the last transaction is not known: {self._why(error)}")
+
+    def _why(self, error: KafkaException) -> str:
+        reason = self._failed[0] if self._failed else error.args[0]
+        if reason.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED):
+            return f"another process has begun to write as {self._name}"
+        if reason.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            return f"this process's principal needs Write on the transactional id {self._name} ({reason.name()})"
+        return describe(KafkaException(reason))

@@ -19,14 +19,15 @@ from typing import NoReturn
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from facade.bus.kafka import timeouts
+from facade.bus.kafka.admin import KafkaTopicWatch
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.departure import leave, retire
 from facade.bus.kafka.epochs import find_kept
 from facade.bus.kafka.grounds import find_grounds
 from facade.bus.kafka.runs import KafkaRun, by_partition
 from facade.bus.kafka.sessions import HEARTBEAT, fenced, joins_anew
-from facade.bus.kafka.topic_watch import KafkaTopicWatch
-from facade.bus.kafka.transactional_producer import BROKER_WAIT, TransactionalProducer
+from facade.bus.kafka.transactional_producer import TransactionalProducer
 from facade.bus.port import Aborted, BusHealth, Record, Revoked, Run, Span
 from facade.bus.standings import Standings
 from facade.bus.worker_positions import Place, accounted, furthest, newest
@@ -34,10 +35,6 @@ from facade.errors import BusError
 
 _log = logging.getLogger(__name__)
 
-_NOT_FETCHED = 30.0
-"""A partition whose end the client does not know for so long is not fetched, and is assigned anew [s]."""
-_ASK_WAIT = 0.5
-"""Longest wait for an answer where partitions end [s]."""
 _NOT_THERE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION)
 """What the client says when a log does not have the place that is to be read."""
 
@@ -138,7 +135,8 @@ class KafkaTransactionalLog:
         if self._asker is None:
             self._asker = self._connection.consumer(BusHealth(), _asker_settings(self._group))
         try:
-            ends = self._asker.offsets_for_times(self._places(dict.fromkeys(asked, OFFSET_END)), timeout=_ASK_WAIT)
+            places = self._places(dict.fromkeys(asked, OFFSET_END))
+            ends = self._asker.offsets_for_times(places, timeout=timeouts.END_OFFSETS)
         except KafkaException as error:
             self._connection.note(self._health, f"no answer where partitions end: {error.args[0]}")
             return
@@ -210,7 +208,7 @@ class KafkaTransactionalLog:
         from then on the group refuses that one. So whatever it has written stands before the end that `positions`
         has now.
         """
-        committed = self._consumer.committed(self._assigned, timeout=BROKER_WAIT)
+        committed = self._consumer.committed(self._assigned, timeout=timeouts.STEP)
         grounds, records = find_grounds(self._connection, self._watch, committed, self._health)
         own, troubles = newest(records, self._group_name)
         own, counted = self._standings.counted(own, accounted(records, self._group_name, grounds), grounds)
@@ -245,10 +243,12 @@ class KafkaTransactionalLog:
         places = [place for place in self._standings.spans if self._high_watermark(*self._on_broker(place)) < 0]
         if not places:
             self._fetched_at = now
-        elif now - self._fetched_at > _NOT_FETCHED:
+        elif now - self._fetched_at > timeouts.NOT_FETCHED:
             self._must_rewind = True
             text = ", ".join(f"{topic}, partition {partition}" for topic, partition in places)
-            raise Aborted(f"the broker gave nothing of {text} for {_NOT_FETCHED:g} s; it is asked anew from where on")
+            raise Aborted(
+                f"the broker gave nothing of {text} for {timeouts.NOT_FETCHED:g} s; it is asked anew from where on"
+            )
 
     def _on_broker(self, place: Place) -> tuple[str, int]:
         return self._connection.topic(place[0]), place[1]
@@ -355,7 +355,7 @@ def _consumer_settings(group: str, slot: str) -> dict[str, object]:
         "auto.offset.reset": "error",
         "isolation.level": "read_committed",
         "enable.partition.eof": True,
-        "session.timeout.ms": 6000,
+        "session.timeout.ms": round(timeouts.SESSION * 1000),
         "heartbeat.interval.ms": round(HEARTBEAT * 1000),
         "statistics.interval.ms": 250,  # or the client looks only each half a second whether a sign of life is due
         # A tenth of a second of one core's work: more is only memory, and misses the processor's cache.

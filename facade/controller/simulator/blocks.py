@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from facade.controller.simulator.observation import Subarray
-from facade.flows.blocks.messages import FAILED, FINISHED, RUNNING, STARTING, WAITING
+from facade.flows.blocks.source import FAILED, FINISHED, RUNNING, STARTING, WAITING
 
 FAILURE = "simulated failure of the processing block"
 

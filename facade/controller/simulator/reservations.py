@@ -10,7 +10,7 @@ from typing import Any
 
 from facade.controller import Call, Rejected
 from facade.controller.simulator.observation import Subarray, resources_of
-from facade.flows.reservations.messages import GRANTED, RELEASED
+from facade.flows.reservations.ledger import GRANTED, RELEASED
 from facade.flows.reservations.source import ReservationSource
 
 KIND = "receptors"

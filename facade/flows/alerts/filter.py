@@ -10,7 +10,7 @@ import msgspec
 
 from facade.errors import ConfigError
 from facade.flows.alerts.follower import Entry
-from facade.flows.alerts.messages import SEVERITIES, Severity
+from facade.severities import SEVERITIES, Severity
 
 _NUMBERS: Final = ("raised_at", "sequence")
 _TEXTS: Final = ("condition", "source", "state", "text", "traceparent")

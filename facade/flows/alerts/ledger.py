@@ -14,9 +14,10 @@ import heapq
 from collections.abc import Iterable, Mapping
 
 from facade.flows.alerts import states
-from facade.flows.alerts.messages import ACTIVE, SEVERITIES, Action, ActionTaken, Alarm, AlarmKey, Alert
+from facade.flows.alerts.messages import ACTIVE, Action, ActionTaken, Alarm, AlarmKey, Alert
 from facade.flows.alerts.refusals import refusal
 from facade.icd.model import Condition
+from facade.severities import SEVERITIES
 
 _AHEAD_US, _BEHIND_US = 10_000_000, 7 * 86_400_000_000
 """A source whose clock is further ahead, or behind, than this is not believed [us]."""

@@ -27,6 +27,5 @@ MANIFEST = Manifest(
         Subcommand(("simulate", "alerts"), "facade.flows.alerts.simulator.cli:alerts", "Simulate sources of alerts."),
     ),
     trials="facade.flows.alerts.intake:trials",
-    words="facade.flows.alerts.words:WORDS",
     conformance="clients.conformance.alarm:CHECKS",
 )

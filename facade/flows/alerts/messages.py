@@ -3,8 +3,6 @@
 Times are Unix times in microseconds, as in every message of the bus.
 """
 
-from typing import get_args
-
 import msgspec
 
 from facade import messages
@@ -19,9 +17,6 @@ PACKET = "packet"
 """Header of an alert that came as a packet: log, partition and offset of the packet, with / between. The log is the id
 of the topic, since offsets begin anew on a topic that is made again; see `facade.bus.port.Span`."""
 
-Severity = messages.AlertSeverity
-SEVERITIES: tuple[Severity, ...] = get_args(Severity)
-"""The least one first."""
 ACTIVE, CLEARED = "ACTIVE", "CLEARED"
 
 ActionKind = messages.AlertActionAction

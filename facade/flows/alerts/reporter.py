@@ -2,14 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import cast
 
 from facade.bus.port import QueueingWriter, Record
 from facade.clock import Clock
 from facade.flows.alerts import messages
-from facade.flows.alerts.messages import SEVERITIES, Alarm, AlarmKey, Alert, Severity
+from facade.flows.alerts.messages import Alarm, AlarmKey, Alert
 from facade.outcome import TOMBSTONE, USED, Outcome
 from facade.runtime.flow import Fault, Flow
+from facade.severities import SEVERITIES
 
 Found = Mapping[AlarmKey, Fault]
 """By condition and source."""
@@ -234,7 +234,7 @@ class OwnAlerts:
         alert = Alert(
             condition=key[0],
             source=key[1],
-            severity=cast(Severity, fault.severity),
+            severity=fault.severity,
             state="ACTIVE" if state == messages.ACTIVE else "CLEARED",
             text=fault.text[:_LONGEST],
             values=dict(fault.values),

@@ -12,10 +12,11 @@ from facade.bus.kafka.opening import CONFIRMED_WITHIN, OwnBus
 from facade.bus.port import Record, Writer
 from facade.clock import Clock, SystemClock
 from facade.flows.alerts.flow import LARGEST
-from facade.flows.alerts.messages import PACKETS, Alert, Severity, alert_record, decode_alert
+from facade.flows.alerts.messages import PACKETS, Alert, alert_record, decode_alert
 from facade.flows.alerts.packets import Content, PacketCodec
 from facade.icd.model import Icd
 from facade.outcome import Rejected
+from facade.severities import Severity
 
 
 class AlertSource(OwnBus):

@@ -9,11 +9,11 @@ import msgspec
 from facade.bus.port import BusHealth
 from facade.flows.alerts import states
 from facade.flows.alerts.flow import AlertsFlow, name_of
-from facade.flows.alerts.messages import SEVERITIES
 from facade.icd.model import Icd
 from facade.printable import printable
 from facade.reading import Changes, Quality, Value
 from facade.runtime.flow import DeviceReading
+from facade.severities import SEVERITIES
 
 _OTHERS = "otherConditions"
 """The attribute for all conditions that the ICD does not name."""

@@ -1,19 +1,27 @@
-"""What the newest records of processing blocks amount to: counts by subarray and state, open blocks, failures.
+"""Processing blocks on devices: their newest states, counts by subarray and state, open blocks, and failures.
 
 The topic is compacted, and each block is counted once, by its newest state: reading it again gives the same counts.
 """
 
+import json
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from datetime import UTC, datetime
+from heapq import heapify, heappop, heappush, nsmallest
 from typing import NamedTuple
 
 from facade.bus.port import Record
-from facade.flows.blocks.messages import BLOCKS, ENDED, FAILED, RUNNING, STARTING, WAITING, read_block
+from facade.flows.blocks.source import BLOCKS, ENDED, FAILED, RUNNING, STARTING, STATES, WAITING, read_block
+from facade.instances import devices_of, number_of
 from facade.messages import ProcessingBlock
 from facade.outcome import TOMBSTONE, USED, Outcome, Suppressed
-from facade.runtime.flow import Flow
+from facade.printable import excerpt
+from facade.reading import Reading, Value
+from facade.runtime.composition import Server
+from facade.runtime.flow import DeviceReading, Flow
+from facade.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSource
+from facade.severities import ALARM
 
 MOST_OPEN, MOST_OPEN_BYTES = 200_000, 200_000_000
 """Blocks that have not ended, of all subarrays, and their records: more than an observation has."""
@@ -25,6 +33,10 @@ MOST_FAILED = 1024
 """Failed blocks of a subarray that are kept with all that is said of them."""
 _ORDER = {RUNNING: 0, STARTING: 1, WAITING: 2}
 """Which open blocks are shown first."""
+MOST_SHOWN = 64
+"""Open blocks in `processingBlocks`."""
+SUBARRAY, MASTER = "SdpSubarray", "SdpMaster"
+_CONDITION = "processingBlockFailed"
 
 
 class _Known(NamedTuple):
@@ -155,3 +167,104 @@ class BlocksFlow(Flow):
             blocks.open.pop(pb_id, None)
             blocks.failed.pop(pb_id, None)
             blocks.version += 1
+
+
+class BlocksView:
+    """A view: the processing blocks of one subarray; see `facade.runtime.flow.View`.
+
+    Parameters
+    ----------
+    known
+        Whether the topic has been read as far as it went at the start.
+    """
+
+    def __init__(self, device: str, blocks: Blocks, known: Callable[[], bool]) -> None:
+        self._device, self._blocks, self._known = device, blocks, known
+        self._version = -1
+
+    def readings(self, now: float) -> Iterator[DeviceReading]:
+        """Return all of it when a block has changed."""
+        blocks = self._blocks
+        if blocks.version == self._version or not self._known():
+            return
+        time = now if blocks.newest is None else blocks.newest.time / 1e6
+        for name, value in values([blocks]).items():
+            yield self._device, name, Reading(value, time)
+        self._version = blocks.version
+
+
+def values(several: Iterable[Blocks]) -> Mapping[str, Value]:
+    """Return the attributes that show the blocks of some subarrays, by name."""
+    several = list(several)
+    shown = nsmallest(MOST_SHOWN, (one for blocks in several for one in blocks.first(MOST_SHOWN)), key=rank)
+    failed = [one for blocks in several for one in blocks.failed.values()]
+    return {
+        "processingBlocks": tuple(json.dumps(as_dict(one)) for one in shown),
+        **{f"blocks{state.title()}": sum(blocks.counts[state] for blocks in several) for state in STATES},
+        "newestFailure": json.dumps(as_dict(max(failed, key=lambda one: one.time))) if failed else "",
+    }
+
+
+def as_dict(block: ProcessingBlock) -> dict[str, object]:
+    """Return what is said of a block, for people and programs; what is not known is left out."""
+    found = {
+        "pb_id": block.pb_id,
+        "eb_id": block.eb_id,
+        "subarray": block.subarray,
+        "kind": block.kind,
+        "state": block.state,
+        "time": datetime.fromtimestamp(block.time / 1e6, UTC).isoformat(timespec="milliseconds"),
+    }
+    more = ("progress", "script", "dependencies", "resources", "text", "source")
+    return found | {name: value for name in more if (value := getattr(block, name)) not in (None, "", [], {})}
+
+
+def compose(server: Server) -> None:
+    """Add the processing blocks to a device server."""
+    subarray = server.icd.classes[SUBARRAY]
+    own = server.devices.get(SUBARRAY, ())
+    # Of a server with SDP as a whole, those of all subarrays.
+    every = [name for names in devices_of(subarray, server.settings).values() for name in names]
+    wanted = every if server.devices.get(MASTER) else own
+    devices = {number: device for device in wanted if (number := number_of(subarray, device)) is not None}
+    flow = server.share(BlocksFlow, lambda: BlocksFlow(devices))
+    server.flows.append(flow)
+    server.views += [
+        BlocksView(device, flow.subarrays[number], lambda: server.has_read(flow.topic))
+        for number, device in devices.items()
+        if device in own
+    ]
+
+
+class BlocksHealth(HealthSource):
+    """Which processing blocks have failed; see `facade.runtime.health_issues.HealthSource`."""
+
+    conditions: Mapping[str, str] = {_CONDITION: f"{ORIGIN}/subarray/"}
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._shown: tuple[int, Mapping[str, Value]] = (-1, {})
+        """What SdpMaster shows, and up to which change of the blocks."""
+
+    def _subarrays(self) -> dict[int, Blocks]:
+        flow = self._server.find(BlocksFlow)
+        return flow.subarrays if flow is not None and self._server.has_read(flow.topic) else {}
+
+    def issues(self, now: float) -> Iterator[HealthIssue]:
+        """Return the subarrays with failed blocks in the execution block that was heard of last."""
+        for number, blocks in self._subarrays().items():
+            if failures := blocks.failures():
+                newest = failures[-1]
+                more = f" and {len(failures) - 1} more" * (len(failures) > 1)
+                text = f"subarray {number:02d}: processing block {newest.pb_id}{more} failed: {excerpt(newest.text)}"
+                key = _CONDITION, f"{ORIGIN}/subarray/{number:02d}"
+                yield HealthIssue(DEGRADED, text, key, ALARM, values={"failed": float(len(failures))})
+
+    def values(self, device_class: str) -> Mapping[str, Value]:
+        """Return what SdpMaster shows of the blocks of all subarrays."""
+        known = self._subarrays()
+        if not known or device_class != MASTER:
+            return {}
+        if (version := sum(one.version for one in known.values())) != self._shown[0]:
+            self._shown = version, values(known.values())
+        return self._shown[1]

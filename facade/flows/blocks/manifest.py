@@ -7,8 +7,7 @@ MANIFEST = Manifest(
     summary="Processing blocks: states, progress and failures of what runs for each execution block.",
     topics={"processing-blocks": Isolation.READ_COMMITTED},
     set_aside_by={"processing-blocks": "subarray"},
-    compose="facade.flows.blocks.composition:compose",
+    compose="facade.flows.blocks.flow:compose",
     for_commands=True,
-    health="facade.flows.blocks.composition:BlocksHealth",
-    words="facade.flows.blocks.words:WORDS",
+    health="facade.flows.blocks.flow:BlocksHealth",
 )

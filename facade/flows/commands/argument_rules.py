@@ -12,18 +12,18 @@ from typing import Any
 from facade.flows.commands.argument_text import Path, json_path
 from facade.icd.explain import shown
 
-Complaint = tuple[Path, str]
+Violation = tuple[Path, str]
 """Where, and what was expected and came."""
 Document = Mapping[str, Any]
 
 
-def complaints(family: str, document: Document) -> Iterator[Complaint]:
+def violations(family: str, document: Document) -> Iterator[Violation]:
     """Find what is wrong with a document that its schema allows."""
     for rule in _RULES.get(family, ()):
         yield from rule(document)
 
 
-def _ids_differ(document: Document) -> Iterator[Complaint]:
+def _ids_differ(document: Document) -> Iterator[Violation]:
     """Refuse two beams, scan types, channels ... of one id."""
     block = document.get("execution_block", {})
     for key, name in _IDS.items():
@@ -43,7 +43,7 @@ _IDS = {
 }
 
 
-def _receptors_differ(document: Document) -> Iterator[Complaint]:
+def _receptors_differ(document: Document) -> Iterator[Violation]:
     """Refuse a receptor that is named twice."""
     path = ("resources", "receptors")
     seen: dict[str, int] = {}
@@ -53,7 +53,7 @@ def _receptors_differ(document: Document) -> Iterator[Complaint]:
             yield (*path, index), f"expected a receptor of its own, got {shown(receptor)}, which [{first}] is already"
 
 
-def _scan_types_derive_from_known(document: Document) -> Iterator[Complaint]:
+def _scan_types_derive_from_known(document: Document) -> Iterator[Violation]:
     """Refuse to derive a scan type from one that is not there."""
     scan_types = document.get("execution_block", {}).get("scan_types", [])
     known = {one["scan_type_id"] for one in scan_types}
@@ -64,11 +64,11 @@ def _scan_types_derive_from_known(document: Document) -> Iterator[Complaint]:
             yield path, f"expected one of the scan types {_listed(known)}, got {shown(base)}"
 
 
-def _scan_types_do_not_derive_in_circles(document: Document) -> Iterator[Complaint]:
+def _scan_types_do_not_derive_in_circles(document: Document) -> Iterator[Violation]:
     yield from _circles(document.get("execution_block", {}).get("scan_types", []), ("execution_block", "scan_types"))
 
 
-def _scan_types_use_known_beams(document: Document) -> Iterator[Complaint]:
+def _scan_types_use_known_beams(document: Document) -> Iterator[Violation]:
     """Refuse a scan type that says something of a beam that is not there."""
     block = document.get("execution_block", {})
     known = {beam["beam_id"] for beam in block.get("beams", [])}
@@ -79,7 +79,7 @@ def _scan_types_use_known_beams(document: Document) -> Iterator[Complaint]:
                 yield path, f"expected one of the beams {_listed(known)}, got {shown(beam)}"
 
 
-def _windows_are_ranges(document: Document) -> Iterator[Complaint]:
+def _windows_are_ranges(document: Document) -> Iterator[Violation]:
     """Refuse a spectral window that ends below its beginning."""
     for index, channels in enumerate(document.get("execution_block", {}).get("channels", [])):
         for number, window in enumerate(channels["spectral_windows"]):
@@ -89,7 +89,7 @@ def _windows_are_ranges(document: Document) -> Iterator[Complaint]:
                 yield path, f"expected number >= freq_min = {low}, got {high}"
 
 
-def _dependencies_are_known(document: Document) -> Iterator[Complaint]:
+def _dependencies_are_known(document: Document) -> Iterator[Violation]:
     """Refuse a processing block that waits for itself, or for one that is not there."""
     blocks = document.get("processing_blocks", [])
     known = {one["pb_id"] for one in blocks}
@@ -102,14 +102,14 @@ def _dependencies_are_known(document: Document) -> Iterator[Complaint]:
                 yield path, f"expected another processing block of these ({others}), got {shown(wanted)}"
 
 
-def _new_scan_types_differ(document: Document) -> Iterator[Complaint]:
+def _new_scan_types_differ(document: Document) -> Iterator[Violation]:
     """Refuse two new scan types of one id, and new ones that derive from each other."""
     new = document.get("new_scan_types", [])
     yield from _repeated(new, "scan_type_id", ("new_scan_types",))
     yield from _circles(new, ("new_scan_types",))
 
 
-def _maps_ascend(document: Document) -> Iterator[Complaint]:
+def _maps_ascend(document: Document) -> Iterator[Violation]:
     """Require ascending channels: an entry applies up to the channel of the next one."""
     for scan_type, beams in document.items():
         if scan_type in ("interface", "transaction_id"):
@@ -120,7 +120,7 @@ def _maps_ascend(document: Document) -> Iterator[Complaint]:
                     yield from _descents(channels, (scan_type, beam, name))
 
 
-_RULES: Mapping[str, tuple[Callable[[Document], Iterator[Complaint]], ...]] = {
+_RULES: Mapping[str, tuple[Callable[[Document], Iterator[Violation]], ...]] = {
     "assignres": (
         _ids_differ,
         _receptors_differ,
@@ -136,7 +136,7 @@ _RULES: Mapping[str, tuple[Callable[[Document], Iterator[Complaint]], ...]] = {
 }
 
 
-def _repeated(entries: list[Document], key: str, path: Path) -> Iterator[Complaint]:
+def _repeated(entries: list[Document], key: str, path: Path) -> Iterator[Violation]:
     seen: dict[str, int] = {}
     for index, entry in enumerate(entries):
         first = seen.setdefault(entry[key], index)
@@ -145,7 +145,7 @@ def _repeated(entries: list[Document], key: str, path: Path) -> Iterator[Complai
             yield (*path, index, key), what
 
 
-def _circles(scan_types: list[Document], path: Path) -> Iterator[Complaint]:
+def _circles(scan_types: list[Document], path: Path) -> Iterator[Violation]:
     base_of = {one["scan_type_id"]: one.get("derive_from") for one in scan_types}
     followed: set[str] = set()
     in_circle: set[str] = set()
@@ -165,7 +165,7 @@ def _circles(scan_types: list[Document], path: Path) -> Iterator[Complaint]:
             yield (*path, index, "derive_from"), what
 
 
-def _descents(channels: list[list[Any]], path: Path) -> Iterator[Complaint]:
+def _descents(channels: list[list[Any]], path: Path) -> Iterator[Violation]:
     for index, (before, entry) in enumerate(pairwise(channels), start=1):
         if not entry[0] > before[0]:
             yield (*path, index), f"expected a channel > {before[0]}, which is that of the entry before, got {entry[0]}"

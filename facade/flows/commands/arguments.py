@@ -15,13 +15,13 @@ from typing import Any
 from jsonschema_rs import Draft202012Validator, Registry, ValidationError, ValidationErrorKind
 
 from facade.errors import ArgumentError
-from facade.flows.commands.argument_rules import Complaint, complaints
+from facade.flows.commands.argument_rules import Violation, violations
 from facade.flows.commands.argument_text import Path, json_path, parse
 from facade.icd.explain import shown
 from facade.icd.model import Icd
 
 _ADDRESS = "https://schema.skao.int/ska-sdp-{family}/{version}"
-_MOST_COMPLAINTS = 3
+_MOST_VIOLATIONS = 3
 """Things that a refusal names."""
 _LONG = 10_000
 """Of a longer text, only the first mistake is named [characters]."""
@@ -85,7 +85,7 @@ class Arguments:
             raise ArgumentError(f"$.interface: expected one of {', '.join(validators)}, got {shown(interface)}")
         if not validator.is_valid(document):
             _refuse(self._mistakes(validator, document, is_long=len(text) > _LONG))
-        _refuse(complaints(family, document))
+        _refuse(violations(family, document))
         transaction_id = document.get("transaction_id")
         if transaction_id is not None and len(transaction_id) > _LONGEST_ID:
             got = f"{len(transaction_id)}: {shown(transaction_id)}"
@@ -94,7 +94,7 @@ class Arguments:
 
     def _mistakes(
         self, validator: Draft202012Validator, document: dict[str, Any], *, is_long: bool
-    ) -> Iterator[Complaint]:
+    ) -> Iterator[Violation]:
         """Find what a schema does not allow."""
         if not is_long:
             for error in validator.iter_errors(document):
@@ -106,7 +106,7 @@ class Arguments:
             yield from self._in_words(error)
             yield (), f"in a text of more than {_LONG} characters only the first mistake is looked for"
 
-    def _in_words(self, error: ValidationError) -> Iterator[Complaint]:
+    def _in_words(self, error: ValidationError) -> Iterator[Violation]:
         """Say where it is, what was expected and what came."""
         path, kind = tuple(error.instance_path), error.kind
         match kind:
@@ -129,7 +129,7 @@ class Arguments:
             part = part[int(name)] if isinstance(part, list) else part[name]
         return part
 
-    def _of_choices(self, path: Path, got: Any, choices: list[list[ValidationError]]) -> Iterator[Complaint]:
+    def _of_choices(self, path: Path, got: Any, choices: list[list[ValidationError]]) -> Iterator[Violation]:
         """Say what a value lacks of which one of several forms was expected."""
         kinds = [choice[0].kind for choice in choices]
         missing = [kind.property for kind in kinds if isinstance(kind, ValidationErrorKind.Required)]
@@ -148,12 +148,12 @@ class Arguments:
             yield from self._in_words(choice)
 
 
-def _refuse(found: Iterable[Complaint]) -> None:
-    """Refuse an argument that somebody complains about; a long list of complaints is not made to its end."""
-    first = list(islice(found, _MOST_COMPLAINTS + 1))
+def _refuse(found: Iterable[Violation]) -> None:
+    """Refuse an argument with violations; the listing ends at the longest text of a refusal."""
+    first = list(islice(found, _MOST_VIOLATIONS + 1))
     if first:
-        lines = [f"{json_path(path)}: {what}" for path, what in first[:_MOST_COMPLAINTS]]
-        raise ArgumentError(*lines, *(["and more"] if len(first) > _MOST_COMPLAINTS else []))
+        lines = [f"{json_path(path)}: {what}" for path, what in first[:_MOST_VIOLATIONS]]
+        raise ArgumentError(*lines, *(["and more"] if len(first) > _MOST_VIOLATIONS else []))
 
 
 _KINDS = {

@@ -12,8 +12,9 @@ from rich.progress import track
 from rich.text import Text
 from rich.tree import Tree
 
+from facade.bus.kafka.admin import find_range
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.spans import find_span, read_span
+from facade.bus.kafka.read_range import read_range
 from facade.bus.port import Record
 from facade.clock import SystemClock
 from facade.config import load_settings
@@ -112,9 +113,9 @@ def show(
 
 def _read(connection: Connection, topic: str, since: float, take: Callable[[Record], None]) -> None:
     """Read what stands on a topic since a time [Unix s]."""
-    span = find_span(connection, topic, since=max(since, 0.001))
-    count = sum(end - begin for begin, end in span.values())
-    records: Iterable[Record] = read_span(connection, topic, span)
+    ranges = find_range(connection, topic, since=max(since, 0.001))
+    count = sum(end - begin for begin, end in ranges.values())
+    records: Iterable[Record] = read_range(connection, topic, ranges)
     for record in _shown(records, topic, count):
         take(record)
 

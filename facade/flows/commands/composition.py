@@ -15,8 +15,9 @@ from facade.instances import number_of
 from facade.runtime.composition import Server
 from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.flow import Fault, FaultKey
-from facade.runtime.health import ORIGIN, Complaint, Health
+from facade.runtime.health_issues import DEGRADED, FAILED, ORIGIN, HealthIssue, HealthSource
 from facade.runtime.heartbeats import SILENT
+from facade.severities import ALARM, CRITICAL
 
 SUBARRAY = "SdpSubarray"
 _STUCK = "subarrayStuck"
@@ -61,7 +62,7 @@ def compose(server: Server) -> None:
                 return None
             sources_of = {number_of(icd.classes[SUBARRAY], device): view for device, view in subarrays.items()}
             return {
-                (_STUCK, f"{ORIGIN}/subarray/{number:02d}"): Fault("ALARM", f"subarray {number:02d}: {text}")
+                (_STUCK, f"{ORIGIN}/subarray/{number:02d}"): Fault(ALARM, f"subarray {number:02d}: {text}")
                 for number, view in sources_of.items()
                 if (text := view.stuck(now))
             }
@@ -95,8 +96,8 @@ def compose(server: Server) -> None:
     )
 
 
-class CommandsHealth(Health):
-    """What is wrong with those who execute commands; see `facade.runtime.health.Health`."""
+class CommandsHealth(HealthSource):
+    """What is wrong with those who execute commands; see `facade.runtime.health_issues.HealthSource`."""
 
     conditions: Mapping[str, str] = {"controllerSilent": ORIGIN, "twoControllers": ORIGIN}
 
@@ -105,16 +106,16 @@ class CommandsHealth(Health):
         self._components = server.share(Components)
         self._devices = server.devices_with_commands()
 
-    def complaints(self, now: float) -> Iterator[Complaint]:
+    def issues(self, now: float) -> Iterator[HealthIssue]:
         """Return which controllers are too many or silent, and which devices nobody executes commands of."""
         for text in rivalries(self._components, now):
-            yield Complaint("FAILED", text, ("twoControllers", ORIGIN), "CRITICAL")
+            yield HealthIssue(FAILED, text, ("twoControllers", ORIGIN), CRITICAL)
         for name, text in silences(self._components, now).items():
             # Commands that nobody executes are work that is not done at all.
             devices = self._components.newest[name][0].devices
             is_alone = any(not self._components.alive_for(one, now, SILENT) for one in devices)
-            yield Complaint(
-                "FAILED" if is_alone else "DEGRADED", text, ("controllerSilent", f"{ORIGIN}/{name}"), "CRITICAL"
+            yield HealthIssue(
+                FAILED if is_alone else DEGRADED, text, ("controllerSilent", f"{ORIGIN}/{name}"), CRITICAL
             )
         if self._server.has_read(HEARTBEATS):
             heard = {device for beat, _ in self._components.newest.values() for device in beat.devices}
@@ -122,4 +123,4 @@ class CommandsHealth(Health):
                 # A controller that has fallen silent is heard of: it is complained about as such.
                 if device not in heard:
                     text = f"no controller of {device} was heard of: its commands are not executed"
-                    yield Complaint("DEGRADED", text)
+                    yield HealthIssue(DEGRADED, text)

@@ -28,6 +28,5 @@ MANIFEST = Manifest(
             "Execute the commands, for want of a real SDP.",
         ),
     ),
-    words="facade.flows.commands.words:WORDS",
     conformance="clients.conformance.execution:CHECKS",
 )

@@ -10,6 +10,7 @@ from facade.outcome import INCONSISTENT, USED, Outcome, Rejected
 from facade.printable import excerpt
 from facade.runtime.accounts import OVERLAP
 from facade.runtime.flow import Fault, FaultKey, Flow
+from facade.severities import WARNING
 
 RISING, SILENT = "errorsRising", "componentSilent"
 """Conditions of the ICD."""
@@ -46,12 +47,12 @@ class LogFlow(Flow):
         rising = sorted(self.ledger.rising(now).items(), key=lambda one: -one[1][0])
         found = {
             (RISING, name): Fault(
-                "WARNING", f"{recent} errors in 20 s, {before} in the 280 s before", values={"errors": recent}
+                WARNING, f"{recent} errors in 20 s, {before} in the 280 s before", values={"errors": recent}
             )
             for name, (recent, before) in rising
         }
         return found | {
-            (SILENT, name): Fault("WARNING", "wrote regularly, and has written nothing for 30 s while others did")
+            (SILENT, name): Fault(WARNING, "wrote regularly, and has written nothing for 30 s while others did")
             for name in self.ledger.silent()
         }
 

@@ -10,7 +10,7 @@ import msgspec
 
 from facade.clock import utc_text
 from facade.flows.logs.messages import LogCount, LogSummary
-from facade.flows.logs.records import ERROR, SEVERITIES
+from facade.flows.logs.records import ERROR, LOG_SEVERITIES
 from facade.flows.logs.sequences import ShipperNumbers
 from facade.flows.logs.sums import OTHER
 from facade.runtime.log_export import NAMESPACE
@@ -78,7 +78,7 @@ class NodeValue(msgspec.Struct):
 class State(msgspec.Struct):
     """All of the ledger, as it stands in a snapshot."""
 
-    severities: list[int] = msgspec.field(default_factory=lambda: [0] * len(SEVERITIES))
+    severities: list[int] = msgspec.field(default_factory=lambda: [0] * len(LOG_SEVERITIES))
     recent: dict[int, list[int]] = {}
     """Records by severity that are not late, by second of the brokers' time; as many as rates need."""
     components: dict[str, Component] = {}
@@ -134,7 +134,7 @@ class LogLedger:
             state.numbers.add(sequence.shipper, sequence.runs, at, silent_since=at - FORGOTTEN)
         for error in summary.errors:
             where = f"{error.component} on {error.host}" if error.host else error.component
-            line = f"{utc_text(error.time)} {SEVERITIES[error.severity]} {where}: {error.text}"
+            line = f"{utc_text(error.time)} {LOG_SEVERITIES[error.severity]} {where}: {error.text}"
             if not state.first_error or at - state.last_error > SERIES:
                 state.first_error = line
             state.last_error = at
@@ -173,10 +173,10 @@ class LogLedger:
     def _second(self, at: float) -> list[int]:
         recent, second = self.state.recent, int(at)
         if second not in recent:
-            recent[second] = [0] * len(SEVERITIES)
+            recent[second] = [0] * len(LOG_SEVERITIES)
             for old in [one for one in recent if one < max(recent) - RATE_OVER]:
                 del recent[old]
-        return recent.get(second, [0] * len(SEVERITIES))
+        return recent.get(second, [0] * len(LOG_SEVERITIES))
 
     def _component(self, one: LogCount) -> Component:
         components = self.state.components
@@ -248,7 +248,7 @@ class LogLedger:
         first = int(now) - RATE_OVER
         seconds = [counts for second, counts in self.state.recent.items() if first <= second < int(now)]
         return tuple(round(sum(column) / RATE_OVER, 1) for column in zip(*seconds, strict=True)) or (0.0,) * len(
-            SEVERITIES
+            LOG_SEVERITIES
         )
 
     def as_dict(self) -> dict[str, Any]:

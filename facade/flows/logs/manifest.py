@@ -18,5 +18,4 @@ MANIFEST = Manifest(
         Subcommand(("logs", "aggregate"), "facade.flows.logs.cli:aggregate", "Sum up logs and metrics, exactly-once."),
     ),
     trials="facade.flows.logs.formats:trials",
-    words="facade.flows.logs.words:WORDS",
 )

@@ -12,9 +12,9 @@ from facade.numbers import LARGEST
 from facade.outcome import Rejected
 from facade.printable import excerpt, printable
 
-SEVERITIES: Final = ("UNSPECIFIED", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+LOG_SEVERITIES: Final = ("UNSPECIFIED", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 """The ranges of OpenTelemetry's severity numbers, in their order; each has four numbers, the first has 0 alone."""
-ERROR: Final = SEVERITIES.index("ERROR")
+ERROR: Final = LOG_SEVERITIES.index("ERROR")
 """From this range on a record is an error."""
 OF_SYSLOG: Final = (21, 19, 18, 17, 13, 10, 9, 5)
 """OpenTelemetry's severity number of each severity of syslog, from Emergency (0) to Debug (7)."""
@@ -35,7 +35,7 @@ class Source(msgspec.Struct, frozen=True, eq=False):
 
     component: str
     severity: int
-    """Index in `SEVERITIES`."""
+    """Index in `LOG_SEVERITIES`."""
     host: str
     rack: str
     observation: str

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from facade.bus.port import BusHealth
 from facade.flows.logs.ledger import LogLedger, Tally
 from facade.flows.logs.names import ATTRIBUTES
-from facade.flows.logs.records import ERROR, SEVERITIES
+from facade.flows.logs.records import ERROR, LOG_SEVERITIES
 from facade.icd.model import DeviceClass
 from facade.printable import listed
 from facade.reading import Reading, Value, judge
@@ -51,7 +51,7 @@ class LogsView(NewestView):
         return {
             "records": sum(state.severities),
             "recordsRate": round(sum(rates), 1),
-            "severities": SEVERITIES,
+            "severities": LOG_SEVERITIES,
             "severityRecords": tuple(state.severities),
             "severityRates": rates,
             "errors": sum(state.severities[ERROR:]),

@@ -1,24 +1,150 @@
-"""What a device server needs for SdpMirror: the rules, the mirror, and what is shown of it."""
+"""SdpMirror on a device server: what it shows of the mirror, its alarms, and its composition."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from facade.bus.port import BusHealth
 from facade.errors import ConfigError
 from facade.flows.mirror.choice import Choice
-from facade.flows.mirror.faults import CONDITIONS, find_faults
+from facade.flows.mirror.device import Entry
+from facade.flows.mirror.messages import CONNECTED, Writer, device_of
 from facade.flows.mirror.mirror import Mirror
 from facade.flows.mirror.source import Source
 from facade.flows.mirror.streaming import forms_of
-from facade.flows.mirror.view import MirrorView
-from facade.icd.model import Icd
+from facade.icd.model import DeviceClass, Icd
 from facade.instances import pattern_of
 from facade.manifest import load
+from facade.printable import excerpt, printable
+from facade.reading import Value
 from facade.runtime.composition import Server
 from facade.runtime.device_state import TOPIC as STATES
+from facade.runtime.flow import Fault, FaultKey
+from facade.runtime.view import NewestView
+from facade.severities import WARNING
 
+_RATE_OVER = 10.0
+"""[s]"""
+_MOST_NAMES = 8
+"""That Status gives."""
+_LONGEST_TEXT = 500
+DISCONNECTED, CONFLICT = CONDITIONS = "mirrorDisconnected", "mirrorConflict"
+"""Conditions of the ICD, which says how long a device must be away, and another mirror be there."""
 CLASS = "SdpMirror"
 SOURCE = "devices.mirror:TangoSource"
 """What talks to the devices of the telescope; only `devices/` knows Tango."""
+
+
+class MirrorView(NewestView):
+    """A view: what the mirror of this device server does."""
+
+    what = "rules"
+
+    def __init__(
+        self,
+        device: str,
+        device_class: DeviceClass,
+        mirror: Mirror,
+        choice: Choice,
+        health: BusHealth,
+        *,
+        known: Callable[[], bool],
+        version: str,
+    ) -> None:
+        super().__init__(device, device_class, health, known=known, version=version)
+        self._mirror, self._choice = mirror, choice
+        self._counts: deque[tuple[float, int, int]] = deque()
+        """Values and records until a time, oldest first."""
+        self._away: list[str] = []
+        """Names of what was disconnected at the last look."""
+        self._others: list[Writer] = []
+        """Mirrors that wrote as well."""
+
+    def _look(self, now: float) -> dict[str, Value]:
+        mirror = self._mirror
+        away, entries = mirror.disconnected(), list(mirror.entries.values())
+        self._away = [entry.name for entry in away]
+        self._others = mirror.writers.beside(mirror.own)
+        present = [entry for entry in entries if entry.connection == CONNECTED]
+        values, records = self._rates(now)
+        rules = [f"{name}: {' '.join(rule.patterns)}" for name, rule in sorted(self._choice.rules.items())]
+        return {
+            "mirrored": len(present),
+            "polled": sum(entry.is_pushed is False for entry in present),
+            "disconnected": len(away),
+            "disconnectedAttributes": _lines(f"{one.name}: {one.newest.error}" for one in away if one.newest),
+            "valuesRate": values,
+            "recordsRate": records,
+            "latency": mirror.latency(),
+            "gaps": mirror.gaps,
+            "otherMirrors": _lines(one.incarnation for one in self._others),
+            "recordsWaiting": mirror.outbox.waiting,
+            "recordsFailed": mirror.outbox.failed,
+            "rules": _lines(rules),
+            "rulesRefused": _lines(f"{one}: {why}" for one, why in sorted(mirror.refused().items())),
+        }
+
+    def _judge(self, now: float) -> tuple[str, list[str]]:
+        lines = [f"Attributes that are mirrored: {len(self._mirror.entries) - len(self._away)}."]
+        if self._away:
+            more = f" and {len(self._away) - _MOST_NAMES} more" if len(self._away) > _MOST_NAMES else ""
+            lines.append(f"Disconnected: {', '.join(self._away[:_MOST_NAMES])}{more}.")
+        if self._others:
+            names = ", ".join(one.incarnation or "of an older release" for one in self._others)
+            lines.append(f"telescope.model is written by another mirror as well: {names}.")
+        return "ALARM" if self._away or self._others else "ON", lines
+
+    def _rates(self, now: float) -> tuple[float, float]:
+        """Return values and records per second."""
+        if self._counts and now < self._counts[-1][0]:
+            self._counts.clear()  # the clock was set back
+        newest = now, self._mirror.values, self._mirror.outbox.records
+        self._counts.append(newest)
+        while now - self._counts[0][0] > _RATE_OVER:
+            self._counts.popleft()
+        since, values, records = self._counts[0]
+        took = now - since
+        if took <= 0.0:
+            return 0.0, 0.0
+        return round((newest[1] - values) / took, 1), round((newest[2] - records) / took, 1)
+
+
+def _lines(texts: "Iterator[str] | list[str]") -> tuple[str, ...]:
+    return tuple(printable(text)[:_LONGEST_TEXT] for text in texts)
+
+
+def find_faults(mirror: Mirror, device: str) -> Mapping[FaultKey, Fault] | None:
+    """Return all faults; None: what is wanted is not known yet.
+
+    Parameters
+    ----------
+    device
+        The one that shows the mirror.
+    """
+    away, others = find_disconnected(mirror), mirror.writers.beside(mirror.own)
+    if away is None or not others:
+        return away
+    names = ", ".join(excerpt(one.incarnation) for one in others)
+    text = f"telescope.model is also written by {len(others)} other mirrors, incarnation {names}"
+    return {**away, (CONFLICT, device): Fault(WARNING, text)}
+
+
+def find_disconnected(mirror: Mirror) -> Mapping[FaultKey, Fault] | None:
+    """Return the devices whose attributes are wanted and that do not answer; None: what is wanted is not known yet."""
+    if not mirror.has_chosen:
+        return None
+    away: defaultdict[str, list[Entry]] = defaultdict(list)
+    for entry in mirror.disconnected():
+        away[device_of(entry.name)].append(entry)
+    return {
+        (DISCONNECTED, device): Fault(WARNING, _why(entries), values={"attributes": len(entries)})
+        for device, entries in sorted(away.items())
+    }
+
+
+def _why(entries: list[Entry]) -> str:
+    newest = entries[0].newest
+    return f"{len(entries)} attributes are not mirrored: {excerpt(newest.error) if newest else 'nobody answers'}"
 
 
 def compose(server: Server) -> None:

@@ -16,5 +16,4 @@ MANIFEST = Manifest(
         Subcommand(("mirror", "remove"), "facade.flows.mirror.cli:remove", "Remove a rule, or some of its patterns."),
     ),
     conformance="clients.conformance.mirrored:CHECKS",
-    words="facade.flows.mirror.words:WORDS",
 )

@@ -1,7 +1,8 @@
-"""The records of the telescope model and of the rules that say what is mirrored."""
+"""The records of the telescope model and of the mirror's rules, and the mirrors that write the model."""
 
 import re
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -11,18 +12,21 @@ from facade.codec.decode import BatchDecoder
 
 MODEL, RULES = "telescope.model", "telescope.mirror"
 """Topics, by their names in the ICD."""
-
 TelescopeAttribute = messages.TelescopeAttribute
 MirrorRule = messages.MirrorRule
 decode_attribute = BatchDecoder(TelescopeAttribute).decode_one
 decode_rule = BatchDecoder(MirrorRule).decode_one
-
 CONNECTED: Final = "CONNECTED"
 DISCONNECTED: Final = "DISCONNECTED"
 ENDED: Final = "ENDED"
 """What is known of the connection to an attribute's device."""
-
 _NAME = re.compile(r"(tango://[^/\s]+/)?[^/\s]+/[^/\s]+/[^/\s]+/[^/\s]+")
+OVERLAP = 2.0
+"""What one mirror has written may come so long behind the first record of the next one: it was under way [s]."""
+SILENT = 25.0
+"""A mirror of which nothing was heard for so long does not write; a sign of life of each attribute comes each 10 s."""
+_MOST = 100
+"""Mirrors that are kept in mind."""
 
 
 def is_name(text: str) -> bool:
@@ -43,3 +47,78 @@ def attribute_record(message: TelescopeAttribute) -> Record:
 def rule_record(rule: MirrorRule) -> Record:
     """Return the record that sets a rule."""
     return Record(topic=RULES, key=rule.rule.encode(), value=msgspec.json.encode(rule))
+
+
+class Writer(NamedTuple):
+    """A mirror that writes; of several at once, the greatest one holds."""
+
+    epoch: int = 0
+    incarnation: str = ""
+
+
+def writer_of(message: TelescopeAttribute) -> Writer:
+    """Return who wrote a record."""
+    return Writer(message.epoch, message.incarnation)
+
+
+def is_next(before: TelescopeAttribute, after: TelescopeAttribute) -> bool:
+    """Return whether no record is missing between two.
+
+    A mirror that starts says no gap where the record that it finds still holds. A reader that believes another mirror
+    may have another record before it, and knows nothing of what was between.
+    """
+    if writer_of(before) != writer_of(after):
+        return (before.value, before.time) == (after.value, after.time)
+    return after.number - before.number in (0, 1)
+
+
+class Writers:
+    """When each mirror has written, by the broker's clock; any thread may ask."""
+
+    def __init__(self) -> None:
+        self._heard: dict[Writer, tuple[float, float]] = {}
+        """Times of the first and the newest record of each [Unix s]."""
+        self._newest = 0.0
+
+    def take(self, records: Iterable[Record]) -> list[TelescopeAttribute]:
+        """Take records of the topic, and return what can be read of them."""
+        found = []
+        for record in records:
+            message = decode_attribute(record.value)
+            if isinstance(message, TelescopeAttribute):
+                self.note(message, record.timestamp_us / 1e6)
+                found.append(message)
+        return found
+
+    def note(self, message: TelescopeAttribute, at: float) -> None:
+        """Take a record, with the broker's time stamp [Unix s]."""
+        writer = writer_of(message)
+        first, last = self._heard.get(writer, (at, at))
+        self._heard[writer] = min(first, at), max(last, at)
+        self._newest = max(self._newest, at)
+        if len(self._heard) > _MOST:
+            del self._heard[min(self._heard, key=lambda one: self._heard[one][1])]
+
+    def next_epoch(self) -> int:
+        """Return the epoch of a mirror that starts now."""
+        return max((one.epoch for one in self._heard), default=0) + 1
+
+    def is_silent(self, writer: Writer) -> bool:
+        """Return whether a mirror writes no more, while others do."""
+        _, last = self._heard.get(writer, (0.0, 0.0))
+        return self._newest - last > SILENT
+
+    def at_once(self) -> list[Writer]:
+        """Return the mirrors that write at the same time, the greatest first; none, if it is only one."""
+        heard = dict(self._heard)
+        live = [one for one, (_, last) in heard.items() if self._newest - last <= SILENT]
+        found = [one for one in live if any(_overlap(heard[one], heard[other]) for other in live if other != one)]
+        return sorted(found, reverse=True)
+
+    def beside(self, own: Writer) -> list[Writer]:
+        """Return the other mirrors that write while one does."""
+        return [one for one in self.at_once() if one != own]
+
+
+def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return min(one[1], other[1]) - max(one[0], other[0]) > OVERLAP

@@ -5,33 +5,52 @@ once; then they are subscribed to, and read once more: what a device pushes whil
 Later they are read now and then, as any event may be lost without a word. Of what a device does not push, each value is
 read. A device that gives no other sign of life is asked whether it is there.
 
-A device that hangs costs the others nothing: it is left alone for longer and longer, and takes none of their turns (see
-`facade.flows.mirror.turns`). The value of an attribute that nobody has looked at is not repeated as one that holds.
+A device that hangs costs the others nothing: it is left alone for longer and longer, and takes none of their turns.
+A job holds a thread of the source until its device answers, or Tango gives up, which takes 3 to 9 s. Jobs that were
+begun a moment ago are few, as Python does the work of one thread at a time. A job that takes longer only waits, so it
+makes room for another one. Devices that did not answer last time have at most half of the threads.
+
+The value of an attribute is repeated only while the mirror has looked at it within a few periods.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
+
+from msgspec.structs import replace
 
 from facade.bus.port import QueueingWriter, Reader, Record
 from facade.clock import Clock
 from facade.errors import BusError
-from facade.flows.mirror.choice import Choice
-from facade.flows.mirror.device import AGAIN, ALIVE, Device, pause_after
-from facade.flows.mirror.entry import By, Entry
-from facade.flows.mirror.latency import Latency
-from facade.flows.mirror.messages import CONNECTED, DISCONNECTED, ENDED, MODEL, TelescopeAttribute, device_of
-from facade.flows.mirror.outbox import Outbox
-from facade.flows.mirror.searches import Searches
-from facade.flows.mirror.source import Done, Found, Lost, Missed, Seen, Source
+from facade.flows.mirror.choice import Choice, Searches
+from facade.flows.mirror.device import AGAIN, ALIVE, By, Device, Entry, pause_after
+from facade.flows.mirror.messages import (
+    CONNECTED,
+    DISCONNECTED,
+    ENDED,
+    MODEL,
+    TelescopeAttribute,
+    Writer,
+    Writers,
+    attribute_record,
+    device_of,
+)
+from facade.flows.mirror.source import AttributeValue, DeviceLost, EventsMissed, JobResult, SearchResult, Source
 from facade.flows.mirror.streaming import Forms, no_forms
-from facade.flows.mirror.turns import Turns
-from facade.flows.mirror.writers import Writer, Writers
 from facade.runtime.readers import Bus
 
 _log = logging.getLogger(__name__)
 
+PROMPT = 16
+"""Tasks that are begun at once, of devices that answered last time."""
+SLOW = 0.1
+"""Age from which on a task under way counts as waiting [s]."""
+_OVER = 10
+"""Period of which the longest latency is shown [s]."""
+MOST_UNDER_WAY = 5000
+"""Records that may wait for the bus to confirm them."""
 REPEAT = 10.0
 """Time between two records of an attribute of which there is nothing new [s]."""
 CONFIRM = 0.5
@@ -53,6 +72,138 @@ _WAIT = 0.1
 """Longest time between two steps [s]."""
 _MANY, _FEW = 10_000, 200
 """Records of the topic that are taken at once: before the first value, and between two steps."""
+
+
+class Turns:
+    """Which devices wait for their turn, and which have it.
+
+    Parameters
+    ----------
+    most
+        Tasks that may be under way at once: the threads of the source.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._answering: deque[str] = deque()
+        """Devices that wait, the longest first."""
+        self._silent: deque[str] = deque()
+        """The same of those that did not answer last time."""
+        self._began: dict[str, float] = {}
+        """When the task of each device that answered last time was begun [monotonic s]."""
+        self._retried: set[str] = set()
+        """The others whose tasks are under way."""
+
+    def wait(self, device: str, *, answered: bool) -> None:
+        """Put a device in the queue; `answered` says whether it did so last time."""
+        (self._answering if answered else self._silent).append(device)
+
+    def end(self, device: str) -> None:
+        """Note that the turn of a device is over."""
+        self._began.pop(device, None)
+        self._retried.discard(device)
+
+    def take(self, now: float) -> Iterator[str]:
+        """Return the devices whose turn begins now [monotonic s]."""
+        prompt = sum(now - at < SLOW for at in self._began.values())
+        while self._answering and prompt < PROMPT and len(self._began) + len(self._retried) < self._most:
+            device = self._answering.popleft()
+            self._began[device] = now
+            prompt += 1
+            yield device
+        while (
+            self._silent and len(self._retried) < self._most // 2 and len(self._began) + len(self._retried) < self._most
+        ):
+            device = self._silent.popleft()
+            self._retried.add(device)
+            yield device
+
+
+class Latency:
+    """The longest time of the last seconds; any thread may ask."""
+
+    def __init__(self) -> None:
+        self._longest: deque[tuple[int, float]] = deque(maxlen=_OVER)
+        """By second [monotonic s]."""
+
+    def note(self, now: float, latency: float) -> None:
+        """Take the time of one value [s], now [monotonic s]."""
+        second = int(now)
+        if self._longest and self._longest[-1][0] == second:
+            latency = max(latency, self._longest.pop()[1])
+        self._longest.append((second, latency))
+
+    def longest(self, now: float) -> float:
+        """Return the longest time [s]; 0: no value came."""
+        since = now - _OVER
+        return round(max((longest for second, longest in list(self._longest) if second >= since), default=0.0), 4)
+
+
+class Outbox:
+    """Writes records of attributes; never waits.
+
+    Parameters
+    ----------
+    forms
+        Makes further records of each.
+    """
+
+    def __init__(self, writer: QueueingWriter, forms: Forms = no_forms) -> None:
+        self._writer, self._forms = writer, forms
+        self._held: dict[str, TelescopeAttribute] = {}
+        """What is to be written, by name."""
+        self._queue: list[TelescopeAttribute] = []
+        self._under_way: deque[tuple[int, int]] = deque()
+        """Marks, and how many records stand between each and the one before."""
+        self.records = 0
+        """Records written."""
+        self.gaps = 0
+        """Records that say that others before them were not written."""
+
+    @property
+    def waiting(self) -> int:
+        """Count the records that the bus has not confirmed."""
+        return len(self._queue) + len(self._held) + sum(count for _, count in list(self._under_way))
+
+    @property
+    def failed(self) -> int:
+        """Count the records that the bus did not take."""
+        return self._writer.failures(MODEL)
+
+    def put(self, message: TelescopeAttribute | None) -> None:
+        """Take a record."""
+        if message is not None:
+            self._queue.append(message)
+
+    def send(self) -> None:
+        """Write what may be written now."""
+        while self._under_way and self._writer.settled(self._under_way[0][0]):
+            self._under_way.popleft()
+        room = MOST_UNDER_WAY - sum(count for _, count in self._under_way)
+        if self._held or len(self._queue) > room:
+            self._hold()
+            if room <= 0:
+                return
+        ready = [self._held.pop(name) for name in list(self._held)[:room]] + self._queue
+        self._queue = []
+        if not ready:
+            return
+        for message in ready:
+            self._writer.send(attribute_record(message))
+            for record in self._forms(message):
+                self._writer.send(record)
+        self.records += len(ready)
+        self._under_way.append((self._writer.mark(), len(ready)))
+
+    def _hold(self) -> None:
+        for message in self._queue:
+            before = self._held.get(message.name)
+            skips = before is not None and before.number != message.number
+            self.gaps += skips
+            # The sign of life of a record that stands here says nothing of what was left out before that record.
+            is_gap = skips or (before is not None and before.gap)
+            self._held[message.name] = replace(message, gap=True) if is_gap else message
+        self._queue = []
 
 
 class Mirror:
@@ -144,22 +295,22 @@ class Mirror:
         if self._known():
             self._choose(now)
         came = self._source.take()
-        for news in came:
-            match news:
-                case Seen():
-                    self._event(news, now)
-                case Missed():
-                    if (entry := self.entries.get(news.name)) is not None:
+        for event in came:
+            match event:
+                case AttributeValue():
+                    self._event(event, now)
+                case EventsMissed():
+                    if (entry := self.entries.get(event.name)) is not None:
                         entry.miss()
                         entry.read_at = now
-                        self._call(self._devices[device_of(news.name)], now)
-                case Lost():
-                    if (device := self._devices.get(news.device)) is not None and not device.is_lost:
-                        self._lose(device, news.why, now)
-                case Done():
-                    self._done(news, now)
-                case Found():
-                    self._search(news, now)
+                        self._call(self._devices[device_of(event.name)], now)
+                case DeviceLost():
+                    if (device := self._devices.get(event.device)) is not None and not device.is_lost:
+                        self._lose(device, event.why, now)
+                case JobResult():
+                    self._done(event, now)
+                case SearchResult():
+                    self._search(event, now)
         while self._due and self._due[0][0] <= now:
             due, name = heappop(self._due)
             device = self._devices.get(name)
@@ -184,7 +335,7 @@ class Mirror:
         elif not self._is_chosen and now - self._chosen_at >= APPLY_EACH:
             self._apply(now)
 
-    def _search(self, found: Found, now: float) -> None:
+    def _search(self, found: SearchResult, now: float) -> None:
         if self.searches.is_other(found):
             self._is_chosen = False
         for name, at in self.searches.take(found, now):
@@ -241,7 +392,7 @@ class Mirror:
             return
         self._source.begin(device.job(now))
 
-    def _done(self, done: Done, now: float) -> None:
+    def _done(self, done: JobResult, now: float) -> None:
         device = self._devices[done.job.device]
         self._turns.end(device.name)
         device.is_busy = False
@@ -276,7 +427,7 @@ class Mirror:
             self._put(entry.disconnect(why, self._now_us()), now)
         self._call(device, now + pause_after(device.failures))
 
-    def _event(self, seen: Seen, now: float) -> None:
+    def _event(self, seen: AttributeValue, now: float) -> None:
         entry = self.entries.get(seen.name)
         if entry is None or (device := self._devices[device_of(seen.name)]).is_lost or device.is_deaf:
             return
@@ -286,7 +437,7 @@ class Mirror:
 
     # Records
 
-    def _take(self, entry: Entry, seen: Seen, by: By, now: float) -> None:
+    def _take(self, entry: Entry, seen: AttributeValue, by: By, now: float) -> None:
         self.values += 1
         entry.seen_at = now
         message = entry.see(seen, by, self._now_us())

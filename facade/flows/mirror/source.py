@@ -1,10 +1,10 @@
-"""The seam between the mirror, which decides what is to be done, and what talks to the devices of the telescope."""
+"""The seam between the mirror, which decides, and a source, which talks to the devices of the telescope."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 
-class Seen(NamedTuple):
+class AttributeValue(NamedTuple):
     """A value of an attribute; one that comes by itself was pushed by the device."""
 
     name: str
@@ -20,21 +20,21 @@ class Seen(NamedTuple):
     """Why there is no value."""
 
 
-class Missed(NamedTuple):
+class EventsMissed(NamedTuple):
     """Some events of an attribute did not arrive."""
 
     name: str
 
 
-class Lost(NamedTuple):
+class DeviceLost(NamedTuple):
     """The events of a device have stopped."""
 
     device: str
     why: str
 
 
-class Job(NamedTuple):
-    """What is to be done with one device; with nothing to do, it is asked whether it is there."""
+class DeviceJob(NamedTuple):
+    """Requests to one device, in this order; a job without any asks whether the device is there."""
 
     device: str
     read: tuple[str, ...] = ()
@@ -47,12 +47,12 @@ class Job(NamedTuple):
     """Whether the device is to name all of its attributes."""
 
 
-class Done(NamedTuple):
-    """What became of a job."""
+class JobResult(NamedTuple):
+    """Result of a job."""
 
-    job: Job
-    seen: tuple[Seen, ...] = ()
-    """What was read."""
+    job: DeviceJob
+    seen: tuple[AttributeValue, ...] = ()
+    """Values of the attributes to read."""
     pushed: frozenset[str] = frozenset()
     """Attributes of which events will come, of those to subscribe to."""
     failed: frozenset[str] = frozenset()
@@ -63,14 +63,14 @@ class Done(NamedTuple):
     """Full names of all attributes of the device; None: they were not asked for, or it could not name them."""
 
 
-class Search(NamedTuple):
-    """The devices whose names fit a pattern are to be found in their Tango database."""
+class DeviceSearch(NamedTuple):
+    """A search for the devices whose names fit a pattern, in their Tango database."""
 
     pattern: str
 
 
-class Found(NamedTuple):
-    """What a search has found."""
+class SearchResult(NamedTuple):
+    """Result of a search."""
 
     pattern: str
     exported: frozenset[str] = frozenset()
@@ -81,25 +81,25 @@ class Found(NamedTuple):
     """Why the database could not be asked."""
 
 
-Task = Job | Search
-News = Seen | Missed | Lost | Done | Found
+SourceTask = DeviceJob | DeviceSearch
+SourceEvent = AttributeValue | EventsMissed | DeviceLost | JobResult | SearchResult
 
 
 class Source(Protocol):
-    """Talks to devices; whatever it is asked for, it answers with news, later."""
+    """Talks to devices. It takes tasks, and answers each with an event later."""
 
     @property
     def most_jobs(self) -> int:
         """How many devices can be asked at once; searches have room beside them."""
 
-    def begin(self, task: Task) -> None:
+    def begin(self, task: SourceTask) -> None:
         """Take a task; never waits. At most one of a device, or of a Tango database, is under way."""
 
-    def take(self) -> Sequence[News]:
-        """Return what has come since the last call, in its order; never waits."""
+    def take(self) -> Sequence[SourceEvent]:
+        """Return the events since the last call, in their order; never waits."""
 
     def wait(self, timeout: float) -> None:
-        """Wait until something has come, at most `timeout` [s]."""
+        """Wait for the next event, at most `timeout` [s]."""
 
     def close(self) -> None:
         """End."""

@@ -15,8 +15,16 @@ from facade.bus.port import Reader, Record
 from facade.clock import Clock, SystemClock, wait_until
 from facade.config import Settings
 from facade.errors import BusError
-from facade.flows.mirror.messages import CONNECTED, MODEL, TelescopeAttribute, decode_attribute
-from facade.flows.mirror.writers import SILENT, Writers, is_next, writer_of
+from facade.flows.mirror.messages import (
+    CONNECTED,
+    MODEL,
+    SILENT,
+    TelescopeAttribute,
+    Writers,
+    decode_attribute,
+    is_next,
+    writer_of,
+)
 
 _AGAIN = 1.0
 """Pause after the bus has failed [s]."""

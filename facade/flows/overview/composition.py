@@ -14,7 +14,7 @@ def compose(server: Server) -> None:
     """Add the overview to a device server."""
     workers, readers = server.share(WorkerAccounts), ReaderAccounts()
     server.flows += [workers, readers]
-    flows = [Presence(server, readers.newest_us), *server.health()]
+    flows = [Presence(server, readers.newest_us), *server.health_sources()]
     overview = Overview(server.icd.classes[BUS], server.bus.health, workers, readers, flows)
     server.views += [BusView(device, server.icd.classes[BUS], overview) for device in server.devices.get(BUS, ())]
     for device in server.devices.get(MASTER, ()):

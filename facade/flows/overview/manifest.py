@@ -15,5 +15,4 @@ MANIFEST = Manifest(
     set_aside_by={"heartbeats": "subarray"},
     device_classes={"SdpMaster": "devices.commands:CommandedDevice", "SdpBus": "devices.base:FacadeDevice"},
     compose="facade.flows.overview.composition:compose",
-    words="facade.flows.overview.words:WORDS",
 )

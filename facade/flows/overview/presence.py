@@ -9,9 +9,10 @@ from facade.instances import devices_of
 from facade.manifest import Worker, manifests
 from facade.runtime.composition import Server
 from facade.runtime.flow import FaultKey
-from facade.runtime.health import ORIGIN, Complaint, Health
+from facade.runtime.health_issues import DEGRADED, FAILED, ORIGIN, HealthIssue, HealthSource
 from facade.runtime.heartbeats import TOPIC
 from facade.runtime.scans import scans
+from facade.severities import CRITICAL
 
 _MOST_LISTED = 4
 _SERVER, _WORKER = "serverGone", "workerSilent"
@@ -21,8 +22,8 @@ _NEVER_STARTED = 60.0
 """Who was never heard of is an alarm only after so long [s]: not everything is started at once."""
 
 
-class Presence(Health):
-    """Device servers of the deployment, and workers; see `facade.runtime.health.Health`.
+class Presence(HealthSource):
+    """Device servers of the deployment, and workers; see `facade.runtime.health_issues.HealthSource`.
 
     Expected are each device-server instance that the deployment has, one worker of each kind at least, and whatever
     worker was heard of within the retention of the signs of life and did not say goodbye.
@@ -59,35 +60,35 @@ class Presence(Health):
         gone = {worker.gone for one in manifests() for worker in one.workers}
         self.conditions: Mapping[str, str] = dict.fromkeys((_SERVER, _WORKER, *gone), ORIGIN)
         self._began = server.clock.monotonic()
-        self._rows: list[Complaint] = []
+        self._rows: list[HealthIssue] = []
 
-    def complaints(self, now: float) -> Iterator[Complaint]:
+    def issues(self, now: float) -> Iterator[HealthIssue]:
         """Return who is missing, and what devices say of their own health."""
         yield from self._look()
         for component, heard in self._heartbeats.newest.items():
             if component != self._server.instance and self._heartbeats.alive(component):
                 for one in heard.heartbeat.complaints:
                     if not one.subarray or one.subarray in self._scans.scanning(now):
-                        yield Complaint(
-                            "DEGRADED", f"{one.device}: {one.text}", device=one.device, reasons=tuple(one.reasons)
+                        yield HealthIssue(
+                            DEGRADED, f"{one.device}: {one.text}", device=one.device, reasons=tuple(one.reasons)
                         )
 
-    def _look(self) -> list[Complaint]:
+    def _look(self) -> list[HealthIssue]:
         # Right after the bus was away nothing new is known of anybody.
         if self._server.has_read(TOPIC) and self._heartbeats.can_tell:
             self._rows = [*self._servers(), *(row for worker in self._workers for row in self._of_kind(worker))]
         return self._rows
 
-    def _servers(self) -> Iterator[Complaint]:
+    def _servers(self) -> Iterator[HealthIssue]:
         for instance in self._instances:
             is_own = (name := self._prefix + instance) == self._server.instance
             # Who judges is alive, though after a start its own sign of life may be the last one to be read.
             if not (is_own or self._heartbeats.alive(name)):
                 text = f"device server {instance} {self._seen(name)}"
-                yield Complaint("DEGRADED", text, self._alarm(name, _SERVER, instance), "CRITICAL")
+                yield HealthIssue(DEGRADED, text, self._alarm(name, _SERVER, instance), CRITICAL)
             elif self._is_known(name) and self._without_account(name) > _NO_ACCOUNT:
                 text = f"device server {instance} is alive but writes no account: the figures of its streams are old"
-                yield Complaint("DEGRADED", text, of_bus=True)
+                yield HealthIssue(DEGRADED, text, of_bus=True)
 
     def _without_account(self, name: str) -> float:
         """Return for how long a device server has lived without giving an account, by its own clock [s]."""
@@ -96,20 +97,20 @@ class Presence(Health):
             self._lives[name] = beat.incarnation, beat.time
         return (beat.time - max(self._lives[name][1], self._accounts_us.get(name, 0))) / 1e6
 
-    def _of_kind(self, worker: Worker) -> Iterator[Complaint]:
+    def _of_kind(self, worker: Worker) -> Iterator[HealthIssue]:
         heard = self._heartbeats.heard_of(worker.group)
         start = f"sdp-facade {' '.join(worker.start)}"
         if not self._heartbeats.alive_of(worker.group):
             heard.sort(key=lambda name: -self._heartbeats.newest[name].at)
             last = heard[:_MOST_LISTED] or ["the first one"]
             text = f"no {worker.name} worker alive ({start}): {', '.join(f'{n} {self._seen(n)}' for n in last)}"
-            yield Complaint("FAILED", text, self._alarm(last[0], worker.gone), "CRITICAL", of_bus=True)
+            yield HealthIssue(FAILED, text, self._alarm(last[0], worker.gone), CRITICAL, of_bus=True)
             return
         for name in heard:
             silent = not (self._heartbeats.newest[name].heartbeat.stopping or self._heartbeats.alive(name))
             if silent and self._heartbeats.silence(name) < self._within:
-                yield Complaint(
-                    "DEGRADED", f"worker {name} ({start}) {self._seen(name)}", self._alarm(name, _WORKER, name)
+                yield HealthIssue(
+                    DEGRADED, f"worker {name} ({start}) {self._seen(name)}", self._alarm(name, _WORKER, name)
                 )
 
     def _alarm(self, component: str, condition: str, *part: str) -> FaultKey | None:

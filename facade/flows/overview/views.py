@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 
 from facade.bus.port import BusHealth
-from facade.flows.overview.health import FAILED, Overview, figure
+from facade.flows.overview.health import Overview, figure
 from facade.icd.model import AccountSource, Attribute, DeviceClass
 from facade.printable import printable
 from facade.reading import Changes, Quality, Reading, Value, judge
@@ -13,6 +13,7 @@ from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
 from facade.runtime.admin_mode import DISABLED
 from facade.runtime.device_state import STATE, DeviceStates
 from facade.runtime.flow import VIEW_PERIOD, DeviceReading
+from facade.runtime.health_issues import FAILED
 from facade.runtime.stream_accounts import StreamTotals, reasons_by_stream
 
 _MOST_REASONS = 64
@@ -51,7 +52,7 @@ class MasterView:
         return {
             "healthState": health,
             "healthInfo": reasons,
-            "healthIssues": tuple(json.dumps(issue) for issue in self._overview.issues(now)),
+            "healthIssues": tuple(json.dumps(issue) for issue in self._overview.issues_as_dicts(now)),
             **self._overview.values("SdpMaster"),
             **self._versions,
             "State": state,
@@ -111,8 +112,8 @@ class BusView:
         self, streams: Mapping[str, StreamTotals], troubles: list[tuple[Quality, str]], now: float
     ) -> dict[str, Value]:
         bus = self._overview.bus
-        complaints = [one for one in self._overview.complaints(now) if one.of_bus]
-        lines = [self._overview.no_broker()] if not bus.connected else [one.text for one in complaints]
+        issues = [one for one in self._overview.issues(now) if one.of_bus]
+        lines = [self._overview.no_broker()] if not bus.connected else [one.text for one in issues]
         grave = bool(lines) or any(quality is Quality.ALARM for quality, _ in troubles)
         lines += [text for _, text in troubles]
         state = "ALARM" if grave else "ON"

@@ -1,18 +1,37 @@
-"""The newest value of each quality metric, as ``quality`` has it."""
+"""Quality metrics on SdpQuality: the newest array of each metric, as small as its attribute, and alerts about limits.
 
-from collections.abc import Collection
+The rule for size: an axis of n elements that is longer than the attribute's m is cut into m blocks of neighbours, as
+equal as they can be: block b begins at element b * n // m. Each block is shown as the mean of its finite elements, over
+both axes of an image; NaN where there is none. An infinite element is shown as NaN, also where nothing is cut. Of
+names, the first one of each block is shown.
+
+A metric that has stopped, or has no number, is not beyond its limits: it is ATTR_INVALID, and no alert is raised.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from facade.bus.port import Record
+import numpy as np
+
+from facade.bus.port import BusHealth, Record
 from facade.codec.arrays import Array
-from facade.flows.quality.decode import TEXT, decode
-from facade.flows.quality.fit import axes
-from facade.flows.quality.messages import METRIC, QUALITY, read_header
-from facade.icd.model import Attribute, Icd
+from facade.errors import ConfigError
+from facade.flows.quality.records import METRIC, QUALITY, TEXT, decode, read_header
+from facade.icd.model import Attribute, DeviceClass, Icd
+from facade.icd.topic_model import Limits
 from facade.icd.units import unit_of
-from facade.messages import Metric
+from facade.instances import devices_of, number_of
+from facade.messages import DeviceComplaint, Metric
 from facade.outcome import LATE, TOMBSTONE, USED, Outcome, Rejected, Suppressed, Unused
-from facade.runtime.flow import Flow
+from facade.printable import listed
+from facade.reading import Quality, Reading, Value, judge
+from facade.runtime.composition import Server
+from facade.runtime.device_state import OBS_STATE
+from facade.runtime.flow import Fault, FaultKey, Flow
+from facade.runtime.view import NewestView
+from facade.severities import ALARM, WARNING
 
 CLASS = "SdpQuality"
 _OWN = frozenset({"scanID", "metricsRate", "unknownMetrics", "connected", "versionId"})
@@ -23,6 +42,21 @@ BEHIND = 60.0
 """A metric whose time is behind the broker's by more is too late to be shown [s]."""
 _MOST_UNKNOWN = 64
 """Names per subarray that are kept, the newest ones."""
+_RATE_OVER = 10.0
+"""Period that `metricsRate` is the mean of [s]."""
+_MOST_NAMES = 8
+"""Names of metrics in a line of Status, or of health."""
+QUALITY_LOW = "qualityLow"
+"""Condition of the ICD."""
+_BACK = 15.0
+"""Time after an outage of the bus in which a metric may still be on its way [s]; producers retry after up to 10 s."""
+_SEVERITY_OF_QUALITY = {Quality.WARNING: WARNING, Quality.ALARM: ALARM}
+_WORDS = {
+    "min_warning": "above {:g}",
+    "max_warning": "below {:g}",
+    "min_alarm": "above {:g} in any case",
+    "max_alarm": "below {:g} in any case",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,3 +182,238 @@ def _untimely(header: Metric, appended: float) -> Unused | None:
 def is_metric(attribute: Attribute) -> bool:
     """Return whether an attribute of the class shows the metric of its name."""
     return attribute.name not in _OWN and attribute.source is None
+
+
+def axes(attribute: Attribute) -> tuple[int, ...]:
+    """Return the most elements of each axis that an attribute can show."""
+    return (attribute.height, attribute.length) if attribute.height else (attribute.length,) if attribute.length else ()
+
+
+def fit(array: Array, most: tuple[int, ...]) -> tuple[Value, bool]:
+    """Return what an attribute shows of an array.
+
+    Parameters
+    ----------
+    array
+        With as many axes as the attribute.
+    most
+        From `axes`.
+
+    Returns
+    -------
+    value, known
+        The value, and whether there is anything in it but NaN.
+    """
+    if array.dtype.kind == "U":
+        for axis, limit in enumerate(most):
+            array = array.take(_begins(array.shape[axis], limit), axis)
+        return _plain(array), True
+    means = _means(array.astype(np.float64), most)
+    return _plain(means), bool(np.isfinite(means).any())
+
+
+def _means(values: Array, most: tuple[int, ...]) -> Array:
+    finite = np.isfinite(values)
+    if all(length <= limit for length, limit in zip(values.shape, most, strict=True)):
+        return np.where(finite, values, np.nan)
+    with np.errstate(all="ignore"):  # what is not finite becomes NaN
+        scale = 2.0 ** values.size.bit_length()  # no sum of what is finite becomes infinite
+        sums, counts = np.where(finite, values / scale, 0.0), finite.astype(np.float64)
+        for axis, limit in enumerate(most):
+            if values.shape[axis] <= limit:
+                continue
+            begins = _begins(values.shape[axis], limit)
+            sums, counts = np.add.reduceat(sums, begins, axis), np.add.reduceat(counts, begins, axis)
+        means = sums / counts * scale
+    return np.where(np.isfinite(means), means, np.nan)
+
+
+def _begins(length: int, limit: int) -> Array:
+    blocks = min(length, limit)
+    return np.arange(blocks) * length // blocks
+
+
+def _plain(array: Array) -> Value:
+    values: Any = array.tolist()
+    return tuple(map(tuple, values)) if array.ndim == 2 else tuple(values) if array.ndim else values
+
+
+@dataclass(slots=True)
+class _Shown:
+    """What is shown of a metric."""
+
+    metric: NewestMetric
+    reading: Reading
+    """As if it had come just now."""
+
+
+class QualityView(NewestView):
+    """A view: the metrics of one subarray."""
+
+    what = "metrics"
+
+    def __init__(
+        self,
+        device: str,
+        device_class: DeviceClass,
+        flow: QualityFlow,
+        health: BusHealth,
+        *,
+        known: Callable[[], bool],
+        version: str,
+    ) -> None:
+        super().__init__(device, device_class, health, known=known, version=version)
+        self._stale_after = device_class.stale_after
+        self.subarray = subarray_of(device)
+        self._measured = flow.measured[self.subarray]
+        self._shown: dict[str, _Shown] = {}
+        self._metrics: dict[str, Reading] = {}
+        """As of the last look."""
+        self.stopped: list[str] = []
+        """Metrics that have come once and come no more, as of then."""
+        self._counts: deque[tuple[float, int]] = deque()
+        """Records used until a time, oldest first."""
+
+    def _look(self, now: float) -> dict[str, Value]:
+        self.stopped = []
+        found = {name: self._metric(name, now) for name, one in self._attributes.items() if is_metric(one)}
+        self._metrics = {name: reading for name, reading in found.items() if reading is not None}
+        return {"metricsRate": self._rate(now), "unknownMetrics": tuple(sorted(self._measured.unknown))}
+
+    def _show(self, values: dict[str, Value], now: float, *, is_known: bool) -> Iterator[tuple[str, Reading]]:
+        if not is_known:
+            self._metrics = {}
+        yield from self._metrics.items()
+        if self._measured.scan is not None and self._metrics:
+            yield "scanID", Reading(*self._measured.scan)
+        for name, value in values.items():
+            yield name, self._changes.reading(name, value, now)
+
+    def beyond(self) -> Iterator[tuple[str, Reading, Limits]]:
+        """Return the metrics that were beyond their limits at the last look."""
+        for name, reading in self._metrics.items():
+            limits = self._attributes[name].limits
+            if limits is not None and reading.quality in (Quality.WARNING, Quality.ALARM):
+                yield name, reading, limits
+
+    def _metric(self, name: str, now: float) -> Reading | None:
+        """Return what the attribute of a metric shows; None: it never came."""
+        metric, shown, attribute = self._measured.newest.get(name), self._shown.get(name), self._attributes[name]
+        if metric is not None and (shown is None or shown.metric is not metric):
+            shown = self._shown[name] = _Shown(metric, _reading(attribute, metric))
+        if shown is None:
+            return None
+        limit = self._stale_after if attribute.stale_after is None else attribute.stale_after
+        stopped = metric is None or (limit > 0 and now - metric.appended > limit)
+        if stopped:
+            self.stopped.append(name)
+        return shown.reading.invalid() if stopped else shown.reading
+
+    def _rate(self, now: float) -> float:
+        if self._counts and now < self._counts[-1][0]:
+            self._counts.clear()  # the clock was set back
+        self._counts.append((now, self._measured.used))
+        while now - self._counts[0][0] > _RATE_OVER:
+            self._counts.popleft()
+        since, before = self._counts[0]
+        return round((self._measured.used - before) / (now - since), 1) if now > since else 0.0
+
+    def _judge(self, now: float) -> tuple[str, list[str]]:
+        by_quality: dict[Quality, list[str]] = {}
+        for name, reading in self._metrics.items():
+            by_quality.setdefault(reading.quality, []).append(name)
+        beyond = by_quality.get(Quality.ALARM, []) + by_quality.get(Quality.WARNING, [])
+        lines = [] if self._metrics else ["No metric has come yet."]
+        lines += _line("Beyond their limits", beyond)
+        lines += _line("Stopped, or without a number", by_quality.get(Quality.INVALID, []))
+        lines += _line("Metrics that no attribute has the name of", sorted(self._measured.unknown))
+        return "ALARM" if beyond else "ON", lines
+
+
+def subarray_of(device: str) -> int:
+    """Return the number of the subarray that a device stands for: the last part of its name."""
+    last = device.rsplit("/", 1)[-1]
+    if not last.isdecimal():
+        raise ConfigError(f"device {device}: expected a subarray's number as the last part of the name, got {last!r}")
+    return int(last)
+
+
+def _reading(attribute: Attribute, metric: NewestMetric) -> Reading:
+    value, known = fit(metric.array, axes(attribute))
+    time = metric.header.time / 1e6
+    return Reading(value, time, judge(value, attribute.limits) if known else Quality.INVALID)
+
+
+def _line(what: str, names: list[str]) -> list[str]:
+    return [f"{what}: {listed(names, _MOST_NAMES)}."] if names else []
+
+
+class Excesses:
+    """Finds the metrics that are beyond their limits now.
+
+    Parameters
+    ----------
+    views
+        Those that know the metrics.
+    """
+
+    def __init__(self, views: Sequence[QualityView], health: BusHealth) -> None:
+        self._views = views
+        self._prefixes = tuple(f"subarray/{view.subarray:02d}/" for view in views)
+        self._health = health
+        self._away_at = float("-inf")
+        """When the bus was seen to be away the last time."""
+
+    def is_excess(self, key: FaultKey) -> bool:
+        """Return whether a condition and source are of the kind that is found here."""
+        condition, source = key
+        return condition == QUALITY_LOW and source.startswith(self._prefixes)
+
+    def find(self, now: float) -> dict[FaultKey, Fault] | None:
+        """Return the excesses by condition and metric; None while no metric can come, and a little longer."""
+        if not self._health.connected:
+            self._away_at = now
+        return None if 0.0 <= now - self._away_at < _BACK else dict(self._find())
+
+    def _find(self) -> Iterator[tuple[FaultKey, Fault]]:
+        for prefix, view in zip(self._prefixes, self._views, strict=True):
+            for name, reading, limits in view.beyond():
+                text = f"{name}: expected {_in_words(limits)}, got {reading.value}"
+                yield (QUALITY_LOW, prefix + name), Fault(_SEVERITY_OF_QUALITY[reading.quality], text)
+
+
+def _in_words(limits: Limits) -> str:
+    given = ((words, getattr(limits, name)) for name, words in _WORDS.items())
+    return ", ".join(words.format(limit) for words, limit in given if limit is not None)
+
+
+def compose(server: Server) -> None:
+    """Add the quality metrics to a device server."""
+    devices, health = server.devices[CLASS], server.bus.health
+    flow = QualityFlow(server.icd, [subarray_of(device) for device in devices])
+    server.flows.append(flow)
+
+    def known() -> bool:
+        return server.has_read(flow.topic)
+
+    entry = server.icd.classes[CLASS]
+    views = [QualityView(device, entry, flow, health, known=known, version=server.version) for device in devices]
+    server.views += views
+    excesses = Excesses(views, health)
+    server.report(excesses.find, excesses.is_excess, flow.topic)
+    subarrays = {
+        number_of(one, device): device
+        for one in server.icd.classes.values()
+        if any(attribute.name == OBS_STATE for attribute in one.attributes)
+        for names in devices_of(one, server.settings).values()
+        for device in names
+    }
+    by_device = dict(zip(devices, views, strict=True))
+
+    def stopped() -> Iterator[DeviceComplaint]:
+        for device, view in by_device.items():
+            if view.stopped:
+                text = f"metrics have stopped: {listed(view.stopped, _MOST_NAMES)}"
+                yield DeviceComplaint(device, text, subarrays.get(view.subarray, ""))
+
+    server.complaints.append(stopped)

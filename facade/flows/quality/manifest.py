@@ -7,11 +7,8 @@ MANIFEST = Manifest(
     summary="Quality metrics of each subarray as spectra and images with units.",
     topics={"quality": Isolation.READ_COMMITTED},
     device_classes={"SdpQuality": "devices.base:FacadeDevice"},
-    compose="facade.flows.quality.composition:compose",
+    compose="facade.flows.quality.flow:compose",
     subcommands=(
-        Subcommand(
-            ("simulate", "quality"), "facade.flows.quality.simulator.cli:quality", "Simulate a quality pipeline."
-        ),
+        Subcommand(("simulate", "quality"), "facade.flows.quality.simulator:quality", "Simulate a quality pipeline."),
     ),
-    words="facade.flows.quality.words:WORDS",
 )

@@ -10,9 +10,8 @@ from facade.bus.kafka.connection import Connection
 from facade.clock import SystemClock
 from facade.config import MOST_SUBARRAYS, load_settings
 from facade.console import ERR, OUT, table, wide
-from facade.flows.reservations.ledger import Ledger
-from facade.flows.reservations.messages import RESERVATIONS, owner_of
-from facade.flows.reservations.view import as_dict
+from facade.flows.reservations.flow import as_dict
+from facade.flows.reservations.ledger import RESERVATIONS, Ledger, owner_of
 from facade.messages import Reservation
 from facade.outcome import Rejected
 

@@ -1,11 +1,34 @@
-"""What device servers make of the topic: one ledger of all reservations."""
+"""Reservations on devices: the reservations of each subarray and of all, their conflicts, and the alarms about them."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import nsmallest
 
 from facade.bus.port import Record
-from facade.clock import Clock
-from facade.flows.reservations.ledger import Ledger
-from facade.flows.reservations.messages import RESERVATIONS
+from facade.clock import Clock, utc_text
+from facade.flows.reservations.ledger import GRANTED, REFUSED, REQUESTED, RESERVATIONS, Conflict, Ledger, owner_of
+from facade.instances import devices_of, number_of
+from facade.messages import Reservation
 from facade.outcome import Outcome
-from facade.runtime.flow import Flow
+from facade.printable import excerpt, listed
+from facade.reading import Reading, Value
+from facade.runtime.composition import Server
+from facade.runtime.device_state import TOPIC as STATES
+from facade.runtime.device_state import StateMessage
+from facade.runtime.flow import VIEW_PERIOD, DeviceReading, Flow
+from facade.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSource
+from facade.severities import ALARM
+
+MOST_SHOWN = 64
+"""Reservations, or conflicts, in one attribute."""
+MOST_NAMES_SHOWN = 256
+"""Names of resources in one reservation."""
+SUBARRAY, MASTER = "SdpSubarray", "SdpMaster"
+_RESOURCES = "resources"
+"""What a controller reports of the resources that a subarray has."""
+_CONFLICT, _EXPIRED = "reservationConflict", "reservationExpired"
+_MOST_NAMED = 5
 
 
 class ReservationsFlow(Flow):
@@ -23,3 +46,199 @@ class ReservationsFlow(Flow):
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Take the state of a reservation; see `facade.runtime.flow.Flow`."""
         return self.ledger.fold(record, round(self._clock.now() * 1e6))
+
+
+class Look:
+    """Says whether what is shown may have changed: by a record, or as a reservation expired; at most every 0.25 s."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._version = -1
+        self._from = self._until = 0.0
+
+    def is_due(self, now: float) -> bool:
+        """Return whether to look again at a time [Unix s]; a clock that was set back changes what has expired, too."""
+        if self._from <= now < self._until and (
+            self._version == self._ledger.version or now < self._from + VIEW_PERIOD
+        ):
+            return False
+        expiry = self._ledger.next_expiry(round(now * 1e6))
+        self._from, self._until = now, float("inf") if expiry is None else expiry / 1e6
+        self._version = self._ledger.version
+        return True
+
+
+class ReservationsView:
+    """A view: the reservations of one subarray; see `facade.runtime.flow.View`.
+
+    Parameters
+    ----------
+    known
+        Whether the topic has been read as far as it went at the start.
+    """
+
+    def __init__(self, device: str, subarray: int, ledger: Ledger, known: Callable[[], bool]) -> None:
+        self._device, self._subarray, self._ledger, self._known = device, subarray, ledger, known
+        self._look = Look(ledger)
+
+    def readings(self, now: float) -> Iterator[DeviceReading]:
+        """Return all of it when a reservation has changed or expired."""
+        if not self._known() or not self._look.is_due(now):
+            return
+        for name, reading in readings(self._ledger, now, self._subarray).items():
+            yield self._device, name, reading
+
+
+def readings(ledger: Ledger, now: float, subarray: int | None = None) -> Mapping[str, Reading]:
+    """Return what is shown of the reservations of one subarray, or of all, by attribute.
+
+    The time is that of the data: of the newest record, or of the newest expiry. Of no reservation, it is now.
+    """
+    now_us = round(now * 1e6)
+    conflicts = [
+        one
+        for one in ledger.conflicts(now_us)
+        if subarray is None or any(reservation.subarray == subarray for reservation in one.reservations)
+    ]
+    time = ledger.changed_at(now_us, subarray) / 1e6 or now
+    shown = values(list(ledger.current(now_us, subarray)), conflicts)
+    return {name: Reading(value, time) for name, value in shown.items()}
+
+
+def values(current: Iterable[Reservation], conflicts: Iterable[Conflict]) -> Mapping[str, Value]:
+    """Return the attributes that show some reservations that have not expired, by name."""
+    current, conflicts = list(current), list(conflicts)
+    counts = Counter(one.state for one in current)
+    shown = nsmallest(MOST_SHOWN, current, key=lambda one: (one.expires, one.id))
+    expiry = min((one.expires for one in current if one.state == GRANTED), default=0)
+    named = nsmallest(MOST_SHOWN, conflicts, key=lambda one: one.resource)
+    return {
+        "reservations": tuple(json.dumps(as_dict(one)) for one in shown),
+        "reservationsRequested": counts[REQUESTED],
+        "reservationsHeld": counts[GRANTED],
+        "reservationsRefused": counts[REFUSED],
+        "nextReservationExpiry": expiry / 1e6,
+        "nextReservationExpiryUtc": utc_text(expiry) if expiry else "",
+        "reservationConflicts": len(conflicts),
+        "conflictingReservations": tuple(json.dumps(_conflict(one)) for one in named),
+    }
+
+
+def as_dict(one: Reservation) -> dict[str, object]:
+    """Return what is said of a reservation, for people and programs; what is not known is left out."""
+    found = {
+        "id": one.id,
+        "kind": one.kind,
+        "names": one.names[:MOST_NAMES_SHOWN],
+        "quantity": len(one.names) if one.quantity is None else one.quantity,
+        "unit": one.unit,
+        "exclusive": one.exclusive,
+        "subarray": one.subarray,
+        "owner": owner_of(one),
+        "state": one.state,
+        "expires": utc_text(one.expires),
+        "time": utc_text(one.time),
+    }
+    return found | {name: value for name in ("text", "source") if (value := getattr(one, name))}
+
+
+def _conflict(one: Conflict) -> dict[str, object]:
+    kind, name = one.resource
+    held = [{"owner": owner_of(reservation), "id": reservation.id} for reservation in one.reservations[:MOST_SHOWN]]
+    return {"kind": kind, "name": name, "reservations": held}
+
+
+def compose(server: Server) -> None:
+    """Add the reservations to a device server."""
+    flow = server.share(ReservationsFlow, lambda: ReservationsFlow(server.clock))
+    server.flows.append(flow)
+    subarray = server.icd.classes[SUBARRAY]
+    for device in server.devices.get(SUBARRAY, ()):
+        if (number := number_of(subarray, device)) is not None:
+            server.views.append(ReservationsView(device, number, flow.ledger, lambda: server.has_read(flow.topic)))
+
+
+class Held:
+    """Which resources the controllers report of each subarray, by kind."""
+
+    def __init__(self, numbers: Mapping[str, int]) -> None:
+        self._numbers = numbers
+        self.of_subarray: dict[int, dict[str, set[str]]] = {}
+        """Names by number and kind."""
+
+    def take(self, message: StateMessage) -> None:
+        """Take what is reported of a device; see `facade.runtime.device_state.DeviceStates.listeners`."""
+        number = self._numbers.get(message.device)
+        if number is None or message.attribute != _RESOURCES:
+            return
+        try:
+            found = json.loads(message.value)
+        except (ValueError, RecursionError):
+            found = None
+        kinds = found.items() if isinstance(found, dict) else ()
+        self.of_subarray[number] = {kind: set(map(str, names)) for kind, names in kinds if isinstance(names, list)}
+
+
+class ReservationsHealth(HealthSource):
+    """Which reservations conflict, and which have expired in use; see `facade.runtime.health_issues.HealthSource`."""
+
+    conditions: Mapping[str, str] = {_CONFLICT: f"{ORIGIN}/reservations", _EXPIRED: f"{ORIGIN}/subarray/"}
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        subarray = server.icd.classes[SUBARRAY]
+        names = [name for found in devices_of(subarray, server.settings).values() for name in found]
+        self._held = Held({name: number for name in names if (number := number_of(subarray, name)) is not None})
+        server.states.listeners.append(self._held.take)
+        self._look: Look | None = None
+        self._shown: Mapping[str, Value] = {}
+
+    def _ledger(self) -> Ledger | None:
+        flow = self._server.find(ReservationsFlow)
+        return flow.ledger if flow is not None and self._server.has_read(flow.topic, STATES) else None
+
+    def issues(self, now: float) -> Iterator[HealthIssue]:
+        """Return the conflicts, and the subarrays that have resources whose reservation has expired."""
+        if (ledger := self._ledger()) is None:
+            return
+        now_us = round(now * 1e6)
+        if conflicts := ledger.conflicts(now_us):
+            more = f"; and {len(conflicts) - 1} more resources" * (len(conflicts) > 1)
+            key = _CONFLICT, f"{ORIGIN}/reservations"
+            counted = {"conflicts": float(len(conflicts))}
+            yield HealthIssue(DEGRADED, _in_words(min(conflicts)) + more, key, ALARM, values=counted)
+        for number in sorted(self._held.of_subarray):
+            if names := self._expired(ledger, number, now_us):
+                text = f"subarray {number:02d} has {listed(names, _MOST_NAMED)}, whose reservation has expired"
+                yield HealthIssue(DEGRADED, excerpt(text), (_EXPIRED, f"{ORIGIN}/subarray/{number:02d}"))
+        if left_out := ledger.left_out(now_us):
+            yield HealthIssue(DEGRADED, f"{left_out} reservations are not shown: there are too many")
+
+    def _expired(self, ledger: Ledger, number: int, now_us: int) -> list[str]:
+        """Return the resources that a subarray has, and that only expired reservations of it name."""
+        held = self._held.of_subarray[number]
+        expired: set[tuple[str, str]] = set()
+        current: set[tuple[str, str]] = set()
+        for one in ledger.all(number):
+            if one.state == GRANTED and one.pb_id is None and one.kind in held:
+                names = {(one.kind, name) for name in one.names if name in held[one.kind]}
+                (current if one.expires > now_us else expired).update(names)
+        return [f"{kind} {name}" for kind, name in sorted(expired - current)]
+
+    def values(self, device_class: str) -> Mapping[str, Value]:
+        """Return what SdpMaster shows of the reservations of all subarrays."""
+        ledger = self._ledger()
+        if ledger is None or device_class != MASTER:
+            return {}
+        self._look = self._look or Look(ledger)
+        now = self._server.clock.now()
+        if self._look.is_due(now):
+            self._shown = {name: reading.value for name, reading in readings(ledger, now).items()}
+        return self._shown
+
+
+def _in_words(one: Conflict) -> str:
+    kind, name = one.resource
+    owners = [*dict.fromkeys(map(owner_of, one.reservations))]
+    more = f" and {len(owners) - _MOST_NAMED} more" * (len(owners) > _MOST_NAMED)
+    return excerpt(f"{kind} {name} is reserved by {' and '.join(owners[:_MOST_NAMED])}{more} at the same time")

@@ -1,27 +1,59 @@
-"""Who has reserved what, as the newest records say it: what is held at a time, by whom, and where owners conflict.
+"""The records on ``reservations``, and the ledger of them: held resources, their owners, and conflicts of owners.
 
-Records say when a reservation expires, and a clock says whether it has: no record is needed for the end. The ledger
-keeps an expired reservation, as a renewal may only be late.
+The key of a record is the id of its reservation. Records say when a reservation expires, and a clock says whether it
+has: no record is needed for the end. The ledger keeps an expired reservation, as a renewal may only be late.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import msgspec
 
 from facade.bus.port import Record
-from facade.flows.reservations.messages import GRANTED, RELEASED, read_reservation
+from facade.codec.decode import BatchDecoder
+from facade.codec.plausible import wrong_key, wrong_unit
 from facade.messages import Reservation
-from facade.outcome import TOMBSTONE, USED, Outcome, Suppressed
+from facade.outcome import INCONSISTENT, TOMBSTONE, USED, Outcome, Rejected, Suppressed, Unused
 
+RESERVATIONS = "reservations"
+"""Topic, by its name in the ICD."""
+REQUESTED: Final = "REQUESTED"
+GRANTED: Final = "GRANTED"
+REFUSED: Final = "REFUSED"
+RELEASED: Final = "RELEASED"
+STATES = (REQUESTED, GRANTED, REFUSED, RELEASED)
+_decode = BatchDecoder(Reservation).decode_one
 MOST = 10_000
 """Reservations that are not released."""
 MOST_NAMES = 100_000
 """Names of resources in them."""
 MOST_RELEASED = 20_000
 """Released ones of which the sequence is known; of older ones, an old record that comes again is taken for new."""
-
 Resource = tuple[str, str]
 """Kind and name."""
+
+
+def read_reservation(record: Record) -> Reservation | Unused:
+    """Return the reservation of a record, or why there is none; whatever the record is, this does not raise."""
+    one = _decode(record.value)
+    if not isinstance(one, Reservation):
+        return one
+    if why := wrong_key(record.key, one.id, "$.id") or wrong_unit(one.time, record.timestamp_us, "$.time"):
+        return why
+    if one.state in (REQUESTED, GRANTED) and one.expires < one.time:
+        return Rejected(INCONSISTENT, "$.expires", f"expected at least $.time, {one.time}, got {one.expires}")
+    return one
+
+
+def reservation_record(one: Reservation) -> Record:
+    """Return the record of a reservation."""
+    return Record(topic=RESERVATIONS, key=one.id.encode(), value=msgspec.json.encode(one))
+
+
+def owner_of(one: Reservation) -> str:
+    """Return who owns a reservation: the id of a processing block, or a subarray such as ``subarray/01``."""
+    return one.pb_id or f"subarray/{one.subarray:02d}"
 
 
 class Conflict(NamedTuple):

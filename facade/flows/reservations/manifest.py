@@ -7,9 +7,9 @@ MANIFEST = Manifest(
     summary="Reservations of resources, with an owner and an expiry, and conflicts between owners.",
     topics={"reservations": Isolation.READ_COMMITTED},
     set_aside_by={"reservations": "subarray"},
-    compose="facade.flows.reservations.composition:compose",
+    compose="facade.flows.reservations.flow:compose",
     for_commands=True,
-    health="facade.flows.reservations.composition:ReservationsHealth",
+    health="facade.flows.reservations.flow:ReservationsHealth",
     subcommands=(
         Subcommand(("reservations",), "", "Look at reservations of resources."),
         Subcommand(
@@ -18,5 +18,4 @@ MANIFEST = Manifest(
             "Show who holds what until when.",
         ),
     ),
-    words="facade.flows.reservations.words:WORDS",
 )

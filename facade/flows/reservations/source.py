@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from facade.bus.kafka.opening import OwnBus
 from facade.bus.port import Record
 from facade.clock import Clock, SystemClock
-from facade.flows.reservations.messages import (
+from facade.flows.reservations.ledger import (
     GRANTED,
     REFUSED,
     RELEASED,

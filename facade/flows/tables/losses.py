@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from facade.flows.tables.flow import TablesFlow
 from facade.messages import Table
 from facade.runtime.flow import Fault, FaultKey
+from facade.severities import ALARM
 
 TABLE_LOST = "tableLost"
 """Condition of the ICD."""
@@ -52,7 +53,7 @@ class Losses:
             if not self.is_loss(key) or (self._is_made_good(table) and not self._is_news(key, table, now)):
                 continue
             text = f"table {table.table} of {table.product} never became complete: {table.reason or 'no reason given'}"
-            yield key, Fault("ALARM", text, table.time)
+            yield key, Fault(ALARM, text, table.time)
 
     def _is_made_good(self, table: Table) -> bool:
         """Return whether a newer table of its product is complete: found so later, or sent later."""

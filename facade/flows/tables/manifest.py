@@ -23,6 +23,5 @@ MANIFEST = Manifest(
         ),
     ),
     trials="facade.flows.tables.messages:trials",
-    words="facade.flows.tables.words:WORDS",
     conformance="clients.conformance.tables:CHECKS",
 )

@@ -10,7 +10,7 @@ MANIFEST = Manifest(
     device_classes={"SdpIngestNode": "devices.base:FacadeDevice"},
     compose="facade.flows.telemetry.composition:compose",
     for_sources=True,
-    health="facade.flows.telemetry.health:TelemetryHealth",
+    health="facade.flows.telemetry.composition:TelemetryHealth",
     workers=(Worker("aggregate", "aggregate", (), ("aggregate",)),),
     subcommands=(
         Subcommand(
@@ -27,5 +27,4 @@ MANIFEST = Manifest(
         Subcommand(("simulate", "ingest"), "facade.flows.telemetry.simulator.cli:ingest", "Simulate the ingest nodes."),
     ),
     trials="facade.flows.telemetry.trial:trials",
-    words="facade.flows.telemetry.words:WORDS",
 )

@@ -20,7 +20,7 @@ NamedReading = tuple[str, Reading]
 """Attribute name and what it shows."""
 _LATE_OVER, _LATE_PART = 10.0, 0.01
 """Late records are looked at over so long [s]; beyond this part of all, the device tells it. Ten times as many are a
-problem of SDP, see `facade.flows.telemetry.health`."""
+problem of SDP, see `facade.flows.telemetry.composition.TelemetryHealth`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from facade.errors import ConfigError
-from facade.flows.alerts.messages import ALERTS, PACKETS, SEVERITIES, Alert, Severity, encode
+from facade.flows.alerts.messages import ALERTS, PACKETS, Alert, encode
 from facade.flows.alerts.packets import Content, PacketCodec
+from facade.severities import SEVERITIES, Severity
 
 DETECTED = "transientDetected"
 """The condition of a night."""

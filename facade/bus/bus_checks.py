@@ -1,17 +1,14 @@
-"""What is wrong with the bus, and how much it matters: each function judges what a survey of it has found."""
+"""Checks of `sdp-facade bus check`: the state of the bus as the brokers tell it, and what is wrong with it."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from facade.findings import DEGRADED, FAILED, NOTE, UNKNOWN, Finding
 from facade.icd.model import Icd
 
 Needs = Mapping[str, frozenset[str]]
 """Rights by topic."""
-Place = tuple[str, int, int, int, int, float]
-"""Topic, partition, committed offset, begin and end of the partition, and since when the first record waits [Unix s];
-see `facade.bus.kafka.survey.Place`."""
 _GRAVE: Final = {"cleanup.policy", "message.timestamp.type", "unclean.leader.election.enable", "partitions"}
 """What confirmed records are lost by, or judged wrongly."""
 _OLD_AFTER = 10.0
@@ -23,6 +20,49 @@ _WRONG_CLOCK, _USELESS_CLOCK = 1.0, 5.0
 _SHOWN = 4
 """Names in one line."""
 _CONFIG = "kafka-configs.sh --alter --entity-type topics --entity-name NAME --add-config SETTING=VALUE"
+
+
+class Cluster(NamedTuple):
+    """The brokers of a deployment."""
+
+    id: str
+    brokers: frozenset[str]
+    """host:port of those that are alive."""
+    apis: Mapping[str, int]
+    """Newest version of each request that a broker takes, by Kafka's names."""
+
+
+class TopicState(NamedTuple):
+    """A topic as it is now."""
+
+    partitions: int
+    leaderless: int
+    """Partitions that nobody can read or write."""
+    replicas: int
+    in_sync: int
+    """Of the partition that has the fewest."""
+    rights: frozenset[str]
+    """What this principal may do: READ, WRITE, DESCRIBE ..."""
+
+
+class GroupPosition(NamedTuple):
+    """Position of a group in a partition."""
+
+    topic: str
+    partition: int
+    committed: int
+    begin: int
+    end: int
+    waiting_since: float
+    """Time of the first record that was not taken [Unix s]; 0: there is none, or it cannot be read."""
+
+
+class GroupState(NamedTuple):
+    """A consumer group as it is now."""
+
+    members: int
+    positions: tuple[GroupPosition, ...]
+    rights: frozenset[str]
 
 
 def judge_topics(prefix: str, absent: Mapping[str, str], differing: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
@@ -79,7 +119,7 @@ def needs_of(icd: Icd, role: str) -> Needs:
 
 
 def judge_rights(role: str, needs: Needs, rights: Needs, prefix: str) -> Iterator[Finding]:
-    """Judge what this principal lacks on topics for a role; a topic that is not shown is judged elsewhere."""
+    """Judge the rights of this principal on topics for a role; `judge_topics` judges a topic that is not shown."""
     lacking = {
         name: [", ".join(sorted(wanted - rights[name]))]
         for name, wanted in needs.items()
@@ -114,13 +154,14 @@ def judge_encryption(properties: Mapping[str, str], brokers: Collection[str]) ->
         yield Finding(DEGRADED, "login", "none: the brokers accept any client", do)
 
 
-def describe_lag(group: str, members: int, places: Collection[Place]) -> Finding:
+def describe_lag(group: str, state: GroupState) -> Finding:
     """Say how far a group is, also where all is well."""
-    behind = sum(max(0, end - max(committed, begin)) for _, _, committed, begin, end, _ in places)
-    return Finding(NOTE, f"group {group}", f"{members} members, {behind} records behind on {len(places)} partitions")
+    behind = sum(max(0, one.end - max(one.committed, one.begin)) for one in state.positions)
+    text = f"{state.members} members, {behind} records behind on {len(state.positions)} partitions"
+    return Finding(NOTE, f"group {group}", text)
 
 
-def judge_lag(icd: Icd, group: str, members: int, places: Iterable[Place], now: float) -> Iterator[Finding]:
+def judge_lag(icd: Icd, group: str, state: GroupState, now: float) -> Iterator[Finding]:
     """Judge how far a group is.
 
     Parameters
@@ -128,7 +169,7 @@ def judge_lag(icd: Icd, group: str, members: int, places: Iterable[Place], now: 
     now
         By the broker's clock [Unix s].
     """
-    for name, partition, committed, begin, end, since in places:
+    for name, partition, committed, begin, end, since in state.positions:
         topic = icd.topics.get(name)
         about = f"group {group}, {name}/{partition}"
         waits, lag = (max(0.0, now - since) if since else 0.0), max(0, end - max(committed, begin))
@@ -138,7 +179,7 @@ def judge_lag(icd: Icd, group: str, members: int, places: Iterable[Place], now: 
         elif committed < begin:
             text = f"{begin - committed} records were deleted before anybody took them"
             yield Finding(FAILED, about, text, "start more workers, or keep records longer")
-        elif lag and not members:
+        elif lag and not state.members:
             text = f"nobody takes its {lag} records, the first for {waits:.0f} s"
             yield Finding(FAILED, about, text, "start a worker")
         elif topic is not None and topic.retention and waits > _NEAR_THE_END * topic.retention:
@@ -158,7 +199,7 @@ def judge_clocks(offsets: Mapping[str, float]) -> Iterator[Finding]:
 
 
 def judge_features(apis: Mapping[str, int]) -> Iterator[Finding]:
-    """Judge what the brokers can, by the newest version of each request that they take."""
+    """Judge the features of the brokers, by the newest version of each request that they take."""
     if not apis:
         yield Finding(UNKNOWN, "brokers", "their features are not known")
     elif "EndTxn" not in apis or "InitProducerId" not in apis:

@@ -1,0 +1,434 @@
+"""Asks the brokers for topics, offsets and groups, and changes nothing.
+
+Topics and groups are asked for through one admin client, which lives as long as the process (`Connection.admin`). The
+client of Kafka's library aborts the process (``Assertion eonce->refcnt > 0``, librdkafka issue 4605, open in version
+2.16) in three cases, which rule this module:
+
+- An admin client is thrown away while a request is under way. `KafkaTopicWatch` always has one under way.
+- The coordinator of a group is found after the time-out of a request to it. So these requests have a time-out that
+  never comes, and the wait for the answer has its own. Only commands ask a coordinator this way, as the request may
+  stay under way until the process ends.
+- The leaders of partitions are found after the time-out of `AdminClient.list_offsets`. So a consumer asks for offsets.
+
+Topics have their names in the ICD here, without the prefix of the deployment.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import ConfigResource, ResourceType
+
+from facade.bus.bus_checks import Cluster, GroupPosition, GroupState, TopicState
+from facade.bus.kafka import timeouts
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.epochs import find_kept
+from facade.bus.kafka.read_range import read_range
+from facade.bus.kafka.refusals import READ, ask_again, describe, require_present
+from facade.bus.port import BusHealth, Record
+from facade.bus.positions import Extent, TopicShape
+from facade.errors import BusError
+
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+"""Id of 16 zero bytes, by which the client shows that a broker gives no ids."""
+_UNSEEN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+"""Answers about topics that do not exist, or may not be seen."""
+_NEAR = 100
+"""Offsets behind the position of a group among which there is a record."""
+_API = re.compile(r"ApiKey (\w+) \(\d+\) Versions \d+\.\.(\d+)")
+
+_Partition = tuple[str, int]
+"""Topic and partition."""
+
+
+# Topics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundTopic:
+    """How a topic is set up at the brokers."""
+
+    partitions: int
+    replicas: int
+    """Of the partition that has the fewest."""
+    settings: dict[str, str]
+    """By Kafka's names."""
+
+
+def inspect_topics(connection: Connection, topics: Iterable[str]) -> dict[str, FoundTopic]:
+    """Return those of some topics that exist, by name.
+
+    Raises
+    ------
+    BusError
+        The broker does not answer or refuses.
+    """
+    admin = connection.admin()
+    try:
+        existing = admin.list_topics(timeout=timeouts.COMMAND).topics
+        there = [name for name in topics if connection.topic(name) in existing]
+        resources = [ConfigResource(ResourceType.TOPIC, connection.topic(name)) for name in there]
+        futures = admin.describe_configs(resources) if resources else {}
+        found = {}
+        for resource, future in futures.items():
+            settings = {key: entry.value for key, entry in future.result(timeout=timeouts.COMMAND).items()}
+            partitions = existing[resource.name].partitions
+            replicas = min((len(one.replicas) for one in partitions.values()), default=0)
+            found[connection.name(resource.name)] = FoundTopic(
+                partitions=len(partitions), replicas=replicas, settings=settings
+            )
+        return found
+    except KafkaException as error:
+        raise BusError(f"no answer about topics from the brokers {connection.bootstrap}: {describe(error)}") from error
+
+
+def describe_states(connection: Connection, topics: Iterable[str]) -> dict[str, TopicState | str]:
+    """Return topics by name; for a topic that does not exist or is not shown, Kafka's name of the error."""
+    found: dict[str, TopicState | str] = {}
+    futures = _describe(connection, topics, timeouts.COMMAND, include_authorized_operations=True)
+    for name, future in futures.items():
+        try:
+            topic = future.result()
+        except KafkaException as error:
+            found[name] = error.args[0].name()
+            continue
+        found[name] = TopicState(
+            partitions=len(topic.partitions),
+            leaderless=sum(one.leader is None or one.leader.id < 0 for one in topic.partitions),
+            replicas=min((len(one.replicas) for one in topic.partitions), default=0),
+            in_sync=min((len(one.isr) for one in topic.partitions), default=0),
+            rights=_rights(topic.authorized_operations),
+        )
+    return found
+
+
+def topic_id(description: Any) -> str:
+    """Return the broker's id in a description of a topic, 22 characters of base64.
+
+    A topic that is deleted and made again has another id, though its name and perhaps its offsets are the same. Empty
+    text: the broker gives no ids, as it is older than 2.8 or has kept an older inter-broker protocol.
+    """
+    return str(description.topic_id).replace(_NO_ID, "")
+
+
+def _describe(connection: Connection, topics: Iterable[str], within: float, **options: Any) -> dict[str, Future[Any]]:
+    names = [connection.topic(topic) for topic in topics]
+    if not names:
+        return {}
+    futures = connection.admin().describe_topics(TopicCollection(names), request_timeout=within, **options)
+    return {connection.name(name): future for name, future in futures.items()}
+
+
+class KafkaTopicWatch:
+    """See `facade.bus.positions.TopicWatch`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._asked: Mapping[str, Future[Any]] = {}
+        self._due = 0.0
+
+    def extents(self, topics: Iterable[str]) -> dict[str, Extent]:
+        """Return the ids and offsets of topics; see `facade.bus.positions.TopicWatch`."""
+        try:
+            return ask_again(lambda: self._extents(topics), self._connection.clock, timeouts.PROCESS)
+        except KafkaException as error:
+            raise BusError(f"no answer about topics from {self._connection.bootstrap}: {error.args[0]}") from error
+
+    def kept(self, places: Mapping[tuple[str, int], tuple[int, int]]) -> dict[tuple[str, int], int]:
+        """Return up to where logs still have what was read; see `facade.bus.positions.TopicWatch`."""
+        return find_kept(self._connection, places, BusHealth())
+
+    def step(self, topics: Iterable[str]) -> dict[str, TopicShape]:
+        """Return what has been said of topics; see `facade.bus.positions.TopicWatch`."""
+        now = self._connection.clock.monotonic()
+        if not self._asked and now >= self._due:
+            self._asked = _describe(self._connection, topics, timeouts.PROCESS)
+            if self._asked:  # a reader without topics asks as soon as it has some
+                self._due = now + timeouts.TOPIC_IDS_EACH
+        if not self._asked or not all(future.done() for future in self._asked.values()):
+            return {}
+        self._connection.admin().poll(0)
+        asked, self._asked = self._asked, {}
+        found = {}
+        for topic, future in asked.items():
+            if future.exception() is None:  # the readers notice a broker that is away
+                description = future.result()
+                found[topic] = TopicShape(topic_id(description), len(description.partitions))
+        return found
+
+    def _extents(self, topics: Iterable[str]) -> dict[str, Extent]:
+        there = {}
+        for topic, future in _describe(self._connection, topics, timeouts.PROCESS).items():
+            try:
+                there[topic] = future.result()
+            except KafkaException as error:
+                if error.args[0].code() not in _UNSEEN:
+                    raise
+        partitions = [(topic, one.id) for topic, description in there.items() for one in description.partitions]
+        with _asking(self._connection) as consumer:
+            ask = partial(_offsets, self._connection, consumer, partitions, within=timeouts.PROCESS)
+            first, end = ask(OFFSET_BEGINNING, OFFSET_END)
+        return {
+            topic: Extent(
+                topic_id(description),
+                {one.id: (first[topic, one.id], end[topic, one.id]) for one in description.partitions},
+            )
+            for topic, description in there.items()
+        }
+
+
+# Offsets
+
+
+@contextmanager
+def _asking(connection: Connection) -> Iterator[Consumer]:
+    """Open a consumer that reads nothing, for questions about offsets; uncommitted records count."""
+    settings = {
+        "group.id": f"{connection.prefix}reader",  # the client wants one; nothing is ever committed to it
+        "isolation.level": "read_uncommitted",
+        "enable.auto.commit": False,
+        "socket.timeout.ms": timeouts.ANSWER_MS,
+        "statistics.interval.ms": 0,
+    }
+    consumer = connection.consumer(BusHealth(), settings)
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def _offsets(
+    connection: Connection,
+    consumer: Consumer,
+    partitions: Iterable[_Partition],
+    *times: int,
+    within: float,
+    leave_out: bool = False,
+) -> list[dict[_Partition, int]]:
+    """Return offsets by partition, one mapping for each time.
+
+    Parameters
+    ----------
+    times
+        `OFFSET_BEGINNING`: first offset on the log; `OFFSET_END`: offset after the newest record; else the offset of
+        the first record of that time or later [Unix ms], `OFFSET_END` if there is none.
+    within
+        Longest wait for each answer [s].
+    leave_out
+        Leave out partitions of which the brokers tell no offset, such as those of a topic that is deleted. False:
+        raise `KafkaException`.
+    """
+    found = []
+    for time in times:
+        places = [TopicPartition(connection.topic(topic), partition, time) for topic, partition in partitions]
+        answers = consumer.offsets_for_times(places, timeout=within) if places else []
+        for one in answers:
+            if one.error is not None and not leave_out:
+                raise KafkaException(one.error)
+        found.append({(connection.name(one.topic), one.partition): one.offset for one in answers if one.error is None})
+    return found
+
+
+def find_range(
+    connection: Connection, topic: str, *, since: float = 0.0, newest: int = 0, within: float = timeouts.COMMAND
+) -> dict[int, tuple[int, int]]:
+    """Return the offsets that are on a topic now, without empty partitions; see `facade.bus.kafka.read_range`.
+
+    Parameters
+    ----------
+    since
+        Only records of that time or later [Unix s].
+    newest
+        Only this number of offsets at the end of each partition; 0: all.
+    within
+        Longest wait for each answer [s].
+
+    Raises
+    ------
+    BusError
+        The broker does not answer, or the topic does not exist or may not be read.
+    """
+    name, times = connection.topic(topic), [OFFSET_BEGINNING, OFFSET_END]
+    times += [round(since * 1000)] if since > 0 else []
+    try:
+        with _asking(connection) as consumer:
+            found = require_present(consumer.list_topics(name, timeout=within).topics.get(name), name, READ)
+            partitions = [(topic, partition) for partition in found.partitions]
+            ask = partial(_offsets, connection, consumer, partitions, *times, within=within)
+            first, end, *at_time = ask_again(ask, connection.clock, within)
+    except KafkaException as error:
+        raise BusError(f"topic {name} cannot be read at {connection.bootstrap}: {describe(error)}") from error
+    ranges = {}
+    for place in partitions:
+        begin = max(first[place], end[place] - newest) if newest else first[place]
+        if at_time:
+            begin = end[place] if at_time[0][place] == OFFSET_END else max(begin, at_time[0][place])
+        if begin < end[place]:
+            ranges[place[1]] = begin, end[place]
+    return ranges
+
+
+def newest_records(connection: Connection, topic: str, count: int) -> list[Record]:
+    """Return the committed records among the last `count` offsets of each partition of a topic.
+
+    Raises
+    ------
+    BusError
+        The broker does not answer, or not within some seconds.
+    """
+    return [*read_range(connection, topic, find_range(connection, topic, newest=count))]
+
+
+# Groups
+
+
+def describe_group(connection: Connection, group: str) -> GroupState:
+    """Return a consumer group with all positions that it has committed, by its name without the prefix.
+
+    For commands only: see the top of this module.
+
+    Raises
+    ------
+    BusError
+        The group's coordinator does not answer or refuses.
+    """
+    name, admin = connection.prefix + group, connection.admin()
+    try:
+        described = ask_coordinator(admin.describe_consumer_groups, name, include_authorized_operations=True)
+        about = ConsumerGroupTopicPartitions(name)
+        committed = ask_coordinator(admin.list_consumer_group_offsets, name, about=about)
+    except KafkaException as error:
+        raise BusError(f"group {name}: {describe(error)}") from error
+    own = {
+        (connection.name(one.topic), one.partition): int(one.offset)
+        for one in committed.topic_partitions or []
+        if one.offset >= 0 and one.topic.startswith(connection.prefix)
+    }
+    with _asking(connection) as consumer:
+        ask = partial(_offsets, connection, consumer, own, within=timeouts.COMMAND, leave_out=True)
+        first, end = ask(OFFSET_BEGINNING, OFFSET_END)
+    positions = []
+    for place, at in own.items():
+        if place in first and place in end:
+            since = _time_at(connection, place, max(at, first[place]), end[place])
+            positions.append(GroupPosition(*place, at, first[place], end[place], since))
+    return GroupState(len(described.members), tuple(positions), _rights(described.authorized_operations))
+
+
+def ask_coordinator(
+    question: Callable[..., dict[str, Future[Any]]],
+    group: str,
+    *,
+    within: float | None = None,
+    about: object = None,
+    **options: Any,
+) -> Any:
+    """Return the answer of a group's coordinator; see the top of this module.
+
+    Parameters
+    ----------
+    question
+        A method of `confluent_kafka.admin.AdminClient`.
+    group
+        By its name on the brokers.
+    within
+        Longest wait [s]. None: `timeouts.COMMAND`.
+    about
+        What the method takes for each group; None: the group's name.
+
+    Raises
+    ------
+    KafkaException
+        It refuses, or does not answer in time.
+    """
+    within = timeouts.COMMAND if within is None else within
+    answer = question([group if about is None else about], request_timeout=timeouts.COORDINATOR, **options)[group]
+    try:
+        return answer.result(timeout=within)
+    except TimeoutError:
+        text = f"its coordinator did not answer within {within:g} s"
+        raise KafkaException(KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE, text)) from None
+
+
+def _time_at(connection: Connection, place: _Partition, offset: int, end: int) -> float:
+    """Return the time of the first record from an offset on [Unix s]; 0: there is none, or it may not be read."""
+    topic, partition = place
+    if offset >= end:
+        return 0.0
+    try:
+        first = next(read_range(connection, topic, {partition: (offset, min(end, offset + _NEAR))}), None)
+    except BusError:
+        return 0.0
+    return 0.0 if first is None else first.timestamp_us / 1e6
+
+
+def _rights(operations: Iterable[object] | None) -> frozenset[str]:
+    return frozenset(getattr(one, "name", str(one)) for one in operations or ())
+
+
+# The cluster
+
+
+def describe_cluster(connection: Connection) -> Cluster:
+    """Return the brokers of a deployment and the requests that they take.
+
+    Raises
+    ------
+    BusError
+        No broker answers.
+    """
+    apis = _Apis()
+    try:
+        client = connection.producer(BusHealth(), {"debug": "feature", "logger": apis.logger})
+        client.list_topics(timeout=timeouts.COMMAND)
+        client.poll(0.0)  # hands the lines of its log out
+        found = connection.admin().describe_cluster(request_timeout=timeouts.COMMAND).result()
+    except KafkaException as error:
+        raise BusError(f"no answer at {connection.bootstrap}: {describe(error)}") from error
+    return Cluster(found.cluster_id or "", frozenset(f"{node.host}:{node.port}" for node in found.nodes), apis.found)
+
+
+def find_cluster(bootstrap: str, within: float) -> Cluster | None:
+    """Return the cluster of the broker that listens there; None: no Kafka broker answers in time [s]."""
+    quick = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 50, "log_level": 0, "error_cb": _ignore}
+    try:
+        # A producer, as an admin client must not be thrown away.
+        found = Producer({"bootstrap.servers": bootstrap, **quick}).list_topics(timeout=within)
+    except KafkaException:
+        return None
+    return Cluster(found.cluster_id or "", frozenset(f"{one.host}:{one.port}" for one in found.brokers.values()), {})
+
+
+def _ignore(_: KafkaError) -> None:
+    """Pass over an error: that nobody answers is an answer."""
+
+
+class _Apis(logging.Handler):
+    """Takes the requests that a broker supports from the log of the client, which tells them nowhere else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, int] = {}
+        self.logger = logging.Logger("apis")
+        self.logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a line of the client's log."""
+        if named := _API.search(record.getMessage()):
+            self.found[named[1]] = int(named[2])

@@ -1,0 +1,525 @@
+"""Writes records: one core, `ProducerCore`, in three modes.
+
+The core is a client of Kafka's library with the settings of a mode. It queues a record on the partition of its key,
+waits for room where the mode allows it, and goes on with another client when the library gives one up: the numbers of
+an idempotent client do not follow on those of a broker that has lost confirmed records, so the library takes no further
+record of it. All modes wait for all in-sync replicas. They differ in the way in which a caller learns the fate of a
+record.
+
+*Durable* (`KafkaWriter`, `KafkaSender`): each record has a report. The writer is idempotent and leaves further tries to
+the client; its callers wait for receipts, or look at counts. The sender bounds the time of a command: it makes further
+tries itself, gives up a record that has not left at the deadline, and tells a record that is surely not on the bus from
+one of unknown fate. A client that makes further tries cannot tell them apart, so the sender's makes none and is not
+idempotent. Readers go by the id of a command, so a record that is there twice does no harm.
+
+*Stream* (`KafkaStreamWriter`): only failures have a report, as a call into Python for each record would be the limit of
+the rate. The delivered records are those that were queued, are not waiting any more and have not failed.
+
+*Transactional* (`facade.bus.kafka.transactional_producer`): all records of a transaction are on the bus, or none. A
+client that fails takes its transaction with it, so the core never goes on with another one by itself.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from facade.bus.kafka import timeouts
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.refusals import WRITE, explain, require_present
+from facade.bus.port import BusHealth, Headers, Record
+from facade.errors import BusError, NotSent, OutcomeUnknown
+
+OnDelivery = Callable[[KafkaError | None, Message], None]
+
+_ROOM = 0.05
+"""Longest single wait for room in the queue of the client [s]."""
+_SLICE = 0.005
+"""Longest single wait for a report [s]: another thread may take it from the client in the meantime."""
+_PAUSE = 0.02
+"""Before a second try of a command [s]."""
+_AFTER_PURGE = 0.05
+"""Time for the client to report the records that it has just given up [s]."""
+
+MURMUR: Final = {"partitioner": "murmur2_random"}
+"""As Java clients choose: one key is on one partition whoever writes it. (librdkafka's own choice also puts the keys 0
+to 3 on the same one of two partitions, so that half of the workers idle.)"""
+LARGEST: Final = {"message.max.bytes": 16_777_216}
+_DURABLE: Final = {
+    **MURMUR,
+    **LARGEST,
+    "acks": "all",
+    "enable.idempotence": True,
+    "socket.timeout.ms": timeouts.ANSWER_MS,
+    "batch.size": 1_000_000,
+}
+_QUEUE: Final = {"queue.buffering.max.messages": 1_000_000, "queue.buffering.max.kbytes": 262_144}
+_STREAM: Final = {
+    **_DURABLE,
+    **_QUEUE,
+    "queue.buffering.max.kbytes": 1_048_576,
+    "delivery.report.only.error": True,
+}
+_BOUNDED: Final = {**_DURABLE, "enable.idempotence": False, "retries": 0}
+
+_ELSEWHERE = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+}
+"""The broker did not take it, but may a moment later, or another one may."""
+_SURELY_NOT = {
+    KafkaError._PURGE_QUEUE,
+    KafkaError._QUEUE_FULL,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.INVALID_MSG,
+    *_ELSEWHERE,
+}
+_WORTH_A_TRY = {KafkaError._TRANSPORT, *_ELSEWHERE}
+
+
+class ProducerCore:
+    """A client of Kafka's library; may be used from several threads.
+
+    Parameters
+    ----------
+    settings
+        Of the mode.
+    replaced
+        Is called when another client has taken the place of one that died, and all reports of that one have been
+        served. None: a dead client raises its error.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        health: BusHealth,
+        settings: Mapping[str, Any],
+        replaced: Callable[[Producer], None] | None = None,
+    ) -> None:
+        self.connection, self.health = connection, health
+        self._settings, self._replaced = settings, replaced
+        self._replacing = threading.Lock()
+        self.client = connection.producer(health, settings)
+
+    def produce(
+        self, record: Record, on_delivery: OnDelivery | None = None, *, waits: bool = False, **more: Any
+    ) -> None:
+        """Queue a record, on the partition of its key unless `more` names one.
+
+        Parameters
+        ----------
+        waits
+            Wait while the queue is full.
+
+        Raises
+        ------
+        KafkaException
+            The client refuses the record.
+        BufferError
+            The queue is full, and `waits` is false.
+        """
+        if on_delivery is not None:
+            more["on_delivery"] = on_delivery
+        topic, headers = self.connection.topic(record.topic), list(record.headers)
+        while True:
+            client = self.client
+            try:
+                client.produce(topic, record.value, record.key, headers=headers, **more)
+            except BufferError:
+                if not waits:
+                    raise
+                self.poll(_ROOM)
+            except KafkaException as error:
+                self._replace(client, error)
+            else:
+                return
+
+    def poll(self, timeout: float = 0.0) -> None:
+        """Serve reports, waiting at most `timeout` [s] for one."""
+        client = self.client
+        try:
+            client.poll(timeout)
+        except KafkaException as error:
+            self._replace(client, error)
+
+    def _replace(self, dead: Producer, error: KafkaException) -> None:
+        """Go on with another client if this one is dead, else raise the error."""
+        if self._replaced is None or not (error.args[0].code() == KafkaError._FATAL or error.args[0].fatal()):
+            raise error
+        with self._replacing:
+            if self.client is dead:
+                self.client = self.connection.producer(self.health, self._settings)
+                self.give_up(dead)
+                self._replaced(dead)
+
+    def give_up(self, client: Producer) -> None:
+        """Give up the records that wait; those under way may yet arrive."""
+        client.purge()
+        self.drain(timeouts.LAST_REPORTS, client)
+
+    def drain(self, timeout: float, client: Producer | None = None) -> None:
+        """Serve reports until there are no more, at most for `timeout` [s].
+
+        The client's ``flush`` does the same, but goes on with the next report when one has raised that the producer has
+        died: what runs then has an exception pending, and may leave a lock taken for ever.
+        """
+        client, clock = self.client if client is None else client, self.connection.clock
+        deadline = clock.monotonic() + timeout
+        while len(client) and (left := deadline - clock.monotonic()) > 0:
+            with suppress(KafkaException):
+                client.poll(min(left, 0.05))
+
+    def note(self, text: str) -> None:
+        """Count a record that was not written, and remember the reason."""
+        self.health.failed_writes += 1
+        self.connection.note(self.health, text)
+
+
+def undelivered(error: KafkaError, message: Message) -> str:
+    """Return the reason why a record was not delivered."""
+    said = error.str()
+    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:  # in its own words no topic stands
+        said = explain(error, str(message.topic()), WRITE)
+    return f"record was not delivered: {said}"
+
+
+class KafkaWriter:
+    """Durable mode: writes single records, and tells the fate of each; may be used from several threads."""
+
+    def __init__(self, connection: Connection, *, health: BusHealth, client: str, linger: float = 0.0) -> None:
+        self._connection = connection
+        settings = {**_DURABLE, **_QUEUE, "client.id": connection.prefix + client, "linger.ms": round(linger * 1000)}
+        self._core = ProducerCore(connection, health, settings, lambda dead: None)
+        self.delivered = 0
+        """Records that all in-sync replicas have."""
+        self._lock = threading.Lock()
+        self._mark = 0
+        self._under_way: Counter[int] = Counter()
+        """Records whose fate is not known, by the mark before them; only of `send`."""
+        self._failures: Counter[str] = Counter()
+
+    def send(self, record: Record) -> None:
+        """Queue a record; a failure is counted and logged, not raised."""
+        mark = self._mark
+
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            self._count(mark, -1, record.topic if error is not None else "")
+            self._on_delivery(error, message)
+
+        self._count(mark, 1)
+        try:
+            self._core.produce(record, on_delivery)
+        except (KafkaException, BufferError) as error:
+            self._count(mark, -1, record.topic)
+            self._core.note(f"record for {record.topic} was not queued: {error}")
+        except BaseException:
+            self._count(mark, -1, record.topic)  # or its fate would be open for ever
+            raise
+        self.poll()
+
+    def mark(self) -> int:
+        """Return a mark that stands behind everything queued so far."""
+        self._mark += 1
+        return self._mark
+
+    def settled(self, mark: int) -> bool:
+        """Return whether the fate of everything before a mark is known."""
+        self.poll()
+        with self._lock:
+            return all(before >= mark for before in self._under_way)
+
+    def _count(self, mark: int, change: int, failed: str = "") -> None:
+        with self._lock:  # whichever thread polls is told about the records of all
+            self._under_way[mark] += change
+            if not self._under_way[mark]:
+                del self._under_way[mark]
+            if failed:
+                self._failures[failed] += 1
+
+    def failures(self, topic: str) -> int:
+        """Count the records for a topic whose delivery failed."""
+        return self._failures[topic]
+
+    def send_durably(self, record: Record, timeout: float) -> None:
+        """Write a record and wait until all in-sync replicas have it; see `facade.bus.port.Writer`."""
+        self.send_all_durably([record], timeout)
+
+    def send_all_durably(self, records: Sequence[Record], timeout: float) -> None:
+        """Write records and wait until all in-sync replicas have them; see `facade.bus.port.Writer`."""
+        self.post(records).wait(timeout)
+
+    def post(self, records: Sequence[Record]) -> "KafkaReceipt":
+        """Queue records whose receipt will be asked for; see `facade.bus.port.Writer`."""
+        receipt = KafkaReceipt(self._core, records[0].topic if records else "", len(records))
+
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            self._on_delivery(error, message)
+            receipt.take(error, message)
+
+        for record in records:
+            try:
+                self._core.produce(record, on_delivery)
+            except (KafkaException, BufferError) as error:
+                raise BusError(f"record for {record.topic} was not sent: {error}") from error
+        return receipt
+
+    def poll(self, timeout: float = 0.0) -> None:
+        """Serve delivery reports, waiting at most `timeout` [s] for one."""
+        self._core.poll(timeout)
+
+    def close(self, timeout: float) -> None:
+        """Wait for queued records, at most `timeout` [s]."""
+        self._core.drain(timeout)
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.delivered += 1
+        else:
+            self._core.note(undelivered(error, message))
+
+
+class KafkaReceipt:
+    """See `facade.bus.port.Receipt`."""
+
+    def __init__(self, core: ProducerCore, topic: str, records: int) -> None:
+        self._core, self._topic, self._records = core, topic, records
+        self.outcomes: list[KafkaError | None] = []
+        """Reports of the client so far, one for each record."""
+
+    def take(self, error: KafkaError | None, message: Message) -> None:
+        """Take the report of a record."""
+        self.outcomes.append(error)
+
+    def is_complete(self, timeout: float) -> bool:
+        """Return whether the client tells the fate of each record within a time [s]."""
+        clock = self._core.connection.clock
+        deadline = clock.monotonic() + timeout
+        while len(self.outcomes) < self._records and (left := deadline - clock.monotonic()) > 0:
+            self._core.poll(min(left, _SLICE))
+        return len(self.outcomes) == self._records
+
+    def wait(self, timeout: float) -> None:
+        """Wait until all in-sync replicas have the records; see `facade.bus.port.Receipt`."""
+        if not self.is_complete(timeout):
+            raise BusError(
+                f"no broker of {self._core.connection.bootstrap} confirmed the record for {self._topic} within"
+                f" {timeout} s; it may still arrive"
+            )
+        for refused in filter(None, self.outcomes):
+            raise BusError(f"record for {self._topic} was refused: {refused.str()}")
+
+    @property
+    def confirmed(self) -> bool:
+        """Return whether all in-sync replicas are known to have the records."""
+        return self.settled and not any(self.outcomes)
+
+    @property
+    def settled(self) -> bool:
+        """Return whether the client has told the fate of each record."""
+        self._core.poll()
+        return len(self.outcomes) == self._records
+
+
+class KafkaSender:
+    """Durable mode in a bounded time: see `facade.flows.commands.gateway.Sender`; may be used from several threads.
+
+    Its client is its own: the records that are given up together with one command are at most another command and
+    heartbeats, which find the same broker silent. The heartbeats keep its connections warm, without which the first
+    command would wait for half a second.
+    """
+
+    def __init__(self, connection: Connection, *, health: BusHealth, client: str) -> None:
+        self._connection = connection
+        self._health = health
+        self._core = ProducerCore(
+            connection, health, {**_BOUNDED, "client.id": connection.prefix + client, "linger.ms": 0}
+        )
+
+    def send(self, record: Record, timeout: float, queued: Callable[[], None] = lambda: None) -> None:
+        """Return once all in-sync replicas have a record; see `facade.flows.commands.gateway.Sender`."""
+        clock = self._connection.clock
+        deadline = clock.monotonic() + timeout - _AFTER_PURGE
+        doubt = ""
+        while True:
+            error = self._attempt(record, deadline, queued)
+            if error is None:
+                return
+            if error.code() not in _SURELY_NOT:
+                doubt = error.str()
+            if error.code() not in _WORTH_A_TRY or clock.monotonic() > deadline - _PAUSE:
+                break
+            clock.sleep(_PAUSE)
+        self._give_up(record.topic, error, doubt, timeout)
+
+    def _attempt(self, record: Record, deadline: float, queued: Callable[[], None]) -> KafkaError | None:
+        """Try once; return the reason why the record is not known to be on the bus."""
+        receipt = KafkaReceipt(self._core, record.topic, 1)
+        try:
+            self._core.produce(record, receipt.take)
+        except KafkaException as error:
+            return error.args[0]
+        except BufferError:
+            return KafkaError(KafkaError._QUEUE_FULL)
+        queued()
+        if not receipt.is_complete(deadline - self._connection.clock.monotonic()):
+            # A record that has not left is dropped: it must not be executed after its caller was told that it failed.
+            self._core.client.purge(in_queue=True, in_flight=True, blocking=False)
+            receipt.is_complete(_AFTER_PURGE)
+        return receipt.outcomes[0] if receipt.outcomes else KafkaError(KafkaError._PURGE_INFLIGHT)
+
+    def post(self, record: Record) -> None:
+        """Queue a record without waiting for it; a failure is counted and logged, not raised."""
+        try:
+            self._core.produce(record, self._on_posted)
+            self._core.poll()
+        except (KafkaException, BufferError) as error:
+            self._core.note(f"record for {record.topic} was not delivered: {error}")
+
+    def perform(self) -> None:
+        """Serve reports: also statistics of each second, which the client keeps in memory until somebody asks."""
+        self._core.poll()
+
+    def end(self) -> None:
+        """Leave the records that were sent to their callers, who wait for them."""
+
+    def close(self, timeout: float) -> None:
+        """Wait for queued records, at most `timeout` [s]."""
+        self._core.drain(timeout)
+
+    def _on_posted(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            topic = self._connection.name(message.topic() or "")
+            self._core.note(f"record for {topic} was not delivered: {error.str()}")
+
+    def _give_up(self, topic: str, error: KafkaError, doubt: str, timeout: float) -> None:
+        brokers = self._connection.bootstrap
+        if not doubt:
+            purged = error.code() == KafkaError._PURGE_QUEUE
+            why = f"no broker of {brokers} took it within {timeout:g} s" if purged else error.str()
+            self._connection.note(self._health, f"record for {topic} was not sent: {why}")
+            raise NotSent(f"the record for {topic} was not sent: {why}")
+        self._connection.note(self._health, f"record for {topic} was not confirmed within {timeout:g} s")
+        raise OutcomeUnknown(
+            f"the record for {topic} was sent, but no broker of {brokers} confirmed it within {timeout:g} s ({doubt})"
+        )
+
+
+class KafkaStreamWriter:
+    """Stream mode: sends records at full speed and counts those that arrive; for one thread.
+
+    A full local queue blocks; nothing is dropped.
+
+    Parameters
+    ----------
+    patience
+        A record that cannot be delivered for this time has failed [s].
+    """
+
+    def __init__(
+        self, connection: Connection, *, health: BusHealth, client: str, linger: float = 0.005, patience: float = 600.0
+    ) -> None:
+        self._connection = connection
+        self._health = health
+        self.queued = 0
+        """Records accepted for sending."""
+        self.failed = 0
+        """Records that are known not to be delivered."""
+        settings = {
+            **_STREAM,
+            "client.id": connection.prefix + client,
+            "linger.ms": round(linger * 1000),
+            "message.timeout.ms": round(patience * 1000),
+            "on_delivery": self._on_failure,
+        }
+        self._core = ProducerCore(connection, health, settings, self._on_replaced)
+
+    @property
+    def backlog(self) -> int:
+        """Records queued whose fate is not known yet."""
+        return len(self._core.client)
+
+    @property
+    def delivered(self) -> int:
+        """Records that all in-sync replicas have."""
+        # A failure stays in the client's queue until it is served, so it is never taken for a success.
+        return self.queued - self.backlog - self.failed
+
+    def require_topic(self, topic: str, timeout: float) -> bool:
+        """Make sure that a topic exists; False when no broker answers within `timeout` [s].
+
+        Raises
+        ------
+        BusError
+            The brokers do not have it, or it may not be written.
+        """
+        name = self._connection.topic(topic)
+        try:
+            found = self._core.client.list_topics(name, timeout=timeout).topics.get(name)
+        except KafkaException as error:
+            self._connection.note(self._health, f"no broker answers yet: {error.args[0].str()}")
+            return False
+        require_present(found, name, WRITE)
+        return True
+
+    def send_many(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        headers: Sequence[Headers] | None = None,
+    ) -> None:
+        """Queue records in order; waits while the local queue is full. Without `headers` they have none."""
+        name, produce = self._connection.topic(topic), self._core.client.produce
+        more: list[dict[str, Any]] = (
+            [{}] * len(values) if headers is None else [{"headers": list(one)} for one in headers]
+        )
+        for key, value, options in zip(keys, values, more, strict=True):
+            try:
+                produce(name, value, key, **options)
+            except (BufferError, KafkaException):
+                self._send(Record(topic=topic, key=key, value=value, headers=tuple(options.get("headers", ()))))
+                produce = self._core.client.produce
+        self.queued += len(values)
+
+    def _send(self, record: Record) -> None:
+        """Queue a record as soon as it is taken: the client's queue was full, or the client is dead."""
+        try:
+            self._core.produce(record, waits=True)
+        except KafkaException as error:
+            self.failed += 1
+            self._note(f"record was refused by the client: {error.args[0].str()}")
+
+    def poll(self, timeout: float = 0.0) -> None:
+        """Serve failures, waiting at most `timeout` [s] for one."""
+        self._core.poll(timeout)
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until the fate of all records is known, at most `timeout` [s]; False: not yet."""
+        self._core.drain(timeout)
+        return not self.backlog
+
+    def abandon(self) -> None:
+        """Give up the records that wait: they count as failed, though those under way may yet arrive."""
+        self._core.give_up(self._core.client)
+
+    def _on_replaced(self, dead: Producer) -> None:
+        self.failed += len(dead)  # of which nothing is told any more
+
+    def _on_failure(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.failed += 1
+            self._note(undelivered(error, message))
+
+    def _note(self, text: str) -> None:
+        if self._health.last_error != text:  # a whole backlog fails at once, for one reason
+            self._core.note(text)
+        else:
+            self._health.failed_writes += 1

@@ -1,0 +1,100 @@
+"""Reads known ranges of offsets of a topic and ends: records that come meanwhile may be without end.
+
+An offset may be the mark of a transaction or a record that was compacted away, neither of which is ever given out. So a
+partition ends with the last record of its range or with the client's word that the log ends (`_PARTITION_EOF`). For a
+reader of committed records the log ends before the first transaction that is open.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from facade.bus.kafka import timeouts
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.records import to_record
+from facade.bus.kafka.refusals import MOVING, describe
+from facade.bus.port import BusHealth, Record
+from facade.errors import BusError
+
+OffsetRanges = Mapping[int, tuple[int, int]]
+"""First offset and the offset after the last, by partition."""
+
+
+def read_range(
+    connection: Connection,
+    topic: str,
+    ranges: OffsetRanges,
+    *,
+    whole: bool = False,
+    within: float | None = None,
+    health: BusHealth | None = None,
+) -> Iterator[Record]:
+    """Return the committed records of ranges of offsets, each partition in its order.
+
+    Parameters
+    ----------
+    whole
+        Wait for transactions that are open. False: a partition ends before the first of them.
+    within
+        Longest time for all of it [s]. None: without a bound, as long as records come.
+    health
+        Takes the errors of the client.
+
+    Raises
+    ------
+    BusError
+        The topic may not be read, the time is over, or no record came for `timeouts.STANDSTILL`.
+    """
+    clock, left = connection.clock, {partition: end for partition, (begin, end) in ranges.items() if begin < end}
+    if not left:
+        return
+    consumer = connection.consumer(health or BusHealth(), _settings(connection.prefix))
+    try:
+        consumer.assign([TopicPartition(connection.topic(topic), at, ranges[at][0]) for at in left])
+        began = heard = clock.monotonic()
+        while left:
+            messages = consumer.consume(1000, 0.05)
+            for message in messages:
+                error, partition, offset = message.error(), message.partition(), message.offset()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    if error.code() in MOVING:
+                        continue  # the client asks again
+                    raise KafkaException(error)
+                end = ranges[partition][1]
+                if error is None and offset < end:
+                    yield to_record(connection, message)
+                if offset >= (end if error is not None else end - 1) or (error is not None and not whole):
+                    left.pop(partition, None)
+            now = clock.monotonic()
+            heard = now if messages else heard
+            if left and now - heard > timeouts.STANDSTILL:
+                raise BusError(f"{_late(connection, topic, left)}: nothing came for {timeouts.STANDSTILL:g} s; {_WHY}")
+            if left and within is not None and now - began > within:
+                raise BusError(f"{_late(connection, topic, left)} within {within:g} s; {_WHY}")
+    except KafkaException as error:
+        where = f"topic {connection.topic(topic)} cannot be read at {connection.bootstrap}"
+        raise BusError(f"{where}: {describe(error)}") from error
+    finally:
+        consumer.close()
+
+
+_WHY = "a transaction may be open, or the broker be away: try again"
+
+
+def _late(connection: Connection, topic: str, left: Mapping[int, int]) -> str:
+    return f"the end of {connection.topic(topic)}, partitions {sorted(left)}, was not reached"
+
+
+def _settings(prefix: str) -> dict[str, object]:
+    return {
+        "group.id": f"{prefix}reader",  # the client wants one; nothing is ever committed to it
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "earliest",
+        "socket.timeout.ms": timeouts.ANSWER_MS,
+        "fetch.min.bytes": 1,
+        "fetch.wait.max.ms": 10,
+        "queued.max.messages.kbytes": 32_768,
+    }

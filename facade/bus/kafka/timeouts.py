@@ -1,0 +1,54 @@
+"""Each wait of this package for a broker, in one table. All are in seconds unless they say otherwise.
+
+A command waits long, as a person would only start it again. A process that works waits shortly: it has other work, and
+it puts the question again.
+"""
+
+ANSWER_MS = 8000
+"""A request without an answer for this time has failed [ms]. The client's default is a minute."""
+SESSION = 6.0
+"""A group gives the partitions of a member without signs of life to others."""
+
+# Questions
+COMMAND = 10.0
+"""Answer to a command: topics, settings, groups, offsets."""
+PROCESS = 5.0
+"""Answer to a process that works: topic ids and offsets, opening a reader, a commit of a group member."""
+END_OFFSETS = 0.5
+"""Answer to a worker that asks for the ends of its partitions between two batches."""
+COORDINATOR = 3600.0
+"""A request to a group's coordinator, the longest that the client takes; see `facade.bus.kafka.admin`."""
+TOPIC_IDS_EACH = 2.0
+"""Time between two questions for the ids of topics: one small request for all topics of a process."""
+
+# Reading up to an end
+READ_ALL = 10.0
+"""A compacted topic, from its beginning."""
+STANDSTILL = 20.0
+"""No record comes, and the end is not reached; longer than one of our transactions may stay open."""
+NOT_FETCHED = 30.0
+"""The client does not know the end of a partition: it fetches nothing of it, and the partition is assigned anew."""
+
+# Transactions of a worker
+STEP = 4.0
+"""One step of a transaction. A worker that is told to stop waits no longer."""
+TRANSACTION = 5.0
+"""A transaction. The broker aborts it afterwards."""
+LOST_MARKS = 15.0
+"""Upper bound of the end of a transaction. A mark that takes longer is lost."""
+COORDINATOR_STUCK = 15.0
+"""A coordinator that says for this time that a transaction has yet to end says so for ever."""
+ACCOUNTS = 2.0
+"""Reading `accounts` at the start of a worker: they matter only if `positions` has lost its end."""
+
+# Transactions of a command
+COMMAND_STEP = 10.0
+"""One step of a transaction."""
+COMMAND_TRANSACTION = 20.0
+"""A transaction. The broker aborts it afterwards."""
+
+# Ends
+LEAVE = 1.0
+"""A member leaves its group, and the group knows it."""
+LAST_REPORTS = 1.0
+"""A producer that has died reports the fate of its records."""
