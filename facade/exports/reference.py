@@ -37,7 +37,8 @@ _READING = (
     "is polled. Of large arrays a data-ready event says that they can be read.",
     "Events: the shortest and the longest time between two events while the stream is alive, and the deadbands. A "
     "change within the deadband causes no event. A change of quality always causes one.",
-    "Invalid after silence: after this time without data the value has the quality ATTR_INVALID.",
+    "Invalid: after this time without data the value has the quality ATTR_INVALID. A value that is never stale stays "
+    "valid in silence.",
     "Limits: at a limit the quality is ATTR_WARNING or ATTR_ALARM.",
 )
 _OTHERS = (

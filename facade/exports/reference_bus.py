@@ -24,7 +24,7 @@ _ROLES = (
 _MESSAGES = (
     "Each message is a JSON object with the name and major version of its schema in the field `schema`. The schemas "
     "themselves (JSON Schema 2020-12) are `schemas/messages/*.schema.json`. Fields that are not listed are refused. "
-    "Integers are at most 2^53 - 1."
+    "Unless a field says otherwise, an integer is 0 to 2^53 - 1, and a string has at most 200 characters."
 )
 _PARTS = {
     "send": (
@@ -48,6 +48,8 @@ _ENCODINGS = {
 _WIDTH = 118
 _EXACT = 2**53 - 1
 """Greatest integer of a message: each JSON reader keeps it exactly."""
+_LONGEST = 200
+"""Characters of most texts; the page says it once."""
 _BYTES = ((1_048_576, "MiB"), (1024, "KiB"))
 
 
@@ -74,7 +76,7 @@ def messages_page(icd: Icd) -> str:
             if side:
                 blocks += [on if len(where) != 1 else "", *_example(icd, name), "\n".join(_fields(schema, 0))]
             else:
-                blocks += [paragraph(f"{on} Fields: {', '.join(map(code, _names_of_fields(schema)))}.")]
+                blocks.append(on)
     return page("Messages", paragraph(_MESSAGES), *blocks)
 
 
@@ -139,10 +141,6 @@ def _roles(icd: Icd) -> Iterator[str]:
     for name, role in icd.roles.items():
         whose = "of the facade" if role.side == "facade" else "of SDP"
         yield f"{code(name)} ({whose}): {escaped(role.description)}"
-
-
-def _names_of_fields(schema: Schema) -> Iterator[str]:
-    return (name for name, field in properties(schema).items() if "const" not in field)
 
 
 def _names(roles: tuple[str, ...]) -> str:
@@ -219,6 +217,8 @@ def _kind(field: Schema) -> str:
 
 def _range(field: Schema) -> str:
     low, high = field.get("minimum"), field.get("maximum")
+    if (low, high) == (0, _EXACT):
+        return ""
     if low is not None and high is not None and high != _EXACT:
         return f"{_number(low)} to {_number(high)}"
     if low is not None:
@@ -230,7 +230,7 @@ def _range(field: Schema) -> str:
     if "maxItems" in field and field.get("minItems") == field["maxItems"]:
         return f"exactly {field['maxItems']:,} entries"
     for most, what in (("maxLength", "characters"), ("maxItems", "entries")):
-        if most in field:
+        if most in field and (most, field[most]) != ("maxLength", _LONGEST):
             return f"at most {field[most]:,} {what}"
     return ""
 

@@ -191,7 +191,7 @@ def _attribute_facts(icd: Icd, device_class: DeviceClass, one: Family) -> Iterat
     if not attribute.is_pushed:
         yield "Too large for an event: a data-ready event says that it can be read"
     if attribute.stale_after is not None and attribute.stale_after != device_class.stale_after:
-        yield f"Invalid after silence: {staleness_in_words(device_class, attribute)}"
+        yield f"Invalid after {staleness_in_words(device_class, attribute)}" if attribute.stale_after else "Never stale"
     if attribute.limits is not None:
         yield f"Limits: {escaped(limits_in_words(attribute.limits))}"
 
