@@ -8,8 +8,7 @@ from clients.alarm_choice import AlarmDict, urgency
 from facade.config import Settings
 from facade.findings import DEGRADED, FAILED, NOTE, OK, RANKS, UNKNOWN, Finding, overall
 from facade.flows.alerts import states
-from facade.icd.check_roles import instance_role
-from facade.icd.model import Condition, Icd
+from facade.icd.model import Condition, Icd, instance_role
 from facade.icd.words import runbook
 from facade.instances import devices_of
 

@@ -4,7 +4,6 @@ One process serves the devices that the Tango database lists for the instance. O
 the bus and pushes; Tango's own threads only read what it has put in memory.
 """
 
-import ctypes
 import json
 import logging
 import os
@@ -46,10 +45,6 @@ SERVER = "SdpFacade"
 """Name of the server in the Tango database, of the executable, and of Starter's entry."""
 EVENT_LOOP = "event-loop"
 """Name of the thread that reads and pushes."""
-_ENDS = (signal.SIGTERM, signal.SIGINT)
-"""Signals that end the server."""
-_SIGACTION = 256
-"""More than the size of C's structure of a signal's handler [bytes]."""
 USAGE = 2
 """Exit code of a call that is not as it should be."""
 _LIBRARIES = {"pytango": "tango", "confluent-kafka": "confluent_kafka", "msgspec": "msgspec", "numpy": "numpy"}
@@ -88,7 +83,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
     stop = threading.Event()
     threads: list[threading.Thread] = []
-    early = _EarlySignals()
 
     def start() -> None:
         try:
@@ -110,11 +104,10 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
         # Tango deletes the devices at once when it is told to end: whoever pushes must end before.
         FacadeDevice.before_end = end
         for device in [*FacadeDevice.present.values()][:1]:
-            for number in _ENDS:
+            for number in (signal.SIGTERM, signal.SIGINT):
                 device.register_signal(number)
         for thread in threads:
             thread.start()
-        early.hand_over()
 
     def end() -> None:
         stop.set()
@@ -123,7 +116,7 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
 
     classes = tuple(device_classes(icd, _wanted(icd, arguments)))
     # Else Tango would end with exit code 0, whatever has failed.
-    run(classes, args=[SERVER, *arguments], pre_init_callback=early.keep, post_init_callback=start, raises=True)
+    run(classes, args=[SERVER, *arguments], post_init_callback=start, raises=True)
     end()
 
 
@@ -134,31 +127,6 @@ def _leave() -> None:
     """
     if not tracing.enabled():  # whose spans are sent as Python is taken down
         end_process()
-
-
-class _EarlySignals:
-    """Keeps signals that end the server until it stands; Tango would delete the devices under the hands of who starts.
-
-    Tango installs its handlers as it begins and once only, and Python cannot put back what it has not installed.
-    """
-
-    def __init__(self) -> None:
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._actions = {number: ctypes.create_string_buffer(_SIGACTION) for number in _ENDS}
-        self._kept: set[int] = set()
-
-    def keep(self) -> None:
-        """Take the place of Tango's handlers."""
-        for number, action in self._actions.items():
-            self._libc.sigaction(number, None, action)
-            signal.signal(number, lambda number, frame: self._kept.add(number))
-
-    def hand_over(self) -> None:
-        """Put Tango's handlers back, and let them have what came."""
-        for number, action in self._actions.items():
-            self._libc.sigaction(number, action, None)
-        for kept in tuple(self._kept):
-            os.kill(os.getpid(), kept)
 
 
 def _wanted(icd: Icd, arguments: Sequence[str]) -> list[str]:

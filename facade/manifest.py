@@ -104,7 +104,7 @@ class Manifest:
     interface: Reference | None = None
     """``package:folder`` with the flow's part of the ICD (``icd/``, ``messages/``); None: the shipped ``schemas/``."""
     conformance: Reference | None = None
-    """``clients.conformance.flows.FlowChecks``: the flow's own checks of a running system; from the ICD alone follow
+    """``clients.conformance.checks.FlowChecks``: the flow's own checks of a running system; from the ICD alone follow
     those that any topic and any device class has."""
 
 

@@ -473,6 +473,7 @@ class AccountTotals(Message, frozen=True):
     overlap: Natural = 0
     skipped: Natural = 0
     corrected: Natural = 0
+    log_cuts: Natural = 0
     redriven: Natural = 0
     deviations: dict[str, Annotated[str, Meta(max_length=1000)]] = {}
     behind: Natural = 0

@@ -19,9 +19,8 @@ from facade.clock import Clock
 from facade.config import Settings
 from facade.errors import InfraError
 from facade.exports.tango_db import SERVER, instances
-from facade.icd.check_roles import instance_role
 from facade.icd.load import load
-from facade.icd.model import Icd
+from facade.icd.model import Icd, instance_role
 from facade.icd.topic_model import Topic
 from facade.infra import local
 from facade.infra.processes import Process

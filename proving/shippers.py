@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from facade.errors import InfraError
-from facade.infra.debian import SHIPPERS, unpacked_packages
 from facade.infra.processes import Process
 from facade.infra.tools import Report
 from facade.resources import resource
+from proving.debian import SHIPPERS, unpacked_packages
 from proving.deployment import Deployment
 
 RSYSLOG, COLLECTD = "rsyslog", "collectd"

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from facade.bus.port import Fenced, Record, Writer
     from facade.config import Settings, load_settings
     from facade.controller.api import Controller, Rejected
-    from facade.controller.call import Call
-    from facade.controller.device import Cancelled, Device
-    from facade.controller.orders import NotFollowed, Order, OrderOutcome
+    from facade.controller.call import Call, Device
+    from facade.controller.execution_state import Cancelled, NotFollowed, Order, OrderOutcome
     from facade.controller.process import run
     from facade.errors import BusError, ConfigError, FacadeError, NotSent, OutcomeUnknown
     from facade.flows.alerts.filter import AlertFilter, Comparison
@@ -66,9 +65,8 @@ _MODULES = {
     "facade.bus.port": ("Fenced", "Record", "Writer"),
     "facade.config": ("Settings", "load_settings"),
     "facade.controller.api": ("Controller", "Rejected"),
-    "facade.controller.call": ("Call",),
-    "facade.controller.device": ("Cancelled", "Device"),
-    "facade.controller.orders": ("NotFollowed", "Order", "OrderOutcome"),
+    "facade.controller.call": ("Call", "Device"),
+    "facade.controller.execution_state": ("Cancelled", "NotFollowed", "Order", "OrderOutcome"),
     "facade.controller.process": ("run",),
     "facade.errors": ("BusError", "ConfigError", "FacadeError", "NotSent", "OutcomeUnknown"),
     "facade.flows.alerts.filter": ("AlertFilter", "Comparison"),

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from clients.conformance.options import Options
-from clients.conformance.run import run
+from clients.conformance.checks import Options
+from clients.conformance.runner import run
 from facade.clock import SystemClock
 from facade.console import wide
 

@@ -1,78 +1,102 @@
-"""The report of a run on the terminal."""
+"""The reports of a run: a table on the terminal, JUnit XML, and one HTML page without other files."""
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from xml.etree import ElementTree as Xml
 
-from rich.progress import Progress as Bar
-from rich.table import Table
+from clients.conformance.checks import CheckResult, Options
+from facade.console import Console, table
+from facade.printable import printable
 
-from clients.conformance.case import Outcome, Result
-from facade.console import Console
-
-OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "skipped")
+_WORDS = {"passed": "passed", "failed": "failed", "skipped": "not shown"}
+"""Outcomes, in the words of the reports."""
 _MOST_REASONS = 12
+_STYLE = """
+body { font: 14px/1.4 sans-serif; margin: 2em; max-width: 110em; }
+table { border-collapse: collapse; margin: 1em 0; }
+th, td { border: 1px solid #bbb; padding: .2em .6em; text-align: left; vertical-align: top; }
+.failed { background: #fbd5d5; }
+.skipped { background: #fdf3cf; }
+"""
 
 
-class Progress:
-    """Shows on a terminal how far the run is."""
-
-    def __init__(self, console: Console, of: int) -> None:
-        self._bar = Bar(console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._bar.add_task("", total=of)
-
-    def __enter__(self) -> "Progress":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def show(self, result: Result) -> None:
-        """Show that a case has ended."""
-        self._bar.update(self._task, advance=1, description=result.id[:40])
-
-
-def print_report(console: Console, results: Sequence[Result], seconds: float) -> None:
-    """Print each failure in one line, why cases were skipped, and the counts by class."""
-    for result in results:
-        if result.outcome == "failed":
-            _line(console, "FAILED", f"{result.id}: {one_line(result.detail)}", "bold red")
-    reasons = Counter(one_line(result.detail) for result in results if result.outcome == "skipped")
-    for reason, count in reasons.most_common(_MOST_REASONS):
-        _line(console, "not shown", f"{count} x {reason}", "yellow")
+def print_report(console: Console, results: Sequence[CheckResult], seconds: float) -> None:
+    """Print each failure, the reasons of checks that are not shown, and the counts by class."""
+    lines = [("FAILED", f"{one.id}: {_line(one.detail)}", "bold red") for one in results if one.outcome == "failed"]
+    reasons = Counter(_line(result.detail) for result in results if result.outcome == "skipped")
+    lines += [("not shown", f"{count} x {reason}", "yellow") for reason, count in reasons.most_common(_MOST_REASONS)]
     if len(reasons) > _MOST_REASONS:
-        _line(console, "not shown", f"{len(reasons) - _MOST_REASONS} more reasons; see --html", "yellow")
-    console.print(_table(results, seconds))
+        lines.append(("not shown", f"{len(reasons) - _MOST_REASONS} more reasons; see --html", "yellow"))
+    for word, text, style in lines:
+        console.print(word, style=style, end="  ")
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    *rows, sums = _counts(results)
+    verdict = f"{sums[2]} failed" if sums[2] != "0" else "conforms, as far as it was shown"
+    caption = f"{len(results)} checks in {seconds:.0f} s"
+    shown = table(("part", *_WORDS.values()), rows, title=f"conformance: {verdict}", caption=caption)
+    for column in shown.columns[1:]:
+        column.justify = "right"
+    shown.add_row(*sums, style="bold")
+    console.print(shown)
 
 
-def by_part(results: Sequence[Result]) -> dict[str, Counter[Outcome]]:
-    """Count the outcomes of each device class, of the topics, and so on."""
-    found: dict[str, Counter[Outcome]] = {}
+def write_junit(path: Path, results: Sequence[CheckResult]) -> None:
+    """Write the older form of JUnit's XML, which has a place for the measured value."""
+    tags = {"failed": "failure", "skipped": "skipped"}
+    failures, skipped = (str(sum(result.outcome == one for result in results)) for one in tags)
+    numbers = {"tests": str(len(results)), "errors": "0", "failures": failures, "skipped": skipped}
+    root = Xml.Element("testsuites")
+    seconds = f"{sum(result.seconds for result in results):.3f}"
+    suite = Xml.SubElement(root, "testsuite", numbers, name="conformance", time=seconds)
+    for result in results:
+        attributes = {"classname": "entries", "name": f"test_icd[{result.id}]", "time": f"{result.seconds:.3f}"}
+        case, detail = Xml.SubElement(suite, "testcase", attributes), printable(result.detail, keep="\n")
+        if result.outcome == "passed":
+            Xml.SubElement(Xml.SubElement(case, "properties"), "property", name="measured", value=detail)
+        else:
+            Xml.SubElement(case, tags[result.outcome], message=detail).text = detail
+    Xml.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
+
+
+def write_html(path: Path, results: Sequence[CheckResult], options: Options, now: float) -> None:
+    """Write the counts of each part, and a line for each check."""
+    *parts, sums = _counts(results)
+    title = f"Conformance with the ICD: {'all passed that was shown' if sums[2] == '0' else f'{sums[2]} failed'}"
+    about = (
+        f"Tango database {options.tango_host}, brokers {options.bootstrap}, topics {options.prefix}*;"
+        f" {'read-only and active' if options.active else 'read-only'};"
+        f" {datetime.fromtimestamp(now, UTC):%Y-%m-%d %H:%M:%S} UTC; events observed for {options.window:g} s."
+    )
+    rows = [(one.outcome, (one.id, _WORDS[one.outcome], _line(one.detail))) for one in results]
+    text = "\n".join(
+        (
+            f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{escape(title)}</title>',
+            f"<style>{_STYLE}</style></head>\n<body>\n<h1>{escape(title)}</h1>\n<p>{escape(about)}</p>",
+            _html_table(("part", *_WORDS.values()), [("", part) for part in parts]),
+            _html_table(("entry and aspect", "result", "measured, or expected and got"), rows),
+            "</body>\n</html>\n",
+        )
+    )
+    path.write_text(text, encoding="utf-8")
+
+
+def _html_table(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
+    lines = [f"<tr>{''.join(f'<th>{escape(one)}</th>' for one in headings)}</tr>"]
+    lines += [f'<tr class="{kind}">{"".join(f"<td>{escape(cell)}</td>" for cell in row)}</tr>' for kind, row in rows]
+    return "\n".join(("<table>", *lines, "</table>"))
+
+
+def _counts(results: Sequence[CheckResult]) -> list[tuple[str, ...]]:
+    """Return the counts of each outcome in each part of the ICD, and the sums."""
+    found: dict[str, Counter[str]] = {}
     for result in results:
         found.setdefault(result.id.partition("/")[0], Counter())[result.outcome] += 1
-    return found
+    found["all"] = Counter(result.outcome for result in results)
+    return [(part, *(str(counts[outcome]) for outcome in _WORDS)) for part, counts in found.items()]
 
 
-def one_line(text: str) -> str:
-    """Return a text without line breaks."""
+def _line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _table(results: Sequence[Result], seconds: float) -> Table:
-    parts = by_part(results)
-    sums: Counter[Any] = sum(parts.values(), Counter())
-    verdict = f"{sums['failed']} failed" if sums["failed"] else "conforms, as far as it was shown"
-    table = Table(title=f"conformance: {verdict}", caption=f"{len(results)} checks in {seconds:.0f} s")
-    table.add_column("part")
-    for outcome in OUTCOMES:
-        table.add_column(outcome if outcome != "skipped" else "not shown", justify="right")
-    for part, counts in parts.items():
-        table.add_row(part, *(str(counts[outcome]) for outcome in OUTCOMES))
-    table.add_row("all", *(str(sums[outcome]) for outcome in OUTCOMES), style="bold")
-    return table
-
-
-def _line(console: Console, word: str, text: str, style: str) -> None:
-    console.print(word, style=style, end="  ")
-    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from zlib import crc32
 
+from facade.bus.offsets import Extent, TopicShape
 from facade.bus.port import BusHealth, Record
-from facade.bus.positions import Extent, TopicShape
 from facade.clock import Clock, SystemClock
 from facade.errors import BusError
 from facade.icd.load import load
@@ -128,10 +128,6 @@ class MemoryReader:
         """Return the next offset to take, by partition."""
         return {number: at for (name, number), at in self._next.items() if name == topic}
 
-    def last_read(self, topic: str) -> dict[int, tuple[int, int]]:
-        """Return the next offset and the leader epoch, which is always 0, by partition."""
-        return {number: (at, 0) for number, at in self.reached(topic).items() if at}
-
     def close(self) -> None:
         """Have nothing to give back."""
 
@@ -180,7 +176,7 @@ class MemoryBus:
         """Return what puts commands on the bus."""
         return MemorySender(self._log)
 
-    # The watch; see `facade.bus.positions.TopicWatch`.
+    # The watch; see `facade.bus.offsets.TopicWatch`.
 
     def extents(self, topics: Iterable[str]) -> dict[str, Extent]:
         """Return what is on topics."""
@@ -189,10 +185,6 @@ class MemoryBus:
                 topic: Extent(topic, {number: (0, len(log)) for number, log in enumerate(self._log.partitions(topic))})
                 for topic in topics
             }
-
-    def kept(self, places: Mapping[tuple[str, int], tuple[int, int]]) -> dict[tuple[str, int], int]:
-        """Return how far logs have what was read: all of it."""
-        return {place: after for place, (after, _) in places.items()}
 
     def step(self, topics: Iterable[str]) -> dict[str, TopicShape]:
         """Return what topics are."""

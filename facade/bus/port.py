@@ -24,6 +24,8 @@ class Fenced(BusError):
 
 
 Headers = tuple[tuple[str, bytes], ...]
+TopicPartition = tuple[str, int]
+"""A partition of a topic, as the ICD names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,7 @@ class Record:
     """When the record was created or appended, as the topic's setting says [Unix us]."""
 
 
-class Run(Protocol):
+class PartitionBatch(Protocol):
     """Records of one partition in the order of the log, not looked into yet."""
 
     @property
@@ -79,20 +81,18 @@ class Run(Protocol):
 
 
 @dataclass(slots=True)
-class Span:
-    """What a transaction covers of one partition: the offsets [begin, end), from where it stood to where it stands."""
+class OffsetRange:
+    """The offsets [begin, end) of one partition in a transaction: from the position before it to the one after it."""
 
     log: str
-    """Which log the offsets are of: the topic's id ("?" where the brokers give none), and "#" with a number where the
-    end of the log was lost."""
+    """The log of the offsets: the topic's id ("?" where the brokers give none), and "#" with the number of the epoch
+    after it was cut, see `facade.bus.offsets`."""
     begin: int
     end: int
     high_watermark: int = -1
     """Offset after the newest record, as last heard; -1: not known."""
     note: str = ""
     """What did not agree when the worker began here; told once, with the first transaction."""
-    leader_epoch: int = -1
-    """Of the record before the end; -1: not known."""
     partitions: int = 0
     """How many the topic has, as last heard; 0: not known."""
     read_to: int = 0
@@ -106,7 +106,7 @@ class Span:
 class TransactionalLog(Protocol):
     """Takes records and, in one transaction, writes what became of them and commits their offsets."""
 
-    def take(self, limit: int, timeout: float) -> Sequence[Run]:
+    def take(self, limit: int, timeout: float) -> Sequence[PartitionBatch]:
         """Return the next records, at most `limit`, waiting at most `timeout` [s] for them.
 
         Raises
@@ -115,18 +115,14 @@ class TransactionalLog(Protocol):
             Partitions were taken away; everything taken since the last commit must be forgotten.
         """
 
-    @property
-    def must_commit(self) -> bool:
-        """Return whether the open transaction is to end here: an earlier one did, and nothing more is given before."""
-
-    def spans(self) -> Mapping[tuple[str, int], Span]:
-        """Return what was taken since the last commit, by topic and partition, of each that this worker has."""
+    def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
+        """Return the ranges since the last commit, of each partition that this worker has."""
 
     @property
     def broker_time(self) -> int:
         """Return the brokers' time [Unix us], as far as it is known: never ahead of it; 0: not known yet."""
 
-    def ask_ends(self, places: Collection[tuple[str, int]]) -> None:
+    def ask_ends(self, places: Collection[TopicPartition]) -> None:
         """Ask where partitions end, by topic and partition, and move `read_to` on where everything is taken.
 
         Without an answer nothing moves. The wait for it is short.
@@ -193,9 +189,6 @@ class GroupMember(Protocol):
         BusError
             The broker does not answer.
         """
-
-    def leader_epoch(self, partition: int, offset: int) -> int:
-        """Return the leader epoch of the record before an offset; -1: it was not taken since the partition came."""
 
     def go_on(self, offsets: Mapping[int, int]) -> None:
         """Give partitions from other offsets on, by partition; for who keeps its own place.
@@ -291,9 +284,6 @@ class Reader(Protocol):
 
     def reached(self, topic: str) -> Mapping[int, int]:
         """Return the next offset to take, by partition: also behind marks of transactions, which are no records."""
-
-    def last_read(self, topic: str) -> Mapping[int, tuple[int, int]]:
-        """Return the offset after the last record taken and the leader epoch of that record, by partition."""
 
     @property
     def is_misplaced(self) -> bool:

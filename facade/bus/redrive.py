@@ -15,8 +15,8 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from facade.bus.dead_letters import COUNT, NUMBER, PREFIX, ROW, TOPIC, original
+from facade.bus.offsets import ACCOUNTS
 from facade.bus.port import Record
-from facade.bus.worker_positions import ACCOUNTS
 from facade.clock import Clock
 from facade.icd.model import Icd
 from facade.icd.topic_model import Topic

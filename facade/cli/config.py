@@ -1,22 +1,178 @@
-"""`sdp-facade config`: what the settings are here, where they come from, and what is wrong with them."""
+"""`sdp-facade config`: what each setting means, its value here and the origin of the value, and all that is wrong.
 
+The meaning of a setting is said once, in the docstrings of `facade.config.Settings`.
+"""
+
+import ast
+import difflib
+import inspect
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 import typer
 from rich.markup import escape
 
 from facade.bus.kafka.properties import refusals
-from facade.console import ERR, table, wide
-from facade.settings_explained import (
-    explain_settings,
-    kafka_properties,
-    misspelt,
-    process_variables,
-    shadows,
-    template,
+from facade.config import (
+    ENVIRONMENT,
+    FILE_VARIABLE,
+    HIDDEN,
+    Settings,
+    is_secret,
+    make_settings,
+    read_file,
+    without_secrets,
 )
+from facade.console import ERR, table, wide
+from facade.errors import ConfigError
+
+DEFAULT = "default"
+KAFKA = "kafka"
+
+PROCESS_VARIABLES = {
+    FILE_VARIABLE: "The settings file (TOML), or several with : between, of which a later one wins.",
+    "SDP_LOG_LEVEL": "DEBUG, INFO, WARNING or ERROR; of device servers, Tango can change it while they run.",
+    "SDP_LOG_FORMAT": "`ska`: log lines in SKA's form; `plain`, the default: in a form for people.",
+    "OTEL_RESOURCE_ATTRIBUTES": "Where a process runs, as its exported log says it: host.name=...,rack=...",
+    "SDP_METRICS_PORT": "Port for Prometheus counters; each process of a host needs its own; unset: none.",
+    "SDP_METRICS_ADDRESS": "Address of that port; default: 127.0.0.1.",
+    "SDP_STATE_DIR": "Folder of `sdp-facade infra` and `demo`; default: .run.",
+    "TANGO_HOST": "Tango database, host:port.",
+    "TANGO_DS_EVENT_BUFFER_HWM": "Events that a device server keeps for a slow client; default of ours: 20000.",
+}
+"""Variables that are of one process and not of the deployment, with their meaning."""
+
+_PREFIX = "SDP_"
+_NEAR = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One setting."""
+
+    name: str
+    value: str
+    """As it may be shown to anybody."""
+    origin: str
+    """Environment variable, file or "default"."""
+    meaning: str
+
+
+def meanings() -> dict[str, str]:
+    """Return the meaning of each setting, from the docstrings."""
+    (tree,) = ast.parse(inspect.getsource(Settings)).body
+    assert isinstance(tree, ast.ClassDef)
+    found = {}
+    for field, text in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
+            assert isinstance(text.value, ast.Constant)
+            found[field.target.id] = str(text.value.value)
+    return found
+
+
+def explain_settings(environment: Mapping[str, str] = os.environ) -> tuple[list[Explained], list[str]]:
+    """Return every setting, and everything that is wrong: what, expected, got and where.
+
+    Raises
+    ------
+    ConfigError
+        The settings file cannot be read.
+    """
+    in_file, file = read_file(environment)
+    values: dict[str, tuple[Any, str]] = {name: (value, file) for name, value in in_file.items()}
+    for variable, name in ENVIRONMENT.items():
+        if variable in environment:
+            values[name] = (environment[variable], variable)
+    said, defaults = meanings(), msgspec.to_builtins(Settings())
+    shown = []
+    for name, meaning in said.items():
+        value, origin = values.get(name, (defaults[name], DEFAULT))
+        if name == KAFKA and isinstance(value, dict):
+            shown += _kafka(value, origin, meaning)
+        else:
+            shown.append(Explained(name, HIDDEN if name == KAFKA else without_secrets(str(value)), origin, meaning))
+    wrong = [text for name, (value, origin) in values.items() if (text := _wrong(name, value, origin, [*said]))]
+    return shown, wrong
+
+
+def shadows(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """Return a warning for each variable that overrides another value of the settings file."""
+    in_file, file = read_file(environment)
+    for variable, name in ENVIRONMENT.items():
+        if variable in environment and name in in_file and str(in_file[name]) != environment[variable]:
+            ours, theirs = (without_secrets(str(one)) for one in (environment[variable], in_file[name]))
+            yield f"environment: {variable}={ours:.100} overrides {name} = {theirs:.100} of {file}"
+
+
+def kafka_properties(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the properties of the Kafka client in the settings file, those of them that are text."""
+    found = read_file(environment)[0].get(KAFKA)
+    return {name: value for name, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
+
+
+def process_variables(environment: Mapping[str, str] = os.environ) -> list[Explained]:
+    """Return the variables that are of this process only."""
+    return [
+        Explained(name, environment.get(name, ""), "environment" if name in environment else "not set", meaning)
+        for name, meaning in PROCESS_VARIABLES.items()
+    ]
+
+
+def misspelt(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """Return a warning for each variable that looks like one of ours and is none."""
+    known = [*ENVIRONMENT, *PROCESS_VARIABLES]
+    for name in sorted(environment):
+        if name.startswith(_PREFIX) and name not in known and (near := _near(name, known)):
+            yield f"environment: {name}: no such variable; expected perhaps {near}"
+
+
+def template() -> str:
+    """Return a settings file that says what the defaults say, all of it commented out."""
+    defaults = msgspec.to_builtins(Settings())
+    lines = [f"# Settings of sdp-facade; {FILE_VARIABLE} names this file. These are the defaults."]
+    for name, meaning in meanings().items():
+        lines += ["", f"# {meaning}"]
+        if name == KAFKA:
+            lines += ["# [kafka]", '# "security.protocol" = "SASL_SSL"', '# "sasl.password" = "..."']
+        else:
+            variable = next(variable for variable, field in ENVIRONMENT.items() if field == name)
+            lines += [f"# Environment: {variable}", f"# {name} = {json.dumps(defaults[name])}"]
+    return "\n".join(lines) + "\n"
+
+
+def _kafka(properties: dict[str, Any], origin: str, meaning: str) -> list[Explained]:
+    if not properties:
+        return [Explained(KAFKA, "none", origin, meaning)]
+    return [
+        Explained(f"{KAFKA}.{name}", HIDDEN if is_secret(name) else str(value), origin, meaning)
+        for name, value in properties.items()
+    ]
+
+
+def _wrong(name: str, value: object, origin: str, known: list[str]) -> str:
+    if name not in known:
+        near = _near(name, known)
+        expected = f"perhaps {near}" if near else f"one of {', '.join(known)}"
+        return f"{origin}: {name}: no such setting; expected {expected}"
+    try:
+        make_settings({name: value}, origin)
+    except ConfigError as error:
+        # The text names setting and place; a property of the Kafka client may be a secret.
+        text, got = str(error), f"{without_secrets(repr(value)):.100}"
+        return text if name == KAFKA or got in text else f"{text} (it is {got})"
+    return ""
+
+
+def _near(name: str, known: list[str]) -> str:
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)), "")
 
 
 def check() -> None:
-    """Show each setting, where it comes from and what it means, and all that is wrong.
+    """Show each setting with its origin and meaning, and all that is wrong.
 
     Secrets are not shown. The exit code is 1 if a setting is wrong; then nothing would start with it.
 

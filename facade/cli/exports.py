@@ -1,4 +1,4 @@
-"""``sdp-facade icd export``: write what is derived from the interface, or say what is stale."""
+"""``sdp-facade icd export``: write the files that are derived from the interface, or list stale ones."""
 
 from pathlib import Path
 from typing import Annotated

@@ -17,21 +17,16 @@ from rich.text import Text
 from facade.clock import SystemClock
 from facade.console import ERR, table, wide
 from facade.infra import local, tools
-from facade.infra.state import ServiceName, TangoDb
 
 StateDir = Annotated[
     Path,
     typer.Option(help="The folder with the data, the logs and the state.", envvar="SDP_STATE_DIR"),
 ]
-Service = Annotated[ServiceName, typer.Argument(help="Name of the service.")]
+Service = Annotated[local.ServiceName, typer.Argument(help="Name of the service.")]
 
 
 def up(
     state_dir: StateDir = local.DEFAULT_STATE_DIR,
-    tango_db: Annotated[
-        TangoDb | None,
-        typer.Option(help="SQLite, or the C++ server with a private MariaDB (Debian). Default: as last time."),
-    ] = None,
     kafka_port: Annotated[int, typer.Option(min=0, max=65535, help="0: as last time, else a free one.")] = 0,
     tango_port: Annotated[int, typer.Option(min=0, max=65535, help="0: as last time, else a free one.")] = 0,
     prefix: Annotated[
@@ -42,11 +37,10 @@ def up(
 ) -> None:
     """Start what does not run yet; returns when all services answer.
 
-    Example: sdp-facade infra up --tango-db mariadb
+    Example: sdp-facade infra up --kafka-heap 1g
     """
     options = local.Options(
         state_dir=state_dir,
-        tango_db=tango_db,
         kafka_port=kafka_port,
         tango_port=tango_port,
         topic_prefix=prefix,

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from facade.controller.api import Controller, Rejected
-    from facade.controller.call import Call
-    from facade.controller.device import Cancelled, Device
-    from facade.controller.orders import NotFollowed, Order, OrderOutcome
+    from facade.controller.call import Call, Device
+    from facade.controller.execution_state import Cancelled, NotFollowed, Order, OrderOutcome
     from facade.controller.process import run
 
 __all__ = [
     "Call", "Cancelled", "Controller", "Device", "NotFollowed", "Order", "OrderOutcome", "Rejected", "run",
 ]  # fmt: skip
 _ELSEWHERE = {
-    "Call": "call", "Cancelled": "device", "Device": "device",
-    "NotFollowed": "orders", "Order": "orders", "OrderOutcome": "orders", "run": "process",
+    "Call": "call", "Device": "call", "run": "process",
+    "Cancelled": "execution_state", "NotFollowed": "execution_state", "Order": "execution_state",
+    "OrderOutcome": "execution_state",
 }  # fmt: skip
 
 

@@ -1,14 +1,13 @@
 """Controllers of SDP: handlers by command name, and the call that each handler gets.
 
-A handler does what the command asks, reports the new state, and returns. `facade.controller.execution`
-keeps the rules that every controller must obey; a handler need not know them.
+A handler does what the command asks, reports the new state, and returns. `facade.controller.command_state`
+has the rules that every controller must obey; a handler need not know them.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from facade.controller.call import Call
-from facade.controller.device import Device
+from facade.controller.call import Call, Device
 from facade.errors import ConfigError
 from facade.icd.model import Command, Icd
 

@@ -1,55 +1,120 @@
-"""One command while a handler executes it: its argument, how far it is, and the orders that it gives."""
+"""The handles of the SDK: a device, and the command that a handler executes."""
 
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from facade.bus.port import Headers
-from facade.controller.device import Cancelled, Device
-from facade.controller.life import Life
+from facade.bus.port import Headers, Record
+from facade.controller.execution_state import Cancelled, Execution, Order, OrderOutcome, Reports
+from facade.controller.orders import Orders
+from facade.controller.outbox import Outbox
+from facade.controller.ownership import Ownership
 from facade.flows.commands.messages import CommandMessage
 
-if TYPE_CHECKING:
-    from facade.controller.inbox import Place
-    from facade.controller.orders import Order, OrderOutcome, Orders
-    from facade.controller.outbox import Outbox
+
+class Device:
+    """A device of a controller: it gives the values that were reported last, and reports new ones."""
+
+    def __init__(self, reports: Reports, outbox: Outbox) -> None:
+        self._reports = reports
+        self._outbox = outbox
+
+    @property
+    def device(self) -> str:
+        """Name of the Tango device."""
+        return self._reports.device
+
+    @property
+    def headers(self) -> Headers:
+        """Headers of the command that its records pass on, such as the trace."""
+        return self._reports.headers
+
+    def reported(self, attribute: str, default: Any = None) -> Any:
+        """Return the value of an attribute that was reported last, also by an earlier run of the controller.
+
+        Parameters
+        ----------
+        attribute
+            Name of a reported attribute of the ICD.
+        default
+            Returned if the attribute was never reported.
+
+        Returns
+        -------
+        str, float or tuple of str
+            The value, by the type of the attribute.
+        """
+        reported = self._outbox.states.get(self.device, attribute)
+        return default if reported is None else reported.value
+
+    def report(self, **values: Any) -> None:
+        """Report attributes of the device: ``call.report(obsState="READY", scanID=0)``.
+
+        The call returns when all in-sync replicas have the values. The final state of the command, as the ICD
+        says, is an exception: it is sent together with the outcome, and the call does not wait for it.
+
+        Parameters
+        ----------
+        **values
+            Value by the name of the attribute: a text, a label, a number, None, a list or a dict.
+
+        Raises
+        ------
+        ValueError
+            The ICD has no such reported attribute, or does not allow the value. Nothing was sent.
+        Cancelled
+            The command was aborted, or the controller ends.
+        """
+        texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+        self._outbox.report(self._reports, texts)
+
+    def publish(self, *records: Record) -> None:
+        """Write records of other topics, such as the states of processing blocks, with the trace of the command.
+
+        The call returns when all in-sync replicas have the records.
+
+        Raises
+        ------
+        ValueError
+            A record is larger than its topic takes.
+        Cancelled
+            The controller ends while the bus takes no records.
+        """
+        for record in records:
+            self._outbox.post(self._reports, replace(record, headers=(*record.headers, *self.headers)))
+        self.confirm()
+
+    def confirm(self) -> None:
+        """Wait until all in-sync replicas have all reports, the final state included.
+
+        Raises
+        ------
+        Cancelled
+            The controller ends while the bus takes no records.
+        """
+        if not self._outbox.confirm(self._reports):
+            raise Cancelled("the controller ends, and the bus takes nothing")
 
 
 class Call(Device):
     """A command that is being executed. Its handler gets it as the only argument."""
 
-    def __init__(
-        self,
-        message: CommandMessage,
-        headers: Headers,
-        place: "Place",
-        outbox: "Outbox",
-        goal: tuple[str, tuple[str, ...]] = ("", ()),
-        orders: "Orders | None" = None,
-    ) -> None:
-        super().__init__(message.device, outbox, message.id, headers)
-        self.message = message
-        """The command as it is on the bus, with its times."""
-        self.place = place
-        self.goal = goal
-        """The final state by the ICD: an attribute, and the labels that it may have then."""
-        self.life = Life()
-        self.deadline = message.deadline
-        """When clients stop waiting for the outcome [Unix us]. Progress moves it."""
-        self.places: dict[tuple[str, str], int] = {}
-        """Number of orders given so far, by device and command. The ids of orders follow from it."""
-        self.given: list[Order] = []
-        self.taken_back = False
-        """Whether it is an order that its giver has ended."""
-        self.is_ours: Callable[[Call], bool] = lambda call: True
-        """Finds out whether no other controller can have begun the command since."""
-        self.moved = False
-        """Whether another controller may have begun it."""
-        self.proven = 0.0
-        """When its partition was this controller's last, as far as was asked [monotonic s]."""
+    def __init__(self, execution: Execution, outbox: Outbox, orders: Orders, ownership: Ownership) -> None:
+        super().__init__(execution, outbox)
+        self._execution = execution
         self._orders = orders
-        self._cancelled = threading.Event()
-        self._reason = ""
+        self._ownership = ownership
+
+    @property
+    def message(self) -> CommandMessage:
+        """The command as it is on the bus, with its times."""
+        return self._execution.message
+
+    @property
+    def deadline(self) -> int:
+        """When clients stop waiting for the outcome [Unix us]. Progress moves it."""
+        return self._execution.deadline
 
     @property
     def id(self) -> str:
@@ -69,47 +134,19 @@ class Call(Device):
     @property
     def again(self) -> bool:
         """Whether the command was begun before, and a crash interrupted it."""
-        return self.life.again
+        return self._execution.again
 
     @property
     def cancelled(self) -> str:
         """The reason why the command must end now; an empty text while it may go on."""
-        return self._reason
+        return self._execution.cancel_reason
 
-    def reaches(self, values: Mapping[str, str]) -> bool:
-        """Return whether values have the final state of the command."""
-        attribute, labels = self.goal
-        return values.get(attribute) in labels
+    def report(self, **values: Any) -> None:
+        """Report attributes of the device; see `Device.report`."""
+        self._ownership.require(self._execution)
+        super().report(**values)
 
-    def cancel(self, reason: str) -> None:
-        """Ask the handler to end: its next `wait` raises `Cancelled`."""
-        self._reason = self._reason or reason
-        self._cancelled.set()
-
-    def claim(self) -> None:
-        """Confirm with the broker that this controller still owns the command; called before a state is reported.
-
-        Raises
-        ------
-        Cancelled
-            Another controller owns it: its partition has moved while this process was suspended.
-        """
-        if not (self.moved or self.is_ours(self)):
-            self.moved = True
-            self.cancel("its partition is another controller's")
-        if self.moved:
-            raise Cancelled(self._reason)
-
-    def take_back(self, reason: str) -> None:
-        """End an order that its giver has ended."""
-        self.taken_back = True
-        self.cancel(f"taken back: {reason}")
-
-    def extend(self, deadline_us: int) -> None:
-        """Move the deadline [Unix us], up to the ceiling; it never comes nearer."""
-        self.deadline = min(max(self.deadline, deadline_us), max(self.message.ceiling, self.message.deadline))
-
-    def order(self, device: str, command: str, argument: Mapping[str, Any] | None = None) -> "Order":
+    def order(self, device: str, command: str, argument: Mapping[str, Any] | None = None) -> Order:
         """Give an order to another controller; return when all in-sync replicas have it.
 
         A handler that is executed again after a crash gives its orders again. They are the same orders, and no
@@ -138,14 +175,14 @@ class Call(Device):
         """
         return self.orders((device, command, argument))[0]
 
-    def orders(self, *wanted: tuple[str, str, Mapping[str, Any] | None]) -> "list[Order]":
+    def orders(self, *wanted: tuple[str, str, Mapping[str, Any] | None]) -> list[Order]:
         """Give several orders together, each as device, command and argument; see `order`."""
-        return self._giving.give(self, wanted)
+        return self._orders.give(self._execution, wanted)
 
-    def collect(self, orders: "Iterable[Order]") -> "list[OrderOutcome]":
+    def collect(self, orders: Iterable[Order]) -> list[OrderOutcome]:
         """Wait for the outcomes of orders, and return them in the same order.
 
-        The deadline of an order is that of the ICD, but at most nine tenths of the time that the command had
+        The ICD gives the deadline of an order, but it is at most nine tenths of the time that the command had
         left. An order without an outcome at its deadline is TIMED_OUT.
 
         Raises
@@ -153,9 +190,9 @@ class Call(Device):
         Cancelled
             The command was aborted. Its orders end as ABORTED.
         """
-        return self._giving.collect(self, list(orders))
+        return self._orders.collect(self._execution, list(orders))
 
-    def follow(self, orders: "Iterable[Order]") -> "Sequence[OrderOutcome]":
+    def follow(self, orders: Iterable[Order]) -> Sequence[OrderOutcome]:
         """Wait for the outcomes of orders, and require that all are COMPLETED.
 
         Raises
@@ -165,31 +202,16 @@ class Call(Device):
         Cancelled
             The command was aborted. Its orders end as ABORTED.
         """
-        from facade.controller.orders import require
-
-        outcomes = self.collect(orders)
-        require(outcomes)
-        return outcomes
+        return self._orders.follow(self._execution, list(orders))
 
     def ordered(self, name: str) -> list[str]:
         """Return the devices of a class or executor to which this controller may give orders."""
-        return self._giving.devices(name)
+        return self._orders.devices(name)
 
     def reported_of(self, device: str, attribute: str, default: Any = None) -> Any:
         """Return the value that was reported last of an attribute of a device that gets orders; see `reported`."""
         reported = self._outbox.states.get(device, attribute)
         return default if reported is None else reported.value
-
-    def abort_orders(self, why: str) -> None:
-        """End all orders that have no outcome yet."""
-        if self.given:
-            self._giving.abort(self, why)
-
-    @property
-    def _giving(self) -> "Orders":
-        if self._orders is None:
-            raise ValueError("expected a call that an execution has made, got one that gives no orders")
-        return self._orders
 
     def progress(self, percent: float, remaining: float | None = None, text: str = "") -> None:
         """Report the progress of the command.
@@ -209,7 +231,7 @@ class Call(Device):
             The command was aborted.
         """
         self.check()
-        self._outbox.progress(self, percent, remaining, text)
+        self._outbox.progress(self._execution, percent, remaining, text)
 
     def wait(self, seconds: float) -> None:
         """Wait some seconds. An Abort ends the wait at once, so handlers should wait here and nowhere else.
@@ -224,9 +246,7 @@ class Call(Device):
         Cancelled
             The command was aborted.
         """
-        self.check()
-        self._outbox.wait(self._cancelled, seconds)
-        self.check()
+        self._outbox.wait(self._execution, seconds)
 
     def check(self) -> None:
         """Raise `Cancelled` if the command was aborted. Call it between long calculations.
@@ -236,5 +256,4 @@ class Call(Device):
         Cancelled
             The command was aborted.
         """
-        if self._reason:
-            raise Cancelled(self._reason)
+        self._execution.check()

@@ -1,7 +1,4 @@
-"""How a command is executed: this module finds out what happens to it, `facade.controller.life` says what comes of it.
-
-The duties around a handler are those of `facade.controller.execution`.
-"""
+"""Moves commands through their states: finds out the events, and does what the table of `command_state` says."""
 
 import logging
 import threading
@@ -10,17 +7,16 @@ from dataclasses import dataclass, field
 import msgspec
 
 from facade import tracing
-from facade.bus.port import GroupMember
-from facade.clock import Clock
 from facade.controller.api import Controller, Rejected
-from facade.controller.call import Call
-from facade.controller.device import Cancelled, Device
-from facade.controller.inbox import Offsets
-from facade.controller.life import Effect, Event, State, Step
+from facade.controller.call import Call, Device
+from facade.controller.command_state import Effect, Event, State, Step
+from facade.controller.execution_state import Cancelled, Execution, Reports
+from facade.controller.inbox import ParentOrders
+from facade.controller.orders import Orders
 from facade.controller.outbox import Outbox
-from facade.controller.parents import Parents
+from facade.controller.ownership import KNOWN, PROVEN, Owner, Ownership
 from facade.controller.queues import Queues
-from facade.errors import BusError, FacadeError
+from facade.errors import FacadeError
 from facade.flows.commands.messages import ack_record
 from facade.flows.commands.outcomes import ABORTED, BY_FACADE, FINAL
 from facade.flows.commands.rules import OBS_STATE, is_transitional, why_not_allowed
@@ -32,13 +28,6 @@ from facade.runtime.device_state import STATE
 
 _log = logging.getLogger(__name__)
 
-PROVEN = 3.0
-"""For so long after it was asked for the proof of a partition holds [s]: half of the time of silence after which the
-group gives away what a member has."""
-_AWAY = 10.0
-"""For so long a command that runs waits for its partition to come back [s]."""
-_RETRY = 0.2
-"""Pause before it is looked for again [s]."""
 INTERRUPTED = "interrupted: its controller was killed after accepting it; how much was done is not known"
 
 
@@ -49,49 +38,50 @@ class Handling:
     controller: Controller
     tracker: Tracker
     queues: Queues
-    offsets: Offsets
+    ownership: Ownership
     outbox: Outbox
-    member: GroupMember
-    clock: Clock
-    parents: Parents
+    orders: Orders
+    parent_orders: ParentOrders
     account: StreamAccount = field(default_factory=StreamAccount)
     """What became of the records on ``commands``."""
     counting: threading.Lock = field(default_factory=threading.Lock)
     """To be held while the account is changed."""
 
-    def happen(self, call: Call, event: Event, text: str = "", result: object = None) -> State:
+    def happen(self, execution: Execution, event: Event, text: str = "", result: object = None) -> State:
         """Do what the table says of an event; return the state in which the command is then."""
-        self.follow(call, call.life.happen(event), text, result)
-        return call.life.state
+        self.follow(execution, execution.command_state.happen(event), text, result)
+        return execution.state
 
-    def follow(self, call: Call, step: Step, text: str = "", result: object = None) -> None:
+    def follow(self, execution: Execution, step: Step, text: str = "", result: object = None) -> None:
         """Do what a step says: the effects, then the outcome."""
         for effect in step.effects:
             match effect:
                 case Effect.REPEAT:
-                    self._repeat(call)
+                    self._repeat(execution)
                 case Effect.HOOK:
-                    self.call_hook(call.device, call.command, call.id)
+                    self.call_hook(execution.device, execution.command, execution.id)
                 case Effect.COMMIT:
-                    self.offsets.finish(call.place)
+                    self.ownership.finish(execution.offset)
         if step.outcome is not None:
-            _log.info("command ends id=%s device=%s status=%s text=%s", call.id, call.device, step.outcome, text)
-            ack = self.outbox.ack(call.message, step.outcome, text, result)
-            confirmed = self.outbox.conclude(call, ack)
+            _log.info(
+                "command ends id=%s device=%s status=%s text=%s", execution.id, execution.device, step.outcome, text
+            )
+            ack = self.outbox.ack(execution.message, step.outcome, text, result)
+            confirmed = self.outbox.conclude(execution, ack)
             if confirmed:
                 self.tracker.note(ack)
-            self.happen(call, Event.CONFIRM if confirmed else Event.STOP)
+            self.happen(execution, Event.CONFIRM if confirmed else Event.STOP)
         elif step.reason or step.state is State.ENDED:
-            self.queues.leave(call)
+            self.queues.leave(execution)
             with self.counting:
                 self.account.in_flight -= 1
                 self.account.settle(Suppressed(step.reason) if step.reason else USED)
 
-    def _repeat(self, call: Call) -> None:
-        """Write the outcome that a controller has given again, for who asks in time; its states may be history."""
-        known = self.tracker.newest(call.id)
-        if known is not None and known.status not in BY_FACADE and not self.is_late(call):
-            self.outbox.send(msgspec.structs.replace(known, states={}), call.headers)
+    def _repeat(self, execution: Execution) -> None:
+        """Write the known outcome again for a client that asks in time, without its states, which may be outdated."""
+        known = self.tracker.newest(execution.id)
+        if known is not None and known.status not in BY_FACADE and not self.is_late(execution):
+            self.outbox.send(msgspec.structs.replace(known, states={}), execution.headers)
 
     def call_hook(self, device: str, command: str, id: str) -> None:
         """Run the `interrupted` hook for a device whose command will not resume.
@@ -99,207 +89,185 @@ class Handling:
         A state on the way, which the command has left, becomes FAULT: no other command would lead out of it.
         """
         _log.warning("command interrupted device=%s command=%s", device, command)
-        known = Device(device, self.outbox)
+        reports = Reports(device)
         try:
-            self.controller.on_interrupted(known, command)
+            self.controller.on_interrupted(Device(reports, self.outbox), command)
         except Exception:
             # The command must get its outcome all the same, also after the next start.
             _log.exception("the hook for interrupted commands failed command=%s device=%s", command, device)
         told = self.outbox.states.get(device, OBS_STATE)
         if told is not None and is_transitional(str(told.value)) and told.command in ("", id):
-            self.outbox.report_fault(known, f"{command} was {INTERRUPTED}")
-        self.outbox.confirm(known)
+            self.outbox.report_fault(reports, f"{command} was {INTERRUPTED}")
+        self.outbox.confirm(reports)
 
-    def _leave_fault(self, call: Call, event: Event, text: str) -> None:
+    def _leave_fault(self, execution: Execution, event: Event, text: str) -> None:
         """Report FAULT of a device whose command has failed, unless the handler has said how the device is.
 
-        A state on the way is no such word, be it that of a command that was refused in the end.
+        A transitional state does not count as such a report, also if the handler has refused the command in the end.
         """
-        told = self.outbox.states.get(call.device, OBS_STATE)
+        told = self.outbox.states.get(execution.device, OBS_STATE)
         if told is None:  # the device has none
             return
-        is_told = event is Event.REFUSED or told.command == call.id
+        is_told = event is Event.REFUSED or told.command == execution.id
         if is_transitional(str(told.value)) or not is_told:
             try:
-                self.outbox.report_fault(call, text)
+                self.ownership.require(execution)
+                self.outbox.report_fault(execution, text)
             except Cancelled as cancelled:
-                _log.warning("fault not reported id=%s device=%s: %s", call.id, call.device, cancelled)
+                _log.warning("fault not reported id=%s device=%s: %s", execution.id, execution.device, cancelled)
 
-    def is_ours(self, call: Call) -> bool:
-        """Return whether no other controller has begun a command that runs, as far as can be known now.
-
-        One that must not be repeated stays with who has begun it. Another controller begins a repeatable one again
-        once it has the partition. A process that was suspended cannot know this, so the broker is asked.
-        """
-        now, place = self.clock.monotonic(), call.place
-        if not call.message.repeatable:
-            return True
-        if self.member.holds(place.partition, place.assigned) and now - call.proven < PROVEN:
-            return True
-        if not self._has_again(place.partition):
-            return False
-        call.proven = now
-        known = self.tracker.newest(call.id)
-        return known is None or known.status not in FINAL - BY_FACADE
-
-    def _has_again(self, partition: int) -> bool:
-        """Find out that a partition is ours, also when all were away for a while."""
-        until = self.clock.monotonic() + _AWAY
-        while not (others := self.member.assignment) or partition in others:
-            try:
-                self.offsets.ask(partition)
-            except BusError as error:
-                if self.outbox.closed or self.clock.monotonic() > until:
-                    return False
-                _log.warning("not known whose partition %s is, asking again: %s", partition, error)
-                self.clock.sleep(_RETRY)
-            else:
-                return True
-        return False
-
-    def is_late(self, call: Call) -> bool:
+    def is_late(self, execution: Execution) -> bool:
         """Return whether it is too late for a command to begin."""
-        return self.outbox.now_us() > call.message.not_after
+        return self.outbox.now_us() > execution.message.not_after
 
-    def is_settled(self, call: Call) -> bool:
+    def is_settled(self, execution: Execution) -> bool:
         """Return whether the log says that a command is not to be executed; then it is over."""
-        known = self.tracker.newest(call.id)
+        known = self.tracker.newest(execution.id)
         if known is None:
             return False
         if known.status in FINAL:
-            self.happen(call, Event.HAS_OUTCOME)
-        elif call.message.repeatable:
-            self.happen(call, Event.BEGUN_BEFORE)
+            self.happen(execution, Event.HAS_OUTCOME)
+        elif execution.message.repeatable:
+            self.happen(execution, Event.BEGUN_BEFORE)
         elif known.origin == self.controller.component:
-            self.happen(call, Event.BEGUN_HERE, INTERRUPTED)
+            self.happen(execution, Event.BEGUN_HERE, INTERRUPTED)
         else:
-            self.happen(call, Event.BEGUN_ELSEWHERE)
-        return call.life.over
+            self.happen(execution, Event.BEGUN_ELSEWHERE)
+        return execution.is_over
 
-    def take_back(self, call: Call) -> None:
-        """Cancel an order that nobody wants any more: it was ended, or what it belongs to was."""
-        if not call.message.parent or call.cancelled:
+    def take_back(self, execution: Execution) -> None:
+        """Cancel an order that was ended, or whose parent was."""
+        if not execution.message.parent or execution.cancel_reason:
             return
-        known = self.tracker.newest(call.id)
+        known = self.tracker.newest(execution.id)
         if known is not None and known.status == ABORTED:
-            call.take_back(known.text)
-        elif why := self.parents.why_ended(call.message.parent):
-            call.take_back(why)
+            execution.take_back(known.text)
+        elif why := self.parent_orders.why_ended(execution.message.parent):
+            execution.take_back(why)
 
-    def execute(self, call: Call, command: Command) -> None:
+    def execute(self, execution: Execution, command: Command) -> None:
         """Execute a command whose turn has come, to its outcome."""
-        self.take_back(call)
-        if self.is_settled(call) or self._has_expired(call):
+        self.take_back(execution)
+        if self.is_settled(execution) or self._has_expired(execution):
             return
-        if call.life.state is State.STARTING and (why := self._why_not_allowed(call, command)):
-            self._end_ours(call, Event.REFUSED, why)
+        if execution.state is State.STARTING and (why := self._why_not_allowed(execution, command)):
+            self._end_ours(execution, Event.REFUSED, why)
             return
-        if call.life.state is State.STARTING:
-            self.happen(call, Event.PERMITTED)
-        if self._begins(call):
-            tags = f"transaction_id={call.message.transaction_id} id={call.id} device={call.device}"
-            _log.info("command begins %s again=%s", tags, call.again)
-            if self.happen(call, *self._ended(call, *self._handle(call))) is State.LEFT:
+        if execution.state is State.STARTING:
+            self.happen(execution, Event.PERMITTED)
+        if self._begins(execution):
+            tags = f"transaction_id={execution.message.transaction_id} id={execution.id} device={execution.device}"
+            _log.info("command begins %s again=%s", tags, execution.again)
+            if self.happen(execution, *self._ended(execution, *self._handle(execution))) is State.LEFT:
                 _log.warning("command left to the next start %s", tags)
 
-    def _why_not_allowed(self, call: Call, command: Command) -> str:
+    def _why_not_allowed(self, execution: Execution, command: Command) -> str:
         """Say why a command is not allowed in the state that was last reported; an empty text when it is."""
-        obs_state = self.outbox.states.get(call.device, OBS_STATE)
+        obs_state = self.outbox.states.get(execution.device, OBS_STATE)
         return why_not_allowed(
             command,
-            # A state that nobody has reported yet is no reason to refuse; an executor has none.
-            state=self.outbox.states.label(call.device, STATE, next(iter(command.state), "")),
+            # A missing report of the state is no reason to refuse; an executor has no state.
+            state=self.outbox.states.label(execution.device, STATE, next(iter(command.state), "")),
             obs_state=None if obs_state is None else str(obs_state.value),
             under_way=None,
         )
 
-    def _has_expired(self, call: Call) -> bool:
+    def _has_expired(self, execution: Execution) -> bool:
         """End a command for which it is too late; return whether it is."""
-        if not self.is_late(call):
+        if not self.is_late(execution):
             return False
-        late = (self.outbox.now_us() - call.message.not_after) / 1e6
+        late = (self.outbox.now_us() - execution.message.not_after) / 1e6
         text = f"{INTERRUPTED}, and now it is too late to begin it again"
-        self._end_ours(call, Event.LATE, text if call.again else f"expired: it had to begin {late:.3f} s ago")
+        self._end_ours(execution, Event.LATE, text if execution.again else f"expired: it had to begin {late:.3f} s ago")
         return True
 
-    def _end_ours(self, call: Call, event: Event, text: str) -> None:
-        """End a command unless its partition has moved: whoever has it now may have begun it.
+    def _end_ours(self, execution: Execution, event: Event, text: str) -> None:
+        """End a command unless its partition has moved, as the new owner may have begun it.
 
-        Not for the thread that reads the topics, which would wait here for what only itself can learn.
+        The thread that reads the topics must not call this; see `Ownership.check`.
         """
-        if call.life.state is State.OWNED or self.outbox.insist(lambda: self.offsets.prove(call)):
-            self.happen(call, event, text)
-        else:
-            self.happen(call, Event.STOP)
+        owner = Owner.SELF if execution.state is State.OWNED else self.ownership.check(execution)
+        if owner is Owner.OTHER:
+            self.happen(execution, Event.PARTITION_LOST)
+        self.happen(execution, Event.STOP if owner is Owner.UNKNOWN else event, text)
 
-    def _begins(self, call: Call) -> bool:
-        """Accept a command durably, and look once more at the very moment of beginning; False if it must not begin."""
-        if call.life.state is State.ALLOWED and not self._accept(call):
-            if not self._has_expired(call):
-                self.happen(call, Event.STOP)
+    def _begins(self, execution: Execution) -> bool:
+        """Accept a command durably, and check it once more as it begins; False if it must not begin."""
+        if execution.state is State.ALLOWED and not self._accept(execution):
+            if not self._has_expired(execution):
+                self.happen(execution, Event.STOP)
             return False
-        if not call.life.over and not self.member.holds(call.place.partition, call.place.assigned):
-            self.happen(call, Event.PARTITION_LOST)
-        if not (call.life.over or call.again):
-            self.happen(call, Event.ACCEPT if call.message.repeatable else Event.PROVE)
-        if call.life.over:
+        if not execution.is_over and self.ownership.check(execution, max_age=KNOWN) is Owner.OTHER:
+            self.happen(execution, Event.PARTITION_LOST)
+        if not (execution.is_over or execution.again):
+            self.happen(execution, Event.ACCEPT if execution.message.repeatable else Event.PROVE)
+        if execution.is_over:
             return False
-        known = self.tracker.newest(call.id)
+        known = self.tracker.newest(execution.id)
         if known is not None and known.status in FINAL:
-            self.happen(call, Event.HAS_OUTCOME)
-        elif call.cancelled:
-            self.happen(call, Event.CANCEL, call.cancelled)
-        elif not self._has_expired(call):
-            self.happen(call, Event.BEGIN)
-        return call.life.state in (State.RUNNING, State.IN_PROGRESS)
+            self.happen(execution, Event.HAS_OUTCOME)
+        elif execution.cancel_reason:
+            self.happen(execution, Event.CANCEL, execution.cancel_reason)
+        elif not self._has_expired(execution):
+            self.happen(execution, Event.BEGIN)
+        return execution.runs
 
-    def _accept(self, call: Call) -> bool:
-        """Write ACCEPTED and, if the command must not be repeated, prove at the same time that its partition is ours.
+    def _accept(self, execution: Execution) -> bool:
+        """Write ACCEPTED and have it confirmed; False if the bus was too slow.
 
-        Another member that gets the partition later reads that it was accepted, and leaves it to us. That one had got
-        it before, unnoticed by a controller that stood still, would show in the time that this has taken: then it is
-        asked anew.
+        If the command must not be repeated, the partition is proven to be this controller's at the same time. A member
+        that gets the partition after the proof reads ACCEPTED, and leaves the command to this controller. The proof is
+        renewed if ACCEPTED has taken longer than it holds: another member may have had the partition meanwhile.
         """
-        not_after = call.message.not_after
 
-        def prove() -> bool:
-            return call.message.repeatable or self.outbox.insist(lambda: self.offsets.prove(call), not_after)
+        def is_known(max_age: float = 0.0) -> bool:
+            """Return whether the owner is known in time; another owner is an event, which the caller finds as well."""
+            within = max(execution.message.not_after - self.outbox.now_us(), 0) / 1e6
+            return execution.message.repeatable or (
+                self.ownership.check(execution, max_age=max_age, within=within) is not Owner.UNKNOWN
+            )
 
-        ack = self.outbox.ack(call.message, "ACCEPTED")
-        asked = self.clock.monotonic()
-        if not (self.outbox.post(call, ack_record(ack, call.headers)) and prove()):
+        ack = self.outbox.ack(execution.message, "ACCEPTED")
+        if not (self.outbox.post(execution, ack_record(ack, execution.headers)) and is_known()):
             return False
-        if not self.outbox.confirm(call, not_after):
+        if not self.outbox.confirm(execution, execution.message.not_after):
             return False
         self.tracker.note(ack)
-        return self.clock.monotonic() - asked < PROVEN or prove()
+        return is_known(PROVEN)
 
-    def _ended(self, call: Call, event: Event, text: str, result: object) -> tuple[Event, str, object]:
-        """See to it that nothing goes on of a command that has not completed; return what has come of it."""
-        if event in (Event.FAIL, Event.REFUSED) and not call.moved:
-            self._leave_fault(call, event, text)
-        if call.moved:
+    def _ended(self, execution: Execution, event: Event, text: str, result: object) -> tuple[Event, str, object]:
+        """End the orders of a command that has not completed, and report its fault; return its last event."""
+        if event in (Event.FAIL, Event.REFUSED) and not execution.moved:
+            self._leave_fault(execution, event, text)
+        if execution.moved:
             return Event.MOVE, "", None
         if event in (Event.CANCEL, Event.FAIL, Event.REFUSED):
-            call.abort_orders(f"{call.command} {call.id}, which had given it, has ended")
-        if event is Event.CANCEL and call.taken_back:
-            self.call_hook(call.device, call.command, call.id)  # no other command comes that would say how it is
+            self.orders.abort(execution, f"{execution.command} {execution.id}, which had given it, has ended")
+        if event is Event.CANCEL and execution.taken_back:
+            # No other command comes that would say how the device is.
+            self.call_hook(execution.device, execution.command, execution.id)
         return event, text, result
 
-    def _handle(self, call: Call) -> tuple[Event, str, object]:
-        """Call the handler; return what came of it, with a text and a result."""
+    def _handle(self, execution: Execution) -> tuple[Event, str, object]:
+        """Call the handler; return the event of its end, with a text and a result."""
         try:
             with tracing.span(
-                f"{self.controller.component} {call.command}", call.headers, id=call.id, device=call.device
+                f"{self.controller.component} {execution.command}",
+                execution.headers,
+                id=execution.id,
+                device=execution.device,
             ):
-                return Event.RETURN, "", self.controller.handlers[call.command](call)
+                call = Call(execution, self.outbox, self.orders, self.ownership)
+                return Event.RETURN, "", self.controller.handlers[execution.command](call)
         except Rejected as refused:
             return Event.REFUSED, str(refused), None
         except Cancelled as cancelled:
             if not self.queues.closed:
                 return Event.CANCEL, str(cancelled), None
-            return Event.STOP if call.message.repeatable else Event.FAIL, f"interrupted: {cancelled}", None
+            return Event.STOP if execution.message.repeatable else Event.FAIL, f"interrupted: {cancelled}", None
         except Exception as error:
             unforeseen = not isinstance(error, FacadeError)
-            _log.warning("handler failed id=%s command=%s: %s", call.id, call.command, error, exc_info=unforeseen)
+            _log.warning(
+                "handler failed id=%s command=%s: %s", execution.id, execution.command, error, exc_info=unforeseen
+            )
             return Event.FAIL, f"{type(error).__name__}: {error}", None

@@ -1,51 +1,32 @@
-"""What a controller reads: the commands for its devices, how far it is with them, and what was said of them before."""
+"""The topics that a controller reads: commands for its devices, acknowledgements and states of all."""
 
-import logging
-import threading
-from collections import defaultdict
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from facade.bus.dead_letters import dead_letter
-from facade.bus.port import GroupMember, Reader, Record, Writer
-from facade.clock import Clock
+from facade.bus.port import Reader, Record, Writer
 from facade.codec.decode import UNREADABLE
-from facade.controller.call import Call
-from facade.controller.life import State
-from facade.controller.own_states import OwnStates
-from facade.controller.parents import Parents
-from facade.errors import BusError
+from facade.controller.outbox import ReportedStates
 from facade.flows.commands.messages import ACKS, AckMessage, CommandMessage, decode_ack, decode_command, reported
+from facade.flows.commands.outcomes import BY_FACADE, COMPLETED, FINAL
 from facade.flows.commands.tracker import Tracker
 from facade.outcome import Rejected, Suppressed, Unused
 from facade.runtime.accounts import StreamAccount
 from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.device_state import DeviceStates, StateMessage, decode_state
 
-_log = logging.getLogger(__name__)
-
 _READ = 10_000
-_LATEST = 1.0
-"""While commands come, longest time until what is finished is committed [s]."""
-
+_KEPT = 5_000
+"""Outcomes of commands of all devices; an order whose parent is older has long expired."""
 
 OpenReader = Callable[[Mapping[str, Sequence[int] | None], Mapping[str, Mapping[int, int]]], Reader]
 """Reads topics from given offsets on, or else from their beginning."""
 
 
-class Place(NamedTuple):
-    """Where the record of a command is."""
-
-    partition: int
-    offset: int
-    assigned: int = 0
-    """The number with which the partition was assigned; see `facade.bus.port.GroupMember`."""
-
-
 class CommandReader:
     """Reads commands; a record that is none is counted, and set aside if it is broken.
 
-    What nobody can read is set aside by the device server that reads the same topic, and is only counted here.
+    An unreadable record is only counted here: the device server, which reads the same topic, sets it aside.
 
     Parameters
     ----------
@@ -82,127 +63,47 @@ class CommandReader:
         return message
 
 
-class Offsets:
-    """How far one member is with each partition, when commands end in any order; may be used from several threads.
+class ParentOrders:
+    """The first outcomes of the newest commands, which may be parents of orders; may be used from several threads.
 
-    What is committed is the smallest offset that is not finished: a command that ends early does not carry away one
-    that still runs.
+    A controller that ends a command ends its orders as well. One that was killed does not know them when it ends the
+    command without running it again: the executor of an order finds here that its parent has ended.
     """
 
-    def __init__(self, member: GroupMember, *, clock: Clock) -> None:
-        self._member = member
-        self._clock = clock
-        self._unfinished: dict[int, set[int]] = defaultdict(set)
-        self._after: dict[int, int] = {}
-        """By partition: the offset behind the newest record taken."""
-        self._committed: dict[int, int] = {}
-        self._asked = float("-inf")
-        """When the newest commit was asked for [monotonic s]."""
-        self._lock = threading.Lock()
-        self._committing = threading.Lock()
+    def __init__(self) -> None:
+        self._ended: OrderedDict[str, AckMessage] = OrderedDict()
 
-    def take(self, place: Place) -> None:
-        """Note that a record was taken, perhaps not for the first time."""
-        with self._lock:
-            if place.partition not in self._after:
-                self._committed[place.partition] = place.offset  # it begins where the group has committed
-            self._unfinished[place.partition].add(place.offset)
-            self._after[place.partition] = max(self._after.get(place.partition, 0), place.offset + 1)
+    def fold(self, ack: AckMessage) -> None:
+        """Take an acknowledgement of any command from the log."""
+        if ack.status in FINAL - BY_FACADE and ack.id not in self._ended:
+            self._ended[ack.id] = ack
+            if len(self._ended) > _KEPT:
+                self._ended.popitem(last=False)
 
-    def finish(self, place: Place) -> None:
-        """Note that a record needs never be taken again."""
-        with self._lock:
-            self._unfinished[place.partition].discard(place.offset)
-
-    def lose(self, partition: int) -> None:
-        """Forget a partition that is another's."""
-        with self._lock:
-            self._unfinished.pop(partition, None)
-            self._after.pop(partition, None)
-            self._committed.pop(partition, None)
-
-    def prove(self, call: Call) -> None:
-        """Find out that a command's partition is still ours, by a commit that leaves the command to be taken again.
-
-        Nothing is asked about a partition that is known to be lost.
-
-        Raises
-        ------
-        BusError
-            It is not known whose it is.
-        """
-        partition = call.place.partition
-        with self._committing:
-            with self._lock:
-                if call.life.state is State.LOST:
-                    return
-                # There may be nothing new to commit, but whose it is must be asked.
-                due = {**self._due(), partition: self._reached(partition)}
-            self._commit(due)
-
-    def ask(self, partition: int) -> None:
-        """Find out that a partition is ours, whatever runs.
-
-        Raises
-        ------
-        BusError
-            It is not, or that is not known.
-        """
-        with self._committing:
-            with self._lock:
-                if partition not in self._after:
-                    raise BusError(f"partition {partition} is another member's")
-                due = {**self._due(), partition: self._reached(partition)}
-            self._commit(due)
-
-    def commit_or_later(self, *, busy: bool = False) -> None:
-        """Commit what is finished; what fails is tried again the next time. Never waits for another thread.
-
-        Parameters
-        ----------
-        busy
-            A command has just come: its own proof, which commits the rest as well, must not wait behind this.
-        """
-        if busy and self._clock.monotonic() - self._asked < _LATEST:
-            return
-        if not self._committing.acquire(blocking=False):
-            return  # a command is about to begin, and its thread waits for this one
-        try:
-            with self._lock:
-                due = self._due()
-            if due:
-                self._commit(due)
-        except BusError as error:
-            _log.warning("offsets will be committed later: %s", error)
-        finally:
-            self._committing.release()
-
-    def _commit(self, offsets: dict[int, int]) -> None:
-        self._asked = self._clock.monotonic()
-        self._member.commit(offsets)
-        with self._lock:
-            self._committed.update(offsets)
-
-    def _reached(self, partition: int) -> int:
-        return min(self._unfinished[partition], default=self._after[partition])
-
-    def _due(self) -> dict[int, int]:
-        reached = {partition: self._reached(partition) for partition in self._after}
-        return {partition: at for partition, at in reached.items() if at != self._committed.get(partition)}
+    def why_ended(self, id: str) -> str:
+        """Say why the orders of a command are not wanted any more; an empty text when they are."""
+        ack = self._ended.get(id)
+        return "" if ack is None or ack.status == COMPLETED else f"{ack.command} {id}, which had given it, has ended"
 
 
 class History:
     """Follows the acknowledgements and the states; all that a controller knows from before is there."""
 
     def __init__(
-        self, open_reader: OpenReader, tracker: Tracker, states: DeviceStates, *, component: str, own: OwnStates
+        self,
+        open_reader: OpenReader,
+        tracker: Tracker,
+        states: DeviceStates,
+        reported: ReportedStates,
+        *,
+        component: str,
     ) -> None:
         self._open_reader = open_reader
         self._tracker = tracker
         self._states = states
         self._component = component
-        self._own = own
-        self.parents = Parents()
+        self._reported = reported
+        self.parent_orders = ParentOrders()
         self._overwritten: list[StateMessage] = []
         self._reader: Reader | None = None
         self._next: dict[str, dict[int, int]] = {ACKS: {}, STATES: {}}
@@ -237,10 +138,10 @@ class History:
         state = decode_state(record.value)
         if not isinstance(state, StateMessage):
             return
-        if (behind := self._own.read(state)) is not None:
+        if (behind := self._reported.read(state)) is not None:
             self._overwritten.append(behind)
         # Ours is known already once all was read: an older one must not undo a newer one.
-        if not (self._complete and (state.origin == self._component or self._own.is_older(state))):
+        if not (self._complete and (state.origin == self._component or self._reported.is_older(state))):
             self._states.take(state, record.timestamp_us)
 
     def overwritten(self) -> list[StateMessage]:
@@ -253,7 +154,7 @@ class History:
         if not isinstance(ack, AckMessage):
             return  # what cannot be read says nothing
         self._tracker.fold_ack(ack, 0.0)
-        self.parents.fold(ack)
+        self.parent_orders.fold(ack)
         if ack.states and not (self._complete and ack.origin == self._component):
             self._states.acknowledge(reported(ack), record.timestamp_us)
 

@@ -3,27 +3,26 @@
 An order is a record on ``commands`` like a command of TM, and has one outcome by the same rules. Its id follows from
 the command that it belongs to, its parent: a handler that is repeated after a crash gives no order twice, but finds
 what became of it. Its times are within those of the parent. An order whose parent is cut short is ended by an ABORTED
-that its giver writes: whoever would begin it finds that on the log, and whoever executes it is cancelled.
+that its giver writes: a controller that would begin it finds that on the log, and one that executes it cancels it.
 """
 
 import hashlib
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from facade import tracing
 from facade.clock import Clock
-from facade.errors import ArgumentError, BusError, FacadeError
+from facade.controller.execution_state import Execution, NotFollowed, Order, OrderOutcome
+from facade.controller.outbox import Outbox
+from facade.errors import ArgumentError, BusError
 from facade.flows.commands.messages import AckStatus, CommandMessage, command_id, command_record, issued
 from facade.flows.commands.outcomes import FINAL, IN_PROGRESS, MICRO
 from facade.flows.commands.tracker import Tracker
 from facade.icd.model import Command, Icd
 
 if TYPE_CHECKING:
-    from facade.controller.call import Call
-    from facade.controller.outbox import Outbox
     from facade.flows.commands.arguments import Arguments
 
 _log = logging.getLogger(__name__)
@@ -40,44 +39,6 @@ _LOOK = 0.01
 """Time between two looks at what has become of orders [s]."""
 
 
-class OrderOutcome(NamedTuple):
-    """The outcome of an order."""
-
-    device: str
-    command: str
-    id: str
-    status: str
-    """COMPLETED, FAILED, ABORTED, REJECTED, TIMED_OUT or UNDELIVERED."""
-    text: str = ""
-    result: Any = None
-
-    @property
-    def completed(self) -> bool:
-        """Whether the status is COMPLETED."""
-        return self.status == "COMPLETED"
-
-    def __str__(self) -> str:
-        return f"{self.device}: {self.status}" + (f" {self.text}" if self.text else "")
-
-
-class NotFollowed(FacadeError):
-    """Some orders did not end as COMPLETED. The text names them, with their reasons and the number of the others."""
-
-
-@dataclass(slots=True, eq=False)
-class Order:
-    """An order that was given."""
-
-    message: CommandMessage
-    undelivered: str = ""
-    """Why the bus did not confirm the order; empty if it has."""
-
-    @property
-    def id(self) -> str:
-        """Id of the order."""
-        return self.message.id
-
-
 class Orders:
     """Gives the orders of one controller; may be used from several threads.
 
@@ -90,7 +51,7 @@ class Orders:
     """
 
     def __init__(
-        self, icd: Icd, devices: Mapping[str, str], tracker: Tracker, outbox: "Outbox", *, component: str, clock: Clock
+        self, icd: Icd, devices: Mapping[str, str], tracker: Tracker, outbox: Outbox, *, component: str, clock: Clock
     ) -> None:
         self._icd = icd
         self._devices = devices
@@ -109,7 +70,7 @@ class Orders:
         """Return the devices of a class, or the executors of a name, in this deployment."""
         return sorted(device for device, one in self._devices.items() if one == name)
 
-    def give(self, call: "Call", wanted: Iterable[tuple[str, str, Mapping[str, Any] | None]]) -> list[Order]:
+    def give(self, execution: Execution, wanted: Iterable[tuple[str, str, Mapping[str, Any] | None]]) -> list[Order]:
         """Put orders on the bus together; return once all in-sync replicas have them.
 
         Raises
@@ -119,12 +80,12 @@ class Orders:
         Cancelled
             The parent was cut short.
         """
-        counts = dict(call.places)
-        orders = [Order(self._message(call, counts, *one)) for one in wanted]
-        call.check()
-        call.places.update(counts)
-        call.given += orders  # before they are sent: what may be on the bus is ended with the parent
-        self._send(call, [order for order in orders if self._tracker.newest(order.id) is None])
+        counts = dict(execution.order_counts)
+        orders = [Order(self._message(execution, counts, *one)) for one in wanted]
+        execution.check()
+        execution.order_counts.update(counts)
+        execution.given += orders  # before they are sent: what may be on the bus is ended with the parent
+        self._send(execution, [order for order in orders if self._tracker.newest(order.id) is None])
         return orders
 
     def outcome(self, order: Order) -> OrderOutcome | None:
@@ -136,7 +97,7 @@ class Orders:
             return OrderOutcome(message.device, message.command, order.id, "UNDELIVERED", order.undelivered)
         return None
 
-    def collect(self, call: "Call", orders: Sequence[Order]) -> list[OrderOutcome]:
+    def collect(self, execution: Execution, orders: Sequence[Order]) -> list[OrderOutcome]:
         """Wait for the outcomes of orders, and return them in the same order.
 
         Raises
@@ -148,32 +109,46 @@ class Orders:
         try:
             while open_ := [order for order in orders if self.outcome(order) is None]:
                 for order in open_:
-                    if self._outbox.now_us() > self._deadline(call, order):
-                        self._end(call, order, "TIMED_OUT", self._waited(order))
-                call.wait(_LOOK)
+                    if self._outbox.now_us() > self._deadline(execution, order):
+                        self._end(execution, order, "TIMED_OUT", self._waited(order))
+                self._outbox.wait(execution, _LOOK)
         finally:
             self.waiting -= 1
         return [found for order in orders if (found := self.outcome(order)) is not None]
 
-    def abort(self, call: "Call", why: str) -> None:
+    def follow(self, execution: Execution, orders: Sequence[Order]) -> list[OrderOutcome]:
+        """Wait for the outcomes of orders, and require that all are COMPLETED.
+
+        Raises
+        ------
+        NotFollowed
+            Some are not.
+        Cancelled
+            The parent was cut short.
+        """
+        outcomes = self.collect(execution, orders)
+        require(outcomes)
+        return outcomes
+
+    def abort(self, execution: Execution, why: str) -> None:
         """End all orders of a command that have no outcome, because it has ended itself."""
-        for order in call.given:
+        for order in execution.given:
             if self.outcome(order) is None:
-                self._end(call, order, "ABORTED", why)
+                self._end(execution, order, "ABORTED", why)
 
     def _message(
         self,
-        call: "Call",
+        execution: Execution,
         counts: dict[tuple[str, str], int],
         device: str,
         name: str,
         argument: Mapping[str, Any] | None,
     ) -> CommandMessage:
-        command = self._command(call, device, name)
+        command = self._command(execution, device, name)
         checked = self._argument(command, argument)
-        parent, now_us = call.message, self._outbox.now_us()
+        parent, now_us = execution.message, self._outbox.now_us()
         number = counts[device, name] = counts.get((device, name), 0) + 1
-        left = max(call.deadline - now_us, 0)
+        left = max(execution.deadline - now_us, 0)
         # By its id, as the ids of states are judged by the time in them.
         at = (issued(parent.id) or parent.issued) + number
         deadline = now_us + min(round(command.deadline * MICRO), round(left * _SHARE))
@@ -192,8 +167,8 @@ class Orders:
             parent=parent.id,
         )
 
-    def _command(self, call: "Call", device: str, name: str) -> Command:
-        if device == call.device:
+    def _command(self, execution: Execution, device: str, name: str) -> Command:
+        if device == execution.device:
             raise ValueError(f"{device}: expected another device, got the one that waits for the order")
         if device not in self._devices:
             known = ", ".join(sorted(set(self._devices.values()))) or "none; name them as orders= of the controller"
@@ -218,42 +193,42 @@ class Orders:
         except ArgumentError as error:
             raise ValueError(f"order {command.name}: {error}") from error
 
-    def _send(self, call: "Call", orders: Sequence[Order]) -> None:
+    def _send(self, execution: Execution, orders: Sequence[Order]) -> None:
         """Write orders until the bus has them, or it is too late for them to begin."""
-        headers = tracing.current() or call.headers
+        headers = tracing.current() or execution.headers
         records = [command_record(order.message, headers) for order in orders]
         while records:
             try:
                 self._outbox.send_all(records, _SEND)
             except BusError as error:
-                _log.warning("orders of %s not confirmed, trying again: %s", call.id, error)
+                _log.warning("orders of %s not confirmed, trying again: %s", execution.id, error)
                 if self._outbox.now_us() > min(order.message.not_after for order in orders):
                     for order in orders:
                         order.undelivered = f"the bus did not confirm it in time: {error}"
                     return
-                call.wait(_RETRY)
+                self._outbox.wait(execution, _RETRY)
             else:
                 for order in orders:
-                    _log.info("order given id=%s device=%s parent=%s", order.id, order.message.device, call.id)
+                    _log.info("order given id=%s device=%s parent=%s", order.id, order.message.device, execution.id)
                 return
 
-    def _deadline(self, call: "Call", order: Order) -> int:
+    def _deadline(self, execution: Execution, order: Order) -> int:
         """Return until when an outcome is waited for [Unix us]: progress moves it, within the times of the parent."""
         message, ack = order.message, self._tracker.newest(order.id)
         until = message.deadline
         if ack is not None and ack.status == IN_PROGRESS and ack.remaining is not None:
             until = min(max(until, ack.time + round(ack.remaining * MICRO)), message.ceiling)
-        return min(until, max(message.deadline, call.deadline - round(_RESERVE * MICRO)))
+        return min(until, max(message.deadline, execution.deadline - round(_RESERVE * MICRO)))
 
     def _waited(self, order: Order) -> str:
         known = self._tracker.newest(order.id)
         seen = "nobody has acknowledged it" if known is None else f"{known.origin} has said {known.status}"
         return f"no outcome in time, {seen}; whether it took effect is not known"
 
-    def _end(self, call: "Call", order: Order, status: AckStatus, text: str) -> None:
+    def _end(self, execution: Execution, order: Order, status: AckStatus, text: str) -> None:
         """Write the outcome of an order; the log may have had another one before."""
         ack = self._outbox.ack(order.message, status, text)
-        if self._outbox.send(ack, call.headers):
+        if self._outbox.send(ack, execution.headers):
             self._tracker.note(ack)
 
 

@@ -10,17 +10,15 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from facade.bus.port import Headers, Receipt, Record, Writer
+from facade.bus.port import Headers, Record, Writer
 from facade.clock import Clock
-from facade.controller.call import Call
-from facade.controller.device import Cancelled, Device
-from facade.controller.life import Event
-from facade.controller.own_states import OwnStates
+from facade.controller.command_state import Event
+from facade.controller.execution_state import Cancelled, Execution, Posted, Reports
 from facade.errors import BusError
 from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage, ReportedState, ack_record
 from facade.flows.commands.rules import FAULT, OBS_STATE
@@ -46,14 +44,45 @@ _LONGEST_STATES = 65_536
 Wait = Callable[[threading.Event, float], object]
 
 
-@dataclass(slots=True)
-class Posted:
-    """Records that were given to the bus together, and are perhaps not confirmed yet."""
+class ReportedStates:
+    """The states that this controller has reported last; may be used from several threads.
 
-    records: Sequence[Record]
-    receipt: Receipt | None
-    """None: they must be posted again."""
-    states: Sequence[StateMessage] = ()
+    Records of two controllers come to ``state`` in any order: one that was killed, or was suspended, may have sent a
+    state that arrives behind a newer one of the device's next owner. The topic is compacted, so the older one would
+    stay. It is found here, and the newer one is written once more.
+    """
+
+    def __init__(self) -> None:
+        self._reported: dict[tuple[str, str], tuple[StateMessage, bool]] = {}
+        """By device and attribute: what was reported last, and whether it was read on the log."""
+        self._lock = threading.Lock()
+
+    def add(self, message: StateMessage) -> None:
+        """Note a state that is about to be written."""
+        with self._lock:
+            self._reported[message.device, message.attribute] = message, False
+
+    def is_older(self, state: StateMessage) -> bool:
+        """Return whether a state of the log is older than what was reported here."""
+        with self._lock:
+            own = self._reported.get((state.device, state.attribute))
+            return own is not None and state.time < own[0].time
+
+    def read(self, state: StateMessage) -> StateMessage | None:
+        """Take a state of the log; return an own state to write once more, as the older one is behind it."""
+        key = (state.device, state.attribute)
+        with self._lock:
+            if (own := self._reported.get(key)) is None:
+                return None
+            message, there = own
+            if state.time > message.time:
+                del self._reported[key]  # another controller has reported one since
+            elif state == message:
+                self._reported[key] = message, True
+            elif there and state.time < message.time:
+                self._reported[key] = message, False
+                return message
+            return None
 
 
 class Outbox:
@@ -70,13 +99,13 @@ class Outbox:
         wait: Wait = threading.Event.wait,
     ) -> None:
         self.states = states
-        self.own = OwnStates()
+        self.reported_states = ReportedStates()
         self._component = component
         self._writer = writer
         self._clock = clock
         self._most_bytes = most_bytes
         self._wait = wait
-        self._left: list[Device] = []
+        self._left: list[Reports] = []
         """Those with states that were left to an outcome since `post_left` was called last."""
         self._posting = threading.RLock()  # the bus of a test may call back
         self.closed = False
@@ -127,45 +156,44 @@ class Outbox:
         """
         self._writer.send_all_durably(records, timeout)
 
-    def report(self, device: Device, values: Mapping[str, str]) -> None:
-        """Write states; see `facade.controller.device.Device.report`.
+    def report(self, reports: Reports, values: Mapping[str, str]) -> None:
+        """Write states; see `facade.controller.call.Device.report`.
 
-        Whoever sees the last value, commonly obsState, finds the others on the bus: they are in order there.
+        The values are on the bus in order: a reader that sees the last one, commonly obsState, finds the others.
         """
-        device.claim()
         kept: list[StateMessage] = []
         try:
             for name, value in values.items():
                 message = StateMessage(
-                    device=device.device,
+                    device=reports.device,
                     attribute=name,
                     value=value,
-                    time=self._after_all_before(device.device, name),
+                    time=self._after_all_before(reports.device, name),
                     origin=self._component,
-                    command=device.cause,
+                    command=reports.cause,
                 )
                 self._keep(message)
                 kept.append(message)
         finally:
             # What came before a value that is wrong is known here already, so it is sent all the same.
-            records = [replace(state_record(message), headers=device.headers) for message in kept]
+            records = [replace(state_record(message), headers=reports.headers) for message in kept]
             with self._posting:
-                while device.posted and device.posted[0].receipt is not None and device.posted[0].receipt.confirmed:
-                    del device.posted[0]
-                device.posted.append(Posted(records, None, kept))
-                if left := device.reaches(values):
-                    self._left.append(device)
-            if not (left or self.confirm(device)):
+                while reports.posted and reports.posted[0].receipt is not None and reports.posted[0].receipt.confirmed:
+                    del reports.posted[0]
+                reports.posted.append(Posted(records, None, kept))
+                if left := reports.reaches(values):
+                    self._left.append(reports)
+            if not (left or self.confirm(reports)):
                 raise Cancelled("the controller ends, and the bus takes nothing")
 
-    def report_fault(self, device: Device, text: str) -> None:
+    def report_fault(self, reports: Reports, text: str) -> None:
         """Write that a device is in FAULT, and why."""
-        self.report(device, {"errorMessages": json.dumps([_whole(text)]), OBS_STATE: FAULT})
+        self.report(reports, {"errorMessages": json.dumps([_whole(text)]), OBS_STATE: FAULT})
 
-    def post(self, device: Device, record: Record) -> bool:
+    def post(self, reports: Reports, record: Record) -> bool:
         """Have a record written behind those that were posted for a device before; False at the end.
 
-        It is in `Device.posted` until `confirm` has found it on the bus.
+        It is in `Reports.posted` until `confirm` has found it on the bus.
 
         Raises
         ------
@@ -175,93 +203,101 @@ class Outbox:
         most = self._most_bytes.get(record.topic, sys.maxsize) - _AROUND
         if (length := len(record.key or b"") + len(record.value or b"")) > most:
             raise ValueError(f"record for {record.topic}: expected at most {most} bytes, got {length}")
-        device.posted.append(Posted([record], None))
-        return self.insist(lambda: self._post(device))
+        reports.posted.append(Posted([record], None))
+        return self.insist(lambda: self._post(reports))
 
     def post_left(self) -> None:
-        """Post what was left to an outcome that has not come yet: its handler goes on, and others look at the state."""
+        """Post states that were left to an outcome whose handler has gone on instead of returning."""
         with self._posting:
             left, self._left = self._left, []
-        for device in left:
+        for reports in left:
             try:
-                self._post(device)
+                self._post(reports)
             except BusError:
                 with self._posting:
-                    self._left.append(device)  # the next time, or with the outcome
+                    self._left.append(reports)  # the next time, or with the outcome
 
-    def confirm(self, device: Device, until_us: float = float("inf")) -> bool:
+    def confirm(self, reports: Reports, until_us: float = float("inf")) -> bool:
         """Wait until everything that was posted for a device is on the bus; see `insist`."""
-        return self.insist(lambda: self._confirm(device), until_us)
+        return self.insist(lambda: self._confirm(reports), until_us)
 
-    def _confirm(self, device: Device) -> None:
-        while device.posted:
-            self._post(device)
-            receipt = device.posted[0].receipt
+    def _confirm(self, reports: Reports) -> None:
+        while reports.posted:
+            self._post(reports)
+            receipt = reports.posted[0].receipt
             assert receipt is not None
             try:
                 receipt.wait(_CONFIRM)
             except BusError:
                 with self._posting:
-                    for posted in device.posted:
-                        posted.receipt = None  # what came behind it must come behind it once more
+                    for posted in reports.posted:
+                        posted.receipt = None  # later records must come behind it again
                 raise
-            del device.posted[0]
+            del reports.posted[0]
 
-    def _post(self, device: Device) -> None:
+    def _post(self, reports: Reports) -> None:
         """Post what waits for it, in order."""
         with self._posting:
-            for posted in device.posted:
+            for posted in reports.posted:
                 if posted.receipt is None:
                     posted.receipt = self._writer.post(posted.records)
 
-    def conclude(self, call: Call, ack: AckMessage) -> bool:
+    def conclude(self, execution: Execution, ack: AckMessage) -> bool:
         """Write an outcome, and wait until the bus has it with all that was reported; False at the end."""
-        open_ = [posted for posted in call.posted if posted.receipt is None or not posted.receipt.confirmed]
+        open_ = [posted for posted in execution.posted if posted.receipt is None or not posted.receipt.confirmed]
         states = {
             message.attribute: ReportedState(message.value, message.time)
             for posted in open_
             for message in posted.states
         }
         if sum(len(state.value) for state in states.values()) > _LONGEST_STATES:
-            if not self.confirm(call):
+            if not self.confirm(execution):
                 return False
             open_, states = [], {}
         ack = msgspec.structs.replace(ack, states=states)
-        call.posted = [
+        execution.posted = [
             # ACCEPTED, after an outage: never behind an outcome
             *(posted for posted in open_ if not posted.states),
-            Posted([ack_record(ack, call.headers)], None),
+            Posted([ack_record(ack, execution.headers)], None),
             *(posted for posted in open_ if posted.states),
         ]
-        return self.confirm(call)
+        return self.confirm(execution)
 
     def record_again(self, messages: Sequence[StateMessage]) -> None:
-        """Write states that nobody writes, or that an older one has come behind; they are known here already.
+        """Write states once more that are missing on the log or have an older one behind them; they are known already.
 
-        A handler may have told a newer one meanwhile.
+        A newer state of a handler is never overwritten.
         """
         for message in messages:
             known = self.states.get(message.device, message.attribute)
             if known is None or round(known.time * 1e6) <= message.time:
                 self._writer.send(state_record(message))
 
-    def progress(self, call: Call, percent: float, remaining: float | None, text: str) -> None:
+    def progress(self, execution: Execution, percent: float, remaining: float | None, text: str) -> None:
         """Acknowledge progress, without waiting for the bus."""
         self.post_left()
-        call.life.happen(Event.PROGRESS)
+        execution.command_state.happen(Event.PROGRESS)
         ack = msgspec.structs.replace(
-            self.ack(call.message, "IN_PROGRESS", text),
+            self.ack(execution.message, "IN_PROGRESS", text),
             progress=min(max(round(percent), 0), 100),
             remaining=None if remaining is None else min(max(remaining, 0.0), _LONGEST_REMAINING),
         )
         if ack.remaining is not None:
-            call.extend(ack.time + round(ack.remaining * 1e6))
-        self._writer.send(ack_record(ack, call.headers))
+            execution.extend(ack.time + round(ack.remaining * 1e6))
+        self._writer.send(ack_record(ack, execution.headers))
 
-    def wait(self, event: threading.Event, seconds: float) -> None:
-        """Wait for an event, at most so long [s]."""
+    def wait(self, execution: Execution, seconds: float) -> None:
+        """Let a handler wait [s].
+
+        Raises
+        ------
+        Cancelled
+            The command was aborted.
+        """
+        execution.check()
         self.post_left()
-        self._wait(event, seconds)
+        self._wait(execution.cancelled, seconds)
+        execution.check()
 
     def now_us(self) -> int:
         """Return the time [Unix us]."""
@@ -287,7 +323,7 @@ class Outbox:
             raise ValueError(f"{message.attribute}: expected text of whole characters: {error}") from error
         try:
             self.states.set(message)
-            self.own.tell(message)
+            self.reported_states.add(message)
         except KeyError:
             raise ValueError(f"{message.device}: the ICD has no reported attribute {message.attribute!r}") from None
 

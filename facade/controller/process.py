@@ -1,17 +1,17 @@
 """Runs a controller as a process: its threads, its heartbeats, and its orderly end.
 
-The deployment is that of the environment and the settings file (KAFKA_BOOTSTRAP, SDP_TOPIC_PREFIX,
+The environment and the settings file give the deployment (KAFKA_BOOTSTRAP, SDP_TOPIC_PREFIX,
 SDP_SUBARRAYS, SDP_FACADE_CONFIG).
 """
 
 import logging
 import os
-import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from facade import __version__, instances, tracing
+from facade.bus.kafka.admin import newest_records
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.group import KafkaGroupMember
@@ -19,14 +19,17 @@ from facade.bus.port import Fenced, Writer
 from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_client_settings
 from facade.controller.api import Controller
-from facade.controller.execution import Execution
-from facade.controller.rivals import await_no_rival
+from facade.controller.command_loop import CommandLoop
+from facade.errors import BusError
+from facade.flows.commands.flow import Components
 from facade.flows.commands.messages import COMMANDS, HeartbeatMessage, heartbeat_record
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.logs import start_logging
+from facade.runtime.heartbeats import SILENT, TOPIC, decode_heartbeat
 from facade.runtime.log_export import start_log_export
 from facade.runtime.metrics import serve_metrics
+from facade.runtime.stopping import on_stop
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +41,10 @@ _GRACE = 3.0
 """Time that running commands have to end when the process is asked to end [s]; supervisors kill after about ten."""
 _CANCELLED = 1.0
 """The same for those that were cancelled then [s]."""
+_LOOK = 0.3
+"""Time between two looks at the heartbeats before the start [s]."""
+_RECENT = 5000
+"""Heartbeats that are looked at: more than all components write while one of them falls silent."""
 
 
 def run(
@@ -68,30 +75,87 @@ def run(
     start_logging(f"component:{controller.component}")
     tracing.start(controller.component)
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    icd, clock = load(), SystemClock()
-    settings = settings or load_client_settings()
-    controller.commands(icd)  # before anything is opened
-    start_log_export(icd, settings, controller.component, clock)
-    devices = devices_of(controller.classes, icd, settings)
-    connection = Connection(settings, clock=clock)
-    bus = KafkaBus(connection, client=controller.component)
-    # What others have done is wanted to its end, and else not in a hurry.
-    open_reader = partial(bus.open_reader, together=True)
-    if not await_no_rival(controller, devices, connection, stopped=stop.is_set):
-        return
-    member = KafkaGroupMember(
-        connection, COMMANDS, group=controller.group, member=controller.component, health=bus.health
-    )
-    ordered = devices_of(controller.orders, icd, settings)
-    execution = Execution(
-        controller, icd, devices, member, open_reader, through(bus.writer()), clock=clock, ordered=ordered
-    )
-    serve_metrics({COMMANDS: execution.account})
-    beat = _beats(controller, list(devices), bus.writer(), clock)
-    Threads(execution, list(devices), beat, stop, clock=clock).run()
-    bus.writer().close(1.0)
+    with on_stop(stop.set):
+        icd, clock = load(), SystemClock()
+        settings = settings or load_client_settings()
+        controller.commands(icd)  # before anything is opened
+        start_log_export(icd, settings, controller.component, clock)
+        devices = devices_of(controller.classes, icd, settings)
+        connection = Connection(settings, clock=clock)
+        bus = KafkaBus(connection, client=controller.component)
+        if not await_no_duplicate(controller, devices, connection, stopped=stop.is_set):
+            return
+        member = KafkaGroupMember(
+            connection, COMMANDS, group=controller.group, member=controller.component, health=bus.health
+        )
+        loop = CommandLoop(
+            controller,
+            icd,
+            devices,
+            member,
+            # The history is wanted to its end, and is not urgent afterwards.
+            partial(bus.open_reader, together=True),
+            through(bus.writer()),
+            clock=clock,
+            ordered=devices_of(controller.orders, icd, settings),
+        )
+        serve_metrics({COMMANDS: loop.account})
+        beat = _beats(controller, list(devices), bus.writer(), clock)
+        Threads(loop, list(devices), beat, stop, clock=clock).run()
+        bus.writer().close(1.0)
+
+
+def await_no_duplicate(
+    controller: Controller, devices: Collection[str], connection: Connection, *, stopped: Callable[[], bool]
+) -> bool:
+    """Make sure that no other group executes the commands of these devices; False: waiting was to end before.
+
+    Controllers of one group need no such check: the group gives each device to one of them, and ends the older one of
+    two that have the same name.
+
+    Raises
+    ------
+    Fenced
+        A controller of another group is alive and executes commands of one of the devices.
+    """
+    clock = connection.clock
+    heard: dict[str, float] = {}
+    while not stopped():
+        try:
+            duplicates = _duplicate_controllers(controller, devices, connection)
+        except BusError as error:
+            _log.warning("waiting for the broker before commands are taken: %s", error)
+            clock.sleep(_LOOK)
+            continue
+        if not duplicates:
+            return True
+        for name, (beat, at) in duplicates.items():
+            # The last heartbeat of a killed controller is recent too; a second one proves that it is alive.
+            if at > heard.setdefault(name, at):
+                both = sorted(set(devices) & set(beat.devices))
+                raise Fenced(
+                    f"controller {controller.component}: expected no other controller of {', '.join(both)}, got {name}"
+                    f" (group {beat.group or name}), which is alive: each would execute every command. Stop it, or"
+                    " start this one in its group"
+                )
+        clock.sleep(_LOOK)
+    return False
+
+
+def _duplicate_controllers(
+    controller: Controller, devices: Collection[str], connection: Connection
+) -> dict[str, tuple[HeartbeatMessage, float]]:
+    components = Components()
+    for record in newest_records(connection, TOPIC, _RECENT):
+        beat = decode_heartbeat(record.value)
+        if isinstance(beat, HeartbeatMessage):
+            components.fold(beat, record.timestamp_us)
+    now, own = connection.clock.now(), controller.group
+    return {
+        name: (beat, at)
+        for name, (beat, at) in components.newest.items()
+        if now - at <= SILENT and (beat.group or name) != own and not set(devices).isdisjoint(beat.devices)
+    }
 
 
 def _beats(controller: Controller, devices: Sequence[str], writer: Writer, clock: Clock) -> Callable[[bool], None]:
@@ -129,7 +193,7 @@ class Threads:
 
     def __init__(
         self,
-        execution: Execution,
+        loop: CommandLoop,
         devices: Sequence[str],
         beat: Callable[[bool], None],
         stop: threading.Event,
@@ -137,7 +201,7 @@ class Threads:
         clock: Clock,
     ) -> None:
         self._clock = clock
-        self._execution = execution
+        self._loop = loop
         self._beat = beat
         self._stop = stop
         self._failure: BaseException | None = None
@@ -153,9 +217,9 @@ class Threads:
             thread.start()
         try:
             while not self._stop.is_set():
-                self._execution.step(_WAIT)
+                self._loop.step(_WAIT)
         except Fenced:
-            self._execution.interrupt()  # who has taken the name takes its commands for cut short
+            self._loop.interrupt()  # the new process of this name takes its commands for cut short
             raise
         finally:
             self._end()
@@ -163,17 +227,17 @@ class Threads:
             raise self._failure
 
     def _end(self) -> None:
-        self._execution.stop()
+        self._loop.stop()
         self._join(_GRACE)
-        self._execution.interrupt()
+        self._loop.interrupt()
         self._join(_CANCELLED)
-        self._execution.close()
+        self._loop.close()
         self._stop.set()
         self._beat(True)
 
     def _work(self, device: str) -> None:
-        while self._execution.await_command(device):
-            self._execution.execute_next(device)
+        while self._loop.await_command(device):
+            self._loop.execute_next(device)
 
     def _live(self) -> None:
         self._beat(False)
@@ -190,7 +254,7 @@ class Threads:
             self._stop.set()
 
     def _join(self, within: float) -> None:
-        """Wait for the workers, at most so long in all [s]; they need the thread that takes to commit."""
+        """Wait for the workers within a time [s]; meanwhile this thread reads, as they need it to commit."""
         deadline = self._clock.monotonic() + within
         while any(worker.is_alive() for worker in self._workers) and self._clock.monotonic() < deadline:
-            self._execution.step(0.01)
+            self._loop.step(0.01)

@@ -1,1 +1,1 @@
-"""What is derived from the ICD for other programs and for people; see `facade.exports.files`."""
+"""Files derived from the ICD, for other programs and for people; see `facade.exports.files`."""

@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from facade.config import Settings
-from facade.icd.check_roles import instance_role
-from facade.icd.model import Attribute, Condition, DeviceClass, Icd
+from facade.icd.model import Attribute, Condition, DeviceClass, Icd, instance_role
 from facade.icd.units import unit_of
 from facade.instances import devices_of
 

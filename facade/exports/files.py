@@ -1,6 +1,6 @@
 """The files that are derived from the ICD: written by ``sdp-facade icd export``, compared by its ``--check``.
 
-They are committed, so that whoever has the sources, or looks at them in a browser, need not run anything to get them.
+They are committed, so that readers of the sources need not run anything to get them.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ def derive(icd: Icd, names: tuple[str, ...] = ()) -> dict[str, str]:
 
 
 def write(files: Mapping[str, str], root: Path) -> list[str]:
-    """Write what is missing or differs, remove what is not derived any more, and give the paths of both."""
+    """Write missing and differing files, remove stale ones, and return the paths of all."""
     differing = stale(files, root)
     for path in differing:
         target = root / path
@@ -54,7 +54,7 @@ def stale(files: Mapping[str, str], root: Path) -> list[str]:
 
 
 def _left(files: Mapping[str, str], root: Path) -> list[str]:
-    """Return what was derived once; of exports that are not among the files, nothing."""
+    """Return the files that were derived once; of exports that are not among the files, nothing."""
     owned = [pattern for pattern in WHOLLY_OWNED if any(PurePosixPath(path).match(pattern) for path in files)]
     there = (path.relative_to(root).as_posix() for pattern in owned for path in sorted(root.glob(pattern)))
     return [path for path in there if path not in files and path not in BY_HAND]

@@ -1,4 +1,4 @@
-"""The device classes in the form of Pogo (``.xmi``), for those who know Tango classes by it.
+"""The device classes in the form of Pogo (``.xmi``), the editor of Tango classes.
 
 Only for reading: the running classes are made from the ICD, not from these files. As Pogo has it, the commands
 State and Status are inherited ones, Init is not listed, and nothing is polled, because all events are pushed from code.

@@ -1,12 +1,508 @@
-"""The reference pages: devices, topics, messages, alerts and enumerations, as the ICD has them."""
+"""The reference pages: devices, topics, messages, alerts and enumerations, as the ICD has them.
 
-from collections.abc import Iterator, Mapping
+Entries that repeat stand once. Attributes that an earlier class has in the same words are named with a link to its
+page; the attributes of a stream's account are a table of streams and one entry for each figure; the attributes of alarm
+conditions are links to the runbook.
+"""
 
-from facade.exports.markdown import code, escaped, items, link, page, paragraph, table
-from facade.exports.reference_bus import messages_page, topics_page
-from facade.exports.reference_devices import device_page, entry, executors_page
-from facade.icd.model import Condition, Icd
-from facade.icd.words import duration_in_words, families
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
+from typing import Any
+
+from facade.exports.asyncapi import EXAMPLE_KEY, ends, message_names
+from facade.exports.markdown import anchor, code, code_block, escaped, items, link, page, paragraph, table
+from facade.icd.expand import account_attribute
+from facade.icd.fields import Schema, properties
+from facade.icd.model import Attribute, Command, Condition, DeviceClass, Icd, Query
+from facade.icd.topic_model import Figure, Topic, Window
+from facade.icd.units import unit_of
+from facade.icd.words import (
+    Family,
+    duration_in_words,
+    effect_in_words,
+    families,
+    limits_in_words,
+    ranges,
+    result_in_words,
+    sampling_in_words,
+    source_in_words,
+    staleness_in_words,
+    type_in_words,
+)
+from facade.instances import FAMILIES
+
+_COMMANDS = (
+    "A call returns at once, as soon as the command is on the bus: `DevVarLongStringArray` with ResultCode QUEUED and "
+    "the command's id. A call that is refused says what was expected. The outcome is COMPLETED, FAILED, ABORTED or "
+    "REJECTED as the controller says, TIMED_OUT if it says nothing in time, or UNDELIVERED if it never began. It is "
+    "shown by `longRunningCommandResult` and `lrcFinished`, and `GetCommand` gives all that is known of it."
+)
+_TERMS = (
+    "A command that cannot begin in time never begins. Reports of progress extend the time for the outcome. A second "
+    "execution, after a crash, does no harm, unless the command is *not repeatable*: a controller must not execute it "
+    "again. A command that *overtakes* is allowed while another one is under way, and cancels it and the queued ones."
+)
+_EXECUTORS = (
+    "Programs below the subarrays take orders and are not Tango devices. An order is a command on the topic "
+    "`commands`, as TM's are; `parent` names the command that it belongs to. "
+    "See [how a controller gives orders](../how-to/write-a-controller.md#give-orders-to-other-controllers). The terms "
+    "are those of the [commands of SdpMaster](SdpMaster.md#commands)."
+)
+_CONDITIONS = (
+    "One attribute for each condition of the runbook shows the state of its most urgent alarm: `DevEnum`, with the "
+    "values of {state}."
+)
+_ACCOUNTS = (
+    "Each figure of the account of a stream is an attribute: `ingestHeapsLag` is the lag of `ingest.heaps`. The table "
+    "has the beginnings of the names, and the headings below it have the ends."
+)
+_QUERIES = "The device answers these itself, from memory, or puts an operator's action on the bus."
+
+
+def device_page(icd: Icd, device_class: DeviceClass) -> str:
+    """Return the page of one device class."""
+    found = list(families(device_class.attributes))
+    own = [one for one in found if one.first.account is None and one.name not in icd.conditions]
+    described = [one for one in own if _home(icd, device_class, one) == device_class]
+    return page(
+        device_class.name,
+        paragraph(escaped(device_class.description)),
+        items(_facts(device_class)),
+        "## Attributes",
+        paragraph(f"{len(device_class.attributes)} attributes, and Tango's own State and Status."),
+        *_elsewhere(icd, device_class, own),
+        *(block for one in described for block in _attribute(icd, device_class, one)),
+        *_conditions(icd, device_class),
+        *_accounts(icd, device_class),
+        *_commands(icd, device_class),
+        *_queries(icd, device_class),
+    )
+
+
+def entry(icd: Icd, device_class: DeviceClass, one: Family) -> str:
+    """Return a link to the entry of an attribute, named with its class."""
+    return link(code(f"{device_class.name}.{one.name}"), f"{_home(icd, device_class, one).name}.md", one.name)
+
+
+def _home(icd: Icd, device_class: DeviceClass, one: Family | Query) -> DeviceClass:
+    """Return the first class that has an attribute or a command in the same words: its page has the entry."""
+    for other in takewhile(lambda other: other != device_class, icd.classes.values()):
+        if one in (*families(other.attributes), *other.queries):
+            return other
+    return device_class
+
+
+def _elsewhere(icd: Icd, device_class: DeviceClass, found: Sequence[Family | Query]) -> Iterator[str]:
+    """Name the attributes or commands whose entries are on the pages of other classes."""
+    for other in icd.classes.values():
+        names = [
+            link(code(one.name), f"{other.name}.md", one.name)
+            for one in found
+            if other != device_class and _home(icd, device_class, one) == other
+        ]
+        if names:
+            yield paragraph(f"The same as on {other.name}, with the defaults of this page: {', '.join(names)}.")
+
+
+def _facts(device_class: DeviceClass) -> Iterator[str]:
+    family = FAMILIES.get(device_class.family)
+    yield f"Device: {code(device_class.device)}" + (f", one for each {family.word}" if family else "")
+    yield f"Device-server instance: {code(f'SdpFacade {device_class.instance}')}"
+    yield f"Events: {sampling_in_words(device_class.sampling)} apart"
+    silent = device_class.stale_after
+    yield f"Values are invalid after {duration_in_words(silent)} of silence" if silent else "Values stay valid"
+    yield f"[Terms](index.md#{anchor('Devices')}) of this page"
+
+
+def _conditions(icd: Icd, device_class: DeviceClass) -> Iterator[str]:
+    if device_class.conditions:
+        yield "## Attributes of alarm conditions"
+        state = link("AlarmState", "enums.md", "AlarmState")
+        names = ", ".join(link(code(name), "alerts.md", name) for name in icd.conditions)
+        yield paragraph(f"{_CONDITIONS.format(state=state)} {names}.")
+
+
+def _accounts(icd: Icd, device_class: DeviceClass) -> Iterator[str]:
+    """Show the attributes of accounts: the streams that have one, then each figure once."""
+    found: dict[Figure, dict[str, Attribute]] = {}
+    for one in device_class.attributes:
+        if one.account is not None:
+            found.setdefault(one.account.figure, {})[one.account.stream] = one
+    if not found:
+        return
+    streams = list(dict.fromkeys(stream for those in found.values() for stream in those))
+    yield "## Attributes of each stream"
+    yield paragraph(_ACCOUNTS)
+    yield table(("attributes", "stream", "records"), (_stream(icd, one) for one in streams))
+    for figure, those in found.items():
+        yield f"### {code(account_attribute('{}', figure))}"
+        yield from _figure(icd, device_class, those, streams)
+
+
+def _stream(icd: Icd, stream: str) -> tuple[str, str, str]:
+    account = icd.topics[stream].account
+    return (
+        code(account_attribute(stream, "{}")),
+        link(code(stream), "topics.md", stream),
+        escaped(account.about if account else ""),
+    )
+
+
+def _figure(
+    icd: Icd, device_class: DeviceClass, those: Mapping[str, Attribute], streams: Sequence[str]
+) -> Iterator[str]:
+    """Describe one figure by its attribute of the first stream, with the streams that have it or differ in it."""
+    first = next(iter(those.values()))
+    texts: dict[str, list[str]] = {}
+    for stream, one in those.items():
+        texts.setdefault(one.description.partition("; stream ")[0], []).append(code(stream))
+    what, *differs = next(iter(texts)).split(": ") if len(texts) > 1 else list(texts)
+    yield paragraph(f"{escaped(what)}.")
+    facts = list(_attribute_facts(icd, device_class, Family("", first.label.partition(": ")[2], "", first, ())))
+    if differs:
+        facts += [f"{', '.join(of)}: {escaped(text.removeprefix(f'{what}: '))}" for text, of in texts.items()]
+    if len(those) < len(streams):
+        facts.append(f"Streams: {', '.join(map(code, those))}")
+    limited = [stream for stream, one in those.items() if one.limits is not None]
+    if 0 < len(limited) < len(those):
+        facts.append(f"The limits apply to {', '.join(map(code, limited))}")
+    yield items(facts)
+
+
+def _attribute(icd: Icd, device_class: DeviceClass, one: Family) -> Iterator[str]:
+    yield f"### {code(one.name)}"
+    yield paragraph(escaped(one.description))
+    yield items(_attribute_facts(icd, device_class, one))
+
+
+def _attribute_facts(icd: Icd, device_class: DeviceClass, one: Family) -> Iterator[str]:
+    attribute = one.first
+    if one.parts:
+        yield f"{len(one.parts)} attributes: {code('{}')} is {ranges(one.parts)}"
+    unit = unit_of(icd, attribute)
+    kind = code(type_in_words(attribute)) + (f" \\[{unit}\\]" if unit else "")
+    values = f" ({link(attribute.enum, 'enums.md', attribute.enum)})" if attribute.enum else ""
+    yield f"{kind}{values}, label: {escaped(one.label)}{', for experts' if attribute.expert else ''}"
+    if attribute.source is not None or attribute.reported:
+        yield f"Source: {_source(attribute)}"
+    if attribute.access == "READ_WRITE":
+        yield "Can be written"
+    if attribute.initial is not None:
+        yield f"Until something was reported: {code(attribute.initial)}"
+    if attribute.sampling is not None and attribute.sampling != device_class.sampling:
+        yield f"Events: {sampling_in_words(attribute.sampling)} apart"
+    if not attribute.is_pushed:
+        yield "Too large for an event: a data-ready event says that it can be read"
+    if attribute.stale_after is not None and attribute.stale_after != device_class.stale_after:
+        yield f"Invalid after {staleness_in_words(device_class, attribute)}" if attribute.stale_after else "Never stale"
+    if attribute.limits is not None:
+        yield f"Limits: {escaped(limits_in_words(attribute.limits))}"
+
+
+def _source(attribute: Attribute) -> str:
+    words = escaped(source_in_words(attribute))
+    topic = attribute.source.topic if attribute.source else None
+    return words.removesuffix(topic) + link(code(topic), "topics.md", topic) if topic else words
+
+
+def _commands(icd: Icd, device_class: DeviceClass) -> Iterator[str]:
+    if not device_class.commands:
+        return
+    yield "## Commands"
+    first = next(one for one in icd.classes.values() if one.commands)
+    if device_class == first:
+        yield paragraph(f"{_COMMANDS} See [how to command from TM](../how-to/command-from-tm.md).")
+        yield paragraph(_TERMS)
+    else:
+        yield paragraph(f"The terms are those of {link(first.name, f'{first.name}.md', 'Commands')}.")
+    for command in device_class.commands:
+        yield f"### {code(command.name)}"
+        yield paragraph(escaped(command.description))
+        yield items(_command_facts(icd, command))
+
+
+def _command_facts(icd: Icd, command: Command) -> Iterator[str]:
+    if command.argument is None:
+        yield "Argument: none"
+    else:
+        versions = icd.versions(command.argument)
+        place = code(f"schemas/commands/{command.argument}-*.schema.json")
+        yield f"Argument: JSON text, ska-sdp-{command.argument}, versions {versions}. The schemas are {place}"
+    if command.state:
+        yield f"Allowed in State: {', '.join(command.state)}"
+    if command.obs_state:
+        yield f"Allowed in {link('obsState', 'enums.md', 'ObsState')}: {', '.join(command.obs_state)}"
+    if command.targets:
+        yield f"Leads to: {escaped(effect_in_words(command))}"
+    if command.commanded:
+        yield f"commandedObsState after it: {command.commanded}"
+    begin, outcome, most = map(duration_in_words, (command.start_within, command.deadline, command.ceiling))
+    yield f"Begins within {begin}; outcome within {outcome}, with progress up to {most}"
+    if not command.repeatable:
+        yield "Not repeatable"
+    if command.overtakes:
+        yield "Overtakes"
+
+
+def executors_page(icd: Icd) -> str:
+    """Return the page of the executors."""
+    blocks = []
+    for name, one in icd.executors.items():
+        family = FAMILIES.get(one.family)
+        each = f", one for each {family.word}" if family else ""
+        blocks += [f"## {name}", paragraph(escaped(one.description)), items([f"Name: {code(one.device)}{each}"])]
+        for command in one.commands:
+            blocks += [f"### {code(command.name)}", paragraph(escaped(command.description))]
+            blocks.append(items(_command_facts(icd, command)))
+    return page("Executors", paragraph(_EXECUTORS), *blocks)
+
+
+def _queries(icd: Icd, device_class: DeviceClass) -> Iterator[str]:
+    if not device_class.queries:
+        return
+    yield "## Commands that the device answers"
+    yield paragraph(_QUERIES)
+    yield from _elsewhere(icd, device_class, device_class.queries)
+    for query in (one for one in device_class.queries if _home(icd, device_class, one) == device_class):
+        yield f"### {code(query.name)}"
+        yield paragraph(escaped(query.description))
+        yield items(_query_facts(query))
+
+
+def _query_facts(query: Query) -> Iterator[str]:
+    argument = f"{code(query.argument)}. {escaped(query.argument_description)}"
+    yield "Argument: none" if query.argument == "DevVoid" else f"Argument: {argument}"
+    result = result_in_words(query).replace(query.result, code(query.result))
+    yield f"Result: {result}. {escaped(query.result_description)}"
+
+
+_TOPICS = (
+    "Names are without the prefix of the deployment (`SDP_TOPIC_PREFIX`). Topics are created explicitly, never by use. "
+    "The cleanup policy of a topic that keeps the newest record of each key is `compact`, of any other `delete`. Time "
+    "stamps are `LogAppendTime` (the broker's) or `CreateTime` (the sender's). The class is the quality of service."
+)
+_ROLES = (
+    "Each topic names the roles that write and read it. [Secure the bus](../how-to/secure-the-bus.md) shows how to "
+    "give each role its rights, and no others."
+)
+_MESSAGES = (
+    "Each message is a JSON object with the name and major version of its schema in the field `schema`. The schemas "
+    "themselves (JSON Schema 2020-12) are `schemas/messages/*.schema.json`. Fields that are not listed are refused. "
+    "Unless a field says otherwise, an integer is 0 to 2^53 - 1, and a string has at most 200 characters."
+)
+_PARTS = {
+    "send": (
+        "Messages that you write",
+        "Programs of SDP write these messages. Ids and times in the examples are made up.",
+    ),
+    "receive": ("Messages that you read", "The facade writes these messages for programs of SDP."),
+    "": (
+        "Internal messages",
+        "Only the facade writes and reads these messages. They may change with any release. Their schemas describe the "
+        "fields.",
+    ),
+}
+"""Heading and introduction of each part of the page of messages, by what programs of SDP do with its messages."""
+_OWN_TOOL = "operator-tool"
+"""Role of the commands of `sdp-facade`: it is no program that a team writes."""
+_ENCODINGS = {
+    "json": "JSON, a message in a record",
+    "arrow": "Arrow, many messages as columns in a record, with a header [`batch`](messages.md#batch)",
+}
+_WIDTH = 118
+_EXACT = 2**53 - 1
+"""Greatest integer of a message: each JSON reader keeps it exactly."""
+_LONGEST = 200
+"""Characters of most texts; the page says it once."""
+_BYTES = ((1_048_576, "MiB"), (1024, "KiB"))
+
+
+def topics_page(icd: Icd) -> str:
+    """Return the page of all topics."""
+    blocks = ["## Roles", paragraph(_ROLES), items(_roles(icd))]
+    for name, topic in icd.topics.items():
+        blocks += [f"## {code(name)}", paragraph(escaped(topic.description)), items(_topic_facts(topic))]
+    return page("Topics", paragraph(_TOPICS), *blocks)
+
+
+def messages_page(icd: Icd) -> str:
+    """Return the page of all messages, field by field: first those that programs of SDP write, with an example each."""
+    sides = dict(_sides(icd))
+    blocks = []
+    for side, (heading, introduction) in _PARTS.items():
+        names = [name for name in icd.messages if sides.get(name, "") == side]
+        blocks += [f"## {heading}", paragraph(introduction)] if names else []
+        for name in names:
+            schema = icd.messages[name]
+            blocks += [f"### {code(name)}", paragraph(escaped(str(schema.get("description", ""))))]
+            where = [link(code(topic), "topics.md", topic) for topic, one in icd.topics.items() if name in _of(one)]
+            on = f"On {', '.join(where)}." if where else "In a record's header, or as part of other records."
+            if side:
+                blocks += [on if len(where) != 1 else "", *_example(icd, name), "\n".join(_fields(schema, 0))]
+            else:
+                blocks.append(on)
+    return page("Messages", paragraph(_MESSAGES), *blocks)
+
+
+def _sides(icd: Icd) -> Iterator[tuple[str, str]]:
+    """Return what programs of SDP do with each message; those that they write last, as these are often read too."""
+    found: dict[str, set[str]] = {"receive": set(), "send": set()}
+    examples = {name for name, schema in icd.messages.items() if "examples" in schema}
+    for topic, one in icd.topics.items():
+        headers = [name for _, name in _headers(icd, topic)]
+        for role, side in ends(one):
+            if icd.roles[role].side == "SDP":
+                names = [*(one.operation(role, side).messages or message_names(topic, one)), *headers]
+                found[side].update(name for name in names if role != _OWN_TOOL or name in examples)
+    for what, its in found.items():
+        yield from ((name, what) for name in its)
+
+
+def _headers(icd: Icd, topic: str) -> Iterator[tuple[str, str]]:
+    """Return the headers that describe the bytes of a topic's records, with the message whose schema each has."""
+    if (header := icd.topics[topic].header) is not None:
+        yield header.name, header.message
+    if "arrow" in icd.topics[topic].encodings:
+        yield "batch", "batch"
+
+
+def _example(icd: Icd, name: str) -> Iterator[str]:
+    """Return the examples of a message, each as a record that can be copied, with the topic of the record."""
+    for example in icd.messages[name].get("examples", ()):
+        yield _where(icd, name, icd.messages[name].get(EXAMPLE_KEY))
+        yield code_block("json", "\n".join(_json_lines(example)))
+
+
+def _where(icd: Icd, name: str, key: str | None) -> str:
+    keyed = "without a key" if key is None else f"with the key {code(key)}"
+    for topic, one in icd.topics.items():
+        on = link(code(topic), "topics.md", topic)
+        if name in _of(one):
+            return paragraph(f"A record on {on} {keyed}:")
+        for header, message in _headers(icd, topic):
+            if name == message:
+                return paragraph(f"The header {code(header)} of a record on {on} {keyed}:")
+    return paragraph("An example:")
+
+
+def _json_lines(example: Mapping[str, Any]) -> Iterator[str]:
+    """Return an object as JSON, with as many fields on a line as there is room for."""
+    line = "{"
+    for name, value in example.items():
+        field = f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}, "
+        if len(line) + len(field) > _WIDTH and line.strip("{ "):
+            yield line.rstrip()
+            line = " "
+        line += field
+    yield line.removesuffix(", ") + "}"
+
+
+def _of(topic: Topic) -> tuple[str, ...]:
+    return ((topic.message,) if topic.message else ()) + topic.also
+
+
+def _roles(icd: Icd) -> Iterator[str]:
+    for name, role in icd.roles.items():
+        whose = "of the facade" if role.side == "facade" else "of SDP"
+        yield f"{code(name)} ({whose}): {escaped(role.description)}"
+
+
+def _names(roles: tuple[str, ...]) -> str:
+    return ", ".join(map(code, roles))
+
+
+def _topic_facts(topic: Topic) -> Iterator[str]:
+    messages = ", ".join(link(code(name), "messages.md", name) for name in _of(topic))
+    yield f"Messages: {messages}" if messages else "Messages: bytes as they came"
+    if len(topic.encodings) > 1:
+        yield f"Encodings: {', '.join(_ENCODINGS[one] for one in topic.encodings)}"
+    yield f"Key: {escaped(topic.key)}"
+    yield f"Written by: {_names(topic.writers)}; read by: {_names(topic.readers)}"
+    kept = "the newest record of each key" if topic.cleanup == "compact" else "all records"
+    kept += f" for {duration_in_words(topic.retention)}" if topic.retention is not None else ""
+    yield f"Keeps: {kept}"
+    partitions = f"{topic.partitions}, or more" if topic.partitions_may_grow else str(topic.partitions)
+    yield f"Partitions: {partitions}; largest record batch: {_size(topic.max_bytes)}"
+    yield f"Times: {'the broker' if topic.timestamp == 'LogAppendTime' else 'the sender'}'s; class: {topic.qos}"
+    if topic.window is not None:
+        yield from _window(topic.window)
+    if topic.config:
+        yield f"Further settings: {', '.join(code(f'{key}={value}') for key, value in topic.config.items())}"
+
+
+def _window(window: Window) -> Iterator[str]:
+    each = "" if window.group is None else f", for each {code(window.group)}"
+    yield (
+        f"Windows of {duration_in_words(window.length)} by {code(window.time)}{each}, aggregated on "
+        f"{link(code(window.summary), 'topics.md', window.summary)}; closed when partitions are read up to "
+        f"{duration_in_words(window.disorder)} after the end of a window"
+    )
+    yield (
+        f"Late: data time more than {duration_in_words(window.lateness)} behind the broker's; refused: more than "
+        f"{duration_in_words(window.ahead)} ahead of it"
+    )
+    if window.sequence is not None:
+        restart = "" if window.epoch is None else f", restarts with each {code(window.epoch)}"
+        yield f"Sequence: {code(window.sequence)}{restart}"
+
+
+def _size(size: int) -> str:
+    for length, unit in _BYTES:
+        if size % length == 0:
+            return f"{size // length} {unit}"
+    return f"{size:,} B"
+
+
+def _fields(schema: Schema, depth: int) -> Iterator[str]:
+    required = schema.get("required", [])
+    for name, field in properties(schema).items():
+        if "const" in field:
+            continue  # the introduction of the page tells of it
+        yield from _field(code(name), field, depth, name in required)
+
+
+def _field(name: str, field: Schema, depth: int, required: bool) -> Iterator[str]:
+    facts = ", ".join(filter(None, (_kind(field), "" if required else "optional", _range(field))))
+    description = escaped(str(field.get("description", "")))
+    yield items([f"{name} ({facts}): {description}" if description else f"{name} ({facts})"], depth)
+    yield from _fields(field, depth + 1)
+    for keyword, what in (("items", "each entry"), ("additionalProperties", "each value")):
+        if isinstance(field.get(keyword), dict):
+            yield from _field(what, field[keyword], depth + 1, True)
+
+
+def _kind(field: Schema) -> str:
+    if "enum" in field:
+        return "one of " + " ".join(code(str(one)) if one != "" else "(empty)" for one in field["enum"])
+    kind = field.get("type", "any")
+    words = " or ".join(kind) if isinstance(kind, list) else str(kind)
+    return f"{words} [{field['x-unit']}]".replace("[", "\\[").replace("]", "\\]") if field.get("x-unit") else words
+
+
+def _range(field: Schema) -> str:
+    low, high = field.get("minimum"), field.get("maximum")
+    if (low, high) == (0, _EXACT):
+        return ""
+    if low is not None and high is not None and high != _EXACT:
+        return f"{_number(low)} to {_number(high)}"
+    if low is not None:
+        return f"at least {_number(low)}"
+    if high is not None:
+        return f"at most {_number(high)}"
+    if "exclusiveMinimum" in field:
+        return f"more than {_number(field['exclusiveMinimum'])}"
+    if "maxItems" in field and field.get("minItems") == field["maxItems"]:
+        return f"exactly {field['maxItems']:,} entries"
+    for most, what in (("maxLength", "characters"), ("maxItems", "entries")):
+        if most in field and (most, field[most]) != ("maxLength", _LONGEST):
+            return f"at most {field[most]:,} {what}"
+    return ""
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
 
 _FOLDER = "docs/reference"
 _ALERTS = (

@@ -1,4 +1,4 @@
-"""Checks of commands and queries: names, states, what they lead to, and their times."""
+"""Checks of commands and queries: names, states, effects and times."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -83,7 +83,7 @@ def queries_describe_arguments(icd: Icd, owner: DeviceClass, query: Query) -> Fo
 
 @of_query.rule
 def encoded_results_are_bounded(icd: Icd, owner: DeviceClass, query: Query) -> Found:
-    """Require a largest content of what is given as bytes, and none of anything else."""
+    """Require a bound of results that are bytes, and none of other results."""
     if query.result == "DevEncoded" and not 1 <= query.max_bytes <= MOST_ENCODED:
         yield "max_bytes", f"expected 1 to {MOST_ENCODED}, got {query.max_bytes}"
     elif query.result != "DevEncoded" and query.max_bytes:
@@ -160,7 +160,7 @@ def transitions_can_be_left(icd: Icd, owner: DeviceClass, command: Command) -> F
 
 @of_any_command.rule
 def overtaking_commands_are_repeatable(icd: Icd, owner: DeviceClass | Executor, command: Command) -> Found:
-    """Require that what stops everything may be done once more: after a crash nobody could say whether it did."""
+    """Require that a command that overtakes may be executed twice: after a crash its effect is not known."""
     if command.overtakes and not command.repeatable:
         yield "repeatable", "expected true, because the command overtakes, got false"
 

@@ -1,11 +1,13 @@
-"""Checks of the topics: what Kafka would refuse, or would do without anybody having meant it."""
+"""Checks of the topics: what Kafka would refuse, roles, and what the aggregate worker could not do with a window."""
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
-from facade.icd.fields import is_numeric, message_of, properties
+from facade.icd.fields import bound, is_numeric, kind, message_of, properties, why_no_column
 from facade.icd.finding import Finding
-from facade.icd.model import Icd
+from facade.icd.model import Icd, instance_role
+from facade.icd.topic_model import Topic, Window
 
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,150}")
 _MODELLED = frozenset({"cleanup.policy", "retention.ms", "message.timestamp.type", "max.message.bytes"})
@@ -130,6 +132,201 @@ def topic_config_does_not_overrule(icd: Icd) -> Iterator[Finding]:
             yield _at(name, f"config[{key}]", "expected the topic's own key for this, got a second place")
 
 
+def _at(name: str, key: str, what: str) -> Finding:
+    return Finding("topics.toml", f"topics[{name}].{key}" if key else f"topics[{name}]", what)
+
+
+SHORTEST, LONGEST = 1.0, 86_400.0
+"""Lengths of windows [s]: a worker that is behind commits once a second, and no window is longer than a day."""
+MOST_GROUPS = 10_000
+_LONGEST_NAME = 200
+"""Characters of a group's name, as the summary messages have them."""
+_WATERMARK = "watermark"
+"""Message that summary topics must have beside their own: it closes windows."""
+_SUMMARY_FIELDS = ("worker", "partition", "partials")
+
+
+def window_numbers_are_possible(icd: Icd) -> Iterator[Finding]:
+    """Require a length in whole microseconds that a worker can keep up with, and tolerances of at most a day."""
+    for name, _, window in _windowed(icd):
+        if not SHORTEST <= window.length <= LONGEST or not (window.length * 1e6).is_integer():
+            what = f"expected number from {SHORTEST:g} to {LONGEST:g}, in whole microseconds, got {window.length:g}"
+            yield _at_window(name, "length", f"{what}; a worker that is behind commits once in {SHORTEST:g} s")
+        for key in ("lateness", "ahead", "disorder"):
+            value = getattr(window, key)
+            if not 0 <= value <= LONGEST:
+                yield _at_window(name, key, f"expected number from 0 to {LONGEST:g}, got {value:g}")
+        if window.quantile_error is not None and not 0 < window.quantile_error < 1:
+            yield _at_window(name, "quantile_error", f"expected number > 0 and < 1, got {window.quantile_error:g}")
+
+
+def window_messages_are_flat(icd: Icd) -> Iterator[Finding]:
+    """Require a message of scalars that every record has: the worker decodes it into columns."""
+    for name, topic, _ in _windowed(icd):
+        if topic.message is None:
+            yield _at(name, "message", "expected a message, because the topic has a window, got none")
+        schema = message_of(icd, name) or {}
+        for field, part in properties(schema).items():
+            if why := why_no_column(part, required=_requires(schema, field)):
+                yield Finding(f"{topic.message}.schema.json", f"properties.{field}", f"{why}; {name!r} has a window")
+
+
+def window_fields_have_the_right_type(icd: Icd) -> Iterator[Finding]:
+    """Require integers for time, sequence and epoch, and an integer or a text for the group."""
+    for name, topic, window in _windowed(icd):
+        if (schema := message_of(icd, name)) is None:
+            continue
+        known = properties(schema)
+        for key in ("time", "sequence", "epoch", "group"):
+            field = getattr(window, key)
+            fits = ("integer", "string") if key == "group" else ("integer",)
+            if field is not None and (kind(known.get(field, {})) not in fits or not _requires(schema, field)):
+                what = f"expected a required {' or '.join(fits)} field of {topic.message!r}, got {field!r}"
+                yield _at_window(name, key, what)
+            elif field is not None and kind(known[field]) == "integer" and bound(known[field], "minimum", -1) < 0:
+                yield _at_window(
+                    name, key, f"expected a field with a minimum of at least 0, got {known[field].get('minimum')}"
+                )
+
+
+def window_time_is_in_microseconds(icd: Icd) -> Iterator[Finding]:
+    """Require microseconds since the Unix epoch for the data time."""
+    for name, _, window in _windowed(icd):
+        field = properties(message_of(icd, name) or {}).get(window.time)
+        if field is not None and field.get("x-unit") != "us":
+            yield _at_window(name, "time", f"expected a field with the unit 'us', got {field.get('x-unit')!r}")
+
+
+def window_groups_are_bounded(icd: Icd) -> Iterator[Finding]:
+    """Require a bound of the groups: those of the deployment, the names that the schema lists, or a number."""
+    for name, _, window in _windowed(icd):
+        field = properties(message_of(icd, name) or {}).get(window.group or "", {})
+        if window.group is None:
+            for key, default in (("groups", None), ("most_groups", 0), ("all_expected", False)):
+                if getattr(window, key) != default:
+                    yield _at_window(name, key, f"expected none without `group`, got {getattr(window, key)!r}")
+            continue
+        if window.groups is not None and kind(field) == "string":
+            yield _at_window(
+                name, "groups", f"expected none, because {window.group!r} is a text, got {window.groups!r}"
+            )
+        if "enum" in field or window.groups is not None:
+            if window.most_groups:
+                yield _at_window(
+                    name, "most_groups", f"expected none, because the groups are known, got {window.most_groups}"
+                )
+            continue
+        if not 1 <= window.most_groups <= MOST_GROUPS:
+            what = f"expected 1 to {MOST_GROUPS}, or `groups`, got {window.most_groups}"
+            yield _at_window(name, "most_groups", what)
+        if kind(field) == "string":
+            if bound(field, "maxLength", _LONGEST_NAME + 1) > _LONGEST_NAME:
+                what = f"expected a field with a maxLength of at most {_LONGEST_NAME}, got {field.get('maxLength')}"
+                yield _at_window(name, "group", what)
+            if window.all_expected:
+                yield _at_window(
+                    name, "all_expected", "expected false, because it is not known which names come, got true"
+                )
+
+
+def window_times_are_the_brokers(icd: Icd) -> Iterator[Finding]:
+    """Require the broker's time stamps: lateness and silence are judged by them."""
+    for name, topic, window in _windowed(icd):
+        if topic.timestamp != "LogAppendTime":
+            yield _at(name, "timestamp", f"expected 'LogAppendTime', got {topic.timestamp!r}")
+        summary = icd.topics.get(window.summary)
+        if summary is not None and summary.timestamp != "LogAppendTime":
+            what = f"expected 'LogAppendTime' for summaries, got {summary.timestamp!r}"
+            yield _at(window.summary, "timestamp", what)
+
+
+def window_summaries_have_a_topic(icd: Icd) -> Iterator[Finding]:
+    """Require a topic whose message can say what the worker has to say."""
+    users: dict[str, str] = {}
+    for name, _, window in _windowed(icd):
+        known = properties(message_of(icd, window.summary) or {})
+        needed = {*_SUMMARY_FIELDS, window.group if window.group in known else "group"}
+        if window.summary not in icd.topics or not needed <= known.keys():
+            what = f"expected a topic with {', '.join(sorted(map(str, needed)))} in its message, got {window.summary!r}"
+            yield _at_window(name, "summary", what)
+            continue
+        if _WATERMARK not in icd.topics[window.summary].also:
+            yield _at(window.summary, "also", f"expected {_WATERMARK!r} among them, as windows are closed by it")
+        other = users.setdefault(window.summary, name)
+        if other != name and "stream" not in known:
+            what = f"expected a topic of its own, because its message has no `stream`, got that of {other!r}"
+            yield _at_window(name, "summary", what)
+
+
+def _windowed(icd: Icd) -> Iterator[tuple[str, Topic, Window]]:
+    for name, topic in icd.topics.items():
+        if topic.window is not None:
+            yield name, topic, topic.window
+
+
+def _requires(schema: dict[str, Any], field: str) -> bool:
+    required = schema.get("required")
+    return isinstance(required, list) and field in required
+
+
+def _at_window(name: str, key: str, what: str) -> Finding:
+    return _at(name, f"window.{key}", what)
+
+
+_ROLE_NAME = re.compile(r"[a-z]+(-[a-z]+)*")
+
+
+def role_texts_are_complete(icd: Icd) -> Iterator[Finding]:
+    """Require names in lower case, and a description."""
+    for name, role in icd.roles.items():
+        if not _ROLE_NAME.fullmatch(name):
+            yield Finding(
+                "topics.toml", f"roles[{name}]", f"expected lower-case words with hyphens between, got {name!r}"
+            )
+        if not role.description.strip().endswith("."):
+            what = f"expected text that ends with a full stop, got {role.description!r}"
+            yield Finding("topics.toml", f"roles[{name}].description", what)
+
+
+def topic_roles_exist(icd: Icd) -> Iterator[Finding]:
+    """Require known roles, each of them once."""
+    for topic, key, roles in _lists(icd):
+        for index, role in enumerate(roles):
+            if role not in icd.roles or role in roles[:index]:
+                yield Finding(
+                    "topics.toml", f"topics[{topic}].{key}", f"expected others of {sorted(icd.roles)}, got {role!r}"
+                )
+
+
+def topics_have_two_ends(icd: Icd) -> Iterator[Finding]:
+    """Require a writer and a reader of each topic."""
+    for topic, key, roles in _lists(icd):
+        if not roles:
+            yield _at(topic, key, "expected at least one role, got none")
+
+
+def roles_take_part(icd: Icd) -> Iterator[Finding]:
+    """Require at least one topic for each role."""
+    busy = {role for _, _, roles in _lists(icd) for role in roles}
+    for name in icd.roles:
+        if name not in busy:
+            yield Finding("topics.toml", f"roles[{name}]", "expected a topic that it writes or reads, got none")
+
+
+def device_servers_are_roles(icd: Icd) -> Iterator[Finding]:
+    """Require a role of its name for each device-server instance; those of racks are one role."""
+    for name, one in icd.classes.items():
+        if (role := instance_role(one.instance)) not in icd.roles:
+            what = f"expected an instance whose role is one of {sorted(icd.roles)}, got {role!r}"
+            yield Finding(f"{name}.toml", "instance", what)
+
+
+def _lists(icd: Icd) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    for name, topic in icd.topics.items():
+        yield name, "writers", topic.writers
+        yield name, "readers", topic.readers
+
+
 CHECKS = (
     topic_names_are_legal,
     topic_messages_exist,
@@ -141,8 +338,16 @@ CHECKS = (
     growing_topics_have_no_one_order,
     dead_letters_take_anything,
     topic_config_does_not_overrule,
+    window_numbers_are_possible,
+    window_messages_are_flat,
+    window_fields_have_the_right_type,
+    window_time_is_in_microseconds,
+    window_groups_are_bounded,
+    window_times_are_the_brokers,
+    window_summaries_have_a_topic,
+    role_texts_are_complete,
+    topic_roles_exist,
+    topics_have_two_ends,
+    roles_take_part,
+    device_servers_are_roles,
 )
-
-
-def _at(name: str, key: str, what: str) -> Finding:
-    return Finding("topics.toml", f"topics[{name}].{key}" if key else f"topics[{name}]", what)

@@ -1,7 +1,13 @@
-"""Makes checks of the whole interface from rules about one kind of its entries."""
+"""Makes checks of the whole interface from rules about one kind of its entries.
 
-from collections.abc import Callable, Iterator
+Most rules are rows: a name, the key that is judged, whether its value is right, and the expected value in words. A rule
+that looks at more than one key is a function. A rule stays silent about the findings of another one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from facade.icd.fields import Schema
@@ -13,6 +19,10 @@ Entries = Iterator[tuple[str, str, tuple[Any, ...]]]
 Check = Callable[[Icd], Iterator[Finding]]
 Found = Iterator[tuple[str, str]]
 """Key within an entry, and what was expected and is there."""
+Row = tuple[str, str, Callable[..., object], str | Callable[..., str]]
+"""Name, key, whether an entry is right, and the expected value: a text, or a function of the same arguments. Rows of
+one name stand together, and are one check."""
+FULL_STOP = "text that ends with a full stop"
 
 
 class Checks(list[Check]):
@@ -39,6 +49,34 @@ class Checks(list[Check]):
 
         self.append(check)
         return check
+
+    def rows(self, rows: Iterable[Row]) -> None:
+        """Add the checks of some rows."""
+        for name, group in groupby(rows, key=lambda row: row[0]):
+            self.rule(_rule(name, tuple(group)))
+
+
+def _rule(name: str, rows: tuple[Row, ...]) -> Callable[..., Found]:
+    def rule(icd: Icd, *entry: Any) -> Found:
+        for _, key, is_right, expected in rows:
+            if not is_right(icd, *entry):
+                what = expected if isinstance(expected, str) else expected(icd, *entry)
+                yield key, f"expected {what}, got {_said(attrgetter(key)(entry[-1]))}"
+
+    rule.__name__ = name
+    return rule
+
+
+def _said(value: object) -> str:
+    """Return a value as the TOML files write it."""
+    if value is None or value == ():
+        return "none"
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def is_sentence(text: str) -> bool:
+    """Return whether a text ends with a full stop."""
+    return text.strip().endswith(".")
 
 
 def entries(*kinds: str) -> Callable[[Icd], Entries]:

@@ -1,7 +1,7 @@
 """Looks into a message's JSON Schema without trusting its shape.
 
-The checks run before anybody has said that a schema is well formed, so these functions leave out
-what they cannot make sense of; `check_messages` reports it.
+The checks run before a schema is known to be well formed, so these functions leave out malformed parts;
+`check_schemas` reports them.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What a check says when the interface is wrong: where, and what was expected."""
+"""A finding of a check: the place of a mistake, the expected value and the present one."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ class Finding:
     key: str
     """Dotted path of the key, entries of lists by their name; empty for the file as a whole."""
     what: str
-    """What was expected and what is there."""
+    """The expected value and the present one."""
 
     def __str__(self) -> str:
         """Return the line that a user reads."""

@@ -7,26 +7,45 @@ Loading is quick, because every device server does it at its start. What needs t
 library (whether each schema is itself a legal one) is left to ``icd check`` and to the tests.
 """
 
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
 from facade.errors import IcdError
-from facade.icd.check import check
+from facade.icd import check_attributes, check_classes, check_commands, check_schemas, check_topics
 from facade.icd.finding import Finding
 from facade.icd.model import Icd
 from facade.icd.read import read
 from facade.manifest import manifests
 from facade.resources import resource
 
+Check = Callable[[Icd], Iterator[Finding]]
+CHECKS: tuple[Check, ...] = (
+    *check_classes.CHECKS,
+    *check_attributes.CHECKS,
+    *check_commands.CHECKS,
+    *check_topics.CHECKS,
+    *check_schemas.CHECKS,
+)
+"""The checks of every start. One mistake gives one finding: a check stays silent about the findings of another one."""
+THOROUGH_CHECKS: tuple[Check, ...] = check_schemas.THOROUGH_CHECKS
+"""Checks that need slow libraries: for ``icd check`` and the tests."""
+
+
+def check(icd: Icd, *, thorough: bool = False) -> list[Finding]:
+    """Return the findings of all checks."""
+    checks = CHECKS + THOROUGH_CHECKS if thorough else CHECKS
+    return [finding for one in checks for finding in one(icd)]
+
 
 def load(folder: Path | None = None) -> Icd:
-    """Load and check the interface of a folder; without one, that of all that is installed, which is loaded once.
+    """Load and check the interface of a folder; without one, the installed interface, which is loaded once.
 
     Raises
     ------
     IcdError
-        Something is wrong; one line per finding, each with file, key, what was expected and got.
+        Something is wrong; one line per finding, each with file, key, expected and present value.
     """
     return _installed() if folder is None else _load(folder)
 
@@ -44,7 +63,7 @@ def _load(folder: Path | None) -> Icd:
 
 
 def inspect(folder: Path | None = None, *, thorough: bool = False) -> tuple[Icd | None, list[Finding]]:
-    """Return the interface, as far as it can be read, and what is wrong with it.
+    """Return the interface, as far as it can be read, and its mistakes.
 
     Parameters
     ----------

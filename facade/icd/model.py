@@ -172,7 +172,7 @@ class Query(IcdTable, frozen=True, kw_only=True):
 
 
 class Condition(IcdTable, frozen=True, kw_only=True):
-    """One alarm condition (IEC 62682): what it means, what to do, and how it becomes an alarm."""
+    """One alarm condition (IEC 62682): its meaning, the response, and its way to an alarm."""
 
     label: str
     description: str
@@ -292,3 +292,8 @@ class Icd(IcdTable, frozen=True, kw_only=True):
             (copies.setdefault(other, []) if is_copy else own).append(version)
         also = ", ".join(f"{', '.join(some)} (checked as {other})" for other, some in copies.items())
         return ", ".join(own) + (f"; also accepted: {also}" if also else "")
+
+
+def instance_role(instance: str) -> str:
+    """Return the role of a device-server instance as the ICD names it: ``ingest`` for ``ingest-{rack:02d}``."""
+    return instance.partition("-{")[0]

@@ -1,4 +1,4 @@
-"""Reads the files of the interface; what they say together is the business of `facade.icd.check`.
+"""Reads the files of the interface; `facade.icd.load.check` compares them.
 
 Nothing here raises for wrong content: every complaint becomes a `Finding`, so that one run shows
 all files that need a hand.
@@ -129,7 +129,7 @@ class _Part:
         """Entries by file and kind, then by name."""
 
     def extend(self, topics: dict[str, Topic]) -> list[Finding]:
-        """Add this part's roles to topics of any part; gives what is wrong with that."""
+        """Add this part's roles to topics of any part; returns the mistakes."""
         findings = []
         for name, one in self._extends.items():
             if name not in topics:

@@ -1,4 +1,4 @@
-"""The shape of what the ICD says of topics, and of those who write and read them; see `facade.icd.model`."""
+"""The shape of topics in the ICD, and of their writers and readers; see `facade.icd.model`."""
 
 from typing import Any, Literal
 
@@ -63,7 +63,7 @@ class Window(IcdTable, frozen=True, kw_only=True):
 
 
 class Account(IcdTable, frozen=True, kw_only=True):
-    """What is said about the account of a stream; its attributes are made by `DeviceClass.accounts`."""
+    """Texts and figures of the account of a stream; its attributes are made by `DeviceClass.accounts`."""
 
     about: str
     """Which records are accounted for, and by whom."""
@@ -78,7 +78,7 @@ class Account(IcdTable, frozen=True, kw_only=True):
 
 
 class Role(IcdTable, frozen=True, kw_only=True):
-    """One kind of process that takes part in the bus; whoever gives rights gives them to roles."""
+    """One kind of process that takes part in the bus; rights are given to roles."""
 
     description: str
     side: Literal["SDP", "facade"]

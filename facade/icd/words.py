@@ -109,7 +109,7 @@ def result_in_words(query: Query) -> str:
 
 
 def duration_in_words(seconds: float) -> str:
-    """Return a duration in the largest unit of which it is a whole number."""
+    """Return a duration as a whole number of the largest unit."""
     for length, unit in _UNITS_OF_TIME:
         if seconds >= length and seconds % length == 0:
             return f"{seconds / length:g} {unit}"

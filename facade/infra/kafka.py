@@ -22,8 +22,7 @@ from facade.clock import Clock, SystemClock, wait_until
 from facade.errors import InfraError
 from facade.infra import tools
 from facade.infra.ports import HOST, choose_port
-from facade.infra.processes import Process
-from facade.infra.service import PortTakenError, check_alive
+from facade.infra.processes import PortTakenError, Process, check_alive
 from facade.resources import resource
 
 _OLDEST_JAVA: Final = 17
@@ -98,9 +97,6 @@ class Kafka:
                 f"Kafka does not answer on {HOST}:{port} within {_STARTS_WITHIN_S:g} s; "
                 f"the end of {processes[0].log}:\n" + processes[0].tail()
             )
-
-    def clean_up(self) -> None:
-        """Nothing is outside the folder."""
 
     @property
     def _data(self) -> Path:

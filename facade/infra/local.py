@@ -16,8 +16,7 @@ from facade.infra import tools
 from facade.infra.kafka import find_limp
 from facade.infra.ports import HOST
 from facade.infra.processes import Process
-from facade.infra.runtime import Endpoints, Runtime
-from facade.infra.state import InfraState, ServiceName, TangoDb, load
+from facade.infra.runtime import Endpoints, InfraState, Runtime, ServiceName, load
 
 __all__ = [
     "DEFAULT_STATE_DIR",
@@ -25,7 +24,6 @@ __all__ = [
     "Options",
     "ProcessStatus",
     "ServiceName",
-    "TangoDb",
     "down",
     "endpoints",
     "find_limps",
@@ -46,7 +44,6 @@ class Options:
     """What may be chosen; None and port 0 mean: as the last time, else the default."""
 
     state_dir: Path = DEFAULT_STATE_DIR
-    tango_db: TangoDb | None = None
     kafka_port: int = 0
     tango_port: int = 0
     topic_prefix: str | None = None
@@ -210,21 +207,14 @@ def stop_service(
 
 
 def _merged(state: InfraState, options: Options) -> InfraState:
-    """Return the state with the options applied, if what runs allows it."""
+    """Return the state with the options applied."""
     prefix = options.topic_prefix if options.topic_prefix is not None else state.topic_prefix
     if not _TOPIC_PREFIX.fullmatch(prefix):
         raise InfraError(f"the topic prefix {prefix!r} is wrong: expected 1 to 100 of the characters A-Z a-z 0-9 . _ -")
     heap = options.kafka_heap or state.kafka_heap
     if not _HEAP.fullmatch(heap):
         raise InfraError(f"the size of Kafka's heap {heap!r} is wrong: expected a number with k, m or g, such as 512m")
-    tango_db = options.tango_db or state.tango_db
-    running = state.services.get(ServiceName.TANGO_DB)
-    if tango_db is not state.tango_db and running is not None and running.is_running:
-        raise InfraError(
-            f"the Tango database that runs is {state.tango_db}, asked for was {tango_db}; "
-            "run `sdp-facade infra down` first"
-        )
-    return replace(state, topic_prefix=prefix, kafka_heap=heap, tango_db=tango_db)
+    return replace(state, topic_prefix=prefix, kafka_heap=heap)
 
 
 def _service_name(name: str) -> ServiceName:

@@ -33,11 +33,16 @@ GRACE: Final = 20.0
 """How long a process that is asked to end may take [s]."""
 _CLOCK_STEP: Final = 2.0
 """The kernel counts creation times from the boot: a step of the system's clock by less than this moves them [s]."""
+_PORT_IS_TAKEN: Final = ("Address already in use", "AddressAlreadyInUse", "Failed to bind")
+
+
+class PortTakenError(InfraError):
+    """Another program took the port between the choice and the start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:
-    """What is needed to find a process again.
+    """Identity of a process, by which it is found again.
 
     Attributes
     ----------
@@ -229,6 +234,24 @@ class Process:
         with suppress(ChildProcessError):
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self.code = os.waitstatus_to_exitcode(status) if pid else None
+
+
+def check_alive(process: Process) -> None:
+    """Raise what explains the death of a process that should be starting.
+
+    Raises
+    ------
+    PortTakenError
+        It ended because its port is in use.
+    InfraError
+        It ended for another reason; the message holds the end of its log.
+    """
+    if process.is_alive:
+        return
+    end, said = process.tail(), process.log.read_text(errors="replace")
+    if any(text in said for text in _PORT_IS_TAKEN):
+        raise PortTakenError(f"{process.name} cannot listen: its port is in use; the end of {process.log}:\n{end}")
+    raise InfraError(f"{process.name} ended while it started; the end of {process.log}:\n{end}")
 
 
 @contextmanager

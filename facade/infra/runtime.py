@@ -1,24 +1,107 @@
-"""Holds the state of one folder while its lock is held, and starts and stops the services in it."""
+"""The services of one folder: their state in one small JSON file, and how they start and stop while its lock is held.
 
+The file is replaced as a whole, so a reader sees the old or the new content. A process is written down right after its
+start and before anything is waited for: an `up` that is interrupted leaves nothing behind that `down` would not find.
+"""
+
+import os
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from facade.clock import Clock, SystemClock
 from facade.errors import InfraError
 from facade.infra import tools
 from facade.infra.kafka import Kafka
-from facade.infra.mariadb import MariaDbTangoDatabase
 from facade.infra.ports import HOST, choose_port, is_free
-from facade.infra.processes import Process, started_in
-from facade.infra.service import PortTakenError, Service
-from facade.infra.state import LOCK_FILE, STATE_FILE, InfraState, ServiceName, ServiceState, TangoDb, load, save
-from facade.infra.tango_database import EmbeddedTangoDatabase
+from facade.infra.processes import PortTakenError, Process, ProcessRecord, started_in
+from facade.infra.tango_database import TangoDatabase
 
 _ATTEMPTS: Final = 4
+STATE_FILE: Final = "infra.json"
+LOCK_FILE: Final = "infra.lock"
+
+
+class ServiceName(StrEnum):
+    """The services that there are, in the order in which they are started."""
+
+    KAFKA = "kafka"
+    TANGO_DB = "tango-db"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceState:
+    """One service: its port stays reserved for it (and its data kept) while no process runs."""
+
+    port: int
+    processes: tuple[ProcessRecord, ...] = ()
+    ready: bool = False
+    since: float = 0.0
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether all of its processes are alive."""
+        return bool(self.processes) and all(Process(record).is_alive for record in self.processes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InfraState:
+    """Everything that one state folder knows."""
+
+    topic_prefix: str = "local."
+    kafka_heap: str = "512m"
+    services: Mapping[str, ServiceState] = field(default_factory=dict)
+
+    def with_service(self, name: ServiceName, service: ServiceState) -> "InfraState":
+        """Return the state with this service replaced."""
+        return replace(self, services={**self.services, name.value: service})
+
+
+def load(state_dir: Path) -> InfraState:
+    """Read the state of a folder; a folder without one has the defaults and no services.
+
+    Raises
+    ------
+    InfraError
+        The file is there and cannot be understood.
+    """
+    path = state_dir / STATE_FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=InfraState)
+    except FileNotFoundError:
+        return InfraState()
+    except (msgspec.MsgspecError, OSError) as error:
+        raise InfraError(
+            f"{path} cannot be read: {error}. It says which processes were started; look for them with "
+            f"`ps -ef | grep {state_dir}`, stop them, then remove the file"
+        ) from error
+
+
+def save(state_dir: Path, state: InfraState) -> None:
+    """Write the state of a folder.
+
+    Raises
+    ------
+    InfraError
+        The folder cannot be written to.
+    """
+    content = msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n"
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=state_dir, prefix=STATE_FILE, delete=False) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(file.name).replace(state_dir / STATE_FILE)
+    except OSError as error:
+        raise InfraError(f"the state cannot be written to {state_dir}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +191,6 @@ class Runtime:
                 process.kill()
             elif not process.stop():
                 self._report(f"{process.name}: did not end by itself and was killed")
-        self._service(name).clean_up()
         self._put(name, replace(service, processes=(), ready=False))
 
     def wipe(self) -> None:
@@ -151,17 +233,15 @@ class Runtime:
             self._report(f"{name}: its last port {port} is taken, so it gets another one")
         return choose_port()
 
-    def _service(self, name: ServiceName) -> Service:
+    def _service(self, name: ServiceName) -> Kafka | TangoDatabase:
         folder = self._folder(name)
         if name is ServiceName.KAFKA:
             return Kafka(folder=folder, heap=self.state.kafka_heap, report=self._report, clock=self._clock)
-        if self.state.tango_db is TangoDb.EMBEDDED:
-            return EmbeddedTangoDatabase(folder=folder, report=self._report)
-        return MariaDbTangoDatabase(folder=folder, report=self._report, clock=self._clock)
+        return TangoDatabase(folder=folder, report=self._report)
 
     def _folder(self, name: ServiceName) -> Path:
         folder = self.state_dir / name
-        return folder if name is ServiceName.KAFKA else folder / self.state.tango_db
+        return folder if name is ServiceName.KAFKA else folder / "embedded"  # there databases of earlier releases are
 
     def _add_process(self, name: ServiceName, process: Process) -> None:
         service = self.state.services[name]

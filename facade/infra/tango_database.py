@@ -1,4 +1,4 @@
-"""The embedded Tango database (pytango-db on SQLite), and how any Tango database is waited for.
+"""The local Tango database: pytango-db on SQLite, in pure Python.
 
 The package never imports Tango here: one short-lived child process asks the database until it
 answers, which is also the only question that counts (an open port says little: the database may
@@ -15,11 +15,10 @@ from typing import Final
 from facade.errors import InfraError
 from facade.infra import tools
 from facade.infra.ports import HOST
-from facade.infra.processes import Process
-from facade.infra.service import check_alive
+from facade.infra.processes import Process, check_alive
 
 # "2" is the instance name that Tango's own tools expect: the database is the device sys/database/2.
-INSTANCE: Final = "2"
+_INSTANCE: Final = "2"
 
 _STARTS_WITHIN_S: Final = 30.0
 _POLL: Final = """
@@ -48,7 +47,7 @@ while True:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddedTangoDatabase:
+class TangoDatabase:
     """Starts pytango-db on one SQLite file in the folder."""
 
     folder: Path
@@ -68,39 +67,31 @@ class EmbeddedTangoDatabase:
             "PYTANGO_DATABASE_NAME": str(self.folder / "tango.db"),
             "TANGO_HOST": f"{HOST}:{port}",
         }
-        argv = [str(program), "--host", HOST, "--port", str(port), INSTANCE]
+        argv = [str(program), "--host", HOST, "--port", str(port), _INSTANCE]
         started(Process.start("tango-db", argv, log=self.folder / "tango-db.log", env=env))
 
     def await_ready(self, port: int, processes: Sequence[Process]) -> None:
-        """Return when the database answers a query."""
-        await_tango_database(port, processes, self.report)
+        """Return when the database answers a query.
 
-    def clean_up(self) -> None:
-        """Nothing is outside the folder."""
-
-
-def await_tango_database(port: int, processes: Sequence[Process], report: tools.Report) -> None:
-    """Return when the Tango database on this port answers a query.
-
-    Raises
-    ------
-    PortTakenError
-        Its server ended because the port is in use.
-    InfraError
-        It ended for another reason, or does not answer in time.
-    """
-    report(f"Tango database: starting on {HOST}:{port}")
-    pids = [str(process.pid) for process in processes]
-    argv = [sys.executable, "-W", "ignore", "-c", _POLL, str(port), str(_STARTS_WITHIN_S), *pids]
-    try:
-        tools.run(argv, what=f"asking the Tango database on {HOST}:{port}")
-    except InfraError as error:
+        Raises
+        ------
+        PortTakenError
+            Its server ended because the port is in use.
+        InfraError
+            It ended for another reason, or does not answer in time.
+        """
+        self.report(f"Tango database: starting on {HOST}:{port}")
+        pids = [str(process.pid) for process in processes]
+        argv = [sys.executable, "-W", "ignore", "-c", _POLL, str(port), str(_STARTS_WITHIN_S), *pids]
+        try:
+            tools.run(argv, what=f"asking the Tango database on {HOST}:{port}")
+        except InfraError as error:
+            for process in processes:
+                check_alive(process)
+            raise InfraError(
+                f"the Tango database does not answer within {_STARTS_WITHIN_S:g} s: {error}\n"
+                f"the end of {processes[-1].log}:\n{processes[-1].tail()}"
+            ) from error
+        # Another database may answer while ours has just found the port taken.
         for process in processes:
             check_alive(process)
-        raise InfraError(
-            f"the Tango database does not answer within {_STARTS_WITHIN_S:g} s: {error}\n"
-            f"the end of {processes[-1].log}:\n{processes[-1].tail()}"
-        ) from error
-    # Somebody else's database may answer while ours has just found the port taken.
-    for process in processes:
-        check_alive(process)

@@ -37,7 +37,6 @@ def run(
     *,
     what: str,
     env: Mapping[str, str] | None = None,
-    text: str | None = None,
     folder: Path | None = None,
 ) -> str:
     """Run a program to its end and give its output (both streams).
@@ -46,8 +45,6 @@ def run(
     ----------
     what
         What the program is run for, as the subject of the error message.
-    text
-        Given to its standard input.
 
     Raises
     ------
@@ -58,7 +55,7 @@ def run(
         done = subprocess.run(
             list(argv),
             env=None if env is None else dict(env),
-            input=text if text is not None else "",
+            stdin=subprocess.DEVNULL,
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

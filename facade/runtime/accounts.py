@@ -8,14 +8,14 @@ from collections import Counter
 from typing import Literal
 
 from facade import messages
-from facade.bus.port import Span
-from facade.bus.worker_positions import ACCOUNTS as ACCOUNTS
+from facade.bus.offsets import ACCOUNTS as ACCOUNTS
+from facade.bus.port import OffsetRange
 from facade.outcome import Outcome, Suppressed, Used
 
 OVERLAP = "overlap"
 """Reason of a record that is refused because it covers offsets that are counted already."""
 
-Deviation = Literal["overlap", "skipped", "corrected"]
+Deviation = Literal["overlap", "skipped", "corrected", "log_cuts"]
 _AND = " | "
 _LONGEST = 900
 """Of the text of a deviation [characters]."""
@@ -44,8 +44,8 @@ class StreamAccount:
         "last_error",
         "last_error_at",
         "late",
-        "leader_epoch",
         "log",
+        "log_cuts",
         "offset_from",
         "offset_to",
         "overlap",
@@ -83,11 +83,10 @@ class StreamAccount:
         self.offset_to = -1
         self.high_watermark = -1
         self.log = ""
-        """Which log the offsets are of, see `facade.bus.port.Span`; empty text: not known."""
-        self.leader_epoch = -1
+        """Which log the offsets are of, see `facade.bus.port.OffsetRange`; empty text: not known."""
         self.partitions = 0
-        self.overlap = self.skipped = self.corrected = 0
-        """Of positions that did not agree; see `deviate`."""
+        self.overlap = self.skipped = self.corrected = self.log_cuts = 0
+        """Of positions that did not agree; see `deviate`. With each log cut an epoch of totals begins."""
         self.redriven = 0
         """Dead letters that were put back, and so are consumed again."""
         self.deviations: dict[str, str] = {}
@@ -98,14 +97,13 @@ class StreamAccount:
         """Records that are missing from the account (positive) or in it twice (negative)."""
         return self.consumed - self.used - self.late - self.suppressed - self.dead_lettered - self.in_flight
 
-    def cover(self, span: Span) -> None:
-        """Take the offsets that the transaction covers, and what did not agree when it began there."""
-        self.log, self.offset_from, self.offset_to = span.log, span.begin, span.end
-        self.high_watermark, self.leader_epoch = span.high_watermark, span.leader_epoch
-        self.partitions = span.partitions
-        if span.note:
-            self.last_error = span.note[:500]
-            self.deviate("corrected", 1, span.note)
+    def cover(self, offsets: OffsetRange) -> None:
+        """Take the offsets that the transaction covers, and the difference that was found when it began there."""
+        self.log, self.offset_from, self.offset_to = offsets.log, offsets.begin, offsets.end
+        self.high_watermark, self.partitions = offsets.high_watermark, offsets.partitions
+        if offsets.note:
+            self.last_error = offsets.note[:500]
+            self.deviate("corrected", 1, offsets.note)
 
     def deviate(self, what: Deviation, count: int, text: str) -> None:
         """Count records of which the position of a reader and the log did not agree.
@@ -155,6 +153,7 @@ class StreamAccount:
         self.redriven += other.redriven
         if isinstance(other, StreamAccount):
             self.overlap += other.overlap
+            self.log_cuts += other.log_cuts
             self.hanging = self.hanging or other.hanging
             for what, said in other.deviations.items():
                 for text in reversed(said.split(_AND)):
@@ -204,7 +203,6 @@ class StreamAccount:
             batches=self.batches,
             busy=self.busy,
             log=self.log,
-            leader_epoch=self.leader_epoch,
             partitions=self.partitions,
             corrected=self.corrected,
             skipped=self.skipped,

@@ -11,8 +11,7 @@ from typing import Any, Protocol, TypeVar
 from facade.bus.port import Record
 from facade.clock import Clock
 from facade.config import Settings
-from facade.icd.check_roles import instance_role
-from facade.icd.model import Icd
+from facade.icd.model import Icd, instance_role
 from facade.instances import number_of
 from facade.manifest import Isolation, Manifest, load, manifests
 from facade.messages import DeviceComplaint

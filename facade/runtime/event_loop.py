@@ -148,11 +148,7 @@ class EventLoop:
 
     def has_moved(self, reader: Reader) -> bool:
         """Return whether the topics must be opened anew, as one of them is another one or the place on it is gone."""
-        moved = positions.have_moved(self._progress, self._bus.watch(), reader)
-        if moved:
-            for topic, progress in self._progress.items():
-                progress.reach({}, reader.last_read(topic))
-        return moved
+        return positions.have_moved(self._progress, self._bus.watch(), reader)
 
     def cycle(self, reader: Reader) -> None:
         """Take what has come, merge it, publish what has changed."""
@@ -249,7 +245,7 @@ class EventLoop:
         for topic, flow in self._flows.items():
             progress = self._progress[topic]
             reached = reader.reached(topic)
-            progress.reach(reached, reader.last_read(topic))
+            progress.reach(reached)
             progress.note_behind(reached, reader.behind(topic), is_connected=self._bus.health.connected)
             # What begins anew at each start has nothing to be restored, but its account is to be seen as well.
             if topic != snapshots.TOPIC:

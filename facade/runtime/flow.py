@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+from facade.bus.offsets import Extent
 from facade.bus.port import Record
-from facade.bus.positions import Extent
 from facade.outcome import Outcome
 from facade.reading import Reading
 from facade.severities import Severity

@@ -1,12 +1,12 @@
 """The places of a device server on its topics: compared with the topics at each opening, and while they are read.
 
-What is compared stands in `facade.bus.positions`; what comes of it for one topic in `facade.runtime.progress`.
+What is compared stands in `facade.bus.offsets`; what comes of it for one topic in `facade.runtime.progress`.
 """
 
 from collections.abc import Mapping
 
+from facade.bus.offsets import TopicWatch, is_other
 from facade.bus.port import Reader
-from facade.bus.positions import TopicWatch, is_other
 from facade.runtime.progress import Progress
 
 _Places = Mapping[str, Mapping[int, int]]
@@ -21,21 +21,11 @@ def place(progress: Mapping[str, Progress], watch: TopicWatch) -> list[str]:
         The broker does not answer.
     """
     extents = watch.extents(list(progress))
-    last = {
-        (topic, partition): at
-        for topic, one in progress.items()
-        if topic in extents and not is_other(one.topic_id, extents[topic].id)
-        for partition, at in one.last.items()
-        if partition in extents[topic].ranges
-    }
-    kept: dict[str, dict[int, int]] = {topic: {} for topic in extents}
-    for (topic, partition), at in watch.kept(last).items():
-        kept[topic][partition] = at
     return [
         finding.describe(topic)
         for topic, one in progress.items()
-        if topic in extents  # who reads it says that it is not there
-        for finding in one.place(extents[topic], kept[topic])
+        if topic in extents  # whoever reads it says that it is not there
+        for finding in one.place(extents[topic])
     ]
 
 
@@ -58,11 +48,7 @@ def start(progress: Mapping[str, Progress], further_back: _Places, *, is_restart
 
 def have_moved(progress: Mapping[str, Progress], watch: TopicWatch, reader: Reader) -> bool:
     """Return whether a topic is not the one any more that is read, or a place is not on it; never waits."""
-    moved = reader.is_misplaced or any(one.has_shrunk for one in progress.values())
-    for topic, now in watch.step(list(progress)).items():
-        one = progress[topic]
-        if is_other(one.topic_id, now.id) or one.lacks(now.partitions):
-            moved = True
-        else:
-            one.confirm()
-    return moved
+    return reader.is_misplaced | any(
+        is_other(progress[topic].topic_id, now.id) or progress[topic].lacks(now.partitions)
+        for topic, now in watch.step(list(progress)).items()
+    )

@@ -2,10 +2,10 @@
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
+from facade.bus.offsets import Extent, Finding, Position, Verdict, compare, is_other
 from facade.bus.port import Record
-from facade.bus.positions import Extent, Finding, Position, Verdict, compare, is_other
 from facade.clock import Clock
 from facade.codec.decode import UNREADABLE
 from facade.codec.plausible import KEY, TIME_UNIT
@@ -19,18 +19,17 @@ from facade.runtime.snapshots import Snapshot
 _log = logging.getLogger(__name__)
 
 _FIGURES: Mapping[Verdict, Deviation] = {
-    Verdict.HOLE: "skipped",
-    Verdict.LOST: "skipped",
-    Verdict.CUT: "overlap",
-    Verdict.DOUBT: "overlap",
+    Verdict.GAP: "skipped",
+    Verdict.CUT: "log_cuts",
+    Verdict.MADE_AGAIN: "log_cuts",
+    Verdict.NO_PARTITION: "corrected",
 }
-"""Figure of the account that counts the records that a finding is about; others count how often they were found."""
+"""Figure of the account that a finding is counted in."""
 _OTHER_SERVER = Suppressed("other-server")
 """No reader of the topic can use the record, and the dead letter is another device server's."""
 _JUDGED_ALIKE = UNREADABLE | {INCONSISTENT, KEY, TIME_UNIT}
 """Reasons that every reader of a topic finds, whatever else it knows."""
 
-_MOST_EPOCH = 2**31 - 1
 _HANGS = 40.0
 """No transaction lasts so long [s]: the longest time-out, of 20 s, and the broker's look at it each 10 s."""
 _LONGEST = 1000
@@ -57,17 +56,8 @@ class Progress:
         """Of the topic that the offsets are about; empty text: not known."""
         self.next: dict[int, int] = {}
         """Next offset to count, by partition."""
-        self.last: dict[int, tuple[int, int]] = {}
-        """Offset after the last record and the leader epoch of that record, by partition, where they are known."""
         self._first: dict[int, int] = {}
         """First offset on the log when it was last opened, by partition."""
-        self._sure: dict[int, int] = {}
-        self._asked: dict[int, int] = {}
-        """Values of `next` when the topic surely was the one of the id, and when that was last asked."""
-        self._high_watermarks: dict[int, int] = {}
-        """Offset after the newest record that a broker has told of, by partition."""
-        self.has_shrunk = False
-        """Whether a broker tells of fewer records than before: what is on the topic is to be asked."""
         self._stands: dict[int, tuple[int, float]] = {}
         """Where it stands on each partition, and since when [monotonic s]."""
         self._keep = keep
@@ -97,30 +87,23 @@ class Progress:
         """Return whether the former run has written the dead letter of a record."""
         return record.offset < self._set_aside.offsets.get(record.partition, 0)
 
-    def reach(self, offsets: Mapping[int, int], last: Mapping[int, tuple[int, int]]) -> None:
-        """Take note of where a reader is: also behind marks of transactions, which are no records."""
+    def reach(self, offsets: Mapping[int, int]) -> None:
+        """Take note of the next offset of a reader: also behind marks of transactions, which are no records."""
         for partition, at in offsets.items():
             self.next[partition] = max(at, self.next.get(partition, 0))
-        # After a restart older records are read again: where they end says nothing of those behind them.
-        self.last |= {one: place for one, place in last.items() if place >= self.last.get(one, (0, 0))}
 
     def note_behind(self, reached: Mapping[int, int], behind: Mapping[int, int], *, is_connected: bool) -> None:
         """Take note of how many records wait, by partition, and whether a transaction without an end holds them back.
 
         Records that are read again after a restart, and were counted before it, do not wait.
 
-        A broker that loses the end of a log may lose the mark that ends a transaction there, and nothing of the
-        partition is given then to readers of committed records, until the same producer writes there again.
+        A transaction without an end gives nothing of its partition to readers of committed records, until the same
+        producer writes there again.
         """
         now, hangs = self._clock.monotonic(), []
         self.account.behind = 0
         for partition, read in sorted(behind.items()):
             at = self.next.get(partition, 0)
-            high = reached.get(partition, 0) + read
-            if high < self._high_watermarks.get(partition, 0):
-                self.has_shrunk = True
-            else:
-                self._high_watermarks[partition] = high
             count = max(read - max(at - reached.get(partition, at), 0), 0)
             self.account.behind += count
             before, since = self._stands.get(partition, (-1, now))
@@ -134,81 +117,36 @@ class Progress:
                 )
         self.account.hanging = "; ".join(hangs)[:_LONGEST]
 
-    def place(self, now: Extent, kept: Mapping[int, int]) -> list[Finding]:
-        """Compare the place with the topic as it is now, and go on where that says; return what was wrong.
-
-        Parameters
-        ----------
-        kept
-            Up to which offset the log still has what was read, by partition, where that is known. It ends there for
-            this reader if it has lost records that were read. If all it may have lost are marks of transactions, other
-            records may have their offsets now, and are read.
-        """
-        cut = {one: at for one, at in kept.items() if at < self.last[one][0]}
-        topic = self._chosen(now, cut)
-        marks = {one: at for one, at in kept.items() if one not in cut}
-        known = {one: min(at, marks.get(one, at)) for one, at in self.next.items() if self._reads(one)}
+    def place(self, now: Extent) -> list[Finding]:
+        """Compare the position with the topic as it is now, and go on where that says; return the differences."""
+        topic = Extent(now.id, {one: ends for one, ends in now.ranges.items() if self._reads(one)})
+        known = {one: at for one, at in self.next.items() if self._reads(one)}
         start, found = compare(Position(self.topic_id, known), topic)
-        is_new = is_other(self.topic_id, topic.id)
         if not (self.topic_id or self.next):
             found = []  # of what was never read nothing is missing
-        elif is_new:
-            found += self._doubts(topic)
-        else:
-            found += self._lost(topic)
-        self._high_watermarks = {one: end for one, (_, end) in topic.ranges.items()}
-        self.has_shrunk = False
-        # The places on partitions that are not this server's now hold when they are its own again.
-        others = {} if is_new else {one: at for one, at in self.next.items() if one not in known}
+        # The positions on partitions that are not this server's now hold when they are its own again.
+        others = (
+            {}
+            if is_other(self.topic_id, topic.id)
+            else {one: self.next[one] for one in self.next.keys() - known.keys()}
+        )
         rebuild = self.rebuild_from()
         self.topic_id, self.next = topic.id or self.topic_id, others | start
-        self.last = {} if is_new else {one: at for one, at in self.last.items() if at[0] <= self.next.get(one, 0)}
         ends = {} if is_other(self._set_aside.topic_id, topic.id) else topic.ranges
         before = {one: min(at, ends[one][1]) for one, at in self._set_aside.offsets.items() if one in ends}
         self._set_aside = Position(self._set_aside.topic_id, before)
         self._first = {one: first for one, (first, _) in topic.ranges.items()}
-        self._sure = self._asked = dict(start)
         self._past.clear()
         self._past.append((self._clock.monotonic(), {one: min(rebuild.get(one, at), at) for one, at in start.items()}))
         self.flow.place(topic, known, start)
-        self._tell(found)
+        for finding in found:
+            text, figure = finding.describe(self.flow.topic), _FIGURES[finding.verdict]
+            self.account.deviate(figure, finding.count if figure == "skipped" else 1, text)
+            self.account.last_error, self.account.last_error_at = text, self._now_us()
         return found
 
     def _reads(self, partition: int) -> bool:
         return self.flow.partitions is None or partition in self.flow.partitions
-
-    def _chosen(self, topic: Extent, cut: Mapping[int, int]) -> Extent:
-        """Return what is read of a topic, without the records that replace some that were read."""
-        ranges = {one: ends for one, ends in topic.ranges.items() if self._reads(one)}
-        return Extent(topic.id, {one: (first, min(end, cut.get(one, end))) for one, (first, end) in ranges.items()})
-
-    def _lost(self, topic: Extent) -> Iterator[Finding]:
-        """Return what a broker has told of, and what the log lost before it was read."""
-        for partition, (_, end) in sorted(topic.ranges.items()):
-            first = max(end, self.next.get(partition, 0))
-            if first < (after := self._high_watermarks.get(partition, 0)):
-                yield Finding(Verdict.LOST, partition, first, after)
-
-    def _doubts(self, topic: Extent) -> list[Finding]:
-        """Return what was read since the topic surely was the one before, if it can be of the one that it is now."""
-        found = []
-        for partition, (_, end) in sorted(topic.ranges.items()):
-            after = min(self.next.get(partition, 0), end)
-            first = self._sure.get(partition, after)
-            if first < after:
-                found.append(Finding(Verdict.DOUBT, partition, first, after))
-        return found
-
-    def _tell(self, found: list[Finding]) -> None:
-        for finding in found:
-            text = finding.describe(self.flow.topic)
-            what = _FIGURES.get(finding.verdict, "corrected")
-            self.account.deviate(what, 1 if what == "corrected" else finding.count, text)
-            self.account.last_error, self.account.last_error_at = text, self._now_us()
-
-    def confirm(self) -> None:
-        """Take note that the topic is still the one of the id, as was asked after the last call."""
-        self._sure, self._asked = self._asked, dict(self.next)
 
     def lacks(self, partitions: int) -> bool:
         """Return whether a topic with so many partitions has some that are to be read and were not there before."""
@@ -235,8 +173,6 @@ class Progress:
             time=round(now * 1e6),
             offsets=dict(self.next),
             rebuild_from=self.rebuild_from(),
-            last_read=self.last,
-            high_watermarks=dict(self._high_watermarks),
             account=self.account.totals(),
             ledger=self.flow.as_dict(),
             readings=snapshots.store_readings(remembered),
@@ -257,8 +193,6 @@ class Progress:
         readings = snapshots.load_readings(snapshot.readings)
         self.flow.restore(snapshot.ledger)
         self.topic_id, self.next = snapshot.topic_id, dict(snapshot.offsets)
-        self.last = {one: (at, epoch) for one, (at, epoch) in snapshot.last_read.items() if epoch <= _MOST_EPOCH}
-        self._high_watermarks = dict(snapshot.high_watermarks)
         self._past.append((monotonic, snapshot.rebuild_from))
         self.account.restore(snapshot.account)
         return readings

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from facade.bus.offsets import TopicWatch
 from facade.bus.port import BusHealth, QueueingWriter, Reader, Record
-from facade.bus.positions import TopicWatch
 from facade.manifest import Isolation
 
 Partitions = Mapping[str, Sequence[int] | None]
@@ -86,10 +86,6 @@ class Readers:
     def reached(self, topic: str) -> Mapping[int, int]:
         """Return the next offset to take, by partition."""
         return self._by_topic[topic].reached(topic)
-
-    def last_read(self, topic: str) -> Mapping[int, tuple[int, int]]:
-        """Return the offset after the last record taken, and its leader epoch, by partition."""
-        return self._by_topic[topic].last_read(topic)
 
     @property
     def is_misplaced(self) -> bool:

@@ -10,12 +10,12 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from facade.bus.port import Record, Run, TransactionalLog
+from facade.bus.port import PartitionBatch, Record, TransactionalLog
 from facade.clock import Clock
 from facade.icd.topic_model import Topic
 from facade.outcome import USED, Rejected, Unused
 from facade.printable import excerpt
-from facade.runtime.worker import Spans, TransactionalWorker
+from facade.runtime.worker import OffsetRanges, TransactionalWorker
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class RecordWorker(TransactionalWorker):
             return self._idle() >= self._batching.idle_interval
         return not self._is_full or self._bytes >= self._batching.limit_bytes
 
-    def _fold(self, run: Run) -> None:
+    def _fold(self, run: PartitionBatch) -> None:
         values = run.values()
         self._begin(run, len(values))
         for index, value in enumerate(values):
@@ -103,7 +103,7 @@ class RecordWorker(TransactionalWorker):
             _log.exception("record failed topic=%s offset=%d", record.topic, record.offset)
             return Rejected("internal", "$", excerpt(f"{type(error).__name__}: {error}"))
 
-    def _output(self, spans: Spans) -> Sequence[Record]:
+    def _output(self, ranges: OffsetRanges) -> Sequence[Record]:
         return self._made
 
     def _forget(self) -> None:

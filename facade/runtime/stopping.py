@@ -12,19 +12,26 @@ from typing import NoReturn
 
 
 @contextmanager
-def stopping() -> Iterator[Callable[[], bool]]:
-    """Return a function that tells whether SIGTERM or SIGINT came."""
-    stop = threading.Event()
+def on_stop(act: Callable[[], object]) -> Iterator[None]:
+    """Call a function, which must not wait, when SIGTERM or SIGINT comes."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        stop.set()
+        act()
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield stop.is_set
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def stopping() -> Iterator[Callable[[], bool]]:
+    """Return a function that tells whether SIGTERM or SIGINT came."""
+    stop = threading.Event()
+    with on_stop(stop.set):
+        yield stop.is_set
 
 
 @contextmanager

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from facade.bus.offsets import CountedOffsets, Gap, LogCut, Overlap, id_of
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
 from facade.outcome import INCONSISTENT, USED, Outcome, Rejected
@@ -22,8 +24,6 @@ from facade.runtime.snapshots import TOPIC, Snapshot, decode_snapshot
 
 _decode_entry = BatchDecoder(AccountEntry).decode_one
 _MICRO = 1_000_000
-_LOGS = 8
-"""So many former logs of a partition are remembered."""
 _MOST = 100_000_000
 """No transaction has so many records."""
 _MOST_ROWS = 65_536
@@ -32,24 +32,18 @@ _CLOCK_SLACK_US = 60_000_000
 """Most by which the clocks of a worker and of the broker may differ [us]."""
 
 
-class Covered(msgspec.Struct):
-    """Which offsets of one partition are accounted for."""
+class Covered(CountedOffsets):
+    """The offsets of one partition that are accounted for."""
 
-    logs: list[str]
-    """Which logs it had, see `facade.bus.port.Span`; the newest is the last."""
-    end: int
-    """Offset after the last one that an entry covers."""
-    heard: float
+    heard: float = 0.0
     """When an entry last came [Unix s]."""
     measured: float = 0.0
     """When one last came that knew where the log ends, or the first one [Unix s]; 0: an older server kept it."""
-    begin: int = 0
-    """Offset of the first log from which on they are accounted for."""
 
     @property
     def topic_id(self) -> str:
         """Return the id of the topic."""
-        return self.logs[-1].partition("#")[0]
+        return id_of(self.log)
 
 
 class StreamTotals:
@@ -112,58 +106,44 @@ class StreamTotals:
             if at is not None:
                 at.measured = max(at.measured, heard)
 
-    def cover(self, entry: AccountEntry, heard: float) -> str:
-        """Note which offsets an entry accounts for; give why it must not be added, or empty text.
-
-        Where an entry begins behind the end of the one before, the records between are nobody's. Marks of transactions
-        leave no such hole: an entry begins where its worker stood, not with its first record.
-        """
-        at, where = self.partitions.get(entry.partition), f"{entry.stream}, partition {entry.partition}"
-        if at is None:
-            if entry.log:
-                self.partitions[entry.partition] = Covered(
-                    [entry.log], entry.offset_to, heard, heard, entry.offset_from
-                )
-            return ""
-        at.heard = max(at.heard, heard)
-        if not entry.log:  # of an older worker, whose entries begin with their first record
-            at.end = max(at.end, entry.offset_to)
-            return ""
-        offsets = f"offsets {entry.offset_from} to {entry.offset_to - 1}"
-        if entry.log in at.logs[:-1]:
-            return self._refuse(entry, f"{where}: {offsets} are of log {entry.log}, expected log {at.logs[-1]}")
-        if entry.log != at.logs[-1]:
-            self._change_log(at, entry, where)
-        elif entry.offset_from < at.end and entry.consumed:
-            return self._refuse(
-                entry,
-                f"{where}: {offsets} came again. Offsets before {at.end} were already counted, so these were refused",
-            )
-        elif entry.offset_from > at.end:
-            self._skip(where, at.end, entry.offset_from)
-        at.end = max(at.end, entry.offset_to)
+    def take(self, entry: AccountEntry, heard: float) -> str:
+        """Count an entry; return why it is refused, or empty text."""
+        if entry.partition >= 0:
+            found = self._cover(entry, heard)
+            if isinstance(found, Overlap):
+                return self._refuse(entry, found)
+            if isinstance(found, LogCut):
+                entry = replace(entry, corrected=0)  # the alarm about the log says it
+        self.account.add(entry)
+        self.rate.add(entry.time, entry.consumed)
+        self.work.note(entry)
         return ""
 
-    def _change_log(self, at: "Covered", entry: AccountEntry, where: str) -> None:
-        """Begin with another log: the topic was made again, or the end of its log was lost."""
-        before, after = at.topic_id, entry.log.partition("#")[0]
-        self.backlogs.clear()  # perhaps of partitions that are no more
-        if before == after and entry.offset_from < at.end:
-            lost = f"offsets {entry.offset_from} to {at.end - 1} are counted, but are no longer on the log"
-            self.account.deviate("overlap", at.end - entry.offset_from, f"{where}: {lost}; others get these offsets")
-        elif before != after and entry.offset_from and "?" not in (before, after):
-            self._skip(where, 0, entry.offset_from)
-        at.logs, at.end = [*at.logs, entry.log][-_LOGS:], entry.offset_to
+    def _cover(self, entry: AccountEntry, heard: float) -> Overlap | Gap | LogCut | None:
+        at = self.partitions.get(entry.partition)
+        if at is None:
+            first, after = entry.offset_from, entry.offset_to
+            self.partitions[entry.partition] = Covered(entry.log, first, after, heard=heard, measured=heard)
+            return None
+        at.heard = max(at.heard, heard)
+        found = at.take(entry.log, entry.offset_from, entry.offset_to, counts=bool(entry.consumed))
+        if isinstance(found, Gap):
+            self.account.deviate("skipped", found.records, f"{_where(entry)}: {found}")
+        elif isinstance(found, LogCut):
+            self.backlogs.clear()  # perhaps of partitions that are no more
+            self.account.deviate("log_cuts", 1, f"{_where(entry)}: {found}")
+        return found
 
-    def _refuse(self, entry: AccountEntry, text: str) -> str:
+    def _refuse(self, entry: AccountEntry, found: Overlap) -> str:
+        text = f"{_where(entry)}: offsets {entry.offset_from} to {entry.offset_to - 1} came again: {found}"
         self.account.deviate("overlap", entry.consumed, text)
         if entry.corrected:
             self.account.deviate("corrected", entry.corrected, entry.last_error)
         return text
 
-    def _skip(self, where: str, first: int, after: int) -> None:
-        text = f"{where}: offsets {first} to {after - 1} were not taken: up to {after - first} records are missing"
-        self.account.deviate("skipped", after - first, text)
+
+def _where(entry: AccountEntry) -> str:
+    return f"{entry.stream}, partition {entry.partition}"
 
 
 class _Stored(msgspec.Struct):
@@ -196,14 +176,10 @@ class WorkerAccounts(Flow):
             stream.account.redriven += entry.redriven if count else 0
             return USED
         stream.heard = max(stream.heard, heard)
-        if count and (trouble := stream.cover(entry, heard)):
+        if count and (trouble := stream.take(entry, heard)):
             return Rejected(OVERLAP, "$.offset_from", trouble)
         if entry.partition >= 0:
             stream.note(entry, heard)
-        if count:
-            stream.account.add(entry)
-            stream.rate.add(entry.time, entry.consumed)
-            stream.work.note(entry)
         return USED
 
     def as_dict(self) -> dict[str, Any]:
@@ -231,12 +207,14 @@ def _inconsistency(entry: AccountEntry, written_us: int) -> Rejected | None:
         return Rejected(INCONSISTENT, "$", f"expected at most {_MOST:,} records in one transaction, got {max(counts)}")
     if entry.time > written_us + _CLOCK_SLACK_US:
         return Rejected(INCONSISTENT, "$.time", f"{entry.time} is ahead of the writing at {written_us}")
-    if entry.offset_to < entry.offset_from or (entry.log and entry.offset_to > entry.high_watermark >= 0):
+    if entry.partition >= 0 and not (entry.log or entry.redriven):
+        return Rejected(INCONSISTENT, "$.log", "expected the log of the offsets: workers must be of this version")
+    if entry.offset_to < entry.offset_from or entry.offset_to > entry.high_watermark >= 0:
         text = f"expected {entry.offset_from} to {entry.high_watermark}, got {entry.offset_to}"
         return Rejected(INCONSISTENT, "$.offset_to", text)
-    # A table counts when it ends, with records from before the entry's range; without a log nobody says from where.
+    # A table counts when it ends, with records from before the entry's range.
     first = entry.offset_from if entry.counted_from < 0 else min(entry.counted_from, entry.offset_from)
-    most = entry.offset_to - first if entry.log else max(entry.offset_to, 0)
+    most = entry.offset_to - first
     if entry.batches > most or entry.consumed > most + _MOST_ROWS * entry.batches:
         return Rejected(INCONSISTENT, "$.consumed", f"expected at most {most}, by its offsets, got {entry.consumed}")
     return None

@@ -13,8 +13,9 @@ from dataclasses import replace
 import msgspec
 
 from facade.bus.dead_letters import COUNT, dead_letter
-from facade.bus.port import Aborted, Record, Revoked, Run, Span, TransactionalLog
+from facade.bus.port import Aborted, Fenced, OffsetRange, PartitionBatch, Record, Revoked, TransactionalLog
 from facade.clock import Clock
+from facade.errors import BusError
 from facade.outcome import Outcome, Rejected
 from facade.runtime.accounts import ACCOUNTS, StreamAccount
 
@@ -23,12 +24,49 @@ _log = logging.getLogger(__name__)
 SIGN_OF_LIFE = 1.0
 """Longest time between two accounts of a partition of which nothing comes [s]."""
 
-Spans = Mapping[tuple[str, int], Span]
+OffsetRanges = Mapping[tuple[str, int], OffsetRange]
 """What a transaction covers, by topic and partition."""
 
 
-class TransactionalWorker(ABC):
-    """One slot of a group of such workers.
+class TransactionLoop(ABC):
+    """The loop of a worker: take records, and write their results in one transaction when it is due."""
+
+    def step(self) -> None:
+        """Take some records; commit when it is time.
+
+        Raises
+        ------
+        Fenced
+            Another process has taken the slot.
+        """
+        try:
+            self._take()
+            if self._is_due():
+                self._commit()
+        except Fenced:
+            raise
+        except BusError as reason:
+            self._give_up(reason)
+
+    @abstractmethod
+    def _take(self) -> None:
+        """Take some records, and find the fate of each."""
+
+    @abstractmethod
+    def _is_due(self) -> bool:
+        """Return whether it is time to commit."""
+
+    @abstractmethod
+    def _commit(self) -> None:
+        """Write the results of the records taken, and the positions behind them, in one transaction."""
+
+    @abstractmethod
+    def _give_up(self, reason: BusError) -> None:
+        """Forget what is to be taken again after the bus has failed, and wait."""
+
+
+class TransactionalWorker(TransactionLoop):
+    """One slot of a group of workers that keep nothing over a transaction.
 
     Parameters
     ----------
@@ -57,24 +95,14 @@ class TransactionalWorker(ABC):
         """Monotonic time since which work is not told yet, and how much of it was waiting [s]."""
         self._start_over()
 
-    def step(self) -> None:
-        """Take some records; commit when it is time.
-
-        Raises
-        ------
-        Fenced
-            Another process has taken the slot.
-        """
-        try:
-            self._take()
-            if self._log.must_commit or self._is_due():
-                self._commit()
-        except Aborted as reason:
-            _log.warning("transaction given up worker=%s taken=%d reason=%s", self._name, self._taken, reason)
-            self._start_over()
-            if not isinstance(reason, Revoked):
-                self._clock.sleep(self._retry)
-                self._waited += self._retry
+    def _give_up(self, reason: BusError) -> None:
+        if not isinstance(reason, Aborted):  # the log has not gone back
+            raise reason
+        _log.warning("transaction given up worker=%s taken=%d reason=%s", self._name, self._taken, reason)
+        self._start_over()
+        if not isinstance(reason, Revoked):
+            self._clock.sleep(self._retry)
+            self._waited += self._retry
 
     def finish(self) -> None:
         """Commit what was taken, so that a planned stop repeats no work, and leave."""
@@ -86,22 +114,14 @@ class TransactionalWorker(ABC):
         self._log.close()
 
     @abstractmethod
-    def _take(self) -> None:
-        """Take some records: `_begin` each run of them, and count the fate of each record."""
-
-    @abstractmethod
-    def _is_due(self) -> bool:
-        """Return whether it is time to commit."""
-
-    @abstractmethod
-    def _output(self, spans: Spans) -> Iterable[Record]:
+    def _output(self, ranges: OffsetRanges) -> Iterable[Record]:
         """Return what the transaction is to write, but for accounts and dead letters."""
 
     @abstractmethod
     def _forget(self) -> None:
         """Begin with nothing, after a commit or in the place of one."""
 
-    def _next(self, limit: int, timeout: float) -> Sequence[Run]:
+    def _next(self, limit: int, timeout: float) -> Sequence[PartitionBatch]:
         """Return the next records; whoever gets fewer than may come has waited for more."""
         began = self._clock.monotonic()
         runs = self._log.take(limit, timeout)
@@ -109,7 +129,7 @@ class TransactionalWorker(ABC):
             self._waited += self._clock.monotonic() - began
         return runs
 
-    def _begin(self, run: Run, count: int, batches: int = 0) -> StreamAccount:
+    def _begin(self, run: PartitionBatch, count: int, batches: int = 0) -> StreamAccount:
         """Count what was taken, rows of columnar batches apart; give the account that is to say what became of it."""
         account = self._accounts.setdefault((run.topic, run.partition), StreamAccount())
         account.batches += batches
@@ -140,17 +160,29 @@ class TransactionalWorker(ABC):
         return self._clock.monotonic() - self._began
 
     def _commit(self) -> None:
-        now, now_us, spans = self._clock.monotonic(), round(self._clock.now() * 1e6), self._log.spans()
-        accounts = self._accounts | {place: StreamAccount() for place in self._silent(spans, now)}
-        for place in accounts.keys() & spans.keys():
-            accounts[place].cover(spans[place])
+        """Write the results of the records taken, and the positions behind them, in one transaction.
+
+        Raises
+        ------
+        Aborted
+            Nothing is written; the records will be taken again.
+        """
+        now, now_us = self._clock.monotonic(), round(self._clock.now() * 1e6)
+        # Step 1: the offsets that the transaction covers, of each partition.
+        ranges = self._log.ranges()
+        # Step 2: an account for each partition with records, and for each whose sign of life is due.
+        accounts = self._accounts | {place: StreamAccount() for place in self._silent(ranges, now)}
+        for place in accounts.keys() & ranges.keys():
+            accounts[place].cover(ranges[place])
         self._tell_work(now)
-        entries = [
-            self._record(ACCOUNTS, f"{topic}/{partition}", account.entry(self._name, topic, partition, now_us))
-            for (topic, partition), account in accounts.items()
-        ]
-        # All of it is one transaction, so the order in it says nothing.
-        self._log.commit([*self._output(spans), *entries, *self._dead_letters])
+        # Step 3: results, accounts and dead letters; as they are one transaction, their order says nothing.
+        records = [*self._output(ranges), *self._dead_letters]
+        for (topic, partition), account in accounts.items():
+            entry = account.entry(self._name, topic, partition, now_us)
+            records.append(self._record(ACCOUNTS, f"{topic}/{partition}", entry))
+        # Step 4: the transaction, with the worker's positions and the offsets of its group.
+        self._log.commit(records)
+        # Step 5: begin the next transaction.
         self._start_over()
         self._reported |= dict.fromkeys(accounts, now)
         for (topic, _), account in accounts.items():
@@ -163,23 +195,23 @@ class TransactionalWorker(ABC):
             account.busy = round(spent_us * account.consumed / max(self._taken, 1))
         self._busy_since, self._waited = now, 0.0
 
-    def _silent(self, spans: Spans, now: float) -> list[tuple[str, int]]:
+    def _silent(self, ranges: OffsetRanges, now: float) -> list[tuple[str, int]]:
         """Return the partitions of which nothing was taken, and whose account is due: as a sign of life, or to tell."""
-        topics = {topic for topic, _ in spans}
+        topics = {topic for topic, _ in ranges}
         without = [(topic, -1) for topic in self.accounts if topic not in topics]
         return [
             place
-            for place in (*spans, *without)
+            for place in (*ranges, *without)
             if place not in self._accounts
-            and (not self._taken or self._is_news(spans.get(place)) or self._is_silent(place, now))
+            and (not self._taken or self._is_news(ranges.get(place)) or self._is_silent(place, now))
         ]
 
     def _is_silent(self, place: tuple[str, int], now: float) -> bool:
         return now - self._reported.get(place, float("-inf")) >= SIGN_OF_LIFE
 
     @staticmethod
-    def _is_news(span: Span | None) -> bool:
-        return span is not None and (bool(span.note) or span.begin != span.end)
+    def _is_news(offsets: OffsetRange | None) -> bool:
+        return offsets is not None and (bool(offsets.note) or offsets.begin != offsets.end)
 
     def _record(self, topic: str, key: str, value: msgspec.Struct, partition: int = -1) -> Record:
         return Record(topic=topic, key=key.encode(), value=self._encode(value), partition=partition)

@@ -3,7 +3,6 @@
 Progress goes to standard error: a live line on a terminal, else a plain line each five seconds.
 """
 
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -22,6 +21,7 @@ from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings
 from facade.console import ERR
 from facade.files import write_json
+from facade.runtime.stopping import on_stop
 from facade.simulate.sender import PATIENCE, ReportT, Stop, StreamReport, StreamSender
 
 _BROKER_WAIT = 5.0
@@ -92,9 +92,8 @@ def send(
             each_second=each_second,
             last_error=lambda: health.last_error,
         )
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: simulator.stop())
-        final = simulator.run(stop)
+        with on_stop(simulator.stop):
+            final = simulator.run(stop)
     ERR.print(summary(final))
     if final.undelivered:
         # What failed last is then that the client gave the records up, which is not the cause.

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from facade.errors import InfraError
-from facade.infra.debian import Packages, unpacked_packages
 from facade.infra.ports import HOST, choose_port
 from facade.infra.processes import Process
+from proving.debian import Packages, unpacked_packages
 from proving.deployment import Deployment
 
 _PACKAGES: Final = Packages(

@@ -164,7 +164,7 @@ class _Timed:
     def __init__(self, member: KafkaTransactionalMember, clock: Clock) -> None:
         self._member, self._clock = member, clock
         self.commit, self.write, self.holds, self.close = member.commit, member.write, member.holds, member.close
-        self.committed, self.go_on, self.leader_epoch = member.committed, member.go_on, member.leader_epoch
+        self.committed, self.go_on = member.committed, member.go_on
         self.began = 0.0
 
     @property

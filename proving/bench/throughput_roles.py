@@ -16,7 +16,7 @@ import msgspec
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.raw import bare_batches
 from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.port import Aborted, BusHealth, Record, Run, Span, TransactionalLog
+from facade.bus.port import Aborted, BusHealth, OffsetRange, PartitionBatch, Record, TransactionalLog
 from facade.clock import Clock
 from facade.flows.telemetry.worker import BatchLimits, Worker
 from facade.icd.load import load
@@ -132,7 +132,7 @@ class TimedLog:
         self._took_at = context.clock.monotonic()
         self.given_up: list[float] = []
 
-    def take(self, limit: int, timeout: float) -> Sequence[Run]:
+    def take(self, limit: int, timeout: float) -> Sequence[PartitionBatch]:
         """Take records; see `facade.bus.port.TransactionalLog`."""
         if self._gated and not self._context.released:
             self._context.clock.sleep(_GATE_PAUSE)
@@ -166,14 +166,9 @@ class TimedLog:
         if self._meter.marks:
             self._meter.mark(self._taken)
 
-    @property
-    def must_commit(self) -> bool:
-        """Return whether the open transaction is to end here."""
-        return self._log.must_commit
-
-    def spans(self) -> Mapping[tuple[str, int], Span]:
+    def ranges(self) -> Mapping[tuple[str, int], OffsetRange]:
         """Return what was taken; see `facade.bus.port.TransactionalLog`."""
-        return self._log.spans()
+        return self._log.ranges()
 
     @property
     def broker_time(self) -> int:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from facade.flows.tables.arrow import require_arrow
-from facade.infra.local import DEFAULT_STATE_DIR, TangoDb
+from facade.infra.local import DEFAULT_STATE_DIR
 from proving.demo.guard import console, guarded
 from proving.demo.options import DemoOptions
 
@@ -45,9 +45,6 @@ def demo(
     state_dir: Annotated[
         Path, typer.Option(help="The folder with the data, the logs and the state.", envvar="SDP_STATE_DIR")
     ] = DEFAULT_STATE_DIR,
-    tango_db: Annotated[
-        TangoDb | None, typer.Option(help="Kind of the Tango database. Default: as last time, else embedded.")
-    ] = None,
     report: Annotated[
         Path | None, typer.Option(help="JSON file for the result. Default: demo-report.json in the state folder.")
     ] = None,
@@ -77,7 +74,6 @@ def demo(
         stay=stay,
         live=live,
         state_dir=state_dir,
-        tango_db=tango_db,
         report=report,
         patience=patience,
     )

@@ -65,8 +65,6 @@ class DemoOptions:
     live: bool = True
     """Show the live table where there is a terminal."""
     state_dir: Path = local.DEFAULT_STATE_DIR
-    tango_db: local.TangoDb | None = None
-    """None: as the last time."""
     report: Path | None = None
     patience: float = 1.0
     """Factor by which every limit of time may be passed, if the machine's own slowness does not allow more."""

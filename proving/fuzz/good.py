@@ -58,6 +58,7 @@ def documents(now_us: int, number: int) -> dict[str, Document]:
         "consumed": 2, "used": 1, "late": 0, "suppressed": 0, "dead_lettered": 1, "in_flight": 0,
         "reasons": {"schema": 1}, "last_error": "expected nothing",
     }  # fmt: skip
+    covered = {"log": "log", "offset_from": 2 * number, "offset_to": 2 * number + 2}
     found: dict[str, Document] = {
         "heap": {
             "node": number % 4, "scan_id": 1, "seq": number // 4, "time": now_us, "channel_start": 0,
@@ -69,9 +70,10 @@ def documents(now_us: int, number: int) -> dict[str, Document]:
         },
         "flagging": {"subarray": 1, "scan_id": 1, "seq": number, "time": now_us, "flagged": 1, "kept": 9},
         "storage": {"time": now_us, "used": 1e12, "free": 1e12, "products": 3},
-        "ingest-summary": {"worker": "aggregate-0", "partition": 0, "node": 0, "partials": [partial]},
+        "ingest-summary": {"worker": "aggregate-0", "partition": 0, "node": 0, "partials": [partial], **covered},
         "telemetry-summary": {
             "worker": "aggregate-0", "stream": "flagging", "partition": 0, "group": "1", "partials": [partial],
+            **covered,
         },
         "rack-summary": {
             "worker": "aggregate-0", "stream": "ingest.buffers", "partition": 0, "first": 0, "last": 1, "log": "log",
@@ -96,7 +98,7 @@ def documents(now_us: int, number: int) -> dict[str, Document]:
         },
         "stream-account": {
             "worker": "fuzz-0", "stream": "fuzz", "partition": 0, "time": now_us, "offset_from": 2 * number,
-            "offset_to": 2 * number + 2, "high_watermark": 2 * number + 2, **account,
+            "offset_to": 2 * number + 2, "high_watermark": 2 * number + 2, "log": "log", **account,
         },
         "snapshot": {
             "instance": "SdpFacade-fuzz", "topic": "fuzz", "time": now_us, "offsets": {"0": 1},

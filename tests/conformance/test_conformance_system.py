@@ -8,8 +8,8 @@ import pytest
 import tango
 from rich.console import Console
 
-from clients.conformance.options import Options
-from clients.conformance.run import NOT_RUN, run
+from clients.conformance.checks import Options
+from clients.conformance.runner import NOT_RUN, run
 from facade.infra.ports import choose_port
 from tests.conformance.test_conformance_mutants import run_kit
 from tests.conftest import Deploy

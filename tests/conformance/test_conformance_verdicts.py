@@ -8,27 +8,34 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from clients.conformance import alarm, execution, queries
-from clients.conformance.command_verdicts import (
-    OnBus,
+from clients.conformance import alarm_checks, command_checks
+from clients.conformance.attributes import (
+    judge_alarms,
+    judge_events,
+    judge_freshness,
+    judge_pace,
+    judge_reported,
+    judge_value,
+    newest_valid,
+)
+from clients.conformance.checks import Mismatch, NotShown
+from clients.conformance.command_checks import (
+    BusRecords,
     judge_acks,
     judge_bus,
     judge_effect,
-    judge_ending,
+    judge_forced,
     judge_outcome,
     judge_overtaking,
     judge_record,
     judge_refusal,
-    judge_reporting,
+    judge_reports,
     judge_taken,
 )
-from clients.conformance.observation import Observation, Shown, Stream
-from clients.conformance.reported import judge_reported, newest_usable
-from clients.conformance.seen import Given, RefusedCall, Walk
-from clients.conformance.subarray import Answer
-from clients.conformance.topics import invalid, judge_records
-from clients.conformance.values import judge_alarms, judge_events, judge_freshness, judge_timing, judge_value
-from clients.conformance.verdicts import Mismatch, NotShown
+from clients.conformance.devices import judge_answer
+from clients.conformance.events import AttributeTrace, EventStream, TangoValue
+from clients.conformance.subarray_run import Answer, RefusedCall, SubarrayRun, TakenCall
+from clients.conformance.topics import find_invalid, judge_records
 from facade.bus.port import Record
 from facade.flows.alerts.messages import PACKETS, Alert
 from facade.flows.alerts.packets import PacketCodec
@@ -41,8 +48,8 @@ NOW = 1_800_000_000.0
 COMMANDS = {command.name: command for command in ICD.classes["SdpSubarray"].commands}
 
 
-def seen(value: object = 1.0, quality: str = "VALID", age: float = 0.0, **more: object) -> Shown:
-    return Shown(value=value, quality=quality, time=NOW - age, at=NOW, **more)
+def seen(value: object = 1.0, quality: str = "VALID", age: float = 0.0, **more: object) -> TangoValue:
+    return TangoValue(value=value, quality=quality, time=NOW - age, at=NOW, **more)
 
 
 def entry(device_class: str, name: str) -> model.Attribute:
@@ -101,7 +108,7 @@ def test_values(attribute, shown, ends):
 )
 def test_reported_values(attribute, texts, shown, ends):
     reported = entry("SdpSubarray", attribute)
-    written = newest_usable(ICD, reported, texts)
+    written = newest_valid(ICD, reported, texts)
     assert verdict(lambda: judge_reported(reported, written, shown)).startswith(ends)
 
 
@@ -112,8 +119,8 @@ def test_freshness():
     )
 
 
-def at(*times: float, quality: str = "VALID") -> list[Shown]:
-    return [Shown(value=1, quality=quality, time=NOW, at=NOW + one) for one in times]
+def at(*times: float, quality: str = "VALID") -> list[TangoValue]:
+    return [TangoValue(value=1, quality=quality, time=NOW, at=NOW + one) for one in times]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +139,7 @@ def at(*times: float, quality: str = "VALID") -> list[Shown]:
     ],
 )
 def test_pace(events, ends):
-    assert verdict(lambda: judge_timing(Sampling(shortest=1.0), Stream(pushed=events), 10.0)).startswith(ends)
+    assert verdict(lambda: judge_pace(Sampling(shortest=1.0), EventStream(pushed=events), 10.0)).startswith(ends)
 
 
 @pytest.mark.parametrize(
@@ -156,34 +163,29 @@ def test_alarm_events(changes: str, alarms: str, ends: str) -> None:
         next((event for event in turns if event.quality == names[letter]), seen(quality=names[letter]))
         for letter in alarms.split()
     ]
-    assert verdict(lambda: judge_alarms(Stream(pushed=pushed), Stream(pushed=told))) == ends
+    assert verdict(lambda: judge_alarms(EventStream(pushed=pushed), EventStream(pushed=told))) == ends
 
 
 @pytest.mark.parametrize(
     ("stream", "before", "after", "ends"),
     [
-        (Stream(first=seen(1.0)), seen(1.0), seen(1.0), "passed"),
-        (Stream(first=seen(2.0, age=1)), seen(1.0, age=2), seen(3.0), "passed"),
+        (EventStream(first=seen(1.0)), seen(1.0), seen(1.0), "passed"),
+        (EventStream(first=seen(2.0, age=1)), seen(1.0, age=2), seen(3.0), "passed"),
         # How long something has waited: it grows while nothing comes, and begins anew with what comes.
-        (Stream(first=seen(3.7, age=2)), seen(3.6, age=2), seen(3.8, age=2), "passed"),
-        (Stream(first=seen(3.7, age=2)), seen(3.6, age=2), seen(3.6, age=1), "passed"),
-        (Stream(first=seen(3.7, age=3)), seen(3.6, age=2), seen(3.8, age=1), "Mismatch"),
-        (Stream(first=seen(3.7)), seen(3.6, age=2), seen(3.8, age=1), "Mismatch"),
-        (Stream(first=seen(2.0)), seen(1.0), seen(1.0), "Mismatch: expected a first change event that agrees"),
-        (Stream(first=seen(float("nan"))), seen(float("nan")), seen(1.0), "passed"),
-        (Stream(refused="no"), seen(), seen(), "Mismatch: expected a subscription to change events"),
-        (Stream(first=seen(), errors=["lost"]), seen(), seen(), "Mismatch: expected change events without errors"),
-        (Stream(), seen(), seen(), "Mismatch: expected a first change event"),
+        (EventStream(first=seen(3.7, age=2)), seen(3.6, age=2), seen(3.8, age=2), "passed"),
+        (EventStream(first=seen(3.7, age=2)), seen(3.6, age=2), seen(3.6, age=1), "passed"),
+        (EventStream(first=seen(3.7, age=3)), seen(3.6, age=2), seen(3.8, age=1), "Mismatch"),
+        (EventStream(first=seen(3.7)), seen(3.6, age=2), seen(3.8, age=1), "Mismatch"),
+        (EventStream(first=seen(2.0)), seen(1.0), seen(1.0), "Mismatch: expected a first change event that agrees"),
+        (EventStream(first=seen(float("nan"))), seen(float("nan")), seen(1.0), "passed"),
+        (EventStream(refused="no"), seen(), seen(), "Mismatch: expected a subscription to change events"),
+        (EventStream(first=seen(), errors=["lost"]), seen(), seen(), "Mismatch: expected change events without errors"),
+        (EventStream(), seen(), seen(), "Mismatch: expected a first change event"),
     ],
 )
 def test_events(stream, before, after, ends):
-    device_class = ICD.classes["SdpMaster"]
-    of = queries.QueryOf(device_class=device_class, device="d", entry=entry("SdpMaster", "heapRate"))
-    key = ("d", "heapRate")
-    found = Observation(
-        seconds=1.0, before={key: before}, subscribed={key: after}, after={}, streams={(*key, "change"): stream}
-    )
-    assert verdict(lambda: judge_events(found, of, "change")).startswith(ends)
+    trace = AttributeTrace(before, after, after, {"change": stream})
+    assert verdict(lambda: judge_events(trace, "change")).startswith(ends)
 
 
 def answer(error: str = "", took: float = 0.01, result: object = None) -> Answer:
@@ -206,13 +208,13 @@ GOOD_REFUSAL = "API: Command On not allowed when State is ON; expected State OFF
 def test_refusals(refusal, changes, ends):
     tried = RefusedCall(command="On", aspect="refuses-state", words=("On", "ON"), answer=refusal, changes=changes)
     assert verdict(
-        lambda: judge_refusal(Walk(device="d", began=NOW, refused=[tried]), "On", "refuses-state")
+        lambda: judge_refusal(SubarrayRun(device="d", began=NOW, refused=[tried]), "On", "refuses-state")
     ).startswith(ends)
-    nothing = Walk(device="d", began=NOW)
+    nothing = SubarrayRun(device="d", began=NOW)
     assert verdict(lambda: judge_refusal(nothing, "On", "refuses-state")).startswith("NotShown")
 
 
-def given(name: str = "Configure", **more: object) -> Given:
+def given(name: str = "Configure", **more: object) -> TakenCall:
     known = {"status": "COMPLETED", "acks": [{"status": "ACCEPTED"}, {"status": "COMPLETED"}]}
     usual = {
         "answer": answer(),
@@ -222,10 +224,10 @@ def given(name: str = "Configure", **more: object) -> Given:
         "known": known,
         "at_end": known,
     }
-    return Given(command=COMMANDS[name], **{**usual, **more})
+    return TakenCall(command=COMMANDS[name], **{**usual, **more})
 
 
-def record(**changes: object) -> OnBus:
+def record(**changes: object) -> BusRecords:
     command, issued = COMMANDS["Configure"], round(NOW * 1e6)
     message = {
         "command": "Configure",
@@ -236,10 +238,10 @@ def record(**changes: object) -> OnBus:
         "ceiling": issued + round(command.ceiling * 1e6),
         **changes,
     }
-    return OnBus(records={"1": (message, NOW)}, acks={"1": ("ACCEPTED", "COMPLETED")})
+    return BusRecords(records={"1": (message, NOW)}, acks={"1": ("ACCEPTED", "COMPLETED")})
 
 
-NOTHING = OnBus(records={}, acks={})
+NOTHING = BusRecords(records={}, acks={})
 
 
 @pytest.mark.parametrize(
@@ -259,17 +261,17 @@ NOTHING = OnBus(records={}, acks={})
         (lambda: judge_effect(given()), "passed"),
         (lambda: judge_effect(given(path=["READY"])), "Mismatch: expected obsState CONFIGURING -> READY"),
         (lambda: judge_effect(given(commanded="IDLE")), "Mismatch: expected commandedObsState READY"),
-        (lambda: judge_reporting(given(reported={"scanType": "target:a"})), "passed"),
-        (lambda: judge_reporting(given(reported={"scanID": "0"})), "NotShown: the controller does not report scanID"),
+        (lambda: judge_reports(given(reported={"scanType": "target:a"})), "passed"),
+        (lambda: judge_reports(given(reported={"scanID": "0"})), "NotShown: the controller does not report scanID"),
         (
-            lambda: judge_reporting(given(reported={"receiveAddresses": "null", "ebID": "eb"})),
+            lambda: judge_reports(given(reported={"receiveAddresses": "null", "ebID": "eb"})),
             "Mismatch: expected receiveAddresses in IDLE",
         ),
         (lambda: judge_outcome(given()), "passed"),
         (lambda: judge_outcome(given(known={"status": "FAILED"})), "Mismatch: expected the outcome COMPLETED"),
         (lambda: judge_outcome(given(at_end={"status": "FAILED"})), "Mismatch: expected 'COMPLETED', got 'FAILED'"),
-        (lambda: judge_bus(Walk(device="d", began=NOW, ended=NOW, given=[given()]), record()), "passed"),
-        (lambda: judge_bus(Walk(device="d", began=NOW, ended=NOW), record()), "Mismatch: expected no records"),
+        (lambda: judge_bus(SubarrayRun(device="d", began=NOW, ended=NOW, taken=[given()]), record()), "passed"),
+        (lambda: judge_bus(SubarrayRun(device="d", began=NOW, ended=NOW), record()), "Mismatch: expected no records"),
     ],
 )
 def test_commands(judge, ends):
@@ -278,21 +280,25 @@ def test_commands(judge, ends):
 
 def test_one_cause_is_one_failure(monkeypatch):
     """D25: the observation breaks off at a command; all that cannot be shown behind it is no failure of its own."""
-    found = Walk(device="d", began=NOW, given=[given("On")], broken_off="Configure was FAILED: no such scan type")
-    monkeypatch.setattr(execution, "seen_walk", lambda system: found)
-    monkeypatch.setattr(execution, "seen_on_bus", lambda system: OnBus(records={}, acks={}))
+    found = SubarrayRun(
+        device="d", began=NOW, taken=[given("On")], broken_off="Configure was FAILED: no such scan type"
+    )
+    monkeypatch.setattr(command_checks, "run_of", lambda system: found)
+    monkeypatch.setattr(command_checks, "bus_of", lambda system: BusRecords(records={}, acks={}))
     of = SimpleNamespace(device="d", entry=COMMANDS["Scan"])
-    checks = (*execution.GIVEN_CHECKS, execution.REPORTING, *execution.REFUSALS, execution.OVERTAKING)
+    checks = (*command_checks.CALL_CHECKS, command_checks._refusal("refuses-state"))
     behind = {one.aspect: verdict(lambda one=one: one.judge(None, of)) for one in checks}
     assert {one.partition(":")[0] for one in behind.values()} == {"NotShown"}
     assert all(found.broken_off in one for one in behind.values())
-    (observation,) = (one for one in execution.WALK_CHECKS if one.aspect == "observation")
+    (observation,) = (one for one in command_checks.RUN_CHECKS if one.aspect == "observation")
     cause = verdict(lambda: observation.judge(None, of))
     assert cause == f"Mismatch: expected an observation from On to Off, got {found.broken_off}"
 
 
-def ended(outcome: str = "FAILED", task: str = "FAILED", code: int = 3, took: float = 1.0, **more: object) -> Walk:
-    """Return a walk whose last command has ended so."""
+def ended(
+    outcome: str = "FAILED", task: str = "FAILED", code: int = 3, took: float = 1.0, **more: object
+) -> SubarrayRun:
+    """Return a run whose last command has ended so."""
     times = [datetime.fromtimestamp(NOW + one, UTC).isoformat(timespec="milliseconds") for one in (0.0, took)]
     known = {
         "status": outcome,
@@ -313,14 +319,14 @@ def ended(outcome: str = "FAILED", task: str = "FAILED", code: int = 3, took: fl
         "path": [],
         "obs_state": "EMPTY",
     }
-    return Walk(device="d", began=NOW, given=[given("AssignResources", **{**usual, **more})], broken_off="")
+    return SubarrayRun(device="d", began=NOW, taken=[given("AssignResources", **{**usual, **more})], broken_off="")
 
 
-def acknowledged(*statuses: str) -> OnBus:
-    return OnBus(records={}, acks={"1": statuses})
+def acknowledged(*statuses: str) -> BusRecords:
+    return BusRecords(records={}, acks={"1": statuses})
 
 
-FAILED = ended().given[0].known
+FAILED = ended().taken[0].known
 
 
 @pytest.mark.parametrize(
@@ -329,7 +335,11 @@ FAILED = ended().given[0].known
         (ended(), "FAILED", "passed"),
         (ended("REJECTED", "REJECTED", 5), "REJECTED", "passed"),
         (ended("TIMED_OUT", "FAILED", 4, took=60.1), "TIMED_OUT", "passed"),
-        (Walk(device="d", began=NOW, broken_off="no"), "FAILED", "Mismatch: expected the outcome FAILED, got none: no"),
+        (
+            SubarrayRun(device="d", began=NOW, broken_off="no"),
+            "FAILED",
+            "Mismatch: expected the outcome FAILED, got none: no",
+        ),
         (ended("COMPLETED"), "FAILED", "Mismatch: expected the outcome FAILED, got COMPLETED"),
         (ended(code=0), "FAILED", "Mismatch: expected FAILED and [3, 'broken'] from GetCommand"),
         (ended(task="COMPLETED"), "FAILED", "Mismatch: expected FAILED and [3, 'broken'] from GetCommand"),
@@ -355,11 +365,11 @@ FAILED = ended().given[0].known
 )
 def test_outcomes_that_are_no_good(walk, outcome, ends):
     on_bus = acknowledged("ACCEPTED", outcome)
-    assert verdict(lambda: judge_ending(walk, outcome, on_bus)).startswith(ends)
+    assert verdict(lambda: judge_forced(walk, outcome, on_bus)).startswith(ends)
 
 
 def test_an_outcome_that_is_not_on_the_bus():
-    found = verdict(lambda: judge_ending(ended(), "FAILED", acknowledged("ACCEPTED")))
+    found = verdict(lambda: judge_forced(ended(), "FAILED", acknowledged("ACCEPTED")))
     assert found == "Mismatch: expected FAILED on command-acks, got ACCEPTED"
 
 
@@ -369,7 +379,7 @@ def test_an_outcome_that_is_not_on_the_bus():
 )
 def test_overtaking(status, ends):
     first = given("AssignResources", overtaken=True, known={"status": status})
-    found = Walk(device="d", began=NOW, given=[first, given("Abort")])
+    found = SubarrayRun(device="d", began=NOW, taken=[first, given("Abort")])
     assert verdict(lambda: judge_overtaking(found, COMMANDS["Abort"])).startswith(ends)
 
 
@@ -394,7 +404,7 @@ def test_overtaking(status, ends):
 )
 def test_records(topic, value, headers, ends):
     record = Record(topic=topic, key=b"k", value=value, headers=headers, partition=0, offset=1)
-    bad = invalid(ICD, topic, ICD.topics[topic], [record])
+    bad = find_invalid(ICD, topic, ICD.topics[topic], [record])
     assert verdict(lambda: judge_records([record], bad, frozenset())).startswith(ends)
     assert verdict(lambda: judge_records([record], bad, frozenset({(0, 1)}))).startswith("passed")
 
@@ -404,7 +414,7 @@ def test_records(topic, value, headers, ends):
     [('{"newest": 1, "entries": []}', "passed"), ("{}", "Mismatch"), ("[]", "Mismatch"), ("{", "Mismatch")],
 )
 def test_answers(text, ends):
-    assert verdict(lambda: queries.judge_answer(alarm.ASKED["GetAlertsSince"], text)).startswith(ends)
+    assert verdict(lambda: judge_answer(alarm_checks.QUERIES["GetAlertsSince"], text)).startswith(ends)
 
 
 def test_packets():
@@ -414,4 +424,4 @@ def test_packets():
     )
     values = [codec.encode(alert), b"1", codec.head, codec.encode(msgspec.structs.replace(alert, condition=""))]
     records = [Record(topic=PACKETS, key=b"k", value=value, partition=0, offset=n) for n, value in enumerate(values)]
-    assert [record.offset for record, _ in alarm.refused_packets(ICD, records)] == [1, 2, 3]
+    assert [record.offset for record, _ in alarm_checks.find_invalid_packets(ICD, records)] == [1, 2, 3]

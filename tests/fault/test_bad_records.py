@@ -176,7 +176,8 @@ def summary(node: int = 0, **changes: Any) -> dict[str, Any]:
         "runs": [[1_000_000, 1_000_000]],
         "fields": {"latency": {"sum": 0.001, "min": 0.001, "max": 0.001, "m2": 0.0, "sketch": {"700": 1}}},
     } | changes
-    return {"schema": "ingest-summary/1", "worker": "0", "partition": 0, "node": node, "partials": [partial]}
+    covered = {"log": "log", "offset_from": 0, "offset_to": 1}
+    return {"schema": "ingest-summary/1", "worker": "0", "partition": 0, "node": node, "partials": [partial], **covered}
 
 
 BAD_PARTIALS: dict[str, dict[str, Any]] = {

@@ -13,8 +13,8 @@ import pytest
 
 from facade.errors import InfraError
 from facade.infra import local
-from facade.infra.debian import SHIPPERS, unpacked_packages
 from facade.infra.processes import started_in
+from proving.debian import SHIPPERS, unpacked_packages
 from proving.demo.calibrating import TABLES
 from proving.demo.options import DemoOptions
 from proving.demo.plan import OBSERVATION, SWITCHED_ON

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -17,8 +16,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from facade.errors import InfraError
 from facade.infra import local
-from facade.infra.local import Options, ServiceName, TangoDb
-from facade.infra.state import load
+from facade.infra.local import Options, ServiceName
+from facade.infra.runtime import load
 from tests.support.waiting import HANG
 
 REGISTER = """
@@ -118,8 +117,6 @@ def test_a_second_up_finds_what_the_first_one_started(state_dir: Path) -> None:
 
     with pytest.raises(InfraError, match=r"kafka runs on port \d+, asked for was 1$|asked for was 1;"):
         local.up(Options(state_dir=state_dir, kafka_port=1))
-    with pytest.raises(InfraError, match="that runs is embedded, asked for was mariadb"):
-        local.up(Options(state_dir=state_dir, tango_db=TangoDb.MARIADB))
 
     local.stop_service(state_dir, "tango-db", kill=True)
     code, out, err = ended(infra_command(state_dir, "env"))
@@ -225,28 +222,6 @@ def test_an_up_that_is_killed_leaves_nothing_that_down_would_not_find(state_dir:
         local.endpoints(state_dir)  # alive, perhaps, but it was never seen to answer
     local.down(state_dir)
     assert not any(map(runs, running.values()))
-
-
-@pytest.mark.kafka
-@pytest.mark.tango
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("apt-get") is None, reason="the MariaDB variant unpacks Debian packages")
-def test_the_mariadb_variant_keeps_a_device_over_a_restart(state_dir: Path) -> None:
-    # So long a path that MariaDB's socket cannot live in the folder itself.
-    folder = state_dir / ("long-" * 20)
-    try:
-        options = Options(state_dir=folder, tango_db=TangoDb.MARIADB)
-        first = local.up(options)
-        assert set(pids(folder)) == {"kafka/kafka", "tango-db/mariadb", "tango-db/tango-db"}
-        assert "test/infra/1" in run_tango(REGISTER, first.tango_host).lower()
-        crash(pids(folder)["tango-db/mariadb"])
-        assert local.up(options) == first
-        local.down(folder)
-        assert local.up(Options(state_dir=folder)) == first
-        assert run_tango(LOOK_UP, first.tango_host) == "Sample\n"
-    finally:
-        local.down(folder, wipe=True)
-        state_dir.rmdir()
 
 
 @pytest.mark.parametrize(

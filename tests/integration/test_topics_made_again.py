@@ -149,13 +149,13 @@ def test_readers_go_on_over_topics_that_are_made_again_and_cleared(deploy: Deplo
         site.all_goes_on()
     site.make_again(*MADE_AGAIN, *REPORTED)
     site.all_goes_on()
-    until(lambda: site.snapshot("alerts").account.corrected == 1, "it is in the account of the alerts")
-    assert "alerts was deleted and made again" in site.snapshot("alerts").account.last_error
+    until(lambda: site.snapshot("alerts").account.log_cuts == 1, "it is in the account of the alerts")
+    assert "alerts, partition 0: the topic was deleted and made again" in site.snapshot("alerts").account.last_error
     site.kill()
     site.make_again(*MADE_AGAIN)
     site.start()
     site.all_goes_on()
-    until(lambda: site.snapshot("alerts").account.corrected == 2, "it is in the account of the alerts")
+    until(lambda: site.snapshot("alerts").account.log_cuts == 2, "it is in the account of the alerts")
     # Removed while nobody reads: a hole, told with its offsets. The group's place is none of the worker's business.
     site.kill()
     at = site.snapshot("alerts").offsets[0]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from facade.controller.life import FINAL, TABLE, Effect, Event, Life, State, Step
+from facade.controller.command_state import FINAL, TABLE, CommandState, Effect, Event, State, Step
 from facade.flows.commands import outcomes
 from tests.support.examples import examples
 
@@ -27,9 +27,9 @@ def reachable(*starts: State, without: frozenset[Event] = frozenset()) -> set[St
 
 
 @st.composite
-def ways(draw: st.DrawFn) -> tuple[Life, Way]:
+def ways(draw: st.DrawFn) -> tuple[CommandState, Way]:
     """Events in any order that the table knows, until nothing leads on."""
-    life, way = Life(), []
+    life, way = CommandState(), []
     for _ in range(draw(st.integers(1, 40))):
         before = life.state
         event = draw(st.sampled_from(sorted(TABLE[before], key=lambda one: one.name)))
@@ -74,7 +74,7 @@ def test_the_other_thread_may_come_with_anything_after_the_partition_has_gone() 
 
 
 def test_an_event_that_the_table_does_not_know_is_a_mistake() -> None:
-    life = Life()
+    life = CommandState()
     with pytest.raises(RuntimeError, match="for a command that is TAKEN, got CONFIRM"):
         life.happen(Event.CONFIRM)
     assert life.state is State.TAKEN
@@ -82,7 +82,7 @@ def test_an_event_that_the_table_does_not_know_is_a_mistake() -> None:
 
 @walks
 @given(ways())
-def test_one_outcome_at_most_and_the_first_wins(found: tuple[Life, Way]) -> None:
+def test_one_outcome_at_most_and_the_first_wins(found: tuple[CommandState, Way]) -> None:
     life, way = found
     ends = [step for _, _, step in way if step.outcome is not None]
     assert len(ends) <= 1
@@ -92,7 +92,7 @@ def test_one_outcome_at_most_and_the_first_wins(found: tuple[Life, Way]) -> None
 
 @walks
 @given(ways())
-def test_the_outcome_is_one_that_everybody_takes(found: tuple[Life, Way]) -> None:
+def test_the_outcome_is_one_that_everybody_takes(found: tuple[CommandState, Way]) -> None:
     """By the table of outcomes that device servers go by; a life before may have reported progress already."""
     said = {Event.ACCEPT: "ACCEPTED", Event.PROVE: "ACCEPTED", Event.PROGRESS: "IN_PROGRESS"}
     status, life, way = outcomes.SENT, *found
@@ -108,7 +108,7 @@ def test_the_outcome_is_one_that_everybody_takes(found: tuple[Life, Way]) -> Non
 
 @walks
 @given(ways())
-def test_it_begins_once_at_most_and_only_when_it_may(found: tuple[Life, Way]) -> None:
+def test_it_begins_once_at_most_and_only_when_it_may(found: tuple[CommandState, Way]) -> None:
     """Accepted in this life or an earlier one, and not while its partition is known to be another's."""
     _, way = found
     begun = [state for state, _, step in way if state not in BEGUN and step.state in BEGUN]
@@ -120,7 +120,7 @@ def test_it_begins_once_at_most_and_only_when_it_may(found: tuple[Life, Way]) ->
 
 @walks
 @given(ways())
-def test_its_offset_may_be_committed_once_nobody_needs_its_record(found: tuple[Life, Way]) -> None:
+def test_its_offset_may_be_committed_once_nobody_needs_its_record(found: tuple[CommandState, Way]) -> None:
     """It is proven to be ours to end, or it is over; what is left to others or to the next start comes again."""
     _, way = found
     effects = Counter(effect for _, _, step in way for effect in step.effects)

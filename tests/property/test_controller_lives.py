@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from facade.controller.execution import _SPARE
+from facade.controller.command_loop import _SPARE
 from facade.flows.commands.messages import COMMANDS, CommandMessage
 from tests.support.controllers import DEVICES, PARTITIONS, Crash, Life, Site
 from tests.support.examples import examples
@@ -133,7 +133,7 @@ class Controllers(RuleBasedStateMachine):
                 self.site.crash_at = crash
                 self.site.when = {step: lambda: self.perform(then)}
                 try:
-                    while life.execution.execute_next(device):
+                    while life.loop.execute_next(device):
                         life.step()
                 finally:
                     self.site.crash_at, self.site.when = "", {}
@@ -150,7 +150,7 @@ class Controllers(RuleBasedStateMachine):
             def work(life: Life) -> None:
                 self.busy.add(member)  # a device has one thread, which is taken now
                 try:
-                    life.execution.execute_next(device)
+                    life.loop.execute_next(device)
                 finally:
                     self.busy.discard(member)
 
@@ -224,7 +224,7 @@ class Controllers(RuleBasedStateMachine):
                 for _ in range(6):
                     life.step()
                     for device in DEVICES:
-                        while life.execution.execute_next(device):
+                        while life.loop.execute_next(device):
                             life.step()
             # One that gets no partition waits for so long before it ends what an earlier life has begun.
             self.site.clock.sleep(_SPARE + 1.0)
@@ -233,7 +233,7 @@ class Controllers(RuleBasedStateMachine):
         for message in self.sent.values():
             assert self.site.outcome(message), f"{message.id} has no outcome: {self.site.statuses(message)}"
         for life in self.lives.values():
-            account = life.execution.account
+            account = life.loop.account
             assert account.balance == account.in_flight == 0, account.totals()
         for (topic, partition), log in self.site.broker.logs.items():
             assert topic != COMMANDS or self.site.committed(partition) == len(log)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from facade.bus.port import Span
+from facade.bus.port import OffsetRange
 from facade.flows.logs import columns, sums
 from facade.flows.logs.columns import syslog_columns
 from facade.flows.logs.formats import decode
@@ -89,7 +89,7 @@ def together(values: list[bytes | None]) -> tuple[LogSums, int]:
 
 def said(made: LogSums) -> dict[str, Any]:
     """Return what does not depend on the order in which sources came."""
-    (summary,) = made.summaries("w", "logs", 0, Span("x", 0, 1), 10**9)
+    (summary,) = made.summaries("w", "logs", 0, OffsetRange("x", 0, 1), 10**9)
     counts = sorted(map(msgspec.json.encode, summary.counts))
     numbers = {one.shipper: {n for run in one.runs for n in range(run[0], run[1] + 1)} for one in summary.sequences}
     return {"counts": counts, "merged": summary.merged, "numbers": numbers, "errors": len(summary.errors)}
@@ -117,7 +117,7 @@ def test_usual_messages_are_taken_together_in_every_detail() -> None:
     values: list[bytes | None] = [usual(number, 131 if number % 3 else 134) for number in range(200)]
     made, taken = together(values)
     assert taken == 200
-    span = Span("x", 0, 1)
+    span = OffsetRange("x", 0, 1)
     (found,), (wanted,) = (one.summaries("w", "logs", 0, span, 10**9) for one in (made, one_by_one(values)))
     assert (found.errors, found.sequences, found.merged) == (wanted.errors, wanted.sequences, wanted.merged)
     assert sorted(map(str, found.counts)) == sorted(map(str, wanted.counts))

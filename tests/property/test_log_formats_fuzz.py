@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from facade.bus.port import Span
+from facade.bus.port import OffsetRange
 from facade.flows.logs.formats import decode
 from facade.flows.logs.messages import LogSummary, decode_summary
 from facade.flows.logs.records import BadRow, body_of
@@ -119,5 +119,5 @@ def test_nonsense_is_a_result(value, topic):
             assert [one.why.reason for one in again] == [row.why.reason], "a dead letter has what is bad, and only that"
         else:
             sums.add(row, NOW)
-    for summary in sums.summaries("w", topic, 0, Span("x", 0, 1), 100_000):
+    for summary in sums.summaries("w", topic, 0, OffsetRange("x", 0, 1), 100_000):
         assert isinstance(decode_summary(msgspec.json.encode(summary)), LogSummary), "readers take it"

@@ -178,7 +178,7 @@ class Hierarchy(RuleBasedStateMachine):
     def step(self, side: str) -> None:
         taken_back = {order.id for order in self.orders() if self.site.outcome(order) == "ABORTED"}
         self.do(side, lambda life: life.step())
-        if side == BELOW and (life := self.lives[side]) is not None and life.execution.ready:
+        if side == BELOW and (life := self.lives[side]) is not None and life.loop.ready:
             self.heard |= taken_back
 
     def go_on(self, place: tuple[str, str]) -> None:
@@ -187,7 +187,7 @@ class Hierarchy(RuleBasedStateMachine):
         if life is None:
             return
         if place not in self.threads:
-            self.threads[place] = Turns(lambda: life.execution.execute_next(device), Crash)
+            self.threads[place] = Turns(lambda: life.loop.execute_next(device), Crash)
         thread = self.threads[place]
         thread.resume()
         if not thread.alive or thread.error is not None:

@@ -13,9 +13,6 @@ from tests.simulation.mutants import BUDGET, MUTANTS, hunt
 from tests.simulation.run import SECONDS, Result, run
 from tests.simulation.shrink import shrink
 
-_LOSSES_EACH = 4
-"""In one of so many runs brokers also lose what they have confirmed."""
-
 
 def main() -> int:
     """Run, print, and return 1 if anything did not hold."""
@@ -60,11 +57,7 @@ def _results(jobs: list[tuple[int, float]], processes: int) -> Iterator[Result]:
 
 
 def _job(given: tuple[int, float]) -> Result:
-    return run(given[0], per_second=given[1], with_losses=_has_losses(given[0]))
-
-
-def _has_losses(seed: int) -> bool:
-    return seed % _LOSSES_EACH == 0
+    return run(given[0], per_second=given[1])
 
 
 def _explain(result: Result, per_second: float) -> None:
@@ -77,7 +70,6 @@ def _explain(result: Result, per_second: float) -> None:
             *(result.seed, 5.0 + max(one.at for one in faults)),
             faults=faults,
             settled=30.0,
-            with_losses=_has_losses(result.seed),
         ),
     )
     print("time line with the fewest faults that do it:", *fewest.lines, sep="\n")

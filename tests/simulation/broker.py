@@ -5,7 +5,6 @@ that are lost or late, and as ends of logs that are lost. Transactions are those
 newer one: the epoch does not change from one transaction to the next.
 """
 
-from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,7 +13,7 @@ from zlib import crc32
 from confluent_kafka import KafkaError
 
 from facade.icd.model import Topic
-from tests.simulation.logs import Author, Entry, Partition
+from tests.simulation.logs import Author, Partition
 from tests.simulation.scheduler import START, Scheduler
 
 OFFSETS = ("__offsets", 0)
@@ -25,8 +24,6 @@ TRANSACTIONS = ("__transaction_state", 0)
 NUMBER_OF_DISKS = 3
 _AGAIN = 0.1
 """Before a coordinator sends a mark again that a partition did not take [s]."""
-_UNSYNCED = 50
-"""Changes of groups and of transactions of which a broker that is stopped uncleanly may lose the newest."""
 
 
 @dataclass(slots=True)
@@ -90,14 +87,6 @@ class Broker:
         self.transactions: dict[str, Transaction] = {}
         self.committed: dict[str, dict[Place, int]] = {}
         """Offsets of groups."""
-        self.commits: deque[tuple[str, dict[Place, int]]] = deque(maxlen=_UNSYNCED)
-        """Groups and their offsets before each of the newest changes."""
-        self.changes: deque[tuple[str, Transaction | None]] = deque(maxlen=_UNSYNCED)
-        """Transactional ids, and what was known of each before the newest changes."""
-        self.lost: dict[str, list[Entry]] = defaultdict(list)
-        """What was confirmed and is lost, or was on a topic that was deleted, by topic."""
-        self.deleted: dict[str, list[Entry]] = defaultdict(list)
-        """What retention or an administrator has removed, by topic."""
         self.marks_late = 0.0
         """Longest time until the marks of a transaction are written [s]; faults make it long."""
         self.full: set[int] = set()
@@ -136,9 +125,8 @@ class Broker:
 
     def delete(self, name: str) -> int | None:
         """Delete a topic, with the offsets that groups have of it; return an error's code, or None."""
-        if (topic := self.topics.pop(name, None)) is None:
+        if self.topics.pop(name, None) is None:
             return KafkaError.UNKNOWN_TOPIC_OR_PART
-        self.lost[name] += [entry for partition in topic.partitions for entry in partition.entries]
         for offsets in self.committed.values():
             for place in [place for place in offsets if place[0] == name]:
                 del offsets[place]
@@ -161,15 +149,9 @@ class Broker:
         self.topics[name] = topic
         self.tell(name)
 
-    def _change(self, slot: str) -> None:
-        """Remember what was known of a transactional id before a change of it."""
-        known = self.transactions.get(slot)
-        self.changes.append((slot, None if known is None else known.copy()))
-
     def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
         """Write offsets of a group down."""
         known = self.committed.setdefault(group, {})
-        self.commits.append((group, dict(known)))
         known.update(offsets)
 
     def tidy(self) -> None:
@@ -179,7 +161,7 @@ class Broker:
                 if "compact" in topic.cleanup:
                     partition.compact()
                 if "delete" in topic.cleanup and topic.retention is not None:
-                    self.deleted[partition.topic] += partition.expire(self.now_us() - round(topic.retention * 1e6))
+                    partition.expire(self.now_us() - round(topic.retention * 1e6))
 
     def tell(self, name: str) -> None:
         """Tell readers that there is something on a topic."""
@@ -272,7 +254,6 @@ class Broker:
     def init_producer(self, slot: str, timeout: float) -> tuple[int, int] | int:
         """Give a transactional producer its number and epoch, once what was open has ended."""
         known = self.transactions.get(slot)
-        self._change(slot)
         if known is None:
             self._producers += 1
             known = self.transactions[slot] = Transaction(self._producers)
@@ -298,7 +279,6 @@ class Broker:
             return self._refusal(known)
         if known.state in ("committing", "aborting"):
             return KafkaError.CONCURRENT_TRANSACTIONS
-        self._change(slot)
         if known.state != "ongoing":
             known.state, known.partitions, known.offsets = "ongoing", {}, {}
             known.number += 1
@@ -323,7 +303,6 @@ class Broker:
             return self._refusal(known)
         wanted = ("committing", "committed") if committed else ("aborting", "aborted")
         if known.state == "ongoing":
-            self._change(slot)
             self.end(slot, known, committed=committed)
             return None
         if known.state == wanted[0]:
@@ -359,7 +338,6 @@ class Broker:
             self.tell(place[0])
         known.unmarked.discard(place)
         if not known.unmarked:
-            self._change(slot)
             known.state = "committed" if committed else "aborted"
 
     def time_out(self, slot: str, number: int) -> None:
@@ -367,7 +345,6 @@ class Broker:
         known = self.transactions.get(slot)
         if known is not None and known.number == number and known.state == "ongoing":
             self.note("broker", f"ends the transaction of {slot}, which took too long")
-            self._change(slot)
             known.epoch += 1
             self.end(slot, known, committed=False)
 

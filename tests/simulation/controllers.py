@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.group import KafkaGroupMember
-from facade.controller.api import Call, Handler
-from facade.controller.execution import Execution
+from facade.controller import Call
+from facade.controller.api import Handler
+from facade.controller.command_loop import CommandLoop
 from facade.controller.process import Threads, _beats, devices_of
 from facade.controller.simulator.controller import SimulatedController
 from facade.controller.simulator.orders import MASTER, PROCESSING, SUBARRAY, WORKER
@@ -74,11 +75,11 @@ class Controllers:
         bus = KafkaBus(connection, client=name)
         member = KafkaGroupMember(connection, COMMANDS, group=group, member=name, health=bus.health)
         ordered = devices_of(controller.orders, ICD, site.settings)
-        execution = Execution(
+        loop = CommandLoop(
             controller, ICD, devices, member, bus.open_reader, bus.writer(), clock=process.clock, ordered=ordered
         )
         beat = _beats(controller, list(devices), bus.writer(), process.clock)
-        Threads(execution, list(devices), beat, Event(site.scheduler), clock=process.clock).run()  # type: ignore[arg-type]
+        Threads(loop, list(devices), beat, Event(site.scheduler), clock=process.clock).run()  # type: ignore[arg-type]
 
     # What they have told, and what must hold of it
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.simulation.broker import NUMBER_OF_DISKS, OFFSETS, TRANSACTIONS
-from tests.simulation.losses import cut_power, delete
 from tests.simulation.mirroring import draw_telescope
 from tests.simulation.site import Site
 from tests.simulation.telescope import TELESCOPE
@@ -97,30 +96,8 @@ def _tidy(site: Site, fault: Fault) -> None:
     site.broker.tidy()
 
 
-def _cut_power(site: Site, fault: Fault) -> None:
-    cut_power(site.broker, 0.3, round(fault.amount))
-    if not site.network.is_down:
-        site.network.go_down(1.0)
-
-
 def _jump(site: Site, fault: Fault) -> None:
     site.processes[fault.who].clock.skew = fault.amount
-
-
-def _make_again(site: Site, fault: Fault) -> None:
-    site.broker.make_again(site.settings.prefix + fault.who)
-
-
-def _delete(site: Site, fault: Fault) -> None:
-    partitions = site.broker.topics[site.settings.prefix + fault.who].partitions
-    partition = site.scheduler.random.choice(partitions)
-    delete(site.broker, (partition.topic, partition.number), round(partition.end * fault.amount))
-
-
-def _set_forward(site: Site, fault: Fault) -> None:
-    for group, offsets in site.broker.committed.items():
-        if group.endswith(fault.who):
-            site.broker.committed[group] = {place: at + round(fault.amount) for place, at in offsets.items()}
 
 
 def _fill(site: Site, fault: Fault) -> None:
@@ -141,16 +118,6 @@ def _refuse(site: Site) -> None:
     refused = [requests for place, requests in _COORDINATORS.items() if site.broker.is_full(place)]
     site.network.unserved = frozenset(one for requests in refused for one in requests)
 
-
-STORAGE: Mapping[str, Callable[[Site, Fault], None]] = {
-    "power cut": _cut_power,
-    "topic made again": _make_again,
-    "records deleted": _delete,
-    "group set forward": _set_forward,
-}
-"""What administrators and disks do: of what is lost by it, each deviation must be named, see `AFTER_LOSSES`."""
-_LOST_OF = ("ingest.heaps", "ingest.heaps", "ingest.summary", "alerts", "accounts", "positions", "snapshots")
-"""Topics that are made again, and of which records are deleted."""
 
 CLOCKS: Mapping[str, Callable[[Site, Fault], None]] = {"clock jumps": _jump}
 """Of the wall clock of one host, which is then ahead of the others or behind."""
@@ -244,7 +211,6 @@ ACTS: Mapping[str, Callable[[Site, Fault], None]] = {
     "group's offsets lost": _lose_offsets,
     "rebalance": _rebalance,
     "compaction": _tidy,
-    **STORAGE,
     **CLOCKS,
     **AIMED,
     **STOPS,
@@ -272,7 +238,7 @@ def draw(seed: int, seconds: float, per_second: float, names: list[str], groups:
         Processes that may be killed.
     """
     random, at, found = Random(f"faults-{seed}"), 0.0, []
-    special = (*STORAGE, *CLOCKS, *AIMED, *STOPS, *DISKS, *SECONDS, *OUR_DISKS, *PLACES, *TELESCOPE)
+    special = (*CLOCKS, *AIMED, *STOPS, *DISKS, *SECONDS, *OUR_DISKS, *PLACES, *TELESCOPE)
     usual = [kind for kind in ACTS if kind not in special]
     kinds = random.sample(usual, random.randint(2, len(usual) // 2))
     requests = random.sample(REQUESTS, random.choice((1, 2, len(REQUESTS))))
@@ -367,23 +333,6 @@ def draw_seconds(seed: int, seconds: float, names: list[str]) -> list[Fault]:
 def draw_devices(seed: int, seconds: float) -> list[Fault]:
     """Draw what goes wrong with devices of the telescope."""
     return [Fault(*one) for one in draw_telescope(seed, seconds)]
-
-
-def draw_losses(seed: int, seconds: float, per_second: float, groups: list[str]) -> list[Fault]:
-    """Draw losses of records: of each seed one kind or two, from once to twice in ten times the time between faults."""
-    random, at, found = Random(f"losses-{seed}"), 0.0, []
-    kinds = random.sample([*STORAGE], random.randint(1, 2))
-    while (at := at + random.expovariate(per_second * 0.1)) < seconds:
-        kind = random.choice(kinds)
-        match kind:
-            case "power cut":
-                who, amount = "", float(random.choice((1, 5, 30)))
-            case "group set forward":
-                who, amount = random.choice(groups), float(random.choice((1, 20, 1_000_000)))
-            case _:
-                who, amount = random.choice(_LOST_OF), random.random()
-        found.append(Fault(round(at, 3), kind, who, amount))
-    return found
 
 
 def plan(site: Site, faults: list[Fault]) -> None:

@@ -11,7 +11,6 @@ from facade.reading import Quality, Reading
 from facade.runtime.accounts import StreamAccount
 from facade.runtime.stream_accounts import WorkerAccounts
 from tests.simulation.measuring import differences
-from tests.simulation.named import deviations
 from tests.simulation.shown import alarms, stale
 from tests.simulation.site import Site
 
@@ -151,8 +150,6 @@ def _orders(site: Site) -> Iterator[str]:
 
 
 def _order(site: Site) -> Iterator[str]:
-    if site.broker.lost[f"{site.settings.prefix}alerts"]:
-        return  # offsets are numbers of alerts: a topic that was made again, or cut, gives them again
     yield from site.alerting.wrong
 
 
@@ -242,10 +239,6 @@ AT_THE_END = (
 """Hold within a bounded time once no more faults come."""
 IN_SILENCE = (Invariant("what nobody has told for longer than the ICD says is INVALID", "rule 2", stale),)
 """Hold once nothing has come for longer than any limit of the ICD."""
-AFTER_LOSSES = (
-    Invariant("totals are what was on the log, or partition and offsets are named", "rules 3 and 15", deviations),
-)
-"""Hold at the end of a run in which brokers have lost records, in the place of `AT_THE_END`."""
 
 
 class NeverFall:

@@ -31,14 +31,13 @@ MAY_GROW = {
     "LrcEvents._recent": 1_000,  # commands of the last seconds
     "LrcEvents._told": 10_000,
     "NewestMetric.array": 1_000,  # of each metric
-    "Parents._ended": 5_000,
+    "ParentOrders._ended": 5_000,
     "FieldStatistics.sketch": 5_000,  # as of Partial.fields
     "Partial.fields": 1_000,  # in up to 16 windows of each node while a worker stands still
     "Progress._stands": 1_000,  # partitions
     "Publisher._due_at": 1_000,  # attributes
     "QualityView._counts": 1_000,  # attributes
     "RateMeter._seconds": 1_000,  # the last seconds
-    "Standings._ends": 500 * 64,  # transactions of each partition
     "Statistics._occurrences": 1_000,  # the newest ones of each alarm
     "TelemetryHealth._counted": 1_000,  # late records of each node in 10 s
     "Tracked.acks": 1_000_000,

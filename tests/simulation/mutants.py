@@ -3,21 +3,21 @@
 import secrets
 import time
 from collections.abc import Iterable
+from math import inf
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from confluent_kafka import KafkaException
 
-from facade.bus import standings, worker_positions
+from facade.bus import offsets
 from facade.bus.kafka import reader, transactional_producer, transactions
 from facade.bus.kafka.transactions import KafkaTransactionalLog
+from facade.bus.offsets import ACCOUNTS, PartitionPositions
 from facade.bus.port import Record
-from facade.bus.standings import Standings
-from facade.bus.worker_positions import ACCOUNTS
 from facade.controller import orders
-from facade.controller.api import Call
+from facade.controller.execution_state import Execution
 from facade.controller.handling import Handling
-from facade.controller.inbox import Offsets
+from facade.controller.ownership import KNOWN, Owner, Ownership
 from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.alerts.follower import Follower
 from facade.flows.blocks import source as block_source
@@ -53,14 +53,14 @@ class Mutant(NamedTuple):
     put: Any
     """What stands in its place."""
     flow: str = "telemetry"
-    """What runs beside telemetry while it is looked for; losses: brokers lose records.
+    """What runs beside telemetry while it is looked for.
 
     pair: commands with two controllers, and no telemetry; orders: with one, and one that executes its orders.
     """
 
 
-def _group_is_believed(place: Any, own: Any, ground: Any) -> Any:
-    return worker_positions._without_own(place, ground)
+def _group_is_believed(place: Any, own: Any, facts: Any) -> Any:
+    return offsets._without_own(place, facts)
 
 
 def _uncommitted(prefix: str, *, committed: bool) -> dict[str, object]:
@@ -86,8 +86,8 @@ def _no_way_back(self: KafkaTransactionalLog, error: KafkaException) -> None:
 def _remembered_ends(self: KafkaTransactionalLog, places: Iterable[tuple[str, int]]) -> None:
     """Take the ends that the client remembers for those that the broker has now."""
     for place in places:
-        if place in self._standings.spans and self._is_at_end(place):
-            self._standings.is_read(place, self.broker_time)
+        if place in self._positions.ranges and self._is_at_end(place):
+            self._positions.is_read(place, self.broker_time)
 
 
 def _counts_all(self: Progress, record: Any) -> Any:
@@ -162,16 +162,23 @@ _verify, _open = ReferenceReader._verify, ReferenceReader._open
 _save, _mark = Spool.save, Spool.mark
 
 
-def _accepts_unheard(self: Handling, call: Call) -> bool:
+def _accepts_unheard(self: Handling, execution: Execution) -> bool:
     """Write ACCEPTED, and do not wait for it."""
-    ack = self.outbox.ack(call.message, "ACCEPTED")
-    self.outbox.post(call, ack_record(ack, call.headers))
-    if not (call.message.repeatable or self.outbox.insist(lambda: self.offsets.prove(call), call.message.not_after)):
+    ack = self.outbox.ack(execution.message, "ACCEPTED")
+    self.outbox.post(execution, ack_record(ack, execution.headers))
+    within = max(execution.message.not_after - self.outbox.now_us(), 0) / 1e6
+    if not execution.message.repeatable and self.ownership.check(execution, within=within) is Owner.UNKNOWN:
         return False
     self.tracker.note(ack)
     return True
 
 
+def _check_what_runs(self: Ownership, execution: Execution, *, max_age: float = 0.0, within: float = inf) -> Owner:
+    """Believe the client, before a command has begun, that its partition is this controller's."""
+    return _check(self, execution, max_age=max_age if execution.runs else KNOWN, within=within)
+
+
+_check = Ownership.check
 _reader_settings = reader._settings
 _fold_block = BlocksFlow.fold
 _commit = KafkaTransactionalLog.commit
@@ -180,7 +187,7 @@ _read_to = Watermarks.read_to
 _take, _snapshot = Progress.take, Progress.snapshot
 
 MUTANTS = (
-    Mutant("D1: a worker's own position is compared with the group's", standings, "begin", _group_is_believed),
+    Mutant("D1: a worker's own position is compared with the group's", offsets, "begin", _group_is_believed),
     Mutant(
         "0019: a producer that lost a connection begins no further transaction", transactional_producer.Link, "log",
         lambda self, *_: None,
@@ -191,12 +198,12 @@ MUTANTS = (
     Mutant("what is read again after a restart is not counted again", Progress, "take", _counts_all),
     Mutant("a snapshot has place and totals of one moment", Progress, "snapshot", _snapshot_of_nothing),
     Mutant("a snapshot's place is behind the last record folded", Progress, "snapshot", _places_ahead),
-    Mutant("offsets of the transaction are those behind the last record", Standings, "take",
-           lambda self, place, after, epoch=-1, appended=0: None),
+    Mutant("offsets of the transaction are those behind the last record", PartitionPositions, "take",
+           lambda self, place, after, appended=0: None),
     Mutant("a partition is read when the broker says where it ends", KafkaTransactionalLog, "ask_ends",
            _remembered_ends),
     Mutant("a window over all groups is closed when all partitions are read", Watermarks, "read_to", _one_partition),
-    Mutant("a command is not begun late", Handling, "is_late", lambda self, call: False, "commands"),
+    Mutant("a command is not begun late", Handling, "is_late", lambda self, execution: False, "commands"),
     Mutant("a call with a transaction_id that was sent before is not sent again", Tracker, "of_transaction",
            lambda self, *_: None, "commands"),
     Mutant("alerts: a packet whose intake was cut short is one alert", AlertsFlow, "_is_again",
@@ -205,8 +212,6 @@ MUTANTS = (
            lambda *_: False, "alerts"),
     Mutant("a table that comes again is not announced again", Assembly, "end", _forgets, "tables"),
     Mutant("alerts: a client asks for what it has missed", Follower, "missing", lambda self: None, "alerts"),
-    Mutant("a worker asks by leader epochs how much of what it has read a log still has", transactions, "find_kept",
-           lambda *_: {}, "losses"),
     Mutant("the state of each alarm that changed is written", AlertsFlow, "records", _first_only, "alerts"),
     Mutant("two events are as far apart as the ICD says", Sampler, "due", _at_once),
     Mutant("in silence what is shown turns INVALID", view, "stale_after", lambda *_: 0.0),
@@ -220,12 +225,12 @@ MUTANTS = (
     Mutant("a block that is removed is counted no more", BlocksFlow, "fold", _keeps_removed, "blocks"),
     Mutant("a controller whose clock was set back goes on after its earlier states", block_source, "newest_sequence",
            lambda *_: 0, "blocks"),
-    Mutant("who stood still tells no state of a command that another controller has begun", Handling, "is_ours",
-           lambda self, call: True, "pair"),
+    Mutant("who stood still tells no state of a command that another controller has begun", Ownership, "require",
+           lambda self, execution: None, "pair"),
     Mutant("what another controller has begun and must not be repeated is left to it", Handling, "is_settled",
-           lambda self, call: False, "pair"),
-    Mutant("a command begins only where its partition was proven to be", Offsets, "prove",
-           lambda self, call: None, "pair"),
+           lambda self, execution: False, "pair"),
+    Mutant("a command begins only where its partition was proven to be", Ownership, "check",
+           _check_what_runs, "pair"),
     Mutant("a command begins when ACCEPTED is on the bus", Handling, "_accept", _accepts_unheard, "pair"),
     Mutant("an order that is given again has the same id", orders, "_number", lambda *_: secrets.randbelow(10**12),
            "orders"),
@@ -255,8 +260,7 @@ def _run(mutant: Mutant, seed: int) -> Result:
         return run(seed, 60.0, flows=["commands"], controllers=Controllers(PAIR, gives_orders=False))
     if mutant.flow == "orders":
         return run(seed, 60.0, flows=["commands"], controllers=Controllers((GROUP,), gives_orders=True))
-    losing = mutant.flow == "losses"
-    return run(seed, 60.0, flows=dict.fromkeys(("telemetry", mutant.flow)), with_losses=losing)
+    return run(seed, 60.0, flows=dict.fromkeys(("telemetry", mutant.flow)))
 
 
 def hunt(mutant: Mutant, budget: float = BUDGET) -> tuple[Result | None, float]:

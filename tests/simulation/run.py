@@ -13,14 +13,13 @@ from tests.simulation.faults import (
     draw_devices,
     draw_disks,
     draw_jumps,
-    draw_losses,
     draw_own_disks,
     draw_places,
     draw_seconds,
     draw_stops,
     plan,
 )
-from tests.simulation.invariants import AFTER_LOSSES, ALWAYS, AT_THE_END, IN_SILENCE, NeverFall
+from tests.simulation.invariants import ALWAYS, AT_THE_END, IN_SILENCE, NeverFall
 from tests.simulation.memory import EACH, Growth
 from tests.simulation.shown import NAMED_WITHIN, SILENCE, WholeWindows, unnamed
 from tests.simulation.site import FLOWS, GROUPS, Site
@@ -35,9 +34,6 @@ _STEPS_PER_SECOND = 200_000
 
 Checks = Sequence[tuple[str, list[str]]]
 """What was found wrong with readings, and the rule."""
-
-_LOSING = ("telemetry", "alerts")
-"""Flows of the runs in which brokers lose records."""
 
 
 @dataclass(slots=True)
@@ -67,7 +63,6 @@ def run(
     faults: list[Fault] | None = None,
     flows: Collection[str] | None = None,
     settled: float = SETTLED,
-    with_losses: bool = False,
     controllers: Controllers | None = None,
 ) -> Result:
     """Run a site for some simulated time with faults, and then until all is right again.
@@ -80,16 +75,14 @@ def run(
         What runs; None: drawn from the seed.
     settled
         After the last fault all must be right within so long [simulated s].
-    with_losses
-        Brokers also lose what they have confirmed; what runs are telemetry and alerts then.
     controllers
         Those of the commands; None: drawn from the seed.
     """
     began = time.process_time()
-    flows = _LOSING if with_losses else draw_flows(seed) if flows is None else flows
+    flows = draw_flows(seed) if flows is None else flows
     site = Site(seed, flows=flows, controllers=controllers)
     with site.trace.logs(), simulated(site.scheduler):
-        result = _run(site, seed, seconds, per_second, faults, settled, with_losses=with_losses)
+        result = _run(site, seed, seconds, per_second, faults, settled)
     result.cpu = time.process_time() - began
     return result
 
@@ -108,15 +101,11 @@ def _run(
     per_second: float,
     faults: list[Fault] | None,
     settled: float,
-    *,
-    with_losses: bool,
 ) -> Result:
     names = [name for name in site.bodies if not name.startswith("node")]
     groups = [GROUPS[flow] for flow in site.flows if flow in GROUPS] or ["none"]
     if faults is None:
         faults = draw(seed, seconds, per_second, names, groups)
-        if with_losses:
-            faults += draw_losses(seed, seconds, per_second, groups)
         planned = [*draw_jumps(seed, seconds, names), *draw_aimed(seed, seconds), *draw_stops(seed, seconds, names)]
         planned += [*draw_disks(seed, seconds), *draw_seconds(seed, seconds, names)]
         planned += draw_devices(seed, seconds) if "mirror" in site.flows else []
@@ -127,9 +116,7 @@ def _run(
     result, falls, growth = Result(seed, faults), NeverFall(), Growth()
     whole = WholeWindows(site)
     checks = ("totals never fall (rule 3)", falls.found), ("a VALID window is whole (rule 20)", whole.found)
-    at_the_end = AFTER_LOSSES if with_losses else AT_THE_END
-    if not with_losses:  # a total may be shown, lost with its records, and shown without them
-        site.watchers += [falls.watch, whole.watch]
+    site.watchers += [falls.watch, whole.watch]
     while site.scheduler.now < seconds and not result.failures:
         _second(site, result, checks)
         if round(site.scheduler.now) % EACH == 0:
@@ -148,7 +135,7 @@ def _run(
     wrong = ["not looked at"]
     while wrong and site.scheduler.now < until and not result.failures:
         _second(site, result, checks)
-        wrong = [f"{one.name} ({one.rule}): {text}" for one in at_the_end for text in one.find(site)]
+        wrong = [f"{one.name} ({one.rule}): {text}" for one in AT_THE_END for text in one.find(site)]
     if not result.failures:
         result.failures += wrong or _in_silence(site, result, checks, growth)
     for text in result.failures:

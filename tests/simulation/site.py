@@ -30,7 +30,6 @@ from tests.simulation.disks import Disk
 from tests.simulation.groups import Groups
 from tests.simulation.measuring import Measuring
 from tests.simulation.mirroring import Mirroring
-from tests.simulation.named import Said
 from tests.simulation.network import Network
 from tests.simulation.processing import Processing
 from tests.simulation.producers import SimulatedProducer
@@ -130,8 +129,7 @@ class Site:
         self.spooling = Spooling()
         self.disks: dict[str, Disk] = defaultdict(Disk)
         """Of those processes that keep something on one."""
-        self.said = Said()
-        self.watchers: list[Callable[[str, str, Reading | None, Reading], None]] = [self.said.watch]
+        self.watchers: list[Callable[[str, str, Reading | None, Reading], None]] = []
         """Told of each reading: device, attribute, the one before, and this one."""
         self.asked: set[str] = set()
         """Workers that are to stop in order."""

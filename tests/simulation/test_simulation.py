@@ -60,13 +60,6 @@ def test_a_seed_of_two_controllers_that_finds_something_finds_nothing() -> None:
     assert result.failures == [], "\n".join(result.lines)
 
 
-@pytest.mark.parametrize("seed", [9, 19])
-def test_of_what_brokers_lose_each_deviation_is_named(seed: int) -> None:
-    """9: cut, and made again; 19: a summary is lost between its transaction and its mark."""
-    result = run(seed, 60.0, with_losses=True)
-    assert result.failures == [], "\n".join(result.lines)
-
-
 def test_a_log_that_was_cut_knows_producers_and_open_transactions_as_before() -> None:
     log = Partition("t", 0)
     for sequence in range(3):

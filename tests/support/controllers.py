@@ -11,7 +11,7 @@ import msgspec
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.controller import Call, Controller
-from facade.controller.execution import Execution
+from facade.controller.command_loop import CommandLoop
 from facade.errors import BusError
 from facade.flows.commands.messages import (
     ACKS,
@@ -246,7 +246,7 @@ class Life:
         """What happens while a handler waits."""
         self.handle: Callable[[Call], Any] = lambda call: None
         self.controller = controller or self._controller(component)
-        self.execution = Execution(
+        self.loop = CommandLoop(
             self.controller,
             ICD,
             devices,
@@ -287,13 +287,13 @@ class Life:
         before, self._stepping = self._stepping, True
         self.site.passed.append("idle")
         try:
-            self.execution.step(0.0)
+            self.loop.step(0.0)
         finally:
             self._stepping = before
 
     def start(self) -> "Life":
         """Read what was before, and get the partitions."""
-        while not (self.execution.ready and self.member.assignment):
+        while not (self.loop.ready and self.member.assignment):
             self.step()
         return self
 
@@ -303,7 +303,7 @@ class Life:
         while True:
             for _ in range(4):  # after a change of partitions the past is read first
                 self.step()
-            done = [self.execution.execute_next(device) for device in self.devices]
+            done = [self.loop.execute_next(device) for device in self.devices]
             if not any(done):
                 self.step()
                 return self

@@ -18,7 +18,7 @@ from facade.bus.kafka.group import KafkaGroupMember
 from facade.bus.kafka.reader import KafkaReader
 from facade.bus.kafka.transactional_member import KafkaTransactionalMember
 from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.port import Aborted, BusHealth, Record, Run
+from facade.bus.port import Aborted, BusHealth, PartitionBatch, Record
 from facade.clock import Clock
 from facade.config import Settings
 from facade.errors import BusError, NotSent, OutcomeUnknown
@@ -352,7 +352,7 @@ class MemoryTransactionalLog(KafkaTransactionalLog):
         self._fault = fault
         super().__init__(broker.connection(), *topics, group=group, slot="memory", health=BusHealth())
 
-    def take(self, limit: int, timeout: float) -> Sequence[Run]:
+    def take(self, limit: int, timeout: float) -> Sequence[PartitionBatch]:
         """Return the next records, once the group has given partitions and it is known where to go on."""
         for _ in range(100):
             runs = super().take(limit, _PATIENCE)

@@ -10,9 +10,9 @@ from typer.testing import CliRunner, Result
 
 from facade.bus.kafka.connection import Connection
 from facade.cli.app import app
+from facade.cli.config import DEFAULT, PROCESS_VARIABLES, explain_settings, meanings, misspelt, template
 from facade.config import ENVIRONMENT, Settings, load_settings
 from facade.errors import ConfigError
-from facade.settings_explained import DEFAULT, PROCESS_VARIABLES, explain_settings, meanings, misspelt, template
 
 VARIABLES = ("KAFKA_BOOTSTRAP", "SDP_FACADE_CONFIG", *(name for name in ENVIRONMENT))
 

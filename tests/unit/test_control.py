@@ -9,8 +9,7 @@ from typing import ClassVar
 import pytest
 
 import facade
-from facade.bus.port import Span
-from facade.bus.positions import Extent
+from facade.bus.port import OffsetRange
 from facade.clock import ManualClock
 from facade.config import Settings, load_settings
 from facade.errors import ConfigError
@@ -194,73 +193,6 @@ def test_records_that_a_transaction_without_an_end_holds_back_are_named():
     assert progress.account.hanging == ""
 
 
-@pytest.mark.parametrize(
-    ("end", "skipped", "overlap"), [pytest.param(12, 0, 0, id="nothing lost"), pytest.param(9, 3, 0, id="lost unread"),
-                                    pytest.param(5, 4, 3, id="and some that were counted")]
-)  # fmt: skip
-@pytest.mark.parametrize("killed", [False, True])
-def test_records_that_a_log_loses_before_they_are_read_are_named(end: int, skipped: int, overlap: int, killed: bool):
-    """A hanging transaction held 4 records back when the broker lost the end of its log: nothing was said of them."""
-    clock = ManualClock(NOW)
-    flow = SimpleNamespace(topic="ingest.summary", partitions=None, place=lambda *_: None, durable=True,
-                           as_dict=dict, restore=lambda _: None)  # fmt: skip
-    progress = Progress(flow, keep=4.0, clock=clock)
-    progress.place(Extent("id", {0: (0, 8)}), {})
-    progress.reach({0: 8}, {})
-    progress.note_behind({0: 8}, {0: 4}, is_connected=True)
-    assert not progress.has_shrunk
-    if killed:
-        written = progress.snapshot("ingest-00", {}, now=NOW, monotonic=clock.monotonic())
-        progress = Progress(flow, keep=4.0, clock=clock)
-        progress.restore(written, clock.monotonic())
-    else:
-        progress.note_behind({0: min(end, 8)}, {0: max(end - 8, 0)}, is_connected=True)
-        assert progress.has_shrunk == (end < 12)
-    progress.place(Extent("id", {0: (0, end)}), {})
-    assert (progress.account.skipped, progress.account.overlap) == (skipped, overlap)
-    assert ("were lost before they were read" in progress.account.deviations.get("skipped", "")) == bool(skipped)
-    assert not progress.has_shrunk
-    progress.place(Extent("id", {0: (0, end)}), {})
-    assert progress.account.skipped == skipped, "told once"
-
-
-@pytest.mark.parametrize(
-    ("kept", "end", "next_one", "overlap"),
-    [pytest.param(10, 15, 10, 0, id="read"), pytest.param(9, 15, 9, 0, id="a mark was lost"),
-     pytest.param(9, 9, 9, 0, id="and nothing has come"), pytest.param(8, 15, 8, 0, id="both marks were lost"),
-     pytest.param(7, 15, 7, 3, id="a record was lost that was counted")],
-)  # fmt: skip
-def test_what_has_the_place_of_a_lost_mark_is_read(kept: int, end: int, next_one: int, overlap: int):
-    """A summary was passed over that stood where a mark had been, which the broker had lost (seed 1795500120)."""
-    flow = SimpleNamespace(topic="ingest.summary", partitions=None, place=lambda *_: None)
-    progress = Progress(flow, keep=4.0, clock=ManualClock(NOW))
-    progress.place(Extent("id", {0: (0, 10)}), {})
-    progress.reach({0: 10}, {0: (8, 3)})  # the last record, and two marks
-    progress.place(Extent("id", {0: (0, end)}), {0: kept})
-    assert progress.next == {0: next_one}
-    assert (progress.account.skipped, progress.account.overlap) == (0, overlap)
-
-
-def test_a_snapshot_that_is_written_while_records_are_read_again_tells_where_the_last_one_was():
-    """Killed right after a start, a device server counted records twice (seeds 5006 and 1800100114).
-
-    Its snapshot had a record that was read again as the last one, and brokers had changed their leader behind that.
-    """
-    flow = SimpleNamespace(topic="accounts", partitions=None, place=lambda *_: None, durable=True,
-                           as_dict=dict, restore=lambda _: None)  # fmt: skip
-    clock = ManualClock(NOW)
-    progress = Progress(flow, keep=4.0, clock=clock)
-    progress.place(Extent("id", {0: (0, 10)}), {})
-    progress.reach({0: 10}, {0: (9, 1)})
-    progress.reach({0: 6}, {0: (5, 0)})  # it has begun again further back, to rebuild windows
-    written = progress.snapshot("control", {}, now=NOW, monotonic=clock.monotonic())
-    assert (written.offsets, written.last_read) == ({0: 10}, {0: (9, 1)})
-    progress = Progress(flow, keep=4.0, clock=clock)
-    progress.restore(written, clock.monotonic())
-    progress.place(Extent("id", {0: (0, 12)}), {0: 12})
-    assert (progress.next, progress.account.overlap) == ({0: 10}, 0)
-
-
 def test_records_that_are_read_again_after_a_restart_do_not_lag():
     """Health was DEGRADED for a moment after a start: all records that rebuild the windows were said to wait."""
     progress = Progress(SimpleNamespace(topic="ingest.summary"), keep=4.0, clock=ManualClock(NOW))
@@ -294,7 +226,7 @@ def test_a_rate_is_that_of_full_seconds():
 def test_an_account_balances_and_says_by_how_much_it_does_not():
     account = StreamAccount()
     account.consumed = 5
-    account.cover(Span("a", 10, 15, high_watermark=20))
+    account.cover(OffsetRange("a", 10, 15, high_watermark=20))
     account.used, account.late = 2, 1
     account.settle(TOMBSTONE)
     assert account.balance == 1

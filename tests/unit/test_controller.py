@@ -11,10 +11,10 @@ import pytest
 from facade.bus.port import Fenced, Record
 from facade.clock import ManualClock
 from facade.controller import Call, Cancelled, Controller, Device, NotFollowed, Rejected
-from facade.controller.execution import LONGEST_QUEUE
+from facade.controller.command_loop import LONGEST_QUEUE
+from facade.controller.execution_state import Reports
 from facade.controller.inbox import History
-from facade.controller.outbox import Outbox
-from facade.controller.own_states import OwnStates
+from facade.controller.outbox import Outbox, ReportedStates
 from facade.controller.process import Threads
 from facade.errors import BusError, ConfigError
 from facade.flows.commands.messages import COMMANDS, AckMessage
@@ -127,7 +127,7 @@ def test_the_plain_case(site: Site, repeatable: bool) -> None:
     ]
     assert [record.headers for record in records] == [(("traceparent", b"00-01"),)] * 3
     assert site.reported("obsState") == ["IDLE", "READY"]
-    account = life.execution.account
+    account = life.loop.account
     assert (account.consumed, account.used, account.in_flight, account.balance) == (1, 1, 0, 0)
 
 
@@ -159,7 +159,7 @@ def test_a_repeated_record_of_a_command_that_waits_or_runs_is_no_command(site: S
     life.meanwhile = repeat
     life.work()
     assert site.statuses(message) == ["ACCEPTED", "COMPLETED"]
-    assert life.execution.account.reasons == {"repeated": 1}
+    assert life.loop.account.reasons == {"repeated": 1}
 
 
 @pytest.mark.parametrize(
@@ -626,7 +626,7 @@ def test_a_handler_that_has_finished_anyway_has_completed(site: Site) -> None:
 
     life.handle = handle
     life.start().step()
-    life.execution.execute_next(FIRST)
+    life.loop.execute_next(FIRST)
     assert site.outcome(message) == "COMPLETED"
 
 
@@ -666,7 +666,7 @@ def test_broken_records_are_set_aside_and_stop_nothing(site: Site) -> None:
     last = site.send("ReleaseAllResources")
     life = Life(site).work()
     assert [site.outcome(message) for message in (first, last)] == ["COMPLETED", "COMPLETED"]
-    account = life.execution.account
+    account = life.loop.account
     letters = [dict(record.headers) for record in site.broker.read("dead-letters")]
     assert sorted(letter["dl.reason"].decode() for letter in letters) == ["key"]
     assert account.reasons == {**dict.fromkeys(BROKEN, 1), "key": 1, "tombstone": 1, "other-device": 1}
@@ -685,7 +685,7 @@ def test_a_later_commit_leaves_an_earlier_command_uncommitted(site: Site) -> Non
 
     def other(_: object) -> None:
         life.meanwhile = lambda _: None
-        life.execution.execute_next(SECOND)
+        life.loop.execute_next(SECOND)
         life.step()
         assert site.outcome(quick) == "COMPLETED"
         assert site.committed(0) == 0
@@ -774,14 +774,14 @@ def test_a_planned_end_leaves_what_waits_to_the_next_start(site: Site) -> None:
     life = Life(site)
 
     def stop(_: object) -> None:
-        life.execution.stop()
-        life.execution.interrupt()
+        life.loop.stop()
+        life.loop.interrupt()
 
     life.meanwhile = stop
     life.start().step()
-    life.execution.execute_next(FIRST)
+    life.loop.execute_next(FIRST)
     life.step()
-    life.execution.close()
+    life.loop.close()
     assert (site.outcome(running), site.outcome(waiting)) == ("", "")
     live(site)
     assert (site.outcome(running), site.outcome(waiting)) == ("COMPLETED", "COMPLETED")
@@ -794,12 +794,12 @@ def test_a_planned_end_ends_what_must_not_be_repeated(site: Site) -> None:
     life = Life(site)
 
     def stop(_: object) -> None:
-        life.execution.stop()
-        life.execution.interrupt()
+        life.loop.stop()
+        life.loop.interrupt()
 
     life.meanwhile = stop
     life.start().step()
-    life.execution.execute_next(FIRST)
+    life.loop.execute_next(FIRST)
     assert site.outcome(message) == "FAILED"
     assert "stopped while it ran" in site.acks(message)[-1].text
 
@@ -864,7 +864,7 @@ class TestGroup:
             raise BusError("not this member's any more")
 
         life.member.commit = lose
-        life.execution.execute_next(FIRST)
+        life.loop.execute_next(FIRST)
         assert not site.begun
         assert site.outcomes(message) == []
 
@@ -876,10 +876,9 @@ class TestGroup:
         message = site.send("Configure", SECOND, repeatable=False)
         life = Life(site).start()
         life.step()
-        life.member.assign([])
-        life.member.hear()  # so far only the client knows
+        life.member.assign([])  # so far only the group knows
         site.when["before early commit"] = life.step
-        life.execution.execute_next(SECOND)
+        life.loop.execute_next(SECOND)
         assert not site.begun
         assert site.statuses(message) == ["ACCEPTED"]
 
@@ -895,9 +894,9 @@ class TestGroup:
         former.member.hear()  # so far only the client knows
         live(site, component="other")
         site.clock.sleep(6.0)
-        former.execution.execute_next(FIRST)
+        former.loop.execute_next(FIRST)
         assert site.statuses(message) == (["ACCEPTED", "COMPLETED"] if begun else ["ACCEPTED"])
-        assert former.execution.account.reasons == {"moved": 1}
+        assert former.loop.account.reasons == {"moved": 1}
         live(site, component="other")
         assert site.outcome(message) == ("COMPLETED" if begun else "FAILED")
 
@@ -921,7 +920,7 @@ class TestGroup:
             ("ACCEPTED", "former"),
             ("COMPLETED", "other"),
         ]
-        assert former.execution.account.reasons == {"moved": 1}
+        assert former.loop.account.reasons == {"moved": 1}
 
     def test_who_stood_still_and_has_its_partition_goes_on(self, site: Site) -> None:
         message = site.send("ReleaseAllResources")
@@ -940,7 +939,7 @@ class TestGroup:
         life.member.assign([])
         for _ in range(4):
             life.step()
-        assert (life.execution.ready, site.statuses(message)) == (True, ["ACCEPTED"])
+        assert (life.loop.ready, site.statuses(message)) == (True, ["ACCEPTED"])
         life.member.assign([0, 1, 2, 3])
         life.work()
         assert (site.outcome(message), site.begun) == ("FAILED", [])
@@ -961,7 +960,7 @@ class TestGroup:
         life.meanwhile = away
         life.work()
         assert (site.statuses(message), len(site.begun)) == (["ACCEPTED", "COMPLETED"], 1)
-        assert life.execution.account.balance == 0
+        assert life.loop.account.balance == 0
         live(site)
         assert len(site.begun) == 1
 
@@ -984,7 +983,7 @@ class TestGroup:
         site.when[step] = away
         life.work()
         assert site.outcome(message) == ("COMPLETED" if repeatable else "FAILED")
-        assert (site.effects[message.id], life.execution.account.balance) == (1 if repeatable else 0, 0)
+        assert (site.effects[message.id], life.loop.account.balance) == (1 if repeatable else 0, 0)
 
 
 def test_the_log_says_which_outcome_was_first() -> None:
@@ -1005,7 +1004,7 @@ def test_a_state_is_not_written_again_behind_a_newer_one() -> None:
     """The handler of a device tells a newer one while the other thread writes what was lost."""
     clock, writer, states = ManualClock(), MagicMock(), DeviceStates(ICD, DEVICES)
     outbox = Outbox(COMPONENT, writer, states, clock=clock)
-    device = Device(FIRST, outbox)
+    device = Device(Reports(FIRST), outbox)
     device.report(obsState="CONFIGURING")
     before = msgspec.json.decode(writer.post.call_args.args[0][0].value, type=StateMessage)
     clock.sleep(1.0)
@@ -1025,7 +1024,7 @@ def test_an_acknowledgement_that_cannot_be_read_says_nothing(site: Site, value: 
     message = site.command()
     site.acknowledge(message, "COMPLETED")
     assert History(
-        MemoryBus(site.broker).open_reader, tracker, DeviceStates(ICD, DEVICES), component=COMPONENT, own=OwnStates()
+        MemoryBus(site.broker).open_reader, tracker, DeviceStates(ICD, DEVICES), ReportedStates(), component=COMPONENT
     ).catch_up(0.0)
     assert tracker.newest(message.id).status == "COMPLETED"
 
@@ -1034,7 +1033,7 @@ def test_an_own_report_that_comes_back_late_undoes_nothing(site: Site) -> None:
     """But what others report holds, and after a restart what we reported ourselves."""
     bus, states = MemoryBus(site.broker), DeviceStates(ICD, DEVICES)
     history = History(
-        bus.open_reader, Tracker(DEVICES, with_commands=False), states, component=COMPONENT, own=OwnStates()
+        bus.open_reader, Tracker(DEVICES, with_commands=False), states, ReportedStates(), component=COMPONENT
     )
 
     def message(value: str, origin: str) -> StateMessage:
@@ -1059,15 +1058,15 @@ def test_cancelled_is_not_swallowed_by_a_handler(site: Site) -> None:
 
 def test_who_has_lost_its_name_cancels_what_runs_at_once() -> None:
     """Whoever has the name now takes for cut short what runs here."""
-    told, execution, stop = [], MagicMock(), threading.Event()
+    told, loop, stop = [], MagicMock(), threading.Event()
 
     def step(timeout: float) -> None:
         told.append("step")
         raise Fenced("another process has joined the group under this name")
 
-    execution.step, execution.await_command = step, lambda device: False
-    execution.interrupt = lambda: told.append("interrupt")
-    execution.stop = lambda: told.append("stop")  # what runs may then go on for a while
+    loop.step, loop.await_command = step, lambda device: False
+    loop.interrupt = lambda: told.append("interrupt")
+    loop.stop = lambda: told.append("stop")  # what runs may then go on for a while
     with pytest.raises(Fenced):
-        Threads(execution, [FIRST], lambda stopping: None, stop, clock=ManualClock()).run()
+        Threads(loop, [FIRST], lambda stopping: None, stop, clock=ManualClock()).run()
     assert told[:3] == ["step", "interrupt", "stop"]

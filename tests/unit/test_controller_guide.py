@@ -56,11 +56,12 @@ def test_it_works(controller: Controller) -> None:
 def test_the_table_of_the_guide_names_what_there_is() -> None:
     """Each attribute and method of a call that the guide shows exists."""
     from facade.controller.call import Call
-    from facade.controller.inbox import Place
+    from facade.controller.execution_state import CommandOffset, Execution
 
     shown = set(re.findall(r"`call\.(\w+)", GUIDE.read_text()))
     life = Life(Site())
     message = life.site.command()
-    call = Call(message, (), Place(0, 0), life.execution._outbox)
+    loop = life.loop
+    call = Call(Execution(message, (), CommandOffset(0, 0)), loop._outbox, loop._orders, loop._ownership)
     assert {"argument", "report", "wait", "progress"} <= shown
     assert not [name for name in shown if not hasattr(call, name)]

@@ -293,7 +293,7 @@ def test_receptors_that_are_not_there_or_that_another_subarray_has_are_refused()
         nonlocal entered
         if not entered:
             entered = True
-            life.execution.execute_next(SECOND)
+            life.loop.execute_next(SECOND)
 
     life.meanwhile = meanwhile
     assert outcome(first) == ("COMPLETED", "")

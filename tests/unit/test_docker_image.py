@@ -13,7 +13,7 @@ import pytest
 
 from facade.exports.tango_db import SERVER
 from facade.manifest import manifests
-from facade.runtime import metrics, prometheus
+from facade.runtime import metrics
 from tests.support.docker import DOCKER, ROOT, SEARCHED, instructions, parse, read_by_the_code
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -126,7 +126,7 @@ def test_every_variable_that_the_image_sets_is_read(monkeypatch: pytest.MonkeyPa
     for name, value in values.items():
         monkeypatch.setenv(name, value)
     where: list[tuple[int, str]] = []
-    monkeypatch.setattr(prometheus, "start_http_server", lambda port, addr, registry: where.append((port, addr)))
+    monkeypatch.setattr("prometheus_client.start_http_server", lambda port, addr, registry: where.append((port, addr)))
     metrics.serve_metrics({})
     assert where == [(9100, "0.0.0.0")], "Prometheus is in another container"
 

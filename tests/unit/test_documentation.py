@@ -19,9 +19,9 @@ import tango
 from jsonschema import Draft202012Validator
 
 import sdp_facade_sdk
+from facade.cli.config import PROCESS_VARIABLES
 from facade.icd.load import inspect, load
 from facade.icd.words import runbook
-from facade.settings_explained import PROCESS_VARIABLES
 from tests.support.command_line import descend
 from tests.support.waiting import HANG
 

@@ -7,9 +7,8 @@ import msgspec
 import pytest
 
 from facade.errors import IcdError
-from facade.icd.check import check
 from facade.icd.expand import account_attribute
-from facade.icd.load import inspect, load
+from facade.icd.load import check, inspect, load
 from facade.icd.model import Attribute, Icd, Source
 from facade.icd.read import read
 from facade.icd.topic_model import Limits

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 
 from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
+from facade.bus.offsets import POSITIONS
 from facade.bus.port import Record
-from facade.bus.worker_positions import POSITIONS
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.alerts.messages import ALERTS, PACKETS
@@ -25,8 +25,8 @@ from facade.flows.tables.contents import Contents
 from facade.flows.tables.messages import CALIBRATION, TABLES
 from facade.flows.telemetry.plan import plans
 from facade.flows.telemetry.simulator.heaps import HeapStream
-from facade.icd.check_roles import instance_role
 from facade.icd.load import load
+from facade.icd.model import instance_role
 from facade.manifest import manifests
 from facade.resources import resource
 from facade.runtime.accounts import ACCOUNTS

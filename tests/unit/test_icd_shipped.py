@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from facade.cli.app import app
 from facade.codec.json_schema import compile_message
-from facade.icd.check import CHECKS, THOROUGH_CHECKS, check
-from facade.icd.load import inspect, load
+from facade.icd.load import CHECKS, THOROUGH_CHECKS, check, inspect, load
 from facade.icd.model import AccountSource, Attribute, Icd, Sampling
 from facade.icd.topic_model import Header, Limits, Operation, Role
 from facade.icd.units import UNITS, unit_of

@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 from facade.bus.kafka.admin import find_cluster
 from facade.cli.app import app
 from facade.errors import InfraError
-from facade.infra import debian, kafka, local, tools
+from facade.infra import kafka, local, tools
 from facade.infra.ports import HOST, choose_port, is_free
 from facade.infra.processes import Process, ProcessRecord
-from facade.infra.state import InfraState, ServiceName, ServiceState, load, save
+from facade.infra.runtime import InfraState, ServiceName, ServiceState, load, save
+from proving import debian
 from tests.support.waiting import HANG
 
 
@@ -166,7 +167,7 @@ def test_a_failing_program_is_quoted_without_stack_frames() -> None:
         tools.run(["sh", "-c", r"printf 'no beans\n\tat Grinder.java:7\n'; exit 4"], what="brewing")
     with pytest.raises(InfraError, match=r"brewing failed: .*no-such"):
         tools.run(["/no-such"], what="brewing")
-    assert tools.run(["cat"], what="echo", text="said") == "said"
+    assert tools.run(["echo", "said"], what="echo") == "said\n"
 
 
 def test_the_state_is_read_as_it_was_written(tmp_path: Path) -> None:

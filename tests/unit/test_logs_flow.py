@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from facade.bus.dead_letters import original
-from facade.bus.port import Aborted, Record, Span
+from facade.bus.port import Aborted, OffsetRange, Record
 from facade.clock import ManualClock
 from facade.flows.logs import ledger as logs_ledger
 from facade.flows.logs import sequences, sums
@@ -408,13 +408,13 @@ def test_a_transaction_keeps_a_bounded_number_and_says_what_it_merged(monkeypatc
         metrics.add(MetricRecord(us, f"n{number}", "nodeLoad", "", 1.0), us)
     metrics.add(MetricRecord(us + 10**9, "n0", "nodeLoad", "", 2.0), us)
     metrics.add(MetricRecord(us - 1, "n0", "nodeLoad", "", 3.0), us)
-    span = Span("x", 0, 6)
+    span = OffsetRange("x", 0, 6)
     parts = [msgspec.json.encode(one) for one in found.summaries("w", "logs", 0, span, 300)]
     assert len(parts) > 1, "larger ones are cut"
     ledger = LogLedger()
     for raw in parts:
         one = decode_summary(raw)
-        assert not ledger.refuse(one)
+        assert not ledger.take(one)
         ledger.add(one, NOW)
     records = {name: one.records for name, one in ledger.state.components.items()}
     assert records == {"c0": 2, "c1": 1, "c2": 1, "(other)": 2}
@@ -430,6 +430,6 @@ def test_of_a_flood_of_errors_the_first_and_the_newest_are_kept():
     found = LogSums()
     for number in range(1000):
         found.add(LogRecord(source_of("a", 17), number + 1, str(number)), number + 1)
-    (made,) = found.summaries("w", "logs", 0, Span("x", 0, 1), 100_000)
+    (made,) = found.summaries("w", "logs", 0, OffsetRange("x", 0, 1), 100_000)
     half = sums.MOST_ERRORS // 2
     assert [int(one.text) for one in made.errors] == [*range(half), *range(1000 - half, 1000)]

@@ -7,7 +7,7 @@ import pytest
 from streaming_data_types import deserialise_al00, deserialise_f144
 from streaming_data_types.alarm_al00 import Severity
 
-from clients.conformance.mirrored import odd_flatbuffers
+from clients.conformance.topics import find_unknown_flatbuffers
 from facade.bus.port import Record
 from facade.config import Settings
 from facade.errors import ConfigError
@@ -118,4 +118,4 @@ def test_the_conformance_kit_finds_what_is_no_form_of_ess() -> None:
     """By the identifier of the flatbuffer."""
     good = list(forms_of(Settings(mirror_forms="f144,al00"))(said(1)))
     bad = [Record(topic=STREAMING, key=b"a", value=b'{"value": 1.5}'), Record(topic=STREAMING, key=b"a", value=None)]
-    assert [record for record, _ in odd_flatbuffers(load(), [*good, *bad])] == bad
+    assert [record for record, _ in find_unknown_flatbuffers(load(), [*good, *bad])] == bad

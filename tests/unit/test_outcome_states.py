@@ -8,7 +8,7 @@ import pytest
 
 from facade.bus.port import Record
 from facade.controller import Call
-from facade.controller.handling import PROVEN
+from facade.controller.ownership import PROVEN
 from facade.flows.commands.flow import flows
 from facade.flows.commands.messages import (
     ACKS,
@@ -150,7 +150,7 @@ def test_who_was_killed_before_the_state_was_there_writes_it_at_the_next_start(s
             site.broker.cut(*place, min(of_it))
     assert site.reported("obsState") == ["IDLE"]
     life = Life(site).start()
-    assert life.execution._states.label(FIRST, "obsState") == "READY"  # what the next command is judged by
+    assert life.loop._states.label(FIRST, "obsState") == "READY"  # what the next command is judged by
     assert (site.reported("scanType"), site.reported("obsState")) == (["a"], ["IDLE", "READY"])
     newest = _state(site.broker.read("state")[-1])
     assert (newest.command, newest.time) == (message.id, site.acks(message)[-1].states["obsState"].time)
@@ -163,13 +163,18 @@ def test_a_state_that_was_reported_since_is_not_undone_at_the_next_start(site: S
     site.clock.sleep(1.0)
     site.say(obsState="FAULT")
     life = Life(site).start()
-    assert life.execution._states.label(FIRST, "obsState") == "FAULT"
+    assert life.loop._states.label(FIRST, "obsState") == "FAULT"
     assert site.reported("obsState")[-1] == "FAULT"
 
 
-@pytest.mark.parametrize("gone", [False, True])
-def test_a_proof_that_is_old_by_the_time_of_the_acceptance_is_asked_for_again(site: Site, gone: bool) -> None:
-    """The bus took long to accept; another member may have the partition by now, and have begun the command."""
+@pytest.mark.parametrize(("gone", "proofs"), [("", 2), ("unheard", 2), ("heard", 1)])
+def test_a_proof_that_is_old_by_the_time_of_the_acceptance_is_asked_for_again(
+    site: Site, gone: str, proofs: int
+) -> None:
+    """The bus took long to accept; another member may have the partition by now, and have begun the command.
+
+    Nothing is asked if the client has heard of that.
+    """
     message = site.send(repeatable=False)
     life = Life(site).start()
     life.step()
@@ -178,14 +183,15 @@ def test_a_proof_that_is_old_by_the_time_of_the_acceptance_is_asked_for_again(si
         site.clock.sleep(PROVEN + 0.1)
         if gone:
             life.member.assign([])
-            life.member.take(0, 0.0)
             site.when["before early commit"] = life.step  # in the end it hears of it
+        if gone == "heard":
+            life.member.take(0, 0.0)
 
     site.late = True
     site.when["after ACCEPTED"] = stand_still
     site.passed.clear()
-    life.execution.execute_next(FIRST)
-    assert site.passed.count("before early commit") == 2
+    life.loop.execute_next(FIRST)
+    assert site.passed.count("before early commit") == proofs
     assert len(site.begun) == (0 if gone else 1)
     assert site.statuses(message) == (["ACCEPTED"] if gone else ["ACCEPTED", "COMPLETED"])
 
@@ -197,14 +203,14 @@ def test_what_a_stopped_handler_has_reported_is_on_the_bus(site: Site) -> None:
 
     def handle(call: Call) -> None:
         configure(call)
-        life.execution.stop()
-        life.execution.interrupt()
+        life.loop.stop()
+        life.loop.interrupt()
         call.check()
 
     life.handle = handle
     life.step()
-    life.execution.execute_next(FIRST)
-    life.execution.close()
+    life.loop.execute_next(FIRST)
+    life.loop.close()
     assert site.statuses(message) == ["ACCEPTED"]
     assert site.reported("obsState")[-1] == "READY"
 
@@ -220,7 +226,7 @@ def test_an_acceptance_that_failed_is_not_sent_again_behind_the_outcome(site: Si
         return site.now_us <= message.not_after + 1_000_000
 
     life.bus.refuse = refuse
-    life.execution.execute_next(FIRST)
+    life.loop.execute_next(FIRST)
     assert site.begun == []
     assert site.statuses(message)[-1] == "REJECTED"
 
@@ -240,7 +246,7 @@ def test_the_proof_of_a_command_is_its_only_commit(site: Site) -> None:
     for _ in range(3):
         site.send(repeatable=False)
         life.step()
-        life.execution.execute_next(FIRST)
+        life.loop.execute_next(FIRST)
     assert len(site.begun) == 3
     assert len([step for step in site.passed if step.startswith("before ") and step.endswith("commit")]) == 3
 
@@ -253,7 +259,7 @@ def test_what_is_finished_is_committed_while_commands_come(site: Site) -> None:
         site.clock.sleep(0.6)
         life.step()
         committed.append(site.committed(site.broker.read(COMMANDS)[-1].partition))
-        life.execution.execute_next(FIRST)
+        life.loop.execute_next(FIRST)
     assert committed == [0, 1, 1, 3]
 
 
@@ -270,10 +276,26 @@ def test_a_partition_that_goes_between_the_proof_and_the_acceptance(site: Site) 
 
     site.late = True
     site.when["before ACCEPTED"] = move
-    life.execution.execute_next(FIRST)
+    life.loop.execute_next(FIRST)
     assert [id for id, _ in site.begun] == [message.id]
     assert site.outcomes(message)[0].origin == "other"
-    assert life.execution.account.reasons == {"moved": 1}
+    assert life.loop.account.reasons == {"moved": 1}
+
+
+def test_a_command_whose_partition_was_away_unheard_is_not_refused(site: Site) -> None:
+    """The client knows, the thread that takes has not looked yet: another member may have begun the command."""
+    message = site.send(within=1.0)
+    life = Life(site).start()
+    life.step()
+    site.clock.sleep(2.0)
+    for partitions in ([], range(4)):
+        life.member.assign(partitions)
+        life.member.hear()
+    life.loop.execute_next(FIRST)
+    assert site.statuses(message) == []
+    assert life.loop.account.reasons == {"moved": 1}
+    life.work()  # it is taken once more, and is this controller's to refuse
+    assert site.statuses(message) == ["REJECTED"]
 
 
 def test_a_command_that_must_not_be_repeated_is_committed_while_it_runs(site: Site) -> None:
@@ -486,5 +508,5 @@ class TestTwoMembers:
         site.broker.append(replace(old, value=(old.value or b"").replace(COMPONENT.encode(), b"former")))
         for _ in range(3):
             life.step()
-            assert life.execution._states.label(FIRST, "obsState") == "READY"
+            assert life.loop._states.label(FIRST, "obsState") == "READY"
         assert site.reported("obsState") == ["IDLE", "READY", "IDLE", "READY"]

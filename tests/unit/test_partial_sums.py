@@ -213,12 +213,12 @@ def test_what_is_counted_already_is_refused_also_after_a_restart():
     flags, groups = plan(ICD, "flagging"), (1, 2)
     before, after = (Ledger(flags, groups, per_group=False, over_all=False) for _ in range(2))
     once = Summary(worker="w", partition=0, group=1, partials=[], log="log", offset_from=0, offset_to=5)
-    assert (before.refuse(1, once), before.refuse(1, once, count=False)) == ("", "")
-    why = before.refuse(1, once)
+    assert (before.take(1, once), before.take(1, once, count=False)) == (None, None)
+    why = before.take(1, once)
     assert why
     before.fold(1, [partial(0, 3)], 2.0)
     after.restore(after.parse(json.loads(json.dumps(before.as_dict()))))
-    assert (after.refuse(1, once, count=False), after.refuse(1, once)) == ("", why)
+    assert (after.take(1, once, count=False), after.take(1, once)) == (None, why)
     assert (set(after.totals), after.totals[1].count) == ({1, 2}, 3)
 
 
@@ -229,9 +229,9 @@ def test_a_rack_that_is_counted_already_is_refused_in_counting_and_in_rebuilding
         node=[], **{name: [] for name in columns}, fields={},
     )  # fmt: skip
     ledger = Ledger(PLAN, (), per_group=False, over_all=False)
-    assert (ledger.refuse_rack(rack), ledger.refuse_rack(rack, count=False)) == ("", "")
-    assert ledger.refuse_rack(rack)
-    assert ledger.refuse_rack(rack, count=False)
+    assert (ledger.take_rack(rack), ledger.take_rack(rack, count=False)) == (None, None)
+    assert ledger.take_rack(rack)
+    assert ledger.take_rack(rack, count=False)
 
 
 @pytest.mark.parametrize(

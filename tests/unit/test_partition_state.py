@@ -5,8 +5,8 @@ import json
 import pytest
 from msgspec.structs import replace as changed
 
+from facade.bus.offsets import CountedOffsets
 from facade.bus.port import Record
-from facade.bus.worker_positions import Beginning
 from facade.flows.tables.assembly import PartialTable, Repeated
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.messages import ASSEMBLING, COMPLETE, FAILED, decode_table
@@ -38,9 +38,9 @@ def partial(name: str = "v1", first: int = 0, last: int = 0, size: int = 0, **ab
     return table
 
 
-def state(position: int = 0, note: str = "", **recalled) -> PartitionState:
-    past = Recalled(Beginning("log", position, note), **recalled)
-    return PartitionState(3, 7, past, by="tables-0", most=MOST, epoch=lambda partition, offset: 10 * partition + offset)
+def state(position: int = 0, note: str = "", frontier: int = 0, **recalled) -> PartitionState:
+    past = Recalled(CountedOffsets("log", position, max(position, frontier)), note, **recalled)
+    return PartitionState(3, 7, past, by="tables-0", most=MOST)
 
 
 def taken(partition: PartitionState, offset: int) -> None:
@@ -226,7 +226,7 @@ def test_a_sign_of_life_counts_nothing_and_comes_in_an_interval_without_entries(
     entry = json.loads(sign.value)
     assert (sign.key, entry["worker"], entry["stream"], entry["partition"]) == (b"calibration/3", "tables-0",
                                                                              "calibration", 3)  # fmt: skip
-    assert (entry["time"], entry["log"], entry["leader_epoch"]) == (77, "log", 30)
+    assert (entry["time"], entry["log"]) == (77, "log")
     taken(partition, 0)
     partition.end(partial(), 66, None, None)
     assert partition.signs(30.0, 77, 10.0) == [], "an entry is due"
@@ -265,8 +265,8 @@ def test_what_comes_of_a_table_after_its_end_is_done():
 
 def test_a_partition_goes_on_where_it_was_told_and_says_what_did_not_agree():
     partition = state(5, "n" * 600)
-    assert (partition.partition, partition.assigned, partition.position, partition.begun) == (3, 7, 5, 5)
-    assert (partition.pending, partition.committed, partition.log) == (0, -1, "log")
+    assert (partition.partition, partition.assigned, partition.position, partition.counted.begin) == (3, 7, 5, 5)
+    assert (partition.pending, partition.committed, partition.counted.log) == (0, -1, "log")
     entry = json.loads(partition.reports([], 0.0, 77)[0].value)
     assert (entry["corrected"], entry["last_error"], entry["offset_from"]) == (1, "n" * 500, 5)
     assert partition.offset([]) == 5
@@ -281,9 +281,10 @@ def test_a_leftover_of_a_table_that_has_ended_is_taken_away():
 
 def test_an_entry_that_was_not_written_is_written_again_as_it_was():
     partition = state()
-    taken(partition, 1)
+    taken(partition, 0)
     partition.decide(record(0), WRONG)
     first = partition.reports([], 0.0, 77)
+    taken(partition, 1)
     partition.decide(record(1), WRONG)
     again = partition.reports([], 1.0, 78)
     assert again[: len(first)] == first

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from facade.bus.positions import Extent, Finding, Position, Verdict, compare
+from facade.bus.offsets import Extent, Finding, Position, Verdict, compare
 
-MADE_AGAIN, HOLE, CUT, NO_PARTITION = Verdict.MADE_AGAIN, Verdict.HOLE, Verdict.CUT, Verdict.NO_PARTITION
+MADE_AGAIN, GAP, CUT, NO_PARTITION = Verdict.MADE_AGAIN, Verdict.GAP, Verdict.CUT, Verdict.NO_PARTITION
 
 CASES = {
     "at the end": ("a", {0: 10}, "a", {0: (0, 10)}, {0: 10}, []),
@@ -15,30 +15,29 @@ CASES = {
     "everything has expired, and all of it was read": ("a", {0: 10}, "a", {0: (10, 10)}, {0: 10}, []),
     "a position without an id": ("", {0: 5}, "a", {0: (0, 10)}, {0: 5}, []),
     "brokers without ids": ("a", {0: 5}, "", {0: (0, 10)}, {0: 5}, []),
-    "made again, and shorter": ("a", {0: 5}, "b", {0: (0, 2)}, {0: 0}, [Finding(MADE_AGAIN)]),
-    "made again, and longer": ("a", {0: 5}, "b", {0: (0, 20)}, {0: 0}, [Finding(MADE_AGAIN)]),
+    "made again, and shorter": ("a", {0: 5}, "b", {0: (0, 2)}, {0: 0}, [Finding(MADE_AGAIN, 0, 0, 5)]),
+    "made again, and longer": ("a", {0: 5}, "b", {0: (0, 20)}, {0: 0}, [Finding(MADE_AGAIN, 0, 0, 5)]),
     "made again, and cleared in part": (
-        "a", {0: 5}, "b", {0: (3, 20)}, {0: 3}, [Finding(MADE_AGAIN), Finding(HOLE, 0, 0, 3)],
+        "a", {0: 5}, "b", {0: (3, 20)}, {0: 3}, [Finding(MADE_AGAIN, 0, 3, 5), Finding(GAP, 0, 0, 3)],
     ),
-    "made again with fewer partitions": ("a", {0: 5, 1: 7}, "b", {0: (0, 2)}, {0: 0}, [Finding(MADE_AGAIN)]),
-    "retention was faster": ("a", {0: 5}, "a", {0: (8, 10)}, {0: 8}, [Finding(HOLE, 0, 5, 8)]),
-    "everything was removed unread": ("a", {0: 5}, "a", {0: (10, 10)}, {0: 10}, [Finding(HOLE, 0, 5, 10)]),
-    "removed unread, and nothing of it cut": ("a", {0: 5}, "a", {0: (8, 5)}, {0: 8}, [Finding(HOLE, 0, 5, 8)]),
-    "cut, grown again, and removed unread": (
-        "a", {0: 9}, "a", {0: (8, 5)}, {0: 8}, [Finding(HOLE, 0, 5, 8), Finding(CUT, 0, 5, 9)],
+    "made again with fewer partitions": (
+        "a", {0: 5, 1: 7}, "b", {0: (0, 2)}, {0: 0}, [Finding(MADE_AGAIN, 0, 0, 5), Finding(MADE_AGAIN, 1, 0, 7)],
     ),
+    "made again, and never read": ("a", {0: 0}, "b", {0: (0, 2)}, {0: 0}, []),
+    "retention was faster": ("a", {0: 5}, "a", {0: (8, 10)}, {0: 8}, [Finding(GAP, 0, 5, 8)]),
+    "everything was removed unread": ("a", {0: 5}, "a", {0: (10, 10)}, {0: 10}, [Finding(GAP, 0, 5, 10)]),
     "the tail is lost": ("a", {0: 9}, "a", {0: (0, 6)}, {0: 6}, [Finding(CUT, 0, 6, 9)]),
     "of the future": ("", {0: 2**53 - 1}, "a", {0: (0, 6)}, {0: 6}, [Finding(CUT, 0, 6, 2**53 - 1)]),
     "a partition was added": ("a", {0: 5}, "a", {0: (0, 5), 1: (0, 3)}, {0: 5, 1: 0}, []),
     "a partition was added, and cleared in part": (
-        "a", {0: 5}, "a", {0: (0, 5), 1: (2, 3)}, {0: 5, 1: 2}, [Finding(HOLE, 1, 0, 2)],
+        "a", {0: 5}, "a", {0: (0, 5), 1: (2, 3)}, {0: 5, 1: 2}, [Finding(GAP, 1, 0, 2)],
     ),
     "a partition that does not exist": (
         "a", {0: 5, 7: 3}, "a", {0: (0, 5)}, {0: 5}, [Finding(NO_PARTITION, 7, 0, 3)],
     ),
     "each partition has its own verdict": (
         "a", {0: 5, 1: 5, 2: 5}, "a", {0: (6, 9), 1: (0, 4), 2: (0, 9)}, {0: 6, 1: 4, 2: 5},
-        [Finding(HOLE, 0, 5, 6), Finding(CUT, 1, 4, 5)],
+        [Finding(GAP, 0, 5, 6), Finding(CUT, 1, 4, 5)],
     ),
 }  # fmt: skip
 
@@ -61,17 +60,19 @@ def test_whatever_a_position_says_reading_begins_on_the_log(known, offsets, now,
     assert all(first <= start[partition] <= end for partition, (first, end) in ranges.items())
     moved = sum(abs(offsets[one] - at) for one, at in start.items() if one in offsets)
     if not any(one.verdict is MADE_AGAIN for one in found) and offsets.keys() >= ranges.keys():
-        assert sum(one.count for one in found if one.verdict in (HOLE, CUT)) == moved
+        assert sum(one.count for one in found if one.verdict in (GAP, CUT)) == moved
     assert all(one.describe("alerts").startswith("alerts") for one in found)
 
 
 @pytest.mark.parametrize(
     ("finding", "words"),
     [
-        (Finding(MADE_AGAIN), "tables was deleted and made again: it is read from its beginning"),
-        (Finding(HOLE, 1, 5, 8), "tables, partition 1: offsets 5 to 7 were removed before they were read: up to 3"),
-        (Finding(Verdict.LOST, 1, 6, 9), "tables, partition 1: offsets 6 to 8 were on the log, and were lost before"),
-        (Finding(CUT, 1, 6, 9), "tables, partition 1: offsets 6 to 8 were counted and are not on the log"),
+        (
+            Finding(MADE_AGAIN, 1, 2, 9),
+            "tables, partition 1: the topic was deleted and made again: expected offset 9",
+        ),
+        (Finding(GAP, 1, 5, 8), "tables, partition 1: offsets 5 to 7 were removed before they were read: up to 3"),
+        (Finding(CUT, 1, 6, 9), "tables, partition 1: the log was cut: expected offset 9 next, it goes on at 6; a new"),
         (Finding(NO_PARTITION, 7, 0, 3), "tables, partition 7: expected it to exist, as 3 is noted as its next offset"),
     ],
 )

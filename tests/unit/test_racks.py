@@ -10,7 +10,8 @@ import jsonschema
 import msgspec
 import pytest
 
-from facade.bus.port import Record, Span
+from facade.bus.offsets import Overlap
+from facade.bus.port import OffsetRange, Record
 from facade.clock import ManualClock
 from facade.flows.telemetry.coverage import Coverage
 from facade.flows.telemetry.flow import Shown, TelemetryFlow
@@ -29,7 +30,8 @@ from tests.support.heaps import BASE_US
 ICD = load()
 PLAN = plan(ICD, "ingest.heaps")
 BUFFERS = plan(ICD, "ingest.buffers")
-SPAN = Span("a", 0, 10)
+SPAN = OffsetRange("a", 0, 10)
+RACKS = Racks(3, 1)
 NODES = range(6)
 RACK = range(3)
 WRITTEN = BASE_US + 5_000_000
@@ -80,19 +82,19 @@ def record(summary, of=PLAN, key="0") -> Record:
     return Record(topic=of.window.summary, key=key.encode(), value=value, partition=0, offset=0, timestamp_us=WRITTEN)
 
 
-def flow(nodes=NODES, *, over_all: bool = True) -> TelemetryFlow:
+def flow(nodes=NODES, *, over_all: bool = True, racks=RACKS) -> TelemetryFlow:
     """Return a flow of a device server that shows nodes, and perhaps all of them together."""
     ledger = Ledger(PLAN, nodes, per_group=True, over_all=over_all)
     shown = [Shown(str(node), PLAN.topic, TelemetryView(ICD.classes["SdpIngestNode"], PLAN, node)) for node in nodes]
     if over_all:
         shown.append(Shown("all", PLAN.topic, TelemetryView(ICD.classes["SdpMaster"], PLAN, None)))
-    return TelemetryFlow(PLAN.window.summary, {PLAN.topic: PLAN}, {PLAN.topic: ledger}, shown, None)
+    return TelemetryFlow(PLAN.window.summary, {PLAN.topic: PLAN}, {PLAN.topic: ledger}, shown, None, racks)
 
 
 def state(one: TelemetryFlow, *, coverage: bool = True) -> dict:
     found = deepcopy(one.as_dict())
     if not coverage:
-        del found["streams"][PLAN.topic]["coverage"]
+        del found["streams"][PLAN.topic]["counted"]
     return found
 
 
@@ -184,7 +186,7 @@ def test_records_are_divided_before_they_are_too_large():
     records = rack_records(found, range(50))
     assert len(records) > 10
     assert max(len(one.value) for one in records) < MOST + 1000
-    one = flow(range(50))
+    one = flow(range(50), racks=Racks(50, 1))
     assert set(fold(one, records)) == {USED}
     assert all(len(one.ledgers[PLAN.topic].totals[node].seen.runs) > 1 for node in range(50))
     assert {type(outcome) for outcome in fold(one, records)} == {Rejected}
@@ -239,7 +241,7 @@ def test_what_no_schema_allows_is_refused_by_its_schema():
 def test_only_topics_of_which_nodes_are_the_groups_have_racks(of):
     """A stream that the server does not show is checked nevertheless: one of them sets aside for all."""
     found = plan(ICD, of)
-    one = TelemetryFlow("telemetry.summary", {of: found}, {}, [], None)
+    one = TelemetryFlow("telemetry.summary", {of: found}, {}, [], None, RACKS)
     (made,) = rack_records([(0, partial(0, fields={}))], of=found)
     (outcome,) = fold(one, [made])
     if of == "ingest.buffers":
@@ -257,7 +259,7 @@ def test_racks_of_other_devices_and_streams_are_left_out():
     (other,) = rack_records([(4, partial(4))], range(3, 6))
     assert fold(one, [other])[0].reason == "other-device"
     before = state(one)
-    (mine,) = rack_records([(1, partial(1))], RACK, Span("a", 10, 20))
+    (mine,) = rack_records([(1, partial(1))], RACK, OffsetRange("a", 10, 20))
     for key in (b"3-5", b"9-0"):
         assert fold(one, [replace(mine, key=key)])[0].reason == "other-device", "who keeps all nodes sets it aside"
     for key in (b"0-3", b"0-2 ", b"ingest.heaps/0-2", b"1", b"", None):
@@ -274,26 +276,8 @@ COVERED = {
     "the same once more": [(R, 0, 2, 0, 10, 0, 1), (R, 0, 2, 0, 10, 0, 0)],
     "a part of it": [(R, 0, 2, 0, 10, 0, 1), (R, 0, 2, 5, 15, 0, 0)],
     "parts": [(R, 0, 2, 0, 10, 0, 1), (R, 0, 2, 0, 10, 1, 1), (R, 0, 2, 0, 10, 0, 0), (R, 0, 2, 0, 10, 2, 1)],
+    "a node alone": [(N, 0, 0, 0, 10, 0, 1), (N, 1, 1, 5, 20, 0, 1), (N, 0, 0, 5, 20, 0, 0), (N, 0, 0, 15, 20, 0, 1)],
     "another rack": [(R, 0, 2, 0, 10, 0, 1), (R, 3, 5, 0, 10, 0, 1)],
-    "nodes of an older worker, then racks": [
-        (N, 0, 0, 0, 10, 0, 1), (N, 1, 1, 0, 10, 0, 1), (R, 0, 2, 5, 20, 0, 0), (R, 0, 2, 10, 20, 0, 1),
-        (N, 1, 1, 0, 10, 0, 0), (N, 1, 1, 20, 30, 0, 1), (N, 2, 2, 15, 30, 0, 0), (N, 2, 2, 20, 30, 0, 1),
-        (R, 0, 2, 25, 40, 0, 0), (R, 0, 2, 30, 40, 0, 1),
-    ],
-    "a node that was silent": [(N, 0, 0, 0, 10, 0, 1), (R, 0, 2, 10, 20, 0, 1), (N, 2, 2, 0, 20, 0, 0)],
-    "nodes of other racks": [(N, 7, 7, 0, 100, 0, 1), (R, 0, 2, 0, 10, 0, 1), (N, 7, 7, 50, 110, 0, 0)],
-    "racks become larger": [
-        (R, 0, 2, 0, 10, 0, 1), (R, 3, 5, 0, 10, 0, 1), (R, 0, 5, 5, 20, 0, 0), (R, 0, 5, 10, 20, 0, 1),
-        (R, 3, 5, 10, 20, 0, 0),
-    ],
-    "racks become smaller": [
-        (R, 0, 5, 0, 10, 0, 1), (R, 0, 2, 0, 10, 0, 0), (R, 0, 2, 10, 20, 0, 1), (R, 3, 5, 5, 20, 0, 0),
-        (R, 3, 5, 10, 20, 0, 1), (R, 0, 5, 15, 30, 0, 0), (R, 0, 5, 20, 30, 0, 1),
-    ],
-    "racks begin elsewhere": [
-        (R, 0, 3, 0, 10, 0, 1), (R, 2, 5, 5, 15, 0, 0), (R, 2, 5, 10, 20, 0, 1), (R, 0, 3, 15, 25, 0, 0),
-        (N, 0, 0, 10, 20, 0, 1), (N, 3, 3, 15, 25, 0, 0),
-    ],
 }  # fmt: skip
 """Kind, first and last node, offsets from and to, part, and whether it may be counted."""
 
@@ -306,31 +290,43 @@ def test_no_offset_is_counted_twice_for_any_node(name, restarts):
     for kind, first, last, begin, end, part, fits in COVERED[name]:
         if restarts:
             covered = msgspec.convert(msgspec.to_builtins(covered), Coverage, strict=False)
-        span = Span("a", begin, end)
+        span = OffsetRange("a", begin, end)
         if kind == R:
             (columns,) = tables([(first, partial(first))], MOST)
-            refused = covered.refuse_rack(PLAN.rack_summary("0", 0, range(first, last + 1), columns, span, part))
+            found = covered.take_rack(PLAN.rack_summary("0", 0, range(first, last + 1), columns, span, part))
         else:
-            refused = covered.refuse(first, PLAN.summary("0", 0, first, partial(first), span, part))
-        assert (not refused) == bool(fits), (kind, first, last, begin, end, part, refused)
+            found = covered.take(first, PLAN.summary("0", 0, first, partial(first), span, part))
+        assert isinstance(found, Overlap) != bool(fits), (kind, first, last, begin, end, part, found)
 
 
-def test_another_log_begins_anew_and_the_older_one_is_refused():
-    covered = Coverage()
-    (columns,) = tables([(0, partial())], MOST)
-    for log, fits in (("a", True), ("b", True), ("a", False)):
-        refused = covered.refuse_rack(PLAN.rack_summary("0", 0, RACK, columns, Span(log, 0, 10), 0))
-        assert (not refused) == fits
+def test_a_rack_of_another_size_and_a_worker_of_another_version_are_refused_with_the_reason():
+    one = flow()
+    before = state(one)
+    records = rack_records([(0, partial())], range(6))
+    summary = json.loads(node_records([(0, partial())])[0].value)
+    records.append(replace(records[0], key=b"0", value=json.dumps({**summary, "log": ""}).encode()))
+    first, second = fold(one, records)
+    assert (first.reason, first.path, second.reason, second.path) == (
+        "inconsistent",
+        "$.first",
+        "inconsistent",
+        "$.log",
+    )
+    assert (
+        "expected a rack of nodes 0 to 2, as rack_size is 3, got 0-5: workers and device servers must" in first.detail
+    )
+    assert "workers must be of this version" in second.detail
+    assert state(one) == before
 
 
-@pytest.mark.parametrize("kill", range(5))
+@pytest.mark.parametrize("kill", range(4))
 def test_totals_are_exact_through_a_kill_between_any_two_records(kill):
-    """Old and new form in turn. What was folded after the snapshot is read again; what before it, is refused."""
+    """What was folded after the snapshot is read again; what before it, is refused."""
     found = [(node, partial(node, window)) for window in range(2) for node in RACK]
     records = [
-        *node_records(found[:3], Span("a", 0, 10)),
-        *rack_records(found[3:], RACK, Span("a", 10, 20)),
-        *rack_records([(4, partial(4))], range(3, 6), Span("a", 10, 20)),
+        *rack_records(found[:3], RACK, OffsetRange("a", 0, 10)),
+        *rack_records(found[3:], RACK, OffsetRange("a", 10, 20)),
+        *rack_records([(4, partial(4))], range(3, 6), OffsetRange("a", 10, 20)),
     ]
     first, second = flow(), flow()
     fold(first, records[:kill])
@@ -339,18 +335,6 @@ def test_totals_are_exact_through_a_kill_between_any_two_records(kill):
     assert set(fold(second, records[kill:])) <= {USED}
     totals = {node: one.count for node, one in second.ledgers[PLAN.topic].totals.items()}
     assert totals == {0: 8, 1: 8, 2: 8, 3: 0, 4: 4, 5: 0}
-
-
-def test_a_snapshot_of_before_racks_is_read():
-    old = flow()
-    fold(old, node_records([(0, partial())]))
-    stored = json.loads(json.dumps(old.as_dict()))
-    for one in stored["streams"][PLAN.topic]["coverage"]["partitions"].values():
-        one.pop("racks", None)
-    new = flow()
-    new.restore(stored)
-    assert isinstance(fold(new, rack_records([(1, partial(1))]))[0], Rejected), "node 0 is in those offsets as well"
-    assert fold(new, rack_records([(1, partial(1))], span=Span("a", 10, 20))) == [USED]
 
 
 def test_the_nodes_of_a_rack_are_those_that_a_partition_has():
@@ -363,12 +347,12 @@ def test_the_nodes_of_a_rack_are_those_that_a_partition_has():
 def told(begin: int, end: int, rack=RACK, *, found=(), log: str = "a", **changes) -> Record:
     """Return the summary of a rack by one transaction, by default one without records of it."""
     columns = next(tables(list(found), MOST)) if found else nothing()
-    summary = PLAN.rack_summary("0", 0, rack, columns, Span(log, begin, end), 0)
+    summary = PLAN.rack_summary("0", 0, rack, columns, OffsetRange(log, begin, end), 0)
     return record(msgspec.structs.replace(summary, **changes), key=PLAN.rack_key(rack[0], rack[-1]))
 
 
 SECOND = range(3, 6)
-HOLES = {
+GAPS = {
     "none": ([told(0, 10), told(10, 20), told(20, 20), told(20, 30)], []),
     "one": ([told(0, 10), told(20, 30), told(30, 40)], [(10, 19, 10)]),
     "found in silence": ([told(0, 10), told(20, 20)], [(10, 19, 10)]),
@@ -377,33 +361,27 @@ HOLES = {
     ),
     "of both racks": ([told(0, 10), told(0, 10, SECOND), told(20, 30), told(20, 30, SECOND)], [(10, 19, 10)]),
     "larger of the other rack": (
-        [told(0, 10), told(0, 5, SECOND), told(20, 30), told(20, 30, SECOND)], [(10, 19, 10), (5, 19, 5)]
+        [told(0, 10), told(0, 5, SECOND), told(20, 30), told(20, 30, SECOND)], [(10, 19, 10)]
     ),
-    "another one of the other rack": (
-        [told(0, 10), told(0, 5, SECOND), told(20, 30), told(6, 7, SECOND)], [(10, 19, 10), (5, 5, 1)]
+    "newer of the other rack": (
+        [told(0, 10), told(0, 10, SECOND), told(20, 30), told(25, 30, SECOND)], [(10, 19, 10), (20, 24, 5)]
     ),
-    "of an older worker": ([told(0, 10, contiguous=False), told(20, 30), told(30, 40, contiguous=False)], []),
-    "behind an older worker": ([told(0, 10), told(12, 13, found=[(0, partial())], contiguous=False), told(15, 20)], []),
-    "behind a worker of before racks": (
-        [told(0, 10), *node_records([(0, partial())], Span("a", 12, 13)), told(15, 20)], []
+    "of a worker that is not contiguous": ([told(0, 10), told(20, 30, contiguous=False)], []),
+    "after the log was cut": ([told(0, 20), told(10, 12, log="a#1"), told(12, 20, log="a#1")], []),
+    "behind the log that was cut": (
+        [told(0, 10), told(15, 20, log="a#1"), told(20, 30, log="a#1"), told(35, 40, log="a#1")], [(30, 34, 5)]
     ),
-    "after the end of the log was lost": ([told(0, 20), told(10, 12, log="a#1"), told(12, 20, log="a#1")], []),
-    "at the lost end of the log": ([told(0, 10), told(15, 20, log="a#1"), told(20, 30, log="a#1")], [(10, 14, 5)]),
     "of another topic": ([told(0, 10), told(15, 20, log="b"), told(20, 30, log="b")], []),
-    "racks become larger": (
-        [told(0, 10), told(0, 10, SECOND), told(10, 20, range(6)), told(25, 30, range(6))], [(20, 24, 5)]
-    ),
-    "racks become smaller": ([told(0, 10, range(6)), told(10, 20), told(10, 20, SECOND), told(25, 30)], [(20, 24, 5)]),
 }  # fmt: skip
-"""Summaries, and the holes between them: first and last offset, and how many are new."""
+"""Summaries, and the gaps between them: first and last offset, and how many that is."""
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-@pytest.mark.parametrize("name", HOLES)
+@pytest.mark.parametrize("name", GAPS)
 def test_summaries_that_never_came_are_named(name, restarts):
     """Whoever lost them, and also where the reader restarts from its snapshot before each."""
     one, found = flow(), []
-    records, holes = HOLES[name]
+    records, gaps = GAPS[name]
     for each in records:
         if restarts:
             before, one = msgspec.json.decode(msgspec.json.encode(one.as_dict())), flow()
@@ -414,9 +392,9 @@ def test_summaries_that_never_came_are_named(name, restarts):
     texts = [
         f"ingest.heaps, partition 0: offsets {first} to {last} have lost summaries: up to {last - first + 1} records"
         " are missing from totals"
-        for first, last, _ in holes
+        for first, last, _ in gaps
     ]
-    assert found == [(count, text) for (_, _, count), text in zip(holes, texts, strict=True)]
+    assert found == [(count, text) for (_, _, count), text in zip(gaps, texts, strict=True)]
 
 
 def test_the_account_of_the_device_server_has_the_hole():
@@ -451,6 +429,27 @@ def test_summaries_without_rows_of_this_server_leave_no_hole():
     others = told(10, 20, found=[(0, partial())])
     assert fold(one, [told(0, 10), others, told(20, 30, found=[(1, partial(1))])])[::2] == [USED, USED]
     assert list(one.lost_before()) == []
+
+
+def test_a_node_says_in_which_epoch_it_counts_after_the_log_was_cut():
+    one = flow()
+    fold(one, [told(0, 20, found=[(0, partial())]), told(10, 12, log="a#1", found=[(0, partial(0, 1))])])
+    ledger = one.ledgers[PLAN.topic]
+    status = next(str(reading.value) for name, reading in one._shown[0].view.state(ledger, NOW) if name == "Status")
+    assert "ingest.heaps, partition 0: totals are of epoch 2, which began at offset 10 after the log was cut" in status
+
+
+@pytest.mark.parametrize(("begin", "log"), [(20, "a"), (5, "a#1")])
+def test_a_window_that_may_lack_records_is_not_shown_as_whole(begin, log):
+    """Summaries are lost, or the log was cut: as with a straggler, its values are ATTR_WARNING."""
+    one = flow()
+    ledger = one.ledgers[PLAN.topic]
+    fold(one, [told(0, 10, found=[(0, partial())]), told(begin, 30, log=log, found=[(0, partial(0, 1))])])
+    windows = ledger._windows[0], ledger._all_groups
+    later = BASE_US + 60_000_000
+    assert [found.shown(later).is_torn for found in windows] == [True, True]
+    fold(one, [told(30, 40, log=log, found=[(0, partial(0, 7))])])
+    assert [found.shown(later).is_torn for found in windows] == [False, False], "it began after that"
 
 
 def test_a_node_says_from_which_offset_on_it_counts():

@@ -1,8 +1,5 @@
 """What a device server imports before it knows its devices is what every restart of every server takes."""
 
-import ctypes
-import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -135,39 +132,6 @@ def test_a_mistake_in_a_flow_ends_the_server_that_it_keeps_from_starting(
         server._serve(load(), Settings(), ["control"])
     assert ended.value.code == 1
     assert "ZeroDivisionError" in caplog.text
-
-
-def test_what_tells_a_starting_server_to_end_waits_until_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tango deletes the devices at once, and whoever makes something of them at that moment crashes."""
-    libc, happened = ctypes.CDLL(None), []
-    handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda number: happened.append("Tango ends"))
-
-    def run(classes: object, *, pre_init_callback, post_init_callback, **_: object) -> None:
-        libc.signal(signal.SIGTERM, handler)  # as Tango does, past Python
-        pre_init_callback()
-        post_init_callback()
-
-    def assemble(*_: object) -> SimpleNamespace:
-        os.kill(os.getpid(), signal.SIGTERM)
-        happened.append("assembled")
-        event_loop = SimpleNamespace(accounts={}, run=lambda stop: happened.append("event loop runs"))
-        publisher = SimpleNamespace(begin_anew=None)
-        return SimpleNamespace(event_loop=event_loop, publisher=publisher, threads=[], gauges=[])
-
-    monkeypatch.setattr(server, "run", run)
-    monkeypatch.setattr(server, "_assemble", assemble)
-    monkeypatch.setattr(server, "_wanted", lambda icd, arguments: [])
-    monkeypatch.setattr(server, "serve_metrics", lambda *_: None)
-    for name in ("service", "begin_anew", "before_end"):
-        monkeypatch.setattr(server.FacadeDevice, name, None)
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        server._serve(load(), Settings(), ["control"])
-    finally:
-        for number, python in before.items():
-            signal.signal(number, python)
-    assert happened[0] == "assembled"
-    assert sorted(happened[1:]) == ["Tango ends", "event loop runs"]
 
 
 def test_what_dsconfig_leaves_behind_goes_with_the_registration(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from facade.runtime.stopping import terminable
+from facade.runtime.stopping import on_stop, terminable
 
 
 def test_sigterm_ends_a_command_once() -> None:
@@ -21,6 +21,17 @@ def test_sigterm_ends_a_command_once() -> None:
         cleared_away = True
     assert cleared_away
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_program_that_runs_until_it_is_stopped_hears_each_signal(number: signal.Signals) -> None:
+    """A simulator flushes at the first one, and ends at the second one."""
+    before, heard = signal.getsignal(number), []
+    with on_stop(lambda: heard.append(number)):
+        for _ in range(2):
+            os.kill(os.getpid(), number)
+    assert heard == [number, number]
+    assert signal.getsignal(number) is before
 
 
 def test_a_process_ends_at_once_with_its_code_and_all_its_words() -> None:

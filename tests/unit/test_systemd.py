@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from facade.bus.kafka.properties import refusals
+from facade.cli.config import PROCESS_VARIABLES
 from facade.config import load_settings
 from facade.manifest import manifests
-from facade.settings_explained import PROCESS_VARIABLES
 from tests.support.command_line import descend
 from tests.support.waiting import HANG
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
+from facade.bus.offsets import CountedOffsets
 from facade.bus.port import Record
-from facade.bus.worker_positions import Beginning
 from facade.flows.tables import assembly as module
 from facade.flows.tables.assembly import DUPLICATE, Assembly, AssemblyLimits, PartialTable, Repeated, complete
 from facade.flows.tables.buffers import BufferPool
@@ -185,9 +185,9 @@ def test_a_whole_table_that_cannot_be_looked_into_says_why(kept, error, unseen):
     assert (ended.table, ended.rejected, ended.content, ended.unseen) == (about, None, None, unseen)
 
 
-def state(position: int = 0, **recalled) -> PartitionState:
-    past = Recalled(Beginning("log", position), **recalled)
-    return PartitionState(3, 0, past, by="tables-0", most=1000, epoch=lambda partition, offset: 9)
+def state(position: int = 0, frontier: int = 0, **recalled) -> PartitionState:
+    past = Recalled(CountedOffsets("log", position, max(position, frontier)), **recalled)
+    return PartitionState(3, 0, past, by="tables-0", most=1000)
 
 
 def table(**changes) -> Table:

@@ -7,7 +7,7 @@ import shutil
 import msgspec
 import pytest
 
-from facade.bus.port import Aborted, Record, Span
+from facade.bus.port import Aborted, OffsetRange, Record
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.telemetry.plan import plan, windowed
@@ -370,7 +370,7 @@ def test_summaries_of_a_newer_worker_are_left_out(icd: Icd) -> None:
     site = Site(icd)
     server = site.server("ingest-00", SdpIngestNode=nodes(0, 1))
     plan_ = plan(icd, "ingest.buffers")
-    one = plan_.summary("0", 0, 3, site_partial(), Span("a", 0, 1))
+    one = plan_.summary("0", 0, 3, site_partial(), OffsetRange("a", 0, 1))
     site.broker.append(Record(topic="telemetry.summary", key=b"k", value=msgspec.json.encode(one), partition=0))
     other = msgspec.structs.replace(one, stream="logs")
     site.broker.append(Record(topic="telemetry.summary", key=b"k", value=msgspec.json.encode(other), partition=0))
@@ -391,7 +391,7 @@ def test_a_summary_that_contradicts_itself_becomes_one_dead_letter(icd: Icd, str
         site.server("ingest-00", SdpIngestNode=nodes(0, 1)),
         site.server("quality", SdpQuality=["mid-sdp/quality/01"]),
     ]
-    one = plan(icd, stream).summary("0", 0, 1, site_partial(), Span("a", 0, 1))
+    one = plan(icd, stream).summary("0", 0, 1, site_partial(), OffsetRange("a", 0, 1))
     bad = msgspec.structs.replace(one, offset_from=5)
     site.broker.append(Record(topic="telemetry.summary", key=b"k", value=msgspec.json.encode(bad), partition=0))
     site.run(1.0, *servers)

@@ -17,13 +17,12 @@ from confluent_kafka import (
 from confluent_kafka.admin import ConfigResource, NewTopic
 from typer.testing import CliRunner
 
-from clients.conformance.case import TopicOf
+from clients.conformance.checks import Mismatch, Subject
 from clients.conformance.topics import topic_checks
-from clients.conformance.verdicts import Mismatch
 from facade.bus.kafka import admin, connection, topics
 from facade.bus.kafka.admin import FoundTopic, KafkaTopicWatch, find_range
 from facade.bus.kafka.connection import Clients, Connection
-from facade.bus.positions import Extent, TopicShape
+from facade.bus.offsets import Extent, TopicShape
 from facade.cli.app import app
 from facade.clock import ManualClock
 from facade.config import Settings, load_settings
@@ -254,6 +253,6 @@ def test_more_partitions_are_fine_where_no_reader_minds(
     (check,) = (one for one in topic_checks(topic) if one.aspect == "partitions")
     if said:
         with pytest.raises(Mismatch):
-            check.judge(system, TopicOf(name=name, entry=topic))
+            check.judge(system, Subject(name=name, entry=topic))
     else:
-        assert check.judge(system, TopicOf(name=name, entry=topic)) == str(topic.partitions + more)
+        assert check.judge(system, Subject(name=name, entry=topic)) == str(topic.partitions + more)

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from facade.bus.kafka import connection, transactional_producer
 from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.kafka.group import KafkaGroupMember
-from facade.bus.kafka.runs import by_partition
+from facade.bus.kafka.partition_batch import by_partition
 from facade.bus.kafka.topics import broker_settings
 from facade.bus.kafka.transactional_member import KafkaTransactionalMember
 from facade.bus.kafka.transactional_producer import TransactionalProducer
@@ -87,18 +87,14 @@ class Transactions:
     """Plays a producer."""
 
     made: int = 0
-    stuck: ClassVar[dict[str, KafkaError]] = {}
-    """What the coordinator answers for ever, by transactional id."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         type(self).made += 1
-        self.id, self.link = config["transactional.id"], config["logger"]
+        self.link = config["logger"]
         self.calls: list[Any] = []
         self.full = False
 
     def init_transactions(self, timeout: float) -> None:
-        if (error := self.stuck.get(self.id)) is not None:
-            raise KafkaException(error)
         self.calls.append("init")
 
     def begin_transaction(self) -> None:
@@ -122,7 +118,7 @@ class Transactions:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     monkeypatch.setattr(connection, "KAFKA", Clients(consumer=Client, producer=Transactions))
-    Client.made, Client.closed, Client.script, Transactions.made, Transactions.stuck = 0, 0, [], 0, {}
+    Client.made, Client.closed, Client.script, Transactions.made = 0, 0, [], 0
     return ManualClock()
 
 
@@ -209,9 +205,7 @@ def test_a_member_that_joins_anew_answers_for_no_partition_until_it_gets_one(clo
     """It was fenced while it wrote, so that its next `take` comes later: its new client has no partitions yet."""
     shared = Connection(Settings(prefix="t."), clock=clock)
     health = BusHealth()
-    member = KafkaTransactionalMember(
-        shared, "calibration", group="tables", slot="0", member="tables-0", health=health, marks=[]
-    )
+    member = KafkaTransactionalMember(shared, "calibration", group="tables", slot="0", member="tables-0", health=health)
     member._on_assign(member._consumer, [TopicPartition("t.calibration", 1)])
     assert member.take(10, 0.0) == []
     assert set(member.assignment) == {1}
@@ -253,27 +247,6 @@ def test_a_long_past_outage_is_no_excuse(clock: ManualClock) -> None:
     Client.script = [([Event(FENCED)], False)]
     with pytest.raises(Fenced):
         log.take(10, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("code", "moves"), [(KafkaError.CONCURRENT_TRANSACTIONS, True), (KafkaError._TIMED_OUT, False)]
-)
-def test_a_coordinator_that_never_answers_costs_its_id(clock: ManualClock, code: int, moves: bool) -> None:
-    """A coordinator that lost the end of its log ends a transaction of the past for ever; a broker away comes back."""
-    log = slot(clock, BusHealth())
-    Transactions.stuck = {"t.aggregate-0": KafkaError(code)}
-    Client.script = [([], True)]
-    with pytest.raises(Aborted):
-        log.take(10, 0.0)
-    for _ in range(5):
-        with pytest.raises(Aborted):
-            log.take(10, 0.0)
-        clock.sleep(4.0)
-    if moves:
-        assert log.take(10, 0.0) == []
-    else:
-        with pytest.raises(Aborted):
-            log.take(10, 0.0)
 
 
 def test_a_slot_reads_its_topics_and_fetches_nothing_before_it_knows_from_where(clock: ManualClock) -> None:
@@ -318,7 +291,7 @@ def test_a_worker_that_stops_neither_closes_nor_destroys_its_consumer(clock: Man
 def test_what_topics_keep_uncompressed_is_not_compressed_on_its_way() -> None:
     """D19: the broker unpacked it, and stored it as it was."""
     assert {broker_settings(one)["compression.type"] for one in load().topics.values()} == {"uncompressed"}
-    assert transactional_producer._settings("0", 0).get("compression.type", "none") == "none"
+    assert transactional_producer._settings("0").get("compression.type", "none") == "none"
 
 
 def test_records_are_told_apart_by_partition_where_the_log_has_holes() -> None:

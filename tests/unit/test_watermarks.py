@@ -22,12 +22,14 @@ from facade.flows.telemetry.worker import BatchLimits, Worker
 from facade.icd.load import load
 from facade.messages import Watermark
 from facade.outcome import Rejected
+from facade.racks import Racks
 from facade.reading import Quality
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
 from tests.support.topics_in_memory import Upstream
 
 ICD = load()
+RACKS = Racks(Settings().rack_size, 1)
 PLAN = plan(ICD, "ingest.heaps")
 NODES = range(4)
 SUMMARIES = range(ICD.topics["ingest.summary"].partitions)
@@ -45,7 +47,7 @@ class Rig:
         ledger = Ledger(PLAN, NODES, per_group=True, over_all=True, summaries=SUMMARIES)
         views = [("SdpMaster", None), *(("SdpIngestNode", node) for node in NODES)]
         shown = [Shown(str(group), PLAN.topic, TelemetryView(ICD.classes[name], PLAN, group)) for name, group in views]
-        self.flow = TelemetryFlow("ingest.summary", {PLAN.topic: PLAN}, {PLAN.topic: ledger}, shown, None)
+        self.flow = TelemetryFlow("ingest.summary", {PLAN.topic: PLAN}, {PLAN.topic: ledger}, shown, None, RACKS)
         self.ledger = ledger
         self.shown = {}
         """Readings of heapRate by device."""

@@ -7,9 +7,19 @@ import msgspec
 import pytest
 
 from facade.bus.kafka import transactions
+from facade.bus.offsets import (
+    POSITIONS,
+    CountedOffsets,
+    Gap,
+    LogCut,
+    Overlap,
+    PartitionFacts,
+    PartitionPositions,
+    WorkerPosition,
+    begin,
+    newest,
+)
 from facade.bus.port import Aborted, Record
-from facade.bus.standings import Standings
-from facade.bus.worker_positions import POSITIONS, Ground, WorkerPosition, begin, newest
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.overview.views import BusView
@@ -36,7 +46,7 @@ def position(log: str, offset: int) -> WorkerPosition:
 
 GONE = "offsets 50 to 69 were removed before they were read"
 CASES = {
-    # own position, ground: topic's id, first, end, group's offset; what comes of it: log, offset, words
+    # own position, facts: topic's id, first, end, group's offset; what comes of it: log, offset, words
     "all agree": (("a", 50), ("a", 0, 90, 50), ("a", 50, "")),
     "the group was set back": (
         ("a", 50),
@@ -46,17 +56,28 @@ CASES = {
     "the group was set forward": (("a", 50), ("a", 0, 90, 80), ("a", 50, "the group says 80; the worker goes on from")),
     "the group forgot": (("a", 50), ("a", 0, 90, -1), ("a", 50, "the group has no position; the worker goes on from")),
     "retention was faster": (("a", 50), ("a", 70, 90, 50), ("a", 70, GONE)),
-    "retention was faster, and what was read is not cut": (("a", 50), ("a", 70, 50, 50), ("a", 70, GONE)),
     "retention was faster, and the group says so": (("a", 50), ("a", 70, 90, 70), ("a", 70, GONE)),
     "the end is lost": (
         ("a", 50),
         ("a", 0, 40, 50),
-        ("a#1", 40, "offsets 40 to 49 were counted and are not on the log"),
+        ("a#1", 40, "was cut: expected offset 50 next, it goes on at 40"),
     ),
-    "the end is lost again": (("a#1", 50), ("a", 0, 40, 50), ("a#2", 40, "offsets 40 to 49 were counted")),
+    "the end is lost again": (
+        ("a#1", 50),
+        ("a", 0, 40, 50),
+        ("a#2", 40, "was cut: expected offset 50 next, it goes on at 40"),
+    ),
     "after the end was lost": (("a#1", 40), ("a", 0, 90, 40), ("a#1", 40, "")),
-    "made again, shorter": (("a#1", 50), ("b", 0, 10, 50), ("b", 0, "was deleted and made again")),
-    "made again, longer": (("a", 50), ("b", 0, 90, 50), ("b", 0, "was deleted and made again")),
+    "made again, shorter": (
+        ("a#1", 50),
+        ("b", 0, 10, 50),
+        ("b", 0, "made again: expected offset 50 next, it goes on at 0"),
+    ),
+    "made again, longer": (
+        ("a", 50),
+        ("b", 0, 90, 50),
+        ("b", 0, "made again: expected offset 50 next, it goes on at 0"),
+    ),
     "brokers without ids": (("?", 50), ("", 0, 90, 20), ("?", 50, "the group says 20")),
     "brokers learned ids": (("?", 50), ("a", 0, 90, 50), ("a", 50, "")),
     "the first start": (None, ("a", 5, 90, -1), ("a", 5, "")),
@@ -70,26 +91,11 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_the_own_position_holds_unless_the_log_has_changed(case):
     own, ground, (log, offset, words) = CASES[case]
-    found = begin((HEAPS, 1), own and position(*own), Ground(*ground))
+    found = begin((HEAPS, 1), own and position(*own), PartitionFacts(*ground))
     assert (found.log, found.offset) == (log, offset)
     assert words in found.note
     assert bool(words) == bool(found.note)
     assert not words or found.note.startswith(HEAPS)
-
-
-@pytest.mark.parametrize(
-    ("own", "ground", "kept", "offset", "words"),
-    [
-        pytest.param(("a", 310), ("a", 330, 370), 310, 330, "offsets 310 to 329 were removed", id="removed-before"),
-        pytest.param(("a", 50), ("a", 0, 90), 40, 40, "offsets 40 to 49 were counted", id="cut-and-grown"),
-        pytest.param(("a", 50), ("a", 45, 90), 40, 45, "offsets 40 to 44 were removed", id="cut-grown-and-removed"),
-        pytest.param(("a", 50), ("a", 0, 90), 50, 50, "", id="as-it-was"),
-    ],
-)
-def test_a_worker_begins_at_a_place_that_the_log_has_whatever_is_kept_of_it(own, ground, kept, offset, words):
-    found = begin((HEAPS, 1), position(*own), Ground(*ground, own[1]).cut_at(kept))
-    assert found.offset == offset
-    assert words in found.note
 
 
 def test_positions_of_other_groups_and_broken_ones_are_left_out():
@@ -109,35 +115,6 @@ def test_positions_of_other_groups_and_broken_ones_are_left_out():
     found, troubles = newest(records, "g")
     assert found == {(HEAPS, 1): good}
     assert len(troubles) == 3
-
-
-def test_what_was_read_while_a_topic_was_made_again_is_named():
-    """The broker was asked at 10; what was taken until it answered may be of either topic."""
-    standings, place = Standings("g", "0"), (HEAPS, 1)
-    standings.begin({}, {place: Ground("a", 0, 100)})
-    for after in (10, 30):
-        standings.take(place, after)
-        standings.committed()
-        assert standings.confirm(HEAPS, "a")
-    standings.take(place, 40)
-    standings.committed()
-    assert not standings.confirm(HEAPS, "b")
-    (note,) = standings.begin({place: position("a", 40)}, {place: Ground("b", 0, 35, 40)})
-    assert "made again" in note
-    assert "offsets 10 to 34 may be counted twice" in note
-
-
-def test_a_position_has_the_leader_epoch_of_the_record_before_it():
-    """It stays until another record is taken, and is not known where the log was cut."""
-    standings, place = Standings("g", "0"), (HEAPS, 1)
-    standings.begin({}, {place: Ground("a", 0, 100)})
-    standings.take(place, 10, 3)
-    (record,) = standings.records()
-    own, _ = newest([record], "g")
-    assert (own[place].next, own[place].leader_epoch) == (10, 3)
-    for end, epoch in ((100, 3), (8, -1)):
-        standings.begin(own, {place: Ground("a", 0, end, 10)})
-        assert standings.spans[place].leader_epoch == epoch
 
 
 class Site:
@@ -227,8 +204,9 @@ def test_an_end_that_is_lost_is_said_and_what_comes_after_is_counted():
     site.work()
     site.send(0, 4)
     site.work()
-    assert site.figures == (10 + 4, 3, 0, 1)
-    assert "offsets 7 to 9 are counted, but are no longer on the log" in site.stream.account.deviations["overlap"]
+    assert (site.figures, site.stream.account.log_cuts) == ((10 + 4, 0, 0, 0), 1)
+    told = site.stream.account.deviations["log_cuts"]
+    assert told.startswith("ingest.heaps, partition 0: the log was cut: expected offset 10 next, it goes on at 7;")
 
 
 def test_a_topic_that_is_made_again_is_read_from_its_beginning_and_lags_by_what_is_on_it():
@@ -240,8 +218,8 @@ def test_a_topic_that_is_made_again_is_read_from_its_beginning_and_lags_by_what_
     site.send(0, 5)
     site.send(1, 30)
     site.work()
-    assert site.figures == (55, 0, 0, 2)
-    assert "made again" in site.stream.account.deviations["corrected"]
+    assert (site.figures, site.stream.account.log_cuts) == ((55, 0, 0, 0), 2)
+    assert "made again: expected offset 10 next, it goes on at 0" in site.stream.account.deviations["log_cuts"]
     assert site.stream.lag == 0
 
 
@@ -260,82 +238,48 @@ def test_without_positions_what_comes_again_is_refused():
     assert "offsets 40 to 99 came again" in site.stream.account.deviations["overlap"]
 
 
-def lose_positions(site: Site, *, back: int) -> int:
-    """Let `positions` lose its newest records; return where the worker begins then."""
-    site.broker.cut(POSITIONS, 0, site.broker.logs[POSITIONS, 0][-back].offset)
-    site.broker.committed.pop(("aggregate", HEAPS, 0))
-    own, _ = newest(site.broker.read(POSITIONS), "aggregate")
-    return own[HEAPS, 0].next
-
-
-def test_what_is_taken_again_ends_where_the_counted_transactions_ended():
-    """`positions` lost its end: of what the worker takes again, all that is counted is refused, and nothing else is."""
-    site = Site()
-    for count in (10, 20, 30):
-        site.send(0, count)
-        site.work()
-    assert lose_positions(site, back=2) == 10
-    site.send(0, 40)
-    site.work(3.0)
-    assert site.figures == (100, 20 + 30, 0, 1)
-    assert site.outcomes[Rejected] == 2, "one for each transaction that came again"
-    assert "offsets 10 to 59 are taken again" in site.stream.account.deviations["corrected"]
-
-
 def test_a_new_group_begins_at_the_beginning_whatever_another_one_has_counted():
-    place, standings = (HEAPS, 0), Standings("other", "0")
-    grounds = {place: Ground("a", 0, 100)}
-    own, counted = standings.counted({}, {place: [position("a", 100)]}, grounds)
-    standings.begin(own, grounds, counted)
-    assert standings.spans[place].begin == 0
+    place, positions = (HEAPS, 1), PartitionPositions("other", "0")
+    own, _ = newest(
+        [Record(topic=POSITIONS, key=b"g/ingest.heaps/1", value=msgspec.json.encode(position("a", 9)))], "other"
+    )
+    positions.begin(own, {place: PartitionFacts("a", 0, 100)})
+    assert positions.ranges[place].begin == 0
 
 
-def test_what_accounts_have_lost_is_taken_again():
-    """A broker that loses the state of a transaction may commit it on `positions`, and abort it on all other topics."""
-    site = Site()
-    for count in (10, 20):
-        site.send(0, count)
-        site.work()
-    entries = site.broker.logs["accounts", 0]
-    lost = next(one.offset for one in entries if msgspec.json.decode(one.value)["offset_to"] > 10)
-    site.accounts, site.read = WorkerAccounts(), 0
-    site.broker.cut("accounts", 0, lost)
-    site.send(0, 30)
-    site.work()
-    assert site.figures == (60, 0, 0, 1)
+COUNTED = {
+    # ranges: log, begin, end, part; what comes of each
+    "in order": ([("a", 0, 10, 0), ("a", 10, 20, 0), ("a", 20, 20, 0)], [None, None, None]),
+    "from the middle": ([("a", 5, 10, 0), ("a", 10, 20, 0)], [None, None]),
+    "in parts": ([("a", 0, 10, 0), ("a", 0, 10, 1), ("a", 0, 10, 1)], [None, None, Overlap(10)]),
+    "again": (
+        [("a", 0, 10, 0), ("a", 0, 10, 0), ("a", 9, 12, 0), ("a", 10, 12, 0)], [None, Overlap(10), Overlap(10), None]
+    ),
+    "a gap": ([("a", 0, 10, 0), ("a", 13, 20, 0), ("a", 20, 30, 0)], [None, Gap(10, 13), None]),
+    "what is refused leaves a gap": (
+        [("a", 0, 10, 0), ("a", 8, 20, 0), ("a", 20, 30, 0)], [None, Overlap(10), Gap(10, 20)]
+    ),
+    "the log was cut": ([("a", 0, 10, 0), ("a#1", 7, 12, 0), ("a#1", 12, 13, 0)], [None, LogCut(10, 7), None]),
+    "and again": ([("a#1", 0, 10, 0), ("a#2", 7, 12, 0)], [None, LogCut(10, 7)]),
+    "made again": ([("a", 0, 10, 0), ("b", 0, 30, 0)], [None, LogCut(10, 0, made_again=True)]),
+    "brokers learn ids": ([("?", 0, 10, 0), ("a", 10, 30, 0)], [None, None]),
+}  # fmt: skip
 
 
-def test_what_replaces_counted_records_is_counted_though_positions_lost_its_end_too():
-    site = Site()
-    for count in (10, 20, 30):
-        site.send(0, count)
-        site.work()
-    assert lose_positions(site, back=2) == 10
-    site.broker.cut(HEAPS, 0, 45)
-    site.work(3.0)
-    site.send(0, 40)
-    site.work()
-    assert site.figures[0] == 60 + 40
-    assert "offsets 45 to 59 are counted, but are no longer on the log" in site.stream.account.deviations["overlap"]
-
-
-def test_a_worker_that_goes_on_remembers_where_its_transactions_ended():
-    """`positions` and `accounts` lost their ends while the worker lives."""
-    standings, place = Standings("g", "0"), (HEAPS, 1)
-    standings.begin({}, grounds := {place: Ground("a", 0, 100)})
-    for after in (10, 30, 60):
-        standings.take(place, after)
-        standings.committed()
-    own = {place: position("a", 10)}
-    own, counted = standings.counted(own, {}, grounds)
-    standings.begin(own, grounds, counted)
-    stops = []
-    while (stop := standings.stop(place)) < 100:
-        standings.take(place, stop)
-        assert standings.is_at_stop
-        standings.committed()
-        stops.append(stop)
-    assert stops == [30, 60]
+@pytest.mark.parametrize("case", COUNTED)
+def test_a_range_continues_overlaps_leaves_a_gap_or_begins_an_epoch(case):
+    ranges, wanted = COUNTED[case]
+    counted, found = CountedOffsets(ranges[0][0], ranges[0][1], ranges[0][1], -1), []
+    for one in ranges:
+        found.append(counted.take(*one))
+        counted = msgspec.convert(msgspec.to_builtins(counted), CountedOffsets)  # as after a restart
+    assert found == wanted
+    cuts = sum(isinstance(one, LogCut) for one in found)
+    assert (counted.epoch, counted.begin) == (
+        1 + cuts,
+        next((one.begin for one in found[::-1] if isinstance(one, LogCut)), ranges[0][1]),
+    )
+    assert counted.end == ranges[-1][2]
 
 
 def summary(log: str = "a", offsets: tuple[int, int] = (0, 10), part: int = 0, partition: int = 0) -> Summary:
@@ -354,8 +298,7 @@ COVERAGE = {
     "all of it again": ([summary(), summary()], [False, True]),
     "in part again": ([summary(), summary(offsets=(9, 12)), summary(offsets=(10, 12))], [False, True, False]),
     "of two partitions": ([summary(), summary(partition=1), summary(partition=1)], [False, False, True]),
-    "of a topic that was made again": ([summary(), summary("b"), summary("b"), summary()], [False, False, True, True]),
-    "of an older worker": ([summary(""), summary(""), summary()], [False, False, False]),
+    "of a topic that was made again": ([summary(), summary("b"), summary("b")], [False, False, True]),
 }
 
 
@@ -365,10 +308,10 @@ def test_a_summary_that_covers_offsets_once_more_is_refused(case):
     coverage = Coverage()
     found = []
     for one in summaries:
-        found.append(bool(coverage.refuse(3, one)))
+        found.append(isinstance(coverage.take(3, one), Overlap))
         coverage = msgspec.convert(msgspec.to_builtins(coverage), Coverage, strict=False)  # as after a restart
     assert found == wanted
-    assert not coverage.refuse(4, summaries[-1]) or summaries[-1].log == "a", "other groups are others"
+    assert coverage.take(4, summaries[-1]) is None, "other groups are others"
 
 
 def entry(begins: int, ends: int, log: str = "a", **changes) -> AccountEntry:
@@ -407,7 +350,7 @@ FORGED = {
     "2^53": {"offset_to": 2**53 - 1, "high_watermark": 2**53 - 1, "consumed": 2**53 - 1, "used": 2**53 - 1},
     "2^53 of one outcome": {"late": 2**53 - 1},
     "2^53 of one reason": {"reasons": {"schema": 2**53 - 1}},
-    "2^53 of an older worker": {"log": "", "consumed": 2**53 - 1, "offset_to": 2**53 - 1},
+    "an older worker": {"log": ""},
     "the year 2255": {"time": 9_000_000_000_000_000},
     "backwards": {"offset_from": 30},
     "behind the newest record": {"high_watermark": 15},
@@ -457,14 +400,6 @@ def test_deviations_in_words_have_the_newest_of_each_partition_and_older_ones_wh
     assert "partition 1: offsets 280 to 289" in third
     assert others
     assert len(account.deviations["skipped"]) <= 900
-
-
-def test_entries_of_older_workers_are_added_whatever_lies_between():
-    accounts = WorkerAccounts()
-    for one in (entry(0, 10, ""), entry(11, 20, ""), entry(20, 30), entry(31, 40, ""), entry(40, 50)):
-        assert fold(accounts, one) is USED
-    account = accounts.streams[HEAPS].account
-    assert (account.consumed, account.overlap, account.skipped) == (48, 0, 0)
 
 
 def test_the_lag_of_a_partition_that_nobody_takes_is_not_known():
@@ -539,3 +474,23 @@ def test_a_partition_that_was_added_and_that_nobody_takes_is_named():
         assert stream.untaken(at + second, 5.0) == ([1] if second > 6 else [])
     fold(accounts, entry(0, 3, partition=1, high_watermark=3, partitions=2), at + 10)
     assert stream.untaken(at + 10, 5.0) == []
+
+
+@pytest.mark.parametrize(("log", "cause"), [("a#1", "the log was cut"), ("b", "the topic was deleted and made again")])
+def test_a_log_that_was_cut_is_one_alarm_and_a_new_epoch_that_is_shown(log, cause):
+    accounts = WorkerAccounts()
+    for one in (entry(0, 10), entry(7, 12, log, corrected=1, last_error="said by the worker"), entry(12, 20, log)):
+        assert fold(accounts, one) is USED
+    restored = WorkerAccounts()
+    restored.restore(msgspec.json.decode(msgspec.json.encode(accounts.as_dict())))
+    assert restored.streams[HEAPS].account.log_cuts == 1
+    seen = overview(streams=restored.streams)
+    seen.issues(NOW)
+    told = f"{HEAPS}, partition 0: {cause}: expected offset 10 next, it goes on at 7"
+    faults = {condition: fault.text for (condition, source), fault in seen.find(NOW).items() if source.endswith(HEAPS)}
+    assert faults.keys() == {"logCut"}
+    assert told in faults["logCut"]
+    view = BusView("bus", ICD.classes["SdpBus"], seen)
+    shown = {name: str(reading.value) for _, name, reading in view.readings(NOW)}
+    assert "partition 0: totals are of epoch 2, which began at offset 7 after the log was cut" in shown["Status"]
+    assert (shown["State"], "All streams balance" in shown["Status"]) == ("ALARM", False)

@@ -38,11 +38,10 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 from facade.bus.bus_checks import Cluster, GroupPosition, GroupState, TopicState
 from facade.bus.kafka import timeouts
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.epochs import find_kept
 from facade.bus.kafka.read_range import read_range
 from facade.bus.kafka.refusals import READ, ask_again, describe, require_present
+from facade.bus.offsets import Extent, TopicShape
 from facade.bus.port import BusHealth, Record
-from facade.bus.positions import Extent, TopicShape
 from facade.errors import BusError
 
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -136,7 +135,7 @@ def _describe(connection: Connection, topics: Iterable[str], within: float, **op
 
 
 class KafkaTopicWatch:
-    """See `facade.bus.positions.TopicWatch`."""
+    """See `facade.bus.offsets.TopicWatch`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -144,18 +143,14 @@ class KafkaTopicWatch:
         self._due = 0.0
 
     def extents(self, topics: Iterable[str]) -> dict[str, Extent]:
-        """Return the ids and offsets of topics; see `facade.bus.positions.TopicWatch`."""
+        """Return the ids and offsets of topics; see `facade.bus.offsets.TopicWatch`."""
         try:
             return ask_again(lambda: self._extents(topics), self._connection.clock, timeouts.PROCESS)
         except KafkaException as error:
             raise BusError(f"no answer about topics from {self._connection.bootstrap}: {error.args[0]}") from error
 
-    def kept(self, places: Mapping[tuple[str, int], tuple[int, int]]) -> dict[tuple[str, int], int]:
-        """Return up to where logs still have what was read; see `facade.bus.positions.TopicWatch`."""
-        return find_kept(self._connection, places, BusHealth())
-
     def step(self, topics: Iterable[str]) -> dict[str, TopicShape]:
-        """Return what has been said of topics; see `facade.bus.positions.TopicWatch`."""
+        """Return what has been said of topics; see `facade.bus.offsets.TopicWatch`."""
         now = self._connection.clock.monotonic()
         if not self._asked and now >= self._due:
             self._asked = _describe(self._connection, topics, timeouts.PROCESS)

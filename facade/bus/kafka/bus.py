@@ -64,7 +64,7 @@ class KafkaBus:
         return [*read_range(self._connection, topic, ranges, whole=settled, within=within, health=self.health)]
 
     def watch(self) -> KafkaTopicWatch:
-        """Return the watch over topics; see `facade.bus.positions.TopicWatch`."""
+        """Return the watch over topics; see `facade.bus.offsets.TopicWatch`."""
         return self._watch
 
     def writer(self) -> KafkaWriter:

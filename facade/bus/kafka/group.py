@@ -51,8 +51,6 @@ class KafkaGroupMember:
         self.assignment: Mapping[int, int] = {}
         self._taking = threading.get_ident()
         """The thread that uses the client: a second one would wait until its `poll` ends, or for ever."""
-        self._epochs: dict[int, list[tuple[int, int]]] = {}
-        """First offset that was taken of each leader epoch, and the epoch, by partition."""
         self._asked: SimpleQueue[tuple[Mapping[int, int], Future[None]]] = SimpleQueue()
         """What other threads want to have committed."""
         self._taken_at = float("-inf")
@@ -79,8 +77,6 @@ class KafkaGroupMember:
             self._taken_at = clock.monotonic()
         messages = [] if first is None else [first, *self._consumer.consume(limit - 1, 0.0)]
         taken = [message for message in messages if self._is_record(message)]
-        for message in taken:
-            self._note_epoch(message.partition(), message.offset(), message.leader_epoch())
         records = [to_record(self._connection, message) for message in taken]
         self.assignment = dict(self._partitions)
         return [record for record in records if record.partition in self.assignment]
@@ -137,23 +133,9 @@ class KafkaGroupMember:
         except KafkaException as error:
             raise BusError(f"no answer about the group's place on {self._topic}: {error.args[0]}") from error
 
-    def leader_epoch(self, partition: int, offset: int) -> int:
-        """Return the leader epoch of the record before an offset; see `facade.bus.port.GroupMember`."""
-        known = [epoch for first, epoch in self._epochs.get(partition, ()) if first < offset]
-        return known[-1] if known else -1
-
-    def _note_epoch(self, partition: int, offset: int, epoch: int | None) -> None:
-        known = self._epochs.setdefault(partition, [])
-        while known and known[-1][0] >= offset:
-            known.pop()
-        if epoch is not None and (not known or known[-1][1] != epoch):
-            known.append((offset, epoch))
-
     def go_on(self, offsets: Mapping[int, int]) -> None:
         """Give partitions from other offsets on; see `facade.bus.port.GroupMember`."""
         places = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
-        for partition in offsets:
-            self._epochs.pop(partition, None)
         # The client's `seek` fails on a partition of which it has not begun to read.
         try:
             self._consumer.incremental_unassign(places)
@@ -174,8 +156,6 @@ class KafkaGroupMember:
     def _on_assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         self._changes += 1
         self._partitions |= {place.partition: self._changes for place in places}
-        for place in places:
-            self._epochs.pop(place.partition, None)  # another member may have taken records meanwhile
 
     def _on_revoke(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         for place in places:

@@ -61,7 +61,6 @@ class KafkaReader:
         self._connection = connection
         self._health = health
         self._next: dict[tuple[str, int], int] = {}
-        self._last: dict[tuple[str, int], tuple[int, int]] = {}
         self._ended: set[tuple[str, int]] = set()
         reset = {"auto.offset.reset": "earliest" if resets else "error"}
         settings = {**_settings(connection.prefix, committed=committed), **fetch, **reset}
@@ -83,10 +82,7 @@ class KafkaReader:
             error = message.error()
             if error is None:
                 records.append(to_record(self._connection, message))
-                place, after = (message.topic(), message.partition()), message.offset() + 1
-                self._next[place] = after
-                if (epoch := message.leader_epoch()) is not None:
-                    self._last[place] = after, epoch
+                self._next[message.topic(), message.partition()] = message.offset() + 1
             elif error.code() == KafkaError._PARTITION_EOF:
                 # Behind the last record there may be marks of transactions, which are never given out.
                 self._next[message.topic(), message.partition()] = message.offset()
@@ -122,11 +118,6 @@ class KafkaReader:
         """Return the next offset to take by partition; see `facade.bus.port.Reader`."""
         name = self._connection.topic(topic)
         return {partition: at for (known, partition), at in self._next.items() if known == name}
-
-    def last_read(self, topic: str) -> dict[int, tuple[int, int]]:
-        """Return where the last record was, and its leader epoch, by partition; see `facade.bus.port.Reader`."""
-        name = self._connection.topic(topic)
-        return {partition: last for (known, partition), last in self._last.items() if known == name}
 
     def close(self) -> None:
         """Stop reading."""

@@ -34,12 +34,6 @@ STEP = 4.0
 """One step of a transaction. A worker that is told to stop waits no longer."""
 TRANSACTION = 5.0
 """A transaction. The broker aborts it afterwards."""
-LOST_MARKS = 15.0
-"""Upper bound of the end of a transaction. A mark that takes longer is lost."""
-COORDINATOR_STUCK = 15.0
-"""A coordinator that says for this time that a transaction has yet to end says so for ever."""
-ACCOUNTS = 2.0
-"""Reading `accounts` at the start of a worker: they matter only if `positions` has lost its end."""
 
 # Transactions of a command
 COMMAND_STEP = 10.0

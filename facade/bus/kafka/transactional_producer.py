@@ -12,8 +12,6 @@ of the producer, as long as the client speaks no newer protocol (KIP-890), and o
 producer makes another epoch.
 """
 
-import logging
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -32,11 +30,9 @@ from facade.bus.kafka.connection import CLIENT_LOG, Connection
 from facade.bus.kafka.producer import LARGEST, MURMUR, ProducerCore
 from facade.bus.kafka.refusals import WRITE, describe, explain
 from facade.bus.kafka.sessions import FENCE
+from facade.bus.offsets import ACCOUNTS
 from facade.bus.port import BusHealth, Record
-from facade.bus.worker_positions import ACCOUNTS, POSITIONS
 from facade.errors import BusError, NotSent, OutcomeUnknown
-
-_log = logging.getLogger(__name__)
 
 
 class TransactionalProducer:
@@ -48,26 +44,15 @@ class TransactionalProducer:
         Of the slot, with the deployment's prefix: the transactional id.
     settings
         Of the client, beside those that every slot has.
-    marks
-        Records that change nothing, one for each partition where the mark of a transaction may be lost.
     """
 
-    def __init__(
-        self, connection: Connection, name: str, health: BusHealth, *, marks: Sequence[Record] = (), **settings: Any
-    ) -> None:
+    def __init__(self, connection: Connection, name: str, health: BusHealth, **settings: Any) -> None:
         self._connection, self._name, self._health = connection, name, health
-        self._marks = [Record(topic=POSITIONS, key=b"mark", value=None, partition=0), *marks]
         self._settings = settings
         self._producer: ProducerCore | None = None
         self._link = Link()
         self._broker_time = 0, 0.0
         """The newest append time that a broker has told of [Unix us], and when it had told [monotonic s]."""
-        self._id_number = 0
-        """How often another transactional id had to be taken."""
-        self._ending_since = math.inf
-        """Monotonic time since which the coordinator says that a transaction of the id has yet to end [s]."""
-        self._stuck_since = math.inf
-        """Monotonic time since which it cannot be learned where to go on [s]."""
         self._not_before = 0.0
         """Monotonic time before which no producer may be opened [s]."""
 
@@ -102,14 +87,9 @@ class TransactionalProducer:
                 self._producer = None
         if self._producer is None:
             self._link = Link()
-            settings = {**_settings(self._name, self._id_number), **self._settings, "logger": self._link}
+            settings = {**_settings(self._name), **self._settings, "logger": self._link}
             producer = ProducerCore(self._connection, self._health, settings)
-            try:
-                producer.client.init_transactions(timeouts.STEP)
-            except KafkaException as error:
-                self._look_at_coordinator(error.args[0])
-                raise
-            self._ending_since = math.inf
+            producer.client.init_transactions(timeouts.STEP)
             self._producer = producer
         return self._producer
 
@@ -124,12 +104,6 @@ class TransactionalProducer:
             It is not known to have taken place; see `give_up`.
         """
         producer = self.open()
-        self._transact(producer, records, places, member)
-        self._health.connected = True
-
-    def _transact(
-        self, producer: ProducerCore, records: Iterable[Record], places: Sequence[TopicPartition], member: Consumer
-    ) -> None:
         producer.client.begin_transaction()
         for record in records:
             on_delivery = self._on_delivery if record.topic == ACCOUNTS else None
@@ -138,6 +112,7 @@ class TransactionalProducer:
             metadata = member.consumer_group_metadata()
             producer.client.send_offsets_to_transaction(list(places), metadata, timeouts.STEP)
         producer.client.commit_transaction(timeouts.STEP)
+        self._health.connected = True
 
     def give_up(self, error: KafkaException) -> KafkaError:
         """Give up a transaction that failed, with its producer, and return the reason.
@@ -158,50 +133,6 @@ class TransactionalProducer:
         """Let go of the client; the next one undoes what it has begun."""
         self._producer = None
 
-    def _look_at_coordinator(self, error: KafkaError) -> None:
-        """Take another transactional id where the coordinator of this one will never answer.
-
-        A coordinator that lost the end of its own log repeats the end of a transaction of the past. The partitions know
-        of later ones and refuse that, so it is never done. Nothing of an id protects what is counted, the order of the
-        questions about places does.
-        """
-        now = self._connection.clock.monotonic()
-        if error.code() != KafkaError.CONCURRENT_TRANSACTIONS or self._health.down_at > self._ending_since:
-            self._ending_since = math.inf
-            return
-        self._ending_since = min(self._ending_since, now)
-        if now - self._ending_since >= timeouts.COORDINATOR_STUCK:
-            self._id_number, self._ending_since = self._id_number + 1, math.inf
-            text = (
-                f"transactional id of {self._name} is stuck at its coordinator; going on with number {self._id_number}"
-            )
-            self._connection.note(self._health, text)
-
-    def found_places(self) -> None:
-        """Take note that it is known where to go on."""
-        self._stuck_since = math.inf
-
-    def renew_marks(self, member: Consumer) -> None:
-        """End once more what this slot's transactions ended long ago, when nothing else helps.
-
-        Called as long as it cannot be learned where to go on. A broker that loses the end of a log may lose the mark
-        that ends a transaction there, while its coordinator knows that all marks are written. Then `positions`, or the
-        group's answer, wait for that mark for ever; the next mark of the same producer ends what is open before it as
-        well.
-        """
-        now = self._connection.clock.monotonic()
-        self._stuck_since = min(self._stuck_since, now)
-        if now - self._stuck_since < timeouts.LOST_MARKS or self._producer is None:
-            return
-        self._stuck_since = now
-        _log.warning("no answer about the places of %s for %g s; writing marks again", self._name, timeouts.LOST_MARKS)
-        try:
-            place = TopicPartition(self._connection.topic(POSITIONS), 0, 0)
-            self._transact(self._producer, self._marks, [place], member)
-        except KafkaException as error:
-            self._producer = None
-            self._connection.note(self._health, f"marks of {self._name} cannot be written: {error.args[0]}")
-
 
 class Link:
     """Takes what a producer's client logs, and knows from it whether any connection was lost.
@@ -219,9 +150,9 @@ class Link:
         CLIENT_LOG.log(level, text, facility, *rest)
 
 
-def _settings(name: str, number: int) -> dict[str, object]:
+def _settings(name: str) -> dict[str, object]:
     return {
-        "transactional.id": f"{name}~{number}" if number else name,
+        "transactional.id": name,
         "client.id": name,
         # But for one that was idle: the broker closes it after some minutes, and nothing was on its way.
         "log.connection.close": True,

@@ -3,13 +3,25 @@
 A worker slot has a stable transactional id and group instance id, so a restarted worker gets its partitions back
 without a rebalance.
 
-How far a partition is read is told as a time (`Span.read_to`), also where nothing comes. Records have the broker's
-append time, which rises along a partition: what was appended before the last record taken is taken. Where nothing
-comes, the broker is asked for the end of the partition; if that is where this worker stands, it has taken everything
-that was appended before the question. What the client remembers of ends proves nothing: a process that stood still for
-seconds wakes up with an old memory. The time before the question is the brokers', as their answers to this worker's own
-records tell, and never ahead of it; this host's clock is not looked at. So only the clocks of two brokers may differ,
-and of a broker whose clock is set back: by less than the disorder that the interface allows each windowed topic.
+Theory of operation
+-------------------
+`take` gives records, and `commit` writes their results, the worker's own positions (`facade.bus.offsets`) and the
+offsets of the group in one transaction. At each assignment, and after each transaction that was given up, the order of
+the steps makes it exactly once:
+
+1. ``init_transactions`` ends an open transaction of a former process of the slot.
+2. The group tells its offsets. It answers when no transaction has pending offsets on these partitions. A former holder
+   that sends offsets later has lost its generation, and is refused.
+3. Only then the worker reads `positions` up to its end: all that a former holder has written stands before that end.
+4. The own positions are compared with the logs, and reading goes on there.
+
+How far a partition is read is told as a time (`OffsetRange.read_to`), also where nothing comes. Records have the append
+time of the broker, which rises along a partition: what was appended before the last record taken is taken. Where
+nothing comes, the broker is asked for the end of the partition. If the worker has reached it, everything is taken that
+was appended before the question. Ends that the client remembers prove nothing: a process that stood still for seconds
+wakes up with an old memory. The time before the question is the brokers', known from their answers to this worker's own
+records, and never ahead; the clock of this host is not looked at. So only the clocks of two brokers may differ, and of
+a broker whose clock is set back: by less than the disorder that the interface allows each windowed topic.
 """
 
 import logging
@@ -19,18 +31,17 @@ from typing import NoReturn
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from facade.bus import port
 from facade.bus.kafka import timeouts
 from facade.bus.kafka.admin import KafkaTopicWatch
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.departure import leave, retire
-from facade.bus.kafka.epochs import find_kept
-from facade.bus.kafka.grounds import find_grounds
-from facade.bus.kafka.runs import KafkaRun, by_partition
+from facade.bus.kafka.partition_batch import KafkaPartitionBatch, by_partition
+from facade.bus.kafka.partition_facts import describe_partitions
 from facade.bus.kafka.sessions import HEARTBEAT, fenced, joins_anew
 from facade.bus.kafka.transactional_producer import TransactionalProducer
-from facade.bus.port import Aborted, BusHealth, Record, Revoked, Run, Span
-from facade.bus.standings import Standings
-from facade.bus.worker_positions import Place, accounted, furthest, newest
+from facade.bus.offsets import PartitionPositions, newest
+from facade.bus.port import Aborted, BusHealth, OffsetRange, PartitionBatch, Record, Revoked
 from facade.errors import BusError
 
 _log = logging.getLogger(__name__)
@@ -56,27 +67,22 @@ class KafkaTransactionalLog:
         self._assigned: list[TopicPartition] = []
         """Partitions that the group has given to this worker."""
         self._group_name = group
-        self._standings = Standings(group, slot)
-        self._held: list[Message] = []
-        """What comes behind a place where the open transaction has to end."""
+        self._positions = PartitionPositions(group, slot)
         self._watch = KafkaTopicWatch(connection)
         self._shapes: dict[str, int] = {}
         """How many partitions each topic has, as last heard."""
         self._fetched_at = 0.0
         """Monotonic time at which it was last known of each partition where its log ends [s]."""
-        self._empty_from: dict[Place, int] = {}
+        self._empty_from: dict[port.TopicPartition, int] = {}
         """Offsets from which on there was nothing more: behind marks of transactions, which are never given out."""
         self._asker: Consumer | None = None
         """Asks where partitions end; made with the first question."""
 
-    def take(self, limit: int, timeout: float) -> Sequence[Run]:
+    def take(self, limit: int, timeout: float) -> Sequence[PartitionBatch]:
         """Return the next records; see `facade.bus.port.TransactionalLog`."""
         if self._must_rewind:
             self._rewind()
-        if self._standings.is_at_stop:
-            return []
-        messages = self._held or self._consumer.consume(limit, timeout)
-        self._held = []
+        messages = self._consumer.consume(limit, timeout)
         if self._revoked or self._must_rewind:
             self._hear(messages)
             return []
@@ -84,37 +90,21 @@ class KafkaTransactionalLog:
         events: list[Message] = []
         parts = by_partition(messages, events.append)
         self._on_events(events)
-        runs = [self._run(part) for part in parts]
-        return [run for run in runs if run is not None]
+        return [self._batch(part) for part in parts]
 
-    def _run(self, messages: list[Message]) -> KafkaRun | None:
-        """Take what comes of one partition before the open transaction has to end; hold the rest until it has."""
-        topic, partition = messages[0].topic(), messages[0].partition()
-        place = (self._connection.name(topic), partition)
-        stop, rest = self._standings.stop(place), list[Message]()
-        if messages[-1].offset() >= stop:
-            rest = [message for message in messages if message.offset() >= stop]
-            messages = [message for message in messages if message.offset() < stop]
-        run = KafkaRun(self._connection, messages, self._high_watermark(topic, partition)) if messages else None
-        if run is not None:
-            self._standings.take(place, run.last_offset + 1, run.leader_epoch, run.appended[1])
-        if rest:
-            self._held += rest
-            self._standings.take_up_to_stop(place)
-        return run
+    def _batch(self, messages: list[Message]) -> KafkaPartitionBatch:
+        newest = self._high_watermark(messages[0].topic(), messages[0].partition())
+        batch = KafkaPartitionBatch(self._connection, messages, newest)
+        self._positions.take((batch.topic, batch.partition), batch.last_offset + 1, batch.appended[1])
+        return batch
 
-    @property
-    def must_commit(self) -> bool:
-        """Return whether the open transaction is to end here; see `facade.bus.port.TransactionalLog`."""
-        return self._standings.is_at_stop
-
-    def spans(self) -> Mapping[Place, Span]:
-        """Return what the open transaction covers; see `facade.bus.port.TransactionalLog`."""
-        found = self._standings.spans
-        for (topic, partition), span in found.items():
+    def ranges(self) -> Mapping[port.TopicPartition, OffsetRange]:
+        """Return the ranges of the open transaction; see `facade.bus.port.TransactionalLog`."""
+        found = self._positions.ranges
+        for (topic, partition), one in found.items():
             newest = self._high_watermark(self._connection.topic(topic), partition)
-            span.high_watermark = max(newest, span.end) if newest >= 0 else -1
-            span.partitions = self._shapes.get(topic, 0)
+            one.high_watermark = max(newest, one.end) if newest >= 0 else -1
+            one.partitions = self._shapes.get(topic, 0)
         return found
 
     @property
@@ -122,14 +112,13 @@ class KafkaTransactionalLog:
         """Return the brokers' time; see `facade.bus.port.TransactionalLog`."""
         return self._producer.broker_time
 
-    def ask_ends(self, places: Collection[Place]) -> None:
+    def ask_ends(self, places: Collection[port.TopicPartition]) -> None:
         """Ask where partitions end; see `facade.bus.port.TransactionalLog`.
 
         Uncommitted records count as well: those of an open transaction are not given out yet.
         """
-        before, spans = self.broker_time, self._standings.spans
-        held = {(self._connection.name(one.topic()), one.partition()) for one in self._held}
-        asked = [place for place in places if place in spans and place not in held and self._is_at_end(place)]
+        before, ranges = self.broker_time, self._positions.ranges
+        asked = [place for place in places if place in ranges and self._is_at_end(place)]
         if not before or not asked:
             return
         if self._asker is None:
@@ -143,23 +132,23 @@ class KafkaTransactionalLog:
         for one in ends:
             place = (self._connection.name(one.topic), one.partition)
             if one.error is None and one.offset == self._reached(place):
-                self._standings.is_read(place, before)
+                self._positions.is_read(place, before)
 
-    def _reached(self, place: Place) -> int:
-        return max(self._standings.spans[place].end, self._empty_from.get(place, 0))
+    def _reached(self, place: port.TopicPartition) -> int:
+        return max(self._positions.ranges[place].end, self._empty_from.get(place, 0))
 
-    def _is_at_end(self, place: Place) -> bool:
+    def _is_at_end(self, place: port.TopicPartition) -> bool:
         """Return whether nothing is known to lie behind what was taken: what is will be taken without a question."""
         return self._high_watermark(*self._on_broker(place)) <= self._reached(place)
 
     def commit(self, records: Iterable[Record]) -> None:
         """Write and commit in one transaction; see `facade.bus.port.TransactionalLog`."""
         try:
-            places = self._places(self._standings.offsets())
-            self._producer.write((*records, *self._standings.records()), places, self._consumer)
+            places = self._places(self._positions.offsets())
+            self._producer.write((*records, *self._positions.records()), places, self._consumer)
         except KafkaException as error:
             self._give_up(error)
-        self._standings.committed()
+        self._positions.committed()
 
     def close(self) -> None:
         """Leave without committing: others take the partitions, or the slot waits for its next holder; see `leave`."""
@@ -185,8 +174,7 @@ class KafkaTransactionalLog:
 
     def _rewind(self) -> None:
         """Set every assigned partition to where this worker goes on."""
-        self._standings.forget()
-        self._held = []
+        self._positions.forget()
         if self._producer.must_wait:
             self._serve_consumer()
             raise Aborted(f"producer of {self._slot} was fenced; waiting to learn whether its slot was taken")
@@ -196,10 +184,8 @@ class KafkaTransactionalLog:
                 self._begin()
         except (KafkaException, BusError) as error:
             self._serve_consumer()
-            self._producer.renew_marks(self._consumer)
             raise Aborted(f"it is not known yet where {self._slot} goes on: {error}") from error
         self._must_rewind = False
-        self._producer.found_places()
 
     def _begin(self) -> None:
         """Go on from this worker's own positions; see ``docs/decisions/0020``.
@@ -209,29 +195,19 @@ class KafkaTransactionalLog:
         has now.
         """
         committed = self._consumer.committed(self._assigned, timeout=timeouts.STEP)
-        grounds, records = find_grounds(self._connection, self._watch, committed, self._health)
+        facts, records = describe_partitions(self._connection, self._watch, committed, self._health)
         own, troubles = newest(records, self._group_name)
-        own, counted = self._standings.counted(own, accounted(records, self._group_name, grounds), grounds)
-        places = {place: (at.next, at.leader_epoch) for place, at in furthest(own, counted, grounds).items()}
-        for place, kept in find_kept(self._connection, places, self._health).items():
-            grounds[place] = grounds[place].cut_at(kept)
-        troubles += self._standings.begin(own, grounds, counted)
+        troubles += self._positions.begin(own, facts)
         for trouble in troubles:
             self._connection.note(self._health, trouble)
         self._fetched_at = self._connection.clock.monotonic()
         self._empty_from = {}
-        # With the leader epoch the client says it when the log is cut and grows again before the next record is taken.
-        self._consumer.assign(
-            [
-                TopicPartition(self._connection.topic(topic), partition, span.begin, leader_epoch=span.leader_epoch)
-                for (topic, partition), span in self._standings.spans.items()
-            ]
-        )
+        self._consumer.assign(self._places({place: one.begin for place, one in self._positions.ranges.items()}))
 
     def _look_at_topics(self) -> None:
         """Begin anew where a topic was made again meanwhile: the client goes on with the new one by itself."""
-        for topic, shape in self._watch.step({topic for topic, _ in self._standings.spans}).items():
-            if not self._standings.confirm(topic, shape.id):
+        for topic, shape in self._watch.step({topic for topic, _ in self._positions.ranges}).items():
+            if not self._positions.is_of(topic, shape.id):
                 self._must_rewind = True
                 raise Aborted(f"topic {topic} was made again; what was taken since the last transaction is given up")
             self._shapes[topic] = shape.partitions
@@ -240,7 +216,7 @@ class KafkaTransactionalLog:
     def _look_at_ends(self) -> None:
         """Begin anew where the client fetches nothing from a partition: it does not say why, nor until when."""
         now = self._connection.clock.monotonic()
-        places = [place for place in self._standings.spans if self._high_watermark(*self._on_broker(place)) < 0]
+        places = [place for place in self._positions.ranges if self._high_watermark(*self._on_broker(place)) < 0]
         if not places:
             self._fetched_at = now
         elif now - self._fetched_at > timeouts.NOT_FETCHED:
@@ -250,10 +226,10 @@ class KafkaTransactionalLog:
                 f"the broker gave nothing of {text} for {timeouts.NOT_FETCHED:g} s; it is asked anew from where on"
             )
 
-    def _on_broker(self, place: Place) -> tuple[str, int]:
+    def _on_broker(self, place: port.TopicPartition) -> tuple[str, int]:
         return self._connection.topic(place[0]), place[1]
 
-    def _places(self, offsets: Mapping[Place, int]) -> list[TopicPartition]:
+    def _places(self, offsets: Mapping[port.TopicPartition, int]) -> list[TopicPartition]:
         return [
             TopicPartition(self._connection.topic(topic), partition, offset)
             for (topic, partition), offset in offsets.items()
@@ -351,7 +327,7 @@ def _consumer_settings(group: str, slot: str) -> dict[str, object]:
         "group.instance.id": slot,
         "client.id": slot,
         "enable.auto.commit": False,
-        # A place that is not on the log is for `facade.bus.worker_positions` to judge.
+        # A position that is not on the log is compared anew, see `facade.bus.offsets`.
         "auto.offset.reset": "error",
         "isolation.level": "read_committed",
         "enable.partition.eof": True,

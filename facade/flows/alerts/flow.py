@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
+from facade.bus.offsets import Extent
 from facade.bus.port import Record
-from facade.bus.positions import Extent
 from facade.bus.redrive import FROM
 from facade.clock import utc_text
 from facade.flows.alerts import messages, states

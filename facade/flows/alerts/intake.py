@@ -41,7 +41,7 @@ class Intake(RecordWorker):
         if isinstance(made, Unused):
             return made
         alert, text = made
-        log = self._log.spans()[record.topic, record.partition].log
+        log = self._log.ranges()[record.topic, record.partition].log
         redriven = (header for header in record.headers if header[0] in (FROM, FIRST))
         headers = ((PACKET, f"{log}/{place}".encode()), *redriven)
         return [Record(topic=ALERTS, key=alert.condition.encode(), value=text, headers=headers)]

@@ -27,5 +27,5 @@ MANIFEST = Manifest(
         Subcommand(("simulate", "alerts"), "facade.flows.alerts.simulator.cli:alerts", "Simulate sources of alerts."),
     ),
     trials="facade.flows.alerts.intake:trials",
-    conformance="clients.conformance.alarm:CHECKS",
+    conformance="clients.conformance.alarm_checks:ALARMS",
 )

@@ -15,7 +15,7 @@ ALERTS, PACKETS, STATES = "alerts", "alert-packets", "alert-state"
 
 PACKET = "packet"
 """Header of an alert that came as a packet: log, partition and offset of the packet, with / between. The log is the id
-of the topic, since offsets begin anew on a topic that is made again; see `facade.bus.port.Span`."""
+of the topic, since offsets begin anew on a topic that is made again; see `facade.bus.port.OffsetRange`."""
 
 ACTIVE, CLEARED = "ACTIVE", "CLEARED"
 

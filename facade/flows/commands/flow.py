@@ -68,7 +68,7 @@ class Components:
         """Return the devices that controllers execute commands of."""
         return sorted({device for beat, _ in self.newest.values() for device in beat.devices})
 
-    def rivals(self, device: str, now: float, within: float) -> list[str]:
+    def duplicate_controllers(self, device: str, now: float, within: float) -> list[str]:
         """Return the controllers that each execute every command of a device; none: at most one does.
 
         Controllers of one consumer group share the commands; two of one name, or of two groups, do not.

@@ -28,5 +28,5 @@ MANIFEST = Manifest(
             "Execute the commands, for want of a real SDP.",
         ),
     ),
-    conformance="clients.conformance.execution:CHECKS",
+    conformance="clients.conformance.command_checks:COMMANDS",
 )

@@ -224,7 +224,7 @@ def rivalries(components: Components, now: float, device: str = "") -> list[str]
     """Say which controllers each execute every command of the same devices; of one device, or of all."""
     found: dict[tuple[str, ...], list[str]] = {}
     for one in [device] if device else components.devices():
-        if names := components.rivals(one, now, SILENT):
+        if names := components.duplicate_controllers(one, now, SILENT):
             found.setdefault(tuple(names), []).append(one)
     return [
         f"controllers {' and '.join(names)} each execute every command of {', '.join(devices)}: stop all but one"

@@ -37,7 +37,7 @@ class LogFlow(Flow):
             what = f"expected {summary.offset_from} or more, got {summary.offset_to}"
             return Rejected(INCONSISTENT, "$.offset_to", what)
         if count:  # what the snapshot has needs not to be rebuilt
-            if trouble := self.ledger.refuse(summary):
+            if trouble := self.ledger.take(summary):
                 return Rejected(OVERLAP, "$.offset_from", trouble)
             self.ledger.add(summary, record.timestamp_us / 1e6)
         return USED

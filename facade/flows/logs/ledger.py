@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from facade.bus.offsets import CountedOffsets, Overlap
 from facade.clock import utc_text
 from facade.flows.logs.messages import LogCount, LogSummary
 from facade.flows.logs.records import ERROR, LOG_SEVERITIES
@@ -95,8 +96,8 @@ class State(msgspec.Struct):
     """Of shippers."""
     heard: float = 0.0
     """Brokers' time of the newest summary of logs [Unix s]."""
-    covered: dict[str, tuple[str, int, int]] = {}
-    """Log, end and part of the newest transaction counted, by topic and partition."""
+    counted: dict[str, CountedOffsets] = {}
+    """By topic and partition."""
 
 
 RATE_OVER: Final = 10
@@ -111,15 +112,13 @@ class LogLedger:
         self.metrics: dict[str, dict[str, dict[str, NodeValue]]] = {}
         """By host, metric and instance: after a restart they soon come again."""
 
-    def refuse(self, summary: LogSummary) -> str:
-        """Return why a summary must not be counted, as its offsets are counted already; empty text: it may be."""
-        place = f"{summary.stream}/{summary.partition}"
-        log, end, part = self.state.covered.get(place, (summary.log, 0, -1))
-        is_next_part = summary.offset_to == end and summary.part > part
-        if summary.log == log and summary.offset_from < end and not is_next_part:
-            came = f"offsets {summary.offset_from} to {summary.offset_to - 1}, part {summary.part}"
-            return f"{place}, {came}: expected offset {end} or later, as those before are counted"
-        self.state.covered[place] = summary.log, summary.offset_to, summary.part
+    def take(self, summary: LogSummary) -> str:
+        """Count the offsets of a summary; return why it must not be added, or empty text."""
+        place, first = f"{summary.stream}/{summary.partition}", summary.offset_from
+        counted = self.state.counted.setdefault(place, CountedOffsets(summary.log, first, first, -1))
+        found = counted.take(summary.log, first, summary.offset_to, summary.part)
+        if isinstance(found, Overlap):
+            return f"{place}, offsets {first} to {summary.offset_to - 1}, part {summary.part}: {found}"
         return ""
 
     def add(self, summary: LogSummary, at: float) -> None:

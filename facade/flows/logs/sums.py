@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from facade.bus.port import Span
+from facade.bus.port import OffsetRange
 from facade.flows.logs.columns import Columns, Indices
 from facade.flows.logs.messages import LogCount, LogError, LogSummary, NodeMetric, ShipperSequence
 from facade.flows.logs.records import ERROR, LogRecord, MetricRecord, Source, body_of, source_of
@@ -153,7 +153,9 @@ class LogSums:
         elif len(runs) < MOST_RUNS:
             runs.append([first, last])
 
-    def summaries(self, worker: str, stream: str, partition: int, span: Span, most: int) -> Iterator[LogSummary]:
+    def summaries(
+        self, worker: str, stream: str, partition: int, offsets: OffsetRange, most: int
+    ) -> Iterator[LogSummary]:
         """Return what is written about the partition, in parts none of which is larger than `most` [bytes]."""
         counts = [
             LogCount(
@@ -175,7 +177,7 @@ class LogSums:
         ]
         errors = [*self._first, *self._newest[-MOST_ERRORS // 2 :]]
         rest: dict[str, Any] = {"errors": errors, "merged": self._merged}
-        return _parts(worker, stream, partition, span, most, {"counts": counts, "sequences": sequences}, rest)
+        return _parts(worker, stream, partition, offsets, most, {"counts": counts, "sequences": sequences}, rest)
 
 
 class MetricSums:
@@ -195,20 +197,22 @@ class MetricSums:
         elif found is None or time >= found[0]:
             self._newest[place] = time, one.value
 
-    def summaries(self, worker: str, stream: str, partition: int, span: Span, most: int) -> Iterator[LogSummary]:
+    def summaries(
+        self, worker: str, stream: str, partition: int, offsets: OffsetRange, most: int
+    ) -> Iterator[LogSummary]:
         """Return what is written about the partition, in parts none of which is larger than `most` [bytes]."""
         metrics = [
             NodeMetric(host=host, metric=metric, instance=instance, time=time, value=value)
             for (host, metric, instance), (time, value) in self._newest.items()
         ]
-        return _parts(worker, stream, partition, span, most, {"metrics": metrics}, {"merged": self._merged})
+        return _parts(worker, stream, partition, offsets, most, {"metrics": metrics}, {"merged": self._merged})
 
 
 def _parts(
     worker: str,
     stream: str,
     partition: int,
-    span: Span,
+    offsets: OffsetRange,
     most: int,
     rows: dict[str, Sequence[msgspec.Struct]],
     rest: dict[str, Any],
@@ -222,9 +226,9 @@ def _parts(
             worker=worker,
             stream=stream,
             partition=partition,
-            log=span.log,
-            offset_from=span.begin,
-            offset_to=span.end,
+            log=offsets.log,
+            offset_from=offsets.begin,
+            offset_to=offsets.end,
             part=part,
             **shared,
             **(rest if not part else {}),

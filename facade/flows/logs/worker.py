@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from facade.bus.dead_letters import ROW
-from facade.bus.port import Record, Run, TransactionalLog
+from facade.bus.port import PartitionBatch, Record, TransactionalLog
 from facade.clock import Clock
 from facade.flows.logs.columns import syslog_columns
 from facade.flows.logs.formats import decode
@@ -18,7 +18,7 @@ from facade.flows.logs.sums import LogSums, MetricSums
 from facade.icd.model import Icd
 from facade.outcome import Suppressed
 from facade.runtime.accounts import StreamAccount
-from facade.runtime.worker import SIGN_OF_LIFE, Spans, TransactionalWorker
+from facade.runtime.worker import SIGN_OF_LIFE, OffsetRanges, TransactionalWorker
 
 _LOOK = 0.01
 """Shortest wait for more records [s]."""
@@ -88,7 +88,7 @@ class LogWorker(TransactionalWorker):
             return True
         return self._idle() >= (limits.interval if self._taken else SIGN_OF_LIFE)
 
-    def _fold(self, run: Run) -> None:
+    def _fold(self, run: PartitionBatch) -> None:
         account = self._begin(run, 0)
         values, batches = run.values(), 0
         left = self._fold_columns(run, values, account)
@@ -111,7 +111,7 @@ class LogWorker(TransactionalWorker):
                     self._settle(replace(run.record(index), value=row.value), row.why, {ROW: at})
         self._begin(run, count, batches)
 
-    def _fold_columns(self, run: Run, values: list[bytes | None], account: StreamAccount) -> Sequence[int]:
+    def _fold_columns(self, run: PartitionBatch, values: list[bytes | None], account: StreamAccount) -> Sequence[int]:
         """Take the records that can be taken together; return which are left."""
         found = syslog_columns(values) if run.topic == LOGS else None
         if found is None or not len(found.row):
@@ -134,7 +134,7 @@ class LogWorker(TransactionalWorker):
         rest: list[int] = np.flatnonzero(left).tolist()
         return rest
 
-    def _add_log(self, run: Run, index: int, row: LogRecord, appended: int, account: StreamAccount) -> None:
+    def _add_log(self, run: PartitionBatch, index: int, row: LogRecord, appended: int, account: StreamAccount) -> None:
         if not row.source.rack:
             row.source = located(row.source, *self._place(run, index, row.source.host))
         sums = self._logs.get(run.partition)
@@ -145,7 +145,9 @@ class LogWorker(TransactionalWorker):
         else:
             account.used += 1
 
-    def _add_metric(self, run: Run, index: int, row: MetricRecord, appended: int, account: StreamAccount) -> None:
+    def _add_metric(
+        self, run: PartitionBatch, index: int, row: MetricRecord, appended: int, account: StreamAccount
+    ) -> None:
         if not row.metric:
             account.settle(_NOT_SHOWN)
             return
@@ -156,7 +158,7 @@ class LogWorker(TransactionalWorker):
         self._metrics.setdefault(run.partition, MetricSums()).add(row, appended)
         account.used += 1
 
-    def _place(self, run: Run, index: int, host: str) -> tuple[str, str]:
+    def _place(self, run: PartitionBatch, index: int, host: str) -> tuple[str, str]:
         """Return host and rack of a record; what it does not name itself is in its key, ``rack/host`` or the host."""
         if host and (rack := self._racks.get(host)) is not None:
             return host, rack
@@ -170,11 +172,11 @@ class LogWorker(TransactionalWorker):
         self._racks[host or named] = rack
         return host or named, rack
 
-    def _output(self, spans: Spans) -> Iterator[Record]:
+    def _output(self, ranges: OffsetRanges) -> Iterator[Record]:
         for topic, found in ((TOPICS[0], self._logs), (METRICS, self._metrics)):
             for partition, sums in found.items():
-                span = spans[topic, partition]
-                for summary in sums.summaries(self._name, topic, partition, span, self._most_summary):
+                offsets = ranges[topic, partition]
+                for summary in sums.summaries(self._name, topic, partition, offsets, self._most_summary):
                     yield self._record(SUMMARY, f"{topic}/{partition}", summary)
 
     def _forget(self) -> None:

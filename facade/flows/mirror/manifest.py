@@ -15,5 +15,5 @@ MANIFEST = Manifest(
         Subcommand(("mirror", "replace"), "facade.flows.mirror.cli:replace", "Replace the patterns of a rule."),
         Subcommand(("mirror", "remove"), "facade.flows.mirror.cli:remove", "Remove a rule, or some of its patterns."),
     ),
-    conformance="clients.conformance.mirrored:CHECKS",
+    conformance="clients.conformance.topics:MIRROR",
 )

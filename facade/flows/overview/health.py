@@ -23,6 +23,7 @@ _EACH, _MOST_LISTED = 4, 20
 _DEVIATIONS: Mapping[Deviation, tuple[str, Severity]] = {
     "overlap": ("streamOverlap", WARNING),
     "skipped": ("streamSkipped", CRITICAL),
+    "log_cuts": ("logCut", CRITICAL),
 }
 """Condition and severity of the alert about a position that did not agree, for the deviations that cannot be undone."""
 _UNBALANCED, _LAGGING, _DEAD, _CORRECTED = "streamUnbalanced", "streamLagging", "deadLetters", "positionCorrected"

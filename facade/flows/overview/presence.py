@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from facade.errors import ConfigError
-from facade.icd.check_roles import instance_role
+from facade.icd.model import instance_role
 from facade.instances import devices_of
 from facade.manifest import Worker, manifests
 from facade.runtime.composition import Server

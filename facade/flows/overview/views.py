@@ -94,6 +94,8 @@ class BusView:
                 text = f"{attribute.label} is {reading.value}"
                 troubles.append((reading.quality, f"{text}: {why}" if why else text))
             yield self._device, attribute.name, reading
+        cuts = ((name, stream.account.deviations.get("log_cuts")) for name, stream in streams.items())
+        troubles += [(Quality.ALARM, f"totals of {name} are in a new epoch: {text}") for name, text in cuts if text]
         for name, value in self._own(streams, troubles, now).items():
             yield self._device, name, self._changes.reading(name, value, now)
 
@@ -132,10 +134,15 @@ class BusView:
 def _uncounted(streams: Mapping[str, StreamTotals]) -> list[str]:
     """Say what is in no total: records before the first account that is left of a partition."""
     return [
-        f"{name}, partition {number}: offsets 0 to {one.begin - 1} are in no total, which begins behind them"
+        f"{name}, partition {number}: "
+        + (
+            f"totals are of epoch {one.epoch}, which began at offset {one.begin} after the log was cut"
+            if one.epoch > 1
+            else f"offsets 0 to {one.begin - 1} are in no total, which begins behind them"
+        )
         for name, stream in sorted(streams.items())
         for number, one in sorted(stream.partitions.items())
-        if one.begin
+        if one.begin or one.epoch > 1
     ]
 
 

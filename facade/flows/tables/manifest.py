@@ -23,5 +23,5 @@ MANIFEST = Manifest(
         ),
     ),
     trials="facade.flows.tables.messages:trials",
-    conformance="clients.conformance.tables:CHECKS",
+    conformance="clients.conformance.devices:TABLES",
 )

@@ -10,15 +10,14 @@ again what ``tables`` lost, begins before the end of what is counted, and whoeve
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
 
 from facade.bus.dead_letters import dead_letter
-from facade.bus.port import Record, Span
-from facade.bus.worker_positions import Beginning
+from facade.bus.port import OffsetRange, Record
 from facade.flows.tables.assembly import PartialTable, Repeated
 from facade.flows.tables.messages import (
     ASSEMBLING,
@@ -36,9 +35,6 @@ from facade.messages import Table, TableSegment
 from facade.outcome import Rejected, Suppressed
 from facade.runtime.accounts import ACCOUNTS, AccountEntry, StreamAccount
 
-LeaderEpoch = Callable[[int, int], int]
-"""Gives the leader epoch of the record before an offset of a partition; -1: not known."""
-
 _EACH = 1.0
 """Least time between two reports about one table under way [s]."""
 
@@ -54,25 +50,22 @@ class _Reported:
 class PartitionState:
     """What one worker has to say of one partition; nothing of it is forgotten before it is `written`."""
 
-    def __init__(
-        self, partition: int, assigned: int, recalled: Recalled, *, by: str, most: int, epoch: LeaderEpoch
-    ) -> None:
+    def __init__(self, partition: int, assigned: int, recalled: Recalled, *, by: str, most: int) -> None:
         self.partition = partition
         self.assigned = assigned
-        self.position = recalled.beginning.offset
+        self.counted = recalled.counted
+        """The offsets of all entries of the account; a record before its end was dealt with, or is of a table under
+        way."""
+        self.position = self.counted.begin
         """After the newest record that was looked at."""
         self.pending = 0
         """Records taken whose fate is not written yet."""
-        self.log, self.begun = recalled.beginning.log, recalled.beginning.offset
-        """Log of the partition, and where this worker began on it."""
         self.committed = -1
-        self.frontier = recalled.frontier
         self._before = recalled.under_way
         self._reported = {name: _Reported(0.0, table.received) for name, table in recalled.under_way.items()}
-        self._by, self._most, self._epoch = by, most, epoch
-        self._counted = self._told = max(self.begun, self.frontier)
-        """Where the next entry of the account begins, and how far ``tables`` or ``positions`` says what was done."""
-        self._oldest = self._counted
+        self._by, self._most = by, most
+        self._told = self._oldest = self.counted.end
+        """How far ``tables`` or ``positions`` says what was done."""
         """Offset of the oldest record that the next entry counts, if that is of a table that began before it."""
         self._open = StreamAccount()
         """What has been decided since the last entry."""
@@ -80,36 +73,33 @@ class PartitionState:
         """What the entries count of which nobody knows yet whether they are written."""
         self._entries: list[Record] = []
         self._entered_at = float("-inf")
-        self._note(recalled.beginning)
+        if recalled.note:
+            self._open.corrected, self._open.last_error = 1, recalled.note[:500]
         self._reporting: dict[str, _Reported] = {}
         """What the reports say of which nobody knows yet whether they are written."""
         self._letters: list[Record] = []
         self._firsts: list[Record] = []
         self._ends = [tombstone(under_way_key(table)) for table in recalled.leftover]
         self._beyond = False
-        """Whether single records were decided, so that the frontier must be written."""
-
-    def _note(self, beginning: Beginning) -> None:
-        if beginning.note:
-            self._open.corrected, self._open.last_error = 1, beginning.note[:500]
+        """Whether single records were decided, so that it must be written how far all is dealt with."""
 
     def lost(self) -> list[Table]:
         """Forget the tables under way whose first records are not on the log any more, and return them."""
-        lost = [table for table in self._before.values() if _first(table) < self.begun]
+        lost = [table for table in self._before.values() if _first(table) < self.counted.begin]
         for table in lost:
             del self._before[table.table]
         return lost
 
     def is_done(self, record: Record, header: TableSegment | Rejected | None) -> bool:
         """Return whether a record was dealt with before a restart."""
-        if record.offset >= self.frontier:
+        if record.offset >= self.counted.end:
             return False
         before = self._before.get(header.table) if isinstance(header, TableSegment) else None
         return before is None or record.offset < _first(before)
 
     def decide(self, record: Record, fate: Rejected | Suppressed) -> None:
         """Count a single record that is no part of a table."""
-        if record.offset < self.frontier:  # it was counted before a restart
+        if record.offset < self.counted.end:  # it was counted before a restart
             self.pending -= 1
             return
         self._open.consumed += 1
@@ -123,9 +113,9 @@ class PartitionState:
         name, last = table.header.table, table.newest.offset
         if name not in self._reported and last > table.first_offset:
             # Another may have ended in between: from its entry nobody could know that this one had not.
-            self._firsts.append(table_record(under_way(table, self.log, now_us)))
+            self._firsts.append(table_record(under_way(table, self.counted.log, now_us)))
             self._reported[name] = _Reported(0.0, 0)
-        report = replace(under_way(table, self.log, now_us), url=table.header.url)
+        report = replace(under_way(table, self.counted.log, now_us), url=table.header.url)
         self._open.consumed += table.records
         self._oldest = min(self._oldest, table.first_offset)
         if rejected is None:
@@ -158,13 +148,15 @@ class PartitionState:
         """Say that a table was under way whose first records are not on the log any more."""
         rejected = Rejected("lost", "$", f"expected its records from offset {table.first_offset} on, got none any more")
         reached = None if self._dealt_with() < 0 else self._dealt_with()
-        said = replace(table, state=FAILED, time=now_us, last_offset=reached, log=self.log, reason=_why(rejected))
+        said = replace(
+            table, state=FAILED, time=now_us, last_offset=reached, log=self.counted.log, reason=_why(rejected)
+        )
         self._report_end(said)
         return rejected
 
     def _dealt_with(self) -> int:
         """Return the newest record that was dealt with: while records come again it is still ahead."""
-        return max(self.position, self.frontier) - 1
+        return max(self.position, self.counted.end) - 1
 
     def _report_end(self, table: Table) -> None:
         self._ends.append(table_record(table))
@@ -188,14 +180,14 @@ class PartitionState:
     def reports(self, tables: Sequence[PartialTable], now: float, now_us: int) -> list[Record]:
         """Return what is to be written then, in this order."""
         new = [table for table in tables if table.header.table not in self._reported]
-        records = [*self._firsts, *(table_record(under_way(table, self.log, now_us)) for table in new)]
+        records = [*self._firsts, *(table_record(under_way(table, self.counted.log, now_us)) for table in new)]
         records += self._ends
         self._reporting = {table.header.table: _Reported(now, table.buffer.size) for table in new}
         for number, table in enumerate(tables):
             reported = self._reported.get(table.header.table)
             moved = reported is not None and now - reported.at >= _EACH and table.buffer.size != reported.received
             if moved or (number == 0 and self._beyond):
-                report = under_way(table, self.log, now_us)
+                report = under_way(table, self.counted.log, now_us)
                 if number == 0:  # the oldest one: its entry stays as long as records can come again
                     report = replace(report, last_offset=self._dealt_with())
                     self._told = max(self._told, self._dealt_with() + 1)
@@ -203,7 +195,7 @@ class PartitionState:
                 self._reporting[table.header.table] = _Reported(now, table.buffer.size)
         if self._beyond:  # with no table under way the position says it
             self._told = max(self._told, self._dealt_with() + 1)
-        if self._open.consumed or self._open.corrected or self._told > self._counted:
+        if self._open.consumed or self._open.corrected or self._told > self.counted.end:
             self._close_entry(now, now_us)
         return [*records, *self._entries]
 
@@ -224,20 +216,20 @@ class PartitionState:
         self._entries.append(self._entry(self._open, now_us))
         self.account.add(self._open)
         self._open, self._entered_at = StreamAccount(), now
-        self._counted = self._oldest = self._told
+        self.counted.take(self.counted.log, self.counted.end, self._told)
+        self._oldest = self.counted.end
 
     def signs(self, now: float, now_us: int, interval: float) -> list[Record]:
         """Return an entry that counts nothing, if there was none within an interval [s]."""
-        if self._entries or self._told > self._counted or now - self._entered_at < interval:
+        if self._entries or self._told > self.counted.end or now - self._entered_at < interval:
             return []
         self._entered_at = now
         return [self._entry(StreamAccount(), now_us)]
 
     def _entry(self, account: StreamAccount, now_us: int) -> Record:
-        epoch = self._epoch(self.partition, self._told)
-        account.cover(Span(self.log, self._counted, self._told, leader_epoch=epoch))
+        account.cover(OffsetRange(self.counted.log, self.counted.end, self._told))
         entry = account.entry(self._by, CALIBRATION, self.partition, now_us)
-        if self._oldest < self._counted:
+        if self._oldest < self.counted.end:
             entry = replace(entry, counted_from=self._oldest)
         return account_record(entry)
 

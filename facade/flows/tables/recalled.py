@@ -10,19 +10,20 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from facade.bus.port import Record
-from facade.bus.positions import Extent, TopicWatch
-from facade.bus.transactional_member import TransactionalMember
-from facade.bus.worker_positions import (
+from facade.bus.offsets import (
     POSITIONS,
     Beginning,
-    Ground,
+    CountedOffsets,
+    Extent,
+    PartitionFacts,
+    TopicWatch,
     WorkerPosition,
     begin,
-    is_log_of,
     newest,
     position_record,
 )
+from facade.bus.port import Record
+from facade.bus.transactional_member import TransactionalMember
 from facade.errors import BusError
 from facade.flows.tables.messages import ASSEMBLING, CALIBRATION, TABLES, decode_table
 from facade.messages import Table
@@ -42,9 +43,10 @@ class TablesBus(Protocol):
 class Recalled:
     """What is known of one partition."""
 
-    beginning: Beginning
-    frontier: int = 0
-    """Everything before this offset has been dealt with, except for the tables under way."""
+    counted: CountedOffsets
+    """It begins where reading goes on; everything before its end is dealt with, except for the tables under way."""
+    note: str = ""
+    """A difference between position, group and log; empty text: they agree."""
     under_way: dict[str, Table] = field(default_factory=dict)
     ended: dict[str, Table] = field(default_factory=dict)
     leftover: list[Table] = field(default_factory=list)
@@ -65,17 +67,14 @@ def find(
     BusError
         The brokers do not answer, or a partition is not there.
     """
-    grounds = _grounds(bus.watch(), member, partitions)
+    facts = _facts(bus.watch(), member, partitions)
     positions, troubles = newest(bus.read_all(POSITIONS, settled=True), group)
     own = {one: positions[CALIBRATION, one] for one in partitions if (CALIBRATION, one) in positions}
-    _cut_back(bus.watch(), own, grounds)
-    found = _recall_all(bus.read_all(TABLES, settled=True), own, grounds)
-    return found, troubles + [past.beginning.note for past in found.values() if past.beginning.note]
+    found = _recall_all(bus.read_all(TABLES, settled=True), own, facts)
+    return found, troubles + [past.note for past in found.values() if past.note]
 
 
-def positions(
-    group: str, worker: str, member: TransactionalMember, offsets: Mapping[int, int], logs: Mapping[int, str]
-) -> list[Record]:
+def positions(group: str, worker: str, offsets: Mapping[int, int], logs: Mapping[int, str]) -> list[Record]:
     """Return the records of the worker's own positions.
 
     Parameters
@@ -92,36 +91,23 @@ def positions(
                 log=logs[one],
                 next=at,
                 worker=worker,
-                leader_epoch=member.leader_epoch(one, at),
             )
         )
         for one, at in offsets.items()
     ]
 
 
-def _grounds(watch: TopicWatch, member: TransactionalMember, partitions: Collection[int]) -> dict[int, Ground]:
+def _facts(watch: TopicWatch, member: TransactionalMember, partitions: Collection[int]) -> dict[int, PartitionFacts]:
     """Ask the brokers for the log of each partition, and for the group's place on it."""
     extent = watch.extents([CALIBRATION]).get(CALIBRATION, Extent("", {}))
     if missing := sorted(set(partitions) - set(extent.ranges)):
         raise BusError(f"partitions {missing} of {CALIBRATION} are assigned; expected them to exist, they do not")
     committed = member.committed(partitions)
-    return {one: Ground(extent.id, *extent.ranges[one], committed[one]) for one in partitions}
-
-
-def _cut_back(watch: TopicWatch, own: Mapping[int, WorkerPosition], grounds: dict[int, Ground]) -> None:
-    """Let logs that were cut and have grown again end where they were cut: what stands behind is new."""
-    places = {
-        (CALIBRATION, one): (at.next, at.leader_epoch)
-        for one, at in own.items()
-        if is_log_of(at.log, grounds[one].topic_id)
-    }
-    for (_, one), kept in watch.kept(places).items():
-        if kept < own[one].next:
-            grounds[one] = grounds[one].cut_at(kept)
+    return {one: PartitionFacts(extent.id, *extent.ranges[one], committed[one]) for one in partitions}
 
 
 def _recall_all(
-    records: Iterable[Record], own: Mapping[int, WorkerPosition], found: Mapping[int, Ground]
+    records: Iterable[Record], own: Mapping[int, WorkerPosition], found: Mapping[int, PartitionFacts]
 ) -> dict[int, Recalled]:
     """Read what is on ``tables``; what compaction has not removed yet is of use as well."""
     about: dict[int, list[tuple[Table, bool]]] = {partition: [] for partition in found}
@@ -131,18 +117,20 @@ def _recall_all(
         table = decode_table(record.value)
         if isinstance(table, Table) and table.partition in about:  # else a tombstone, or of another partition
             about[table.partition].append((table, newest[record.key] == record.offset))
-    return {one: _recall(one, about[one], own.get(one), ground) for one, ground in found.items()}
+    return {one: _recall(one, about[one], own.get(one), facts) for one, facts in found.items()}
 
 
-def _recall(partition: int, said: list[tuple[Table, bool]], own: WorkerPosition | None, ground: Ground) -> Recalled:
-    beginning = _begin(partition, [table for table, _ in said], own, ground)
-    mine = Recalled(beginning)
+def _recall(
+    partition: int, said: list[tuple[Table, bool]], own: WorkerPosition | None, facts: PartitionFacts
+) -> Recalled:
+    beginning = _begin(partition, [table for table, _ in said], own, facts)
+    mine = Recalled(CountedOffsets(beginning.log, beginning.offset, beginning.offset), beginning.note)
     for table, is_newest in said:
-        if not _is_of(table, beginning.log, own, ground):
+        if not _is_of(table, beginning.log, own, facts):
             if table.state == ASSEMBLING and is_newest:
                 mine.gone.append(table)
             continue
-        mine.frontier = max(mine.frontier, _after(table))
+        mine.counted.end = max(mine.counted.end, _after(table))
         if table.state != ASSEMBLING:
             mine.ended[table.table] = table
         elif is_newest:
@@ -155,22 +143,22 @@ def _recall(partition: int, said: list[tuple[Table, bool]], own: WorkerPosition 
     return mine
 
 
-def _begin(partition: int, said: list[Table], own: WorkerPosition | None, ground: Ground) -> Beginning:
+def _begin(partition: int, said: list[Table], own: WorkerPosition | None, facts: PartitionFacts) -> Beginning:
     """Compare the own position with the log: all that was dealt with must still be on it, or have been."""
     place = (CALIBRATION, partition)
     if own is None:
-        return begin(place, None, ground)
+        return begin(place, None, facts)
     reached = max([own.next, *(_after(table) for table in said if table.log == own.log)])
-    group = reached if ground.group == own.next else ground.group
-    beginning = begin(place, replace(own, next=reached), Ground(ground.topic_id, ground.first, ground.end, group))
+    group = reached if facts.group == own.next else facts.group
+    beginning = begin(place, replace(own, next=reached), PartitionFacts(facts.topic_id, facts.first, facts.end, group))
     if beginning.log != own.log:
         return beginning
-    return Beginning(beginning.log, max(own.next, ground.first), beginning.note, beginning.skipped)
+    return Beginning(beginning.log, max(own.next, facts.first), beginning.note)
 
 
-def _is_of(table: Table, log: str, own: WorkerPosition | None, ground: Ground) -> bool:
+def _is_of(table: Table, log: str, own: WorkerPosition | None, facts: PartitionFacts) -> bool:
     """Return whether an entry is about a log; one that names none is of a worker that wrote no positions yet."""
-    return table.log == log or (not table.log and own is None and _after(table) <= ground.end)
+    return table.log == log or (not table.log and own is None and _after(table) <= facts.end)
 
 
 def _after(table: Table) -> int:

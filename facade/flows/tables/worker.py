@@ -14,9 +14,9 @@ complete, ``tables`` was compacted and the worker was started again.
 import logging
 from dataclasses import dataclass
 
-from facade.bus.port import Aborted, Fenced, Record
+from facade.bus.offsets import is_log_of
+from facade.bus.port import Aborted, Record
 from facade.bus.transactional_member import TransactionalMember
-from facade.bus.worker_positions import is_log_of
 from facade.clock import Clock
 from facade.errors import BusError
 from facade.flows.tables.assembly import Assembly, AssemblyLimits, Ended, PartialTable, Repeated
@@ -31,6 +31,7 @@ from facade.icd.model import Icd
 from facade.messages import TableSegment
 from facade.outcome import Rejected
 from facade.runtime.accounts import StreamAccount
+from facade.runtime.worker import TransactionLoop
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class WorkerTiming:
     """After so long what was taken waits for the next step [s]: the group must hear of us, also between references."""
 
 
-class TableWorker:
+class TableWorker(TransactionLoop):
     """One slot of the group that assembles tables.
 
     Parameters
@@ -99,29 +100,28 @@ class TableWorker:
         """What this process has taken since it started: decided, or in flight."""
 
     def step(self) -> None:
-        """Take some records, and write what became of them.
-
-        Raises
-        ------
-        Fenced
-            Another process has taken the slot.
-        """
+        """Take some records, and write what became of them; see `TransactionLoop`."""
         try:
-            self._take_more()
-            self._follow()
-            self._work(self._clock.monotonic() + self._timing.turn)
-            for ended in self._assembly.expire(self._clock.monotonic()):
-                self._end(ended)
-            self._write()
-        except Fenced:
-            raise
-        except BusError as reason:
-            if isinstance(reason, Aborted):  # the bus knows how far this worker has come
-                self._drop_all()
-            _log.warning("bus failed worker=%s under way=%d reason=%s", self._name, len(self._assembly), reason)
-            self._clock.sleep(self._timing.retry)
+            super().step()
         finally:
             self.account.uncommitted = sum(state.pending for state in self._partitions.values())
+
+    def _take(self) -> None:
+        self._take_more()
+        self._follow()
+        self._work(self._clock.monotonic() + self._timing.turn)
+        for ended in self._assembly.expire(self._clock.monotonic()):
+            self._end(ended)
+
+    def _is_due(self) -> bool:
+        """Return True: each step writes what there is."""
+        return True
+
+    def _give_up(self, reason: BusError) -> None:
+        if isinstance(reason, Aborted):  # the bus knows how far this worker has come
+            self._drop_all()
+        _log.warning("bus failed worker=%s under way=%d reason=%s", self._name, len(self._assembly), reason)
+        self._clock.sleep(self._timing.retry)
 
     def finish(self) -> None:
         """Leave; what is under way will come again to whoever goes on."""
@@ -139,13 +139,13 @@ class TableWorker:
         """Let go of partitions that went, and find out what is known of those that came."""
         wanted, now = self._member.assignment, self._bus.watch().step([CALIBRATION]).get(CALIBRATION)
         for state in list(self._partitions.values()):
-            if wanted.get(state.partition) != state.assigned or (now and not is_log_of(state.log, now.id)):
+            if wanted.get(state.partition) != state.assigned or (now and not is_log_of(state.counted.log, now.id)):
                 self._drop(state.partition)
         gained = [partition for partition in wanted if partition not in self._partitions]
         if gained:
             recalled, troubles = find(self._bus, self._member, self._group, gained)
             self._segments.waiting[:] = [one for one in self._segments.waiting if one.partition not in recalled]
-            self._member.go_on({partition: past.beginning.offset for partition, past in recalled.items()})
+            self._member.go_on({partition: past.counted.begin for partition, past in recalled.items()})
             for partition, past in recalled.items():
                 self._gain(partition, wanted[partition], past)
             for trouble in troubles:
@@ -156,8 +156,7 @@ class TableWorker:
         for table in past.ended.values():
             if (failure := failure_of(table)) is None or failure.reason not in MAY_BE_SENT_AGAIN:
                 self._assembly.end((partition, table.table), table, failure)
-        epoch, most = self._member.leader_epoch, self._most_record
-        state = PartitionState(partition, assigned, past, by=self._name, most=most, epoch=epoch)
+        state = PartitionState(partition, assigned, past, by=self._name, most=self._most_record)
         self._partitions[partition] = state
         for table in state.lost():
             self._assembly.end((partition, table.table), table, state.lose(table, self._now_us()))
@@ -185,7 +184,7 @@ class TableWorker:
                 self._read(self._reading)
             elif self._segments.waiting:
                 for record, outcome in self._segments.outcomes(until):
-                    self._take(record, outcome)
+                    self._settle(record, outcome)
             else:
                 return
 
@@ -200,7 +199,7 @@ class TableWorker:
         state.pending += 1
         return True
 
-    def _take(self, record: Record, outcome: SegmentOutcome) -> None:
+    def _settle(self, record: Record, outcome: SegmentOutcome) -> None:
         state = self._partitions[record.partition]
         if isinstance(outcome, Ended):
             self._end(outcome)
@@ -238,25 +237,38 @@ class TableWorker:
         _log.info("table ended state=%s table=%s reason=%s", state, table.header.table, rejected and rejected.detail)
         self._partitions[table.partition].end(table, self._now_us(), rejected, summary)
 
-    def _write(self) -> None:
-        """Write what became of records, and how far all is done, in one transaction."""
+    def _commit(self) -> None:
+        """Write the fates of records, and how far all is done, in one transaction.
+
+        Raises
+        ------
+        Aborted
+            It is not known to have happened; `tables` and `positions` say it.
+        """
         now, now_us, records = self._clock.monotonic(), self._now_us(), list[Record]()
         offsets, moved = dict[int, int](), dict[int, int]()
         for number, state in self._partitions.items():
+            # Step 1: dead letters, reports about tables and entries of the account, of each partition.
             under_way = self._under_way(number)
             records += state.letters() + state.reports(under_way, now, now_us)
             records += state.signs(now, now_us, self._timing.idle_interval)
+            # Step 2: how far all is done: up to the first record of the oldest table under way.
             offsets[number] = max(state.offset(under_way), state.committed)
             if offsets[number] > state.committed:
                 moved[number] = offsets[number]
+        # Step 3: a sign of life of a worker without partitions.
         if not self._partitions and now - self._signed_at >= self._timing.idle_interval:
             self._signed_at = now
             records.append(account_record(StreamAccount().entry(self._name, CALIBRATION, -1, now_us)))
         if not records and not moved:
             return
-        logs = {number: self._partitions[number].log for number in moved}
-        # The offsets that did not move are told as well: the group refuses them if they are not this worker's any more.
-        self._member.write([*records, *positions(self._group, self._name, self._member, moved, logs)], offsets)
+        # Step 4: the worker's positions.
+        logs = {number: self._partitions[number].counted.log for number in moved}
+        records += positions(self._group, self._name, moved, logs)
+        # Step 5: the transaction. The offsets that did not move are in it as well: the group refuses them, and so the
+        # transaction, if partitions are not this worker's any more.
+        self._member.write(records, offsets)
+        # Step 6: forget what is written.
         for number, state in self._partitions.items():
             self.account.add(state.account)
             state.written()

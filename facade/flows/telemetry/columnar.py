@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from facade.bus.port import Run
+from facade.bus.port import PartitionBatch
 from facade.codec.batches import BatchReader, Joined, ReadBatch, Refused, is_batch
 from facade.flows.telemetry.cells import Cells, Column
 from facade.flows.telemetry.groups import UNKNOWN, Groups
@@ -25,12 +25,14 @@ class Batches:
         self._reader = BatchReader(schema, varying)
         self._order = [name for name in (rule.group, rule.epoch) if name is not None]
 
-    def read(self, run: Run, values: Sequence[bytes | None], places: Iterable[int]) -> dict[int, ReadBatch | Refused]:
+    def read(
+        self, run: PartitionBatch, values: Sequence[bytes | None], places: Iterable[int]
+    ) -> dict[int, ReadBatch | Refused]:
         """Read those of some records that are columnar batches, by place in the run."""
         chosen = ((at, value) for at in places if is_batch(value := values[at]))
         return {at: self._reader.read(value or b"", run.record(at).headers) for at, value in chosen}
 
-    def join(self, run: Run, found: Mapping[int, ReadBatch | Refused]) -> Iterator["Together"]:
+    def join(self, run: PartitionBatch, found: Mapping[int, ReadBatch | Refused]) -> Iterator["Together"]:
         """Yield those that could be read, some together."""
         chosen = [(at, batch) for at, batch in found.items() if isinstance(batch, ReadBatch)]
         # Batches of one node and scan behind each other need no sort of their rows, and make few partials.
@@ -57,7 +59,7 @@ class Together(Joined):
     """
 
     def __init__(
-        self, reader: BatchReader, run: Run, chosen: Sequence[tuple[int, ReadBatch]], *, is_sorted: bool
+        self, reader: BatchReader, run: PartitionBatch, chosen: Sequence[tuple[int, ReadBatch]], *, is_sorted: bool
     ) -> None:
         super().__init__(reader, [batch for _, batch in chosen])
         self._is_sorted = is_sorted

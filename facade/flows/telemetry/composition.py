@@ -93,7 +93,8 @@ def _flow(server: Server, summary: str, known: Mapping[str, Plan]) -> TelemetryF
         )
         for topic, found in groups.items()
     }
-    return TelemetryFlow(summary, known, ledgers, shown, partitions)
+    racks = Racks(settings.rack_size, icd.topics[summary].partitions)
+    return TelemetryFlow(summary, known, ledgers, shown, partitions, racks)
 
 
 def _kept(plan: Plan, groups: Sequence[Group | None], settings: Settings) -> Sequence[Group]:

@@ -34,8 +34,10 @@ def inconsistency(summary: Summary | RackSummary, written_us: int, plan: Plan) -
     written_us
         When the worker wrote it [Unix us]; what workers accept is never far ahead of it.
     """
+    if not summary.log:
+        return Rejected(INCONSISTENT, "$.log", "expected the log of the offsets: workers must be of this version")
     least = summary.offset_from + (not isinstance(summary, RackSummary) or bool(summary.node))
-    if summary.log and summary.offset_to < least:
+    if summary.offset_to < least:
         return Rejected(INCONSISTENT, "$.offset_to", f"expected at least {least}")
     latest = written_us + round((plan.window.ahead + plan.window.length + _CLOCK_SLACK) * MICRO)
     if isinstance(summary, RackSummary):

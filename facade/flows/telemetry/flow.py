@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from facade.bus.offsets import Overlap
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
 from facade.flows.telemetry.consistency import impossible, inconsistency
@@ -19,6 +20,7 @@ from facade.flows.telemetry.view import Marker, TelemetryView
 from facade.messages import RackSummary, Watermark
 from facade.outcome import INCONSISTENT, USED, Outcome, Rejected, Suppressed
 from facade.printable import excerpt
+from facade.racks import Racks
 from facade.runtime.accounts import OVERLAP
 from facade.runtime.flow import VIEW_PERIOD, DeviceReading, Flow, LastReadings, Missing
 
@@ -53,6 +55,8 @@ class TelemetryFlow(Flow):
         What this server keeps, by windowed topic.
     shown
         What its devices show.
+    racks
+        The racks of this deployment, by which workers summarise nodes.
     """
 
     durable = True
@@ -64,8 +68,9 @@ class TelemetryFlow(Flow):
         ledgers: Mapping[str, Ledger],
         shown: Sequence[Shown],
         partitions: Sequence[int] | None,
+        racks: Racks,
     ) -> None:
-        self.topic, self.partitions = topic, partitions
+        self.topic, self.partitions, self._racks = topic, partitions, racks
         self._plans, self.ledgers, self._shown = plans, ledgers, shown
         first = next(iter(plans.values()))
         self._only = None if first.is_shared else first.topic
@@ -104,9 +109,9 @@ class TelemetryFlow(Flow):
         ledger = self.ledgers.get(plan.topic)
         if ledger is None or not ledger.keeps(group):
             return _OTHER_DEVICE
-        if trouble := ledger.refuse(group, summary, count=count):
-            return Rejected(OVERLAP, "$.offset_from", f"{plan.topic}, {trouble}")
         heard = record.timestamp_us / MICRO
+        if overlap := ledger.take(group, summary, heard, count=count):
+            return _refused(plan, summary, overlap)
         ledger.fold(group, summary.partials, heard, partition=summary.partition, count=count)
         self._folded.add(plan.topic)
         return USED
@@ -121,11 +126,15 @@ class TelemetryFlow(Flow):
             return Rejected(INCONSISTENT, "$.first", excerpt(f"expected the rack of the key {record.key!r}, got {key}"))
         if rejected := inconsistency(summary, record.timestamp_us, plan):
             return rejected
+        nodes = self._racks.nodes(self._racks.rack(summary.first))
+        if (summary.first, summary.last) != (nodes[0], nodes[-1]):
+            text = f"expected a rack of nodes {nodes[0]} to {nodes[-1]}, as rack_size is {self._racks.size}, got {key}"
+            return Rejected(INCONSISTENT, "$.first", f"{text}: workers and device servers must have one rack_size")
         ledger = self.ledgers.get(plan.topic)
         if ledger is None or not ledger.keeps_any(range(summary.first, summary.last + 1)):
             return _OTHER_DEVICE
-        if trouble := ledger.refuse_rack(summary, count=count):
-            return Rejected(OVERLAP, "$.offset_from", f"{plan.topic}, {trouble}")
+        if overlap := ledger.take_rack(summary, record.timestamp_us / MICRO, count=count):
+            return _refused(plan, summary, overlap)
         kept = [row for row in rows(summary) if ledger.keeps(row[0])]
         if kept:
             ledger.fold_rack(kept, record.timestamp_us / MICRO, partition=summary.partition, count=count)
@@ -145,18 +154,17 @@ class TelemetryFlow(Flow):
         ledger = self.ledgers.get(plan.topic)
         if ledger is None:
             return USED  # it is for all readers of the topic, and of no use here; to count it would drown the others
-        if trouble := ledger.take_watermark(watermark, record.partition, count=count):
-            return Rejected(OVERLAP, "$.log", f"{plan.topic}, {trouble}")
+        ledger.take_watermark(watermark, record.partition, count=count)
         self._folded.add(plan.topic)
         return USED
 
     def lost_before(self) -> Iterator[Missing]:
         """Return of which records the summaries never came; see `facade.runtime.flow.Flow`."""
         for stream, ledger in self.ledgers.items():
-            for one in ledger.taken_holes():
-                where = f"{stream}, partition {one.partition}: offsets {one.first} to {one.after - 1}"
-                what = f"up to {one.after - one.first} records are missing from totals"
-                yield Missing(one.new, f"{where} have lost summaries: {what}")
+            for partition, gap in ledger.taken_gaps():
+                where = f"{stream}, partition {partition}: offsets {gap.first} to {gap.after - 1}"
+                what = f"up to {gap.records} records are missing from totals"
+                yield Missing(gap.records, f"{where} have lost summaries: {what}")
 
     def _names_others(self, key: bytes | None) -> bool:
         """Return whether a key names a rack of which this server keeps no node.
@@ -215,6 +223,11 @@ class TelemetryFlow(Flow):
         found = {stream: ledger.parse(stored.get(stream, _NOTHING)) for stream, ledger in self.ledgers.items()}
         for stream, restored in found.items():
             self.ledgers[stream].restore(restored)
+
+
+def _refused(plan: Plan, summary: Summary | RackSummary, overlap: Overlap) -> Rejected:
+    came = f"offsets {summary.offset_from} to {summary.offset_to - 1}, part {summary.part}"
+    return Rejected(OVERLAP, "$.offset_from", f"{plan.topic}, partition {summary.partition}, {came}: {overlap}")
 
 
 _NOTHING: dict[str, Any] = {"groups": {}}

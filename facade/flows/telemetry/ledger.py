@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from facade.flows.telemetry.coverage import Coverage, Hole
+from facade.bus.offsets import Gap, LogCut, Overlap
+from facade.flows.telemetry.coverage import Coverage, RackOffsets
 from facade.flows.telemetry.partial import Group, Summary, merge
 from facade.flows.telemetry.plan import MICRO, Plan
 from facade.flows.telemetry.rack import Row, together
@@ -86,7 +87,7 @@ class _State(msgspec.Struct, omit_defaults=True):
     windows: dict[str, list[Partial]] = {}
     """Of each group; only long ones."""
     all_groups: AllGroupsState = msgspec.field(default_factory=AllGroupsState)
-    coverage: Coverage = msgspec.field(default_factory=Coverage)
+    counted: Coverage = msgspec.field(default_factory=Coverage)
     watermarks: Watermarks = msgspec.field(default_factory=Watermarks)
 
 
@@ -96,7 +97,7 @@ class Restored(NamedTuple):
     totals: dict[Group, GroupTotals]
     windows: dict[Group, list[Partial]]
     all_groups: AllGroupsState
-    coverage: Coverage
+    counted: Coverage
     watermarks: Watermarks
 
 
@@ -130,12 +131,12 @@ class Ledger:
         self.totals = {group: GroupTotals() for group in self.expected}
         self._per_group = per_group
         self._over_all = over_all
-        self._coverage = Coverage()
+        self._counted = Coverage()
         self._rebuilding = Coverage()
         """Of records that the snapshot already counts."""
         self._watermarks = Watermarks()
-        self._holes: list[Hole] = []
-        """Offsets whose summaries never came, until somebody takes them."""
+        self._gaps: list[tuple[int, Gap]] = []
+        """Partitions, and their offsets whose summaries never came, until somebody takes them."""
         self._begin(rebuilt=False)
 
     def keeps(self, group: Group) -> bool:
@@ -146,9 +147,17 @@ class Ledger:
         """Return whether partials of any of these nodes are for this ledger."""
         return not self.expected or any(group in nodes for group in self.totals)
 
-    def refuse(self, group: Group, summary: Summary, *, count: bool = True) -> str:
-        """Return why a summary must not be folded, as its offsets are counted already; empty text: it may be."""
-        return (self._coverage if count else self._rebuilding).refuse(group, summary)
+    def take(self, group: Group, summary: Summary, heard: float = 0.0, *, count: bool = True) -> Overlap | None:
+        """Count the offsets of a summary; return why it must not be folded, or None; parameters as of `fold`."""
+        found = (self._counted if count else self._rebuilding).take(group, summary)
+        return self._refused(found, heard)
+
+    def _refused(self, found: Overlap | Gap | LogCut | None, heard: float) -> Overlap | None:
+        """Tear the windows that may lack records; return why a summary must not be folded, or None."""
+        if isinstance(found, Gap | LogCut):
+            for windows in (*self._windows.values(), self._all_groups):
+                windows.tear(round(heard * MICRO))
+        return found if isinstance(found, Overlap) else None
 
     def fold(
         self, group: Group, partials: Sequence[Partial], heard: float, *, partition: int = 0, count: bool = True
@@ -169,15 +178,12 @@ class Ledger:
             for partial in partials:
                 self._all_groups.add(partial, self.read_to(), round(heard * MICRO), (group,))
 
-    def take_watermark(self, watermark: Watermark, partition: int, *, count: bool = True) -> str:
-        """Take a watermark from a partition of the summary topic; return why it does not count; empty text: it does."""
-        if why := (self._coverage if count else self._rebuilding).refuse_watermark(watermark):
-            return why
+    def take_watermark(self, watermark: Watermark, partition: int, *, count: bool = True) -> None:
+        """Take a watermark from a partition of the summary topic."""
         self._since_start.take(watermark, partition)
         if count and self._watermarks.take(watermark, partition):
             for totals in self.totals.values():  # their records may be on other partitions from now on
                 totals.partitions = []
-        return ""
 
     def read_to(self, group: Group | None = None) -> int:
         """Return up to which time the records are read that windows of a group have, or over all [Unix us]."""
@@ -197,23 +203,21 @@ class Ledger:
     def _partitions(self, group: Group | None) -> Sequence[int]:
         return () if group is None or self.plan.one_group else self.totals[group].partitions
 
-    def refuse_rack(self, summary: RackSummary, *, count: bool = True) -> str:
-        """Return why the summary of a rack must not be folded, as `refuse` does; a hole before it is kept."""
-        found = (self._coverage if count else self._rebuilding).refuse_rack(summary)
-        if isinstance(found, Hole):
-            if count:
-                self._holes.append(found)
-            return ""
-        return found or ""
+    def take_rack(self, summary: RackSummary, heard: float = 0.0, *, count: bool = True) -> Overlap | None:
+        """Count the offsets of the summary of a rack, as `take` does; a gap before them is kept."""
+        found = (self._counted if count else self._rebuilding).take_rack(summary)
+        if isinstance(found, Gap) and count:
+            self._gaps.append((summary.partition, found))
+        return self._refused(found, heard)
 
-    def taken_holes(self) -> list[Hole]:
-        """Return the holes that were found since the last call."""
-        found, self._holes = self._holes, []
+    def taken_gaps(self) -> list[tuple[int, Gap]]:
+        """Return the gaps that were found since the last call, with their partitions."""
+        found, self._gaps = self._gaps, []
         return found
 
-    def before(self, group: Group) -> Iterator[tuple[int, int]]:
-        """Return partitions of whose records the first ones are not counted, and the offset from which on they are."""
-        return self._coverage.before(group)
+    def epochs(self, group: Group) -> Iterator[tuple[int, RackOffsets]]:
+        """Return the partitions of whose records the totals of a group lack the first ones, and its offsets there."""
+        return self._counted.epochs(group)
 
     def fold_rack(self, found: Sequence[Row], heard: float, *, partition: int = 0, count: bool = True) -> None:
         """Merge what a worker wrote about the nodes of a rack that are kept; parameters as of `fold`.
@@ -274,7 +278,7 @@ class Ledger:
         """Return the state for a snapshot."""
         heard = {str(group): totals for group, totals in self.totals.items() if totals.heard}
         everything = AllGroupsState(self._all_groups.as_list())
-        state = _State(heard, all_groups=everything, coverage=self._coverage, watermarks=self._watermarks)
+        state = _State(heard, all_groups=everything, counted=self._counted, watermarks=self._watermarks)
         if not self.plan.is_rebuilt:
             state.windows = {
                 str(group): [partial for partial, _ in windows.as_list()] for group, windows in self._windows.items()
@@ -293,12 +297,12 @@ class Ledger:
         stored = msgspec.convert(state, _State, strict=False)
         totals = {self.plan.group(text): one for text, one in stored.groups.items()}
         windows = {self.plan.group(text): partials for text, partials in stored.windows.items()}
-        return Restored(totals, windows, stored.all_groups, stored.coverage, stored.watermarks)
+        return Restored(totals, windows, stored.all_groups, stored.counted, stored.watermarks)
 
     def restore(self, restored: "Restored") -> None:
         """Take the state of a snapshot."""
         self.totals |= {group: totals for group, totals in restored.totals.items() if self.keeps(group)}
-        self._coverage, self._rebuilding = restored.coverage, Coverage()
+        self._counted, self._rebuilding = restored.counted, Coverage()
         self._watermarks = restored.watermarks
         self._begin(rebuilt=self.plan.is_rebuilt)
         for group in restored.windows.keys() & self.totals.keys() if not self.plan.is_rebuilt else ():

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from facade.bus.port import Span
+from facade.bus.port import OffsetRange
 from facade.config import Settings
 from facade.errors import IcdError
 from facade.flows.telemetry.partial import Group, StreamSummary, Summary, summary_form
@@ -123,23 +123,28 @@ class Plan:
         return self.key(f"{first}-{last}")
 
     def summary(
-        self, worker: str, partition: int, group: Group, partial: Partial, span: Span, part: int = 0
+        self, worker: str, partition: int, group: Group, partial: Partial, offsets: OffsetRange, part: int = 0
     ) -> Summary:
         """Return what a worker writes about a partial.
 
         Parameters
         ----------
-        span
+        offsets
             What its transaction covers of the partition.
         part
             Number among the summaries of this transaction, partition and group.
         """
-        covers: dict[str, Any] = {"log": span.log, "offset_from": span.begin, "offset_to": span.end, "part": part}
+        covers: dict[str, Any] = {
+            "log": offsets.log,
+            "offset_from": offsets.begin,
+            "offset_to": offsets.end,
+            "part": part,
+        }
         own: dict[str, Any] = {"stream": self.topic, "group": str(group)} if self.is_shared else {"group": group}
         return self.form(worker=worker, partition=partition, partials=[partial], **own, **covers)
 
     def rack_summary(
-        self, worker: str, partition: int, nodes: range, columns: Mapping[str, Any], span: Span, part: int
+        self, worker: str, partition: int, nodes: range, columns: Mapping[str, Any], offsets: OffsetRange, part: int
     ) -> RackSummary:
         """Return what a worker writes about the nodes of a rack; `columns` are of `facade.flows.telemetry.rack`."""
         return RackSummary(
@@ -148,9 +153,9 @@ class Plan:
             partition=partition,
             first=nodes[0],
             last=nodes[-1],
-            log=span.log,
-            offset_from=span.begin,
-            offset_to=span.end,
+            log=offsets.log,
+            offset_from=offsets.begin,
+            offset_to=offsets.end,
             part=part,
             contiguous=self.is_contiguous,
             **columns,

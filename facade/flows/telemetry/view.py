@@ -129,9 +129,10 @@ class TelemetryView:
             status += f"\n{within} came too late for their window: compare its clock."
         for partition, mark in ledger.standing_still(now, self.group):
             status += f"\n{read_so_far(self._plan, partition, mark)}"
-        for partition, offset in ledger.before(self.group):
-            lacks = f"offsets 0 to {offset - 1} are in no total of it, which begin behind them"
-            status += f"\n{self._plan.topic}, partition {partition}: {lacks}"
+        for partition, one in ledger.epochs(self.group):
+            lacks = f"offsets 0 to {one.begin - 1} are in no total of it, which begin behind them"
+            begun = f"totals are of epoch {one.epoch}, which began at offset {one.begin} after the log was cut"
+            status += f"\n{self._plan.topic}, partition {partition}: {begun if one.epoch > 1 else lacks}"
         yield "State", Reading(state, totals.heard or now)
         yield "Status", Reading(status, totals.heard or now)
 

@@ -38,13 +38,15 @@ class Windows:
         Whether they are made from records that may begin in the middle of a window.
     """
 
-    __slots__ = ("_groups", "_plan", "_since", "_torn", "_windows")
+    __slots__ = ("_groups", "_plan", "_since", "_torn", "_torn_before", "_windows")
 
     def __init__(self, plan: Plan, *, rebuilt: bool = False) -> None:
         self._plan = plan
         self._windows: dict[int, Partial] = {}
         self._groups: dict[int, set[Group]] = {}
         self._torn: set[int] = set()
+        self._torn_before = 0
+        """Windows that begin before this time may lack records [Unix us]."""
         self._since = -1 if rebuilt else 0
         """Windows that begin before this time are not shown, and no longer kept [Unix us]; -1: the next record says."""
 
@@ -79,13 +81,18 @@ class Windows:
         if closed_at(self._plan, window) <= read_to:
             self._torn.add(window)
 
+    def tear(self, before: int) -> None:
+        """Note that windows before a time [Unix us] may lack records: a log was cut, or summaries are lost."""
+        self._torn_before = max(self._torn_before, before)
+
     def shown(self, read_to: int) -> Window | None:
         """Return the newest closed window, if any; parameters as of `add`."""
         limit = read_to - closed_at(self._plan, 0)
         window = max((one for one in self._windows if one <= limit), default=None)
         if window is None:
             return None
-        return Window(self._windows[window], frozenset(self._groups.get(window, ())), window in self._torn)
+        is_torn = window in self._torn or window < self._torn_before
+        return Window(self._windows[window], frozenset(self._groups.get(window, ())), is_torn)
 
     def as_list(self) -> list[tuple[Partial, list[Group]]]:
         """Return the windows, and the groups in each, for a snapshot."""

@@ -11,7 +11,7 @@ from operator import add
 from typing import NamedTuple
 
 from facade.bus.dead_letters import COUNT, ROW
-from facade.bus.port import Record, Run, Span, TransactionalLog
+from facade.bus.port import OffsetRange, PartitionBatch, Record, TransactionalLog
 from facade.clock import Clock
 from facade.codec.batches import ReadBatch, Refused, without
 from facade.codec.columns import ColumnDecoder
@@ -28,7 +28,7 @@ from facade.icd.model import Icd
 from facade.messages import Partial, RackSummary, Watermark
 from facade.racks import Racks
 from facade.runtime.accounts import StreamAccount
-from facade.runtime.worker import SIGN_OF_LIFE, Spans, TransactionalWorker
+from facade.runtime.worker import SIGN_OF_LIFE, OffsetRanges, TransactionalWorker
 
 _LOOK = 0.01
 """Shortest wait for more records [s]."""
@@ -102,7 +102,7 @@ class _Stream:
         self._all_racks = sorted({self._racks.rack(node) for node in nodes})
         self._most_bytes = summary.max_bytes // 2  # what is in the record once, its key and Kafka's own take little
 
-    def summaries(self, worker: str, partition: int, found: Found, span: Span) -> Iterator[Summarised]:
+    def summaries(self, worker: str, partition: int, found: Found, offsets: OffsetRange) -> Iterator[Summarised]:
         """Return what to write about the groups of a partition: of nodes one summary for each rack, if it fits."""
         racks: dict[int, list[Row]] = {rack: [] for rack in self._all_racks}
         by_node = self.plan.window.groups == "node"
@@ -113,13 +113,13 @@ class _Stream:
                 continue
             to = self._racks.partition(group) if by_node and isinstance(group, int) else -1
             for number, part in enumerate(parts):
-                alone = self.plan.summary(worker, partition, group, part, span, number)
+                alone = self.plan.summary(worker, partition, group, part, offsets, number)
                 yield Summarised(self.plan.key(group), alone, to)
         for rack, rows in racks.items():
             nodes = self._racks.nodes(rack)
             # Of a rack without records as well, so that a reader knows that no summary of it was lost.
             for number, columns in enumerate(tables(rows, self._most_bytes) if rows else (nothing(),)):
-                summary = self.plan.rack_summary(worker, partition, nodes, columns, span, number)
+                summary = self.plan.rack_summary(worker, partition, nodes, columns, offsets, number)
                 yield Summarised(self.plan.rack_key(nodes[0], nodes[-1]), summary, self._racks.partition(nodes[0]))
 
 
@@ -185,20 +185,20 @@ class Worker(TransactionalWorker):
 
         Where records come their append times close it, and nobody is asked.
         """
-        spans, now = self._log.spans(), self._clock.monotonic()
-        time = max(self._log.broker_time, *(span.read_to for span in spans.values()), 0)
+        ranges, now = self._log.ranges(), self._clock.monotonic()
+        time = max(self._log.broker_time, *(offsets.read_to for offsets in ranges.values()), 0)
         if time < self._closes_at:
             return
         self._closes = False
-        wanted = {place: newest_close(self.streams[place[0]].plan, time) for place in spans}
-        lacks = [place for place, close in wanted.items() if spans[place].read_to < close]
+        wanted = {place: newest_close(self.streams[place[0]].plan, time) for place in ranges}
+        lacks = [place for place, close in wanted.items() if ranges[place].read_to < close]
         if lacks and now >= self._ask_at:
             self._log.ask_ends(lacks)
-            spans = self._log.spans()
+            ranges = self._log.ranges()
             self._ask_at, self._ask_after = now + self._ask_after, min(2 * self._ask_after, _ASK_AGAIN_LATER)
-        lacks = [place for place, close in wanted.items() if spans[place].read_to < close]
+        lacks = [place for place, close in wanted.items() if ranges[place].read_to < close]
         self._closes = any(
-            self._watermarks.get(place, 0) < close <= spans[place].read_to and spans[place].partitions
+            self._watermarks.get(place, 0) < close <= ranges[place].read_to and ranges[place].partitions
             for place, close in wanted.items()
         ) and (not lacks or self._idle() >= self._limits.interval)
         if not lacks:
@@ -212,7 +212,7 @@ class Worker(TransactionalWorker):
         left = (self._closes_at - self._log.broker_time) / MICRO
         return max(left, self._ask_at - self._clock.monotonic(), _LOOK)
 
-    def _fold_all(self, runs: Sequence[Run]) -> None:
+    def _fold_all(self, runs: Sequence[PartitionBatch]) -> None:
         """Take what came; the more rows the batches have, the fewer records are taken at once after it."""
         rows = batches = 0
         for run in runs:
@@ -238,7 +238,7 @@ class Worker(TransactionalWorker):
         limits, cells = self._limits, sum(map(len, self._partials.values()))
         return max(limits.interval, min(cells / limits.cells_per_second, limits.longest_interval))
 
-    def _fold(self, run: Run) -> Sequence[ReadBatch | Refused]:
+    def _fold(self, run: PartitionBatch) -> Sequence[ReadBatch | Refused]:
         """Take the records of a run; return the columnar batches among them."""
         stream, values = self.streams[run.topic], run.values()
         table = stream.decoder.decode(values)
@@ -265,7 +265,7 @@ class Worker(TransactionalWorker):
                 self._fold_batches(run, stream, account, joined)
         return list(found.values())
 
-    def _fold_batches(self, run: Run, stream: "_Stream", account: StreamAccount, joined: Together) -> None:
+    def _fold_batches(self, run: PartitionBatch, stream: "_Stream", account: StreamAccount, joined: Together) -> None:
         """Count columnar batches; of their bad rows each becomes a dead letter of its own, while these are few."""
         if (cells := joined.cells(stream.plan, stream.groups)) is not None:
             found = partials(joined, stream.plan, cells, stream.groups)
@@ -287,42 +287,42 @@ class Worker(TransactionalWorker):
             unused += [start + row for row in rows]
         self._count(run, account, combine(joined, stream.plan, sifted, stream.groups, unused))
 
-    def _count(self, run: Run, account: StreamAccount, reduced: Reduced) -> None:
+    def _count(self, run: PartitionBatch, account: StreamAccount, reduced: Reduced) -> None:
         account.used += reduced.used
         account.late += reduced.late
         mine = self._partials.setdefault((run.topic, run.partition), {})
         for group, found in reduced.partials.items():
             gather(mine.setdefault(group, {}), found)
 
-    def _output(self, spans: Spans) -> Iterator[Record]:
+    def _output(self, ranges: OffsetRanges) -> Iterator[Record]:
         now = self._clock.monotonic()
-        for (topic, partition), span in spans.items():
+        for (topic, partition), offsets in ranges.items():
             place, stream = (topic, partition), self.streams[topic]
             found = self._partials.get(place, {})
-            if not found and span.begin == span.end and now - self._told.get(place, -_TOLD_AGAIN) < _TOLD_AGAIN:
+            if not found and offsets.begin == offsets.end and now - self._told.get(place, -_TOLD_AGAIN) < _TOLD_AGAIN:
                 continue
             self._told[place] = now
-            for one in stream.summaries(self._name, partition, found, span):
+            for one in stream.summaries(self._name, partition, found, offsets):
                 yield self._record(stream.plan.window.summary, one.key, one.summary, one.partition)
-        yield from self._new_watermarks(spans)
+        yield from self._new_watermarks(ranges)
 
-    def _new_watermarks(self, spans: Spans) -> Iterator[Record]:
+    def _new_watermarks(self, ranges: OffsetRanges) -> Iterator[Record]:
         """Return a watermark for each partition of which a window is closed, on each partition of the summary topic."""
         self._writing = {}
-        for (topic, partition), span in spans.items():
+        for (topic, partition), offsets in ranges.items():
             plan = self.streams[topic].plan
-            if span.partitions <= partition or newest_close(plan, span.read_to) <= self._watermarks.get(
+            if offsets.partitions <= partition or newest_close(plan, offsets.read_to) <= self._watermarks.get(
                 (topic, partition), 0
             ):
                 continue
-            self._writing[topic, partition] = span.read_to
+            self._writing[topic, partition] = offsets.read_to
             watermark = Watermark(
                 worker=self._name,
                 stream=topic,
                 partition=partition,
-                partitions=span.partitions,
-                log=span.log,
-                read_to=span.read_to,
+                partitions=offsets.partitions,
+                log=offsets.log,
+                read_to=offsets.read_to,
             )
             for to in range(self._summaries[plan.window.summary]):
                 yield self._record(plan.window.summary, plan.watermark_key(partition), watermark, to)

@@ -1,0 +1,263 @@
+"""Checks of alarms: one test alert, every action of an operator on it, and its end.
+
+The alert has the latching condition with the least priority and without delays, a source of its own (`SOURCE`), and a
+text that says so. It is put back whatever happens.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import tango
+
+from clients.conformance.checks import Check, FlowChecks, Judge, Mismatch, NotShown, Subject, not_shown
+from clients.conformance.devices import QueryAnswer, answer_check
+from clients.conformance.live_system import LiveSystem
+from facade.bus.kafka.producer import KafkaWriter
+from facade.bus.port import BusHealth, Record
+from facade.clock import wait_until
+from facade.errors import ConfigError
+from facade.flows.alerts.messages import PACKETS
+from facade.flows.alerts.packets import PacketCodec
+from facade.icd.model import Icd
+from facade.outcome import Rejected
+
+SOURCE = "conformance/kit"
+TEXT = "Test of the conformance kit: nothing is wrong, and it goes by itself."
+_WITHIN = 10.0
+"""Longest wait for the effect of an alert or an action [s]."""
+_CONFIRMED = 5.0
+"""Longest wait for the broker [s]."""
+_FEW = 5
+"""Alerts in an answer."""
+_PRIORITIES = ("LOW", "MEDIUM", "HIGH", "HIGHEST")
+ACTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("Comment", "UNACK", {}),
+    ("Shelve", "SHLVD", {"duration": 60.0}),
+    ("Unshelve", "UNACK", {}),
+    ("RemoveFromService", "OOSRV", {}),
+    ("ReturnToService", "UNACK", {}),
+    ("Acknowledge", "ACKED", {}),
+)
+"""Actions while the condition is active, the state of the alarm after each, and further keys of the argument."""
+
+
+def condition_of_test(icd: Icd) -> str:
+    """Return the condition of the test alert; empty if none fits."""
+    fitting = [
+        name
+        for name, one in icd.conditions.items()
+        if one.latching and not (one.on_delay or one.off_delay or one.suppressed_by)
+    ]
+    return min(fitting, key=lambda name: _PRIORITIES.index(icd.conditions[name].priority), default="")
+
+
+@cache
+def run_test_alert(system: LiveSystem, device: str) -> dict[str, str | Exception]:
+    """Raise the test alert, once, and return the measurement or the error of each step."""
+    test, found = _TestAlert(system, device), dict[str, str | Exception]()
+
+    def step(name: str, body: Callable[[], str]) -> None:
+        try:
+            found[name] = body()
+        except Exception as error:
+            found[name] = error
+
+    try:
+        step("raised", lambda: test.send("ACTIVE", "UNACK"))
+        if isinstance(found["raised"], str):
+            step("event", lambda: test.event("alert"))
+            step("since", test.since)
+            step("condition", lambda: test.shows("UNACK"))
+            step("RefreshAlerts", test.refresh)
+            for name, state, more in ACTIONS:
+                step(name, lambda name=name, state=state, more=more: test.act(name, state, more))  # type: ignore[misc]
+            step("cleared", lambda: test.send("CLEARED", "LTACK"))
+            step("Reset", lambda: test.act("Reset", "NORM", {}))
+    finally:
+        step("gone", test.put_back)
+        test.close()
+    return found
+
+
+class _TestAlert:
+    """The test alert, and its alarm."""
+
+    def __init__(self, system: LiveSystem, device: str) -> None:
+        self._icd, self._clock, self._proxy = system.icd, system.clock, system.proxy(device)
+        self._condition = condition_of_test(system.icd)
+        self._raised_at = round(self._clock.now() * 1e6)
+        self._sequence = 0
+        self._is_up = False
+        """Whether the last alert, sent or not, was ACTIVE."""
+        self._mark = int(self._proxy.alertSequence or 0)
+        self._writer = KafkaWriter(system.connection, health=BusHealth(), client="conformance")
+        self._lock = threading.Lock()
+        self._events: list[dict[str, Any]] = []
+        self._id = self._proxy.subscribe_event("lastAlert", tango.EventType.CHANGE_EVENT, self._on_event)
+
+    def close(self) -> None:
+        self._proxy.unsubscribe_event(self._id)
+
+    def send(self, state: str, wanted: str) -> str:
+        begin = self._clock.monotonic()
+        self._put(state)
+        self._await_state(wanted, "in GetAlarms")
+        return f"{wanted} after {(self._clock.monotonic() - begin) * 1e3:.0f} ms"
+
+    def _put(self, state: str) -> None:
+        self._sequence += 1
+        content = {
+            "schema": "alert/1",
+            "condition": self._condition,
+            "source": SOURCE,
+            "severity": "INFO",
+            "state": state,
+            "text": TEXT,
+            "raised_at": self._raised_at,
+            "sequence": self._sequence,
+        }
+        self._is_up = state == "ACTIVE"
+        record = Record(topic="alerts", key=self._condition.encode(), value=json.dumps(content).encode())
+        self._writer.send_durably(record, _CONFIRMED)
+
+    def event(self, kind: str) -> str:
+        self._await(lambda: bool(self._about(kind)), f"an event of lastAlert with the {kind}", lambda: "none")
+        return f"sequence {self._about(kind)[0].get('sequence')}"
+
+    def since(self) -> str:
+        found = json.loads(self._proxy.GetAlertsSince(self._mark))
+        mine = [one for one in found["entries"] if one.get("alert", {}).get("source") == SOURCE]
+        if not mine:
+            raise Mismatch(f"the alert in GetAlertsSince({self._mark})", f"{len(found['entries'])} others")
+        return f"sequence {mine[0].get('sequence')}"
+
+    def shows(self, state: str) -> str:
+        def label() -> str:
+            value = self._proxy.read_attribute(self._condition).value
+            return "INVALID" if value is None else self._icd.enums["AlarmState"][value]
+
+        self._await(lambda: label() == state, f"{self._condition} {state}", label)
+        return state
+
+    def act(self, name: str, state: str, more: dict[str, Any]) -> str:
+        operator = {"operator": "conformance kit", "comment": TEXT}
+        argument = {"condition": self._condition, "source": SOURCE, **operator, **more}
+        if name == "Acknowledge":
+            argument["occurrence"] = self._alarm().get("occurrence", 0)
+        id = self._proxy.command_inout(name, json.dumps(argument))
+        self._await_state(state, f"after {name}")
+        self._await(
+            lambda: any(one["action"].get("id") == id for one in self._about("action")),
+            f"{name} as an event of lastAlert",
+            lambda: "none",
+        )
+        return state
+
+    def refresh(self) -> str:
+        id = self._proxy.RefreshAlerts()
+
+        def marks() -> list[str]:
+            with self._lock:
+                return [str(one["mark"]) for one in self._events if one.get("refresh") == id and "mark" in one]
+
+        self._await(lambda: marks() == ["START", "END"], "the marks START and END as events", lambda: str(marks()))
+        return "START, END"
+
+    def put_back(self) -> str:
+        if self._is_up:
+            with suppress(Mismatch):  # the alert may be on its way
+                self._await(lambda: self._state() != "NORM", "the alert", self._state)
+            self._put("CLEARED")
+        if self._state() != "NORM":
+            for name in ("ReturnToService", "Unshelve", "Acknowledge", "Reset"):
+                with suppress(tango.DevFailed, Mismatch):  # most of them are impossible
+                    self.act(name, self._state(), {})
+        self._await(lambda: self._state() == "NORM", "no alarm of the kit in GetAlarms", self._state)
+        return "gone"
+
+    def _alarm(self) -> dict[str, Any]:
+        alarms = json.loads(self._proxy.GetAlarms())
+        mine = (one for one in alarms if (one["condition"], one["source"]) == (self._condition, SOURCE))
+        return next(mine, {})
+
+    def _state(self) -> str:
+        return str(self._alarm().get("state", "NORM"))
+
+    def _about(self, kind: str) -> list[dict[str, Any]]:
+        with self._lock:
+            return [one for one in self._events if one.get(kind, {}).get("source") == SOURCE]
+
+    def _await_state(self, state: str, where: str) -> None:
+        self._await(lambda: self._state() == state, f"the state {state} {where}", self._state)
+
+    def _await(self, condition: Callable[[], bool], what: str, found: Callable[[], str]) -> None:
+        if not wait_until(self._clock, condition, _WITHIN):
+            raise Mismatch(f"{what} within {_WITHIN:g} s", found())
+
+    def _on_event(self, event: Any) -> None:
+        if not event.err and event.attr_value.value:
+            with suppress(ValueError), self._lock:
+                self._events.append(json.loads(event.attr_value.value))
+
+
+def _step(name: str) -> Judge:
+    def judge(system: LiveSystem, of: Subject) -> str:
+        found = run_test_alert(system, of.device).get(name)
+        if found is None:
+            raise NotShown("it was not reached, as an earlier step with the test alert failed")
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    return judge
+
+
+QUERIES = {
+    "GetAlertsSince": QueryAnswer(
+        argument=lambda system, device: max(int(system.proxy(device).alertSequence or 0) - _FEW, 0),
+        kind=dict,
+        keys=("newest", "entries"),
+    ),
+    "GetAlertHistory": QueryAnswer(
+        argument=lambda system, _: json.dumps({"condition": next(iter(system.icd.conditions)), "most": _FEW}),
+        kind=list,
+        keys=("sequence",),
+    ),
+    "GetAlarms": QueryAnswer(kind=list, keys=("condition", "source", "state", "severity", "text", "occurrence")),
+}
+
+
+def _query_checks(system: LiveSystem, of: Subject) -> Iterable[Check]:
+    if of.entry.name in QUERIES:
+        return (answer_check(QUERIES[of.entry.name]),)
+    if of.entry.name not in {"RefreshAlerts", "Reset", *(name for name, _, _ in ACTIONS)}:
+        return ()
+    judge = _step(of.entry.name) if system.options.active else not_shown("only --active raises a test alert")
+    return (Check("effect", judge),)
+
+
+def _condition_checks(system: LiveSystem, _: Subject) -> tuple[str, Iterable[Check]]:
+    steps = ("raised", "event", "since", "condition", "cleared", "gone") if system.options.active else ()
+    return condition_of_test(system.icd), [Check(f"test-alert-{step}", _step(step)) for step in steps]
+
+
+def find_invalid_packets(icd: Icd, records: list[Record]) -> list[tuple[Record, str]]:
+    """Return the alert packets that the Avro schema or the alert schema refuses, each with its mistake."""
+    try:
+        codec = PacketCodec(icd)
+    except ConfigError as error:
+        raise NotShown(str(error)) from error
+    tried = ((record, codec.alert(record.value, f"{record.partition}/{record.offset}")) for record in records)
+    return [(record, f"{made.path}: {made.detail}") for record, made in tried if isinstance(made, Rejected)]
+
+
+ALARMS = FlowChecks(
+    commands=_query_checks,
+    condition=_condition_checks,
+    records={PACKETS: find_invalid_packets},
+    takes_any=frozenset({"GetAlertsSince"}),
+)

@@ -1,0 +1,435 @@
+"""Commands one subarray through an observation, tries calls that must be refused, and records the answers.
+
+The run goes from OFF to OFF through `STEPS`. In each new pair of State and obsState it first tries every command that
+is not allowed there, and before the first call of a command its bad arguments. It judges only whether it can go on:
+`clients.conformance.command_checks` judges the record. Whatever happens, the subarray is put back to OFF.
+"""
+
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import tango
+from jsonschema import Draft202012Validator
+from referencing import Registry
+from referencing.jsonschema import DRAFT202012
+
+from clients.conformance.checks import Mismatch, explain
+from clients.conformance.live_system import LiveSystem
+from clients.sample_arguments import VERSION, sample
+from facade.clock import Clock, wait_until
+from facade.errors import ConfigError
+from facade.flows.commands.rules import is_transitional
+from facade.icd.model import Command, DeviceClass, Icd
+
+STATE, OBS_STATE, COMMANDED, PENDING = "State", "obsState", "commandedObsState", "commandsPending"
+RESULT = "longRunningCommandResult"
+STEPS: tuple[str | tuple[str, str], ...] = (
+    "On",
+    "AssignResources",
+    "ReleaseResources",
+    "Configure",
+    "Scan",
+    "EndScan",
+    "End",
+    "ReleaseAllResources",
+    ("AssignResources", "Abort"),
+    "ObsReset",
+    "Abort",
+    "Restart",
+    ("AssignResources", "Off"),
+)
+"""Commands from OFF to OFF; of a pair, the second overtakes the first."""
+FINAL = ("COMPLETED", "FAILED", "ABORTED", "REJECTED", "TIMED_OUT", "UNDELIVERED")
+ADDRESSES = "receiveAddresses"
+REPORTED = {"AssignResources": (ADDRESSES, "resources", "ebID"), "Configure": ("scanType",), "Scan": ("scanID",)}
+"""Attributes that a controller reports with a command, besides the states."""
+_UNCHANGED = "State obsState commandedObsState adminMode commandsPending commandsFinished lastCommand transactionId \
+resources ebID scanID scanType".split()
+"""Attributes that a refusal must leave as they are."""
+_AT_REST = ("OFF", "EMPTY")
+_SPARE = 10.0
+"""Time beyond the ICD's deadline after which the run ends [s]."""
+_PATIENCE = 60.0
+"""Longest time to put the subarray back [s]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The end of one call."""
+
+    result: Any
+    """None: it failed."""
+    error: str
+    """Reason and text of the exception."""
+    took: float
+    """[s]"""
+    at: float
+    """Time of its arrival [Unix s]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedCall:
+    """A call that had to fail."""
+
+    command: str
+    aspect: str
+    words: tuple[str, ...]
+    """Words that the refusal must have."""
+    answer: Answer
+    changes: Mapping[str, str]
+    """Attributes that had other values after it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class TakenCall:
+    """A call that had to be taken, and the attributes when its outcome was there."""
+
+    command: Command
+    answer: Answer
+    id: str = ""
+    overtaken: bool = False
+    before: str = ""
+    """Value of the attribute that shows the effect, before the call."""
+    path: list[str] = field(default_factory=list)
+    """Its values since."""
+    reported: dict[str, str] = field(default_factory=dict)
+    commanded: str = ""
+    """commandedObsState."""
+    known: dict[str, Any] = field(default_factory=dict)
+    """Answer of GetCommand."""
+    at_end: dict[str, Any] = field(default_factory=dict)
+    """Answer of GetCommand at the end of the run."""
+    obs_state: str = ""
+    """obsState after a forced outcome; `result` and `finished` likewise."""
+    result: tuple[str, ...] = ()
+    """longRunningCommandResult."""
+    finished: dict[str, Any] = field(default_factory=dict)
+    """Entry of lrcFinished."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SubarrayRun:
+    """The record of a run."""
+
+    device: str
+    began: float
+    """[Unix s]"""
+    ended: float = 0.0
+    refused: list[RefusedCall] = field(default_factory=list)
+    taken: list[TakenCall] = field(default_factory=list)
+    broken_off: str = ""
+    """Reason of an early end."""
+    left: str = ""
+    """Reason why the subarray was not put back."""
+
+
+class SubarrayClient:
+    """A subarray as TM has it: calls, and events of its states."""
+
+    def __init__(self, proxy: Any, icd: Icd, clock: Clock, *, listen: bool = True) -> None:
+        self._proxy, self._labels, self._clock = proxy, icd.enums["ObsState"], clock
+        self._lock = threading.Lock()
+        self._values: dict[str, list[str]] = {STATE: [], OBS_STATE: []}
+        self._ids = [
+            proxy.subscribe_event(name, tango.EventType.CHANGE_EVENT, lambda event, name=name: self._take(name, event))
+            for name in (STATE, OBS_STATE)
+            if listen
+        ]
+
+    def close(self) -> None:
+        """End the subscriptions."""
+        for id in self._ids:
+            self._proxy.unsubscribe_event(id)
+
+    def call(self, name: str, argument: str | None) -> Answer:
+        """Give a command."""
+        begin, result, error = self._clock.monotonic(), None, ""
+        try:
+            result = self._proxy.command_inout(name, *([] if argument is None else [argument]))
+        except tango.DevFailed as failed:
+            error = f"{failed.args[0].reason}: {failed.args[0].desc}"
+        return Answer(result=result, error=error, took=self._clock.monotonic() - begin, at=self._clock.now())
+
+    def read(self, name: str) -> Any:
+        """Return a value; of a state, its label."""
+        return self._label(name, self._proxy.read_attribute(name).value)
+
+    def picture(self) -> dict[str, str]:
+        """Return all values that a refusal must leave as they are."""
+        return {one.name: str(one.value) for one in self._proxy.read_attributes(_UNCHANGED)}
+
+    def states(self) -> tuple[str, str]:
+        """Return State and obsState."""
+        return self.read(STATE), self.read(OBS_STATE)
+
+    def path(self, name: str, mark: int = 0) -> list[str]:
+        """Return the values that State or obsState has had since a mark, a number of values."""
+        with self._lock:
+            return self._values[name][mark:]
+
+    def known(self, id: str) -> dict[str, Any]:
+        """Return the answer of GetCommand."""
+        found = json.loads(self._proxy.GetCommand(id))
+        return found if isinstance(found, dict) else {}
+
+    def finished(self, id: str) -> dict[str, Any]:
+        """Return the entry of lrcFinished."""
+        found = (json.loads(text) for text in self._proxy.read_attribute("lrcFinished").value or ())
+        return next((one for one in found if one.get("uid") == id), {})
+
+    def wait(self, condition: Callable[[], bool], within: float, what: str) -> None:
+        """Wait for a condition; a time-out is a mismatch."""
+        if not wait_until(self._clock, condition, within, 0.02):
+            state, obs_state = self.states()
+            raise Mismatch(f"{what} within {within:g} s", f"State {state}, obsState {obs_state}")
+
+    def _label(self, name: str, value: Any) -> Any:
+        return str(value) if name == STATE else self._labels[value] if name in (OBS_STATE, COMMANDED) else value
+
+    def _take(self, name: str, event: Any) -> None:
+        if not event.err and event.attr_value.value is not None:
+            label = self._label(name, event.attr_value.value)
+            with self._lock:
+                self._values[name] += [label] if self._values[name][-1:] != [label] else []
+
+
+def require_rest(system: LiveSystem) -> None:
+    """Demand that the subarray may be commanded.
+
+    Raises
+    ------
+    ConfigError
+        There is no such subarray, or somebody uses it.
+    """
+    device = system.options.subarray
+    known = system.devices[system.commanded_class.name]
+    if device not in known:
+        raise ConfigError(f"--subarray: expected one of {', '.join(known) or 'none in the database'}, got {device}")
+    try:
+        subarray = SubarrayClient(system.proxy(device), system.icd, system.clock, listen=False)
+        states, pending = subarray.states(), subarray.read(PENDING)
+    except tango.DevFailed as failed:
+        raise ConfigError(f"--subarray {device}: expected an answer, got {failed.args[0].desc}") from failed
+    if states != _AT_REST or pending:
+        what = f"State {states[0]}, obsState {states[1]}, {pending} commands pending"
+        raise ConfigError(f"--subarray {device}: expected OFF and EMPTY without commands, got {what}; name another one")
+
+
+def command_subarray(system: LiveSystem, device_class: DeviceClass, device: str) -> SubarrayRun:
+    """Command a subarray that is OFF and EMPTY, and leave it so."""
+    run = SubarrayRun(device=device, began=system.clock.now())
+    with closing(SubarrayClient(system.proxy(device), system.icd, system.clock)) as subarray:
+        if (now := subarray.states()) != _AT_REST or subarray.read(PENDING):  # since the kit began
+            run.broken_off = f"expected OFF and EMPTY, got {' and '.join(now)}: somebody else commands it"
+            run.ended = system.clock.now()
+            return run
+        try:
+            _Runner(system, device_class, subarray, run).go()
+        except Exception as error:
+            run.broken_off = explain(error)
+        finally:
+            run.ended = system.clock.now()
+            run.left = _put_back(subarray)
+            if run.left:  # said at once: an interrupted run has no report
+                os.write(2, f"{device} was not put back: {run.left}\n".encode())
+            for call in run.taken:
+                if call.id:
+                    with suppress(tango.DevFailed, ValueError):  # the check finds nothing then
+                        call.at_end = subarray.known(call.id)
+    return run
+
+
+def _put_back(subarray: SubarrayClient) -> str:
+    def is_settled() -> bool:
+        return not subarray.read(PENDING)
+
+    try:
+        if subarray.states() == _AT_REST:  # the last command may be under way, and lead elsewhere
+            subarray.wait(lambda: is_settled() or subarray.states() != _AT_REST, _PATIENCE, "an outcome")
+        if subarray.states() != _AT_REST:
+            subarray.call("Off", None)
+            subarray.wait(lambda: subarray.states() == _AT_REST and is_settled(), _PATIENCE, "OFF and EMPTY again")
+    except (Mismatch, tango.DevFailed) as error:
+        return explain(error)
+    return ""
+
+
+class _Runner:
+    def __init__(
+        self, system: LiveSystem, device_class: DeviceClass, subarray: SubarrayClient, run: SubarrayRun
+    ) -> None:
+        self._icd, self._subarray, self._run = system.icd, subarray, run
+        self._commands = {command.name: command for command in device_class.commands}
+        self._number = round(system.clock.now() * 1e3)
+        self._tried: set[object] = set()
+        self._last, self._outcome = system.options.outcome or ("", "")
+
+    def go(self) -> None:
+        for step in STEPS:
+            first, then = (step, "") if isinstance(step, str) else step
+            self._refuse_states()
+            self._refuse_arguments(self._commands[first])
+            call = self._give(self._commands[first])
+            if step == self._last:
+                self._await_forced(call)
+                return
+            if then:
+                # A command that waits in the controller's queue would be dropped, not aborted.
+                self._subarray.wait(
+                    lambda call=call: self._subarray.known(call.id).get("started_time") is not None,  # type: ignore[misc]
+                    call.command.start_within + _SPARE,
+                    f"a controller begins {first}",
+                )
+                call.overtaken = True
+                call = self._give(self._commands[then])
+            self._await_effect(call)
+
+    def _give(self, command: Command) -> TakenCall:
+        subarray = self._subarray
+        self._mark, before = len(subarray.path(command.reports)), str(subarray.read(command.reports))
+        call = TakenCall(command=command, answer=subarray.call(command.name, self._argument(command)), before=before)
+        self._run.taken.append(call)
+        if call.answer.result is None:
+            raise Mismatch(f"{command.name} is taken", call.answer.error)
+        call.id = str(call.answer.result[1][0]) if len(call.answer.result[1]) else ""
+        return call
+
+    def _await_outcome(self, call: TakenCall, wanted: str, within: float) -> None:
+        subarray, name = self._subarray, call.command.name
+        subarray.wait(
+            lambda: subarray.known(call.id).get("status") in FINAL and not subarray.read(PENDING),
+            within + _SPARE,
+            f"an outcome of {name}",
+        )
+        for one in self._run.taken[-2:]:
+            one.known = one.known or subarray.known(one.id)
+        if call.known.get("status") != wanted:
+            got = f"{call.known.get('status')}: {call.known.get('text')}"
+            raise Mismatch(f"the outcome {wanted} of {name}", got)
+
+    def _await_effect(self, call: TakenCall) -> None:
+        command, subarray, target = call.command, self._subarray, call.command.targets[0]
+        self._await_outcome(call, "COMPLETED", command.deadline)
+        subarray.wait(
+            lambda: subarray.path(command.reports, self._mark)[-1:] == [target],
+            _SPARE,
+            f"{command.reports} {target} after {command.name}",
+        )
+        call.path = subarray.path(command.reports, self._mark)
+        call.commanded = subarray.read(COMMANDED)
+        call.reported = {name: str(subarray.read(name)) for name in REPORTED.get(command.name, ())}
+        resting = command.commanded or target
+        if command.reports == STATE:
+            subarray.wait(lambda: subarray.states() == (target, resting), _SPARE, f"obsState {resting}")
+
+    def _await_forced(self, call: TakenCall) -> None:
+        subarray, command = self._subarray, call.command
+        # A controller may ask for more time, up to the ceiling.
+        self._await_outcome(call, self._outcome, command.ceiling if self._outcome == "TIMED_OUT" else command.deadline)
+        subarray.wait(
+            lambda: subarray.read(RESULT)[0] == call.id and bool(subarray.finished(call.id)),
+            _SPARE,
+            f"{RESULT} and lrcFinished of {command.name}",
+        )
+        call.result, call.finished = tuple(subarray.read(RESULT)), subarray.finished(call.id)
+        call.commanded = subarray.read(COMMANDED)
+        again, lasts = f"{command.reports} {call.before} again", f"an obsState that lasts, as {self._outcome},"
+        try:
+            subarray.wait(
+                lambda: (
+                    subarray.path(command.reports, self._mark)[-1:] in ([], [call.before])
+                    if self._outcome == "REJECTED"
+                    else not is_transitional(subarray.read(OBS_STATE))
+                ),
+                _SPARE,
+                f"{again if self._outcome == 'REJECTED' else lasts} after {command.name}",
+            )
+        finally:
+            call.obs_state = subarray.read(OBS_STATE)
+            call.path = subarray.path(command.reports, self._mark)
+
+    def _refuse_states(self) -> None:
+        states = self._subarray.states()
+        for command in self._commands.values() if states not in self._tried else ():
+            if label := not_allowed(command, *states):
+                self._refuse(command, "refuses-state", self._argument(command), (command.name, label))
+        self._tried.add(states)
+
+    def _refuse_arguments(self, command: Command) -> None:
+        for aspect, text, words in self._bad(command) if command.name not in self._tried else ():
+            self._refuse(command, aspect, text, words)
+        self._tried.add(command.name)
+
+    def _refuse(self, command: Command, aspect: str, argument: str | None, words: tuple[str, ...]) -> None:
+        before = self._subarray.picture()
+        answer = self._subarray.call(command.name, argument)
+        changes = {name: text for name, text in self._subarray.picture().items() if text != before[name]}
+        self._run.refused.append(
+            RefusedCall(command=command.name, aspect=aspect, words=words, answer=answer, changes=changes)
+        )
+        if answer.result is not None:
+            raise Mismatch(f"{command.name} ({aspect}) is refused", f"it was taken: {answer.result}")
+
+    def _argument(self, command: Command) -> str | None:
+        self._number += 1  # no other execution block of any run has it
+        return None if command.argument is None else good_argument(self._icd, command.argument, self._number)
+
+    def _bad(self, command: Command) -> list[tuple[str, str, tuple[str, ...]]]:
+        self._number += 1
+        return [] if command.argument is None else bad_arguments(self._icd, command.argument, self._number)
+
+
+def not_allowed(command: Command, state: str, obs_state: str) -> str:
+    """Return the state that forbids a command; empty where it is allowed."""
+    if state not in command.state:
+        return state
+    return obs_state if command.obs_state and obs_state not in command.obs_state else ""
+
+
+# --- Arguments ---
+
+UNKNOWN_KEY = "conformanceUnknownKey"
+_WRONG_TYPE: Mapping[str, tuple[str, Any]] = {
+    "assignres": ("resources", "everything"),
+    "releaseres": ("resources", "everything"),
+    "configure": ("scan_type", 17),
+    "scan": ("scan_id", "seventeen"),
+}
+"""A key of each family, and a value of another type."""
+
+
+def good_argument(icd: Icd, family: str, number: int) -> str:
+    """Return an argument that must be taken."""
+    interface = icd.arguments[family][VERSION]["$id"]
+    return json.dumps({"interface": interface, **sample(family, f"conformance-{number}")})
+
+
+def bad_arguments(icd: Icd, family: str, number: int) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return arguments that must be refused: the aspect, the text, and the words of the refusal."""
+    document = json.loads(good_argument(icd, family, number))
+    key, value = _WRONG_TYPE[family]
+    no_version = f"{document['interface'].rpartition('/')[0]}/99.9"
+    found: list[tuple[str, str, tuple[str, ...]]] = [
+        ("refuses-no-json", "{not json", ("JSON",)),
+        ("refuses-wrong-type", json.dumps({**document, key: value}), (key, str(value))),
+        ("refuses-unknown-key", json.dumps({**document, UNKNOWN_KEY: 0}), (UNKNOWN_KEY,)),
+        ("refuses-version", json.dumps({**document, "interface": no_version}), ("interface", "99.9")),
+    ]
+    schemas = [schema for versions in icd.arguments.values() for schema in versions.values()]
+    registry: Registry[Any] = Registry().with_resources(
+        (schema["$id"], DRAFT202012.create_resource(schema)) for schema in schemas
+    )
+    for version, schema in icd.arguments[family].items():
+        # An unknown version would be refused because of the interface; a known one must name another key.
+        only = {"interface": schema["$id"], UNKNOWN_KEY: 0}
+        errors = list(Draft202012Validator(schema, registry=registry).iter_errors(only))
+        named = [UNKNOWN_KEY for error in errors if error.validator == "additionalProperties"]
+        required = (error for error in errors if error.validator == "required")
+        named += [next(name for name in error.validator_value if name not in error.instance) for error in required]
+        found.append((f"knows-version-{version}", json.dumps(only), (next(iter(named), ""),)))
+    return found

@@ -1,0 +1,479 @@
+"""Where a reader goes on, and which offsets are counted: comparisons and records, without I/O.
+
+Theory of operation
+-------------------
+A reader keeps its own position. A worker writes it to `positions`, in the transaction that also has the results of the
+records before it; a device server writes it in its snapshot, beside the totals. The offsets of a consumer group are
+written too, and are never believed: an administrator can set them, and they expire.
+
+An offset means something only together with its log. The name of a log is the topic's id, as a topic that is deleted
+and made again begins at 0 again. A log that ends before a position was cut: other records get the offsets that are
+counted. It begins a new epoch, whose number stands behind the id: ``<id>#1``. So every range of offsets that a worker
+writes says in which epoch its numbers count.
+
+`compare` tells how a position and a topic differ:
+
+* The log begins behind the position: a gap. Its records were removed before they were read.
+* The log ends before the position, or the topic was made again: the log was cut. Reading goes on at the end, or at the
+  new beginning. The alarm `logCut` names partition and offsets, and totals begin a new epoch.
+
+A worker writes the range [begin, end) of each transaction beside its results. The ranges of one partition join: each
+begins where the one before ended, also across marks of transactions, which have offsets and are no records.
+`CountedOffsets` therefore tells of each new range whether it continues what is counted, overlaps it (it is refused as a
+whole), leaves a gap, or begins a new epoch.
+
+A broker that loses records after it has acknowledged them is answered by replication. If it happens all the same, the
+totals say so, and are not repaired.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from facade import messages
+from facade.bus.port import OffsetRange, Record, TopicPartition
+
+POSITIONS = "positions"
+"""Topic with the positions of the workers."""
+ACCOUNTS = "accounts"
+"""Topic with the accounts of the workers, which have the same offsets."""
+WorkerPosition = messages.WorkerPosition
+
+_NO_ID = "?"
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(WorkerPosition).decode
+
+
+# Logs
+
+
+def id_of(log: str) -> str:
+    """Return the topic's id; empty text: not known."""
+    return log.partition("#")[0].replace(_NO_ID, "")
+
+
+def is_other(one: str, other: str) -> bool:
+    """Return whether two ids are those of different topics; an unknown id is no difference."""
+    return bool(one and other) and one != other
+
+
+def is_log_of(log: str, topic_id: str) -> bool:
+    """Return whether a log is that of the topic with an id; an unknown id is no difference."""
+    return not is_other(id_of(log), topic_id)
+
+
+def _epoch(log: str) -> int:
+    """Return how often a log was cut."""
+    number = log.partition("#")[2]
+    return int(number) if number.isdecimal() else 0
+
+
+def _log(topic_id: str, epoch: int = 0) -> str:
+    return (topic_id or _NO_ID) + (f"#{epoch}" if epoch else "")
+
+
+# Differences between a range and what is counted before it
+
+
+class Overlap(NamedTuple):
+    """A range that is refused: it begins before the end of what is counted."""
+
+    expected: int
+    """The first offset that is not counted."""
+
+    def __str__(self) -> str:
+        """Return it in words, to follow the offsets of the range."""
+        return f"expected offset {self.expected} or later, as those before are counted; it was refused"
+
+
+class Gap(NamedTuple):
+    """Offsets [first, after) of which no range came."""
+
+    first: int
+    after: int
+
+    @property
+    def records(self) -> int:
+        """Return the number of records that are missing at most."""
+        return self.after - self.first
+
+    def __str__(self) -> str:
+        """Return it in words, to follow topic and partition."""
+        return f"offsets {self.first} to {self.after - 1} were not taken: up to {self.records} records are missing"
+
+
+class LogCut(NamedTuple):
+    """A range of another log: the one before was cut, or its topic made again."""
+
+    expected: int
+    """The offset at which the next range of the log before would have begun."""
+    begin: int
+    """The offset at which the new epoch begins."""
+    made_again: bool = False
+
+    def __str__(self) -> str:
+        """Return it in words, to follow topic and partition."""
+        cause = "the topic was deleted and made again" if self.made_again else "the log was cut"
+        return (
+            f"{cause}: expected offset {self.expected} next, it goes on at {self.begin}; a new epoch of totals begins"
+            " there, as other records have offsets that are counted, and may be in no total"
+        )
+
+
+# A position beside the topic as it is now
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A topic as the brokers have it."""
+
+    id: str
+    """Empty text: the brokers give no ids."""
+    ranges: Mapping[int, tuple[int, int]]
+    """First offset on the log, and the offset after the newest, by partition."""
+
+
+class TopicShape(NamedTuple):
+    """Id and size of a topic."""
+
+    id: str
+    """Empty text: the brokers give no ids."""
+    partitions: int
+
+
+class TopicWatch(Protocol):
+    """Looks at topics for a reader that keeps its own position on them."""
+
+    def extents(self, topics: Iterable[str]) -> Mapping[str, Extent]:
+        """Return first and last offsets of those of some topics that exist and may be seen, by name.
+
+        Raises
+        ------
+        BusError
+            The broker does not answer.
+        """
+
+    def step(self, topics: Iterable[str]) -> Mapping[str, TopicShape]:
+        """Return the answers of the brokers about some topics since the last call; asks now and then, never waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a reader goes on, as it wrote that down."""
+
+    topic_id: str
+    """Empty text: not known."""
+    offsets: Mapping[int, int]
+    """The next offset to read, by partition; a partition that is not here was never read."""
+
+
+class Verdict(Enum):
+    """A difference between a position and the topic."""
+
+    GAP = "records went before they were read"
+    CUT = "the log ends before the position"
+    MADE_AGAIN = "the topic was deleted and made again"
+    NO_PARTITION = "the partition does not exist"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A difference between a position and the topic, and the offsets [first, after) that it is about.
+
+    Where a log was cut, `first` is the offset at which reading goes on, and `after` the position.
+    """
+
+    verdict: Verdict
+    partition: int
+    first: int
+    after: int
+
+    @property
+    def is_log_cut(self) -> bool:
+        """Return whether other records have, or get, offsets that are counted."""
+        return self.verdict in (Verdict.CUT, Verdict.MADE_AGAIN)
+
+    @property
+    def count(self) -> int:
+        """Return the number of records that it is about at most."""
+        return self.after - self.first
+
+    def describe(self, topic: str) -> str:
+        """Return it in words for operators."""
+        where = f"{topic}, partition {self.partition}"
+        match self.verdict:
+            case Verdict.GAP:
+                return (
+                    f"{where}: offsets {self.first} to {self.after - 1} were removed before they were read: up to"
+                    f" {self.count} records are lost here"
+                )
+            case Verdict.CUT | Verdict.MADE_AGAIN:
+                return f"{where}: {LogCut(self.after, self.first, self.verdict is Verdict.MADE_AGAIN)}"
+            case Verdict.NO_PARTITION:
+                return f"{where}: expected it to exist, as {self.after} is noted as its next offset; it does not"
+
+
+def compare(position: Position, now: Extent) -> tuple[dict[int, int], list[Finding]]:
+    """Return where to go on, by partition, and the differences.
+
+    The start is always on the log: a difference is told, and never makes a reader wait for, or pass over, records.
+
+    Returns
+    -------
+    dict of int to int
+        The offset to begin at, for each partition of the topic.
+    list of Finding
+        Empty: the position holds.
+    """
+    found, offsets = list[Finding](), position.offsets
+    if is_other(position.topic_id, now.id):
+        begins = {one: now.ranges.get(one, (0, 0))[0] for one in sorted(offsets)}
+        found = [Finding(Verdict.MADE_AGAIN, one, at, offsets[one]) for one, at in begins.items() if offsets[one] > 0]
+        offsets = {}
+    found += [
+        Finding(Verdict.NO_PARTITION, partition, 0, at)
+        for partition, at in sorted(offsets.items())
+        if partition not in now.ranges
+    ]
+    start = {}
+    for partition, (first, end) in sorted(now.ranges.items()):
+        at = offsets.get(partition, 0)
+        start[partition] = max(min(at, end), first)
+        if at < first:
+            found.append(Finding(Verdict.GAP, partition, at, first))
+        if at > end:
+            found.append(Finding(Verdict.CUT, partition, end, at))
+    return start, found
+
+
+# The position of a worker, beside its group's and the log
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """The brokers' answers about a partition and about the offset of a group on it."""
+
+    topic_id: str
+    """Empty text: the brokers give no ids."""
+    first: int
+    """First offset on the log."""
+    end: int
+    """Offset after the newest record."""
+    group: int = -1
+    """Offset that the group has committed; -1: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where to go on, and what is to be said about it."""
+
+    log: str
+    """See `facade.bus.port.OffsetRange`."""
+    offset: int
+    note: str = ""
+    """Empty text: position, group and log agree."""
+
+
+def begin(place: TopicPartition, own: WorkerPosition | None, facts: PartitionFacts) -> Beginning:
+    """Compare a worker's own position with the group's and with the log."""
+    if own is None:
+        return _without_own(place, facts)
+    topic, partition = place
+    known = id_of(own.log)
+    now = Extent(facts.topic_id, {partition: (facts.first, facts.end)})
+    start, findings = compare(Position(known, {partition: own.next}), now)
+    is_new = is_other(known, facts.topic_id)
+    epoch = 0 if is_new else _epoch(own.log) + any(one.is_log_cut for one in findings)
+    note = "; ".join(finding.describe(topic) for finding in findings)
+    if not findings and facts.group != own.next:
+        says = "has no position" if facts.group < 0 else f"says {facts.group}"
+        note = f"{topic}, partition {partition}: the group {says}; the worker goes on from its own position {own.next}"
+    return Beginning(_log(facts.topic_id or known, epoch), start[partition], note)
+
+
+def _without_own(place: TopicPartition, facts: PartitionFacts) -> Beginning:
+    """Believe the group where there is no own position: at the first start, or after an upgrade."""
+    topic, partition = place
+    offset, note = max(facts.group, facts.first), ""
+    if 0 <= facts.group < facts.first:
+        note = Finding(Verdict.GAP, partition, facts.group, facts.first).describe(topic)
+    elif facts.group > facts.end:
+        offset = facts.first
+        note = (
+            f"{topic}, partition {partition}: the group says {facts.group}, behind the end {facts.end}, as of another"
+            f" log; this one is read from its beginning {facts.first}"
+        )
+    return Beginning(_log(facts.topic_id), offset, note)
+
+
+def newest(records: Iterable[Record], group: str) -> tuple[dict[TopicPartition, WorkerPosition], list[str]]:
+    """Return the newest usable position of a group on each partition, and what was wrong with others."""
+    found: dict[TopicPartition, WorkerPosition] = {}
+    troubles: list[str] = []
+    for record in records:
+        if (
+            record.topic != POSITIONS
+            or record.key is None
+            or record.value is None
+            or not record.key.startswith(f"{group}/".encode())
+        ):
+            continue
+        try:
+            one = _decode(record.value)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            troubles.append(f"position at offset {record.offset} is not usable: {error}")
+            continue
+        if record.key == _key(one):
+            found[one.topic, one.partition] = one
+        else:
+            troubles.append(f"position at offset {record.offset} is not usable: its key is not {_key(one).decode()}")
+    return found, troubles
+
+
+def position_record(position: WorkerPosition) -> Record:
+    """Return the record of a position; its key makes it replace the one before."""
+    return Record(topic=POSITIONS, key=_key(position), value=_encode(position))
+
+
+def _key(position: WorkerPosition) -> bytes:
+    return f"{position.group}/{position.topic}/{position.partition}".encode()
+
+
+@dataclass(slots=True)
+class _OpenRange:
+    """The range of one partition in the open transaction."""
+
+    range: OffsetRange
+    group: int
+    """Offset that the group has committed."""
+    own: tuple[str, int] | None
+    """Log and offset of the worker's newest position."""
+
+    @property
+    def has_moved(self) -> bool:
+        return self.own != (self.range.log, self.range.end)
+
+
+class PartitionPositions:
+    """The positions of one worker on its partitions, within its open transaction.
+
+    Parameters
+    ----------
+    group
+        Consumer group, without the deployment's prefix.
+    """
+
+    def __init__(self, group: str, worker: str) -> None:
+        self._group, self._worker = group, worker
+        self._open: dict[TopicPartition, _OpenRange] = {}
+
+    @property
+    def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
+        """Return the ranges of the open transaction, of each partition that the worker has."""
+        return {place: one.range for place, one in self._open.items()}
+
+    def begin(
+        self, own: Mapping[TopicPartition, WorkerPosition], facts: Mapping[TopicPartition, PartitionFacts]
+    ) -> list[str]:
+        """Begin on new partitions, or again after a transaction that was given up; return what is to be said."""
+        self._open = {}
+        for place, now in facts.items():
+            mine = own.get(place)
+            start = begin(place, mine, now)
+            written = None if mine is None else (mine.log, mine.next)
+            begins = OffsetRange(start.log, start.offset, start.offset, note=start.note)
+            self._open[place] = _OpenRange(begins, now.group, written)
+        return [one.range.note for one in self._open.values() if one.range.note]
+
+    def is_of(self, topic: str, topic_id: str) -> bool:
+        """Return whether a topic still is the one with the logs of the open ranges."""
+        return all(is_log_of(one.range.log, topic_id) for place, one in self._open.items() if place[0] == topic)
+
+    def forget(self) -> None:
+        """Have no partitions: they were taken away, or the transaction was given up."""
+        self._open = {}
+
+    def take(self, place: TopicPartition, after: int, appended: int = 0) -> None:
+        """Note that the records before an offset were taken, and the append time of the last one [Unix us]."""
+        taken = self._open[place].range
+        taken.end, taken.read_to = after, max(taken.read_to, appended)
+
+    def is_read(self, place: TopicPartition, time: int) -> None:
+        """Note that everything is taken that was appended before a time [Unix us]."""
+        taken = self._open[place].range
+        taken.read_to = max(taken.read_to, time)
+
+    def records(self) -> list[Record]:
+        """Return the positions to be written in the transaction."""
+        return [
+            position_record(
+                WorkerPosition(
+                    group=self._group,
+                    topic=topic,
+                    partition=partition,
+                    log=one.range.log,
+                    next=one.range.end,
+                    worker=self._worker,
+                )
+            )
+            for (topic, partition), one in self._open.items()
+            if one.has_moved
+        ]
+
+    def offsets(self) -> dict[TopicPartition, int]:
+        """Return the offsets that the group is to commit in the transaction."""
+        return {place: one.range.end for place, one in self._open.items() if one.group != one.range.end}
+
+    def committed(self) -> None:
+        """Begin the next transaction where this one ended."""
+        for one in self._open.values():
+            done = one.range
+            one.group, one.own = done.end, (done.log, done.end)
+            one.range = OffsetRange(done.log, done.end, done.end, read_to=done.read_to)
+
+
+# Ranges that are counted
+
+
+class CountedOffsets(msgspec.Struct):
+    """The offsets of one partition, or of one part of its records, that are counted."""
+
+    log: str = ""
+    """Empty text: not known, any log follows."""
+    begin: int = 0
+    """First offset of the epoch that is counted."""
+    end: int = 0
+    """Offset after the last one that is counted."""
+    part: int = 0
+    """Number of the newest part of the newest range, where one is written in parts."""
+    epoch: int = 1
+    """Rises each time that the log was cut, or its topic made again."""
+
+    def take(
+        self, log: str, begin: int, end: int, part: int = 0, *, counts: bool = True
+    ) -> Overlap | Gap | LogCut | None:
+        """Count a range, unless it overlaps what is counted.
+
+        Parameters
+        ----------
+        counts
+            False: the range has no results, so it is not refused.
+        """
+        found: Gap | LogCut | None = None
+        if self._is_cut(log):
+            found = LogCut(self.end, begin, made_again=id_of(self.log) != id_of(log))
+            self.epoch, self.begin, self.end = self.epoch + 1, begin, begin
+        elif begin < self.end:
+            is_next_part = end == self.end and part > self.part
+            if counts and not is_next_part:
+                return Overlap(self.end)
+        elif begin > self.end:
+            found = Gap(self.end, begin)
+        self.log, self.end, self.part = log, max(self.end, end), part
+        return found
+
+    def _is_cut(self, log: str) -> bool:
+        return bool(self.log) and (is_other(id_of(self.log), id_of(log)) or _epoch(self.log) != _epoch(log))

@@ -1,0 +1,192 @@
+"""The data of a command while it is executed, of its reports and of its orders; nothing here reads or writes the bus.
+
+All modules of the controller share these classes. A handler gets a `facade.controller.call.Call` in their place.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from facade.bus.port import Headers, Receipt, Record
+from facade.controller.command_state import CommandState, State
+from facade.errors import FacadeError
+from facade.flows.commands.messages import CommandMessage
+from facade.runtime.device_state import StateMessage
+
+
+class Cancelled(BaseException):
+    """The SDK raises it in a handler whose command was aborted, or whose process is about to end.
+
+    It is not an `Exception`, so that a handler's own ``except Exception`` does not catch it.
+    """
+
+
+class CommandOffset(NamedTuple):
+    """Position of the record of a command on its topic."""
+
+    partition: int
+    offset: int
+    assigned: int = 0
+    """The number with which the partition was assigned; see `facade.bus.port.GroupMember`."""
+
+
+@dataclass(slots=True)
+class Posted:
+    """Records that were given to the bus together, and are perhaps not confirmed yet."""
+
+    records: Sequence[Record]
+    receipt: Receipt | None
+    """None: they must be posted again."""
+    states: Sequence[StateMessage] = ()
+
+
+class OrderOutcome(NamedTuple):
+    """The outcome of an order."""
+
+    device: str
+    command: str
+    id: str
+    status: str
+    """COMPLETED, FAILED, ABORTED, REJECTED, TIMED_OUT or UNDELIVERED."""
+    text: str = ""
+    result: Any = None
+
+    @property
+    def completed(self) -> bool:
+        """Whether the status is COMPLETED."""
+        return self.status == "COMPLETED"
+
+    def __str__(self) -> str:
+        return f"{self.device}: {self.status}" + (f" {self.text}" if self.text else "")
+
+
+class NotFollowed(FacadeError):
+    """Some orders did not end as COMPLETED. The text names them, with their reasons and the number of the others."""
+
+
+@dataclass(slots=True, eq=False)
+class Order:
+    """An order that was given."""
+
+    message: CommandMessage
+    undelivered: str = ""
+    """Why the bus did not confirm the order; empty if it has."""
+
+    @property
+    def id(self) -> str:
+        """Id of the order."""
+        return self.message.id
+
+
+class Reports:
+    """The reports about one device that are on their way to the bus."""
+
+    def __init__(self, device: str, cause: str = "", headers: Headers = ()) -> None:
+        self.device = device
+        """Name of the Tango device."""
+        self.cause = cause
+        """Id of the command that causes the reports."""
+        self.headers = headers
+        """Headers of the command that its records pass on, such as the trace."""
+        self.posted: list[Posted] = []
+        """Records that the bus has not confirmed, in order."""
+
+    def reaches(self, values: Mapping[str, str]) -> bool:
+        """Return whether values have the final state of a command; without a command there is none."""
+        return False
+
+
+class Execution(Reports):
+    """One execution of a command, from its record to its outcome."""
+
+    def __init__(
+        self,
+        message: CommandMessage,
+        headers: Headers,
+        offset: CommandOffset,
+        final_state: tuple[str, tuple[str, ...]] = ("", ()),
+        *,
+        proven: float = 0.0,
+    ) -> None:
+        super().__init__(message.device, message.id, headers)
+        self.message = message
+        """The command as it is on the bus, with its times."""
+        self.offset = offset
+        self.final_state = final_state
+        """The final state by the ICD: an attribute, and the labels that it may have then."""
+        self.command_state = CommandState()
+        self.deadline = message.deadline
+        """When clients stop waiting for the outcome [Unix us]. Progress moves it."""
+        self.order_counts: dict[tuple[str, str], int] = {}
+        """Number of orders given so far, by device and command. The ids of orders follow from it."""
+        self.given: list[Order] = []
+        self.taken_back = False
+        """Whether it is an order that its giver has ended."""
+        self.proven = proven
+        """When the broker last confirmed that its partition is this controller's [monotonic s]."""
+        self.moved = False
+        """Whether another controller may have begun it."""
+        self.cancelled = threading.Event()
+        self.cancel_reason = ""
+        """Why the command must end now; empty while it may go on."""
+
+    @property
+    def id(self) -> str:
+        """Id of the command."""
+        return self.message.id
+
+    @property
+    def command(self) -> str:
+        """Name of the command."""
+        return self.message.command
+
+    @property
+    def state(self) -> State:
+        """Where the command is."""
+        return self.command_state.state
+
+    @property
+    def again(self) -> bool:
+        """Whether the command was begun before, and a crash interrupted it."""
+        return self.command_state.again
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more can come of the command."""
+        return self.command_state.over
+
+    @property
+    def runs(self) -> bool:
+        """Whether its handler has been called and has not returned."""
+        return self.state in (State.RUNNING, State.IN_PROGRESS)
+
+    def reaches(self, values: Mapping[str, str]) -> bool:
+        """Return whether values have the final state of the command."""
+        attribute, labels = self.final_state
+        return values.get(attribute) in labels
+
+    def cancel(self, reason: str) -> None:
+        """Ask the handler to end: its next `check` raises `Cancelled`, and a wait ends at once."""
+        self.cancel_reason = self.cancel_reason or reason
+        self.cancelled.set()
+
+    def take_back(self, reason: str) -> None:
+        """End an order that its giver has ended."""
+        self.taken_back = True
+        self.cancel(f"taken back: {reason}")
+
+    def check(self) -> None:
+        """Raise `Cancelled` if the command must end.
+
+        Raises
+        ------
+        Cancelled
+            The command was aborted, or another controller owns it.
+        """
+        if self.cancel_reason:
+            raise Cancelled(self.cancel_reason)
+
+    def extend(self, deadline_us: int) -> None:
+        """Move the deadline [Unix us], up to the ceiling; it never comes nearer."""
+        self.deadline = min(max(self.deadline, deadline_us), max(self.message.ceiling, self.message.deadline))
