@@ -106,7 +106,7 @@ def _bytes_message(given: Node) -> Node:
 
 def _batch_headers(name: str) -> Node:
     """Describe the header of a record that has many such messages as columns."""
-    what = "Only of a columnar batch, an Arrow stream with one row for each message; see decision 0022."
+    what = "Only of a columnar batch, an Arrow stream with one row for each message; see docs/how-to/send-heaps.md."
     properties = {_BATCH: _reference(_BATCH)}
     return {"title": f"{code_name(name)}Headers", "type": "object", "description": what, "properties": properties}
 
