@@ -58,7 +58,7 @@ Tell = Callable[[SourceEvent], None]
 
 
 class TangoSource:
-    """See `facade.flows.mirror.source.Source`."""
+    """See `facade.flows.mirror.source.DeviceSource`."""
 
     most_jobs = MOST_JOBS
 
@@ -74,21 +74,21 @@ class TangoSource:
         """Counts the threads that have nothing to do."""
 
     def begin(self, task: SourceTask) -> None:
-        """Take a task; see `facade.flows.mirror.source.Source`."""
+        """Take a task; see `facade.flows.mirror.source.DeviceSource`."""
         self._tasks.put(task)
         if not self._idle.acquire(blocking=False) and len(self._threads) < _MOST_THREADS:
             self._threads.append(threading.Thread(target=self._work, name="mirror", daemon=True))
             self._threads[-1].start()
 
     def take(self) -> Sequence[SourceEvent]:
-        """Return what has come; see `facade.flows.mirror.source.Source`."""
+        """Return what has come; see `facade.flows.mirror.source.DeviceSource`."""
         self._arrived.clear()  # first: what comes from now on is told of again
         found = [self._events.popleft() for _ in range(len(self._events))]
         found += [EventsMissed(self._dropped.popitem()[0]) for _ in range(len(self._dropped))]
         return found
 
     def wait(self, timeout: float) -> None:
-        """Wait until something has come; see `facade.flows.mirror.source.Source`."""
+        """Wait until something has come; see `facade.flows.mirror.source.DeviceSource`."""
         self._arrived.wait(timeout)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Columnar batches: many messages as the columns of one record; see ``docs/decisions/0022``.
+"""Columnar batches: many messages as the columns of one record; see ``docs/how-to/send-heaps.md``.
 
 A record is read alone, as a bad one must not harm its neighbours. Then batches are put together, so that what is done
 with their numbers is done once for all of them.

@@ -17,7 +17,7 @@ from facade.bus.kafka.topics import broker_settings
 from facade.config import Settings
 from facade.errors import IcdError
 from facade.icd.model import Icd
-from facade.icd.topic_model import Header, Side, Topic, Window
+from facade.icd.topic_model import RecordHeader, Side, Topic, Window
 from facade.icd.words import duration_in_words
 from facade.manifest import manifests
 from facade.resources import resource
@@ -106,7 +106,7 @@ def _bytes_message(given: Node) -> Node:
 
 def _batch_headers(name: str) -> Node:
     """Describe the header of a record that has many such messages as columns."""
-    what = "Only of a columnar batch, an Arrow stream with one row for each message; see decision 0022."
+    what = "Only of a columnar batch, an Arrow stream with one row for each message; see docs/how-to/send-heaps.md."
     properties = {_BATCH: _reference(_BATCH)}
     return {"title": f"{code_name(name)}Headers", "type": "object", "description": what, "properties": properties}
 
@@ -121,7 +121,7 @@ def _commands(icd: Icd) -> str:
     return "\n".join(lines)
 
 
-def _described_by_header(icd: Icd, header: Header) -> Node:
+def _described_by_header(icd: Icd, header: RecordHeader) -> Node:
     name, schema = header.message, icd.messages[header.message]
     found: Node = {"name": code_name(name), "title": schema["title"], "description": schema["description"]}
     found["contentType"], found["x-file"] = _BYTES, _source(name)

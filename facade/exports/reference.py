@@ -1,14 +1,21 @@
-"""The reference pages: devices, topics, messages, alerts and enumerations, as the ICD has them."""
+"""The reference pages: devices, topics, messages, alerts and enumerations, as the ICD has them.
+
+Entries that repeat stand once. Attributes that an earlier class has in the same words are named with a link to its
+page; the attributes of a stream's account are a table of streams and one entry for each figure; the attributes of alarm
+conditions are links to the runbook.
+"""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from facade.exports.asyncapi import EXAMPLE_KEY, ends, message_names
-from facade.exports.markdown import code, code_block, escaped, items, link, page, paragraph, table
+from facade.exports.markdown import anchor, code, code_block, escaped, items, link, page, paragraph, table
+from facade.icd.expand import account_attribute
 from facade.icd.fields import Schema, properties
 from facade.icd.model import Attribute, Command, Condition, DeviceClass, Icd, Query
-from facade.icd.topic_model import Topic, Window
+from facade.icd.topic_model import Figure, Topic, Window
 from facade.icd.units import unit_of
 from facade.icd.words import (
     Family,
@@ -31,10 +38,24 @@ _COMMANDS = (
     "REJECTED as the controller says, TIMED_OUT if it says nothing in time, or UNDELIVERED if it never began. It is "
     "shown by `longRunningCommandResult` and `lrcFinished`, and `GetCommand` gives all that is known of it."
 )
+_TERMS = (
+    "A command that cannot begin in time never begins. Reports of progress extend the time for the outcome. A second "
+    "execution, after a crash, does no harm, unless the command is *not repeatable*: a controller must not execute it "
+    "again. A command that *overtakes* is allowed while another one is under way, and cancels it and the queued ones."
+)
 _EXECUTORS = (
     "Programs below the subarrays take orders and are not Tango devices. An order is a command on the topic "
     "`commands`, as TM's are; `parent` names the command that it belongs to. "
-    "See [how a controller gives orders](../how-to/write-a-controller.md#give-orders-to-other-controllers)."
+    "See [how a controller gives orders](../how-to/write-a-controller.md#give-orders-to-other-controllers). The terms "
+    "are those of the [commands of SdpMaster](SdpMaster.md#commands)."
+)
+_CONDITIONS = (
+    "One attribute for each condition of the runbook shows the state of its most urgent alarm: `DevEnum`, with the "
+    "values of {state}."
+)
+_ACCOUNTS = (
+    "Each figure of the account of a stream is an attribute: `ingestHeapsLag` is the lag of `ingest.heaps`. The table "
+    "has the beginnings of the names, and the headings below it have the ends."
 )
 _QUERIES = "The device answers these itself, from memory, or puts an operator's action on the bus."
 
@@ -42,45 +63,111 @@ _QUERIES = "The device answers these itself, from memory, or puts an operator's 
 def device_page(icd: Icd, device_class: DeviceClass) -> str:
     """Return the page of one device class."""
     found = list(families(device_class.attributes))
+    own = [one for one in found if one.first.account is None and one.name not in icd.conditions]
+    described = [one for one in own if _home(icd, device_class, one) == device_class]
     return page(
         device_class.name,
         paragraph(escaped(device_class.description)),
         items(_facts(device_class)),
         "## Attributes",
-        paragraph(f"{len(device_class.attributes)} attributes, and Tango's own State and Status. {_events(found)}"),
-        table(("attribute", "type", "unit"), (_row(device_class, icd, one) for one in found)),
-        *(block for one in found for block in _attribute(icd, device_class, one)),
+        paragraph(f"{len(device_class.attributes)} attributes, and Tango's own State and Status."),
+        *_elsewhere(icd, device_class, own),
+        *(block for one in described for block in _attribute(icd, device_class, one)),
+        *_conditions(icd, device_class),
+        *_accounts(icd, device_class),
         *_commands(icd, device_class),
-        *_queries(device_class),
+        *_queries(icd, device_class),
     )
+
+
+def entry(icd: Icd, device_class: DeviceClass, one: Family) -> str:
+    """Return a link to the entry of an attribute, named with its class."""
+    return link(code(f"{device_class.name}.{one.name}"), f"{_home(icd, device_class, one).name}.md", one.name)
+
+
+def _home(icd: Icd, device_class: DeviceClass, one: Family | Query) -> DeviceClass:
+    """Return the first class that has an attribute or a command in the same words: its page has the entry."""
+    for other in takewhile(lambda other: other != device_class, icd.classes.values()):
+        if one in (*families(other.attributes), *other.queries):
+            return other
+    return device_class
+
+
+def _elsewhere(icd: Icd, device_class: DeviceClass, found: Sequence[Family | Query]) -> Iterator[str]:
+    """Name the attributes or commands whose entries are on the pages of other classes."""
+    for other in icd.classes.values():
+        names = [
+            link(code(one.name), f"{other.name}.md", one.name)
+            for one in found
+            if other != device_class and _home(icd, device_class, one) == other
+        ]
+        if names:
+            yield paragraph(f"The same as on {other.name}, with the defaults of this page: {', '.join(names)}.")
 
 
 def _facts(device_class: DeviceClass) -> Iterator[str]:
     family = FAMILIES.get(device_class.family)
     yield f"Device: {code(device_class.device)}" + (f", one for each {family.word}" if family else "")
     yield f"Device-server instance: {code(f'SdpFacade {device_class.instance}')}"
-    yield f"Events, unless an attribute says otherwise: {sampling_in_words(device_class.sampling)} apart"
-    silent = duration_in_words(device_class.stale_after)
-    yield (
-        "Values stay valid, unless an attribute says otherwise"
-        if not device_class.stale_after
-        else (f"Values are invalid after {silent} of silence, unless an attribute says otherwise")
+    yield f"Events: {sampling_in_words(device_class.sampling)} apart"
+    silent = device_class.stale_after
+    yield f"Values are invalid after {duration_in_words(silent)} of silence" if silent else "Values stay valid"
+    yield f"[Terms](index.md#{anchor('Devices')}) of this page"
+
+
+def _conditions(icd: Icd, device_class: DeviceClass) -> Iterator[str]:
+    if device_class.conditions:
+        yield "## Attributes of alarm conditions"
+        state = link("AlarmState", "enums.md", "AlarmState")
+        names = ", ".join(link(code(name), "alerts.md", name) for name in icd.conditions)
+        yield paragraph(f"{_CONDITIONS.format(state=state)} {names}.")
+
+
+def _accounts(icd: Icd, device_class: DeviceClass) -> Iterator[str]:
+    """Show the attributes of accounts: the streams that have one, then each figure once."""
+    found: dict[Figure, dict[str, Attribute]] = {}
+    for one in device_class.attributes:
+        if one.account is not None:
+            found.setdefault(one.account.figure, {})[one.account.stream] = one
+    if not found:
+        return
+    streams = list(dict.fromkeys(stream for those in found.values() for stream in those))
+    yield "## Attributes of each stream"
+    yield paragraph(_ACCOUNTS)
+    yield table(("attributes", "stream", "records"), (_stream(icd, one) for one in streams))
+    for figure, those in found.items():
+        yield f"### {code(account_attribute('{}', figure))}"
+        yield from _figure(icd, device_class, those, streams)
+
+
+def _stream(icd: Icd, stream: str) -> tuple[str, str, str]:
+    account = icd.topics[stream].account
+    return (
+        code(account_attribute(stream, "{}")),
+        link(code(stream), "topics.md", stream),
+        escaped(account.about if account else ""),
     )
 
 
-def _events(found: list[Family]) -> str:
-    text = (
-        "They are pushed as change and archive events from code, and as alarm events when the quality changes; none is"
-        " polled."
-    )
-    if all(one.first.is_pushed for one in found):
-        return text
-    return f"{text} Large arrays are an exception: a data-ready event says that they can be read."
-
-
-def _row(device_class: DeviceClass, icd: Icd, one: Family) -> tuple[str, str, str]:
-    name = link(code(one.name), f"{device_class.name}.md", one.name)
-    return name, code(type_in_words(one.first)), unit_of(icd, one.first)
+def _figure(
+    icd: Icd, device_class: DeviceClass, those: Mapping[str, Attribute], streams: Sequence[str]
+) -> Iterator[str]:
+    """Describe one figure by its attribute of the first stream, with the streams that have it or differ in it."""
+    first = next(iter(those.values()))
+    texts: dict[str, list[str]] = {}
+    for stream, one in those.items():
+        texts.setdefault(one.description.partition("; stream ")[0], []).append(code(stream))
+    what, *differs = next(iter(texts)).split(": ") if len(texts) > 1 else list(texts)
+    yield paragraph(f"{escaped(what)}.")
+    facts = list(_attribute_facts(icd, device_class, Family("", first.label.partition(": ")[2], "", first, ())))
+    if differs:
+        facts += [f"{', '.join(of)}: {escaped(text.removeprefix(f'{what}: '))}" for text, of in texts.items()]
+    if len(those) < len(streams):
+        facts.append(f"Streams: {', '.join(map(code, those))}")
+    limited = [stream for stream, one in those.items() if one.limits is not None]
+    if 0 < len(limited) < len(those):
+        facts.append(f"The limits apply to {', '.join(map(code, limited))}")
+    yield items(facts)
 
 
 def _attribute(icd: Icd, device_class: DeviceClass, one: Family) -> Iterator[str]:
@@ -94,20 +181,11 @@ def _attribute_facts(icd: Icd, device_class: DeviceClass, one: Family) -> Iterat
     if one.parts:
         yield f"{len(one.parts)} attributes: {code('{}')} is {ranges(one.parts)}"
     unit = unit_of(icd, attribute)
-    yield ", ".join(
-        filter(
-            None,
-            (
-                f"Type: {code(type_in_words(attribute))}",
-                f"unit: {unit}" if unit else "",
-                f"label: {escaped(one.label)}",
-                f"format: {code(attribute.format)}" if attribute.format else "",
-            ),
-        )
-    )
-    if attribute.enum:
-        yield f"Values: {link(attribute.enum, 'enums.md', attribute.enum)}"
-    yield f"Source: {_source(attribute)}"
+    kind = code(type_in_words(attribute)) + (f" \\[{unit}\\]" if unit else "")
+    values = f" ({link(attribute.enum, 'enums.md', attribute.enum)})" if attribute.enum else ""
+    yield f"{kind}{values}, label: {escaped(one.label)}{', for experts' if attribute.expert else ''}"
+    if attribute.source is not None or attribute.reported:
+        yield f"Source: {_source(attribute)}"
     if attribute.access == "READ_WRITE":
         yield "Can be written"
     if attribute.initial is not None:
@@ -117,16 +195,14 @@ def _attribute_facts(icd: Icd, device_class: DeviceClass, one: Family) -> Iterat
     if not attribute.is_pushed:
         yield "Too large for an event: a data-ready event says that it can be read"
     if attribute.stale_after is not None and attribute.stale_after != device_class.stale_after:
-        yield f"Invalid after silence: {staleness_in_words(device_class, attribute)}"
+        yield f"Invalid after {staleness_in_words(device_class, attribute)}" if attribute.stale_after else "Never stale"
     if attribute.limits is not None:
         yield f"Limits: {escaped(limits_in_words(attribute.limits))}"
-    if attribute.expert:
-        yield "For experts"
 
 
 def _source(attribute: Attribute) -> str:
     words = escaped(source_in_words(attribute))
-    topic = attribute.source.topic if attribute.source else attribute.account.stream if attribute.account else None
+    topic = attribute.source.topic if attribute.source else None
     return words.removesuffix(topic) + link(code(topic), "topics.md", topic) if topic else words
 
 
@@ -134,7 +210,12 @@ def _commands(icd: Icd, device_class: DeviceClass) -> Iterator[str]:
     if not device_class.commands:
         return
     yield "## Commands"
-    yield paragraph(f"{_COMMANDS} See [how to command from TM](../how-to/command-from-tm.md).")
+    first = next(one for one in icd.classes.values() if one.commands)
+    if device_class == first:
+        yield paragraph(f"{_COMMANDS} See [how to command from TM](../how-to/command-from-tm.md).")
+        yield paragraph(_TERMS)
+    else:
+        yield paragraph(f"The terms are those of {link(first.name, f'{first.name}.md', 'Commands')}.")
     for command in device_class.commands:
         yield f"### {code(command.name)}"
         yield paragraph(escaped(command.description))
@@ -156,16 +237,12 @@ def _command_facts(icd: Icd, command: Command) -> Iterator[str]:
         yield f"Leads to: {escaped(effect_in_words(command))}"
     if command.commanded:
         yield f"commandedObsState after it: {command.commanded}"
-    yield (
-        f"Begins within {duration_in_words(command.start_within)} or never; its outcome is expected within "
-        f"{duration_in_words(command.deadline)}, which reports of progress extend, up to "
-        f"{duration_in_words(command.ceiling)}"
-    )
-    yield f"A second execution, after a crash, does {'no ' if command.repeatable else ''}harm" + (
-        "" if command.repeatable else ": a controller must not repeat it"
-    )
+    begin, outcome, most = map(duration_in_words, (command.start_within, command.deadline, command.ceiling))
+    yield f"Begins within {begin}; outcome within {outcome}, with progress up to {most}"
+    if not command.repeatable:
+        yield "Not repeatable"
     if command.overtakes:
-        yield "Overtakes: it is allowed while another command is under way, and cancels it with all that is queued"
+        yield "Overtakes"
 
 
 def executors_page(icd: Icd) -> str:
@@ -181,12 +258,13 @@ def executors_page(icd: Icd) -> str:
     return page("Executors", paragraph(_EXECUTORS), *blocks)
 
 
-def _queries(device_class: DeviceClass) -> Iterator[str]:
+def _queries(icd: Icd, device_class: DeviceClass) -> Iterator[str]:
     if not device_class.queries:
         return
     yield "## Commands that the device answers"
     yield paragraph(_QUERIES)
-    for query in device_class.queries:
+    yield from _elsewhere(icd, device_class, device_class.queries)
+    for query in (one for one in device_class.queries if _home(icd, device_class, one) == device_class):
         yield f"### {code(query.name)}"
         yield paragraph(escaped(query.description))
         yield items(_query_facts(query))
@@ -200,7 +278,9 @@ def _query_facts(query: Query) -> Iterator[str]:
 
 
 _TOPICS = (
-    "Names are without the prefix of the deployment (`SDP_TOPIC_PREFIX`). Topics are created explicitly, never by use."
+    "Names are without the prefix of the deployment (`SDP_TOPIC_PREFIX`). Topics are created explicitly, never by use. "
+    "The cleanup policy of a topic that keeps the newest record of each key is `compact`, of any other `delete`. Time "
+    "stamps are `LogAppendTime` (the broker's) or `CreateTime` (the sender's). The class is the quality of service."
 )
 _ROLES = (
     "Each topic names the roles that write and read it. [Secure the bus](../how-to/secure-the-bus.md) shows how to "
@@ -208,7 +288,8 @@ _ROLES = (
 )
 _MESSAGES = (
     "Each message is a JSON object with the name and major version of its schema in the field `schema`. The schemas "
-    "themselves (JSON Schema 2020-12) are `schemas/messages/*.schema.json`. Fields that are not listed are refused."
+    "themselves (JSON Schema 2020-12) are `schemas/messages/*.schema.json`. Fields that are not listed are refused. "
+    "Unless a field says otherwise, an integer is 0 to 2^53 - 1, and a string has at most 200 characters."
 )
 _PARTS = {
     "send": (
@@ -216,7 +297,11 @@ _PARTS = {
         "Programs of SDP write these messages. Ids and times in the examples are made up.",
     ),
     "receive": ("Messages that you read", "The facade writes these messages for programs of SDP."),
-    "": ("Internal messages", "Only the facade writes and reads these messages. They may change with any release."),
+    "": (
+        "Internal messages",
+        "Only the facade writes and reads these messages. They may change with any release. Their schemas describe the "
+        "fields.",
+    ),
 }
 """Heading and introduction of each part of the page of messages, by what programs of SDP do with its messages."""
 _OWN_TOOL = "operator-tool"
@@ -226,6 +311,10 @@ _ENCODINGS = {
     "arrow": "Arrow, many messages as columns in a record, with a header [`batch`](messages.md#batch)",
 }
 _WIDTH = 118
+_EXACT = 2**53 - 1
+"""Greatest integer of a message: each JSON reader keeps it exactly."""
+_LONGEST = 200
+"""Characters of most texts; the page says it once."""
 _BYTES = ((1_048_576, "MiB"), (1024, "KiB"))
 
 
@@ -248,9 +337,11 @@ def messages_page(icd: Icd) -> str:
             schema = icd.messages[name]
             blocks += [f"### {code(name)}", paragraph(escaped(str(schema.get("description", ""))))]
             where = [link(code(topic), "topics.md", topic) for topic, one in icd.topics.items() if name in _of(one)]
-            blocks += [f"On {', '.join(where)}." if where else "In a record's header, or as part of other records."]
-            blocks += _example(icd, name) if side else ()
-            blocks += ["\n".join(_fields(schema, 0))]
+            on = f"On {', '.join(where)}." if where else "In a record's header, or as part of other records."
+            if side:
+                blocks += [on if len(where) != 1 else "", *_example(icd, name), "\n".join(_fields(schema, 0))]
+            else:
+                blocks.append(on)
     return page("Messages", paragraph(_MESSAGES), *blocks)
 
 
@@ -286,11 +377,12 @@ def _example(icd: Icd, name: str) -> Iterator[str]:
 def _where(icd: Icd, name: str, key: str | None) -> str:
     keyed = "without a key" if key is None else f"with the key {code(key)}"
     for topic, one in icd.topics.items():
+        on = link(code(topic), "topics.md", topic)
         if name in _of(one):
-            return paragraph(f"A record on {code(topic)} {keyed}:")
+            return paragraph(f"A record on {on} {keyed}:")
         for header, message in _headers(icd, topic):
             if name == message:
-                return paragraph(f"The header {code(header)} of a record on {code(topic)} {keyed}:")
+                return paragraph(f"The header {code(header)} of a record on {on} {keyed}:")
     return paragraph("An example:")
 
 
@@ -329,11 +421,10 @@ def _topic_facts(topic: Topic) -> Iterator[str]:
     yield f"Written by: {_names(topic.writers)}; read by: {_names(topic.readers)}"
     kept = "the newest record of each key" if topic.cleanup == "compact" else "all records"
     kept += f" for {duration_in_words(topic.retention)}" if topic.retention is not None else ""
-    yield f"Keeps: {kept} (cleanup policy {topic.cleanup})"
+    yield f"Keeps: {kept}"
     partitions = f"{topic.partitions}, or more" if topic.partitions_may_grow else str(topic.partitions)
     yield f"Partitions: {partitions}; largest record batch: {_size(topic.max_bytes)}"
-    yield f"Times: {'the broker' if topic.timestamp == 'LogAppendTime' else 'the sender'}'s ({topic.timestamp})"
-    yield f"Quality of service: {topic.qos}"
+    yield f"Times: {'the broker' if topic.timestamp == 'LogAppendTime' else 'the sender'}'s; class: {topic.qos}"
     if topic.window is not None:
         yield from _window(topic.window)
     if topic.config:
@@ -366,6 +457,8 @@ def _size(size: int) -> str:
 def _fields(schema: Schema, depth: int) -> Iterator[str]:
     required = schema.get("required", [])
     for name, field in properties(schema).items():
+        if "const" in field:
+            continue  # the introduction of the page tells of it
         yield from _field(code(name), field, depth, name in required)
 
 
@@ -380,8 +473,6 @@ def _field(name: str, field: Schema, depth: int, required: bool) -> Iterator[str
 
 
 def _kind(field: Schema) -> str:
-    if "const" in field:
-        return f"always {code(str(field['const']))}"
     if "enum" in field:
         return "one of " + " ".join(code(str(one)) if one != "" else "(empty)" for one in field["enum"])
     kind = field.get("type", "any")
@@ -391,23 +482,25 @@ def _kind(field: Schema) -> str:
 
 def _range(field: Schema) -> str:
     low, high = field.get("minimum"), field.get("maximum")
-    if low is not None and high is not None:
+    if (low, high) == (0, _EXACT):
+        return ""
+    if low is not None and high is not None and high != _EXACT:
         return f"{_number(low)} to {_number(high)}"
-    if low is not None or high is not None:
-        return f"at least {_number(low)}" if low is not None else f"at most {_number(high)}"
+    if low is not None:
+        return f"at least {_number(low)}"
+    if high is not None:
+        return f"at most {_number(high)}"
     if "exclusiveMinimum" in field:
         return f"more than {_number(field['exclusiveMinimum'])}"
     if "maxItems" in field and field.get("minItems") == field["maxItems"]:
         return f"exactly {field['maxItems']:,} entries"
     for most, what in (("maxLength", "characters"), ("maxItems", "entries")):
-        if most in field:
+        if most in field and (most, field[most]) != ("maxLength", _LONGEST):
             return f"at most {field[most]:,} {what}"
     return ""
 
 
 def _number(value: Any) -> str:
-    if value == 2**53 - 1:
-        return "2^53 - 1"
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
@@ -418,6 +511,12 @@ _ALERTS = (
     "of them has its own alarm. The attribute of {classes} shows the state of the most urgent one. `otherConditions` "
     "and `unknownConditions` show conditions that are not listed here."
 )
+_ALERT_TERMS = (
+    "An alarm is raised once its condition has lasted for the *on delay*, and cleared once it has gone for the *off "
+    "delay*. A *latching* alarm stays until it is reset. *Re-alarm*: an acknowledged alarm must be acknowledged again "
+    "if there is news of it after this time, or at once when a value has grown by this factor. An alarm is suppressed "
+    "while another condition explains it."
+)
 _ENUMS = "Labels of the Tango enumerations with their values. Enumerations that SKA defines have SKA's values."
 _INDEX = (
     "These pages describe the Tango devices of SDP, and the topics and messages of its bus. They are derived from the "
@@ -425,12 +524,17 @@ _INDEX = (
     "`schemas/messages/*.schema.json` and `schemas/commands/*.schema.json`."
 )
 _READING = (
+    "The first line of an attribute has its Tango type, its unit in brackets, and its label.",
     "Source: the records from which the value is made, and their topic. *Window* means the newest closed window of "
     "data time. *Total* means the count since the facade first read the topic. Values that controllers "
-    "report come from the topic `state`.",
+    "report come from the topic `state`. An attribute without a source comes from the device server itself.",
+    "Events and silence: the values at the beginning of a page apply, unless an attribute says otherwise.",
+    "Attributes are pushed as change and archive events from code, and as alarm events when the quality changes; none "
+    "is polled. Of large arrays a data-ready event says that they can be read.",
     "Events: the shortest and the longest time between two events while the stream is alive, and the deadbands. A "
     "change within the deadband causes no event. A change of quality always causes one.",
-    "Invalid after silence: after this time without data the value has the quality ATTR_INVALID.",
+    "Invalid: after this time without data the value has the quality ATTR_INVALID. A value that is never stale stays "
+    "valid in silence.",
     "Limits: at a limit the quality is ATTR_WARNING or ATTR_ALARM.",
 )
 _OTHERS = (
@@ -487,7 +591,8 @@ def _alerts(icd: Icd) -> str:
     states = link("AlarmState", "enums.md", "AlarmState")
     more = f"The states are those of {states}; the message is {link('alert', 'messages.md', 'alert')}."
     classes = " and ".join(link(code(name), f"{name}.md") for name, one in icd.classes.items() if one.conditions)
-    return page("Alerts", paragraph(f"{_ALERTS.format(classes=classes)} {more}"), *blocks)
+    text = paragraph(f"{_ALERTS.format(classes=classes)} {more}")
+    return page("Alerts", text, paragraph(_ALERT_TERMS), *blocks)
 
 
 def _condition_facts(condition: Condition) -> Iterator[str]:
@@ -495,22 +600,26 @@ def _condition_facts(condition: Condition) -> Iterator[str]:
     yield f"Check: {escaped(condition.check)}"
     yield f"Response: {escaped(condition.response)}"
     yield f"Ends: {escaped(condition.ends)}"
-    yield f"Priority: {condition.priority}"
-    if condition.latching:
-        yield "Latching: an alarm stays, after the condition has cleared, until it is reset"
-    if condition.on_delay:
-        yield f"On delay: an alarm once the condition is there for {duration_in_words(condition.on_delay)}"
-    if condition.off_delay:
-        yield f"Off delay: cleared once it is gone for {duration_in_words(condition.off_delay)}"
-    if condition.re_alarm:
-        late = duration_in_words(condition.re_alarm)
-        yield f"Re-alarm: to be acknowledged again if there is news of it {late} after an acknowledgement"
-    if condition.re_alarm_growth:
-        factor = f"{condition.re_alarm_growth:g}"
-        yield f"Re-alarm at once: when a value is {factor} times what it was at the acknowledgement"
+    re_alarm = ", ".join(
+        filter(
+            None,
+            (
+                f"after {duration_in_words(condition.re_alarm)}" if condition.re_alarm else "",
+                f"at {condition.re_alarm_growth:g} times a value" if condition.re_alarm_growth else "",
+            ),
+        )
+    )
+    facts = (
+        f"Priority: {condition.priority}",
+        "latching" if condition.latching else "",
+        f"on delay: {duration_in_words(condition.on_delay)}" if condition.on_delay else "",
+        f"off delay: {duration_in_words(condition.off_delay)}" if condition.off_delay else "",
+        f"re-alarm: {re_alarm}" if re_alarm else "",
+    )
+    yield "; ".join(filter(None, facts))
     if condition.suppressed_by:
         others = ", ".join(link(code(one), "alerts.md", one) for one in condition.suppressed_by)
-        yield f"Suppressed while one of these explains it: {others}"
+        yield f"Suppressed by: {others}"
 
 
 def _enums(icd: Icd) -> str:
@@ -518,10 +627,10 @@ def _enums(icd: Icd) -> str:
     for name, labels in icd.enums.items():
         blocks += [f"## {name}", table(("value", "label"), ((str(at), label) for at, label in enumerate(labels)))]
         users = [
-            link(code(f"{owner}.{one.name}"), f"{owner}.md", one.name)
-            for owner, device_class in icd.classes.items()
+            entry(icd, device_class, one)
+            for device_class in icd.classes.values()
             for one in families(device_class.attributes)
-            if one.first.enum == name
+            if one.first.enum == name and one.name not in icd.conditions
         ]
         blocks.append(paragraph(f"Used by {', '.join(users)}.") if users else "")
     return page("Enumerations", paragraph(_ENUMS), *blocks)

@@ -99,7 +99,7 @@ class Operation(IcdTable, frozen=True, kw_only=True):
     """Topic of the answers."""
 
 
-class Header(IcdTable, frozen=True, kw_only=True):
+class RecordHeader(IcdTable, frozen=True, kw_only=True):
     """The header that describes the bytes of a record."""
 
     name: str
@@ -126,7 +126,7 @@ class Topic(IcdTable, frozen=True, kw_only=True):
     """Roles that read from it."""
     operations: tuple[Operation, ...] = ()
     """Purposes of writing and reading, for the AsyncAPI document; where one is missing, a default summary stands."""
-    header: Header | None = None
+    header: RecordHeader | None = None
     """For records of bytes: the header that describes them."""
     bytes: dict[str, Any] = msgspec.field(default_factory=dict)
     """For records of bytes without such a header: their Message Object, as AsyncAPI has it. An ``x-file`` in it is a

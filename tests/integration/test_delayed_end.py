@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.producer import ProducerCore
 from facade.bus.kafka.transactional_producer import TransactionalProducer
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import Aborted, BusHealth, Record
@@ -33,15 +32,16 @@ class Interrupted(TransactionalProducer):
 
     meanwhile: Callable[[], None] = staticmethod(nothing)
 
-    def _transact(self, producer: ProducerCore, records: Iterable[Record], *rest: Any) -> None:
-        super()._transact(producer, self._interrupted(producer, records), *rest)
+    def write(self, records: Iterable[Record], *rest: Any) -> None:
+        super().write(self._interrupted(records), *rest)
 
-    def _interrupted(self, producer: ProducerCore, records: Iterable[Record]) -> Iterator[Record]:
+    def _interrupted(self, records: Iterable[Record]) -> Iterator[Record]:
         for record in records:
             yield record
             meanwhile, self.meanwhile = self.meanwhile, nothing
             if meanwhile is not nothing:
-                producer.client.flush(HANG)
+                assert self._producer is not None
+                self._producer.client.flush(HANG)
                 meanwhile()
 
 

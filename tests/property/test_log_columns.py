@@ -9,10 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from facade.bus.port import OffsetRange
-from facade.flows.logs import columns, sums
-from facade.flows.logs.columns import syslog_columns
+from facade.flows.logs import lines, sums
 from facade.flows.logs.formats import decode
-from facade.flows.logs.lines import syslog_message
+from facade.flows.logs.lines import syslog_columns, syslog_message
 from facade.flows.logs.records import LogRecord, Source
 from facade.flows.logs.sums import LATE, LogSums
 from facade.outcome import Rejected, Suppressed
@@ -97,7 +96,7 @@ def said(made: LogSums) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "FEWEST", 1)
+    monkeypatch.setattr(lines, "FEWEST", 1)
 
 
 @given(st.lists(messages() | st.none() | st.just(b""), max_size=12))
@@ -106,11 +105,11 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 @example([usual(0), usual(1).replace(b'"1"', b'"\xff"'), usual(2).replace(b".500000", b".50\xff000"), usual(3)])
 @example([usual(0).replace(b"n0", b"n\xff"), usual(1).replace(b"00:00", b"\xff0:00")])
 def test_together_is_as_one_by_one(values: list[bytes | None]) -> None:
-    columns.FEWEST, before = 1, columns.FEWEST
+    lines.FEWEST, before = 1, lines.FEWEST
     try:
         assert said(together(values)[0]) == said(one_by_one(values))
     finally:
-        columns.FEWEST = before
+        lines.FEWEST = before
 
 
 def test_usual_messages_are_taken_together_in_every_detail() -> None:
@@ -143,5 +142,5 @@ def test_the_source_is_that_of_the_message(monkeypatch: pytest.MonkeyPatch) -> N
     assert found is not None
     assert [(one.component, one.host) for one in found.sources] == [("a", "n0"), ("a", "n1")]
     assert all(isinstance(one, Source) for one in found.sources)
-    monkeypatch.setattr(columns, "pa", None)
+    monkeypatch.setattr(lines, "pa", None)
     assert syslog_columns([usual(0)]) is None, "without pyarrow each is taken alone"

@@ -21,7 +21,7 @@ from facade.flows.mirror.messages import (
     rule_record,
     writer_of,
 )
-from facade.flows.mirror.source import Source
+from facade.flows.mirror.source import DeviceSource
 from facade.runtime.composition import Server
 from proving.mirror_account import account_of
 from tests.simulation.scheduler import Process
@@ -66,7 +66,7 @@ class Mirroring:
 
     def given(self, instance: str, process: Process) -> dict[type, object]:
         """Return what a device server is given in the place of Tango."""
-        return {Source: SimulatedSource(self.telescope, process)} if instance == INSTANCE else {}
+        return {DeviceSource: SimulatedSource(self.telescope, process)} if instance == INSTANCE else {}
 
     def operate(self, process: Process, server: Server) -> None:
         """Run the mirror beside the event loop of its device server."""

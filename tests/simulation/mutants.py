@@ -174,8 +174,9 @@ def _accepts_unheard(self: Handling, execution: Execution) -> bool:
 
 
 def _check_what_runs(self: Ownership, execution: Execution, *, max_age: float = 0.0, within: float = inf) -> Owner:
-    """Believe the client, before a command has begun, that its partition is this controller's."""
-    return _check(self, execution, max_age=max_age if execution.runs else KNOWN, within=within)
+    """Believe, before a command has begun, that its partition is this controller's, unless the client knows better."""
+    believes = not execution.runs and max_age != KNOWN
+    return Owner.SELF if believes else _check(self, execution, max_age=max_age, within=within)
 
 
 _check = Ownership.check

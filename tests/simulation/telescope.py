@@ -149,7 +149,7 @@ def _arrive(session: Session, news: SourceEvent) -> None:
 
 
 class SimulatedSource:
-    """See `facade.flows.mirror.source.Source`."""
+    """See `facade.flows.mirror.source.DeviceSource`."""
 
     most_jobs = _THREADS
 

@@ -13,7 +13,7 @@ from facade.cli.app import app
 from facade.codec.json_schema import compile_message
 from facade.icd.load import CHECKS, THOROUGH_CHECKS, check, inspect, load
 from facade.icd.model import AccountSource, Attribute, Icd, Sampling
-from facade.icd.topic_model import Header, Limits, Operation, Role
+from facade.icd.topic_model import Limits, Operation, RecordHeader, Role
 from facade.icd.units import UNITS, unit_of
 
 Edit = Callable[[Icd], Icd]
@@ -220,7 +220,7 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("records_are_described", topic("quality", bytes={"name": "Metric"}), "topics.toml: topics[quality]"),
     (
         "records_are_described",
-        topic("quality", header=Header(name="metric", message="metrics")),
+        topic("quality", header=RecordHeader(name="metric", message="metrics")),
         "topics.toml: topics[quality].header.message",
     ),
     *(

@@ -12,13 +12,12 @@ from facade.bus.port import Aborted, OffsetRange, Record
 from facade.clock import ManualClock
 from facade.flows.logs import ledger as logs_ledger
 from facade.flows.logs import sequences, sums
-from facade.flows.logs.flow import LogFlow
+from facade.flows.logs.flow import LogFlow, LogsView
 from facade.flows.logs.ledger import MOST_COMPONENTS, MOST_OBSERVATIONS, LogLedger, NodeValue
 from facade.flows.logs.messages import LogCount, LogError, LogSummary, ShipperSequence, decode_summary
 from facade.flows.logs.records import LogRecord, MetricRecord, source_of
 from facade.flows.logs.sequences import ShipperNumbers
 from facade.flows.logs.sums import LATE, LogSums, MetricSums
-from facade.flows.logs.view import LogsView
 from facade.flows.logs.worker import LogBatching, LogWorker
 from facade.icd.load import load
 from facade.outcome import USED

@@ -48,7 +48,7 @@ AZ, EL, T = f"{DISH}/azimuth", f"{DISH}/elevation", f"{DISH}/temperature"
 
 
 class Telescope:
-    """Devices whose values are data; see `facade.flows.mirror.source.Source`."""
+    """Devices whose values are data; see `facade.flows.mirror.source.DeviceSource`."""
 
     most_jobs = 128
 

@@ -190,7 +190,7 @@ def test_the_account_says_how_many_of_the_records_consumed_were_put_back(bus: Bu
     bus.redrive()
     accounts = WorkerAccounts()
     worker, reader = StreamAccount(), StreamTotals()
-    worker.consumed, worker.used, worker.dead_lettered, worker.offset_to = 6, 3, 3, 6
+    worker.log, worker.consumed, worker.used, worker.dead_lettered, worker.offset_to = "id", 6, 3, 3, 6
     reader.account.consumed = reader.account.used = 2
     entry = worker.entry("aggregate-0", HEAPS, 0, round(bus.clock.now() * 1e6))
     bus.broker.append(Record(topic="accounts", key=b"x", value=msgspec.json.encode(entry)))

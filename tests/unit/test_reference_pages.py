@@ -86,13 +86,24 @@ def test_every_page_can_be_reached_from_the_index() -> None:
     assert set(re.findall(r"\]\((\w+\.md)\)", PAGES["index.md"])) == PAGES.keys() - {"index.md"}
 
 
+def home(name: str, entry: str) -> str:
+    """Return the page that describes an attribute or a command of a class: its own, or the one that it links to."""
+    for said in re.findall(r"^The same as on .*?(?=\n\n|\Z)", PAGES[f"{name}.md"], re.MULTILINE | re.DOTALL):
+        if same := re.search(rf"\[`{re.escape(entry)}`\]\((\w+\.md)#{anchor(entry)}\)", said):
+            return PAGES[same[1]]
+    return PAGES[f"{name}.md"]
+
+
 @pytest.mark.parametrize("name", sorted(ICD.classes))
 def test_a_device_page_has_all_that_the_class_has(name: str) -> None:
     text, device_class = PAGES[f"{name}.md"], ICD.classes[name]
     for one in families(device_class.attributes):
-        about = flat(section(text, f"`{one.name}`"))
-        assert flat(escaped(one.description)) in about
-        assert f"label: {escaped(one.label)}" in about
+        if one.name in ICD.conditions:
+            assert f"[`{one.name}`](alerts.md#{anchor(one.name)})" in text
+        elif one.first.account is None:
+            about = flat(section(home(name, one.name), f"`{one.name}`"))
+            assert flat(escaped(one.description)) in about
+            assert f"label: {escaped(one.label)}" in about
     for command in device_class.commands:
         about = flat(section(text, f"`{command.name}`"))
         assert flat(escaped(command.description)) in about
@@ -100,20 +111,49 @@ def test_a_device_page_has_all_that_the_class_has(name: str) -> None:
         assert all(target in about for target in command.targets)
         assert command.argument is None or all(version in about for version in ICD.arguments[command.argument])
     for query in device_class.queries:
-        about = flat(section(text, f"`{query.name}`"))
+        about = flat(section(home(name, query.name), f"`{query.name}`"))
         assert flat(escaped(query.result_description)) in about
         assert query.result in about
         assert not query.max_bytes or f"at most {query.max_bytes:,} B" in about
-    bullets = re.findall(r"^### `(.+)`$", text, re.MULTILINE)
-    known = {one.name for one in (*families(device_class.attributes), *device_class.commands, *device_class.queries)}
-    assert set(bullets) == known
+    headings = set(re.findall(r"^### `([^{].*)`$", text, re.MULTILINE))
+    known = {
+        one.name
+        for one in (*families(device_class.attributes), *device_class.commands, *device_class.queries)
+        if home(name, one.name) == text and one.name not in ICD.conditions
+    }
+    accounts = {one.name for one in device_class.attributes if one.account is not None}
+    assert headings == known - accounts
+
+
+def test_each_figure_of_each_account_can_be_found_on_the_page_of_the_bus() -> None:
+    """An attribute's name is the beginning in the table, and the end in a heading; its streams have the figure."""
+    text = PAGES["SdpBus.md"]
+    rows = re.findall(r"^\| `(\w+)\{\}` \| \[`(\S+)`\]\(\S+\) \| (.+) \|$", text, re.MULTILINE)
+    found = {}
+    for figure in re.findall(r"^### `\{\}(\w+)`$", text, re.MULTILINE):
+        about = flat(section(text, f"`{{}}{figure}`"))
+        streams = re.search(r"- Streams: (.*?)(?: - |$)", about)
+        limited = re.search(r"- The limits apply to (.*?)(?: - |$)", about)
+        for prefix, stream, records in rows:
+            if streams is None or f"`{stream}`" in streams[1]:
+                limits = "- Limits: " in about and (limited is None or f"`{stream}`" in limited[1])
+                found[prefix + figure] = about, stream, records, limits
+    accounts = {one.name: one for one in ICD.classes["SdpBus"].attributes if one.account is not None}
+    assert accounts.keys() == found.keys()
+    for name, one in accounts.items():
+        about, stream, records, limits = found[name]
+        text = escaped(one.description).removesuffix(f"; stream {stream} ({records}).")
+        what, _, differs = text.partition(": ")
+        assert text in about or re.search(rf"{re.escape(what)}\. .*`{stream}`[^:]*: {re.escape(differs)}", about)
+        assert limits == (one.limits is not None)
+        assert f"label: {one.label.partition(': ')[2]}" in about
 
 
 def test_an_attribute_in_full() -> None:
     assert section(PAGES["SdpIngestNode.md"], "`latencyP99`").strip().splitlines() == [
         "99th percentile of the latency of the heaps in the window, to 1 %.",
         "",
-        "- Type: `DevDouble`, unit: s, label: Latency, p99, format: `%.6f`",
+        "- `DevDouble` \\[s\\], label: Latency, p99",
         "- Source: 0.99 quantile of latency, window, [`ingest.heaps`](topics.md#ingestheaps)",
         "- Limits: warning >= 0.5, alarm >= 2",
     ]
@@ -125,11 +165,15 @@ def test_a_family_of_attributes_is_one_entry() -> None:
     assert "pointing_cal_SKA001" not in PAGES["SdpCalibration.md"]
 
 
-def test_all_messages_have_all_their_fields_and_refuse_others() -> None:
+def test_messages_have_all_their_fields_and_refuse_others_and_internal_ones_are_described() -> None:
+    internal = re.findall(r"^### `(.+)`$", parts("messages.md")["Internal messages"], re.MULTILINE)
     for name, schema in ICD.messages.items():
         about = flat(section(PAGES["messages.md"], f"`{name}`"))
         assert schema["additionalProperties"] is False
+        assert flat(escaped(schema["description"])) in about
         for path, field, named in walk(schema):
+            if "const" in field or name in internal:
+                continue
             description = flat(escaped(str(field.get("description", ""))))
             assert description in about, path
             assert not named or f"`{path.rsplit('.', 1)[-1]}` (" in about
@@ -158,8 +202,9 @@ def test_a_message_of_a_team_has_a_record_to_copy_with_its_topic_and_key(name: s
     (block,) = re.findall(r"^```json\n(.*?)^```$", about, re.DOTALL | re.MULTILINE)
     example = json.loads(block)
     jsonschema.Draft202012Validator(ICD.messages[name]).validate(example)
-    ((topic, key),) = re.findall(r" on `(\S+)` with(?:out a key| the key `(\S+)`):\n", about)
-    assert name in (ICD.topics[topic].message, *ICD.topics[topic].also) or f"The header `{HEADERS[name]}` of" in about
+    where = flat(about.partition("```")[0])
+    ((topic, key),) = re.findall(r" on \[`(\S+)`\]\(\S+\) with(?:out a key| the key `(\S+)`):", where)
+    assert name in (ICD.topics[topic].message, *ICD.topics[topic].also) or f"The header `{HEADERS[name]}` of" in where
     assert key == KEYS[name].format(**example)
 
 

@@ -41,9 +41,15 @@ def open_bus(client: str, settings: Settings | None = None, *, clock: Clock | No
 
 
 class OwnBus:
-    """A producer that opens a bus of its own unless it is given a writer.
+    """The base of sources and producers: it opens a bus of its own, unless it is given a writer.
 
-    As a context manager it is closed at the end of the block.
+    The own bus has the settings of the environment. `close` closes it, and so does the end of a ``with`` block. A
+    writer that was given, such as ``open_bus(...).writer()``, stays open.
+
+    Raises
+    ------
+    ConfigError
+        No broker is configured, or a setting is wrong.
     """
 
     _own: Writer | None = None

@@ -22,8 +22,6 @@ from facade.severities import Severity
 class AlertSource(OwnBus):
     """Raises and clears the alerts of one source. Several threads may use it.
 
-    As a context manager it is closed at the end of the block.
-
     A source with a codec sends packets only, because alerts on two topics would overtake each other.
 
     Parameters
@@ -31,10 +29,9 @@ class AlertSource(OwnBus):
     source
         Name of the component, down to the part that is concerned. Only one process may use it at a time.
     writer
-        Writes the records, such as ``open_bus(...).writer()``. By default the source opens a bus of its own, with the
-        settings of the environment, and `close` closes it.
+        Writes the records; by default the writer of an own bus, see `OwnBus`.
     clock
-        Gives the times of the alerts; by default the system's clock.
+        Clock of the times of alerts; by default the system's.
     timeout
         Longest wait until all in-sync replicas have an alert [s]. With None, alerts are queued, and the writer counts
         and logs those that fail.
@@ -42,11 +39,6 @@ class AlertSource(OwnBus):
         Makes packets, which may have attachments. By default alerts are sent without attachments.
     icd
         The interface; by default the shipped one.
-
-    Raises
-    ------
-    ConfigError
-        No broker is configured, or a setting is wrong.
 
     Examples
     --------

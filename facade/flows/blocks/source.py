@@ -45,24 +45,16 @@ def block_record(block: ProcessingBlock) -> Record:
 class BlockSource(OwnBus):
     """Reports the processing blocks of one controller. One thread may use it; it stores nothing.
 
-    As a context manager it is closed at the end of the block.
-
     Parameters
     ----------
     source
         Name of the controller.
     send
-        Writes a record, and raises an error if the bus has not confirmed it; in a handler `Call.publish`. By default
-        the source opens a bus of its own, with the settings of the environment, and `close` closes it.
+        Writes a record durably, such as `Call.publish` in a handler; by default by an own bus, see `OwnBus`.
     clock
-        Gives the times of the states; by default the system's clock.
+        Clock of the times of states; by default the system's.
     after
         Continue numbering after this sequence, such as `newest_sequence` after a restart.
-
-    Raises
-    ------
-    ConfigError
-        No broker is configured, or a setting is wrong.
 
     Examples
     --------

@@ -17,24 +17,18 @@ from facade.runtime.device_state import DeviceStates, StateMessage, decode_state
 class StateSource(OwnBus):
     """Publishes states, which Tango attributes show. Several threads may use it; it stores nothing.
 
-    In the handler of a controller use `Call.report` instead. As a context manager it is closed at the end of the block.
+    In the handler of a controller use `Call.report` instead.
 
     Parameters
     ----------
     origin
         Name of the program.
     writer
-        Writes the records, such as ``open_bus(...).writer()``. By default the source opens a bus of its own, with the
-        settings of the environment, and `close` closes it.
+        Writes the records; by default the writer of an own bus, see `OwnBus`.
     clock
-        Gives the times of the states; by default the system's clock.
+        Clock of the times of states; by default the system's.
     icd
         The interface; by default the shipped one.
-
-    Raises
-    ------
-    ConfigError
-        No broker is configured, or a setting is wrong.
 
     Examples
     --------

@@ -11,7 +11,7 @@ MANIFEST = Manifest(
         "logs.summary": Isolation.READ_COMMITTED,
     },
     device_classes={"SdpLogs": "devices.base:FacadeDevice"},
-    compose="facade.flows.logs.composition:compose",
+    compose="facade.flows.logs.flow:compose",
     workers=(Worker("logs-aggregate", "logs-aggregate", ("logs", "metrics"), ("logs", "aggregate"), "logsGone"),),
     subcommands=(
         Subcommand(("logs",), "", "Sum up logs and metrics of nodes.", section="Deploy"),

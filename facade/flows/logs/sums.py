@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from facade.bus.port import OffsetRange
-from facade.flows.logs.columns import Columns, Indices
+from facade.flows.logs.lines import Columns, Indices
 from facade.flows.logs.messages import LogCount, LogError, LogSummary, NodeMetric, ShipperSequence
 from facade.flows.logs.records import ERROR, LogRecord, MetricRecord, Source, body_of, source_of
 from facade.numbers import LARGEST

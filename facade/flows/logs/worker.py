@@ -9,9 +9,8 @@ import numpy as np
 from facade.bus.dead_letters import ROW
 from facade.bus.port import PartitionBatch, Record, TransactionalLog
 from facade.clock import Clock
-from facade.flows.logs.columns import syslog_columns
 from facade.flows.logs.formats import decode
-from facade.flows.logs.lines import syslog_message
+from facade.flows.logs.lines import syslog_columns, syslog_message
 from facade.flows.logs.messages import LOGS, METRICS, SUMMARY, TOPICS
 from facade.flows.logs.records import LogRecord, MetricRecord, located
 from facade.flows.logs.sums import LogSums, MetricSums

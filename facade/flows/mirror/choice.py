@@ -12,7 +12,7 @@ from facade.bus.port import Record
 from facade.codec.plausible import wrong_key
 from facade.flows.mirror.device import pause_after
 from facade.flows.mirror.messages import ENDED, RULES, MirrorRule, decode_rule, device_of, is_name
-from facade.flows.mirror.source import DeviceSearch, SearchResult, Source
+from facade.flows.mirror.source import DeviceSearch, DeviceSource, SearchResult
 from facade.outcome import TOMBSTONE, USED, Outcome
 from facade.runtime.device_state import StateMessage
 from facade.runtime.flow import Flow
@@ -170,7 +170,7 @@ class Searches:
         Whether a device is one of the facade's, which is not asked.
     """
 
-    def __init__(self, source: Source, is_own: Callable[[str], bool]) -> None:
+    def __init__(self, source: DeviceSource, is_own: Callable[[str], bool]) -> None:
         self._source, self._is_own = source, is_own
         self._patterns: dict[str, str] = {}
         """Patterns of attributes, each with the pattern of its devices."""

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from facade.bus.port import BusHealth
 from facade.errors import ConfigError
 from facade.flows.mirror.choice import Choice
-from facade.flows.mirror.device import Entry
-from facade.flows.mirror.messages import CONNECTED, Writer, device_of
+from facade.flows.mirror.device import MirroredAttribute
+from facade.flows.mirror.messages import CONNECTED, MirrorWriter, device_of
 from facade.flows.mirror.mirror import Mirror
-from facade.flows.mirror.source import Source
+from facade.flows.mirror.source import DeviceSource
 from facade.flows.mirror.streaming import forms_of
 from facade.icd.model import DeviceClass, Icd
 from facade.instances import pattern_of
@@ -57,7 +57,7 @@ class MirrorView(NewestView):
         """Values and records until a time, oldest first."""
         self._away: list[str] = []
         """Names of what was disconnected at the last look."""
-        self._others: list[Writer] = []
+        self._others: list[MirrorWriter] = []
         """Mirrors that wrote as well."""
 
     def _look(self, now: float) -> dict[str, Value]:
@@ -133,7 +133,7 @@ def find_disconnected(mirror: Mirror) -> Mapping[FaultKey, Fault] | None:
     """Return the devices whose attributes are wanted and that do not answer; None: what is wanted is not known yet."""
     if not mirror.has_chosen:
         return None
-    away: defaultdict[str, list[Entry]] = defaultdict(list)
+    away: defaultdict[str, list[MirroredAttribute]] = defaultdict(list)
     for entry in mirror.disconnected():
         away[device_of(entry.name)].append(entry)
     return {
@@ -142,7 +142,7 @@ def find_disconnected(mirror: Mirror) -> Mapping[FaultKey, Fault] | None:
     }
 
 
-def _why(entries: list[Entry]) -> str:
+def _why(entries: list[MirroredAttribute]) -> str:
     newest = entries[0].newest
     return f"{len(entries)} attributes are not mirrored: {excerpt(newest.error) if newest else 'nobody answers'}"
 
@@ -170,7 +170,7 @@ def compose(server: Server) -> None:
         return server.has_read(choice.topic, STATES)
 
     def make() -> Mirror:
-        source = server.share(Source, load(SOURCE))  # type: ignore[type-abstract]
+        source = server.share(DeviceSource, load(SOURCE))  # type: ignore[type-abstract]
         writer, incarnation = server.bus.writer(), server.sign_of_life.incarnation
         return Mirror(*(source, writer, choice), known=known, clock=server.clock, incarnation=incarnation, forms=forms)
 

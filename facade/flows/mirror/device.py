@@ -4,7 +4,7 @@ from typing import Literal, cast
 
 import msgspec
 
-from facade.flows.mirror.messages import CONNECTED, DISCONNECTED, ENDED, TelescopeAttribute, Writer, writer_of
+from facade.flows.mirror.messages import CONNECTED, DISCONNECTED, ENDED, MirrorWriter, TelescopeAttribute, writer_of
 from facade.flows.mirror.source import AttributeValue, DeviceJob
 from facade.messages import TelescopeAttributeConnection, TelescopeAttributeQuality
 
@@ -18,7 +18,7 @@ AGAIN, _LONGEST_PAUSE = 1.0, 30.0
 """Pause before something is tried again that did not answer once, and many times [s]."""
 
 
-class Entry:
+class MirroredAttribute:
     """One attribute.
 
     Parameters
@@ -29,7 +29,7 @@ class Entry:
         Its newest record, of a mirror before this one; what came after it was missed.
     """
 
-    def __init__(self, name: str, own: Writer, newest: TelescopeAttribute | None = None) -> None:
+    def __init__(self, name: str, own: MirrorWriter, newest: TelescopeAttribute | None = None) -> None:
         self.name, self._own = name, own
         self.newest = newest
         """The newest record; its time is that of the newest look."""
@@ -137,12 +137,12 @@ def pause_after(failures: int) -> float:
     return min(AGAIN * 2.0 ** min(max(failures - 1, 0), 10), _LONGEST_PAUSE)
 
 
-class Device:
+class MirroredDevice:
     """One device of the telescope."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, MirroredAttribute] = {}
         self.leaving: set[str] = set()
         """Attributes that are subscribed to, and are not wanted any more."""
         self.due = 0.0

@@ -49,16 +49,16 @@ def rule_record(rule: MirrorRule) -> Record:
     return Record(topic=RULES, key=rule.rule.encode(), value=msgspec.json.encode(rule))
 
 
-class Writer(NamedTuple):
+class MirrorWriter(NamedTuple):
     """A mirror that writes; of several at once, the greatest one holds."""
 
     epoch: int = 0
     incarnation: str = ""
 
 
-def writer_of(message: TelescopeAttribute) -> Writer:
+def writer_of(message: TelescopeAttribute) -> MirrorWriter:
     """Return who wrote a record."""
-    return Writer(message.epoch, message.incarnation)
+    return MirrorWriter(message.epoch, message.incarnation)
 
 
 def is_next(before: TelescopeAttribute, after: TelescopeAttribute) -> bool:
@@ -76,7 +76,7 @@ class Writers:
     """When each mirror has written, by the broker's clock; any thread may ask."""
 
     def __init__(self) -> None:
-        self._heard: dict[Writer, tuple[float, float]] = {}
+        self._heard: dict[MirrorWriter, tuple[float, float]] = {}
         """Times of the first and the newest record of each [Unix s]."""
         self._newest = 0.0
 
@@ -103,19 +103,19 @@ class Writers:
         """Return the epoch of a mirror that starts now."""
         return max((one.epoch for one in self._heard), default=0) + 1
 
-    def is_silent(self, writer: Writer) -> bool:
+    def is_silent(self, writer: MirrorWriter) -> bool:
         """Return whether a mirror writes no more, while others do."""
         _, last = self._heard.get(writer, (0.0, 0.0))
         return self._newest - last > SILENT
 
-    def at_once(self) -> list[Writer]:
+    def at_once(self) -> list[MirrorWriter]:
         """Return the mirrors that write at the same time, the greatest first; none, if it is only one."""
         heard = dict(self._heard)
         live = [one for one, (_, last) in heard.items() if self._newest - last <= SILENT]
         found = [one for one in live if any(_overlap(heard[one], heard[other]) for other in live if other != one)]
         return sorted(found, reverse=True)
 
-    def beside(self, own: Writer) -> list[Writer]:
+    def beside(self, own: MirrorWriter) -> list[MirrorWriter]:
         """Return the other mirrors that write while one does."""
         return [one for one in self.at_once() if one != own]
 

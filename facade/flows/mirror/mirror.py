@@ -25,19 +25,19 @@ from facade.bus.port import QueueingWriter, Reader, Record
 from facade.clock import Clock
 from facade.errors import BusError
 from facade.flows.mirror.choice import Choice, Searches
-from facade.flows.mirror.device import AGAIN, ALIVE, By, Device, Entry, pause_after
+from facade.flows.mirror.device import AGAIN, ALIVE, By, MirroredAttribute, MirroredDevice, pause_after
 from facade.flows.mirror.messages import (
     CONNECTED,
     DISCONNECTED,
     ENDED,
     MODEL,
+    MirrorWriter,
     TelescopeAttribute,
-    Writer,
     Writers,
     attribute_record,
     device_of,
 )
-from facade.flows.mirror.source import AttributeValue, DeviceLost, EventsMissed, JobResult, SearchResult, Source
+from facade.flows.mirror.source import AttributeValue, DeviceLost, DeviceSource, EventsMissed, JobResult, SearchResult
 from facade.flows.mirror.streaming import Forms, no_forms
 from facade.runtime.readers import Bus
 
@@ -139,7 +139,7 @@ class Latency:
         return round(max((longest for second, longest in list(self._longest) if second >= since), default=0.0), 4)
 
 
-class Outbox:
+class ModelOutbox:
     """Writes records of attributes; never waits.
 
     Parameters
@@ -221,7 +221,7 @@ class Mirror:
 
     def __init__(
         self,
-        source: Source,
+        source: DeviceSource,
         writer: QueueingWriter,
         choice: Choice,
         *,
@@ -231,11 +231,11 @@ class Mirror:
         forms: Forms = no_forms,
     ) -> None:
         self._source, self._choice, self._known, self._clock = source, choice, known, clock
-        self.outbox = Outbox(writer, forms)
-        self.own = Writer(1, incarnation)
+        self.outbox = ModelOutbox(writer, forms)
+        self.own = MirrorWriter(1, incarnation)
         self.writers = Writers()
         """Who writes the telescope model."""
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, MirroredAttribute] = {}
         """What is mirrored, by name."""
         self.searches = Searches(source, choice.is_own)
         self.values = 0
@@ -244,7 +244,7 @@ class Mirror:
         self._gaps = 0
         self._before: dict[str, TelescopeAttribute] = {}
         """Newest records of what is not mirrored."""
-        self._devices: dict[str, Device] = {}
+        self._devices: dict[str, MirroredDevice] = {}
         self._turns = Turns(source.most_jobs)
         self._due: list[tuple[float, str]] = []
         self._said: dict[str, float] = {}
@@ -339,7 +339,7 @@ class Mirror:
         if self.searches.is_other(found):
             self._is_chosen = False
         for name, at in self.searches.take(found, now):
-            device = self._devices.setdefault(name, Device(name))
+            device = self._devices.setdefault(name, MirroredDevice(name))
             device.list_at = min(at, device.list_at)
             if not device.entries and not device.failures:
                 self._call(device, at)
@@ -356,7 +356,7 @@ class Mirror:
         over = (name for name, message in self._before.items() if message.connection != ENDED)
         ended = [name for name in (*self.entries, *over) if name not in wanted]
         for name in ended:
-            entry = self.entries.pop(name, None) or Entry(name, self.own, self._before.get(name))
+            entry = self.entries.pop(name, None) or MirroredAttribute(name, self.own, self._before.get(name))
             self._put(entry.end(self._now_us()), now)
             self._said.pop(name, None)
             if entry.newest is not None:
@@ -368,8 +368,8 @@ class Mirror:
                 self._call(device, now)
 
     def _add(self, name: str, now: float) -> None:
-        entry = self.entries[name] = Entry(name, self.own, self._before.pop(name, None))
-        device = self._devices.setdefault(device_of(name), Device(device_of(name)))
+        entry = self.entries[name] = MirroredAttribute(name, self.own, self._before.pop(name, None))
+        device = self._devices.setdefault(device_of(name), MirroredDevice(device_of(name)))
         device.entries[name] = entry
         device.leaving.discard(name)
         device.unread.append(name)
@@ -377,13 +377,13 @@ class Mirror:
 
     # Devices
 
-    def _call(self, device: Device, at: float) -> None:
+    def _call(self, device: MirroredDevice, at: float) -> None:
         """Ask a device at some time, or as soon as it has done what it does."""
         device.due = at
         if not device.is_busy:
             heappush(self._due, (at, device.name))
 
-    def _ask(self, device: Device, now: float) -> None:
+    def _ask(self, device: MirroredDevice, now: float) -> None:
         if not self.searches.wants(device.name):
             device.list_at = float("inf")
         if device.is_done_with:
@@ -421,7 +421,7 @@ class Mirror:
                     entry.read_at = now + (period if entry.is_pushed else entry.period)
         self._call(device, min(device.next_due(now), now + ALIVE))
 
-    def _lose(self, device: Device, why: str, now: float) -> None:
+    def _lose(self, device: MirroredDevice, why: str, now: float) -> None:
         device.is_lost = True
         for entry in device.entries.values():
             self._put(entry.disconnect(why, self._now_us()), now)
@@ -437,7 +437,7 @@ class Mirror:
 
     # Records
 
-    def _take(self, entry: Entry, seen: AttributeValue, by: By, now: float) -> None:
+    def _take(self, entry: MirroredAttribute, seen: AttributeValue, by: By, now: float) -> None:
         self.values += 1
         entry.seen_at = now
         message = entry.see(seen, by, self._now_us())
@@ -486,6 +486,6 @@ class Mirror:
         """Return the longest time from a value to its record of the last seconds [s]; from any thread."""
         return self._latency.longest(self._clock.monotonic())
 
-    def disconnected(self) -> list[Entry]:
+    def disconnected(self) -> list[MirroredAttribute]:
         """Return the attributes whose devices do not answer; from any thread."""
         return [entry for entry in list(self.entries.values()) if entry.connection == DISCONNECTED]

@@ -85,7 +85,7 @@ SourceTask = DeviceJob | DeviceSearch
 SourceEvent = AttributeValue | EventsMissed | DeviceLost | JobResult | SearchResult
 
 
-class Source(Protocol):
+class DeviceSource(Protocol):
     """Talks to devices. It takes tasks, and answers each with an event later."""
 
     @property

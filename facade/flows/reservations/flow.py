@@ -158,7 +158,7 @@ def compose(server: Server) -> None:
             server.views.append(ReservationsView(device, number, flow.ledger, lambda: server.has_read(flow.topic)))
 
 
-class Held:
+class ReportedResources:
     """Which resources the controllers report of each subarray, by kind."""
 
     def __init__(self, numbers: Mapping[str, int]) -> None:
@@ -188,7 +188,9 @@ class ReservationsHealth(HealthSource):
         self._server = server
         subarray = server.icd.classes[SUBARRAY]
         names = [name for found in devices_of(subarray, server.settings).values() for name in found]
-        self._held = Held({name: number for name in names if (number := number_of(subarray, name)) is not None})
+        self._held = ReportedResources(
+            {name: number for name in names if (number := number_of(subarray, name)) is not None}
+        )
         server.states.listeners.append(self._held.take)
         self._look: Look | None = None
         self._shown: Mapping[str, Value] = {}

@@ -25,17 +25,16 @@ class ReservationSource(OwnBus):
     """Writes reservations. One thread may use it; it stores nothing.
 
     Each method returns the reservation that it has written. Give the newest one to the next call; records that
-    other programs have written are on the topic. As a context manager the source is closed at the end of the block.
+    other programs have written are on the topic.
 
     Parameters
     ----------
     source
         Name of the controller, or of the service that manages the resources.
     send
-        Writes a record, and raises an error if the bus has not confirmed it; in a handler `Call.publish`. By default
-        the source opens a bus of its own, with the settings of the environment, and `close` closes it.
+        Writes a record durably, such as `Call.publish` in a handler; by default by an own bus, see `OwnBus`.
     clock
-        Gives the times of the reservations; by default the system's clock.
+        Clock of the times of reservations; by default the system's.
 
     Raises
     ------
@@ -43,8 +42,6 @@ class ReservationSource(OwnBus):
         By each method: the schema of the message forbids a value. Nothing was sent.
     BusError
         By each method: the bus has not confirmed the record. Call again.
-    ConfigError
-        No broker is configured, or a setting is wrong.
 
     Examples
     --------

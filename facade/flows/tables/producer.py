@@ -37,26 +37,18 @@ Progress = Callable[[Literal["hashed", "sent"], int], None]
 class TableProducer(OwnBus):
     """Sends tables, or references to them.
 
-    As a context manager it is closed at the end of the block.
-
     Parameters
     ----------
     writer
-        Writes the records, such as ``open_bus(...).writer()``. By default the producer opens a bus of its own, with
-        the settings of the environment, and `close` closes it.
+        Writes the records; by default the writer of an own bus, see `OwnBus`.
     clock
-        Gives the times of the tables; by default the system's clock.
+        Clock of the times of tables; by default the system's.
     timeout
         Longest wait for the confirmation of a batch of segments [s].
     icd
         The interface; by default the shipped one.
     client
         Name of the program, for the logs of the brokers.
-
-    Raises
-    ------
-    ConfigError
-        No broker is configured, or a setting is wrong.
 
     Examples
     --------
