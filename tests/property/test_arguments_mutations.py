@@ -15,7 +15,7 @@ from referencing.jsonschema import DRAFT202012
 from support.arguments import example
 
 from facade.errors import ArgumentError
-from facade.flows.commands.argument_rules import complaints
+from facade.flows.commands.argument_rules import violations
 from facade.flows.commands.arguments import Arguments, CheckedArgument
 from facade.icd.load import load
 
@@ -93,7 +93,7 @@ def test_a_mutation_is_accepted_exactly_if_schema_and_rules_allow_it(
     wanted = {**document, "interface": document.get("interface", next(iter(ICD.arguments[family].values()))["$id"])}
     schema = schema_of(family, wanted["interface"])
     checked = result(family, json.dumps(document))
-    if schema is None or not valid(schema, wanted) or any(True for _ in complaints(family, wanted)):
+    if schema is None or not valid(schema, wanted) or any(True for _ in violations(family, wanted)):
         assert isinstance(checked, str)
         return
     assert isinstance(checked, CheckedArgument), checked

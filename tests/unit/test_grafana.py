@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from facade.outcome import Rejected
-from facade.runtime import metrics, prometheus
+from facade.runtime import metrics
 from facade.runtime.accounts import StreamAccount
 from tests.support.docker import DOCKER, ICD
 from tests.support.waiting import HANG
@@ -53,7 +53,7 @@ def served() -> dict[str, set[str]]:
     registries: list[CollectorRegistry] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(metrics.VARIABLE, "1")
-        patch.setattr(prometheus, "start_http_server", lambda *_, registry, **__: registries.append(registry))
+        patch.setattr("prometheus_client.start_http_server", lambda *_, registry, **__: registries.append(registry))
         metrics.serve_metrics(accounts)
     text = generate_latest(registries[0]).decode()
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]

@@ -20,7 +20,7 @@ from facade.flows.telemetry.worker import BatchLimits, Worker
 from facade.icd.load import load
 from facade.messages import RackSummary
 from facade.outcome import Rejected
-from facade.runtime import metrics, prometheus
+from facade.runtime import metrics
 from facade.runtime.accounts import AccountEntry
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
@@ -253,7 +253,7 @@ def test_a_transaction_that_is_given_up_makes_no_count_go_down(broker, monkeypat
     registries, faults = [], itertools.cycle([False, True])
     one = worker(broker, fault, batch=5, retry=0.01)
     monkeypatch.setenv(metrics.VARIABLE, "1")
-    monkeypatch.setattr(prometheus, "start_http_server", lambda *_, registry, **__: registries.append(registry))
+    monkeypatch.setattr("prometheus_client.start_http_server", lambda *_, registry, **__: registries.append(registry))
     metrics.serve_metrics(one.accounts, [metrics.Gauge("sdp_workers_wanted", "Of a kind.", {"worker": "w"}, lambda: 3)])
     assert registries[0].get_sample_value("sdp_workers_wanted", {"worker": "w"}) == 3.0
     before, most_open = exported()[0], 0
