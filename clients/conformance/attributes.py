@@ -200,7 +200,7 @@ def _events(system: LiveSystem, of: Subject) -> str:
     return ", ".join(trace.streams)
 
 
-def judge_pace(rule: Sampling, stream: EventStream, seconds: float) -> str:
+def judge_sampling(rule: Sampling, stream: EventStream, seconds: float) -> str:
     """Judge the distance between events of one attribute."""
     pairs = list(pairwise(stream.pushed))
     if not pairs:
@@ -225,7 +225,7 @@ def _sampling(of: Subject) -> Sampling:
 
 def _pace(system: LiveSystem, of: Subject) -> str:
     stream = _trace(system, of).streams[kinds_of(of.entry)[0]]
-    return judge_pace(_sampling(of), stream, system.options.window)
+    return judge_sampling(_sampling(of), stream, system.options.window)
 
 
 # --- Reports of controllers and operators on the topic `state` ---

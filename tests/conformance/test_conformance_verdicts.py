@@ -13,7 +13,7 @@ from clients.conformance.attributes import (
     judge_alarms,
     judge_events,
     judge_freshness,
-    judge_pace,
+    judge_sampling,
     judge_reported,
     judge_value,
     newest_valid,
@@ -139,7 +139,7 @@ def at(*times: float, quality: str = "VALID") -> list[TangoValue]:
     ],
 )
 def test_pace(events, ends):
-    assert verdict(lambda: judge_pace(Sampling(shortest=1.0), EventStream(pushed=events), 10.0)).startswith(ends)
+    assert verdict(lambda: judge_sampling(Sampling(shortest=1.0), EventStream(pushed=events), 10.0)).startswith(ends)
 
 
 @pytest.mark.parametrize(

@@ -151,9 +151,11 @@ def test_a_watermark_of_a_former_log_does_not_count():
     ledger = node_ledger()
     ledger.fold(*summary(0, 0), BASE + 0.5)
     one = Watermark(worker="0", stream=PLAN.topic, partition=0, partitions=1, log="a", read_to=BASE_US)
-    for log, read_to, refused in (("a", 1, False), ("b", 2, False), ("a", BASE_US + 9_000_000, True)):
-        assert bool(ledger.take_watermark(structs.replace(one, log=log, read_to=read_to), 0)) == refused
+    for log, read_to in (("a", 1), ("b", 2), ("a", BASE_US + 9_000_000)):
+        ledger.take_watermark(structs.replace(one, log=log, read_to=read_to), 0)
     assert "heapRate" not in shown(ledger, BASE + 9)
+    ledger.take_watermark(structs.replace(one, log="b", read_to=BASE_US + 9_000_000), 0)
+    assert "heapRate" in shown(ledger, BASE + 9)
 
 
 @pytest.mark.parametrize("class_name", ["SdpIngestNode", "SdpMaster"])

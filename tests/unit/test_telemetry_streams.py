@@ -134,6 +134,7 @@ class Site:
         self.restart_worker()
 
     def restart_worker(self) -> None:
+        self.broker.scheduler.settle()  # what the former one has sent comes before anything of the next one
         log = MemoryTransactionalLog(self.broker, *windowed(self.icd), group="aggregate", fault=self.fault)
         self.worker = Worker(log, self.icd, SETTINGS, slot="0", clock=self.clock, limits=BatchLimits(retry=0.01))
 

@@ -57,12 +57,19 @@ class Watermarks(msgspec.Struct):
     """How many the topic has; 0: not known yet."""
     marks: dict[int, dict[int, Mark]] = {}
     """By partition of the windowed topic, and then of the summary topic."""
+    former: set[str] = set()
+    """Ids of the topic before it was made again. A worker that has not heard of that yet says nothing of the new one."""
 
     def take(self, watermark: Watermark, partition: int) -> bool:
         """Take a watermark from a partition of the summary topic; return whether the topic has more than before."""
         topic_id = watermark.log.partition("#")[0]
-        before = self.partitions if topic_id == self.topic_id else 0
-        self.topic_id, self.partitions = topic_id, max(before, watermark.partitions)
+        if topic_id in self.former:
+            return False
+        if topic_id != self.topic_id:  # made again: the old marks say nothing of its records
+            self.former.add(self.topic_id)
+            self.topic_id, self.partitions = topic_id, 0
+            self.marks.clear()
+        before, self.partitions = self.partitions, max(self.partitions, watermark.partitions)
         marks = self.marks.setdefault(watermark.partition, {})
         known = marks.get(partition)
         if known is None or known.read_to < watermark.read_to:
