@@ -13,8 +13,8 @@ from clients.conformance.attributes import (
     judge_alarms,
     judge_events,
     judge_freshness,
-    judge_sampling,
     judge_reported,
+    judge_sampling,
     judge_value,
     newest_valid,
 )

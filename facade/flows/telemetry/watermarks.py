@@ -58,7 +58,7 @@ class Watermarks(msgspec.Struct):
     marks: dict[int, dict[int, Mark]] = {}
     """By partition of the windowed topic, and then of the summary topic."""
     former: set[str] = set()
-    """Ids of the topic before it was made again. A worker that has not heard of that yet says nothing of the new one."""
+    """Ids of the topic before it was made again. Watermarks of workers that have not heard of that do not count."""
 
     def take(self, watermark: Watermark, partition: int) -> bool:
         """Take a watermark from a partition of the summary topic; return whether the topic has more than before."""
