@@ -8,8 +8,8 @@ ASYNCAPI := .venv/asyncapi
 CLIENTS := .venv/clients-stamp
 DOCS := .venv/.docs
 ARGS ?=
-# Test processes side by side; each has a broker and a Tango database of its own, and waits more than it works.
-PROCESSES ?= 4
+# Test processes side by side: one for each processor, at most 4. Each has a broker, a Tango database and a system of its own.
+PROCESSES ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 
 # Tests start hundreds of our processes: our own code is compiled once, not by each of them.
 unexport PYTHONDONTWRITEBYTECODE
