@@ -78,7 +78,7 @@ CHECKED = {
     "topics/state/cleanup.policy": "Topic.cleanup",
     "topics/alert-state/segment.ms": "Topic.config",
     "topics/commands/records": "Topic.message Topic.also Topic.encodings Icd.messages",
-    "topics/quality/records": "Topic.header Header.name Header.message",
+    "topics/quality/records": "Topic.header RecordHeader.name RecordHeader.message",
     "topics/commands/keys": "Topic.key",
 }
 """Fields of the ICD, by a check that looks at them."""

@@ -35,6 +35,9 @@ STEP = 4.0
 TRANSACTION = 5.0
 """A transaction. The broker aborts it afterwards."""
 
+HANGING = 15.0
+"""A wait for the end of a transaction that lasts longer is for one that has ended: its end is written again."""
+
 # Transactions of a command
 COMMAND_STEP = 10.0
 """One step of a transaction."""

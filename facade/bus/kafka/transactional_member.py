@@ -1,6 +1,6 @@
 """A member of a consumer group that keeps its own places: what it writes and its places are one transaction."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -18,6 +18,8 @@ class KafkaTransactionalMember(KafkaGroupMember):
     ----------
     slot
         Of the worker: with the group's name its transactional id.
+    marks
+        See `TransactionalProducer`.
     """
 
     def __init__(
@@ -29,11 +31,12 @@ class KafkaTransactionalMember(KafkaGroupMember):
         slot: str,
         member: str,
         health: BusHealth,
+        marks: Sequence[Record] = (),
     ) -> None:
         super().__init__(connection, topic, group=group, member=member, health=health, resets=False)
         name = f"{connection.prefix}{group}-{slot}"
         # As all writers, so that one key is on one partition.
-        self._producer = TransactionalProducer(connection, name, health, partitioner="murmur2_random")
+        self._producer = TransactionalProducer(connection, name, health, marks=marks, partitioner="murmur2_random")
 
     def write(self, records: Iterable[Record], offsets: Mapping[int, int]) -> None:
         """Write records and commit places; see `facade.bus.transactional_member.TransactionalMember`."""
@@ -56,7 +59,13 @@ class KafkaTransactionalMember(KafkaGroupMember):
             self._producer.open()
         except KafkaException as error:
             raise BusError(f"what this slot has left open on {self._topic} is not ended: {error.args[0]}") from error
+        self._producer.end_again(self._consumer)
         return super().committed(partitions)
+
+    def go_on(self, offsets: Mapping[int, int]) -> None:
+        """Give partitions from other offsets on; see `facade.bus.port.GroupMember`."""
+        self._producer.found_positions()
+        super().go_on(offsets)
 
     def close(self) -> None:
         """Leave without committing; the name stays reserved for its next holder."""

@@ -184,8 +184,10 @@ class KafkaTransactionalLog:
                 self._begin()
         except (KafkaException, BusError) as error:
             self._serve_consumer()
+            self._producer.end_again(self._consumer)
             raise Aborted(f"it is not known yet where {self._slot} goes on: {error}") from error
         self._must_rewind = False
+        self._producer.found_positions()
 
     def _begin(self) -> None:
         """Go on from this worker's own positions; see ``docs/decisions/0020``.

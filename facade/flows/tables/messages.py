@@ -91,6 +91,10 @@ def tombstone(key: str) -> Record:
     return Record(topic=TABLES, key=key.encode(), value=None)
 
 
+MARKS = (Record(topic=TABLES, key=b"mark", value=None, partition=0),)
+"""Removes nothing; see `facade.bus.kafka.transactional_producer.TransactionalProducer`."""
+
+
 def trials(icd: Icd, settings: Settings) -> Mapping[str, Callable[[Record], Outcome]]:
     """Return the reading of one segment, alone; see `facade.manifest.Manifest.trials`."""
 
