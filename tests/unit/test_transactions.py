@@ -3,6 +3,7 @@
 import gc
 import weakref
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -218,6 +219,28 @@ def test_a_member_that_joins_anew_answers_for_no_partition_until_it_gets_one(clo
         member.write([], {1: 0})
     assert Client.made == 2
     assert member.assignment == {}
+
+
+def test_who_asks_for_ends_begins_anew_where_a_partition_has_another_leader(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a broker had hung, watermarks of idle partitions stood still: the client kept the former leader."""
+    asked: list[Client] = []
+
+    def fail(self: Client, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        asked.append(self)
+        raise KafkaException(KafkaError(codes.pop(0)))
+
+    monkeypatch.setattr(Client, "offsets_for_times", fail, raising=False)
+    codes = [KafkaError._TIMED_OUT, KafkaError.FENCED_LEADER_EPOCH, KafkaError._TIMED_OUT]
+    log, place = slot(clock, BusHealth()), ("ingest.heaps", 0)
+    monkeypatch.setattr(log, "_is_at_end", lambda _: True)
+    log._positions = SimpleNamespace(ranges={place: None})  # type: ignore[assignment]
+    log._producer._broker_time = 1, clock.monotonic()
+    for _ in range(3):
+        log.ask_ends([place])
+    first, second, third = asked
+    assert first is second is not third
 
 
 class RefusingProducer:

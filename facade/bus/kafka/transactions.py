@@ -49,6 +49,13 @@ _log = logging.getLogger(__name__)
 _NOT_THERE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION)
 """What the client says when a log does not have the place that is to be read."""
 
+_OF_ANOTHER_LEADER = (
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+)
+"""A client that only asks looks for a new leader with its next refresh of metadata, which comes every five minutes."""
+
 
 class KafkaTransactionalLog:
     """One worker slot of a consumer group of one or more topics."""
@@ -128,6 +135,9 @@ class KafkaTransactionalLog:
             ends = self._asker.offsets_for_times(places, timeout=timeouts.END_OFFSETS)
         except KafkaException as error:
             self._connection.note(self._health, f"no answer where partitions end: {error.args[0]}")
+            if error.args[0].code() in _OF_ANOTHER_LEADER:  # it would go on with the former one for minutes
+                self._asker.close()
+                self._asker = None
             return
         for one in ends:
             place = (self._connection.name(one.topic), one.partition)
