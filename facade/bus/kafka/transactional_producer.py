@@ -137,8 +137,8 @@ class TransactionalProducer:
         """Write the end of this slot's transactions once more, if the brokers have not told for long where to go on.
 
         A broker that is killed may keep a transaction open whose coordinator knows that it has ended. Then `positions`,
-        or the answer of the group, wait for that end for ever. The next end of the same producer ends it as well. Seen
-        with Kafka 4.4 in two of three runs of ``tests/fault/test_exactly_once.py`` on a busy machine.
+        or the answer of the group, wait for that end for ever. The next end of the same producer ends it as well.
+        ``tests/fault/test_hanging_transaction.py`` makes such a broker.
         """
         now = self._connection.clock.monotonic()
         self._unanswered_since = min(self._unanswered_since, now)
