@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from facade.flows.alerts.follower import Entry
+from facade.flows.alerts.follower import FollowedAlert
 from facade.icd.model import Condition
 from facade.icd.words import runbook
 from facade.printable import printable
@@ -15,7 +15,7 @@ _COLOURS = {"CRITICAL": "bold red", "ALARM": "red", "WARNING": "yellow", "INFO":
 _STATES = {"UNACK": "bold red", "LTUNK": "bold red", "RTNUN": "yellow"}
 
 
-def entry_line(entry: Entry, *, date: bool = False) -> str:
+def entry_line(entry: FollowedAlert, *, date: bool = False) -> str:
     """Return one entry as a line with rich's markup."""
     head = f"[dim]{entry.sequence:>8}  {_time(entry.time, date=date)}[/dim]"
     if (alert := entry.alert) is not None:
@@ -64,9 +64,9 @@ def alarm_lines(
         yield f"          -> {escape(condition.response)} [dim](see {runbook(alarm['condition'])})[/dim]"
 
 
-def without_repeats(entries: list[Entry]) -> list[Entry]:
+def without_repeats(entries: list[FollowedAlert]) -> list[FollowedAlert]:
     """Return entries, the newest first, without alerts that only brought a newer text of the same occurrence."""
-    kept: list[Entry] = []
+    kept: list[FollowedAlert] = []
     for entry in entries:
         before, newer = entry.alert, kept[-1].alert if kept else None
         same = (

@@ -18,7 +18,7 @@ from facade.cli.tango_host import TangoHost, require_tango_database
 from facade.console import ERR, OUT, say
 from facade.durations import parse_duration
 from facade.errors import CommandRefused, ConfigError
-from facade.flows.alerts.follower import Entry
+from facade.flows.alerts.follower import FollowedAlert
 from facade.icd.load import load
 
 DEVICE, SERVER = "mid-sdp/alerts/0", "alerts"
@@ -116,12 +116,12 @@ def show(
             say(text)
 
 
-def _entries(server: Any, condition: str, source: str | None) -> list[Entry]:
+def _entries(server: Any, condition: str, source: str | None) -> list[FollowedAlert]:
     """Return the history of the alarms of a condition, the newest entry first."""
     asked: dict[str, Any] = {"condition": condition, "most": _MOST_ENTRIES}
     asked |= {} if source is None else {"source": source}
     answer = server.command("GetAlertHistory", json.dumps(asked))
-    return without_repeats(msgspec.json.decode(answer, type=list[Entry]))
+    return without_repeats(msgspec.json.decode(answer, type=list[FollowedAlert]))
 
 
 def _command(name: str, text: str) -> Callable[..., None]:
@@ -248,9 +248,9 @@ def _show(alarms: Sequence[AlarmDict], as_json: bool) -> None:
 
 def _server(tango_host: str, device: str) -> Any:
     require_tango_database(tango_host)
-    from clients.ask import Device  # Tango takes a second to import, and a wrong address is to be said at once
+    from clients.ask import AskedDevice  # Tango takes a second to import, and a wrong address is to be said at once
 
-    return Device(tango_host, device, SERVER)
+    return AskedDevice(tango_host, device, SERVER)
 
 
 def _alarms(server: Any) -> list[AlarmDict]:

@@ -13,7 +13,7 @@ from facade.cli.tango_host import TangoHost, require_tango_host
 from facade.clock import SystemClock
 from facade.console import ERR, OUT
 from facade.flows.alerts.filter import AlertFilter, Comparison
-from facade.flows.alerts.follower import Entry
+from facade.flows.alerts.follower import FollowedAlert
 from facade.runtime.stopping import stopping
 from facade.severities import Severity
 
@@ -54,7 +54,7 @@ def follow(
     clock, enough, lost = SystemClock(), threading.Event(), threading.Event()
     printed = 0
 
-    def on_entry(entry: Entry) -> None:
+    def on_entry(entry: FollowedAlert) -> None:
         nonlocal printed
         if not enough.is_set():
             OUT.print(entry_line(entry))

@@ -16,7 +16,7 @@ import msgspec
 import tango
 
 from facade.flows.alerts.filter import AlertFilter
-from facade.flows.alerts.follower import Entry, Follower, Page
+from facade.flows.alerts.follower import FollowedAlert, Follower, Page
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class AlertSubscription:
     def __init__(
         self,
         device_name: str,
-        on_entry: Callable[[Entry], None],
+        on_entry: Callable[[FollowedAlert], None],
         *,
         start: int | None = None,
         on_lost: Callable[[str], None] = _log.error,
@@ -174,7 +174,7 @@ class AlertSubscription:
                 self._closed.wait(_AWAY)
             return ""
 
-    def _give(self, follower: Follower, entries: list[Entry]) -> None:
+    def _give(self, follower: Follower, entries: list[FollowedAlert]) -> None:
         for entry in entries:
             if self._closed.is_set():
                 return

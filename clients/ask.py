@@ -10,7 +10,7 @@ _REFUSALS = ("API_CommandNotAllowed", "API_CommandFailed", "API_CommandTimedOut"
 """Tango's words with which devices of ours say no."""
 
 
-class Device:
+class AskedDevice:
     """One device of a deployment.
 
     Parameters

@@ -39,7 +39,12 @@ def watch(
     Example: TANGO_HOST=localhost:10000 sdp-facade watch mid-sdp/ingest/0003
     """
     require_tango_database(tango_host)
-    from clients.events import EventRecorder, Pulse, by_class, find_servers  # with Tango, whose import takes a second
+    from clients.events import (
+        EventPulse,
+        EventRecorder,
+        by_class,
+        find_servers,
+    )  # with Tango, whose import takes a second
     from clients.terminal import draw
     from clients.watch import Watch, look, subscribe_shown
 
@@ -57,7 +62,7 @@ def watch(
     clock = SystemClock()
     recorder = EventRecorder(tango_host, clock)
     shown = {device for known in found.values() for device in known}
-    pulse = Pulse(
+    pulse = EventPulse(
         tango_host,
         {server: chosen for server, known in servers.items() if (chosen := sorted(shown.intersection(known)))},
         clock,

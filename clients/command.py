@@ -15,7 +15,7 @@ from facade.console import ERR, OUT
 from facade.errors import ArgumentError, ConfigError
 from facade.flows.commands.arguments import Arguments
 from facade.icd.load import load
-from facade.icd.model import Command, DeviceClass, Icd
+from facade.icd.model import CommandDefinition, DeviceClass, Icd
 from facade.instances import number_of
 from facade.printable import printable
 
@@ -52,9 +52,9 @@ def command(
     else:
         text = _checked(icd, _command(device_class, name), argument)
     require_tango_database(tango_host)
-    from clients.ask import Device  # with Tango, whose import takes a second
+    from clients.ask import AskedDevice  # with Tango, whose import takes a second
 
-    server = Device(tango_host, full, device_class.instance)
+    server = AskedDevice(tango_host, full, device_class.instance)
     if name == ADMIN_MODE:
         server.write(ADMIN_MODE, value)
         OUT.print(f"{full}: {ADMIN_MODE} is {argument}")
@@ -82,7 +82,7 @@ def _find(icd: Icd, device: str) -> tuple[str, DeviceClass]:
     )
 
 
-def _command(device_class: DeviceClass, name: str) -> Command:
+def _command(device_class: DeviceClass, name: str) -> CommandDefinition:
     known = {one.name: one for one in device_class.commands}
     if name not in known:
         raise ConfigError(f"NAME: expected one of {', '.join([*known, ADMIN_MODE])}, got {name!r:.100}")
@@ -97,7 +97,7 @@ def _mode(icd: Icd, device_class: DeviceClass, label: str) -> int:
     return labels.index(label)
 
 
-def _checked(icd: Icd, entry: Command, argument: str) -> str | None:
+def _checked(icd: Icd, entry: CommandDefinition, argument: str) -> str | None:
     if entry.argument is None:
         if argument:
             raise ConfigError(f"ARGUMENT: expected none, as {entry.name} takes none, got {argument!r:.100}")

@@ -21,7 +21,7 @@ from facade.reading import Quality
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class DeviceEvent:
     """One value as a client got it."""
 
     value: Any
@@ -37,12 +37,12 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class EventRecord:
     """What came of one attribute so far."""
 
-    newest: Event | None = None
+    newest: DeviceEvent | None = None
     """Be it an event or the value read when the subscription was made."""
-    events: tuple[Event, ...] = ()
+    events: tuple[DeviceEvent, ...] = ()
     """The last ones that the server pushed, oldest first."""
     count: int = 0
     """Events that the server pushed."""
@@ -52,21 +52,21 @@ class Record:
     """Whether an error is the newest that came."""
 
 
-Records = Mapping[str, Mapping[str, Record]]
+EventRecords = Mapping[str, Mapping[str, EventRecord]]
 """By device and attribute."""
 
 
 @dataclass(slots=True)
 class _Series:
-    events: deque[Event]
-    newest: Event | None = None
+    events: deque[DeviceEvent]
+    newest: DeviceEvent | None = None
     count: int = 0
     errors: int = 0
     last_error: str = ""
     failing: bool = False
 
-    def record(self) -> Record:
-        return Record(
+    def record(self) -> EventRecord:
+        return EventRecord(
             newest=self.newest,
             events=tuple(self.events),
             count=self.count,
@@ -150,7 +150,7 @@ class EventRecorder:
         """Return the devices that it listens to."""
         return tuple(self._subscriptions)
 
-    def records(self) -> Records:
+    def records(self) -> EventRecords:
         """Return a copy of what came so far."""
         with self._lock:
             return {
@@ -192,7 +192,7 @@ class EventRecorder:
         return on_event
 
 
-class Pulse:
+class EventPulse:
     """Asks one device of each server for its State twice a second, and tells which servers are silent.
 
     Tango's own events tell of a server that hangs only after ten seconds. A call to such a server waits for three, so
@@ -318,7 +318,7 @@ def open_database(tango_host: str) -> Any:
     return tango.Database(host, int(port))
 
 
-def _event(attribute: Any, received: float) -> Event:
+def _event(attribute: Any, received: float) -> DeviceEvent:
     value = attribute.value
     if isinstance(value, tango.DevState):
         value = str(value)
@@ -327,10 +327,10 @@ def _event(attribute: Any, received: float) -> Event:
     elif attribute.data_format == tango.AttrDataFormat.IMAGE:
         value = () if value is None else tuple(map(immutable, value))
     quality = _QUALITIES.get(attribute.quality, Quality.VALID)
-    return Event(value=value, quality=quality, time=attribute.time.totime(), received=received)
+    return DeviceEvent(value=value, quality=quality, time=attribute.time.totime(), received=received)
 
 
-def _with_value(made: Event, before: Event | None) -> Event:
+def _with_value(made: DeviceEvent, before: DeviceEvent | None) -> DeviceEvent:
     """Return an event with the value before it where it has none: Tango sends none with ATTR_INVALID."""
     return replace(made, value=before.value) if made.value is None and before is not None else made
 

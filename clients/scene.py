@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from clients.events import Record, Records
+from clients.events import EventRecord, EventRecords
 from facade.reading import Quality
 
 NODE, MASTER, BUS, SUBARRAY = "SdpIngestNode", "SdpMaster", "SdpBus", "SdpSubarray"
@@ -17,7 +17,7 @@ CALIBRATION = "SdpCalibration"
 DASH = "-"
 _STYLES = {Quality.VALID: "", Quality.WARNING: "yellow", Quality.ALARM: "bold red", Quality.INVALID: "dim strike"}
 _STATES = {"ON": "green", "ALARM": "bold red", "FAULT": "bold red", "STANDBY": "yellow", "DISABLE": "dim"}
-_NOTHING = Record()
+_NOTHING = EventRecord()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Scene:
     tango_host: str
     devices: Mapping[str, Sequence[str]]
     """Device names by class."""
-    records: Records
+    records: EventRecords
     now: float
     """[Unix s]."""
     health_labels: tuple[str, ...]
@@ -37,14 +37,14 @@ class Scene:
     silent: Mapping[str, float] = field(default_factory=dict)
     """Devices whose server does not answer, with the time of its last answer [Unix s]."""
 
-    def record(self, device: str, attribute: str) -> Record:
+    def record(self, device: str, attribute: str) -> EventRecord:
         """Return the record of an attribute; it is INVALID if its server does not answer, or its events fail."""
         found = self.records.get(device, {}).get(attribute, _NOTHING)
         if found.newest is None or not (found.failing or device in self.silent):
             return found
         return replace(found, newest=replace(found.newest, quality=Quality.INVALID))
 
-    def first(self, device_class: str, attribute: str) -> Record:
+    def first(self, device_class: str, attribute: str) -> EventRecord:
         """Return the record of an attribute of the only device of a class; it has no value if the device is silent."""
         device = next(iter(self.devices.get(device_class, ())), "")
         return _NOTHING if device in self.silent else self.record(device, attribute)
@@ -66,7 +66,7 @@ class Scene:
         return DASH if newest is None or unknown else self.health_labels[int(newest.value)]
 
 
-def cell(record: Record, form: Callable[[Any], str], style: str = "") -> Text:
+def cell(record: EventRecord, form: Callable[[Any], str], style: str = "") -> Text:
     """Show one value so that its quality is seen: INVALID is dim and struck out, or a dash."""
     newest = record.newest
     if newest is None or newest.value is None:
@@ -75,13 +75,13 @@ def cell(record: Record, form: Callable[[Any], str], style: str = "") -> Text:
     return Text.assemble((form(newest.value), _STYLES[newest.quality] or style))
 
 
-def state_cell(record: Record) -> Text:
+def state_cell(record: EventRecord) -> Text:
     """Show a State in its colour; the last one of a device that does not answer is struck out."""
     newest = record.newest
     return cell(record, str, _STATES.get(str(newest.value), "magenta") if newest else "")
 
 
-def enum_cell(record: Record, labels: Sequence[str], styles: Mapping[str, str]) -> Text:
+def enum_cell(record: EventRecord, labels: Sequence[str], styles: Mapping[str, str]) -> Text:
     """Show the label of an enumeration."""
     newest = record.newest
     label = "" if newest is None or newest.value is None else labels[int(newest.value)]

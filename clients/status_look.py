@@ -12,7 +12,7 @@ from typing import Any
 
 import tango
 
-from clients.ask import Device
+from clients.ask import AskedDevice
 from clients.events import open_database
 from clients.status import ALERTS, BUS, MASTER, WORKERS, Seen
 from facade.clock import Clock
@@ -44,7 +44,7 @@ def look(tango_host: str, clock: Clock, health_labels: Sequence[str]) -> Seen:
         (ALERTS, "alerts", ("State", "Status")),
     ):
         asked[name] = _reading(tango_host, name, server, attributes)
-    asked["alarms"] = lambda: json.loads(Device(tango_host, ALERTS, "alerts").command("GetAlarms"))
+    asked["alarms"] = lambda: json.loads(AskedDevice(tango_host, ALERTS, "alerts").command("GetAlarms"))
     # Apart, as an older server has no such attribute.
     asked["workers"] = _reading(tango_host, BUS, "control", ("State", *WORKERS))
     said = _all(asked, clock)
@@ -67,7 +67,7 @@ def _pinging(name: str) -> Question:
 
 def _reading(tango_host: str, name: str, server: str, attributes: Sequence[str]) -> Question:
     def read() -> Mapping[str, Any]:
-        found = Device(tango_host, name, server).read(*attributes)
+        found = AskedDevice(tango_host, name, server).read(*attributes)
         return found | {"State": str(found["State"])}
 
     return read

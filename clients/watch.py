@@ -9,7 +9,7 @@ from typing import Final
 
 from rich.live import Live
 
-from clients.events import EventRecorder, Pulse
+from clients.events import EventPulse, EventRecorder
 from clients.scene import ALERTS, CALIBRATION, SUBARRAY, Scene
 from clients.terminal import MOST_ROWS, SHOWN, render, rows_in, summary
 from facade.clock import Clock
@@ -31,7 +31,7 @@ class Watch:
         self,
         recorder: EventRecorder,
         devices: Mapping[str, Sequence[str]],
-        pulse: Pulse,
+        pulse: EventPulse,
         *,
         tango_host: str,
         icd: Icd,

@@ -18,7 +18,7 @@ from facade.flows.commands.outcomes import QUEUED
 from facade.flows.commands.refused import ATTRIBUTE as LAST_REFUSAL
 from facade.flows.commands.rules import OBS_STATE
 from facade.flows.commands.view import as_dict
-from facade.icd.model import Command, DeviceClass
+from facade.icd.model import CommandDefinition, DeviceClass
 from facade.reading import Reading
 from facade.runtime import admin_mode
 from facade.runtime.admin_mode import allowed
@@ -145,7 +145,7 @@ class CommandedDevice(FacadeDevice):
         return gateway
 
 
-def tango_command(entry: Command) -> Callable[..., Any]:
+def tango_command(entry: CommandDefinition) -> Callable[..., Any]:
     """Make the Tango command of an ICD entry."""
 
     def call(self: CommandedDevice) -> tuple[list[int], list[str]]:

@@ -11,7 +11,7 @@ from facade.icd.model import DeviceClass, Executor
 _FIELD = re.compile(r"\{(\w+)(?::0?(\d+)d)?\}")
 
 
-class Family(NamedTuple):
+class InstanceFamily(NamedTuple):
     """What the devices of a class are numbered by."""
 
     word: str
@@ -28,8 +28,8 @@ class Family(NamedTuple):
 
 
 FAMILIES = {
-    "node": Family("ingest node", 0, lambda settings: settings.nodes, "`nodes` (SDP_INGEST_NODES)"),
-    "subarray": Family("subarray", 1, lambda settings: settings.subarrays, "`subarrays` (SDP_SUBARRAYS)"),
+    "node": InstanceFamily("ingest node", 0, lambda settings: settings.nodes, "`nodes` (SDP_INGEST_NODES)"),
+    "subarray": InstanceFamily("subarray", 1, lambda settings: settings.subarrays, "`subarrays` (SDP_SUBARRAYS)"),
 }
 """By what stands in the templates."""
 
@@ -37,7 +37,7 @@ FAMILIES = {
 def devices_of(device_class: DeviceClass | Executor, settings: Settings) -> dict[str, list[str]]:
     """Return the device names of a class by device-server instance; a rack of numbers shares one ``{rack}``."""
     name = device_class.family
-    family = FAMILIES.get(name, Family("", 0, lambda _: 1, ""))
+    family = FAMILIES.get(name, InstanceFamily("", 0, lambda _: 1, ""))
     found: dict[str, list[str]] = {}
     for number in family.numbers(settings):
         instance = device_class.instance.format(rack=number // settings.rack_size)

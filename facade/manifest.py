@@ -23,7 +23,7 @@ GROUP = "sdp_facade.flows"
 SUBCOMMANDS = "sdp_facade.subcommands"
 """Entry-point group of tables of sub-commands that are no flow's; each entry names a `Sequence[Subcommand]`."""
 
-Reference = str
+ImportPath = str
 """``module:name`` of an object that is imported when it is used."""
 
 
@@ -44,7 +44,7 @@ class Subcommand(NamedTuple):
 
     words: tuple[str, ...]
     """Such as ``("tables",)``, or ``("simulate", "quality")`` for one of a group."""
-    target: Reference
+    target: ImportPath
     """A function, whose module may have an ``EPILOG`` for its help, or a Typer application; empty: a group, to which
     others contribute."""
     summary: str
@@ -53,7 +53,7 @@ class Subcommand(NamedTuple):
     """Section of the help of ``sdp-facade``, for a sub-command of one word."""
 
 
-class Worker(NamedTuple):
+class WorkerEntry(NamedTuple):
     """A kind of worker process, which takes records of a topic as a member of a consumer group."""
 
     name: str
@@ -81,34 +81,34 @@ class Manifest:
     set_aside_by: Mapping[str, str] = field(default_factory=dict)
     """Of topics that device servers of several roles read: the role that sets aside what nobody can use. Otherwise,
     one bad record would become as many dead letters as there are readers."""
-    device_classes: Mapping[str, Reference] = field(default_factory=dict)
+    device_classes: Mapping[str, ImportPath] = field(default_factory=dict)
     """Tango base class of each device class of the flow, by its name in the ICD."""
-    compose: Reference | None = None
+    compose: ImportPath | None = None
     """``Callable[[Server], None]``: adds the flow's part to a device server that has devices of its classes; see
     `facade.runtime.composition`."""
     for_commands: bool = False
     """Whether `compose` is also for devices of other flows that take commands."""
     for_sources: bool = False
     """Whether `compose` is also for devices of other flows with attributes that have a `source`."""
-    reporter: Reference | None = None
+    reporter: ImportPath | None = None
     """``Callable[[Server, Find, finds, topics], Reporter]``: raises what other flows find wrong as alerts; one flow
     has it."""
-    health: Reference | None = None
+    health: ImportPath | None = None
     """``Callable[[Server], HealthSource]``: reports what the flow finds wrong; see `facade.runtime.health_issues`."""
-    workers: tuple[Worker, ...] = ()
+    workers: tuple[WorkerEntry, ...] = ()
     subcommands: tuple[Subcommand, ...] = ()
     """Including simulators, below ``simulate``."""
-    trials: Reference | None = None
+    trials: ImportPath | None = None
     """``Callable[[Icd, Settings], Mapping[str, Callable[[Record], Outcome]]]``: by topic, the outcome that a reader
     would give one record now; for `dead-letters redrive`. Other topics are read by the schema of their message."""
-    interface: Reference | None = None
+    interface: ImportPath | None = None
     """``package:folder`` with the flow's part of the ICD (``icd/``, ``messages/``); None: the shipped ``schemas/``."""
-    conformance: Reference | None = None
+    conformance: ImportPath | None = None
     """``clients.conformance.checks.FlowChecks``: the flow's own checks of a running system; from the ICD alone follow
     those that any topic and any device class has."""
 
 
-def load(reference: Reference) -> Any:
+def load(reference: ImportPath) -> Any:
     """Return the object that a reference names.
 
     Raises

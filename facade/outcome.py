@@ -18,7 +18,7 @@ class Suppressed:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RecordRejected:
     """A record that could not be used, and becomes a dead letter."""
 
     reason: str
@@ -41,5 +41,5 @@ TOMBSTONE: Final = Suppressed("tombstone")
 LATE: Final = Suppressed("late")
 """A record whose data time is older than its stream tolerates."""
 
-Unused = Suppressed | Rejected
-Outcome = Used | Suppressed | Rejected
+Unused = Suppressed | RecordRejected
+Outcome = Used | Suppressed | RecordRejected

@@ -65,7 +65,7 @@ class UnpackedRoot:
         return [path for path in (self.path / "usr/lib" / triplet, self.path / "lib" / triplet) if path.is_dir()]
 
 
-def unpacked_packages(packages: Packages, report: tools.Report) -> UnpackedRoot:
+def unpacked_packages(packages: Packages, report: tools.Notify) -> UnpackedRoot:
     """Return the root with the packages of a list, downloaded and unpacked the first time.
 
     Raises
@@ -101,7 +101,7 @@ def _parse(listed: str) -> list[tuple[str, ...]]:
     return [tuple(name.strip() for name in line.split("|")) for line in lines if line]
 
 
-def _choose(packages: Packages, wanted: list[tuple[str, ...]], report: tools.Report) -> list[str]:
+def _choose(packages: Packages, wanted: list[tuple[str, ...]], report: tools.Notify) -> list[str]:
     """Return for each line the first package that apt can download."""
     names = [name for line in wanted for name in line]
     known = _known(names)

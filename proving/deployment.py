@@ -25,14 +25,14 @@ from facade.icd.topic_model import Topic
 from facade.infra import local
 from facade.infra.processes import Process
 from facade.instances import devices_of
-from proving.progress import Progress
-from proving.roles import Role, command_line
+from proving.progress import ProgressLine
+from proving.roles import RoleProcess, command_line
 from proving.supervisor import Supervisor
 
 _BIN = Path(sys.executable).parent  # beside the interpreter: the virtual environment need not be active
 PROGRAM = str(_BIN / "sdp-facade")
 
-Found = TypeVar("Found")
+Answered = TypeVar("Answered")
 
 
 class Broker:
@@ -90,7 +90,7 @@ class Deployment:
         self,
         settings: Settings,
         endpoints: local.Endpoints,
-        progress: Progress,
+        progress: ProgressLine,
         processes: Supervisor,
         variables: Mapping[str, str] | None = None,
     ) -> None:
@@ -177,13 +177,13 @@ class Deployment:
         """Return a proxy of its own each time: one that has failed waits before it tries again."""
         return tango.DeviceProxy(f"tango://{self.tango_host}/{device}")
 
-    def play(self, role: str, *, name: str = "", ends: bool = False, **task: Any) -> Role:
+    def play(self, role: str, *, name: str = "", ends: bool = False, **task: Any) -> RoleProcess:
         """Start a process that plays a role; see `proving.roles`."""
         name = name or role
         argv = command_line(role, self.folder / f"{name}.log", task)
-        return self.processes.start(Role, name, argv, self.environment, ends=ends)
+        return self.processes.start(RoleProcess, name, argv, self.environment, ends=ends)
 
-    def await_ready(self, role: Role, seconds: float = 60.0) -> None:
+    def await_ready(self, role: RoleProcess, seconds: float = 60.0) -> None:
         """Wait until a role is ready.
 
         Raises
@@ -195,7 +195,7 @@ class Deployment:
         if not role.is_ready:
             raise InfraError(f"{role.name} ended before it was ready; its output ends:\n{role.tail()}")
 
-    def result(self, role: Role, kind: type[Found], seconds: float = 600.0) -> Found:
+    def result(self, role: RoleProcess, kind: type[Answered], seconds: float = 600.0) -> Answered:
         """Wait for a role's end and give what it delivered.
 
         Raises

@@ -16,7 +16,7 @@ _LONGEST = 200.0
 """Longest wait with patience [s], where no longer one is asked for: what has not come by then does not come."""
 
 
-class Progress:
+class ProgressLine:
     """Prints, and waits in such a way that the view stays fresh and no dead process goes unnoticed.
 
     Parameters

@@ -63,7 +63,7 @@ ROLES = {
 }
 
 
-class Role(Process):
+class RoleProcess(Process):
     """A process that plays a role; files beside its log say how far it is."""
 
     @property

@@ -14,7 +14,7 @@ from facade.config import Settings
 from facade.errors import BusError
 from facade.infra import local
 from proving.deployment import Broker, Deployment
-from proving.progress import Progress
+from proving.progress import ProgressLine
 from proving.supervisor import Supervisor
 
 WORKERS = 2
@@ -24,7 +24,7 @@ _STARTS_WITHIN = 60.0
 class Testbed:
     """Where measurements and fault runs are made."""
 
-    def __init__(self, endpoints: local.Endpoints, folder: Path, progress: Progress) -> None:
+    def __init__(self, endpoints: local.Endpoints, folder: Path, progress: ProgressLine) -> None:
         self.endpoints, self.folder, self.progress = endpoints, folder, progress
         self.broker = Broker(endpoints.state_dir, progress.clock)
 
@@ -74,14 +74,14 @@ class Testbed:
 
 
 @contextmanager
-def testbed(parent: Path, progress: Progress) -> Iterator[Testbed]:
+def testbed(parent: Path, progress: ProgressLine) -> Iterator[Testbed]:
     """Start a broker and a Tango database in a new folder, and leave nothing of it behind."""
     logging.getLogger("facade.bus").setLevel(logging.CRITICAL)  # that no broker answers is mostly what is wanted
     parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=parent.resolve(), ignore_cleanup_errors=True) as folder:
         state_dir = Path(folder) / "infra"
         try:
-            endpoints = local.up(local.Options(state_dir=state_dir), report=progress.step)
+            endpoints = local.up(local.LocalOptions(state_dir=state_dir), report=progress.step)
             yield Testbed(endpoints, Path(folder), progress)
         finally:
             local.down(state_dir, wipe=True)

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from facade.controller.process import run
     from facade.errors import BusError, ConfigError, FacadeError, NotSent, OutcomeUnknown
     from facade.flows.alerts.filter import AlertFilter, Comparison
-    from facade.flows.alerts.follower import Entry
-    from facade.flows.alerts.packets import Content, PacketCodec
+    from facade.flows.alerts.follower import FollowedAlert
+    from facade.flows.alerts.packets import PacketCodec, PacketContent
     from facade.flows.alerts.source import AlertSource
     from facade.flows.blocks.source import BlockSource, newest_sequence
     from facade.flows.commands.source import StateSource
     from facade.flows.mirror.telescope_model import Known, TelescopeModel
     from facade.flows.quality.records import encode_metric
-    from facade.flows.reservations.ledger import Conflict, Ledger, read_ledger
+    from facade.flows.reservations.ledger import Conflict, ReservationLedger, read_ledger
     from facade.flows.reservations.source import ReservationSource
     from facade.flows.tables.arrow import decode as decode_solution
     from facade.flows.tables.arrow import encode as encode_solution
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 __all__ = [  # noqa: RUF022 - by the parts of docs/api
     # Controllers.
-    "BlockSource", "Call", "Cancelled", "Conflict", "Controller", "Device", "Ledger", "NotFollowed", "Order",
+    "BlockSource", "Call", "Cancelled", "Conflict", "Controller", "Device", "ReservationLedger", "NotFollowed", "Order",
     "OrderOutcome", "Rejected", "ReservationSource", "newest_sequence", "read_ledger", "run",
     # Producers.
-    "ARROW", "JSON", "NPY", "AlertSource", "Content", "HeapProducer", "PacketCodec", "PointingOffset", "Solution",
+    "ARROW", "JSON", "NPY", "AlertSource", "PacketContent", "HeapProducer", "PacketCodec", "PointingOffset", "Solution",
     "Standing", "StateSource", "TableProducer", "encode_metric", "encode_pointing", "encode_solution",
     # Readers.
-    "AlertFilter", "AlertSubscription", "Comparison", "Entry", "Known", "TelescopeModel", "decode_npy",
+    "AlertFilter", "AlertSubscription", "Comparison", "FollowedAlert", "Known", "TelescopeModel", "decode_npy",
     "decode_solution",
     # The bus, its settings and errors.
     "BusError", "ConfigError", "FacadeError", "Fenced", "KafkaBus", "NotSent", "OutcomeUnknown", "Record", "Settings",
@@ -70,14 +70,14 @@ _MODULES = {
     "facade.controller.process": ("run",),
     "facade.errors": ("BusError", "ConfigError", "FacadeError", "NotSent", "OutcomeUnknown"),
     "facade.flows.alerts.filter": ("AlertFilter", "Comparison"),
-    "facade.flows.alerts.follower": ("Entry",),
-    "facade.flows.alerts.packets": ("Content", "PacketCodec"),
+    "facade.flows.alerts.follower": ("FollowedAlert",),
+    "facade.flows.alerts.packets": ("PacketContent", "PacketCodec"),
     "facade.flows.alerts.source": ("AlertSource",),
     "facade.flows.blocks.source": ("BlockSource", "newest_sequence"),
     "facade.flows.commands.source": ("StateSource",),
     "facade.flows.mirror.telescope_model": ("Known", "TelescopeModel"),
     "facade.flows.quality.records": ("encode_metric",),
-    "facade.flows.reservations.ledger": ("Conflict", "Ledger", "read_ledger"),
+    "facade.flows.reservations.ledger": ("Conflict", "ReservationLedger", "read_ledger"),
     "facade.flows.reservations.source": ("ReservationSource",),
     "facade.flows.tables.arrow": ("decode_solution", "encode_solution"),
     "facade.flows.tables.content": ("ARROW", "JSON", "NPY", "PointingOffset", "encode_pointing"),

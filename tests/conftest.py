@@ -74,7 +74,7 @@ def infra(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.Endpoints]
     """Return the addresses of a real broker and a real Tango database that belong to this run only."""
     state_dir = tmp_path_factory.mktemp("infra")
     try:
-        yield local.up(local.Options(state_dir=state_dir))
+        yield local.up(local.LocalOptions(state_dir=state_dir))
     finally:
         local.down(state_dir, wipe=True)
 

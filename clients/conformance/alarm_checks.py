@@ -13,7 +13,7 @@ from typing import Any
 
 import tango
 
-from clients.conformance.checks import Check, FlowChecks, Judge, Mismatch, NotShown, Subject, not_shown
+from clients.conformance.checks import FlowChecks, Judge, LiveCheck, Mismatch, NotShown, Subject, not_shown
 from clients.conformance.devices import QueryAnswer, answer_check
 from clients.conformance.live_system import LiveSystem
 from facade.bus.kafka.producer import KafkaWriter
@@ -23,7 +23,7 @@ from facade.errors import ConfigError
 from facade.flows.alerts.messages import PACKETS
 from facade.flows.alerts.packets import PacketCodec
 from facade.icd.model import Icd
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 
 SOURCE = "conformance/kit"
 TEXT = "Test of the conformance kit: nothing is wrong, and it goes by itself."
@@ -231,18 +231,18 @@ QUERIES = {
 }
 
 
-def _query_checks(system: LiveSystem, of: Subject) -> Iterable[Check]:
+def _query_checks(system: LiveSystem, of: Subject) -> Iterable[LiveCheck]:
     if of.entry.name in QUERIES:
         return (answer_check(QUERIES[of.entry.name]),)
     if of.entry.name not in {"RefreshAlerts", "Reset", *(name for name, _, _ in ACTIONS)}:
         return ()
     judge = _step(of.entry.name) if system.options.active else not_shown("only --active raises a test alert")
-    return (Check("effect", judge),)
+    return (LiveCheck("effect", judge),)
 
 
-def _condition_checks(system: LiveSystem, _: Subject) -> tuple[str, Iterable[Check]]:
+def _condition_checks(system: LiveSystem, _: Subject) -> tuple[str, Iterable[LiveCheck]]:
     steps = ("raised", "event", "since", "condition", "cleared", "gone") if system.options.active else ()
-    return condition_of_test(system.icd), [Check(f"test-alert-{step}", _step(step)) for step in steps]
+    return condition_of_test(system.icd), [LiveCheck(f"test-alert-{step}", _step(step)) for step in steps]
 
 
 def find_invalid_packets(icd: Icd, records: list[Record]) -> list[tuple[Record, str]]:
@@ -252,7 +252,7 @@ def find_invalid_packets(icd: Icd, records: list[Record]) -> list[tuple[Record, 
     except ConfigError as error:
         raise NotShown(str(error)) from error
     tried = ((record, codec.alert(record.value, f"{record.partition}/{record.offset}")) for record in records)
-    return [(record, f"{made.path}: {made.detail}") for record, made in tried if isinstance(made, Rejected)]
+    return [(record, f"{made.path}: {made.detail}") for record, made in tried if isinstance(made, RecordRejected)]
 
 
 ALARMS = FlowChecks(

@@ -9,7 +9,7 @@ from typing import Any
 import tango
 from jsonschema import Draft202012Validator
 
-from clients.conformance.checks import Check, Mismatch, NotShown, Subject, demand
+from clients.conformance.checks import LiveCheck, Mismatch, NotShown, Subject, demand
 from clients.conformance.events import AttributeTrace, EventStream, TangoValue, kinds_of, read_all
 from clients.conformance.live_system import CLOCKS, LiveSystem, read_json
 from clients.timing import LASTING, RATE_SLACK, closest
@@ -35,13 +35,13 @@ def _same(
     wanted: Callable[[Icd, Attribute], object],
     found: Callable[[Any], object],
     applies: Callable[[Subject], bool] = lambda _: True,
-) -> Check:
+) -> LiveCheck:
     """Return the check of one property of Tango's configuration."""
 
     def judge(system: LiveSystem, of: Subject) -> str:
         return demand(wanted(system.icd, of.entry), found(system.config(of.device, of.entry.name)))
 
-    return Check(aspect, judge, applies)
+    return LiveCheck(aspect, judge, applies)
 
 
 def _wanted_shape(_: Icd, entry: Attribute) -> str:
@@ -296,8 +296,8 @@ def _parsed(icd: Icd, entry: Attribute, text: str) -> Any:
     raise ValueError(text)
 
 
-ATTRIBUTE_CHECKS: tuple[Check, ...] = (
-    Check("exists", lambda system, of: str(system.config(of.device, of.entry.name).name)),
+ATTRIBUTE_CHECKS: tuple[LiveCheck, ...] = (
+    LiveCheck("exists", lambda system, of: str(system.config(of.device, of.entry.name).name)),
     _same("type", lambda _, a: a.type, lambda c: str(tango.CmdArgType.values[c.data_type])),
     _same("dimensions", _wanted_shape, lambda c: _shape(str(c.data_format), c.max_dim_x, c.max_dim_y)),
     _same("access", lambda _, a: a.access, lambda c: str(c.writable)),
@@ -306,17 +306,17 @@ ATTRIBUTE_CHECKS: tuple[Check, ...] = (
     _same("description", lambda _, a: a.description, lambda c: c.description),
     _same("format", lambda _, a: a.format, lambda c: c.format, lambda of: bool(of.entry.format)),
     _same("level", lambda _, a: "EXPERT" if a.expert else "OPERATOR", lambda c: str(c.disp_level)),
-    Check("limits", _limits, lambda of: of.entry.type in _NUMBERS),
+    LiveCheck("limits", _limits, lambda of: of.entry.type in _NUMBERS),
     _same(
         "enum",
         lambda icd, a: ", ".join(icd.enums[a.enum or ""]),
         lambda c: ", ".join(c.enum_labels),
         lambda of: of.entry.enum is not None,
     ),
-    Check("value", _value),
-    Check("events", _events),
-    Check("pace", _pace, lambda of: _sampling(of).shortest > 0),
-    Check("fresh", _fresh, lambda of: _stale_after(of) > 0),
+    LiveCheck("value", _value),
+    LiveCheck("events", _events),
+    LiveCheck("pace", _pace, lambda of: _sampling(of).shortest > 0),
+    LiveCheck("fresh", _fresh, lambda of: _stale_after(of) > 0),
 )
-REPORT_CHECKS = (Check("on-bus", _on_bus, lambda of: of.entry.reported),)
+REPORT_CHECKS = (LiveCheck("on-bus", _on_bus, lambda of: of.entry.reported),)
 """They run after the commands, which make controllers report."""

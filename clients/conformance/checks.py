@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class CheckOptions:
     """Choices for one run."""
 
     tango_host: str
@@ -94,7 +94,7 @@ Judge = Callable[["LiveSystem", Subject], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class LiveCheck:
     """One aspect of one kind of entry."""
 
     aspect: str
@@ -123,10 +123,10 @@ class CheckResult:
     seconds: float = 0.0
 
 
-def cases(checks: Iterable[Check], subject: Subject, id: str) -> Iterator[Case]:
+def cases(checks: Iterable[LiveCheck], subject: Subject, id: str) -> Iterator[Case]:
     """Yield the cases of one entry."""
 
-    def run(check: Check, system: "LiveSystem") -> str:
+    def run(check: LiveCheck, system: "LiveSystem") -> str:
         if check.asks and subject.device and system.is_silent(subject.device):
             raise NotShown(f"{subject.device} does not answer")
         return check.judge(system, subject)
@@ -162,7 +162,7 @@ FindInvalid = Callable[[Icd, list[Record]], list[tuple[Record, str]]]
 """Returns the invalid records of a topic, each with its mistake."""
 
 
-def _none(_: "LiveSystem", __: Subject) -> Iterable[Check]:
+def _none(_: "LiveSystem", __: Subject) -> Iterable[LiveCheck]:
     return ()
 
 
@@ -170,11 +170,11 @@ def _none(_: "LiveSystem", __: Subject) -> Iterable[Check]:
 class FlowChecks:
     """The checks that a flow adds to those from the ICD; its manifest names them (`Manifest.conformance`)."""
 
-    commands: Callable[["LiveSystem", Subject], Iterable[Check]] = _none
+    commands: Callable[["LiveSystem", Subject], Iterable[LiveCheck]] = _none
     """Further checks of a command or a query."""
-    device: Callable[["LiveSystem", Subject], Iterable[Check]] = _none
+    device: Callable[["LiveSystem", Subject], Iterable[LiveCheck]] = _none
     """Checks of a device as a whole, after all its entries."""
-    condition: Callable[["LiveSystem", Subject], tuple[str, Iterable[Check]]] = lambda *_: ("", ())
+    condition: Callable[["LiveSystem", Subject], tuple[str, Iterable[LiveCheck]]] = lambda *_: ("", ())
     """Checks of one alarm condition, and its name."""
     records: Mapping[str, FindInvalid] = field(default_factory=dict)
     """Topics whose bytes are not JSON."""

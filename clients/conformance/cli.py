@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from clients.conformance.checks import Options
+from clients.conformance.checks import CheckOptions
 from clients.conformance.runner import run
 from facade.clock import SystemClock
 from facade.console import wide
@@ -54,7 +54,7 @@ def conformance(
     sdp-facade simulate controller --fault fail:AssignResources
     """
     command, _, ending = outcome.partition("=")
-    options = Options(
+    options = CheckOptions(
         tango_host=tango_host,
         bootstrap=bus,
         prefix=prefix,

@@ -7,7 +7,16 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from clients.conformance.checks import Check, FlowChecks, Mismatch, NotShown, Options, Subject, demand, not_shown
+from clients.conformance.checks import (
+    CheckOptions,
+    FlowChecks,
+    LiveCheck,
+    Mismatch,
+    NotShown,
+    Subject,
+    demand,
+    not_shown,
+)
 from clients.conformance.devices import QueryAnswer, answer_check
 from clients.conformance.live_system import CLOCKS, LiveSystem
 from clients.conformance.subarray_run import (
@@ -27,7 +36,7 @@ from clients.conformance.subarray_run import (
 from clients.sample_arguments import FAMILIES
 from facade.errors import ConfigError
 from facade.flows.commands.rules import STABLE, is_transitional
-from facade.icd.model import Command
+from facade.icd.model import CommandDefinition
 
 _ANSWERS_WITHIN = 0.5
 """Longest answer to a command [s]: TM's clients wait no longer."""
@@ -170,7 +179,7 @@ def judge_outcome(call: TakenCall) -> str:
     return demand(status, call.at_end.get("status"))
 
 
-def judge_overtaking(run: SubarrayRun, command: Command) -> str:
+def judge_overtaking(run: SubarrayRun, command: CommandDefinition) -> str:
     """Judge whether a command ended the one before it."""
     for before, call in zip(run.taken, run.taken[1:], strict=False):
         if before.overtaken and call.command.name == command.name:
@@ -193,42 +202,42 @@ def _call(system: LiveSystem, of: Subject) -> TakenCall:
     return found[-1]
 
 
-def _refusal(aspect: str) -> Check:
-    return Check(aspect, lambda system, of: judge_refusal(run_of(system), of.entry.name, aspect))
+def _refusal(aspect: str) -> LiveCheck:
+    return LiveCheck(aspect, lambda system, of: judge_refusal(run_of(system), of.entry.name, aspect))
 
 
 CALL_CHECKS = (
-    Check("taken", lambda system, of: judge_taken(_call(system, of))),
-    Check("durable", lambda system, of: judge_record(_call(system, of), bus_of(system))),
-    Check("acknowledged", lambda system, of: judge_acks(_call(system, of), bus_of(system))),
-    Check("effect", lambda system, of: judge_effect(_call(system, of))),
-    Check("outcome", lambda system, of: judge_outcome(_call(system, of))),
-    Check("reports", lambda system, of: judge_reports(_call(system, of)), lambda of: of.entry.name in REPORTED),
-    Check(
+    LiveCheck("taken", lambda system, of: judge_taken(_call(system, of))),
+    LiveCheck("durable", lambda system, of: judge_record(_call(system, of), bus_of(system))),
+    LiveCheck("acknowledged", lambda system, of: judge_acks(_call(system, of), bus_of(system))),
+    LiveCheck("effect", lambda system, of: judge_effect(_call(system, of))),
+    LiveCheck("outcome", lambda system, of: judge_outcome(_call(system, of))),
+    LiveCheck("reports", lambda system, of: judge_reports(_call(system, of)), lambda of: of.entry.name in REPORTED),
+    LiveCheck(
         "overtakes", lambda system, of: judge_overtaking(run_of(system), of.entry), lambda of: bool(of.entry.overtakes)
     ),
 )
 
 
-def is_given(command: Command) -> bool:
+def is_given(command: CommandDefinition) -> bool:
     """Return whether the run can give a command."""
     steps = {name for step in STEPS for name in ((step,) if isinstance(step, str) else step)}
     return command.name in steps and (command.argument is None or command.argument in FAMILIES)
 
 
-def _command_checks(system: LiveSystem, of: Subject) -> Iterable[Check]:
+def _command_checks(system: LiveSystem, of: Subject) -> Iterable[LiveCheck]:
     if not system.options.active:
-        return (Check("execution", not_shown("only --active gives commands")),)
+        return (LiveCheck("execution", not_shown("only --active gives commands")),)
     if system.options.outcome is not None:
-        return (Check("execution", not_shown("with --outcome the observation ends early")),)
+        return (LiveCheck("execution", not_shown("with --outcome the observation ends early")),)
     if of.device_class.name != system.commanded_class.name:
-        return (Check("refuses-state", _refused_now), Check("execution", not_shown(_ALL_OF_SDP)))
+        return (LiveCheck("refuses-state", _refused_now), LiveCheck("execution", not_shown(_ALL_OF_SDP)))
     if of.device != system.options.subarray:
-        return (Check("execution", not_shown(f"only {system.options.subarray} is commanded")),)
+        return (LiveCheck("execution", not_shown(f"only {system.options.subarray} is commanded")),)
     bad = () if of.entry.argument is None else bad_arguments(system.icd, of.entry.argument, 0)
     refusals = [_refusal(aspect) for aspect, _, _ in bad]
     if not is_given(of.entry):
-        return (*refusals, Check("execution", not_shown("the run does not know how to give it")))
+        return (*refusals, LiveCheck("execution", not_shown("the run does not know how to give it")))
     return (*refusals, _refusal("refuses-state"), *CALL_CHECKS)
 
 
@@ -305,7 +314,7 @@ def judge_forced(run: SubarrayRun, outcome: str, bus: BusRecords) -> str:
     return f"after {took:.1f} s: {text}"
 
 
-def _forced(outcome: str, aspect: str, fault: str) -> Check:
+def _forced(outcome: str, aspect: str, fault: str) -> LiveCheck:
     def judge(system: LiveSystem, _: Subject) -> str:
         if system.options.outcome is None or system.options.outcome[1] != outcome:
             raise NotShown(
@@ -314,7 +323,7 @@ def _forced(outcome: str, aspect: str, fault: str) -> Check:
             )
         return judge_forced(run_of(system), outcome, bus_of(system))
 
-    return Check(aspect, judge)
+    return LiveCheck(aspect, judge)
 
 
 def _complete(system: LiveSystem, _: Subject) -> str:
@@ -331,14 +340,14 @@ def _put_back(system: LiveSystem, _: Subject) -> str:
 
 
 RUN_CHECKS = (
-    Check("observation", _complete),
-    Check("refused-not-on-bus", lambda system, _: judge_bus(run_of(system), bus_of(system))),
+    LiveCheck("observation", _complete),
+    LiveCheck("refused-not-on-bus", lambda system, _: judge_bus(run_of(system), bus_of(system))),
     *(_forced(outcome, aspect, fault) for outcome, (aspect, _, _, fault) in FORCED.items()),
-    Check("put-back", _put_back),
+    LiveCheck("put-back", _put_back),
 )
 
 
-def require_outcome(options: Options) -> None:
+def require_outcome(options: CheckOptions) -> None:
     """Demand that ``--outcome`` names a command of the run and a forced outcome, and that commands may be given.
 
     Raises
@@ -371,19 +380,19 @@ def _newest_command(system: LiveSystem, device: str) -> str:
 
 
 _KEYS = ("id", "name", "status")
-_QUERIES: Mapping[str, Check] = {
+_QUERIES: Mapping[str, LiveCheck] = {
     "GetCommand": answer_check(QueryAnswer(argument=_newest_command, kind=dict, keys=(*_KEYS, "acks"))),
     "GetCommandHistory": answer_check(QueryAnswer(argument=lambda *_: 5, kind=list, keys=_KEYS)),
 }
 
 
-def _checks(system: LiveSystem, of: Subject) -> Iterable[Check]:
-    if isinstance(of.entry, Command):
+def _checks(system: LiveSystem, of: Subject) -> Iterable[LiveCheck]:
+    if isinstance(of.entry, CommandDefinition):
         return _command_checks(system, of)
     return [check for name, check in _QUERIES.items() if name == of.entry.name]
 
 
-def _device_checks(system: LiveSystem, of: Subject) -> Iterable[Check]:
+def _device_checks(system: LiveSystem, of: Subject) -> Iterable[LiveCheck]:
     return RUN_CHECKS if system.options.active and of.device == system.options.subarray else ()
 
 

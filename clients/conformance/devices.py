@@ -9,7 +9,7 @@ from typing import Any
 
 import tango
 
-from clients.conformance.checks import Check, FlowChecks, Mismatch, NotShown, Subject, demand
+from clients.conformance.checks import FlowChecks, LiveCheck, Mismatch, NotShown, Subject, demand
 from clients.conformance.events import KINDS
 from clients.conformance.live_system import LiveSystem
 from clients.sockets import await_sockets
@@ -199,7 +199,7 @@ class QueryAnswer:
     """Keys of the object, or of each object in the list."""
 
 
-def answer_check(wanted: QueryAnswer) -> Check:
+def answer_check(wanted: QueryAnswer) -> LiveCheck:
     """Return the check of a query's answer."""
 
     def judge(system: LiveSystem, of: Subject) -> str:
@@ -210,7 +210,7 @@ def answer_check(wanted: QueryAnswer) -> Check:
         took = system.clock.monotonic() - begin
         return f"{judge_answer(wanted, text)} after {took * 1e3:.1f} ms"
 
-    return Check("answer", judge)
+    return LiveCheck("answer", judge)
 
 
 def judge_answer(wanted: QueryAnswer, text: str) -> str:
@@ -227,22 +227,22 @@ def judge_answer(wanted: QueryAnswer, text: str) -> str:
     return f"list of {len(found)}" if isinstance(found, list) else "object"
 
 
-ICD_CHECKS = (Check("version", _version),)
-CLASS_CHECKS = (Check("devices", _in_database, asks=False), Check("instance", _instance, asks=False))
+ICD_CHECKS = (LiveCheck("version", _version),)
+CLASS_CHECKS = (LiveCheck("devices", _in_database, asks=False), LiveCheck("instance", _instance, asks=False))
 DEVICE_CHECKS = (
-    Check("exported", _exported, asks=False),
-    Check("answers", _answers, asks=False),
-    Check("names", _names),
-    Check("state-events", _state_events),
+    LiveCheck("exported", _exported, asks=False),
+    LiveCheck("answers", _answers, asks=False),
+    LiveCheck("names", _names),
+    LiveCheck("state-events", _state_events),
 )
-CONDITION_CHECKS = (Check("state", _condition),)
+CONDITION_CHECKS = (LiveCheck("state", _condition),)
 """The label and the description of a condition are those of its attribute."""
-COMMAND_CHECKS = (Check("exists", _exists), Check("types", _command_types))
+COMMAND_CHECKS = (LiveCheck("exists", _exists), LiveCheck("types", _command_types))
 QUERY_CHECKS = (
-    Check("exists", _exists),
-    Check("types", _query_types),
-    Check("description", _query_description),
-    Check("refusal", _refusal, lambda of: of.entry.argument != "DevVoid"),
+    LiveCheck("exists", _exists),
+    LiveCheck("types", _query_types),
+    LiveCheck("description", _query_description),
+    LiveCheck("refusal", _refusal, lambda of: of.entry.argument != "DevVoid"),
 )
 
 
@@ -289,6 +289,6 @@ def judge_content(table: Mapping[str, Any], form: str, content: bytes) -> str:
 _TABLE_QUERIES = {
     "ListTables": answer_check(QueryAnswer(kind=list, keys=("product", "state"))),
     "GetTable": answer_check(QueryAnswer(argument=_some_product, kind=dict, keys=("product",))),
-    "GetTableContent": Check("content", _table_content),
+    "GetTableContent": LiveCheck("content", _table_content),
 }
 TABLES = FlowChecks(commands=lambda _, of: [one for name, one in _TABLE_QUERIES.items() if name == of.entry.name])

@@ -10,7 +10,7 @@ from typing import Any, Final
 import tango
 from msgspec.structs import replace
 
-from clients.conformance.checks import Mismatch, Options
+from clients.conformance.checks import CheckOptions, Mismatch
 from clients.conformance.events import AttributeTrace, observe
 from clients.events import open_database
 from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
@@ -41,7 +41,7 @@ class LiveSystem:
         The Tango database does not answer.
     """
 
-    def __init__(self, icd: Icd, options: Options, settings: Settings, clock: Clock) -> None:
+    def __init__(self, icd: Icd, options: CheckOptions, settings: Settings, clock: Clock) -> None:
         self.absent = [name for name, one in icd.classes.items() if instance_role(one.instance) in settings.left_out]
         """Device classes that the deployment does not run (setting `without`)."""
         classes = {name: one for name, one in icd.classes.items() if name not in self.absent}
@@ -198,7 +198,7 @@ def read_json(text: bytes | str) -> Any:
         raise ValueError("it is nested too deep") from error
 
 
-def in_order(devices: Iterable[str], options: Options) -> list[str]:
+def in_order(devices: Iterable[str], options: CheckOptions) -> list[str]:
     """Sort device names, the commanded one first: the first of a family is compared closely."""
     names = sorted(device.lower() for device in devices)
     return sorted(names, key=lambda name: not (options.active and name == options.subarray))

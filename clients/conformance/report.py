@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
-from clients.conformance.checks import CheckResult, Options
+from clients.conformance.checks import CheckOptions, CheckResult
 from facade.console import Console, table
 from facade.printable import printable
 
@@ -61,7 +61,7 @@ def write_junit(path: Path, results: Sequence[CheckResult]) -> None:
     Xml.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
 
 
-def write_html(path: Path, results: Sequence[CheckResult], options: Options, now: float) -> None:
+def write_html(path: Path, results: Sequence[CheckResult], options: CheckOptions, now: float) -> None:
     """Write the counts of each part, and a line for each check."""
     *parts, sums = _counts(results)
     title = f"Conformance with the ICD: {'all passed that was shown' if sums[2] == '0' else f'{sums[2]} failed'}"

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from rich.progress import Progress
 
 from clients.conformance.attributes import ATTRIBUTE_CHECKS, REPORT_CHECKS
-from clients.conformance.checks import Case, CheckResult, Options, Subject, cases, decide, flow_checks, not_shown
+from clients.conformance.checks import Case, CheckOptions, CheckResult, Subject, cases, decide, flow_checks, not_shown
 from clients.conformance.devices import (
     CLASS_CHECKS,
     COMMAND_CHECKS,
@@ -35,7 +35,7 @@ PASSED, FAILED, NOT_RUN = 0, 1, 2
 """Exit codes."""
 
 
-def run(options: Options, console: Console, clock: Clock) -> int:
+def run(options: CheckOptions, console: Console, clock: Clock) -> int:
     """Run the kit against a system, and return the exit code."""
     try:
         return _run(options, console, clock)
@@ -44,7 +44,7 @@ def run(options: Options, console: Console, clock: Clock) -> int:
         return NOT_RUN
 
 
-def _run(options: Options, console: Console, clock: Clock) -> int:
+def _run(options: CheckOptions, console: Console, clock: Clock) -> int:
     system = LiveSystem(load(options.icd), options, _settings(options), clock)
     _ = system.topics  # or a BusError
     for flow in flow_checks():
@@ -73,7 +73,7 @@ def _run(options: Options, console: Console, clock: Clock) -> int:
     return FAILED if any(result.outcome == "failed" for result in results) else PASSED
 
 
-def _settings(options: Options) -> Settings:
+def _settings(options: CheckOptions) -> Settings:
     """Return the settings: brokers by the options, the rest by the settings file and SDP_WITHOUT."""
     environment = {name: os.environ[name] for name in ("SDP_FACADE_CONFIG", "SDP_WITHOUT") if name in os.environ}
     return load_settings({**environment, "KAFKA_BOOTSTRAP": options.bootstrap, "SDP_TOPIC_PREFIX": options.prefix})

@@ -24,7 +24,7 @@ from clients.sample_arguments import VERSION, sample
 from facade.clock import Clock, wait_until
 from facade.errors import ConfigError
 from facade.flows.commands.rules import is_transitional
-from facade.icd.model import Command, DeviceClass, Icd
+from facade.icd.model import CommandDefinition, DeviceClass, Icd
 
 STATE, OBS_STATE, COMMANDED, PENDING = "State", "obsState", "commandedObsState", "commandsPending"
 RESULT = "longRunningCommandResult"
@@ -59,7 +59,7 @@ _PATIENCE = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class CommandAnswer:
     """The end of one call."""
 
     result: Any
@@ -80,7 +80,7 @@ class RefusedCall:
     aspect: str
     words: tuple[str, ...]
     """Words that the refusal must have."""
-    answer: Answer
+    answer: CommandAnswer
     changes: Mapping[str, str]
     """Attributes that had other values after it."""
 
@@ -89,8 +89,8 @@ class RefusedCall:
 class TakenCall:
     """A call that had to be taken, and the attributes when its outcome was there."""
 
-    command: Command
-    answer: Answer
+    command: CommandDefinition
+    answer: CommandAnswer
     id: str = ""
     overtaken: bool = False
     before: str = ""
@@ -146,14 +146,14 @@ class SubarrayClient:
         for id in self._ids:
             self._proxy.unsubscribe_event(id)
 
-    def call(self, name: str, argument: str | None) -> Answer:
+    def call(self, name: str, argument: str | None) -> CommandAnswer:
         """Give a command."""
         begin, result, error = self._clock.monotonic(), None, ""
         try:
             result = self._proxy.command_inout(name, *([] if argument is None else [argument]))
         except tango.DevFailed as failed:
             error = f"{failed.args[0].reason}: {failed.args[0].desc}"
-        return Answer(result=result, error=error, took=self._clock.monotonic() - begin, at=self._clock.now())
+        return CommandAnswer(result=result, error=error, took=self._clock.monotonic() - begin, at=self._clock.now())
 
     def read(self, name: str) -> Any:
         """Return a value; of a state, its label."""
@@ -289,7 +289,7 @@ class _Runner:
                 call = self._give(self._commands[then])
             self._await_effect(call)
 
-    def _give(self, command: Command) -> TakenCall:
+    def _give(self, command: CommandDefinition) -> TakenCall:
         subarray = self._subarray
         self._mark, before = len(subarray.path(command.reports)), str(subarray.read(command.reports))
         call = TakenCall(command=command, answer=subarray.call(command.name, self._argument(command)), before=before)
@@ -360,12 +360,12 @@ class _Runner:
                 self._refuse(command, "refuses-state", self._argument(command), (command.name, label))
         self._tried.add(states)
 
-    def _refuse_arguments(self, command: Command) -> None:
+    def _refuse_arguments(self, command: CommandDefinition) -> None:
         for aspect, text, words in self._bad(command) if command.name not in self._tried else ():
             self._refuse(command, aspect, text, words)
         self._tried.add(command.name)
 
-    def _refuse(self, command: Command, aspect: str, argument: str | None, words: tuple[str, ...]) -> None:
+    def _refuse(self, command: CommandDefinition, aspect: str, argument: str | None, words: tuple[str, ...]) -> None:
         before = self._subarray.picture()
         answer = self._subarray.call(command.name, argument)
         changes = {name: text for name, text in self._subarray.picture().items() if text != before[name]}
@@ -375,16 +375,16 @@ class _Runner:
         if answer.result is not None:
             raise Mismatch(f"{command.name} ({aspect}) is refused", f"it was taken: {answer.result}")
 
-    def _argument(self, command: Command) -> str | None:
+    def _argument(self, command: CommandDefinition) -> str | None:
         self._number += 1  # no other execution block of any run has it
         return None if command.argument is None else good_argument(self._icd, command.argument, self._number)
 
-    def _bad(self, command: Command) -> list[tuple[str, str, tuple[str, ...]]]:
+    def _bad(self, command: CommandDefinition) -> list[tuple[str, str, tuple[str, ...]]]:
         self._number += 1
         return [] if command.argument is None else bad_arguments(self._icd, command.argument, self._number)
 
 
-def not_allowed(command: Command, state: str, obs_state: str) -> str:
+def not_allowed(command: CommandDefinition, state: str, obs_state: str) -> str:
     """Return the state that forbids a command; empty where it is allowed."""
     if state not in command.state:
         return state

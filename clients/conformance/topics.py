@@ -5,7 +5,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from clients.conformance.checks import Check, FlowChecks, Judge, Mismatch, NotShown, Subject, demand, flow_checks
+from clients.conformance.checks import FlowChecks, Judge, LiveCheck, Mismatch, NotShown, Subject, demand, flow_checks
 from clients.conformance.live_system import LiveSystem, read_json
 from facade.bus.dead_letters import PREFIX
 from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
@@ -20,14 +20,14 @@ from facade.icd.topic_model import Topic
 _REASON = f"{PREFIX}reason"
 
 
-def topic_checks(topic: Topic) -> tuple[Check, ...]:
+def topic_checks(topic: Topic) -> tuple[LiveCheck, ...]:
     """Return the checks of a topic, with one for each setting that follows from the ICD."""
     return (
-        Check("exists", lambda system, of: system.connection.topic(of.name) if _found(system, of) else ""),
-        Check("partitions", _partitions),
-        *(Check(name, _setting(name)) for name in broker_settings(topic)),
-        Check("records", _records),
-        Check("keys", _keys, lambda of: of.name != DEAD_LETTERS),
+        LiveCheck("exists", lambda system, of: system.connection.topic(of.name) if _found(system, of) else ""),
+        LiveCheck("partitions", _partitions),
+        *(LiveCheck(name, _setting(name)) for name in broker_settings(topic)),
+        LiveCheck("records", _records),
+        LiveCheck("keys", _keys, lambda of: of.name != DEAD_LETTERS),
     )
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 
 from facade.bus.port import Record
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 from facade.printable import printable
 
 TOPIC = "dead-letters"
@@ -19,7 +19,7 @@ NUMBER = re.compile(r"-?[0-9]{1,18}")
 """Form of the numbers in headers: whoever may write to the topic may write anything."""
 
 
-def dead_letter(record: Record, why: Rejected, *, by: str, more: Mapping[str, int] | None = None) -> Record:
+def dead_letter(record: Record, why: RecordRejected, *, by: str, more: Mapping[str, int] | None = None) -> Record:
     """Return the record for the dead-letter topic.
 
     Parameters

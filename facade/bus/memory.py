@@ -1,7 +1,7 @@
 """The bus in memory: all topics of one process, without a broker, for tests.
 
-It implements the Protocols of a device server's bus (`facade.runtime.composition.Bus`). A record is on its topic when
-the call that writes it returns, so nothing is ever under way, and nothing fails. Nothing is removed either: a test
+It implements the Protocols of a device server's bus (`facade.runtime.composition.ServerBus`). A record is on its topic
+when the call that writes it returns, so nothing is ever under way, and nothing fails. Nothing is removed either: a test
 reads all that was written.
 """
 
@@ -236,7 +236,7 @@ class MemoryReceipt:
 
 
 class MemorySender:
-    """Puts single commands on the bus; see `facade.flows.commands.gateway.Sender`."""
+    """Puts single commands on the bus; see `facade.flows.commands.gateway.CommandSender`."""
 
     def __init__(self, log: MemoryLog) -> None:
         self._log = log

@@ -33,14 +33,13 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from facade import messages
 from facade.bus.port import OffsetRange, Record, TopicPartition
+from facade.messages import WorkerPosition as WorkerPosition
 
 POSITIONS = "positions"
 """Topic with the positions of the workers."""
 ACCOUNTS = "accounts"
 """Topic with the accounts of the workers, which have the same offsets."""
-WorkerPosition = messages.WorkerPosition
 
 _NO_ID = "?"
 _encode = msgspec.json.Encoder().encode
@@ -180,7 +179,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Placement:
     """A difference between a position and the topic, and the offsets [first, after) that it is about.
 
     Where a log was cut, `first` is the offset at which reading goes on, and `after` the position.
@@ -216,7 +215,7 @@ class Finding:
                 return f"{where}: expected it to exist, as {self.after} is noted as its next offset; it does not"
 
 
-def compare(position: Position, now: Extent) -> tuple[dict[int, int], list[Finding]]:
+def compare(position: Position, now: Extent) -> tuple[dict[int, int], list[Placement]]:
     """Return where to go on, by partition, and the differences.
 
     The start is always on the log: a difference is told, and never makes a reader wait for, or pass over, records.
@@ -228,13 +227,13 @@ def compare(position: Position, now: Extent) -> tuple[dict[int, int], list[Findi
     list of Finding
         Empty: the position holds.
     """
-    found, offsets = list[Finding](), position.offsets
+    found, offsets = list[Placement](), position.offsets
     if is_other(position.topic_id, now.id):
         begins = {one: now.ranges.get(one, (0, 0))[0] for one in sorted(offsets)}
-        found = [Finding(Verdict.MADE_AGAIN, one, at, offsets[one]) for one, at in begins.items() if offsets[one] > 0]
+        found = [Placement(Verdict.MADE_AGAIN, one, at, offsets[one]) for one, at in begins.items() if offsets[one] > 0]
         offsets = {}
     found += [
-        Finding(Verdict.NO_PARTITION, partition, 0, at)
+        Placement(Verdict.NO_PARTITION, partition, 0, at)
         for partition, at in sorted(offsets.items())
         if partition not in now.ranges
     ]
@@ -243,9 +242,9 @@ def compare(position: Position, now: Extent) -> tuple[dict[int, int], list[Findi
         at = offsets.get(partition, 0)
         start[partition] = max(min(at, end), first)
         if at < first:
-            found.append(Finding(Verdict.GAP, partition, at, first))
+            found.append(Placement(Verdict.GAP, partition, at, first))
         if at > end:
-            found.append(Finding(Verdict.CUT, partition, end, at))
+            found.append(Placement(Verdict.CUT, partition, end, at))
     return start, found
 
 
@@ -299,7 +298,7 @@ def _without_own(place: TopicPartition, facts: PartitionFacts) -> Beginning:
     topic, partition = place
     offset, note = max(facts.group, facts.first), ""
     if 0 <= facts.group < facts.first:
-        note = Finding(Verdict.GAP, partition, facts.group, facts.first).describe(topic)
+        note = Placement(Verdict.GAP, partition, facts.group, facts.first).describe(topic)
     elif facts.group > facts.end:
         offset = facts.first
         note = (

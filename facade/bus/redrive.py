@@ -21,7 +21,7 @@ from facade.clock import Clock
 from facade.icd.model import Icd
 from facade.icd.topic_model import Topic
 from facade.messages import StreamAccount
-from facade.outcome import LATE, USED, Outcome, Rejected
+from facade.outcome import LATE, USED, Outcome, RecordRejected
 from facade.printable import printable
 
 BY: Final = "dead-letters redrive"
@@ -63,7 +63,7 @@ class Origin(NamedTuple):
         return f"{self.topic}/{self.partition}/{self.offset}{row}"
 
 
-class Fate(StrEnum):
+class RedriveFate(StrEnum):
     """What a redrive does with a dead letter."""
 
     PUT_BACK = "is put back"
@@ -77,7 +77,7 @@ class Fate(StrEnum):
     TOO_LARGE = "is too large for its topic"
 
 
-UNLESS_AGAIN: Final = (Fate.DONE, Fate.RETURNED, Fate.FAILS)
+UNLESS_AGAIN: Final = (RedriveFate.DONE, RedriveFate.RETURNED, RedriveFate.FAILS)
 """Dead letters that are put back only where the caller says so."""
 Trial = Callable[[Record], Outcome]
 """Returns the outcome that a record would have with the readers of its topic, if it were appended now."""
@@ -149,14 +149,14 @@ class Selection:
         )
 
 
-class Plan(NamedTuple):
+class RedrivePlan(NamedTuple):
     """The effect of a redrive."""
 
     chosen: list[DeadLetterOffset]
     """Dead letters to put back, in the order of the log."""
-    counts: Counter[tuple[str, str, Fate]]
+    counts: Counter[tuple[str, str, RedriveFate]]
     """Dead letters by topic, reason and fate."""
-    failures: dict[tuple[str, str], Rejected]
+    failures: dict[tuple[str, str], RecordRejected]
     """Why the first one that would fail again would, by topic and reason."""
 
     def blocked(self) -> int:
@@ -182,7 +182,7 @@ def plan(
     trial: Trial = lambda _: USED,
     *,
     again: bool = False,
-) -> Plan:
+) -> RedrivePlan:
     """Return the plan of a redrive from all records on `dead-letters`.
 
     Parameters
@@ -208,37 +208,39 @@ def plan(
             takes = dead_letter.origin.topic in open_topics and dead_letter.has_value
             meant.append((dead_letter, trial(original(record)) if takes else USED))
     chosen: dict[Origin, DeadLetterOffset] = {}
-    counts: Counter[tuple[str, str, Fate]] = Counter()
-    failures: dict[tuple[str, str], Rejected] = {}
+    counts: Counter[tuple[str, str, RedriveFate]] = Counter()
+    failures: dict[tuple[str, str], RecordRejected] = {}
     for dead_letter, outcome in meant:
         fate = (
-            Fate.COPY if dead_letter.origin in chosen else _fate(dead_letter, outcome, open_topics, done, again=again)
+            RedriveFate.COPY
+            if dead_letter.origin in chosen
+            else _fate(dead_letter, outcome, open_topics, done, again=again)
         )
-        if fate in (Fate.PUT_BACK, Fate.LATE):
+        if fate in (RedriveFate.PUT_BACK, RedriveFate.LATE):
             chosen[dead_letter.origin] = dead_letter.at
-        if fate is Fate.FAILS and isinstance(outcome, Rejected):
+        if fate is RedriveFate.FAILS and isinstance(outcome, RecordRejected):
             failures.setdefault((dead_letter.origin.topic, dead_letter.reason), outcome)
         counts[dead_letter.origin.topic, dead_letter.reason, fate] += 1
-    return Plan(list(chosen.values()), counts, failures)
+    return RedrivePlan(list(chosen.values()), counts, failures)
 
 
 def _fate(
     dead_letter: DeadLetter, outcome: Outcome, topics: Mapping[str, Topic], done: Collection[Origin], *, again: bool
-) -> Fate:
+) -> RedriveFate:
     topic = topics.get(dead_letter.origin.topic)
     if topic is None:
-        return Fate.TOPIC
+        return RedriveFate.TOPIC
     if not dead_letter.has_value:
-        return Fate.NO_VALUE
+        return RedriveFate.NO_VALUE
     if dead_letter.size + _OVERHEAD > topic.max_bytes:
-        return Fate.TOO_LARGE
+        return RedriveFate.TOO_LARGE
     if dead_letter.origin in done and not again:
-        return Fate.DONE
+        return RedriveFate.DONE
     if dead_letter.was_redriven and not again:
-        return Fate.RETURNED
-    if isinstance(outcome, Rejected) and not again:
-        return Fate.FAILS
-    return Fate.LATE if outcome == LATE else Fate.PUT_BACK
+        return RedriveFate.RETURNED
+    if isinstance(outcome, RecordRejected) and not again:
+        return RedriveFate.FAILS
+    return RedriveFate.LATE if outcome == LATE else RedriveFate.PUT_BACK
 
 
 def put_back(dead_letter: Record) -> list[Record]:

@@ -24,10 +24,10 @@ from facade.bus.port import Record
 from facade.bus.redrive import (
     DeadLetter,
     DeadLetterOffset,
-    Fate,
     Origin,
-    Plan,
     Redrive,
+    RedriveFate,
+    RedrivePlan,
     Selection,
     Trial,
     plan,
@@ -203,7 +203,7 @@ def redrive(
         typer.echo(f"nothing was changed; {len(made.chosen)} records are put back with --yes")
 
 
-def _run(running: Redrive, made: Plan, rate: float, clock: Clock) -> int:
+def _run(running: Redrive, made: RedrivePlan, rate: float, clock: Clock) -> int:
     began, told = clock.monotonic(), clock.monotonic()
     try:
         while running.step():
@@ -221,7 +221,7 @@ def _run(running: Redrive, made: Plan, rate: float, clock: Clock) -> int:
     return running.done
 
 
-def _show_plan(made: Plan, *, quiet: bool) -> None:
+def _show_plan(made: RedrivePlan, *, quiet: bool) -> None:
     if quiet:
         return
     rows = [
@@ -236,10 +236,10 @@ def _show_plan(made: Plan, *, quiet: bool) -> None:
         typer.echo(f"{made.blocked()} dead letters are left out, {why}: --again puts them back")
 
 
-def _failure(made: Plan, topic: str, reason: str, fate: Fate) -> dict[str, str]:
+def _failure(made: RedrivePlan, topic: str, reason: str, fate: RedriveFate) -> dict[str, str]:
     """Return why the first dead letter of a row of the table would fail again."""
     why = made.failures.get((topic, reason))
-    return {"failure": f"{why.path}: {why.detail}"} if why is not None and fate is Fate.FAILS else {}
+    return {"failure": f"{why.path}: {why.detail}"} if why is not None and fate is RedriveFate.FAILS else {}
 
 
 def trials_of(icd: Icd, settings: Settings, clock: Clock) -> Trial:

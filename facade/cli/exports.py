@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from facade.cli.icd import Folder
+from facade.cli.icd import OutputFolder
 from facade.console import ERR, OUT
 from facade.errors import ConfigError
 from facade.exports.files import EXPORTS, derive, stale, write
@@ -26,7 +26,7 @@ def export_command(
             show_default=False,
         ),
     ] = None,
-    folder: Folder = None,
+    folder: OutputFolder = None,
 ) -> None:
     """Derive all that follows from the ICD: registration, and descriptions for programs and people.
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from facade.codec.json_schema import compile_message
 from facade.console import ERR, table, wide
 from facade.errors import IcdError
-from facade.icd.finding import Finding
+from facade.icd.finding import IcdFinding
 from facade.icd.load import inspect, load
 from facade.icd.model import DeviceClass, Icd
 from facade.icd.units import unit_of
@@ -24,13 +24,13 @@ from facade.icd.words import (
     type_in_words,
 )
 
-Folder = Annotated[
+OutputFolder = Annotated[
     Path | None,
     typer.Option("--folder", help="Folder with icd/, messages/ and commands/.", show_default="the shipped schemas"),
 ]
 
 
-def check_command(folder: Folder = None) -> None:
+def check_command(folder: OutputFolder = None) -> None:
     """Check that the interface is complete and fits together.
 
     Example: sdp-facade icd check
@@ -48,7 +48,7 @@ def check_command(folder: Folder = None) -> None:
 
 def show_command(
     name: Annotated[str, typer.Argument(metavar="CLASS", help="Device class, such as SdpMaster.")],
-    folder: Folder = None,
+    folder: OutputFolder = None,
 ) -> None:
     """Show the attributes and commands of one device class.
 
@@ -120,14 +120,14 @@ def _query_table(device_class: DeviceClass) -> Table:
     return table(("name", "argument", "result", "description"), rows, whole=("name",), title=title)
 
 
-def _uncompilable(icd: Icd) -> list[Finding]:
+def _uncompilable(icd: Icd) -> list[IcdFinding]:
     """Find the messages that no decoder can be made for."""
     findings = []
     for name, schema in icd.messages.items():
         try:
             compile_message(name, schema)
         except IcdError as error:
-            findings.append(Finding("", "", str(error)))
+            findings.append(IcdFinding("", "", str(error)))
     return findings
 
 

@@ -15,13 +15,13 @@ from rich.table import Table
 
 from facade.console import OUT, table, wide
 from facade.errors import ConfigError, IcdError
-from facade.icd.diff import Difference, Step, compare, compare_avro, judge_version
+from facade.icd.diff import Difference, VersionStep, compare, compare_avro, judge_version
 from facade.icd.model import Icd
 from facade.icd.read import read
 from facade.resources import resource
 
 _SCHEMAS = "schemas"
-_MEANINGS = {Step.MAJOR: "breaking", Step.MINOR: "added", Step.PATCH: "text only"}
+_MEANINGS = {VersionStep.MAJOR: "breaking", VersionStep.MINOR: "added", VersionStep.PATCH: "text only"}
 
 
 def diff_command(

@@ -39,7 +39,7 @@ def up(
 
     Example: sdp-facade infra up --kafka-heap 1g
     """
-    options = local.Options(
+    options = local.LocalOptions(
         state_dir=state_dir,
         kafka_port=kafka_port,
         tango_port=tango_port,
@@ -122,7 +122,7 @@ def print_environment(variables: dict[str, str]) -> None:
 
 
 @contextmanager
-def _progress() -> Iterator[tools.Report]:
+def _progress() -> Iterator[tools.Notify]:
     """Print each step with the time since the command began; a terminal also gets a spinner."""
     clock = SystemClock()
     begin = clock.monotonic()

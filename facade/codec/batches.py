@@ -16,7 +16,7 @@ from facade.codec.columns import Column, NumberField, breaches, number_fields
 from facade.codec.decode import BatchDecoder, Reason
 from facade.codec.ipc import MARK, RecordBatch, StreamReader
 from facade.messages import Batch
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 from facade.printable import excerpt
 
 _LIMITS: Final = {
@@ -26,7 +26,7 @@ _LIMITS: Final = {
     for limits in [np.iinfo(f"{kind}{size}")]
 }
 """Of the types of integers."""
-Headers = tuple[tuple[str, bytes], ...]
+HeaderPairs = tuple[tuple[str, bytes], ...]
 
 HEADER: Final = "batch"
 CONTENT_TYPE: Final = "content-type"
@@ -36,7 +36,7 @@ _FAR = 2**60
 _encode = msgspec.json.Encoder().encode
 
 
-def without(headers: Headers) -> Headers:
+def without(headers: HeaderPairs) -> HeaderPairs:
     """Return the headers of one row of a batch, which is JSON."""
     return tuple(header for header in headers if header[0] not in (CONTENT_TYPE, HEADER))
 
@@ -50,7 +50,7 @@ def is_batch(value: bytes | None) -> bool:
 class Refused:
     """A batch that cannot be read."""
 
-    why: Rejected
+    why: RecordRejected
     rows: int
     """How many it claims to have; 1: nobody knows."""
 
@@ -86,7 +86,7 @@ class BatchReader:
         self._headers = BatchDecoder(Batch)
         self._streams = StreamReader()
 
-    def read(self, value: bytes, headers: Headers) -> ReadBatch | Refused:
+    def read(self, value: bytes, headers: HeaderPairs) -> ReadBatch | Refused:
         """Read the value of a record; a bad one is a result and never an exception."""
         header = self._headers.decode_header(headers, HEADER)
         if not isinstance(header, Batch):
@@ -94,43 +94,45 @@ class BatchReader:
         try:
             content = self._streams.read(value)
         except ArrayError as error:
-            return Refused(Rejected("arrow", "$", excerpt(str(error))), header.rows)
+            return Refused(RecordRejected("arrow", "$", excerpt(str(error))), header.rows)
         if why := self._contradiction(header, content):
             return Refused(why, header.rows)
         return ReadBatch(header, content)
 
-    def _contradiction(self, header: Batch, content: RecordBatch) -> Rejected | None:
+    def _contradiction(self, header: Batch, content: RecordBatch) -> RecordRejected | None:
         at = f"headers.{HEADER}"
         if header.message != self._version:
             what = f"expected {self._version!r}, got {header.message!r}"
-            return Rejected(Reason.VERSION, f"{at}.message", excerpt(what))
+            return RecordRejected(Reason.VERSION, f"{at}.message", excerpt(what))
         if header.rows != content.rows:
-            return Rejected("rows", f"{at}.rows", f"expected {content.rows}, as the batch has, got {header.rows}")
+            return RecordRejected("rows", f"{at}.rows", f"expected {content.rows}, as the batch has, got {header.rows}")
         known, constants = self.named, header.constants
         for name, dtype in content.layout:
             field = known.get(name)
             if field is None or name in constants:
                 what = "a field that is no constant" if field else f"one of {', '.join(known)}"
-                return Rejected("columns", f"$.{name}"[:80], excerpt(f"expected {what}, got column {name}"))
+                return RecordRejected("columns", f"$.{name}"[:80], excerpt(f"expected {what}, got column {name}"))
             if field.integer and dtype.kind == "f":
-                return Rejected("columns", f"$.{name}", f"expected a column of integers, got {dtype}")
+                return RecordRejected("columns", f"$.{name}", f"expected a column of integers, got {dtype}")
         if len(content.layout) + len(constants) < len(known) or not constants.keys() <= known.keys():
             given = {*constants, *content.columns}
             wrong = ", ".join([*(one for one in known if one not in given), *(given - known.keys())])
-            return Rejected(
+            return RecordRejected(
                 "columns", "$", excerpt(f"expected each field to be a column or a constant; wrong: {wrong}")
             )
         for name in self._varying:
             if name in constants:
-                return Rejected("columns", f"{at}.constants.{name}", f"expected {name} to be a column, got a constant")
+                return RecordRejected(
+                    "columns", f"{at}.constants.{name}", f"expected {name} to be a column, got a constant"
+                )
         for name in header.bases:
             if name not in content.columns or not known[name].integer:
-                return Rejected("columns", f"{at}.bases.{name}"[:80], "expected the name of a column of integers")
+                return RecordRejected("columns", f"{at}.bases.{name}"[:80], "expected the name of a column of integers")
         for name, value in constants.items():
             field = known[name]
             if not field.low <= value <= field.high or (field.integer and value != int(value)):
                 _, why = next(breaches(field, np.zeros(1, np.int64), np.array([value])))
-                return Rejected(why.reason, f"{at}.constants.{name}", why.detail)
+                return RecordRejected(why.reason, f"{at}.constants.{name}", why.detail)
         return None
 
     def row(self, batch: ReadBatch, number: int) -> bytes:
@@ -153,7 +155,7 @@ class Joined(dict[str, Column]):
         self.reader, self.batches = reader, batches
         self.starts = np.cumsum([0, *(batch.rows for batch in batches)])
         """Where each batch begins, and where the last one ends."""
-        self.rejected: dict[int, Rejected] = {}
+        self.rejected: dict[int, RecordRejected] = {}
         """Rows that the schema forbids, in no order."""
         self._within = {field.name: all(_is_within(field, batch) for batch in batches) for field in reader.fields}
         for field in reader.fields:
@@ -163,7 +165,9 @@ class Joined(dict[str, Column]):
         for start, batch in zip(self.starts, batches, strict=False):
             for name, nulls in batch.content.nulls.items():
                 for row in np.flatnonzero(nulls).tolist():
-                    self.rejected[int(start) + row] = Rejected(Reason.SCHEMA, f"$.{name}", "expected a value, got none")
+                    self.rejected[int(start) + row] = RecordRejected(
+                        Reason.SCHEMA, f"$.{name}", "expected a value, got none"
+                    )
 
     @property
     def rows(self) -> int:
@@ -194,7 +198,7 @@ class Joined(dict[str, Column]):
         return column
 
 
-def breaches_of(field: NumberField, column: Column) -> Iterator[tuple[int, Rejected]]:
+def breaches_of(field: NumberField, column: Column) -> Iterator[tuple[int, RecordRejected]]:
     """Say of each value of a column that its field does not allow, with its place, why."""
     if len(column) and field.low <= column.min() and column.max() <= field.high:
         return iter(())
@@ -226,7 +230,7 @@ def _is_within(field: NumberField, batch: ReadBatch) -> bool:
 
 def header_of(
     message: str, rows: int, *, constants: Mapping[str, int | float], bases: Mapping[str, int], **more: Any
-) -> Headers:
+) -> HeaderPairs:
     """Return the headers of a columnar batch; `more`: as in `facade.messages.Batch`."""
     header = Batch(message=message, rows=rows, constants=dict(constants), bases=dict(bases), **more)
     return ((CONTENT_TYPE, ARROW.encode()), (HEADER, _encode(header)))

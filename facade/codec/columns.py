@@ -23,7 +23,7 @@ from facade.codec.decode import BatchDecoder, Reason
 from facade.codec.json_schema import compile_message
 from facade.errors import IcdError
 from facade.icd.fields import why_no_column
-from facade.outcome import Rejected, Unused
+from facade.outcome import RecordRejected, Unused
 
 Column = npt.NDArray[Any]
 
@@ -31,7 +31,7 @@ _FLOAT64 = 0xCB  # MessagePack: a big-endian double follows
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ColumnTable:
     """What became of a batch: every record is a row or of no use."""
 
     columns: dict[str, Column]
@@ -84,7 +84,7 @@ class ColumnDecoder:
         self._encoder = msgspec.msgpack.Encoder()
         self._layout = None if self._others else _layout(struct, properties, set(plain))
 
-    def decode(self, values: Sequence[bytes | None]) -> Table:
+    def decode(self, values: Sequence[bytes | None]) -> ColumnTable:
         """Decode a batch; a bad record is a result and never an exception."""
         decoded = self._decoder.decode(values)
         columns = self._columns(decoded.items)
@@ -105,11 +105,11 @@ class ColumnDecoder:
             columns = {name: column[good] for name, column in columns.items()}
             index = index[good]
             unused = dict(sorted(unused.items()))
-        return Table(columns, index, unused)
+        return ColumnTable(columns, index, unused)
 
     def _as_written(self, why: Unused) -> Unused:
         """Return a rejection in the words of the schema: all numbers are decoded as if they had a fraction."""
-        if isinstance(why, Rejected) and why.path.removeprefix("$.") in self._integers:
+        if isinstance(why, RecordRejected) and why.path.removeprefix("$.") in self._integers:
             return replace(why, detail=why.detail.replace("Expected `float`", "Expected `int`"))
         return why
 
@@ -145,7 +145,7 @@ def legal_form(field: NumberField, column: Column) -> Column:
     return column.astype(np.int64) if field.integer else column
 
 
-def breaches(field: NumberField, index: Column, values: Column) -> Iterator[tuple[int, Rejected]]:
+def breaches(field: NumberField, index: Column, values: Column) -> Iterator[tuple[int, RecordRejected]]:
     """Say of each value that is not legal, with its place, why."""
     for i, value in zip(index.tolist(), values.tolist(), strict=True):
         if value < field.low:
@@ -154,7 +154,7 @@ def breaches(field: NumberField, index: Column, values: Column) -> Iterator[tupl
             detail = f"Expected `{field.kind}` <= {field.high:.17g}"
         else:
             detail = "Expected `int`"
-        yield i, Rejected(Reason.SCHEMA, f"$.{field.name}", f"{detail}, got {value:.17g}")
+        yield i, RecordRejected(Reason.SCHEMA, f"$.{field.name}", f"{detail}, got {value:.17g}")
 
 
 def _layout(struct: type[msgspec.Struct], properties: Mapping[str, Any], numbers: set[str]) -> np.dtype[Any]:

@@ -13,7 +13,7 @@ import msgspec
 import msgspec.inspect
 from msgspec.structs import fields
 
-from facade.outcome import TOMBSTONE, Rejected, Unused
+from facade.outcome import TOMBSTONE, RecordRejected, Unused
 from facade.printable import excerpt
 
 _VERSION_FIELD = "schema"
@@ -22,7 +22,7 @@ _FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError)
 _PART = re.compile(r"\.?([^.\[\]$]+|\[[^\]]*\])")
 """A step of msgspec's path, such as ``$.states[...].value``."""
 
-Message = TypeVar("Message", bound=msgspec.Struct)
+MessageType = TypeVar("MessageType", bound=msgspec.Struct)
 
 
 class Reason(StrEnum):
@@ -45,10 +45,10 @@ UNREADABLE = frozenset(Reason)
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded(Generic[Message]):
+class Decoded(Generic[MessageType]):
     """What became of a batch: every record is in exactly one of the two."""
 
-    items: list[Message]
+    items: list[MessageType]
     """The good records in their order, without gaps for the others."""
     unused: dict[int, Unused]
     """Why the others are of no use, by position in the batch and in their order."""
@@ -66,7 +66,7 @@ class _Nothing(msgspec.Struct, tag_field=_VERSION_FIELD, tag=""):
     never: Annotated[int, msgspec.Meta(gt=0, lt=1)]
 
 
-class BatchDecoder(Generic[Message]):
+class BatchDecoder(Generic[MessageType]):
     """Decodes the records of a topic, each in one pass, into the struct of its message.
 
     Parameters
@@ -76,37 +76,37 @@ class BatchDecoder(Generic[Message]):
         the record says which.
     """
 
-    def __init__(self, *struct_types: type[Message]) -> None:
+    def __init__(self, *struct_types: type[MessageType]) -> None:
         self._types = struct_types
         self._versions = [version for one in struct_types if (version := _version_of(one)) is not None]
         wanted: Any = Union[struct_types]  # noqa: UP007 - made at run time
         if any(one.__struct_config__.tag for one in struct_types):
             wanted |= _Nothing
         # Declared to take None, which raises TypeError: that is how a tombstone comes to light.
-        self._decode: Callable[[bytes | None], Message] = cast(Any, msgspec.json.Decoder(wanted).decode)
+        self._decode: Callable[[bytes | None], MessageType] = cast(Any, msgspec.json.Decoder(wanted).decode)
         self._decode_version = msgspec.json.Decoder(_Version).decode
 
-    def decode_one(self, value: bytes | None) -> Message | Unused:
+    def decode_one(self, value: bytes | None) -> MessageType | Unused:
         """Decode a record; a bad one is a result and never an exception."""
         try:
             return self._decode(value)
         except _FAILURES as error:
             return self._judge(value, error)
 
-    def decode_header(self, headers: Iterable[tuple[str, bytes]], name: str) -> Message | Rejected:
+    def decode_header(self, headers: Iterable[tuple[str, bytes]], name: str) -> MessageType | RecordRejected:
         """Decode the message that stands in a header of a record; what is wrong is a result and never an exception."""
         raw = next((raw for found, raw in headers if found == name), None)
         if raw is None:
-            return Rejected("no-header", "headers", f"expected a header {name!r} that says what it is, got none")
+            return RecordRejected("no-header", "headers", f"expected a header {name!r} that says what it is, got none")
         try:
             return self._decode(raw)
         except _FAILURES as error:
             rejected = self._reject(raw, error)
             return replace(rejected, path=f"headers.{name}{rejected.path[1:]}")
 
-    def decode(self, values: Sequence[bytes | None]) -> Decoded[Message]:
+    def decode(self, values: Sequence[bytes | None]) -> Decoded[MessageType]:
         """Decode a batch; a bad record is a result and never an exception."""
-        items: list[Message] = []
+        items: list[MessageType] = []
         unused: dict[int, Unused] = {}
         # No Python code runs per record. When one is bad, `extend` has kept what came before and
         # the iterator stands behind it, so that the next `extend` goes on with its neighbour.
@@ -123,18 +123,18 @@ class BatchDecoder(Generic[Message]):
     def _judge(self, value: bytes | None, error: Exception) -> Unused:
         return TOMBSTONE if value is None else self._reject(value, error)
 
-    def _reject(self, value: bytes, error: Exception) -> Rejected:
+    def _reject(self, value: bytes, error: Exception) -> RecordRejected:
         if isinstance(error, TypeError):
             raise error
         if not value:
-            return Rejected(Reason.EMPTY, "$", "the value has no bytes")
+            return RecordRejected(Reason.EMPTY, "$", "the value has no bytes")
         if isinstance(error, RecursionError):
-            return Rejected(Reason.TOO_DEEP, "$", "nested too deeply")
+            return RecordRejected(Reason.TOO_DEEP, "$", "nested too deeply")
         if not isinstance(error, msgspec.ValidationError):
-            return Rejected(Reason.NOT_JSON, "$", excerpt(str(error)))
+            return RecordRejected(Reason.NOT_JSON, "$", excerpt(str(error)))
         return self._refuse(value, str(error))
 
-    def _refuse(self, value: bytes, complaint: str) -> Rejected:
+    def _refuse(self, value: bytes, complaint: str) -> RecordRejected:
         """Tell a wrong version and broken JSON from a breach of the schema.
 
         The decoder stops at the first breach, so it may have met neither the version nor the place
@@ -144,17 +144,17 @@ class BatchDecoder(Generic[Message]):
         try:
             version = self._decode_version(value).schema
         except msgspec.ValidationError:
-            return Rejected(Reason.SCHEMA, path, detail)
+            return RecordRejected(Reason.SCHEMA, path, detail)
         except RecursionError:
-            return Rejected(Reason.TOO_DEEP, "$", "nested too deeply")
+            return RecordRejected(Reason.TOO_DEEP, "$", "nested too deeply")
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return Rejected(Reason.NOT_JSON, "$", excerpt(str(error)))
+            return RecordRejected(Reason.NOT_JSON, "$", excerpt(str(error)))
         if self._versions and version not in self._versions:
             what = f"expected {' or '.join(map(repr, self._versions))}, got {version!r:.80}"
-            return Rejected(Reason.VERSION, f"$.{_VERSION_FIELD}", excerpt(what))
+            return RecordRejected(Reason.VERSION, f"$.{_VERSION_FIELD}", excerpt(what))
         if detail.startswith("Invalid enum value") and (labels := _labels(self._types, path)):
             detail = excerpt(f"{detail}, expected one of {', '.join(labels)}")
-        return Rejected(Reason.SCHEMA, path, detail)
+        return RecordRejected(Reason.SCHEMA, path, detail)
 
 
 def _labels(struct_types: Iterable[type[msgspec.Struct]], path: str) -> list[str]:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from facade.codec.batches import Headers, header_of
+from facade.codec.batches import HeaderPairs, header_of
 
 TYPES: Final = {
     "seq": "uint32", "time": "uint32", "channel_start": "uint16", "received": "uint16", "lost": "uint16",
@@ -20,7 +20,7 @@ _BASES: Final = ("seq", "time")
 
 def heap_batch(
     columns: Mapping[str, npt.NDArray[Any]], constants: Mapping[str, int], **more: Any
-) -> tuple[Headers, bytes]:
+) -> tuple[HeaderPairs, bytes]:
     """Return the headers and the value of a record that holds at least one notification.
 
     Parameters

@@ -6,7 +6,7 @@ A record with such a mistake is well-formed, and would be shown as if its sender
 from datetime import UTC, datetime
 from typing import Final
 
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 from facade.printable import excerpt
 
 TIME_UNIT: Final = "time-unit"
@@ -20,7 +20,7 @@ _OLDEST_US: Final = 30 * _YEAR_US
 """An append time before it is no broker's: nothing can be told by it."""
 
 
-def wrong_unit(time_us: int, appended_us: int, path: str) -> Rejected | None:
+def wrong_unit(time_us: int, appended_us: int, path: str) -> RecordRejected | None:
     """Return why a time cannot be in microseconds; None: it can.
 
     Read in another unit, the time is within a year of the broker's; read in microseconds, it is not.
@@ -40,11 +40,11 @@ def wrong_unit(time_us: int, appended_us: int, path: str) -> Rejected | None:
         if abs(time_us * factor - appended_us) < _YEAR_US:
             meant = datetime.fromtimestamp(time_us * factor / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             what = f"expected Unix time in microseconds, got {time_us}, which is {meant} in {unit}"
-            return Rejected(TIME_UNIT, path, what)
+            return RecordRejected(TIME_UNIT, path, what)
     return None
 
 
-def wrong_key(key: bytes | None, expected: str, path: str) -> Rejected | None:
+def wrong_key(key: bytes | None, expected: str, path: str) -> RecordRejected | None:
     """Return why the key of a record is not the record's; None: it is.
 
     Records of another key go to another partition, and a compacted topic keeps the newest one of each key.
@@ -52,4 +52,4 @@ def wrong_key(key: bytes | None, expected: str, path: str) -> Rejected | None:
     if key == expected.encode():
         return None
     got = "none" if key is None else repr(key.decode(errors="backslashreplace"))
-    return Rejected(KEY, path, excerpt(f"expected the key {expected!r} for this content, got {got[:200]}"))
+    return RecordRejected(KEY, path, excerpt(f"expected the key {expected!r} for this content, got {got[:200]}"))

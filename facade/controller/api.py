@@ -9,7 +9,7 @@ from typing import Any
 
 from facade.controller.call import Call, Device
 from facade.errors import ConfigError
-from facade.icd.model import Command, Icd
+from facade.icd.model import CommandDefinition, Icd
 
 
 class Rejected(Exception):
@@ -86,7 +86,7 @@ class Controller:
         self.on_interrupted = handler
         return handler
 
-    def commands(self, icd: Icd) -> dict[str, dict[str, Command]]:
+    def commands(self, icd: Icd) -> dict[str, dict[str, CommandDefinition]]:
         """Return the ICD's commands by device class and name.
 
         Raises

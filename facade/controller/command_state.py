@@ -90,7 +90,7 @@ class Effect(Enum):
     COMMIT = "its offset may be committed"
 
 
-class Step(NamedTuple):
+class Transition(NamedTuple):
     """The result of an event: the effects in their order, then the outcome if there is one."""
 
     state: State
@@ -100,16 +100,16 @@ class Step(NamedTuple):
     """Why its record was not used, for the account."""
 
 
-def _end(outcome: AckStatus, *effects: Effect) -> Step:
-    return Step(State.ENDING, outcome, effects)
+def _end(outcome: AckStatus, *effects: Effect) -> Transition:
+    return Transition(State.ENDING, outcome, effects)
 
 
-def _skip(reason: str, *before: Effect) -> Step:
-    return Step(State.SKIPPED, None, (*before, Effect.COMMIT), reason)
+def _skip(reason: str, *before: Effect) -> Transition:
+    return Transition(State.SKIPPED, None, (*before, Effect.COMMIT), reason)
 
 
-_LEFT = Step(State.LEFT)
-_MOVED = Step(State.MOVED, reason="moved")
+_LEFT = Transition(State.LEFT)
+_MOVED = Transition(State.MOVED, reason="moved")
 _HAS_OUTCOME = _skip("ended-before")
 _BY_THE_LOG = {
     Event.HAS_OUTCOME: _skip("ended-before", Effect.REPEAT),
@@ -119,20 +119,20 @@ _BY_THE_LOG = {
 _IN_QUEUE = {**_BY_THE_LOG, Event.OVERTAKEN: _end("ABORTED"), Event.PARTITION_LOST: _MOVED}
 _BEFORE_ACCEPTANCE = {
     **_BY_THE_LOG,
-    Event.BEGUN_BEFORE: Step(State.RESUMING),
+    Event.BEGUN_BEFORE: Transition(State.RESUMING),
     Event.LATE: _end("REJECTED"),
-    Event.PARTITION_LOST: Step(State.LOST),
+    Event.PARTITION_LOST: Transition(State.LOST),
     Event.STOP: _LEFT,
 }
 _AFTER_ACCEPTANCE = {
     Event.HAS_OUTCOME: _HAS_OUTCOME,
     Event.CANCEL: _end("ABORTED"),
     Event.LATE: _end("REJECTED"),
-    Event.BEGIN: Step(State.RUNNING),
+    Event.BEGIN: Transition(State.RUNNING),
     Event.STOP: _LEFT,
 }
 _IN_HANDLER = {
-    Event.PROGRESS: Step(State.IN_PROGRESS),
+    Event.PROGRESS: Transition(State.IN_PROGRESS),
     Event.RETURN: _end("COMPLETED"),
     Event.FAIL: _end("FAILED"),
     Event.CANCEL: _end("ABORTED"),
@@ -142,62 +142,66 @@ _IN_HANDLER = {
 _WHILE_LOST = (Event.HAS_OUTCOME, Event.BEGUN_ELSEWHERE, Event.BEGUN_BEFORE, Event.LATE,
                Event.REFUSED, Event.PERMITTED, Event.ACCEPT, Event.PROVE, Event.BEGIN, Event.CANCEL)  # fmt: skip
 
-TABLE: Mapping[State, Mapping[Event, Step]] = {
+TABLE: Mapping[State, Mapping[Event, Transition]] = {
     State.TAKEN: {
         **_BY_THE_LOG,
-        Event.QUEUED: Step(State.WAITING),
-        Event.OVERTOOK: Step(State.OVERTAKING),
-        Event.BEGUN_BEFORE: Step(State.TAKEN),
+        Event.QUEUED: Transition(State.WAITING),
+        Event.OVERTOOK: Transition(State.OVERTAKING),
+        Event.BEGUN_BEFORE: Transition(State.TAKEN),
         Event.REFUSED: _end("REJECTED"),
     },
     State.WAITING: {
         **_IN_QUEUE,
-        Event.BEGUN_BEFORE: Step(State.WAITING),
-        Event.QUEUED: Step(State.WAITING),
-        Event.TURN: Step(State.STARTING),
+        Event.BEGUN_BEFORE: Transition(State.WAITING),
+        Event.QUEUED: Transition(State.WAITING),
+        Event.TURN: Transition(State.STARTING),
     },
     State.OVERTAKING: {
         **_IN_QUEUE,
-        Event.BEGUN_BEFORE: Step(State.OVERTAKING),
-        Event.QUEUED: Step(State.OVERTAKING),
+        Event.BEGUN_BEFORE: Transition(State.OVERTAKING),
+        Event.QUEUED: Transition(State.OVERTAKING),
         Event.REFUSED: _end("REJECTED"),
-        Event.TURN: Step(State.ALLOWED),
+        Event.TURN: Transition(State.ALLOWED),
     },
     State.STARTING: {
         **_BEFORE_ACCEPTANCE,
         Event.REFUSED: _end("REJECTED"),
-        Event.PERMITTED: Step(State.ALLOWED),
+        Event.PERMITTED: Transition(State.ALLOWED),
     },
     State.ALLOWED: {
         **_BEFORE_ACCEPTANCE,
-        Event.ACCEPT: Step(State.ACCEPTED),
-        Event.PROVE: Step(State.OWNED, None, (Effect.COMMIT,)),
+        Event.ACCEPT: Transition(State.ACCEPTED),
+        Event.PROVE: Transition(State.OWNED, None, (Effect.COMMIT,)),
     },
     State.RESUMING: {
         Event.HAS_OUTCOME: _HAS_OUTCOME,
         Event.CANCEL: _end("ABORTED"),
         Event.LATE: _end("FAILED", Effect.HOOK),
-        Event.BEGIN: Step(State.IN_PROGRESS),
-        Event.PARTITION_LOST: Step(State.LOST),
+        Event.BEGIN: Transition(State.IN_PROGRESS),
+        Event.PARTITION_LOST: Transition(State.LOST),
         Event.STOP: _LEFT,
     },
     State.LOST: {
         **dict.fromkeys(_WHILE_LOST, _MOVED),
         Event.BEGUN_HERE: _BY_THE_LOG[Event.BEGUN_HERE],  # its new owner leaves it to us
-        Event.PARTITION_LOST: Step(State.LOST),
+        Event.PARTITION_LOST: Transition(State.LOST),
         Event.STOP: _LEFT,
     },
-    State.ACCEPTED: {**_AFTER_ACCEPTANCE, Event.PARTITION_LOST: Step(State.LOST)},
-    State.OWNED: {**_AFTER_ACCEPTANCE, Event.PARTITION_LOST: Step(State.OWNED)},
-    State.RUNNING: {**_IN_HANDLER, Event.REFUSED: _end("REJECTED"), Event.PARTITION_LOST: Step(State.RUNNING)},
+    State.ACCEPTED: {**_AFTER_ACCEPTANCE, Event.PARTITION_LOST: Transition(State.LOST)},
+    State.OWNED: {**_AFTER_ACCEPTANCE, Event.PARTITION_LOST: Transition(State.OWNED)},
+    State.RUNNING: {**_IN_HANDLER, Event.REFUSED: _end("REJECTED"), Event.PARTITION_LOST: Transition(State.RUNNING)},
     # In the table of outcomes nothing is refused any more once it is in progress.
-    State.IN_PROGRESS: {**_IN_HANDLER, Event.REFUSED: _end("FAILED"), Event.PARTITION_LOST: Step(State.IN_PROGRESS)},
+    State.IN_PROGRESS: {
+        **_IN_HANDLER,
+        Event.REFUSED: _end("FAILED"),
+        Event.PARTITION_LOST: Transition(State.IN_PROGRESS),
+    },
     State.ENDING: {
-        Event.CONFIRM: Step(State.ENDED, None, (Effect.COMMIT,)),
-        Event.PARTITION_LOST: Step(State.ENDING),
+        Event.CONFIRM: Transition(State.ENDED, None, (Effect.COMMIT,)),
+        Event.PARTITION_LOST: Transition(State.ENDING),
         Event.STOP: _LEFT,
     },
-    **{one: {Event.PARTITION_LOST: Step(one)} for one in (State.ENDED, State.SKIPPED, State.MOVED, State.LEFT)},
+    **{one: {Event.PARTITION_LOST: Transition(one)} for one in (State.ENDED, State.SKIPPED, State.MOVED, State.LEFT)},
 }
 """What comes of each event in each state; any other event there is a mistake in the code."""
 
@@ -219,7 +223,7 @@ class CommandState:
         """Return whether nothing more can come of it."""
         return self.state in FINAL
 
-    def happen(self, event: Event) -> Step:
+    def happen(self, event: Event) -> Transition:
         """Go on to the next state, and return the step to do.
 
         Raises

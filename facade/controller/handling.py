@@ -9,7 +9,7 @@ import msgspec
 from facade import tracing
 from facade.controller.api import Controller, Rejected
 from facade.controller.call import Call, Device
-from facade.controller.command_state import Effect, Event, State, Step
+from facade.controller.command_state import Effect, Event, State, Transition
 from facade.controller.execution_state import Cancelled, Execution, Reports
 from facade.controller.inbox import ParentOrders
 from facade.controller.orders import Orders
@@ -21,9 +21,9 @@ from facade.flows.commands.messages import ack_record
 from facade.flows.commands.outcomes import ABORTED, BY_FACADE, FINAL
 from facade.flows.commands.rules import OBS_STATE, is_transitional, why_not_allowed
 from facade.flows.commands.tracker import Tracker
-from facade.icd.model import Command
+from facade.icd.model import CommandDefinition
 from facade.outcome import USED, Suppressed
-from facade.runtime.accounts import StreamAccount
+from facade.runtime.accounts import RunningAccount
 from facade.runtime.device_state import STATE
 
 _log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Handling:
     outbox: Outbox
     orders: Orders
     parent_orders: ParentOrders
-    account: StreamAccount = field(default_factory=StreamAccount)
+    account: RunningAccount = field(default_factory=RunningAccount)
     """What became of the records on ``commands``."""
     counting: threading.Lock = field(default_factory=threading.Lock)
     """To be held while the account is changed."""
@@ -52,7 +52,7 @@ class Handling:
         self.follow(execution, execution.command_state.happen(event), text, result)
         return execution.state
 
-    def follow(self, execution: Execution, step: Step, text: str = "", result: object = None) -> None:
+    def follow(self, execution: Execution, step: Transition, text: str = "", result: object = None) -> None:
         """Do what a step says: the effects, then the outcome."""
         for effect in step.effects:
             match effect:
@@ -145,7 +145,7 @@ class Handling:
         elif why := self.parent_orders.why_ended(execution.message.parent):
             execution.take_back(why)
 
-    def execute(self, execution: Execution, command: Command) -> None:
+    def execute(self, execution: Execution, command: CommandDefinition) -> None:
         """Execute a command whose turn has come, to its outcome."""
         self.take_back(execution)
         if self.is_settled(execution) or self._has_expired(execution):
@@ -161,7 +161,7 @@ class Handling:
             if self.happen(execution, *self._ended(execution, *self._handle(execution))) is State.LEFT:
                 _log.warning("command left to the next start %s", tags)
 
-    def _why_not_allowed(self, execution: Execution, command: Command) -> str:
+    def _why_not_allowed(self, execution: Execution, command: CommandDefinition) -> str:
         """Say why a command is not allowed in the state that was last reported; an empty text when it is."""
         obs_state = self.outbox.states.get(execution.device, OBS_STATE)
         return why_not_allowed(

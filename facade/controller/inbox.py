@@ -10,8 +10,8 @@ from facade.controller.outbox import ReportedStates
 from facade.flows.commands.messages import ACKS, AckMessage, CommandMessage, decode_ack, decode_command, reported
 from facade.flows.commands.outcomes import BY_FACADE, COMPLETED, FINAL
 from facade.flows.commands.tracker import Tracker
-from facade.outcome import Rejected, Suppressed, Unused
-from facade.runtime.accounts import StreamAccount
+from facade.outcome import RecordRejected, Suppressed, Unused
+from facade.runtime.accounts import RunningAccount
 from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.device_state import DeviceStates, StateMessage, decode_state
 
@@ -34,7 +34,7 @@ class CommandReader:
         Devices whose commands are wanted; those of others are left to their controllers.
     """
 
-    def __init__(self, devices: Sequence[str], writer: Writer, account: StreamAccount, *, by: str) -> None:
+    def __init__(self, devices: Sequence[str], writer: Writer, account: RunningAccount, *, by: str) -> None:
         self._devices = frozenset(devices)
         self._writer = writer
         self._account = account
@@ -47,7 +47,7 @@ class CommandReader:
         if isinstance(found, CommandMessage):
             return found
         self._account.settle(found)
-        if isinstance(found, Rejected) and found.reason not in UNREADABLE:
+        if isinstance(found, RecordRejected) and found.reason not in UNREADABLE:
             self._writer.send(dead_letter(record, found, by=self._by))
         return None
 
@@ -59,7 +59,7 @@ class CommandReader:
             return Suppressed("other-device")
         if record.key != message.device.encode():
             key = (record.key or b"").decode(errors="replace")
-            return Rejected("key", "$.device", f"expected the record's key {key!r:.80}, got {message.device!r}")
+            return RecordRejected("key", "$.device", f"expected the record's key {key!r:.80}, got {message.device!r}")
         return message
 
 

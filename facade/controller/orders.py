@@ -20,7 +20,7 @@ from facade.errors import ArgumentError, BusError
 from facade.flows.commands.messages import AckStatus, CommandMessage, command_id, command_record, issued
 from facade.flows.commands.outcomes import FINAL, IN_PROGRESS, MICRO
 from facade.flows.commands.tracker import Tracker
-from facade.icd.model import Command, Icd
+from facade.icd.model import CommandDefinition, Icd
 
 if TYPE_CHECKING:
     from facade.flows.commands.arguments import Arguments
@@ -167,7 +167,7 @@ class Orders:
             parent=parent.id,
         )
 
-    def _command(self, execution: Execution, device: str, name: str) -> Command:
+    def _command(self, execution: Execution, device: str, name: str) -> CommandDefinition:
         if device == execution.device:
             raise ValueError(f"{device}: expected another device, got the one that waits for the order")
         if device not in self._devices:
@@ -178,7 +178,7 @@ class Orders:
             raise ValueError(f"order to {device}: expected one of {', '.join(commands)}, got {name!r:.80}")
         return commands[name]
 
-    def _argument(self, command: Command, argument: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    def _argument(self, command: CommandDefinition, argument: Mapping[str, Any] | None) -> dict[str, Any] | None:
         if command.argument is None:
             if argument is not None:
                 raise ValueError(f"order {command.name}: expected no argument, got one")

@@ -4,7 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Collection, Iterable
 
-from facade.controller.command_state import Event, State, Step
+from facade.controller.command_state import Event, State, Transition
 from facade.controller.execution_state import Execution
 
 
@@ -73,7 +73,7 @@ class Queues:
                 execution.command_state.happen(Event.OVERTOOK)
             return overtaken
 
-    def lose(self, partitions: Collection[int]) -> list[tuple[Execution, Step]]:
+    def lose(self, partitions: Collection[int]) -> list[tuple[Execution, Transition]]:
         """Tell the calls whose partitions are another's now; return the steps of those that waited."""
         with self._lock:
             lost = [execution for execution in self._live.values() if execution.offset.partition in partitions]

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from xml.etree import ElementTree
 
-from facade.icd.model import Attribute, Command, DeviceClass, Icd, Query
+from facade.icd.model import Attribute, CommandDefinition, DeviceClass, Icd, Query
 from facade.icd.units import unit_of
 
 Element = ElementTree.Element
@@ -122,7 +122,7 @@ def _inherited(classes: Element, name: str, method: str, type: str, result: str)
     _below(entry, "status", **_INHERITED)
 
 
-def _command(classes: Element, command: Command, states: tuple[str, ...]) -> None:
+def _command(classes: Element, command: CommandDefinition, states: tuple[str, ...]) -> None:
     entry = _command_head(classes, command.name, command.description)
     if command.argument is None:
         _argument(entry, "argin", "VoidType", "none")

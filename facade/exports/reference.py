@@ -14,11 +14,11 @@ from facade.exports.asyncapi import EXAMPLE_KEY, ends, message_names
 from facade.exports.markdown import anchor, code, code_block, escaped, items, link, page, paragraph, table
 from facade.icd.expand import account_attribute
 from facade.icd.fields import Schema, properties
-from facade.icd.model import Attribute, Command, Condition, DeviceClass, Icd, Query
+from facade.icd.model import Attribute, CommandDefinition, Condition, DeviceClass, Icd, Query
 from facade.icd.topic_model import Figure, Topic, Window
 from facade.icd.units import unit_of
 from facade.icd.words import (
-    Family,
+    AttributeFamily,
     duration_in_words,
     effect_in_words,
     families,
@@ -80,12 +80,12 @@ def device_page(icd: Icd, device_class: DeviceClass) -> str:
     )
 
 
-def entry(icd: Icd, device_class: DeviceClass, one: Family) -> str:
+def entry(icd: Icd, device_class: DeviceClass, one: AttributeFamily) -> str:
     """Return a link to the entry of an attribute, named with its class."""
     return link(code(f"{device_class.name}.{one.name}"), f"{_home(icd, device_class, one).name}.md", one.name)
 
 
-def _home(icd: Icd, device_class: DeviceClass, one: Family | Query) -> DeviceClass:
+def _home(icd: Icd, device_class: DeviceClass, one: AttributeFamily | Query) -> DeviceClass:
     """Return the first class that has an attribute or a command in the same words: its page has the entry."""
     for other in takewhile(lambda other: other != device_class, icd.classes.values()):
         if one in (*families(other.attributes), *other.queries):
@@ -93,7 +93,7 @@ def _home(icd: Icd, device_class: DeviceClass, one: Family | Query) -> DeviceCla
     return device_class
 
 
-def _elsewhere(icd: Icd, device_class: DeviceClass, found: Sequence[Family | Query]) -> Iterator[str]:
+def _elsewhere(icd: Icd, device_class: DeviceClass, found: Sequence[AttributeFamily | Query]) -> Iterator[str]:
     """Name the attributes or commands whose entries are on the pages of other classes."""
     for other in icd.classes.values():
         names = [
@@ -159,7 +159,9 @@ def _figure(
         texts.setdefault(one.description.partition("; stream ")[0], []).append(code(stream))
     what, *differs = next(iter(texts)).split(": ") if len(texts) > 1 else list(texts)
     yield paragraph(f"{escaped(what)}.")
-    facts = list(_attribute_facts(icd, device_class, Family("", first.label.partition(": ")[2], "", first, ())))
+    facts = list(
+        _attribute_facts(icd, device_class, AttributeFamily("", first.label.partition(": ")[2], "", first, ()))
+    )
     if differs:
         facts += [f"{', '.join(of)}: {escaped(text.removeprefix(f'{what}: '))}" for text, of in texts.items()]
     if len(those) < len(streams):
@@ -170,13 +172,13 @@ def _figure(
     yield items(facts)
 
 
-def _attribute(icd: Icd, device_class: DeviceClass, one: Family) -> Iterator[str]:
+def _attribute(icd: Icd, device_class: DeviceClass, one: AttributeFamily) -> Iterator[str]:
     yield f"### {code(one.name)}"
     yield paragraph(escaped(one.description))
     yield items(_attribute_facts(icd, device_class, one))
 
 
-def _attribute_facts(icd: Icd, device_class: DeviceClass, one: Family) -> Iterator[str]:
+def _attribute_facts(icd: Icd, device_class: DeviceClass, one: AttributeFamily) -> Iterator[str]:
     attribute = one.first
     if one.parts:
         yield f"{len(one.parts)} attributes: {code('{}')} is {ranges(one.parts)}"
@@ -222,7 +224,7 @@ def _commands(icd: Icd, device_class: DeviceClass) -> Iterator[str]:
         yield items(_command_facts(icd, command))
 
 
-def _command_facts(icd: Icd, command: Command) -> Iterator[str]:
+def _command_facts(icd: Icd, command: CommandDefinition) -> Iterator[str]:
     if command.argument is None:
         yield "Argument: none"
     else:

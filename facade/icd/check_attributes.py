@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from facade.icd.checks import FULL_STOP, Checks, Entries, Found, entries, is_sentence
+from facade.icd.checks import FULL_STOP, Checks, Entries, Mistakes, entries, is_sentence
 from facade.icd.fields import Schema, bound, is_numeric, kind, message_of, properties, window_of
-from facade.icd.finding import Finding
+from facade.icd.finding import IcdFinding
 from facade.icd.model import MOST_PUSHED, Attribute, DeviceClass, Icd, Rule, Source
 from facade.icd.units import known_units
 
@@ -125,7 +125,7 @@ def _misfit(icd: Icd, attribute: Attribute) -> str:
 
 
 @of_attribute.rule
-def limits_are_for_numbers(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Found:
+def limits_are_for_numbers(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Mistakes:
     """Refuse limits but on numeric scalars; those of an integer are integers."""
     if attribute.limits is not None and (attribute.type not in _NUMBERS or attribute.length):
         yield "limits", f"expected none, because the attribute is no numeric scalar, got {attribute.type}"
@@ -136,7 +136,7 @@ def limits_are_for_numbers(icd: Icd, owner: DeviceClass, attribute: Attribute) -
 
 
 @of_attribute.rule
-def limits_are_ordered(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Found:
+def limits_are_ordered(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Mistakes:
     """Require min_alarm < min_warning < max_warning < max_alarm, of those that are given."""
     for (lower, low), (upper, high) in pairwise(_limits(attribute)):
         if not low < high:
@@ -151,7 +151,7 @@ def _limits(attribute: Attribute) -> Iterator[tuple[str, float]]:
 
 
 @of_timing.rule
-def sampling_is_possible(icd: Icd, owner: DeviceClass, one: DeviceClass | Attribute) -> Found:
+def sampling_is_possible(icd: Icd, owner: DeviceClass, one: DeviceClass | Attribute) -> Mistakes:
     """Require 0 <= shortest <= longest and 0 < longest, and deadbands that are not negative."""
     sampling = one.sampling
     if sampling is None:
@@ -165,7 +165,7 @@ def sampling_is_possible(icd: Icd, owner: DeviceClass, one: DeviceClass | Attrib
 
 
 @of_timing.rule
-def staleness_outlasts_sampling(icd: Icd, owner: DeviceClass, one: DeviceClass | Attribute) -> Found:
+def staleness_outlasts_sampling(icd: Icd, owner: DeviceClass, one: DeviceClass | Attribute) -> Mistakes:
     """Refuse that an attribute is stale before it may speak again."""
     limit = owner.stale_after if one.stale_after is None else one.stale_after
     shortest = (one.sampling or owner.sampling).shortest
@@ -174,32 +174,32 @@ def staleness_outlasts_sampling(icd: Icd, owner: DeviceClass, one: DeviceClass |
         yield "stale_after", f"expected 0 or number > sampling.shortest = {shortest:g}, got {limit:g}"
 
 
-def names_are_unique(icd: Icd) -> Iterator[Finding]:
+def names_are_unique(icd: Icd) -> Iterator[IcdFinding]:
     """Require different names; Tango does not tell upper from lower case in them."""
     return _repeated(icd, "name")
 
 
-def labels_are_unique(icd: Icd) -> Iterator[Finding]:
+def labels_are_unique(icd: Icd) -> Iterator[IcdFinding]:
     """Require different labels: the same ones cannot be told apart on a screen."""
     return _repeated(icd, "label")
 
 
-def _repeated(icd: Icd, key: str) -> Iterator[Finding]:
+def _repeated(icd: Icd, key: str) -> Iterator[IcdFinding]:
     seen: set[tuple[str, str]] = set()
     for file, place, (owner, attribute) in entries("attributes")(icd):
         value: str = getattr(attribute, key)
         if (owner.name, value.casefold()) in seen:
-            yield Finding(file, f"{place}.{key}", f"expected a {key} of its own, got {value!r} again")
+            yield IcdFinding(file, f"{place}.{key}", f"expected a {key} of its own, got {value!r} again")
         seen.add((owner.name, value.casefold()))
 
 
-def reported_values_have_a_topic(icd: Icd) -> Iterator[Finding]:
+def reported_values_have_a_topic(icd: Icd) -> Iterator[IcdFinding]:
     """Require the topic that they are reported on."""
     topic = icd.topics.get(_STATE)
     reported = any(attribute.reported for owner in icd.classes.values() for attribute in owner.attributes)
     if reported and (topic is None or topic.message != _STATE):
         what = f"expected a topic with the message {_STATE!r}, because there are reported attributes, got none"
-        yield Finding("topics.toml", f"topics[{_STATE}]", what)
+        yield IcdFinding("topics.toml", f"topics[{_STATE}]", what)
 
 
 class _Traits(NamedTuple):
@@ -328,7 +328,7 @@ of_sourced.rows(
 
 
 @of_sourced.rule
-def fields_exist(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Found:
+def fields_exist(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Mistakes:
     """Require fields of the topic's message."""
     for key, source, name, known in _fields(icd, attribute):
         if source.topic in icd.topics and name not in known:
@@ -336,7 +336,7 @@ def fields_exist(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Found:
 
 
 @of_sourced.rule
-def fields_are_numeric(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Found:
+def fields_are_numeric(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Mistakes:
     """Require numbers: they are what a window keeps."""
     for key, source, name, known in _fields(icd, attribute):
         if name in known and not is_numeric(known[name]):
@@ -345,7 +345,7 @@ def fields_are_numeric(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Fo
 
 
 @of_sourced.rule
-def sums_stay_exact(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Found:
+def sums_stay_exact(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Mistakes:
     """Refuse to add up integers that could pass 2^53 within a transaction."""
     for _, source, name, known in _fields(icd, attribute):
         field = known.get(name, {})
@@ -356,7 +356,7 @@ def sums_stay_exact(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Found
 
 
 @of_sourced.rule
-def fractions_have_a_whole(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Found:
+def fractions_have_a_whole(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Mistakes:
     """Require a whole that contains the part and adds up like with like."""
     source = _source(attribute)
     if source.rule != "fraction":
@@ -373,7 +373,7 @@ def fractions_have_a_whole(icd: Icd, owner: DeviceClass, attribute: Attribute) -
 
 
 @of_sourced.rule
-def windows_keep_what_rules_need(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Found:
+def windows_keep_what_rules_need(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Mistakes:
     """Require a sequence for rules over sequence numbers; for quantiles an error bound and no negative values."""
     source = _source(attribute)
     if (window := window_of(icd, source.topic)) is None:
@@ -392,7 +392,7 @@ def windows_keep_what_rules_need(icd: Icd, owner: DeviceClass, attribute: Attrib
 
 
 @of_sourced.rule
-def devices_have_the_groups(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Found:
+def devices_have_the_groups(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Mistakes:
     """Require that a device that stands for a node or a subarray is made of a topic with such groups."""
     source = _source(attribute)
     window = window_of(icd, source.topic)
@@ -402,7 +402,7 @@ def devices_have_the_groups(icd: Icd, owner: DeviceClass, attribute: Attribute) 
 
 
 @of_sourced.rule
-def windows_close_before_they_are_stale(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Found:
+def windows_close_before_they_are_stale(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Mistakes:
     """Refuse a staleness limit that passes before a window can be shown."""
     source = _source(attribute)
     window = window_of(icd, source.topic)
@@ -411,7 +411,7 @@ def windows_close_before_they_are_stale(icd: Icd, owner: DeviceClass, attribute:
         yield "stale_after", f"expected 0 or number >= window.length + disorder = {least:g}, got {limit:g}"
 
 
-def states_have_a_source(icd: Icd) -> Iterator[Finding]:
+def states_have_a_source(icd: Icd) -> Iterator[IcdFinding]:
     """Require for a class's State a windowed topic that its devices show, each its own group."""
     for owner in icd.classes.values():
         if owner.state_source is None:
@@ -420,7 +420,7 @@ def states_have_a_source(icd: Icd) -> Iterator[Finding]:
         shown = any(one.source is not None and one.source.topic == owner.state_source for one in owner.attributes)
         if window is None or not shown or owner.family != (window.groups or ""):
             what = "expected a windowed topic that an attribute names, of which each device is a group"
-            yield Finding(f"{owner.name}.toml", "state_source", f"{what}, got {owner.state_source!r}")
+            yield IcdFinding(f"{owner.name}.toml", "state_source", f"{what}, got {owner.state_source!r}")
 
 
 CHECKS = (

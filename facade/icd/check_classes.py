@@ -7,8 +7,8 @@ from string import Formatter
 
 import msgspec
 
-from facade.icd.checks import Checks, Entries, Found
-from facade.icd.finding import Finding
+from facade.icd.checks import Checks, Entries, Mistakes
+from facade.icd.finding import IcdFinding
 from facade.icd.model import Condition, DeviceClass, Executor, Icd
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
@@ -19,29 +19,29 @@ of_class = Checks(lambda icd: ((f"{one.name}.toml", "", (one,)) for one in icd.c
 
 
 @Checks(lambda icd: (("executors.toml", f"executors[{name}]", (one,)) for name, one in icd.executors.items())).rule
-def executor_patterns_are_names(icd: Icd, one: Executor) -> Found:
+def executor_patterns_are_names(icd: Icd, one: Executor) -> Mistakes:
     """Require names as devices have them."""
     placeholder = "subarray" if "{subarray" in one.device else "node"
     if problem := _pattern_problem(one.device, placeholder, parts=3):
         yield "device", problem
 
 
-def version_is_semantic(icd: Icd) -> Iterator[Finding]:
+def version_is_semantic(icd: Icd) -> Iterator[IcdFinding]:
     """Require a version of the form MAJOR.MINOR.PATCH."""
     if not _VERSION.fullmatch(icd.version):
-        yield Finding("icd.toml", "version", f"expected MAJOR.MINOR.PATCH, got {icd.version!r}")
+        yield IcdFinding("icd.toml", "version", f"expected MAJOR.MINOR.PATCH, got {icd.version!r}")
 
 
-def enums_have_labels(icd: Icd) -> Iterator[Finding]:
+def enums_have_labels(icd: Icd) -> Iterator[IcdFinding]:
     """Require labels, all different and none empty."""
     for name, labels in icd.enums.items():
         if not labels or not all(labels) or len(set(labels)) < len(labels):
             what = f"expected different labels that are not empty, got {list(labels)}"
-            yield Finding("enums.toml", f"enums[{name}]", what)
+            yield IcdFinding("enums.toml", f"enums[{name}]", what)
 
 
 @of_class.rule
-def class_texts_are_complete(icd: Icd, one: DeviceClass) -> Found:
+def class_texts_are_complete(icd: Icd, one: DeviceClass) -> Mistakes:
     """Require a CamelCase name, and a description that ends with a full stop."""
     if not _CLASS_NAME.fullmatch(one.name):
         yield "name", f"expected UpperCamelCase, got {one.name!r}"
@@ -50,7 +50,7 @@ def class_texts_are_complete(icd: Icd, one: DeviceClass) -> Found:
 
 
 @of_class.rule
-def device_patterns_are_names(icd: Icd, one: DeviceClass) -> Found:
+def device_patterns_are_names(icd: Icd, one: DeviceClass) -> Mistakes:
     """Require three parts and no other placeholder than one of ``{node}`` and ``{subarray}``."""
     placeholder = "subarray" if "{subarray" in one.device else "node"
     problem = _pattern_problem(one.device, placeholder, parts=3)
@@ -59,7 +59,7 @@ def device_patterns_are_names(icd: Icd, one: DeviceClass) -> Found:
 
 
 @of_class.rule
-def instance_patterns_are_names(icd: Icd, one: DeviceClass) -> Found:
+def instance_patterns_are_names(icd: Icd, one: DeviceClass) -> Mistakes:
     """Require one part and no other placeholder than ``{rack}``."""
     problem = _pattern_problem(one.instance, "rack", parts=1)
     if problem:
@@ -67,28 +67,28 @@ def instance_patterns_are_names(icd: Icd, one: DeviceClass) -> Found:
 
 
 @of_class.rule
-def device_patterns_are_unique(icd: Icd, one: DeviceClass) -> Found:
+def device_patterns_are_unique(icd: Icd, one: DeviceClass) -> Mistakes:
     """Require different device names; Tango does not tell upper from lower case in them."""
     owner = next(other for other in icd.classes.values() if other.device.casefold() == one.device.casefold())
     if owner.name != one.name:
         yield "device", f"expected a name of its own, got {one.device!r} of {owner.name}"
 
 
-def numbers_are_finite(icd: Icd) -> Iterator[Finding]:
+def numbers_are_finite(icd: Icd) -> Iterator[IcdFinding]:
     """Refuse ``nan`` and ``inf``, which TOML can say."""
     for one in icd.classes.values():
         for key, value in _numbers(one):
             if not math.isfinite(value):
-                yield Finding(f"{one.name}.toml", key, f"expected a finite number, got {value}")
+                yield IcdFinding(f"{one.name}.toml", key, f"expected a finite number, got {value}")
     for name, executor in icd.executors.items():
         for key, value in _numbers(executor, f"executors[{name}]."):
             if not math.isfinite(value):
-                yield Finding("executors.toml", key, f"expected a finite number, got {value}")
+                yield IcdFinding("executors.toml", key, f"expected a finite number, got {value}")
     for name, topic in icd.topics.items():
         for key, value in _numbers(topic):
             if not math.isfinite(value):
                 what = f"expected a finite number, got {value}"
-                yield Finding("topics.toml", f"topics[{name}].{key}", what)
+                yield IcdFinding("topics.toml", f"topics[{name}].{key}", what)
 
 
 def _pattern_problem(pattern: str, placeholder: str, *, parts: int) -> str:
@@ -129,7 +129,7 @@ of_condition = Checks(_conditions)
 
 
 @of_condition.rule
-def condition_texts_are_complete(icd: Icd, name: str, one: Condition) -> Found:
+def condition_texts_are_complete(icd: Icd, name: str, one: Condition) -> Mistakes:
     """Require a name fit for an attribute, a label, and texts that end with a full stop."""
     if not _NAME.fullmatch(name):
         yield "", f"expected lowerCamelCase, at most 100 letters, got {name!r}"
@@ -147,7 +147,7 @@ def condition_texts_are_complete(icd: Icd, name: str, one: Condition) -> Found:
 
 
 @of_condition.rule
-def condition_delays_are_possible(icd: Icd, name: str, one: Condition) -> Found:
+def condition_delays_are_possible(icd: Icd, name: str, one: Condition) -> Mistakes:
     """Require delays from 0 to 3600 s: a longer one would hide the problem."""
     for key in ("on_delay", "off_delay", "re_alarm"):
         value = getattr(one, key)
@@ -156,14 +156,14 @@ def condition_delays_are_possible(icd: Icd, name: str, one: Condition) -> Found:
 
 
 @of_condition.rule
-def condition_growths_are_more_than_once(icd: Icd, name: str, one: Condition) -> Found:
+def condition_growths_are_more_than_once(icd: Icd, name: str, one: Condition) -> Mistakes:
     """Require a factor above 1: an alarm that does not grow is no other one."""
     if one.re_alarm_growth and not one.re_alarm_growth > 1:
         yield "re_alarm_growth", f"expected a factor above 1, or 0 for none, got {one.re_alarm_growth:g}"
 
 
 @of_condition.rule
-def suppressors_exist(icd: Icd, name: str, one: Condition) -> Found:
+def suppressors_exist(icd: Icd, name: str, one: Condition) -> Mistakes:
     """Require other conditions of the ICD, and none that is suppressed by this one, even by way of others."""
     for other in one.suppressed_by:
         if other not in icd.conditions:

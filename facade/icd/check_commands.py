@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from facade.icd.checks import Checks, Found, commands, entries
-from facade.icd.finding import Finding
-from facade.icd.model import Attribute, Command, DeviceClass, Executor, Icd, Query
+from facade.icd.checks import Checks, Mistakes, commands, entries
+from facade.icd.finding import IcdFinding
+from facade.icd.model import Attribute, CommandDefinition, DeviceClass, Executor, Icd, Query
 
 TANGO_STATES = (
     "ON",
@@ -45,29 +45,29 @@ of_entry, of_command, of_query, of_any_command = (
 
 
 @of_entry.rule
-def command_names_are_camel_case(icd: Icd, owner: DeviceClass, entry: Command | Query) -> Found:
+def command_names_are_camel_case(icd: Icd, owner: DeviceClass, entry: CommandDefinition | Query) -> Mistakes:
     """Require SKA's form of command names."""
     if not _CAMEL_CASE.fullmatch(entry.name):
         yield "name", f"expected UpperCamelCase, got {entry.name!r}"
 
 
-def command_names_are_free(icd: Icd) -> Iterator[Finding]:
+def command_names_are_free(icd: Icd) -> Iterator[IcdFinding]:
     """Require names that nothing else has: no other command or query, no attribute, not Tango itself."""
     for owner in icd.classes.values():
         taken = dict.fromkeys(_TANGOS_OWN, "Tango")
         taken.update((attribute.name.casefold(), "an attribute") for attribute in owner.attributes)
-        named: tuple[Command | Query, ...] = (*owner.commands, *owner.queries)
+        named: tuple[CommandDefinition | Query, ...] = (*owner.commands, *owner.queries)
         for entry in named:
             by = taken.setdefault(entry.name.casefold(), "")
             if by:
-                kind = "commands" if isinstance(entry, Command) else "queries"
+                kind = "commands" if isinstance(entry, CommandDefinition) else "queries"
                 what = f"expected a name of its own, got {entry.name!r}, which {by} has"
-                yield Finding(f"{owner.name}.toml", f"{kind}[{entry.name}].name", what)
+                yield IcdFinding(f"{owner.name}.toml", f"{kind}[{entry.name}].name", what)
             taken[entry.name.casefold()] = by or "another command"
 
 
 @of_entry.rule
-def command_texts_are_complete(icd: Icd, owner: DeviceClass, entry: Command | Query) -> Found:
+def command_texts_are_complete(icd: Icd, owner: DeviceClass, entry: CommandDefinition | Query) -> Mistakes:
     """Require descriptions that end with a full stop, of results too; of an argument if there is one."""
     for key, text in _texts(entry):
         if not text.strip().endswith("."):
@@ -75,14 +75,14 @@ def command_texts_are_complete(icd: Icd, owner: DeviceClass, entry: Command | Qu
 
 
 @of_query.rule
-def queries_describe_arguments(icd: Icd, owner: DeviceClass, query: Query) -> Found:
+def queries_describe_arguments(icd: Icd, owner: DeviceClass, query: Query) -> Mistakes:
     """Refuse the description of an argument that is not there."""
     if query.argument == "DevVoid" and query.argument_description:
         yield "argument_description", f"expected none without an argument, got {query.argument_description!r}"
 
 
 @of_query.rule
-def encoded_results_are_bounded(icd: Icd, owner: DeviceClass, query: Query) -> Found:
+def encoded_results_are_bounded(icd: Icd, owner: DeviceClass, query: Query) -> Mistakes:
     """Require a bound of results that are bytes, and none of other results."""
     if query.result == "DevEncoded" and not 1 <= query.max_bytes <= MOST_ENCODED:
         yield "max_bytes", f"expected 1 to {MOST_ENCODED}, got {query.max_bytes}"
@@ -91,14 +91,14 @@ def encoded_results_are_bounded(icd: Icd, owner: DeviceClass, query: Query) -> F
 
 
 @of_any_command.rule
-def command_arguments_exist(icd: Icd, owner: DeviceClass | Executor, command: Command) -> Found:
+def command_arguments_exist(icd: Icd, owner: DeviceClass | Executor, command: CommandDefinition) -> Mistakes:
     """Require a family of schemas for an argument."""
     if command.argument is not None and command.argument not in icd.arguments:
         yield "argument", f"expected one of {sorted(icd.arguments)}, got {command.argument!r}"
 
 
 @of_command.rule
-def command_states_exist(icd: Icd, owner: DeviceClass, command: Command) -> Found:
+def command_states_exist(icd: Icd, owner: DeviceClass, command: CommandDefinition) -> Mistakes:
     """Require Tango's states, at least one, each once; and obsStates where the class has that attribute."""
     if not command.state:
         yield "state", "expected at least one state, got none"
@@ -107,7 +107,7 @@ def command_states_exist(icd: Icd, owner: DeviceClass, command: Command) -> Foun
 
 
 @of_command.rule
-def command_reports_exist(icd: Icd, owner: DeviceClass, command: Command) -> Found:
+def command_reports_exist(icd: Icd, owner: DeviceClass, command: CommandDefinition) -> Mistakes:
     """Require that controllers report the attribute that shows what a command does."""
     obs_state = _attribute(owner, _OBS_STATE)
     if command.reports == _OBS_STATE and (obs_state is None or not obs_state.reported):
@@ -115,7 +115,7 @@ def command_reports_exist(icd: Icd, owner: DeviceClass, command: Command) -> Fou
 
 
 @of_command.rule
-def command_targets_exist(icd: Icd, owner: DeviceClass, command: Command) -> Found:
+def command_targets_exist(icd: Icd, owner: DeviceClass, command: CommandDefinition) -> Mistakes:
     """Require values of the reported attribute; a transitional one is not where it ends."""
     labels = _obs_states(icd, owner) if command.reports == _OBS_STATE else TANGO_STATES
     if not command.targets:
@@ -128,7 +128,7 @@ def command_targets_exist(icd: Icd, owner: DeviceClass, command: Command) -> Fou
 
 
 @of_command.rule
-def commanded_states_exist(icd: Icd, owner: DeviceClass, command: Command) -> Found:
+def commanded_states_exist(icd: Icd, owner: DeviceClass, command: CommandDefinition) -> Mistakes:
     """Require a value of obsState, and an attribute that shows it."""
     if command.commanded is not None:
         yield from _labels("commanded", (command.commanded,), _obs_states(icd, owner))
@@ -137,7 +137,7 @@ def commanded_states_exist(icd: Icd, owner: DeviceClass, command: Command) -> Fo
 
 
 @of_any_command.rule
-def command_times_are_ordered(icd: Icd, owner: DeviceClass | Executor, command: Command) -> Found:
+def command_times_are_ordered(icd: Icd, owner: DeviceClass | Executor, command: CommandDefinition) -> Mistakes:
     """Require 0 < start_within <= deadline <= ceiling."""
     lower, least = "0", 0.0
     for key in _TIMES:
@@ -148,7 +148,7 @@ def command_times_are_ordered(icd: Icd, owner: DeviceClass | Executor, command: 
 
 
 @of_command.rule
-def transitions_can_be_left(icd: Icd, owner: DeviceClass, command: Command) -> Found:
+def transitions_can_be_left(icd: Icd, owner: DeviceClass, command: CommandDefinition) -> Mistakes:
     """Require a command that overtakes in every transitional state: a controller that hangs must not hold a device."""
     label = command.transitional
     if label is None or command.overtakes:
@@ -159,13 +159,13 @@ def transitions_can_be_left(icd: Icd, owner: DeviceClass, command: Command) -> F
 
 
 @of_any_command.rule
-def overtaking_commands_are_repeatable(icd: Icd, owner: DeviceClass | Executor, command: Command) -> Found:
+def overtaking_commands_are_repeatable(icd: Icd, owner: DeviceClass | Executor, command: CommandDefinition) -> Mistakes:
     """Require that a command that overtakes may be executed twice: after a crash its effect is not known."""
     if command.overtakes and not command.repeatable:
         yield "repeatable", "expected true, because the command overtakes, got false"
 
 
-def command_topics_exist(icd: Icd) -> Iterator[Finding]:
+def command_topics_exist(icd: Icd) -> Iterator[IcdFinding]:
     """Require the topics of the command path, judged by the broker's clock, where a class has commands."""
     if not any(owner.commands for owner in icd.commanded.values()):
         return
@@ -179,7 +179,7 @@ def command_topics_exist(icd: Icd) -> Iterator[Finding]:
             yield _topic(name, ".timestamp", f"expected 'LogAppendTime', got {topic.timestamp!r}")
 
 
-def acks_outlive_commands(icd: Icd) -> Iterator[Finding]:
+def acks_outlive_commands(icd: Icd) -> Iterator[IcdFinding]:
     """Require that acknowledgements are kept as long as the commands: one without its outcome would be done again."""
     commands, acks = icd.topics.get("commands"), icd.topics.get("command-acks")
     if commands is None or acks is None or commands.retention is None or acks.retention is None:
@@ -189,40 +189,40 @@ def acks_outlive_commands(icd: Icd) -> Iterator[Finding]:
         yield _topic("command-acks", ".retention", what)
 
 
-def executors_are_complete(icd: Icd) -> Iterator[Finding]:
+def executors_are_complete(icd: Icd) -> Iterator[IcdFinding]:
     """Require of executors what rules about devices do not say: names, texts, commands, and no states."""
     devices = {one.device.casefold(): name for name, one in icd.classes.items()}
     for name, one in icd.executors.items():
         where = f"executors[{name}]"
         if name in icd.classes or not _CAMEL_CASE.fullmatch(name):
-            yield Finding("executors.toml", where, f"expected UpperCamelCase that no class has, got {name!r}")
+            yield IcdFinding("executors.toml", where, f"expected UpperCamelCase that no class has, got {name!r}")
         if not one.description.strip().endswith("."):
             what = f"expected text that ends with a full stop, got {one.description!r}"
-            yield Finding("executors.toml", f"{where}.description", what)
+            yield IcdFinding("executors.toml", f"{where}.description", what)
         if owner := devices.setdefault(one.device.casefold(), ""):
             what = f"expected a name of its own, got {one.device!r} of {owner}"
-            yield Finding("executors.toml", f"{where}.device", what)
+            yield IcdFinding("executors.toml", f"{where}.device", what)
         devices[one.device.casefold()] = name
         if not one.commands:
-            yield Finding("executors.toml", f"{where}.commands", "expected at least one, got none")
+            yield IcdFinding("executors.toml", f"{where}.commands", "expected at least one, got none")
         yield from _of_executor(where, one)
 
 
-def _of_executor(where: str, one: Executor) -> Iterator[Finding]:
+def _of_executor(where: str, one: Executor) -> Iterator[IcdFinding]:
     names: set[str] = set()
     for command in one.commands:
         place = f"{where}.commands[{command.name}]"
         if not _CAMEL_CASE.fullmatch(command.name) or command.name in names:
-            yield Finding("executors.toml", f"{place}.name", f"expected UpperCamelCase, once, got {command.name!r}")
+            yield IcdFinding("executors.toml", f"{place}.name", f"expected UpperCamelCase, once, got {command.name!r}")
         names.add(command.name)
         for key, text in _texts(command):
             if not text.strip().endswith("."):
                 what = f"expected text that ends with a full stop, got {text!r}"
-                yield Finding("executors.toml", f"{place}.{key}", what)
+                yield IcdFinding("executors.toml", f"{place}.{key}", what)
         for key in ("state", "obs_state", "targets", "transitional", "commanded"):
             if given := getattr(command, key):
                 what = f"expected none, because an executor has no states, got {given!r}"
-                yield Finding("executors.toml", f"{place}.{key}", what)
+                yield IcdFinding("executors.toml", f"{place}.{key}", what)
 
 
 CHECKS = (
@@ -237,7 +237,7 @@ CHECKS = (
 )
 
 
-def _texts(entry: Command | Query) -> Iterator[tuple[str, str]]:
+def _texts(entry: CommandDefinition | Query) -> Iterator[tuple[str, str]]:
     yield "description", entry.description
     if isinstance(entry, Query):
         yield "result_description", entry.result_description
@@ -254,7 +254,7 @@ def _obs_states(icd: Icd, owner: DeviceClass) -> Sequence[str]:
     return () if attribute is None else icd.enums.get(attribute.enum or "", ())
 
 
-def _labels(key: str, given: Sequence[str], known: Sequence[str]) -> Found:
+def _labels(key: str, given: Sequence[str], known: Sequence[str]) -> Mistakes:
     for label in given:
         if label not in known:
             yield key, f"expected one of {list(known)}, got {label!r}"
@@ -262,5 +262,5 @@ def _labels(key: str, given: Sequence[str], known: Sequence[str]) -> Found:
         yield key, f"expected each value once, got {list(given)}"
 
 
-def _topic(name: str, key: str, what: str) -> Finding:
-    return Finding("topics.toml", f"topics[{name}]{key}", what)
+def _topic(name: str, key: str, what: str) -> IcdFinding:
+    return IcdFinding("topics.toml", f"topics[{name}]{key}", what)

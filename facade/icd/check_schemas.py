@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urldefrag, urljoin
 
-from facade.icd.checks import Checks, Entries, Found, illegal, is_text
+from facade.icd.checks import Checks, Entries, Mistakes, illegal, is_text
 from facade.icd.explain import shown
 from facade.icd.fields import Schema, is_numeric, kind, properties, walk
 from facade.icd.model import Icd
@@ -22,7 +22,7 @@ of_message, of_message_slowly = Checks(_messages), Checks(_messages)
 
 
 @of_message.rule
-def messages_are_closed_objects(icd: Icd, name: str, schema: Schema) -> Found:
+def messages_are_closed_objects(icd: Icd, name: str, schema: Schema) -> Mistakes:
     """Require an object with properties and no others than those."""
     if schema.get("type") != "object":
         yield "type", f"expected 'object', got {shown(schema.get('type'))}"
@@ -34,7 +34,7 @@ def messages_are_closed_objects(icd: Icd, name: str, schema: Schema) -> Found:
 
 
 @of_message.rule
-def messages_name_their_version(icd: Icd, name: str, schema: Schema) -> Found:
+def messages_name_their_version(icd: Icd, name: str, schema: Schema) -> Mistakes:
     """Require the field ``schema``: the message's name and major version, as at the end of ``$id``."""
     version = properties(schema).get("schema", {}).get("const")
     if not isinstance(version, str) or not re.fullmatch(rf"{re.escape(name)}/[1-9]\d*", version):
@@ -48,7 +48,7 @@ def messages_name_their_version(icd: Icd, name: str, schema: Schema) -> Found:
 
 
 @of_message.rule
-def required_properties_exist(icd: Icd, name: str, schema: Schema) -> Found:
+def required_properties_exist(icd: Icd, name: str, schema: Schema) -> Mistakes:
     """Require a property for each required name."""
     for path, part in [("", schema), *((f"{path}.", part) for path, part, _ in walk(schema))]:
         required = part.get("required", [])
@@ -58,7 +58,7 @@ def required_properties_exist(icd: Icd, name: str, schema: Schema) -> Found:
 
 
 @of_message.rule
-def properties_are_described(icd: Icd, name: str, schema: Schema) -> Found:
+def properties_are_described(icd: Icd, name: str, schema: Schema) -> Mistakes:
     """Require a description of every property and of the message itself."""
     if not is_text(schema.get("description")):
         yield "description", f"expected text, got {shown(schema.get('description'))}"
@@ -69,7 +69,7 @@ def properties_are_described(icd: Icd, name: str, schema: Schema) -> Found:
 
 
 @of_message.rule
-def numbers_are_bounded(icd: Icd, name: str, schema: Schema) -> Found:
+def numbers_are_bounded(icd: Icd, name: str, schema: Schema) -> Mistakes:
     """Require a range of every integer, and of every number that the message itself has.
 
     Numbers further down are statistics, whose range follows from other fields and their count.
@@ -88,7 +88,7 @@ def numbers_are_bounded(icd: Icd, name: str, schema: Schema) -> Found:
 
 
 @of_message.rule
-def bounds_are_ordered(icd: Icd, name: str, schema: Schema) -> Found:
+def bounds_are_ordered(icd: Icd, name: str, schema: Schema) -> Mistakes:
     """Refuse a minimum above the maximum: such a field could hold nothing."""
     for path, field, _ in walk(schema):
         for lower, upper in _BOUNDS:
@@ -98,7 +98,7 @@ def bounds_are_ordered(icd: Icd, name: str, schema: Schema) -> Found:
 
 
 @of_message.rule
-def field_units_are_known(icd: Icd, name: str, schema: Schema) -> Found:
+def field_units_are_known(icd: Icd, name: str, schema: Schema) -> Mistakes:
     """Require units of the list, and only for numbers."""
     for path, field, _ in walk(schema):
         if "x-unit" not in field:
@@ -111,13 +111,13 @@ def field_units_are_known(icd: Icd, name: str, schema: Schema) -> Found:
 
 
 @of_message_slowly.rule
-def schemas_are_legal(icd: Icd, name: str, schema: Schema) -> Found:
+def schemas_are_legal(icd: Icd, name: str, schema: Schema) -> Mistakes:
     """Require schemas that follow JSON Schema 2020-12."""
     yield from illegal(schema)
 
 
 @of_message_slowly.rule
-def examples_are_legal(icd: Icd, name: str, schema: Schema) -> Found:
+def examples_are_legal(icd: Icd, name: str, schema: Schema) -> Mistakes:
     """Require examples that the schema itself allows."""
     from jsonschema import Draft202012Validator
 
@@ -153,7 +153,7 @@ of_argument, of_argument_slowly = Checks(_arguments), Checks(_arguments)
 
 
 @of_argument.rule
-def argument_schemas_name_themselves(icd: Icd, family: str, version: str, schema: Schema) -> Found:
+def argument_schemas_name_themselves(icd: Icd, family: str, version: str, schema: Schema) -> Mistakes:
     """Require SKA's address as ``$id``, and the same one as the only value of ``interface``."""
     address = ADDRESS.format(family=family, version=version)
     if schema.get("$id") != address:
@@ -164,7 +164,7 @@ def argument_schemas_name_themselves(icd: Icd, family: str, version: str, schema
 
 
 @of_argument.rule
-def argument_properties_are_described(icd: Icd, family: str, version: str, schema: Schema) -> Found:
+def argument_properties_are_described(icd: Icd, family: str, version: str, schema: Schema) -> Mistakes:
     """Require a title and a description of each schema, and of every key, unless its `$ref` leads to one."""
     for key in ("title", "description"):
         if not is_text(schema.get(key)):
@@ -175,7 +175,7 @@ def argument_properties_are_described(icd: Icd, family: str, version: str, schem
 
 
 @of_argument.rule
-def argument_references_lead_somewhere(icd: Icd, family: str, version: str, schema: Schema) -> Found:
+def argument_references_lead_somewhere(icd: Icd, family: str, version: str, schema: Schema) -> Mistakes:
     """Require a part of this or another of the schemas for every ``$ref``."""
     for path, part in [("", schema), *((f"{path}.", part) for path, part, _ in _parts(schema))]:
         reference = part.get("$ref")
@@ -184,7 +184,7 @@ def argument_references_lead_somewhere(icd: Icd, family: str, version: str, sche
 
 
 @of_argument.rule
-def argument_keywords_are_supported(icd: Icd, family: str, version: str, schema: Schema) -> Found:
+def argument_keywords_are_supported(icd: Icd, family: str, version: str, schema: Schema) -> Mistakes:
     """Refuse keywords for which a refusal would have no words."""
     for path, part in [("", schema), *((f"{path}.", part) for path, part, _ in _parts(schema))]:
         for keyword in sorted(part.keys() - _SUPPORTED):
@@ -192,7 +192,7 @@ def argument_keywords_are_supported(icd: Icd, family: str, version: str, schema:
 
 
 @of_argument_slowly.rule
-def argument_schemas_are_legal(icd: Icd, family: str, version: str, schema: Schema) -> Found:
+def argument_schemas_are_legal(icd: Icd, family: str, version: str, schema: Schema) -> Mistakes:
     """Require schemas that follow JSON Schema 2020-12."""
     yield from illegal(schema)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from facade.icd.fields import bound, is_numeric, kind, message_of, properties, why_no_column
-from facade.icd.finding import Finding
+from facade.icd.finding import IcdFinding
 from facade.icd.model import Icd, instance_role
 from facade.icd.topic_model import Topic, Window
 
@@ -16,7 +16,7 @@ _HEADER_ROOM = 65_536
 """What a dead letter may be larger than its original [bytes]."""
 
 
-def topic_names_are_legal(icd: Icd) -> Iterator[Finding]:
+def topic_names_are_legal(icd: Icd) -> Iterator[IcdFinding]:
     """Require Kafka's letters, and leave room for a deployment's prefix below its limit of 249."""
     for name, topic in icd.topics.items():
         if not _TOPIC_NAME.fullmatch(name):
@@ -26,7 +26,7 @@ def topic_names_are_legal(icd: Icd) -> Iterator[Finding]:
             yield _at(name, "description", what)
 
 
-def topic_messages_exist(icd: Icd) -> Iterator[Finding]:
+def topic_messages_exist(icd: Icd) -> Iterator[IcdFinding]:
     """Require schemas for a topic's messages, each of them once."""
     for name, topic in icd.topics.items():
         for index, further in enumerate(topic.also):
@@ -36,7 +36,7 @@ def topic_messages_exist(icd: Icd) -> Iterator[Finding]:
             yield _at(name, "message", f"expected one of {sorted(icd.messages)}, got {topic.message!r}")
 
 
-def records_are_described(icd: Icd) -> Iterator[Finding]:
+def records_are_described(icd: Icd) -> Iterator[IcdFinding]:
     """Require exactly one of message, header and bytes, with a known message in the header."""
     for name, topic in icd.topics.items():
         if sum((topic.message is not None, topic.header is not None, bool(topic.bytes))) != 1:
@@ -45,7 +45,7 @@ def records_are_described(icd: Icd) -> Iterator[Finding]:
             yield _at(name, "header.message", f"expected one of {sorted(icd.messages)}, got {topic.header.message!r}")
 
 
-def operations_are_of_the_topic(icd: Icd) -> Iterator[Finding]:
+def operations_are_of_the_topic(icd: Icd) -> Iterator[IcdFinding]:
     """Require that operations name roles and messages of their topic, and topics for replies."""
     for name, topic in icd.topics.items():
         for index, one in enumerate(topic.operations):
@@ -62,7 +62,7 @@ def operations_are_of_the_topic(icd: Icd) -> Iterator[Finding]:
                         yield _at(name, f"operations[{index}].{key}", what)
 
 
-def columnar_messages_are_numbers(icd: Icd) -> Iterator[Finding]:
+def columnar_messages_are_numbers(icd: Icd) -> Iterator[IcdFinding]:
     """Require JSON among the encodings, as dead letters of rows are JSON; and of columnar messages, numbers."""
     for name, topic in icd.topics.items():
         if "json" not in topic.encodings or len(set(topic.encodings)) < len(topic.encodings):
@@ -79,7 +79,7 @@ def columnar_messages_are_numbers(icd: Icd) -> Iterator[Finding]:
                 yield _at(name, "encodings", what)
 
 
-def retention_fits_cleanup(icd: Icd) -> Iterator[Finding]:
+def retention_fits_cleanup(icd: Icd) -> Iterator[IcdFinding]:
     """Refuse a retention for a compacted topic and require one for any other."""
     for name, topic in icd.topics.items():
         if topic.cleanup == "compact" and topic.retention is not None:
@@ -89,7 +89,7 @@ def retention_fits_cleanup(icd: Icd) -> Iterator[Finding]:
             yield _at(name, "retention", f"expected number > 0, got {topic.retention}")
 
 
-def topic_sizes_are_positive(icd: Icd) -> Iterator[Finding]:
+def topic_sizes_are_positive(icd: Icd) -> Iterator[IcdFinding]:
     """Require at least one partition, and records of at least one byte."""
     for name, topic in icd.topics.items():
         for key in ("partitions", "max_bytes"):
@@ -98,7 +98,7 @@ def topic_sizes_are_positive(icd: Icd) -> Iterator[Finding]:
                 yield _at(name, key, f"expected integer >= 1, got {value}")
 
 
-def growing_topics_have_no_one_order(icd: Icd) -> Iterator[Finding]:
+def growing_topics_have_no_one_order(icd: Icd) -> Iterator[IcdFinding]:
     """Refuse more partitions where one is one order for all, and on compacted topics.
 
     There, the old record of a key that moves would stay on its old partition for ever.
@@ -109,7 +109,7 @@ def growing_topics_have_no_one_order(icd: Icd) -> Iterator[Finding]:
             yield _at(name, "partitions_may_grow", what)
 
 
-def dead_letters_take_anything(icd: Icd) -> Iterator[Finding]:
+def dead_letters_take_anything(icd: Icd) -> Iterator[IcdFinding]:
     """Require room on the dead-letter topic for the largest record of any other, with the headers added to it.
 
     A record too large to be set aside would come again and again, and hold up everything behind it.
@@ -125,15 +125,15 @@ def dead_letters_take_anything(icd: Icd) -> Iterator[Finding]:
             )
 
 
-def topic_config_does_not_overrule(icd: Icd) -> Iterator[Finding]:
+def topic_config_does_not_overrule(icd: Icd) -> Iterator[IcdFinding]:
     """Refuse to set by Kafka's name what has a key of its own."""
     for name, topic in icd.topics.items():
         for key in sorted(topic.config.keys() & _MODELLED):
             yield _at(name, f"config[{key}]", "expected the topic's own key for this, got a second place")
 
 
-def _at(name: str, key: str, what: str) -> Finding:
-    return Finding("topics.toml", f"topics[{name}].{key}" if key else f"topics[{name}]", what)
+def _at(name: str, key: str, what: str) -> IcdFinding:
+    return IcdFinding("topics.toml", f"topics[{name}].{key}" if key else f"topics[{name}]", what)
 
 
 SHORTEST, LONGEST = 1.0, 86_400.0
@@ -146,7 +146,7 @@ _WATERMARK = "watermark"
 _SUMMARY_FIELDS = ("worker", "partition", "partials")
 
 
-def window_numbers_are_possible(icd: Icd) -> Iterator[Finding]:
+def window_numbers_are_possible(icd: Icd) -> Iterator[IcdFinding]:
     """Require a length in whole microseconds that a worker can keep up with, and tolerances of at most a day."""
     for name, _, window in _windowed(icd):
         if not SHORTEST <= window.length <= LONGEST or not (window.length * 1e6).is_integer():
@@ -160,7 +160,7 @@ def window_numbers_are_possible(icd: Icd) -> Iterator[Finding]:
             yield _at_window(name, "quantile_error", f"expected number > 0 and < 1, got {window.quantile_error:g}")
 
 
-def window_messages_are_flat(icd: Icd) -> Iterator[Finding]:
+def window_messages_are_flat(icd: Icd) -> Iterator[IcdFinding]:
     """Require a message of scalars that every record has: the worker decodes it into columns."""
     for name, topic, _ in _windowed(icd):
         if topic.message is None:
@@ -168,10 +168,10 @@ def window_messages_are_flat(icd: Icd) -> Iterator[Finding]:
         schema = message_of(icd, name) or {}
         for field, part in properties(schema).items():
             if why := why_no_column(part, required=_requires(schema, field)):
-                yield Finding(f"{topic.message}.schema.json", f"properties.{field}", f"{why}; {name!r} has a window")
+                yield IcdFinding(f"{topic.message}.schema.json", f"properties.{field}", f"{why}; {name!r} has a window")
 
 
-def window_fields_have_the_right_type(icd: Icd) -> Iterator[Finding]:
+def window_fields_have_the_right_type(icd: Icd) -> Iterator[IcdFinding]:
     """Require integers for time, sequence and epoch, and an integer or a text for the group."""
     for name, topic, window in _windowed(icd):
         if (schema := message_of(icd, name)) is None:
@@ -189,7 +189,7 @@ def window_fields_have_the_right_type(icd: Icd) -> Iterator[Finding]:
                 )
 
 
-def window_time_is_in_microseconds(icd: Icd) -> Iterator[Finding]:
+def window_time_is_in_microseconds(icd: Icd) -> Iterator[IcdFinding]:
     """Require microseconds since the Unix epoch for the data time."""
     for name, _, window in _windowed(icd):
         field = properties(message_of(icd, name) or {}).get(window.time)
@@ -197,7 +197,7 @@ def window_time_is_in_microseconds(icd: Icd) -> Iterator[Finding]:
             yield _at_window(name, "time", f"expected a field with the unit 'us', got {field.get('x-unit')!r}")
 
 
-def window_groups_are_bounded(icd: Icd) -> Iterator[Finding]:
+def window_groups_are_bounded(icd: Icd) -> Iterator[IcdFinding]:
     """Require a bound of the groups: those of the deployment, the names that the schema lists, or a number."""
     for name, _, window in _windowed(icd):
         field = properties(message_of(icd, name) or {}).get(window.group or "", {})
@@ -229,7 +229,7 @@ def window_groups_are_bounded(icd: Icd) -> Iterator[Finding]:
                 )
 
 
-def window_times_are_the_brokers(icd: Icd) -> Iterator[Finding]:
+def window_times_are_the_brokers(icd: Icd) -> Iterator[IcdFinding]:
     """Require the broker's time stamps: lateness and silence are judged by them."""
     for name, topic, window in _windowed(icd):
         if topic.timestamp != "LogAppendTime":
@@ -240,7 +240,7 @@ def window_times_are_the_brokers(icd: Icd) -> Iterator[Finding]:
             yield _at(window.summary, "timestamp", what)
 
 
-def window_summaries_have_a_topic(icd: Icd) -> Iterator[Finding]:
+def window_summaries_have_a_topic(icd: Icd) -> Iterator[IcdFinding]:
     """Require a topic whose message can say what the worker has to say."""
     users: dict[str, str] = {}
     for name, _, window in _windowed(icd):
@@ -269,56 +269,56 @@ def _requires(schema: dict[str, Any], field: str) -> bool:
     return isinstance(required, list) and field in required
 
 
-def _at_window(name: str, key: str, what: str) -> Finding:
+def _at_window(name: str, key: str, what: str) -> IcdFinding:
     return _at(name, f"window.{key}", what)
 
 
 _ROLE_NAME = re.compile(r"[a-z]+(-[a-z]+)*")
 
 
-def role_texts_are_complete(icd: Icd) -> Iterator[Finding]:
+def role_texts_are_complete(icd: Icd) -> Iterator[IcdFinding]:
     """Require names in lower case, and a description."""
     for name, role in icd.roles.items():
         if not _ROLE_NAME.fullmatch(name):
-            yield Finding(
+            yield IcdFinding(
                 "topics.toml", f"roles[{name}]", f"expected lower-case words with hyphens between, got {name!r}"
             )
         if not role.description.strip().endswith("."):
             what = f"expected text that ends with a full stop, got {role.description!r}"
-            yield Finding("topics.toml", f"roles[{name}].description", what)
+            yield IcdFinding("topics.toml", f"roles[{name}].description", what)
 
 
-def topic_roles_exist(icd: Icd) -> Iterator[Finding]:
+def topic_roles_exist(icd: Icd) -> Iterator[IcdFinding]:
     """Require known roles, each of them once."""
     for topic, key, roles in _lists(icd):
         for index, role in enumerate(roles):
             if role not in icd.roles or role in roles[:index]:
-                yield Finding(
+                yield IcdFinding(
                     "topics.toml", f"topics[{topic}].{key}", f"expected others of {sorted(icd.roles)}, got {role!r}"
                 )
 
 
-def topics_have_two_ends(icd: Icd) -> Iterator[Finding]:
+def topics_have_two_ends(icd: Icd) -> Iterator[IcdFinding]:
     """Require a writer and a reader of each topic."""
     for topic, key, roles in _lists(icd):
         if not roles:
             yield _at(topic, key, "expected at least one role, got none")
 
 
-def roles_take_part(icd: Icd) -> Iterator[Finding]:
+def roles_take_part(icd: Icd) -> Iterator[IcdFinding]:
     """Require at least one topic for each role."""
     busy = {role for _, _, roles in _lists(icd) for role in roles}
     for name in icd.roles:
         if name not in busy:
-            yield Finding("topics.toml", f"roles[{name}]", "expected a topic that it writes or reads, got none")
+            yield IcdFinding("topics.toml", f"roles[{name}]", "expected a topic that it writes or reads, got none")
 
 
-def device_servers_are_roles(icd: Icd) -> Iterator[Finding]:
+def device_servers_are_roles(icd: Icd) -> Iterator[IcdFinding]:
     """Require a role of its name for each device-server instance; those of racks are one role."""
     for name, one in icd.classes.items():
         if (role := instance_role(one.instance)) not in icd.roles:
             what = f"expected an instance whose role is one of {sorted(icd.roles)}, got {role!r}"
-            yield Finding(f"{name}.toml", "instance", what)
+            yield IcdFinding(f"{name}.toml", "instance", what)
 
 
 def _lists(icd: Icd) -> Iterator[tuple[str, str, tuple[str, ...]]]:

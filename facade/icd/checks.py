@@ -11,13 +11,13 @@ from operator import attrgetter
 from typing import Any
 
 from facade.icd.fields import Schema
-from facade.icd.finding import Finding
+from facade.icd.finding import IcdFinding
 from facade.icd.model import Icd
 
 Entries = Iterator[tuple[str, str, tuple[Any, ...]]]
 """Each entry as a rule takes it, after the file that says it and its place there."""
-Check = Callable[[Icd], Iterator[Finding]]
-Found = Iterator[tuple[str, str]]
+Check = Callable[[Icd], Iterator[IcdFinding]]
+Mistakes = Iterator[tuple[str, str]]
 """Key within an entry, and what was expected and is there."""
 Row = tuple[str, str, Callable[..., object], str | Callable[..., str]]
 """Name, key, whether an entry is right, and the expected value: a text, or a function of the same arguments. Rows of
@@ -38,14 +38,14 @@ class Checks(list[Check]):
         super().__init__()
         self._each = each
 
-    def rule(self, rule: Callable[..., Found]) -> Check:
+    def rule(self, rule: Callable[..., Mistakes]) -> Check:
         """Add the check of a rule, a function of the interface and one entry; it keeps the rule's name."""
 
         @wraps(rule)
-        def check(icd: Icd) -> Iterator[Finding]:
+        def check(icd: Icd) -> Iterator[IcdFinding]:
             for file, place, entry in self._each(icd):
                 for key, what in rule(icd, *entry):
-                    yield Finding(file, ".".join(filter(None, (place, key))), what)
+                    yield IcdFinding(file, ".".join(filter(None, (place, key))), what)
 
         self.append(check)
         return check
@@ -56,8 +56,8 @@ class Checks(list[Check]):
             self.rule(_rule(name, tuple(group)))
 
 
-def _rule(name: str, rows: tuple[Row, ...]) -> Callable[..., Found]:
-    def rule(icd: Icd, *entry: Any) -> Found:
+def _rule(name: str, rows: tuple[Row, ...]) -> Callable[..., Mistakes]:
+    def rule(icd: Icd, *entry: Any) -> Mistakes:
         for _, key, is_right, expected in rows:
             if not is_right(icd, *entry):
                 what = expected if isinstance(expected, str) else expected(icd, *entry)
@@ -99,7 +99,7 @@ def commands(icd: Icd) -> Entries:
             yield "executors.toml", f"executors[{name}].commands[{one.name}]", (owner, one)
 
 
-def illegal(schema: Schema) -> Found:
+def illegal(schema: Schema) -> Mistakes:
     """Say what of a schema does not follow JSON Schema 2020-12."""
     # Importing it takes longer than everything else that a server does with the interface.
     from jsonschema import Draft202012Validator

@@ -23,7 +23,7 @@ from facade.icd.model import Icd
 from facade.icd.units import unit_of
 
 
-class Step(IntEnum):
+class VersionStep(IntEnum):
     """Step of the version that a difference asks for (semantic versioning)."""
 
     NONE, PATCH, MINOR, MAJOR = range(4)
@@ -34,7 +34,7 @@ class Difference:
     """One difference: its place, such as ``SdpMaster.totalLost.type``, and its effect."""
 
     where: str
-    step: Step
+    step: VersionStep
     whom: tuple[str, ...]
     """Those concerned; empty for texts."""
     what: str
@@ -42,10 +42,10 @@ class Difference:
 
 Change = tuple[str, str]
 """``less`` is allowed, or ``more``, ``both`` (another thing), or ``wider`` (more, which breaks readers); and a text."""
-Judge = Callable[[Any, Any], Iterable[Change]]
+ChangeJudge = Callable[[Any, Any], Iterable[Change]]
 
 
-def _by_order(none: float, *, greater_is: str) -> Judge:
+def _by_order(none: float, *, greater_is: str) -> ChangeJudge:
     """Judge by direction; `none` stands for a missing value."""
 
     def judge(old: Any, new: Any) -> Iterator[Change]:
@@ -85,7 +85,7 @@ def _types(old: Any, new: Any) -> Iterator[Change]:
     yield "less" if after < before else "wider" if after > before else "both", _from_to(old or "any", new or "any")
 
 
-_JUDGES: Mapping[str, Judge] = {
+_JUDGES: Mapping[str, ChangeJudge] = {
     "text": lambda old, new: [("text", "text changed")],
     "key": lambda old, new: [],
     "changed": lambda old, new: [("both", _from_to(old, new))],
@@ -111,7 +111,7 @@ _PARTIES = {
     "readers": "{readers}",
 }
 _ROWS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-FIELDS: Mapping[str, tuple[str, str, Judge]] = {
+FIELDS: Mapping[str, tuple[str, str, ChangeJudge]] = {
     f"{struct}.{name}": (less, more, _JUDGES[kind])
     for struct, less, more, kind, names in _ROWS["fields"]
     for name in names.split()
@@ -177,7 +177,7 @@ def _walk(where: str, rule: str, old: Any, new: Any) -> Iterator[Difference]:
 def _judged(where: str, less: str, more: str, changes: Iterable[Change]) -> Iterator[Difference]:
     for change, what in changes:
         words = {"less": less, "both": f"{less} {more}", "text": ""}.get(change, more).split()
-        step = Step.PATCH if not words else Step.MINOR if change == "more" else Step.MAJOR
+        step = VersionStep.PATCH if not words else VersionStep.MINOR if change == "more" else VersionStep.MAJOR
         yield Difference(where, step, tuple(_PARTIES.get(one, one) for one in dict.fromkeys(words)), what)
 
 
@@ -223,14 +223,18 @@ def compare_avro(old: Path, new: Path) -> Iterator[Difference]:
         (was, text), (now, new_text) = before.get(name, ("", "")), after.get(name, ("", ""))
         where, whom = f"messages.{name}", (f"producers of {name}", f"consumers of {name}")
         if not was or not now:
-            yield Difference(where, Step.MAJOR if was else Step.MINOR, whom, "removed" if was else "added")
+            yield Difference(
+                where, VersionStep.MAJOR if was else VersionStep.MINOR, whom, "removed" if was else "added"
+            )
         elif was != now and was in known:
             what = "its fingerprint changed; packets by the former schema are read as well"
-            yield Difference(where, Step.MINOR, whom, what)
+            yield Difference(where, VersionStep.MINOR, whom, what)
         elif was != now:
-            yield Difference(where, Step.MAJOR, whom, "its fingerprint changed, so packets by the other are refused")
+            yield Difference(
+                where, VersionStep.MAJOR, whom, "its fingerprint changed, so packets by the other are refused"
+            )
         elif text != new_text:
-            yield Difference(where, Step.PATCH, (), "text changed")
+            yield Difference(where, VersionStep.PATCH, (), "text changed")
 
 
 def _avro(folder: Path) -> dict[str, tuple[str, str]]:
@@ -258,13 +262,13 @@ def judge_version(old: str, new: str, differences: Iterable[Difference]) -> tupl
     """
     before, after = _numbers(old), _numbers(new)
     at = next((at for at in range(3) if after[at] != before[at]), 0)
-    made = Step(3 - at) if after > before else Step.NONE
-    needed, why = max((one.step for one in differences), default=Step.NONE), "semantic versioning"
+    made = VersionStep(3 - at) if after > before else VersionStep.NONE
+    needed, why = max((one.step for one in differences), default=VersionStep.NONE), "semantic versioning"
     step = f"version {old} -> {new}: {f'a {made.name.lower()} step' if made else 'no step forward'}"
     if not needed:
         return True, f"no differences; {step}"
-    if before[0] == 0 and needed is Step.MAJOR:
-        needed, why = Step.MINOR, "below 1.0.0 a minor step is enough for a breaking difference"
+    if before[0] == 0 and needed is VersionStep.MAJOR:
+        needed, why = VersionStep.MINOR, "below 1.0.0 a minor step is enough for a breaking difference"
     end = "which is enough" if made >= needed else "which is too small: raise version in schemas/icd/icd.toml"
     return made >= needed, f"needed: a {needed.name.lower()} step ({why}); {step}, {end}"
 

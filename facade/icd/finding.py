@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class IcdFinding:
     """One thing that is wrong with the interface."""
 
     file: str

@@ -7,20 +7,19 @@ Loading is quick, because every device server does it at its start. What needs t
 library (whether each schema is itself a legal one) is left to ``icd check`` and to the tests.
 """
 
-from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
 from facade.errors import IcdError
 from facade.icd import check_attributes, check_classes, check_commands, check_schemas, check_topics
-from facade.icd.finding import Finding
+from facade.icd.checks import Check
+from facade.icd.finding import IcdFinding
 from facade.icd.model import Icd
 from facade.icd.read import read
 from facade.manifest import manifests
 from facade.resources import resource
 
-Check = Callable[[Icd], Iterator[Finding]]
 CHECKS: tuple[Check, ...] = (
     *check_classes.CHECKS,
     *check_attributes.CHECKS,
@@ -33,7 +32,7 @@ THOROUGH_CHECKS: tuple[Check, ...] = check_schemas.THOROUGH_CHECKS
 """Checks that need slow libraries: for ``icd check`` and the tests."""
 
 
-def check(icd: Icd, *, thorough: bool = False) -> list[Finding]:
+def check(icd: Icd, *, thorough: bool = False) -> list[IcdFinding]:
     """Return the findings of all checks."""
     checks = CHECKS + THOROUGH_CHECKS if thorough else CHECKS
     return [finding for one in checks for finding in one(icd)]
@@ -62,7 +61,7 @@ def _load(folder: Path | None) -> Icd:
     return icd
 
 
-def inspect(folder: Path | None = None, *, thorough: bool = False) -> tuple[Icd | None, list[Finding]]:
+def inspect(folder: Path | None = None, *, thorough: bool = False) -> tuple[Icd | None, list[IcdFinding]]:
     """Return the interface, as far as it can be read, and its mistakes.
 
     Parameters

@@ -127,7 +127,7 @@ class Attribute(IcdTable, frozen=True, kw_only=True):
         return self.type == "DevString" or self.length * max(self.height, 1) <= MOST_PUSHED
 
 
-class Command(IcdTable, frozen=True, kw_only=True):
+class CommandDefinition(IcdTable, frozen=True, kw_only=True):
     """One command that a device takes from TM and a controller executes."""
 
     name: str
@@ -212,7 +212,7 @@ class DeviceClass(IcdTable, frozen=True, kw_only=True):
     sampling: Sampling
     stale_after: float
     attributes: tuple[Attribute, ...]
-    commands: tuple[Command, ...] = ()
+    commands: tuple[CommandDefinition, ...] = ()
     queries: tuple[Query, ...] = ()
     conditions: bool = False
     """Whether it has one attribute more for each condition of ``conditions.toml``."""
@@ -235,7 +235,7 @@ class Executor(IcdTable, frozen=True, kw_only=True):
     description: str
     device: str
     """Its name in records; the placeholders are those of `DeviceClass.device`."""
-    commands: tuple[Command, ...]
+    commands: tuple[CommandDefinition, ...]
     """Without states and what they lead to, which only devices have."""
     attributes: ClassVar[tuple[Attribute, ...]] = ()
     instance: ClassVar[str] = ""

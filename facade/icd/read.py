@@ -1,6 +1,6 @@
 """Reads the files of the interface; `facade.icd.load.check` compares them.
 
-Nothing here raises for wrong content: every complaint becomes a `Finding`, so that one run shows
+Nothing here raises for wrong content: every complaint becomes a `IcdFinding`, so that one run shows
 all files that need a hand.
 """
 
@@ -15,7 +15,7 @@ import msgspec
 
 from facade.icd.expand import expand
 from facade.icd.explain import explain
-from facade.icd.finding import Finding
+from facade.icd.finding import IcdFinding
 from facade.icd.model import Condition, DeviceClass, Executor, Icd
 from facade.icd.topic_model import Operation, Role, Topic
 
@@ -69,7 +69,7 @@ _COMMON: dict[str, type[msgspec.Struct]] = {
 """Files that are no device classes; each folder but the first may do without any of them."""
 
 
-def read(folder: Path, more: Mapping[str, Path] | None = None) -> tuple[Icd | None, list[Finding]]:
+def read(folder: Path, more: Mapping[str, Path] | None = None) -> tuple[Icd | None, list[IcdFinding]]:
     """Read ``icd/*.toml``, ``messages/*.schema.json`` and ``commands/*.schema.json`` below one or several folders.
 
     Parameters
@@ -105,7 +105,7 @@ class _Part:
     """One folder of the interface."""
 
     def __init__(self, folder: Path, name: str = "") -> None:
-        self.name, self.findings = name, list[Finding]()
+        self.name, self.findings = name, list[IcdFinding]()
         self._folder, self._is_main = folder, not name
         version = self._common("icd.toml", _VersionFile)
         enums = self._common("enums.toml", _EnumsFile) or _EnumsFile()
@@ -128,13 +128,13 @@ class _Part:
         }
         """Entries by file and kind, then by name."""
 
-    def extend(self, topics: dict[str, Topic]) -> list[Finding]:
+    def extend(self, topics: dict[str, Topic]) -> list[IcdFinding]:
         """Add this part's roles to topics of any part; returns the mistakes."""
         findings = []
         for name, one in self._extends.items():
             if name not in topics:
                 what = f"expected one of {sorted(topics)}, got {name!r}"
-                findings.append(Finding(f"{self.name}topics.toml", f"extends[{name}]", what))
+                findings.append(IcdFinding(f"{self.name}topics.toml", f"extends[{name}]", what))
                 continue
             topic = topics[name]
             writers, readers = (*topic.writers, *one.writers), (*topic.readers, *one.readers)
@@ -173,7 +173,7 @@ class _Part:
         return found
 
     def _find(self, path: Path, key: str, what: str) -> None:
-        self.findings.append(Finding(f"{self.name}{path.name}", key, what))
+        self.findings.append(IcdFinding(f"{self.name}{path.name}", key, what))
 
     def _table(self, path: Path, wanted: type[File]) -> File | None:
         text = self._text(path)
@@ -215,10 +215,10 @@ class _Part:
         return None
 
 
-def _clash(part: _Part, file: str, kind: str, name: str) -> Finding:
+def _clash(part: _Part, file: str, kind: str, name: str) -> IcdFinding:
     what = f"expected a name that no other part of the interface has, got {name!r} again"
     key = f"{kind}[{name}]" if file.startswith(kind) or kind == "roles" else ""
-    return Finding(part.name + file.format(name), key, what)
+    return IcdFinding(part.name + file.format(name), key, what)
 
 
 def _by_family(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from facade.icd.model import Attribute, Command, DeviceClass, Query, Sampling, Source
+from facade.icd.model import Attribute, CommandDefinition, DeviceClass, Query, Sampling, Source
 from facade.icd.topic_model import Limits
 
 _RULES = {
@@ -40,7 +40,7 @@ def runbook(condition: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class AttributeFamily:
     """Attributes that differ in nothing but a part of their name, or one attribute."""
 
     name: str
@@ -97,7 +97,7 @@ def type_in_words(attribute: Attribute) -> str:
     return f"{attribute.type}{rows}[{attribute.length}]" if attribute.length else attribute.type
 
 
-def effect_in_words(command: Command) -> str:
+def effect_in_words(command: CommandDefinition) -> str:
     """Say what a command leads to: the attribute that shows it, and its values on the way."""
     ways = filter(None, (command.transitional, " or ".join(command.targets)))
     return f"{command.reports} {' -> '.join(ways)}"
@@ -116,7 +116,7 @@ def duration_in_words(seconds: float) -> str:
     return f"{seconds:g} s"
 
 
-def families(attributes: Sequence[Attribute]) -> Iterator[Family]:
+def families(attributes: Sequence[Attribute]) -> Iterator[AttributeFamily]:
     """Put neighbours together that one entry of the ICD (`Attribute.each`) stands for."""
     at = 0
     while at < len(attributes):
@@ -125,7 +125,7 @@ def families(attributes: Sequence[Attribute]) -> Iterator[Family]:
             parts = [*(parts or pair[:1]), pair[1]]
             end += 1
         name, label, description = _without(first, parts[0]) if parts else (first.name, first.label, first.description)
-        yield Family(name, label, description, first, tuple(parts))
+        yield AttributeFamily(name, label, description, first, tuple(parts))
         at = end
 
 

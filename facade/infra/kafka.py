@@ -49,7 +49,7 @@ class Kafka:
 
     folder: Path
     heap: str
-    report: tools.Report
+    report: tools.Notify
     clock: Clock = field(default_factory=SystemClock)
 
     def launch(self, port: int, started: Callable[[Process], None]) -> None:
@@ -167,7 +167,7 @@ def find_java() -> str:
     return java
 
 
-def libraries(report: tools.Report) -> Path:
+def libraries(report: tools.Notify) -> Path:
     """Return the folder with Kafka's jars, copied by Maven the first time.
 
     Raises
@@ -189,7 +189,7 @@ def libraries(report: tools.Report) -> Path:
     return tools.installed_once(f"kafka-{digest}", install, report) / "libs"
 
 
-def configure(arguments: Sequence[str], properties: Path | None, report: tools.Report) -> str:
+def configure(arguments: Sequence[str], properties: Path | None, report: tools.Notify) -> str:
     """Run Kafka's own tool for settings of its entities, and return what it says.
 
     Parameters
@@ -207,7 +207,7 @@ def configure(arguments: Sequence[str], properties: Path | None, report: tools.R
     return tools.run(argv, what="setting or reading quotas with Kafka's own tool")
 
 
-def archived_classes(java: str, report: tools.Report) -> Path | None:
+def archived_classes(java: str, report: tools.Notify) -> Path | None:
     """Return an archive of the classes that a broker loads, made once for each Java; None: it could not be made.
 
     With it (class-data sharing, JEP 350) a broker starts in half the time. Java passes over an

@@ -21,7 +21,7 @@ from facade.infra.runtime import Endpoints, InfraState, Runtime, ServiceName, lo
 __all__ = [
     "DEFAULT_STATE_DIR",
     "Endpoints",
-    "Options",
+    "LocalOptions",
     "ProcessStatus",
     "ServiceName",
     "down",
@@ -40,7 +40,7 @@ _HEAP: Final = re.compile(r"[1-9][0-9]*[kmg]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class LocalOptions:
     """What may be chosen; None and port 0 mean: as the last time, else the default."""
 
     state_dir: Path = DEFAULT_STATE_DIR
@@ -62,7 +62,9 @@ class ProcessStatus:
     alive: bool
 
 
-def up(options: Options | None = None, *, report: tools.Report | None = None, clock: Clock | None = None) -> Endpoints:
+def up(
+    options: LocalOptions | None = None, *, report: tools.Notify | None = None, clock: Clock | None = None
+) -> Endpoints:
     """Start what does not run yet and return when all services answer.
 
     Raises
@@ -70,7 +72,7 @@ def up(options: Options | None = None, *, report: tools.Report | None = None, cl
     InfraError
         Something is missing, a port is taken, or what runs differs from what is asked for.
     """
-    options = options or Options()
+    options = options or LocalOptions()
     runtime = Runtime(options.state_dir, report, clock)
     with runtime.lock():
         runtime.state = _merged(runtime.state, options)
@@ -130,7 +132,7 @@ def down(
     state_dir: Path = DEFAULT_STATE_DIR,
     *,
     wipe: bool = False,
-    report: tools.Report | None = None,
+    report: tools.Notify | None = None,
     clock: Clock | None = None,
 ) -> None:
     """Stop what the state file says was started here, nothing else.
@@ -159,7 +161,7 @@ def start_service(
     state_dir: Path,
     service: ServiceName | str,
     *,
-    report: tools.Report | None = None,
+    report: tools.Notify | None = None,
     clock: Clock | None = None,
 ) -> Endpoints:
     """Start one service again on the very port and data that it had.
@@ -185,7 +187,7 @@ def stop_service(
     service: ServiceName | str,
     *,
     kill: bool = False,
-    report: tools.Report | None = None,
+    report: tools.Notify | None = None,
     clock: Clock | None = None,
 ) -> None:
     """Stop one service; its port and data stay reserved for it.
@@ -206,7 +208,7 @@ def stop_service(
         runtime.stop(name, kill=kill)
 
 
-def _merged(state: InfraState, options: Options) -> InfraState:
+def _merged(state: InfraState, options: LocalOptions) -> InfraState:
     """Return the state with the options applied."""
     prefix = options.topic_prefix if options.topic_prefix is not None else state.topic_prefix
     if not _TOPIC_PREFIX.fullmatch(prefix):

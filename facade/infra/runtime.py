@@ -125,7 +125,7 @@ class Endpoints:
 class Runtime:
     """The state of one folder while its lock is held; each change is written down at once."""
 
-    def __init__(self, state_dir: Path, report: tools.Report | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, state_dir: Path, report: tools.Notify | None = None, clock: Clock | None = None) -> None:
         self.state_dir = state_dir.resolve()
         self.state = InfraState()
         self._report = report or (lambda _: None)

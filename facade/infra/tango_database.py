@@ -51,7 +51,7 @@ class TangoDatabase:
     """Starts pytango-db on one SQLite file in the folder."""
 
     folder: Path
-    report: tools.Report
+    report: tools.Notify
 
     def launch(self, port: int, started: Callable[[Process], None]) -> None:
         """Start the server; it makes the file if there is none."""

@@ -12,7 +12,7 @@ from typing import IO, Final
 
 from facade.errors import InfraError
 
-Report = Callable[[str], None]
+Notify = Callable[[str], None]
 """Is told, in a few words, about each step that may take a while."""
 
 _TAIL_LINES: Final = 15
@@ -128,7 +128,7 @@ def _lock_file(path: Path) -> IO[str]:
         raise InfraError(f"the lock {path} cannot be made: {error}") from error
 
 
-def installed_once(name: str, install: Callable[[Path], None], report: Report) -> Path:
+def installed_once(name: str, install: Callable[[Path], None], report: Notify) -> Path:
     """Return the cached folder of this name, filled by `install` if it does not exist yet.
 
     `install` fills a temporary folder that is renamed at its end: the folder is either complete

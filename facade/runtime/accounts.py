@@ -10,6 +10,7 @@ from typing import Literal
 from facade import messages
 from facade.bus.offsets import ACCOUNTS as ACCOUNTS
 from facade.bus.port import OffsetRange
+from facade.messages import AccountTotals as AccountTotals
 from facade.outcome import Outcome, Suppressed, Used
 
 OVERLAP = "overlap"
@@ -23,11 +24,10 @@ _MOST = 2**53 - 1
 """Largest count in a message."""
 AccountEntry = messages.StreamAccount
 """What became of the records of one transaction."""
-AccountTotals = messages.AccountTotals
 """An account since its beginning, as it stands in snapshots; what an older one lacks is 0."""
 
 
-class StreamAccount:
+class RunningAccount:
     """Adds up what became of the records of one stream, or of one partition of it."""
 
     __slots__ = (
@@ -140,7 +140,7 @@ class StreamAccount:
             self.dead_lettered += count
             self.last_error, self.last_error_at = str(outcome)[:500], at_us
 
-    def add(self, other: "StreamAccount | AccountEntry") -> None:
+    def add(self, other: "RunningAccount | AccountEntry") -> None:
         """Add what became of further records; what is in flight is not added up."""
         self.consumed += other.consumed
         self.used += other.used
@@ -151,7 +151,7 @@ class StreamAccount:
         self.corrected += other.corrected
         self.skipped += other.skipped
         self.redriven += other.redriven
-        if isinstance(other, StreamAccount):
+        if isinstance(other, RunningAccount):
             self.overlap += other.overlap
             self.log_cuts += other.log_cuts
             self.hanging = self.hanging or other.hanging

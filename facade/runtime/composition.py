@@ -26,7 +26,7 @@ from facade.runtime.publisher import EventSink, Publisher
 
 Part = TypeVar("Part")
 
-Find = Callable[[float], Mapping[FaultKey, Fault] | None]
+FindFaults = Callable[[float], Mapping[FaultKey, Fault] | None]
 """Returns the faults at a time [Unix s]; None while nothing can be known."""
 
 
@@ -37,7 +37,7 @@ class Reporter(Protocol):
         """Return whether an occurrence that began at some time [Unix us], or a later one, is on the bus."""
 
 
-class Bus(readers.Bus, Protocol):
+class ServerBus(readers.Bus, Protocol):
     """Opens the bus for one device server."""
 
     def sender(self) -> Any:
@@ -62,7 +62,7 @@ class Server:
         icd: Icd,
         settings: Settings,
         devices: Mapping[str, Sequence[str]],
-        bus: Bus,
+        bus: ServerBus,
         *,
         instance: str,
         clock: Clock,
@@ -131,7 +131,7 @@ class Server:
             self.flows.append(found)
         return found
 
-    def report(self, find: Find, finds: Callable[[FaultKey], bool], *topics: str, others: str = "") -> Reporter:
+    def report(self, find: FindFaults, finds: Callable[[FaultKey], bool], *topics: str, others: str = "") -> Reporter:
         """Raise and clear alerts about what is found, once some topics have been read.
 
         Parameters
@@ -233,7 +233,7 @@ def assemble(
     settings: Settings,
     devices: Mapping[str, Sequence[str]],
     sink: EventSink,
-    bus: Bus,
+    bus: ServerBus,
     *,
     instance: str,
     clock: Clock,

@@ -7,7 +7,7 @@ then is the place written down from which a restart goes on.
 from collections.abc import Callable, Mapping, Sequence
 
 from facade.bus.port import QueueingWriter, Reader, Record
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 from facade.runtime.flow import Effects, Flow, LastReadings
 from facade.runtime.publisher import Publisher
 from facade.runtime.readers import Bus
@@ -92,7 +92,7 @@ class EffectsDelivery(Delivery):
         return [
             f"state at offset {record.offset} of {record.topic} is not usable: {outcome}"
             for record in bus.read_all(self._effects.recalls)
-            if isinstance(outcome := self._effects.recall(record), Rejected)
+            if isinstance(outcome := self._effects.recall(record), RecordRejected)
         ]
 
     def start(self, offsets: Mapping[str, Mapping[int, int]], *, is_restart: bool) -> dict[str, dict[int, int]]:

@@ -15,7 +15,7 @@ from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
 from facade.codec.plausible import wrong_key, wrong_unit
 from facade.icd.model import Attribute, DeviceClass, Executor, Icd
-from facade.outcome import USED, Outcome, Rejected, Suppressed
+from facade.outcome import USED, Outcome, RecordRejected, Suppressed
 from facade.reading import Reading, Value
 from facade.runtime.flow import DeviceReading, Flow, LastReadings
 
@@ -126,11 +126,11 @@ class DeviceStates(Flow):
         entry = known.get(message.attribute)
         if entry is None:
             what = f"{message.device}: expected one of {', '.join(known)}, got {message.attribute!r:.80}"
-            return Rejected("attribute", "$.attribute", what)
+            return RecordRejected("attribute", "$.attribute", what)
         try:
             value = self._parse(entry, message.value)
         except ValueError as error:
-            return Rejected("value", "$.value", f"{message.attribute}: {error}")
+            return RecordRejected("value", "$.value", f"{message.attribute}: {error}")
         key = (message.device, message.attribute)
         if message.origin == message.device and message.time < self._set_here.get(key, 0):
             return USED  # our own, and we have set another one since
@@ -154,11 +154,11 @@ class DeviceStates(Flow):
             if entry is None:
                 known = ", ".join(self._known.get(message.device, ()))
                 what = f"{message.device}: expected some of {known}, got {message.attribute!r:.80}"
-                return Rejected("states", "$.states", what)
+                return RecordRejected("states", "$.states", what)
             try:
                 taken.append((message, self._parse(entry, message.value)))
             except ValueError as error:
-                return Rejected("states", f"$.states.{message.attribute}.value", str(error))
+                return RecordRejected("states", f"$.states.{message.attribute}.value", str(error))
         for message, value in taken:
             key, told = (message.device, message.attribute), self._told.get((message.device, message.attribute))
             if told is None or (message.time / 1e6 > told.time and appended_us + _APART_US >= told.appended_us):

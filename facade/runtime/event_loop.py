@@ -18,9 +18,9 @@ from facade.bus.port import Reader, Record
 from facade.clock import Clock
 from facade.errors import BusError, ConfigError
 from facade.manifest import Isolation
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 from facade.runtime import positions, snapshots
-from facade.runtime.accounts import StreamAccount
+from facade.runtime.accounts import RunningAccount
 from facade.runtime.delivery import Delivery, EffectsDelivery
 from facade.runtime.flow import VIEW_PERIOD, Effects, Flow, View
 from facade.runtime.progress import Progress
@@ -110,7 +110,7 @@ class EventLoop:
         """Whether the state from before the restart has been taken over."""
 
     @property
-    def accounts(self) -> dict[str, StreamAccount]:
+    def accounts(self) -> dict[str, RunningAccount]:
         """Return the account of each flow."""
         return {topic: progress.account for topic, progress in self._progress.items()}
 
@@ -288,7 +288,7 @@ class EventLoop:
     def _take(self, record: Record) -> None:
         progress = self._progress[record.topic]
         outcome = progress.take(record)
-        if isinstance(outcome, Rejected) and not progress.is_set_aside(record):
+        if isinstance(outcome, RecordRejected) and not progress.is_set_aside(record):
             self._bus.writer().send(dead_letter(record, outcome, by=self._instance))
 
     def _note(self, trouble: str) -> None:

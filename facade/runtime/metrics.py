@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from facade.errors import ConfigError
-from facade.runtime.accounts import StreamAccount
+from facade.runtime.accounts import RunningAccount
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -32,7 +32,7 @@ class Gauge(NamedTuple):
     """Asked from any thread."""
 
 
-def serve_metrics(accounts: Mapping[str, StreamAccount], gauges: Sequence[Gauge] = ()) -> None:
+def serve_metrics(accounts: Mapping[str, RunningAccount], gauges: Sequence[Gauge] = ()) -> None:
     """Serve the accounts, and other figures, over HTTP if `SDP_METRICS_PORT` is set.
 
     Raises
@@ -59,7 +59,7 @@ def serve_metrics(accounts: Mapping[str, StreamAccount], gauges: Sequence[Gauge]
         raise ConfigError(f"{VARIABLE}={text} on {address}: expected a free port number, got: {error}") from error
 
 
-def _samples(accounts: Mapping[str, StreamAccount], gauges: Sequence[Gauge]) -> "Iterator[Metric]":
+def _samples(accounts: Mapping[str, RunningAccount], gauges: Sequence[Gauge]) -> "Iterator[Metric]":
     """Return one sample per stream and outcome, and one per gauge."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 

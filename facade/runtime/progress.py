@@ -4,15 +4,15 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 
-from facade.bus.offsets import Extent, Finding, Position, Verdict, compare, is_other
+from facade.bus.offsets import Extent, Placement, Position, Verdict, compare, is_other
 from facade.bus.port import Record
 from facade.clock import Clock
 from facade.codec.decode import UNREADABLE
 from facade.codec.plausible import KEY, TIME_UNIT
-from facade.outcome import INCONSISTENT, USED, Outcome, Rejected, Suppressed
+from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected, Suppressed
 from facade.printable import excerpt
 from facade.runtime import snapshots
-from facade.runtime.accounts import Deviation, StreamAccount
+from facade.runtime.accounts import Deviation, RunningAccount
 from facade.runtime.flow import Flow, LastReadings
 from facade.runtime.snapshots import Snapshot
 
@@ -51,7 +51,7 @@ class Progress:
         self._sets_aside = sets_aside
         self._set_aside = Position("", {})
         """Up to where the former run has set records aside, if this one reads the topic from its beginning."""
-        self.account = StreamAccount()
+        self.account = RunningAccount()
         self.topic_id = ""
         """Of the topic that the offsets are about; empty text: not known."""
         self.next: dict[int, int] = {}
@@ -69,7 +69,7 @@ class Progress:
         """Give a record to the flow, and count what became of it, unless the snapshot counts it already."""
         count = record.offset >= self.next.get(record.partition, 0)
         outcome = self._fold(record, count=count)
-        if not self._sets_aside and isinstance(outcome, Rejected) and outcome.reason in _JUDGED_ALIKE:
+        if not self._sets_aside and isinstance(outcome, RecordRejected) and outcome.reason in _JUDGED_ALIKE:
             outcome = _OTHER_SERVER
         if not count:
             return USED
@@ -117,7 +117,7 @@ class Progress:
                 )
         self.account.hanging = "; ".join(hangs)[:_LONGEST]
 
-    def place(self, now: Extent) -> list[Finding]:
+    def place(self, now: Extent) -> list[Placement]:
         """Compare the position with the topic as it is now, and go on where that says; return the differences."""
         topic = Extent(now.id, {one: ends for one, ends in now.ranges.items() if self._reads(one)})
         known = {one: at for one, at in self.next.items() if self._reads(one)}
@@ -203,7 +203,7 @@ class Progress:
         except Exception as error:
             # A mistake of ours about one record must not take those with it that came along.
             _log.exception("record failed topic=%s offset=%d", record.topic, record.offset)
-            return Rejected("internal", "$", excerpt(f"{type(error).__name__}: {error}"))
+            return RecordRejected("internal", "$", excerpt(f"{type(error).__name__}: {error}"))
 
     def _now_us(self) -> int:
         return round(self._clock.now() * 1e6)

@@ -16,7 +16,7 @@ from facade.icd.model import Icd, Sampling
 from facade.reading import Reading
 from facade.runtime.sampling import Sampler
 
-Key = tuple[str, str]
+AttributeKey = tuple[str, str]
 """Device and attribute name."""
 
 PUSHES_PER_SECOND = 10_000.0
@@ -50,17 +50,17 @@ class Publisher:
     def __init__(self, icd: Icd, classes: dict[str, str], sink: EventSink, clock: Clock) -> None:
         self._sink = sink
         self._clock = clock
-        self._rules: dict[Key, Sampling] = {
+        self._rules: dict[AttributeKey, Sampling] = {
             (device, attribute.name): attribute.sampling or icd.classes[name].sampling
             for device, name in classes.items()
             for attribute in icd.classes[name].attributes
         }
-        self._samplers: dict[Key, Sampler] = {}
-        self._due: list[tuple[float, Key]] = []
-        self._due_at: dict[Key, float] = {}
+        self._samplers: dict[AttributeKey, Sampler] = {}
+        self._due: list[tuple[float, AttributeKey]] = []
+        self._due_at: dict[AttributeKey, float] = {}
         """When what is held back is to be looked at again; most of what is held did not change at all."""
-        self._waiting: dict[Key, Reading] = {}
-        self._queue: deque[tuple[Key, Reading]] = deque()
+        self._waiting: dict[AttributeKey, Reading] = {}
+        self._queue: deque[tuple[AttributeKey, Reading]] = deque()
         self._tries = 0
         """Of the first one in the queue."""
         self._anew: deque[tuple[str, Callable[[], bool]]] = deque()
@@ -166,7 +166,7 @@ class Publisher:
                 self._waiting.setdefault(key, reading)
                 break
 
-    def _push(self, key: Key, reading: Reading) -> bool:
+    def _push(self, key: AttributeKey, reading: Reading) -> bool:
         self._budget -= 1.0
         if not self._sink.push(*key, reading):
             return False
@@ -188,13 +188,13 @@ class Publisher:
         for key in again:
             self._hold(key, self._samplers[key])
 
-    def _hold(self, key: Key, sampler: Sampler) -> None:
+    def _hold(self, key: AttributeKey, sampler: Sampler) -> None:
         due_at = sampler.due_at()
         if self._due_at.get(key) != due_at:
             self._due_at[key] = due_at
             heapq.heappush(self._due, (due_at, key))
 
-    def _wait(self, key: Key, event: Reading) -> None:
+    def _wait(self, key: AttributeKey, event: Reading) -> None:
         if key in self._waiting:
             self.coalesced += 1
         self._waiting[key] = event  # a newer value takes the place in the queue of the older one

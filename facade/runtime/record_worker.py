@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from facade.bus.port import PartitionBatch, Record, TransactionalLog
 from facade.clock import Clock
 from facade.icd.topic_model import Topic
-from facade.outcome import USED, Rejected, Unused
+from facade.outcome import USED, RecordRejected, Unused
 from facade.printable import excerpt
 from facade.runtime.worker import OffsetRanges, TransactionalWorker
 
@@ -101,7 +101,7 @@ class RecordWorker(TransactionalWorker):
         except Exception as error:
             # A mistake of ours about one record would end each worker that takes it, and hold up all behind it.
             _log.exception("record failed topic=%s offset=%d", record.topic, record.offset)
-            return Rejected("internal", "$", excerpt(f"{type(error).__name__}: {error}"))
+            return RecordRejected("internal", "$", excerpt(f"{type(error).__name__}: {error}"))
 
     def _output(self, ranges: OffsetRanges) -> Sequence[Record]:
         return self._made

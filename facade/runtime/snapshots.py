@@ -6,15 +6,14 @@ from typing import Any
 
 import msgspec
 
-from facade import messages
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
+from facade.messages import Snapshot as Snapshot
 from facade.reading import Quality, Reading
 
 TOPIC = "snapshots"
 
 _Readings = dict[str, dict[str, tuple[bool | int | float | str | list[Any], float, Quality]]]
-Snapshot = messages.Snapshot
 decode_snapshot = BatchDecoder(Snapshot).decode_one
 _encode = msgspec.json.Encoder().encode
 

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from facade.bus.offsets import CountedOffsets, Gap, LogCut, Overlap, id_of
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
-from facade.outcome import INCONSISTENT, USED, Outcome, Rejected
-from facade.runtime.accounts import ACCOUNTS, OVERLAP, AccountEntry, AccountTotals, StreamAccount
+from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected
+from facade.runtime.accounts import ACCOUNTS, OVERLAP, AccountEntry, AccountTotals, RunningAccount
 from facade.runtime.backlog import Backlog
 from facade.runtime.demand import RateMeter, Work
 from facade.runtime.flow import Flow
@@ -50,7 +50,7 @@ class StreamTotals:
     """The account of one stream over all partitions and readers."""
 
     def __init__(self) -> None:
-        self.account = StreamAccount()
+        self.account = RunningAccount()
         self.rate = RateMeter()
         self.work = Work()
         self.heard = 0.0
@@ -177,7 +177,7 @@ class WorkerAccounts(Flow):
             return USED
         stream.heard = max(stream.heard, heard)
         if count and (trouble := stream.take(entry, heard)):
-            return Rejected(OVERLAP, "$.offset_from", trouble)
+            return RecordRejected(OVERLAP, "$.offset_from", trouble)
         if entry.partition >= 0:
             stream.note(entry, heard)
         return USED
@@ -199,24 +199,28 @@ class WorkerAccounts(Flow):
             stream.heard, stream.partitions = stored.heard, stored.partitions
 
 
-def _inconsistency(entry: AccountEntry, written_us: int) -> Rejected | None:
+def _inconsistency(entry: AccountEntry, written_us: int) -> RecordRejected | None:
     """Return why an entry cannot be true: what is added once stays in the totals for good."""
     settled = (entry.used, entry.late, entry.suppressed, entry.dead_lettered)
     counts = (entry.consumed, *settled, entry.in_flight, entry.redriven)
     if max(*counts, *entry.reasons.values()) > _MOST:
-        return Rejected(INCONSISTENT, "$", f"expected at most {_MOST:,} records in one transaction, got {max(counts)}")
+        return RecordRejected(
+            INCONSISTENT, "$", f"expected at most {_MOST:,} records in one transaction, got {max(counts)}"
+        )
     if entry.time > written_us + _CLOCK_SLACK_US:
-        return Rejected(INCONSISTENT, "$.time", f"{entry.time} is ahead of the writing at {written_us}")
+        return RecordRejected(INCONSISTENT, "$.time", f"{entry.time} is ahead of the writing at {written_us}")
     if entry.partition >= 0 and not (entry.log or entry.redriven):
-        return Rejected(INCONSISTENT, "$.log", "expected the log of the offsets: workers must be of this version")
+        return RecordRejected(INCONSISTENT, "$.log", "expected the log of the offsets: workers must be of this version")
     if entry.offset_to < entry.offset_from or entry.offset_to > entry.high_watermark >= 0:
         text = f"expected {entry.offset_from} to {entry.high_watermark}, got {entry.offset_to}"
-        return Rejected(INCONSISTENT, "$.offset_to", text)
+        return RecordRejected(INCONSISTENT, "$.offset_to", text)
     # A table counts when it ends, with records from before the entry's range.
     first = entry.offset_from if entry.counted_from < 0 else min(entry.counted_from, entry.offset_from)
     most = entry.offset_to - first
     if entry.batches > most or entry.consumed > most + _MOST_ROWS * entry.batches:
-        return Rejected(INCONSISTENT, "$.consumed", f"expected at most {most}, by its offsets, got {entry.consumed}")
+        return RecordRejected(
+            INCONSISTENT, "$.consumed", f"expected at most {most}, by its offsets, got {entry.consumed}"
+        )
     return None
 
 
@@ -263,7 +267,7 @@ class ReaderAccounts(Flow):
         streams: dict[str, StreamTotals] = {}
         for (instance, topic), (time, totals) in self._newest.items():
             stream = streams.setdefault(topic, StreamTotals())
-            one = StreamAccount()
+            one = RunningAccount()
             one.restore(totals)
             stream.account.add(one)
             stream.account.in_flight += one.in_flight

@@ -16,8 +16,8 @@ from facade.bus.dead_letters import COUNT, dead_letter
 from facade.bus.port import Aborted, Fenced, OffsetRange, PartitionBatch, Record, Revoked, TransactionalLog
 from facade.clock import Clock
 from facade.errors import BusError
-from facade.outcome import Outcome, Rejected
-from facade.runtime.accounts import ACCOUNTS, StreamAccount
+from facade.outcome import Outcome, RecordRejected
+from facade.runtime.accounts import ACCOUNTS, RunningAccount
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class TransactionalWorker(TransactionLoop):
         """Who could not use a record, in its dead letter."""
         self._most_bytes = topics
         self._encode = msgspec.json.Encoder().encode
-        self.accounts = {topic: StreamAccount() for topic in topics}
+        self.accounts = {topic: RunningAccount() for topic in topics}
         """What this process has committed since it started, and how much it has taken beyond that, by topic."""
         self._reported: dict[tuple[str, int], float] = {}
         """Monotonic time of the last account of each topic and partition [s]; partition -1: of a topic of which this
@@ -129,9 +129,9 @@ class TransactionalWorker(TransactionLoop):
             self._waited += self._clock.monotonic() - began
         return runs
 
-    def _begin(self, run: PartitionBatch, count: int, batches: int = 0) -> StreamAccount:
+    def _begin(self, run: PartitionBatch, count: int, batches: int = 0) -> RunningAccount:
         """Count what was taken, rows of columnar batches apart; give the account that is to say what became of it."""
-        account = self._accounts.setdefault((run.topic, run.partition), StreamAccount())
+        account = self._accounts.setdefault((run.topic, run.partition), RunningAccount())
         account.batches += batches
         account.consumed += count
         self._taken += count
@@ -146,12 +146,12 @@ class TransactionalWorker(TransactionLoop):
         more
             See `dead_letter`.
         """
-        if isinstance(outcome, Rejected) and _size(record) > self._most_bytes[record.topic]:
+        if isinstance(outcome, RecordRejected) and _size(record) > self._most_bytes[record.topic]:
             # Compressed it passed the broker; as it is, no topic takes it, and it would come again for ever.
             record = replace(record, key=None, value=None, headers=())
             outcome = replace(outcome, detail=f"{outcome.detail}; left where it is")
         self._accounts[record.topic, record.partition].settle(outcome, count=(more or {}).get(COUNT, 1))
-        if isinstance(outcome, Rejected):
+        if isinstance(outcome, RecordRejected):
             self._dead_bytes += len(record.value or b"")
             self._dead_letters.append(dead_letter(record, outcome, by=self._by, more=more))
 
@@ -171,7 +171,7 @@ class TransactionalWorker(TransactionLoop):
         # Step 1: the offsets that the transaction covers, of each partition.
         ranges = self._log.ranges()
         # Step 2: an account for each partition with records, and for each whose sign of life is due.
-        accounts = self._accounts | {place: StreamAccount() for place in self._silent(ranges, now)}
+        accounts = self._accounts | {place: RunningAccount() for place in self._silent(ranges, now)}
         for place in accounts.keys() & ranges.keys():
             accounts[place].cover(ranges[place])
         self._tell_work(now)
@@ -217,7 +217,7 @@ class TransactionalWorker(TransactionLoop):
         return Record(topic=topic, key=key.encode(), value=self._encode(value), partition=partition)
 
     def _start_over(self) -> None:
-        self._accounts: dict[tuple[str, int], StreamAccount] = {}
+        self._accounts: dict[tuple[str, int], RunningAccount] = {}
         """By topic and partition."""
         self._dead_letters: list[Record] = []
         self._taken = self._dead_bytes = 0

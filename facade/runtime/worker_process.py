@@ -15,7 +15,7 @@ from facade.config import Settings, load_settings
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.logs import start_logging
-from facade.runtime.accounts import StreamAccount
+from facade.runtime.accounts import RunningAccount
 from facade.runtime.heartbeats import INTERVAL, Pulse, SignOfLife
 from facade.runtime.log_export import start_log_export
 from facade.runtime.metrics import serve_metrics
@@ -29,7 +29,7 @@ class Worker(Protocol):
     """A worker as its process sees it."""
 
     @property
-    def accounts(self) -> Mapping[str, StreamAccount]:
+    def accounts(self) -> Mapping[str, RunningAccount]:
         """Return what it has committed, by topic."""
 
     def step(self) -> None:

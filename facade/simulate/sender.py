@@ -47,7 +47,7 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str
 
 
-Records = tuple[list[bytes], list[bytes | None]] | tuple[list[bytes], list[bytes | None], list[Headers]]
+EncodedRecords = tuple[list[bytes], list[bytes | None]] | tuple[list[bytes], list[bytes | None], list[Headers]]
 """Keys and values of records, and their headers where they have some."""
 ReportT = TypeVar("ReportT", bound=StreamReport)
 
@@ -99,7 +99,7 @@ class Stream(Protocol):
     def given(self) -> int:
         """How many were given out of what the stream consists of."""
 
-    def take(self, count: int, now_us: int) -> Records:
+    def take(self, count: int, now_us: int) -> EncodedRecords:
         """Return the next ones, of the time given [Unix us], and count them."""
 
 

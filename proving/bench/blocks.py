@@ -16,7 +16,7 @@ from facade.flows.blocks.source import BLOCKS, BlockSource
 from facade.flows.commands.messages import COMMANDS
 from proving.bench.hops import SUBARRAY, Events, Sample, bare_connection, hop_notes, hop_verdicts
 from proving.bench.load import NODES, RATE, stream
-from proving.bench.report import Outcome, Verdict, at_most, flatness
+from proving.bench.report import BarVerdict, BenchOutcome, at_most, flatness
 from proving.deployment import Deployment
 from proving.gauges import cores_used, cpu_of_all, in_words, resident
 from proving.roles import RoleContext
@@ -117,7 +117,7 @@ _WITHIN = 60.0
 _PAUSE = 0.01
 
 
-def blocks(testbed: Testbed, *, quick: bool) -> Outcome:
+def blocks(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Publish blocks' states beside notifications at full rate."""
     turns, count = (50, 200) if quick else (750, 2000)
     records = turns * OPEN * len(STATES)
@@ -143,7 +143,7 @@ def blocks(testbed: Testbed, *, quick: bool) -> Outcome:
         label = f"{PER_SECOND:g} states/s and {RATE:,.0f} notifications/s"
         parts[label] = system.result(client, list[Sample])
         system.processes.check()
-    return Outcome(
+    return BenchOutcome(
         name="blocks",
         what="state of a processing block on the bus -> event of newestFailure in another process",
         how=(
@@ -154,7 +154,7 @@ def blocks(testbed: Testbed, *, quick: bool) -> Outcome:
         verdicts=(
             *(verdict for name, samples in parts.items() for verdict in hop_verdicts(name, samples)),
             at_most(f"time to publish {records:,} states", published.seconds, 1.01 * records / PER_SECOND, "s"),
-            Verdict(
+            BarVerdict(
                 what="every block is counted once by SdpMaster",
                 bar="yes",
                 found="no" if behind is None else f"yes, {behind:.1f} s after the last record",
@@ -183,11 +183,11 @@ def _watch(system: Deployment, load: Any, seconds: float) -> dict[str, list[floa
     return found
 
 
-def _flat(name: str, samples: Sequence[float]) -> Verdict:
+def _flat(name: str, samples: Sequence[float]) -> BarVerdict:
     rise = flatness(samples)
     text = "-" if rise is None else f"{rise:+.1%}, at most {max(samples):.0f} MB"
     what = f"memory of the device server {name}, last quarter over the first"
-    return Verdict(what=what, bar=f"<= {RISE_BAR:.0%}", found=text, reached=rise is None or rise <= RISE_BAR)
+    return BarVerdict(what=what, bar=f"<= {RISE_BAR:.0%}", found=text, reached=rise is None or rise <= RISE_BAR)
 
 
 def _shown(system: Deployment) -> int:

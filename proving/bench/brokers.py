@@ -18,7 +18,7 @@ from facade.icd.topic_model import Topic
 from facade.infra.ports import HOST, choose_port
 from facade.infra.processes import Process
 from proving import gauges
-from proving.bench.report import Outcome, Verdict, quantiles, ratios
+from proving.bench.report import BarVerdict, BenchOutcome, quantiles, ratios
 from proving.debian import Packages, unpacked_packages
 from proving.deployment import Deployment
 from proving.roles import RoleContext
@@ -136,7 +136,7 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     """[s]."""
 
 
-class Link(Protocol):
+class BrokerLink(Protocol):
     """One end of a way."""
 
     def send(self, value: bytes) -> None:
@@ -194,7 +194,7 @@ def ask(context: RoleContext, *, way: dict[str, Any], messages: int) -> list[flo
     return halves
 
 
-def _take(context: RoleContext, link: Link, messages: int) -> None:
+def _take(context: RoleContext, link: BrokerLink, messages: int) -> None:
     clock, left = context.clock, messages
     limit = clock.monotonic() + _STALLED
     while left > 0:
@@ -210,8 +210,8 @@ def _await_release(context: RoleContext) -> None:
         context.clock.sleep(0.005)
 
 
-def _link(context: RoleContext, way: Way, *, receives: bool = False) -> Link:
-    kinds: dict[str, Callable[..., Link]] = {"kafka": _Kafka, "rabbitmq": _RabbitMq, "zeromq": _ZeroMq}
+def _link(context: RoleContext, way: Way, *, receives: bool = False) -> BrokerLink:
+    kinds: dict[str, Callable[..., BrokerLink]] = {"kafka": _Kafka, "rabbitmq": _RabbitMq, "zeromq": _ZeroMq}
     return kinds[way.system](context, way, receives)
 
 
@@ -361,7 +361,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return self.messages / self.seconds
 
 
-def brokers(testbed: Testbed, *, quick: bool) -> Outcome:
+def brokers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Send the same messages over each, one after the other, again and again."""
     if lacking := [name for name in ("pika", "zmq") if find_spec(name) is None]:
         raise InfraError(f"{', '.join(lacking)} not installed; expected the extra `bench`: pip install -e '.[bench]'")
@@ -378,7 +378,7 @@ def brokers(testbed: Testbed, *, quick: bool) -> Outcome:
                 halves.setdefault(what, []).extend(_latency(deployment, way, asked))
             rates = ", ".join(f"{what} {run.rate:,.0f}/s" for what, run in found[-1].items())
             testbed.progress.step(f"  round {number + 1} of {_ROUNDS}: {rates}")
-    return Outcome(
+    return BenchOutcome(
         name="brokers",
         what=f"messages of {SIZE} B over Kafka, RabbitMQ {rabbitmq_version()} and ZeroMQ",
         how=(
@@ -398,19 +398,19 @@ def brokers(testbed: Testbed, *, quick: bool) -> Outcome:
     )
 
 
-def verdicts(found: list[dict[str, Run]], halves: Mapping[str, list[float]]) -> Iterator[Verdict]:
+def verdicts(found: list[dict[str, Run]], halves: Mapping[str, list[float]]) -> Iterator[BarVerdict]:
     """Set Kafka beside each other way; there is no bar."""
     for what in found[0]:
         if what != KAFKA:
             rate = ratios((one[KAFKA].rate, one[what].rate) for one in found)
-            yield Verdict(what=f"Kafka / {what}, messages/s", bar="", found=str(rate))
+            yield BarVerdict(what=f"Kafka / {what}, messages/s", bar="", found=str(rate))
         if what != KAFKA and all(one[what].broker for one in found):
             used = ratios((_per_core(one[KAFKA]), _per_core(one[what])) for one in found)
-            yield Verdict(what=f"Kafka / {what}, messages per second of the broker's core", bar="", found=str(used))
+            yield BarVerdict(what=f"Kafka / {what}, messages per second of the broker's core", bar="", found=str(used))
     for what, each in halves.items():
         spread = quantiles(each)
         text = spread.text(1e6, "µs") if spread else "-"
-        yield Verdict(what=f"one way, {what}", bar="", found=text)
+        yield BarVerdict(what=f"one way, {what}", bar="", found=text)
 
 
 def notes(found: list[dict[str, Run]]) -> Iterator[str]:

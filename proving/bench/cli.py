@@ -15,11 +15,11 @@ from facade.console import OUT, table, wide
 from facade.errors import ConfigError, FacadeError
 from facade.files import write_json
 from facade.runtime.stopping import terminable
-from proving.bench.report import Outcome, Report, machine, summary
-from proving.progress import Progress
+from proving.bench.report import BenchOutcome, Report, machine, summary
+from proving.progress import ProgressLine
 from proving.testbed import Testbed, testbed
 
-Measure = Callable[..., Outcome]
+Measure = Callable[..., BenchOutcome]
 
 MEASUREMENTS = {
     "worker": "proving.bench.throughput:one_worker",
@@ -75,7 +75,7 @@ def bench(
     if unknown := [name for name in names if name not in MEASUREMENTS]:
         raise ConfigError(f"--only {unknown[0]}: expected one of {', '.join(MEASUREMENTS)}")
     clock, where = SystemClock(), machine()
-    began, progress, outcomes = clock.now(), Progress(OUT, clock), list[Outcome]()
+    began, progress, outcomes = clock.now(), ProgressLine(OUT, clock), list[BenchOutcome]()
     OUT.print(
         f"{where.cores} cores, {where.cpu}, {where.memory_gb:g} GB, {where.system}, Python {where.python};"
         f" load average {where.load_average[0]:.1f} before the bench began"
@@ -99,7 +99,7 @@ def bench(
         raise typer.Exit(1)
 
 
-def _measure(made: Testbed, name: str, *, quick: bool) -> Outcome:
+def _measure(made: Testbed, name: str, *, quick: bool) -> BenchOutcome:
     """Make one measurement; one that fails does not take the others with it."""
     module, _, function = MEASUREMENTS[name].partition(":")
     made.progress.step(name)
@@ -107,10 +107,10 @@ def _measure(made: Testbed, name: str, *, quick: bool) -> Outcome:
         measure: Measure = getattr(import_module(module), function)
         return measure(made, quick=quick)
     except (FacadeError, OSError, ImportError, ValueError, msgspec.MsgspecError) as error:
-        return Outcome(name=name, what="", how=(), verdicts=(), failure=f"{type(error).__name__}: {error}")
+        return BenchOutcome(name=name, what="", how=(), verdicts=(), failure=f"{type(error).__name__}: {error}")
 
 
-def _show(outcome: Outcome) -> None:
+def _show(outcome: BenchOutcome) -> None:
     OUT.print(f"\n[bold]{outcome.name}[/bold]  {escape(outcome.what)}")
     for line in outcome.how:
         OUT.print(f"  [dim]{escape(line)}[/dim]")
@@ -121,7 +121,7 @@ def _show(outcome: Outcome) -> None:
     OUT.print()
 
 
-def _conclude(outcomes: Sequence[Outcome], report: Path) -> None:
+def _conclude(outcomes: Sequence[BenchOutcome], report: Path) -> None:
     rows = [
         (name, what, bar, found.partition("\n")[0], Text(word, _COLOURS.get(word, "")))
         for name, what, bar, found, word in summary(outcomes)

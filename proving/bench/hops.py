@@ -23,7 +23,7 @@ from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.messages import ACKS, COMMANDS
 from facade.icd.load import load
 from proving.bench.load import NODES, RATE, large, stream
-from proving.bench.report import Outcome, Quantiles, Verdict, at_most, quantiles
+from proving.bench.report import BarVerdict, BenchOutcome, Quantiles, at_most, quantiles
 from proving.deployment import Deployment
 from proving.roles import RoleContext
 from proving.testbed import Testbed
@@ -115,7 +115,7 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
     """Until the Tango call returned: the command is durable [s]."""
 
 
-class Bare(Device):
+class BareDevice(Device):
     """A device that answers a call and then pushes one event from a thread of its own."""
 
     def init_device(self) -> None:
@@ -154,7 +154,7 @@ def bare_bridge(context: RoleContext) -> None:
     def bridge() -> None:
         for record in reader.take(1, 0.1):
             had = context.clock.monotonic()
-            device = next(one for one in tango.Util.instance().get_device_list("*") if isinstance(one, Bare))
+            device = next(one for one in tango.Util.instance().get_device_list("*") if isinstance(one, BareDevice))
             text = f"{(record.value or b'').decode()} {had:.7f} {context.clock.monotonic():.7f}"
             device.push_change_event("last", text)
 
@@ -167,7 +167,7 @@ def _serve(context: RoleContext, step: Callable[[], None]) -> None:
             while not context.called_off:
                 step()
 
-    device = DeviceTestContext(Bare, process=False, timeout=30)
+    device = DeviceTestContext(BareDevice, process=False, timeout=30)
     with device:
         thread = threading.Thread(target=go_on, daemon=True)
         thread.start()
@@ -355,7 +355,7 @@ _LARGE_BAR = 1.0
 """Of the outcome of such a command, at p99 (Table 1) [s]."""
 
 
-def commands(testbed: Testbed, *, quick: bool) -> Outcome:
+def commands(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Measure from a Tango call to the event with the command's outcome."""
 
     def begin(system: Deployment, bare: Deployment) -> str:
@@ -381,7 +381,7 @@ def commands(testbed: Testbed, *, quick: bool) -> Outcome:
     )
 
 
-def large_commands(testbed: Testbed, *, quick: bool) -> Outcome:
+def large_commands(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Measure commands with arguments of 512 KB, from the Tango call to the event with the outcome."""
     count = 20 if quick else 200
     with testbed.system("large-commands", nodes=NODES) as system, testbed.deployment("large-commands-bare") as bare:
@@ -395,7 +395,7 @@ def large_commands(testbed: Testbed, *, quick: bool) -> Outcome:
     whole = quantiles([s.whole for s in samples])
     found = None if whole is None else whole.p99
     checks = _checks(count)
-    return Outcome(
+    return BenchOutcome(
         name="large-commands",
         what=f"as commands, with an argument of {_LARGE // 1024} KiB",
         how=(f"{count} Configure commands, one after the other, quiet; the bare records are as long",),
@@ -424,7 +424,7 @@ def _checks(count: int) -> dict[str, Quantiles]:
     return found
 
 
-def alerts(testbed: Testbed, *, quick: bool) -> Outcome:
+def alerts(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Measure from an alert on the bus to its event."""
 
     def begin(system: Deployment, bare: Deployment) -> str:
@@ -454,7 +454,7 @@ def _measure(
     role: str,
     count: int,
     warm_up: int,
-) -> Outcome:
+) -> BenchOutcome:
     """Measure in quiet, while four nodes notify at full rate, and beside large things."""
     parts: dict[str, Sequence[Sample]] = {}
     with testbed.system(name, nodes=NODES) as system, testbed.deployment(f"{name}-bare") as bare:
@@ -473,7 +473,7 @@ def _measure(
         testbed.progress.wait(_SETTLE, "warm-up")
         run(label)
         system.processes.check()
-    return Outcome(
+    return BenchOutcome(
         name=name,
         what=what,
         how=(f"{count} {how}",),
@@ -482,14 +482,16 @@ def _measure(
     )
 
 
-def hop_verdicts(label: str, samples: Sequence[Sample]) -> list[Verdict]:
+def hop_verdicts(label: str, samples: Sequence[Sample]) -> list[BarVerdict]:
     """Judge the whole way beside the bare hops."""
     whole, bare = quantiles([s.whole for s in samples]), quantiles([s.kafka + s.tango for s in samples])
     if whole is None or bare is None:
         return []
     ratio = whole.p99 / bare.p99
     found = f"{ratio:.2f} ({whole.p99 * 1e3:.1f} ms beside {bare.p99 * 1e3:.1f} ms)"
-    return [Verdict(what=f"p99 / p99 of the bare hops, {label}", bar=f"<= {BAR:g}", found=found, reached=ratio <= BAR)]
+    return [
+        BarVerdict(what=f"p99 / p99 of the bare hops, {label}", bar=f"<= {BAR:g}", found=found, reached=ratio <= BAR)
+    ]
 
 
 def hop_notes(label: str, samples: Sequence[Sample]) -> str:

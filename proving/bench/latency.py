@@ -18,11 +18,11 @@ from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import BusHealth
 from facade.codec.columns import ColumnDecoder
 from facade.errors import InfraError
-from facade.flows.telemetry.simulator.report import Report
+from facade.flows.telemetry.simulator.report import HeapReport
 from facade.reading import Quality
 from proving import gauges
 from proving.bench.load import NODES, RATE, SIMULATOR, TOPIC, rate_kept, stream
-from proving.bench.report import Outcome, Quantiles, Verdict, at_most, quantiles
+from proving.bench.report import BarVerdict, BenchOutcome, Quantiles, at_most, quantiles
 from proving.deployment import Deployment
 from proving.gauges import cores_used, cpu_of_all, in_words, proportional_memory
 from proving.roles import RoleContext
@@ -32,7 +32,7 @@ _STATE_EACH = 5
 """State() is asked for after so many attributes, so that there are enough answers for a p99."""
 
 
-class Heard(msgspec.Struct, frozen=True, array_like=True):
+class HeardEvent(msgspec.Struct, frozen=True, array_like=True):
     """One event as it came."""
 
     device: str
@@ -46,7 +46,7 @@ class Heard(msgspec.Struct, frozen=True, array_like=True):
 class Listened(msgspec.Struct, frozen=True, kw_only=True):
     """What a client heard."""
 
-    events: list[Heard]
+    events: list[HeardEvent]
     """Those with a value."""
     invalid: int
     """Events with ATTR_INVALID, not among the others."""
@@ -56,7 +56,7 @@ class Listened(msgspec.Struct, frozen=True, kw_only=True):
     """Of the client since it was ready [s]."""
 
 
-class Call(msgspec.Struct, frozen=True, array_like=True):
+class TimedCall(msgspec.Struct, frozen=True, array_like=True):
     """One answer, or its failure."""
 
     kind: str
@@ -79,7 +79,7 @@ def hear(context: RoleContext, *, devices: list[str], attributes: list[str], kee
     cpu = gauges.own_cpu() - cpu
     events = [(d, a, e) for d, a, record in records for e in record.events]
     return Listened(
-        events=[Heard(d, a, e.time, e.received) for d, a, e in events if e.quality is not Quality.INVALID],
+        events=[HeardEvent(d, a, e.time, e.received) for d, a, e in events if e.quality is not Quality.INVALID],
         invalid=sum(e.quality is Quality.INVALID for _, _, e in events),
         errors=sum(record.errors for _, _, record in records),
         last_error=next((record.last_error for _, _, record in records if record.last_error), ""),
@@ -87,7 +87,7 @@ def hear(context: RoleContext, *, devices: list[str], attributes: list[str], kee
     )
 
 
-def read(context: RoleContext, *, devices: list[str], pause: float) -> list[Call]:
+def read(context: RoleContext, *, devices: list[str], pause: float) -> list[TimedCall]:
     """Ask for State(), each attribute, and all at once, of one device after the other until called off."""
     proxies = {device: tango.DeviceProxy(f"tango://{context.tango_host}/{device}") for device in devices}
     calls: list[tuple[str, Callable[[], Any]]] = []
@@ -99,7 +99,7 @@ def read(context: RoleContext, *, devices: list[str], pause: float) -> list[Call
             calls.append(("read_attribute", partial(proxy.read_attribute, name)))
         calls.append(("read_attributes", partial(proxy.read_attributes, names)))
     context.announce()
-    made: list[Call] = []
+    made: list[TimedCall] = []
     for kind, call in itertools.cycle(calls):
         if context.called_off:
             break
@@ -108,7 +108,7 @@ def read(context: RoleContext, *, devices: list[str], pause: float) -> list[Call
             call()
         except tango.DevFailed:
             failed = True
-        made.append(Call(kind, began, context.clock.monotonic() - begin, failed))
+        made.append(TimedCall(kind, began, context.clock.monotonic() - begin, failed))
         context.clock.sleep(pause)
     return made
 
@@ -124,7 +124,7 @@ class Listening:
     """What was heard, and what it cost."""
 
     listened: Listened
-    sent: Report
+    sent: HeapReport
     """Of the whole time, but for `slipped`."""
     cores: dict[str, float]
     """By process."""
@@ -175,7 +175,7 @@ WARM_UP = 5.0
 Times = npt.NDArray[np.float64]
 
 
-def latency(testbed: Testbed, *, quick: bool) -> Outcome:
+def latency(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Measure the whole path under the full load of four nodes."""
     seconds = 12.0 if quick else 30.0
     with testbed.system("latency", nodes=NODES) as running:
@@ -192,7 +192,7 @@ def latency(testbed: Testbed, *, quick: bool) -> Outcome:
     each, after = latencies(times, first, window.length, heard.begin, heard.end)
     found, behind = quantiles(each), quantiles(after)
     bar = window.length + SLACK
-    return Outcome(
+    return BenchOutcome(
         name="latency",
         what="notification to Tango event: from the data time to the event of the window that holds it",
         how=(
@@ -202,8 +202,8 @@ def latency(testbed: Testbed, *, quick: bool) -> Outcome:
         ),
         verdicts=(
             at_most("p99, notification to event", found.p99 if found else None, bar, "s"),
-            Verdict(what="p50, notification to event", bar="", found=f"{found.p50:.3f} s" if found else "-"),
-            Verdict(
+            BarVerdict(what="p50, notification to event", bar="", found=f"{found.p50:.3f} s" if found else "-"),
+            BarVerdict(
                 what="event received after the end of its window",
                 bar="",
                 found=behind.text(1000, "ms") if behind else "-",
@@ -238,7 +238,7 @@ def notification_times(running: Deployment, records: int) -> dict[int, Times]:
     return {int(number): time[node == number] for number in np.unique(node)}
 
 
-def first_events(events: Iterable[tuple[int, Heard]], length: float) -> dict[tuple[int, int], float]:
+def first_events(events: Iterable[tuple[int, HeardEvent]], length: float) -> dict[tuple[int, int], float]:
     """Return when the first event of each node and window was received; a window is counted in lengths."""
     first: dict[tuple[int, int], float] = {}
     for node, heard in events:
@@ -271,7 +271,7 @@ def latencies(
     return np.concatenate(each), after
 
 
-def _doubts(sent: Report, listened: Listened, each: Times, repeated: bool) -> Iterable[str]:
+def _doubts(sent: HeapReport, listened: Listened, each: Times, repeated: bool) -> Iterable[str]:
     """Say what would make the figures worth less."""
     lost = int(np.count_nonzero(~np.isfinite(each)))
     if lost:
@@ -295,11 +295,11 @@ _PAUSE = 0.001
 _WARM_UP = 4.0
 
 
-Phases = list[tuple[str, float]]
+PhaseTimes = list[tuple[str, float]]
 """Name and begin [Unix s] of each phase."""
 
 
-def reads(testbed: Testbed, *, quick: bool) -> Outcome:
+def reads(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Read everything again and again while the bus has its troubles."""
     calm, trouble = (12.0, 6.0) if quick else (40.0, 15.0)
     with testbed.system("reads", nodes=NODES) as running:
@@ -311,9 +311,9 @@ def reads(testbed: Testbed, *, quick: bool) -> Outcome:
         phases = _troubles(running, calm, trouble)
         running.processes.check()
         client.call_off()
-        calls = running.result(client, list[Call], 30.0)
+        calls = running.result(client, list[TimedCall], 30.0)
     by_phase = {name: list(part) for name, part in divide(calls, phases)}
-    return Outcome(
+    return BenchOutcome(
         name="reads",
         what="time to answer of State(), read_attribute and read_attributes, by what the bus is doing",
         how=(
@@ -327,8 +327,8 @@ def reads(testbed: Testbed, *, quick: bool) -> Outcome:
     )
 
 
-def _troubles(running: Deployment, calm: float, trouble: float) -> Phases:
-    phases, broker = Phases(), running.broker
+def _troubles(running: Deployment, calm: float, trouble: float) -> PhaseTimes:
+    phases, broker = PhaseTimes(), running.broker
 
     def phase(name: str, seconds: float) -> None:
         phases.append((name, running.clock.now()))
@@ -346,14 +346,14 @@ def _troubles(running: Deployment, calm: float, trouble: float) -> Phases:
     return phases
 
 
-def divide(calls: Iterable[Call], phases: Phases) -> Iterable[tuple[str, list[Call]]]:
+def divide(calls: Iterable[TimedCall], phases: PhaseTimes) -> Iterable[tuple[str, list[TimedCall]]]:
     """Return the calls that began in each phase; the last entry of the phases is the end of the one before."""
     kept = list(calls)
     for (name, begin), (_, end) in pairwise(phases):
         yield name, [call for call in kept if begin <= call.began < end]
 
 
-def _verdicts(by_phase: dict[str, list[Call]]) -> Iterable[Verdict]:
+def _verdicts(by_phase: dict[str, list[TimedCall]]) -> Iterable[BarVerdict]:
     usual = by_phase.get("under load", [])
     for kind in ("State()", "read_attribute", "read_attributes"):
         found = _spread(call for call in usual if call.kind == kind)
@@ -362,14 +362,14 @@ def _verdicts(by_phase: dict[str, list[Call]]) -> Iterable[Verdict]:
         found = _spread(part)
         yield at_most(f"longest answer, {name}", found.highest * 1000 if found else None, LONGEST_BAR, "ms")
     failed = sum(call.failed for part in by_phase.values() for call in part)
-    yield Verdict(what="calls that failed", bar="0", found=str(failed), reached=failed == 0)
+    yield BarVerdict(what="calls that failed", bar="0", found=str(failed), reached=failed == 0)
 
 
-def _spread(calls: Iterable[Call]) -> Quantiles | None:
+def _spread(calls: Iterable[TimedCall]) -> Quantiles | None:
     return quantiles([call.seconds for call in calls])
 
 
-def _in_words(part: list[Call]) -> str:
+def _in_words(part: list[TimedCall]) -> str:
     kinds = {kind: _spread(call for call in part if call.kind == kind) for kind in dict.fromkeys(c.kind for c in part)}
     return "; ".join(f"{kind} {found.text(1000, 'ms')}" for kind, found in kinds.items() if found) or "no calls"
 
@@ -384,7 +384,7 @@ _EVEN: Final = np.linspace(0.0, 1.0, 100, endpoint=False)
 """A window's notifications, spread evenly over it."""
 
 
-def live(testbed: Testbed, *, quick: bool) -> Outcome:
+def live(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Run more and more nodes until one limit is passed."""
     seconds, held = 10.0 if quick else 20.0, 0
     tried: list[str] = []
@@ -409,7 +409,7 @@ def live(testbed: Testbed, *, quick: bool) -> Outcome:
             break  # more nodes would only be further beyond what the machine can
         if p99 <= bar:
             held = nodes
-    return Outcome(
+    return BenchOutcome(
         name="live",
         what="nodes at 31,800 notifications/s each, as columnar batches, with all that belongs to them on this machine",
         how=(
@@ -419,7 +419,9 @@ def live(testbed: Testbed, *, quick: bool) -> Outcome:
             f" event of its window is at most 1 s and {SLACK:g} s; notifications are taken as even over a window",
         ),
         verdicts=(
-            Verdict(what="nodes held", bar="≥ 100", found=f"{held} ({held * NODE_RATE:,.0f}/s)", reached=held >= 100),
+            BarVerdict(
+                what="nodes held", bar="≥ 100", found=f"{held} ({held * NODE_RATE:,.0f}/s)", reached=held >= 100
+            ),
         ),
         notes=tuple(notes),
     )
@@ -468,16 +470,16 @@ _NOT_OURS = ("listen", SIMULATOR)
 class _Run:
     """What one form of notifications came to."""
 
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[BarVerdict]
     notes: Sequence[str]
     figures: Mapping[str, Any]
 
 
-def scale(testbed: Testbed, *, quick: bool) -> Outcome:
+def scale(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Run all nodes and look whether each of them is updated each second."""
     seconds = 15.0 if quick else 40.0
     runs = {form: _run(testbed, form, seconds) for form in ("JSON", "columnar")}
-    return Outcome(
+    return BenchOutcome(
         name="scale",
         what=f"{ALL_NODES:,} SdpIngestNode devices on one machine, each to be updated at 1 Hz",
         how=(
@@ -509,7 +511,7 @@ def _run(testbed: Testbed, form: str, seconds: float) -> _Run:
     own = {name: used for name, used in heard.cores.items() if name not in _NOT_OURS}
     memory = {name: used for name, used in heard.memory.items() if name not in _NOT_OURS}
     verdicts = (
-        Verdict(
+        BarVerdict(
             what=f"{form}: attributes with an event each second",
             bar="all",
             found=f"{len(complete):,} of {everything:,}; {rate:,.0f} events/s",
@@ -540,7 +542,7 @@ def _run(testbed: Testbed, form: str, seconds: float) -> _Run:
     return _Run(verdicts=verdicts, notes=notes, figures=figures)
 
 
-def gaps_between(events: Iterable[Heard]) -> tuple[list[float], dict[tuple[str, str], int]]:
+def gaps_between(events: Iterable[HeardEvent]) -> tuple[list[float], dict[tuple[str, str], int]]:
     """Return the times between events of one attribute, and how many events each attribute had."""
     received: dict[tuple[str, str], list[float]] = defaultdict(list)
     for heard in events:

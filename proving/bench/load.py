@@ -19,7 +19,7 @@ from facade.errors import InfraError
 from facade.flows.tables.producer import TableProducer
 from facade.flows.telemetry.simulator.faults import MICRO, Scenario
 from facade.flows.telemetry.simulator.heaps import HeapStream
-from facade.flows.telemetry.simulator.report import Report, read_report
+from facade.flows.telemetry.simulator.report import HeapReport, read_report
 from proving.bench.raw import RawSender
 from proving.deployment import Deployment
 from proving.roles import RoleContext
@@ -92,7 +92,7 @@ def fill_topic(deployment: Deployment, records: int, *, scan_id: int = 1, nodes:
     return filled
 
 
-class Stream:
+class LoadStream:
     """`sdp-facade simulate ingest` at a steady rate, as processes of a deployment, each with a part of its nodes."""
 
     def __init__(self, deployment: Deployment, rate: float, *, columnar: bool = False, senders: int = 1) -> None:
@@ -107,7 +107,7 @@ class Stream:
             part = ["--first-node", first, "--nodes", end - first, "--rate", rate * (end - first) / nodes]
             deployment.launch(name, "simulate", "ingest", *part, "--report", file, *["--columnar"] * columnar)
 
-    def report(self) -> Report:
+    def report(self) -> HeapReport:
         """Return the account so far, at most a second old, of all processes together."""
         first, *others = map(read_report, self._files.values())
         for one in others:
@@ -121,7 +121,7 @@ class Stream:
             )
         return first
 
-    def end(self) -> Report:
+    def end(self) -> HeapReport:
         """Stop sending and give the account of what was sent."""
         for name in self._files:
             self._deployment.processes.stop(name)
@@ -133,9 +133,9 @@ class Stream:
         return all(file.exists() for file in self._files.values())
 
 
-def stream(deployment: Deployment, rate: float, *, columnar: bool = False, senders: int = 1) -> Stream:
+def stream(deployment: Deployment, rate: float, *, columnar: bool = False, senders: int = 1) -> LoadStream:
     """Start the notifications, and wait for the first of them."""
-    made = Stream(deployment, rate, columnar=columnar, senders=senders)
+    made = LoadStream(deployment, rate, columnar=columnar, senders=senders)
     deployment.progress.demand(made.is_sending, 30.0, "the first records")
     return made
 
@@ -149,7 +149,7 @@ def large(deployment: Deployment) -> str:
     return f"{METRICS:g} MB/s of metrics, {TABLE // 1_000_000} MB tables"
 
 
-def rate_kept(report: Report) -> dict[str, Any]:
+def rate_kept(report: HeapReport) -> dict[str, Any]:
     """Say whether a stream kept its rate."""
     return {
         "rate": report.rate,

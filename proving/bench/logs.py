@@ -20,8 +20,8 @@ from facade.icd.load import load
 from facade.infra.kafka import configure
 from proving.bench.hops import Sample, hop_notes
 from proving.bench.load import NODES, Filled
-from proving.bench.report import MEGA, Outcome, Verdict, at_least, quantiles, ratios
-from proving.bench.throughput_roles import Meter, Parts, TimedLog, Timing
+from proving.bench.report import MEGA, BarVerdict, BenchOutcome, at_least, quantiles, ratios
+from proving.bench.throughput_roles import Meter, Parts, RoleTiming, TimedLog
 from proving.deployment import Deployment
 from proving.roles import RoleContext
 from proving.testbed import Testbed
@@ -103,7 +103,7 @@ def _otlp(first: int, now: float) -> bytes:
     return request.SerializeToString()
 
 
-def worker(context: RoleContext, *, group: str, records: int, broker_pid: int) -> Timing:
+def worker(context: RoleContext, *, group: str, records: int, broker_pid: int) -> RoleTiming:
     """Run a whole worker, as `sdp-facade logs aggregate` does, until it has taken so many records of logs."""
     gc.set_threshold(_GC_THRESHOLD)
     meter, parts = Meter(context.clock, broker_pid), Parts()
@@ -127,10 +127,10 @@ _FORMS = {"syslog": 1, "otlp": BATCH}
 """Records in one of the bus."""
 
 
-def logs(testbed: Testbed, *, quick: bool) -> Outcome:
+def logs(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Time a worker of logs and a bare loop on the same records."""
     records, pairs = (1_500_000, 2) if quick else (2_000_000, 3)
-    verdicts: list[Verdict] = []
+    verdicts: list[BarVerdict] = []
     notes: list[str] = []
     figures: dict[str, Any] = {}
     for form, each in _FORMS.items():
@@ -143,9 +143,9 @@ def logs(testbed: Testbed, *, quick: bool) -> Outcome:
             one = ratios((worker.rate / MEGA, 1.0) for worker, _ in found)
             verdicts.append(at_least(f"{form}: one worker, M records/s", one, BAR))
         else:
-            verdicts.append(Verdict(what=f"{form}, {each} in each: one worker", bar="", found=f"{rate:.2f} M/s"))
+            verdicts.append(BarVerdict(what=f"{form}, {each} in each: one worker", bar="", found=f"{rate:.2f} M/s"))
         beside = ratios((worker.rate, bare.rate) for worker, bare in found)
-        verdicts.append(Verdict(what=f"{form}: worker / bare consume()", bar="", found=str(beside)))
+        verdicts.append(BarVerdict(what=f"{form}: worker / bare consume()", bar="", found=str(beside)))
         peak = max(worker.peak_rss_mb for worker, _ in found)
         cpu = statistics.median(worker.cpu_per_million / each for worker, _ in found)
         notes.append(
@@ -153,7 +153,7 @@ def logs(testbed: Testbed, *, quick: bool) -> Outcome:
             f" {peak:.0f} MB at most"
         )
         figures[form] = [{"worker": worker.rate * each, "bare": bare.rate * each} for worker, bare in found]
-    return Outcome(
+    return BenchOutcome(
         name="logs",
         what="one worker of logs (decoding, sums, numbers of shippers, transactions), M records/s",
         how=(
@@ -166,12 +166,12 @@ def logs(testbed: Testbed, *, quick: bool) -> Outcome:
     )
 
 
-def _pair(made: Deployment, records: int, each: int, number: int) -> tuple[Timing, Timing]:
+def _pair(made: Deployment, records: int, each: int, number: int) -> tuple[RoleTiming, RoleTiming]:
     task: dict[str, Any] = {"broker_pid": made.broker.pid}
     worker = made.play("log-worker", ends=True, group=f"worker-{number}", records=records, **task)
-    timed = made.result(worker, Timing)
+    timed = made.result(worker, RoleTiming)
     bare = made.play("bare", ends=True, group=f"bare-{number}", records=records // each, topic=LOGS, **task)
-    return timed, made.result(bare, Timing)
+    return timed, made.result(bare, RoleTiming)
 
 
 _QUOTA_BAR = 1.10
@@ -182,7 +182,7 @@ _SETTLE = 5.0
 _QUIET, _FREE, _LIMITED = "quiet", "flood without quotas", "flood with quotas"
 
 
-def flood(testbed: Testbed, *, quick: bool) -> Outcome:
+def flood(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Measure all three in one run, on one system."""
     counts = {"commands": 200, "alerts": 300} if quick else {"commands": 1000, "alerts": 2000}
     found: dict[str, dict[str, Sequence[Sample]]] = {name: {} for name in counts}
@@ -222,7 +222,7 @@ def flood(testbed: Testbed, *, quick: bool) -> Outcome:
             filled = system.result(flooding, Filled)
             rates[label] = filled.value_bytes / filled.seconds / MEGA
         system.processes.check()
-    return Outcome(
+    return BenchOutcome(
         name="flood",
         what="alerts and commands beside one node that writes logs as fast as the broker takes them",
         how=(
@@ -245,7 +245,7 @@ def _limit(system: Deployment) -> None:
     configure(quotas.alter(system.settings.bootstrap, "clients", name, rate), None, system.progress.step)
 
 
-def _verdicts(found: dict[str, dict[str, Sequence[Sample]]]) -> list[Verdict]:
+def _verdicts(found: dict[str, dict[str, Sequence[Sample]]]) -> list[BarVerdict]:
     verdicts = []
     for name, parts in found.items():
         p99 = {label: made.p99 for label, one in parts.items() if (made := quantiles([s.whole for s in one]))}
@@ -255,5 +255,5 @@ def _verdicts(found: dict[str, dict[str, Sequence[Sample]]]) -> list[Verdict]:
             ratio = p99[label] / p99[_QUIET]
             text = f"{ratio:.2f} ({p99[label] * 1e3:.1f} ms beside {p99[_QUIET] * 1e3:.1f} ms)"
             bar, reached = (f"<= {_QUOTA_BAR:.2f}", ratio <= _QUOTA_BAR) if label == _LIMITED else ("", None)
-            verdicts.append(Verdict(what=f"{name}: p99 / p99 quiet, {label}", bar=bar, found=text, reached=reached))
+            verdicts.append(BarVerdict(what=f"{name}: p99 / p99 quiet, {label}", bar=bar, found=text, reached=reached))
     return verdicts

@@ -16,7 +16,7 @@ from facade.clock import SystemClock
 from facade.errors import InfraError
 from facade.flows.mirror.messages import MODEL, RULES, MirrorRule, TelescopeAttribute, decode_attribute, rule_record
 from proving.bench.hops import Sample, hop_notes, hop_verdicts
-from proving.bench.report import Outcome, Verdict, at_most, quantiles
+from proving.bench.report import BarVerdict, BenchOutcome, at_most, quantiles
 from proving.deployment import Deployment
 from proving.gauges import cores_used, cpu_of_all, in_words
 from proving.roles import RoleContext
@@ -234,7 +234,7 @@ _WITHIN = 180.0
 _SETTLE = 5.0
 
 
-def mirror(testbed: Testbed, *, quick: bool) -> Outcome:
+def mirror(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Mirror 5,000 attributes at 1 Hz."""
     seconds, count = (10.0, 200) if quick else (60.0, 1000)
     parts: dict[str, Sequence[Sample]] = {}
@@ -268,7 +268,7 @@ def mirror(testbed: Testbed, *, quick: bool) -> Outcome:
             database.delete_server(f"{SERVER}/1")
     rate = followed.records / followed.seconds
     spread = quantiles(followed.latencies)
-    return Outcome(
+    return BenchOutcome(
         name="mirror",
         what="Tango attributes on the bus: event of a device -> record on telescope.model in another process",
         how=(
@@ -278,20 +278,20 @@ def mirror(testbed: Testbed, *, quick: bool) -> Outcome:
         ),
         verdicts=(
             at_most(f"cores of the mirror at {rate:,.0f} values/s", cores.get("mirror"), 1.0, "cores"),
-            Verdict(
+            BarVerdict(
                 what=f"values missing without a word, of {followed.records:,}",
                 bar="0",
                 found=f"{followed.unsaid}; said: {followed.gaps}",
                 reached=followed.unsaid == 0,
             ),
             *(verdict for name, samples in parts.items() for verdict in hop_verdicts(name, samples)),
-            Verdict(
+            BarVerdict(
                 what="each of these values, from its push to its record",
                 bar="",
                 found=spread.text(1e3, "ms") if spread else "-",
             ),
             at_most("from kill -9 until the newest values are right", back, BACK_WITHIN, "s"),
-            Verdict(what="from the rule until all has been read", bar="", found=f"{took:.1f} s"),
+            BarVerdict(what="from the rule until all has been read", bar="", found=f"{took:.1f} s"),
         ),
         notes=(*(hop_notes(name, samples) for name, samples in parts.items()), in_words(cores)),
     )

@@ -22,11 +22,11 @@ from facade.infra import tools
 from facade.infra.ports import choose_port
 from proving import gauges
 from proving.bench.load import TOPIC, fill_topic
-from proving.bench.report import Outcome, Verdict, ratios
+from proving.bench.report import BarVerdict, BenchOutcome, ratios
 from proving.bench.throughput import run_worker
-from proving.bench.throughput_roles import Timing
+from proving.bench.throughput_roles import RoleTiming
 from proving.deployment import Deployment
-from proving.roles import Role, RoleContext, command_line
+from proving.roles import RoleContext, RoleProcess, command_line
 from proving.testbed import Testbed
 
 DEVICE = "bench/sdp/1"
@@ -172,7 +172,7 @@ Round = dict[str, PeerTiming]
 """What each way needed, in one round."""
 
 
-def peers(testbed: Testbed, *, quick: bool) -> Outcome:
+def peers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Compare our worker with other ways, one after the other, again and again."""
     if find_spec("aiokafka") is None:
         raise InfraError("aiokafka not installed; expected the extra `bench`: pip install -e '.[bench]'")
@@ -190,7 +190,7 @@ def peers(testbed: Testbed, *, quick: bool) -> Outcome:
             testbed.progress.step(
                 f"  round {number + 1} of {rounds}: " + ", ".join(_line(*one) for one in made.items())
             )
-    return Outcome(
+    return BenchOutcome(
         name="peers",
         what="our worker beside other ways of building the facade, notifications/s on the same topic",
         how=(
@@ -206,14 +206,14 @@ def peers(testbed: Testbed, *, quick: bool) -> Outcome:
     )
 
 
-def verdicts(found: list[Round]) -> tuple[Verdict, ...]:
+def verdicts(found: list[Round]) -> tuple[BarVerdict, ...]:
     """Set our worker beside each other way: by the wall clock, and by the processor time of the process."""
     made = []
     for peer in (what for what in found[0] if what != OURS):
         wall = ratios((one[OURS].rate, one[peer].rate) for one in found)
         core = ratios((one[OURS].rate_per_core, one[peer].rate_per_core) for one in found)
-        made.append(Verdict(what=f"worker / {peer}, records/s", bar="", found=str(wall)))
-        made.append(Verdict(what=f"worker / {peer}, records/s per core", bar="", found=str(core)))
+        made.append(BarVerdict(what=f"worker / {peer}, records/s", bar="", found=str(wall)))
+        made.append(BarVerdict(what=f"worker / {peer}, records/s per core", bar="", found=str(core)))
     return tuple(made)
 
 
@@ -226,7 +226,7 @@ def medians(found: list[Round]) -> tuple[str, ...]:
     )
 
 
-def of_worker(timing: Timing) -> PeerTiming:
+def of_worker(timing: RoleTiming) -> PeerTiming:
     """Return what a worker needed, as of a peer."""
     cpu = timing.cpu_per_million * timing.records / 1e6
     return PeerTiming(records=timing.records, seconds=timing.seconds, cpu=cpu)
@@ -236,7 +236,7 @@ def _line(what: str, timing: PeerTiming) -> str:
     return f"{what} {timing.rate:,.0f}/s ({timing.rate_per_core:,.0f} per core)"
 
 
-def _kafka_python(version: str, report: tools.Report) -> Path:
+def _kafka_python(version: str, report: tools.Notify) -> Path:
     """Return a folder with this version, which is installed there the first time."""
 
     def install(folder: Path) -> None:
@@ -255,7 +255,9 @@ def _memo(deployment: Deployment, records: int, version: str) -> PeerTiming:
         address = f"tango://127.0.0.1:{port}/{DEVICE}#dbase=no"
         argv = command_line("memo", deployment.folder / "memo.log", {"device": address, "records": records})
         environment = {**deployment.environment, "PYTHONPATH": library}
-        return deployment.result(deployment.processes.start(Role, "memo", argv, environment, ends=True), PeerTiming)
+        return deployment.result(
+            deployment.processes.start(RoleProcess, "memo", argv, environment, ends=True), PeerTiming
+        )
     finally:
         sink.stop(2.0)
 

@@ -44,7 +44,7 @@ class Quantiles(msgspec.Struct, frozen=True, kw_only=True):
         return f"p50 {p50}, p99 {p99}, max {highest} {unit} of {self.count:,}"
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class BarVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """One figure beside its bar."""
 
     what: str
@@ -62,14 +62,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return "REACHED" if self.reached else "NOT REACHED"
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class BenchOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What one measurement found."""
 
     name: str
     what: str
     how: tuple[str, ...]
     """Settings and amounts, one sentence each."""
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[BarVerdict, ...]
     notes: tuple[str, ...] = ()
     """What else was seen, one sentence each."""
     figures: dict[str, Any] = {}
@@ -102,7 +102,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     finished: bool
     """False: it was interrupted, or still runs."""
     machine: Machine
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[BenchOutcome, ...]
 
 
 def ratios(pairs: Iterable[tuple[float, float]]) -> Ratios:
@@ -153,18 +153,18 @@ def flatness(samples: Sequence[float], warm_up: float = 0.1) -> float | None:
     return statistics.median(steady[-quarter:]) / statistics.median(steady[:quarter]) - 1
 
 
-def at_least(what: str, found: Ratios, bar: float) -> Verdict:
+def at_least(what: str, found: Ratios, bar: float) -> BarVerdict:
     """Judge ratios whose median must not be below the bar."""
-    return Verdict(what=what, bar=f">= {bar:g}", found=str(found), reached=found.median >= bar)
+    return BarVerdict(what=what, bar=f">= {bar:g}", found=str(found), reached=found.median >= bar)
 
 
-def at_most(what: str, found: float | None, bar: float, unit: str) -> Verdict:
+def at_most(what: str, found: float | None, bar: float, unit: str) -> BarVerdict:
     """Judge a figure that must not be above the bar; None: it could not be measured."""
     text = "-" if found is None else f"{found:.4g} {unit}"
-    return Verdict(what=what, bar=f"<= {bar:g} {unit}", found=text, reached=None if found is None else found <= bar)
+    return BarVerdict(what=what, bar=f"<= {bar:g} {unit}", found=text, reached=None if found is None else found <= bar)
 
 
-def summary(outcomes: Iterable[Outcome]) -> list[tuple[str, str, str, str, str]]:
+def summary(outcomes: Iterable[BenchOutcome]) -> list[tuple[str, str, str, str, str]]:
     """Return the rows of the closing table: measurement, figure, bar, found, judgement."""
     rows = []
     for outcome in outcomes:

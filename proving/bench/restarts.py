@@ -23,7 +23,7 @@ from facade.infra.processes import Process
 from facade.runtime.accounts import ACCOUNTS, AccountEntry
 from proving.bench.hops import ALERTS as DEVICE
 from proving.bench.load import NODES, TOPIC
-from proving.bench.report import Outcome, Verdict, at_most
+from proving.bench.report import BarVerdict, BenchOutcome, at_most
 from proving.deployment import Deployment
 from proving.roles import RoleContext
 from proving.testbed import Testbed
@@ -38,10 +38,10 @@ _BEFORE = 0.5
 _ANSWER = 10.0
 _KILL = "a worker is killed"
 
-Times = npt.NDArray[np.float64]
+Instants = npt.NDArray[np.float64]
 
 
-class Coverage(msgspec.Struct, frozen=True, array_like=True):
+class SentCoverage(msgspec.Struct, frozen=True, array_like=True):
     """When it was known up to where a partition is accounted for."""
 
     at: float
@@ -59,9 +59,9 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
     records: int
 
 
-def watch(context: RoleContext) -> list[Coverage]:
+def watch(context: RoleContext) -> list[SentCoverage]:
     """Read the accounts of heap notifications until called off."""
-    found: list[Coverage] = []
+    found: list[SentCoverage] = []
     connection = Connection(context.settings, clock=context.clock)
     reader = KafkaReader(connection, {ACCOUNTS: None}, start={}, health=BusHealth())
     decode = msgspec.json.Decoder(AccountEntry).decode
@@ -70,12 +70,12 @@ def watch(context: RoleContext) -> list[Coverage]:
         for record in reader.take(1000, 0.01):
             entry = decode(record.value or b"")
             if entry.stream == TOPIC and entry.partition >= 0:
-                found.append(Coverage(context.clock.now(), entry.partition, entry.offset_to, entry.consumed))
+                found.append(SentCoverage(context.clock.now(), entry.partition, entry.offset_to, entry.consumed))
     reader.close()
     return found
 
 
-def elastic(testbed: Testbed, *, quick: bool) -> Outcome:
+def elastic(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Add and stop workers, and add partitions, while notifications come at a steady rate."""
     seconds = 6.0 if quick else 12.0
     rounds = 1 if quick else 3
@@ -96,9 +96,9 @@ def elastic(testbed: Testbed, *, quick: bool) -> Outcome:
         run.phase(_KILL, lambda: made.processes.kill("aggregate-1"))
         sent = run.end()
         watcher.call_off()
-        covered = made.result(watcher, list[Coverage])
+        covered = made.result(watcher, list[SentCoverage])
         waits = run.waits(covered)
-    return Outcome(
+    return BenchOutcome(
         name="elastic",
         what="from the appending of a record to the account that covers it, through planned changes of workers",
         how=(
@@ -110,18 +110,18 @@ def elastic(testbed: Testbed, *, quick: bool) -> Outcome:
     )
 
 
-def _judge(waits: Mapping[str, Waits]) -> Iterator[Verdict]:
+def _judge(waits: Mapping[str, Waits]) -> Iterator[BarVerdict]:
     for name, one in waits.items():
         what = f"longest wait, {name}"
         if name == _KILL:  # which is not planned
-            yield Verdict(what=what, bar="", found=f"{one.longest:.4g} s")
+            yield BarVerdict(what=what, bar="", found=f"{one.longest:.4g} s")
         else:
             yield at_most(what, one.longest, _COUNTED_WITHIN, "s")
 
 
-def _balance(counted: int, sent: int) -> Verdict:
+def _balance(counted: int, sent: int) -> BarVerdict:
     what = "notifications counted less those sent"
-    return Verdict(what=what, bar="0", found=str(counted - sent), reached=counted == sent)
+    return BarVerdict(what=what, bar="0", found=str(counted - sent), reached=counted == sent)
 
 
 class _Run:
@@ -171,7 +171,7 @@ class _Run:
         self._made.progress.wait(8.0, "the last transactions")
         return sent
 
-    def waits(self, covered: list[Coverage]) -> dict[str, Waits]:
+    def waits(self, covered: list[SentCoverage]) -> dict[str, Waits]:
         """Return the longest wait of a record, by change.
 
         Raises
@@ -198,7 +198,7 @@ class _Run:
             self._made.progress.step(f"  {name}: longest wait {longest:.3f} s of {records:,} records")
         return found
 
-    def _appended(self) -> dict[int, Times]:
+    def _appended(self) -> dict[int, Instants]:
         """Return when each record was appended, by partition [Unix s]."""
         connection, times = self._made.connection, dict[int, list[float]]()
         for record in read_range(connection, TOPIC, find_range(connection, TOPIC)):
@@ -212,7 +212,7 @@ END_BAR = 5.0
 """From SIGTERM to the end of a process [s]; supervisors kill after ten."""
 
 
-def outage(testbed: Testbed, *, quick: bool) -> Outcome:
+def outage(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Give commands and write adminMode while the broker is frozen, then killed; end all processes without it."""
     calls = 10 if quick else 40
     with testbed.system("outage", nodes=1, subarrays=1) as running:
@@ -232,14 +232,14 @@ def outage(testbed: Testbed, *, quick: bool) -> Outcome:
         finally:
             running.broker.start()
     slowest = max(ends, key=lambda name: ends[name])
-    return Outcome(
+    return BenchOutcome(
         name="outage",
         what="time until a call is refused, and until a process has ended after SIGTERM, with no broker to ask",
         how=(f"{calls} calls each, one after the other; then SIGTERM to {len(ends)} processes, one after the other",),
         verdicts=(
             *(at_most(f"longest refusal of {name}", _longest(part), ANSWER_BAR, "ms") for name, part in took.items()),
             at_most(f"longest end ({slowest})", ends[slowest], END_BAR, "s"),
-            Verdict(
+            BarVerdict(
                 what="calls that were taken",
                 bar="0",
                 found=str(sum(calls - len(part) for part in took.values())),
@@ -284,7 +284,7 @@ _SNAPSHOT = 3.0
 """So that a snapshot stands after the last alert, as in a quiet hour [s]."""
 
 
-def alert_restart(testbed: Testbed, *, quick: bool) -> Outcome:
+def alert_restart(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Kill the device server with ten thousand retained alarms and start it again."""
     took, progress = [], testbed.progress
     with testbed.system("alert-restart", nodes=NODES) as running:
@@ -298,12 +298,12 @@ def alert_restart(testbed: Testbed, *, quick: bool) -> Outcome:
             progress.demand(lambda: _retained(running) == ALARMS, 60.0, "all alarms are back")
             took.append(progress.clock.monotonic() - began)
     found = f"{max(took):.2f} s, the longest of {len(took)}"
-    return Outcome(
+    return BenchOutcome(
         name="alert-restart",
         what=f"kill -9 with {ALARMS:,} retained alarms -> a client is given all of them again",
         how=("from the start of the new process, its Python, PyTango and its registration in the database included",),
         verdicts=(
-            Verdict(
+            BarVerdict(
                 what="until all are back",
                 bar=f"< {_ALARMS_WITHIN:g} s",
                 found=found,

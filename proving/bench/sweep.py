@@ -25,7 +25,7 @@ from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.icd.topic_model import Topic
 from facade.infra.kafka import find_java, libraries
 from proving import gauges
-from proving.bench.report import MEGA, Outcome, Report
+from proving.bench.report import MEGA, BenchOutcome, Report
 from proving.deployment import Deployment
 from proving.testbed import Testbed
 
@@ -50,7 +50,7 @@ _SENT = re.compile(
 _DELAYS = re.compile(r"Percentiles: 50th = (\d+), 99th = (\d+), 99.9th = (\d+)")
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
     """One combination of settings; the defaults are the base point."""
 
     series: str
@@ -76,10 +76,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Figures that the paper has for this row; `SERIES` names their columns."""
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of one row; 0: not measured."""
 
-    row: Row
+    row: SweepRow
     sent: float = 0.0
     """[messages/s]."""
     taken: float = 0.0
@@ -155,61 +155,61 @@ _PAPER_004 = {
 _OVERHEAD, _HEAD = 12, 61
 """Of a message in a batch, and of the batch [bytes]."""
 
-ROWS: Sequence[Row] = (
-    *(Row(series="size", size=size) for size in (256, KB, 10 * KB, 100 * KB, MB, 10 * MB, LARGE)),
-    *(Row(series="partitions", partitions=count) for count in (1, 2, 5, 10, 20, 50)),
-    *(Row(series="producers", partitions=count, producers=n) for count in (1, 20) for n in (1, 2, 4, 8, 20)),
-    *(Row(series="codec", size=size, codec=codec) for size in (256, MB) for codec in CODECS),
-    Row(series="codec", codec="lz4", unpacked=True),
-    *(Row(series="acks", acks=acks) for acks in ("0", "1", "all")),
-    *(Row(series="linger", linger=linger) for linger in (0.0, 1.0, 5.0, 20.0, 100.0)),
+ROWS: Sequence[SweepRow] = (
+    *(SweepRow(series="size", size=size) for size in (256, KB, 10 * KB, 100 * KB, MB, 10 * MB, LARGE)),
+    *(SweepRow(series="partitions", partitions=count) for count in (1, 2, 5, 10, 20, 50)),
+    *(SweepRow(series="producers", partitions=count, producers=n) for count in (1, 20) for n in (1, 2, 4, 8, 20)),
+    *(SweepRow(series="codec", size=size, codec=codec) for size in (256, MB) for codec in CODECS),
+    SweepRow(series="codec", codec="lz4", unpacked=True),
+    *(SweepRow(series="acks", acks=acks) for acks in ("0", "1", "all")),
+    *(SweepRow(series="linger", linger=linger) for linger in (0.0, 1.0, 5.0, 20.0, 100.0)),
     *(
-        Row(
+        SweepRow(
             series="sangrenel", size=size, partitions=20, producers=20, codec="snappy", acks="1", batch=0, paper=paper
         )
         for size, paper in _MEMO_2.items()
     ),
-    Row(series="perf-test", size=KB, codec="snappy", acks="0", paper=(205_000,)),
-    Row(series="perf-test", size=MB, acks="0", paper=(220,)),
-    Row(series="perf-test", size=10 * MB, acks="0", paper=(3.4,)),
-    Row(series="three", size=100, partitions=6, producers=3, paper=(2_020_000, 2_600_000)),
+    SweepRow(series="perf-test", size=KB, codec="snappy", acks="0", paper=(205_000,)),
+    SweepRow(series="perf-test", size=MB, acks="0", paper=(220,)),
+    SweepRow(series="perf-test", size=10 * MB, acks="0", paper=(3.4,)),
+    SweepRow(series="three", size=100, partitions=6, producers=3, paper=(2_020_000, 2_600_000)),
     *(
-        Row(series="segments", size=size, partitions=count, messages=LARGE // size, paper=paper)
+        SweepRow(series="segments", size=size, partitions=count, messages=LARGE // size, paper=paper)
         for (size, count), paper in _MEMO_3.items()
     ),
     *(
-        Row(series="001", size=size, batch=count * (size + _OVERHEAD) + _HEAD, both=both, paper=paper)
+        SweepRow(series="001", size=size, batch=count * (size + _OVERHEAD) + _HEAD, both=both, paper=paper)
         for (size, count), paper in _PAPER_001.items()
         for both in (False, True)
     ),
     *(
-        Row(
+        SweepRow(
             series="002", size=_PACKET, producers=producers, groups=groups, partitions=partitions,
             messages=_VISIT, both=True, paper=paper,
         )
         for (producers, groups, partitions), paper in _PAPER_002.items()
     ),
     *(
-        Row(series="004", size=size, acks="1", batch=8_196 if size < 10_240 else 1_000_000, paper=paper)
+        SweepRow(series="004", size=size, acks="1", batch=8_196 if size < 10_240 else 1_000_000, paper=paper)
         for size, paper in _PAPER_004.items()
     ),
 )  # fmt: skip
 
 
-def sweep(testbed: Testbed, *, quick: bool) -> Outcome:
+def sweep(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Measure the rows one after the other; quick: the first and the last one of each series, with a tenth of it."""
     rows = [one for name in SERIES for one in _of(name, quick=quick)]
-    found: list[Found] = []
+    found: list[SweepResult] = []
     with testbed.deployment("sweep") as deployment:
         tools = Tools(deployment, share=0.1 if quick else 1.0)
         for number, row in enumerate(rows):
             try:
                 found.append(measure(deployment, tools, row, f"p{number}."))
             except FacadeError as error:
-                found.append(Found(row=row, failure=str(error)))
+                found.append(SweepResult(row=row, failure=str(error)))
             cells = " ".join(filter(None, _cells(found[-1])))
             deployment.progress.step(f"  {number + 1} of {len(rows)}: {row.series} {found[-1].failure or cells}")
-    return Outcome(
+    return BenchOutcome(
         name="sweep",
         what="the tables of the papers: messages through one broker, one setting at a time around a base point",
         how=(
@@ -223,7 +223,7 @@ def sweep(testbed: Testbed, *, quick: bool) -> Outcome:
     )
 
 
-def _of(series: str, *, quick: bool) -> list[Row]:
+def _of(series: str, *, quick: bool) -> list[SweepRow]:
     rows = [row for row in ROWS if row.series == series]
     return rows[:: max(1, len(rows) - 1)] if quick else rows
 
@@ -243,13 +243,13 @@ class Tools:
         self._start_cpu = 0.0
         """Processor time of a producer that sends next to nothing [s]."""
 
-    def count(self, row: Row) -> int:
+    def count(self, row: SweepRow) -> int:
         """Return the number of messages of one producer."""
         most = _ONE_BY_ONE if not row.batch else _MOST_MESSAGES
         count = row.messages or min(most, max(_LEAST, _MOST_BYTES // row.size))
         return max(2, round(count * self._share) // min(row.producers, _MOST_PROCESSES))
 
-    def producer(self, topic: str, row: Row, count: int) -> subprocess.Popen[str]:
+    def producer(self, topic: str, row: SweepRow, count: int) -> subprocess.Popen[str]:
         """Start a producer of some messages."""
         own: dict[str, object] = {"acks": row.acks, "compression.type": row.codec, "linger.ms": f"{row.linger:g}"}
         own |= {"batch.size": row.batch or 1, "max.request.size": 120 * MB, "enable.idempotence": "false"}
@@ -269,7 +269,7 @@ class Tools:
             "--timeout", 60_000, "--bootstrap-server", self._bootstrap,
         )  # fmt: skip
 
-    def delays(self, topic: str, row: Row) -> tuple[float, ...]:
+    def delays(self, topic: str, row: SweepRow) -> tuple[float, ...]:
         """Return p50, p99 and p99.9 of messages from one process to another [ms]."""
         properties = self._deployment.folder / "latency.properties"
         properties.write_text(
@@ -284,7 +284,7 @@ class Tools:
         """Return the processor time that the start of a producer takes [s]; measured once."""
         if not self._start_cpu:
             before = _children()
-            finish(self.producer(topic, Row(series="start"), 2))
+            finish(self.producer(topic, SweepRow(series="start"), 2))
             self._start_cpu = _children() - before
         return self._start_cpu
 
@@ -308,7 +308,7 @@ class Tools:
         return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def measure(deployment: Deployment, tools: Tools, row: Row, name: str) -> Found:
+def measure(deployment: Deployment, tools: Tools, row: SweepRow, name: str) -> SweepResult:
     """Measure one row, on topics of its own.
 
     Raises
@@ -332,7 +332,7 @@ def measure(deployment: Deployment, tools: Tools, row: Row, name: str) -> Found:
         delays = max(calls, key=lambda one: one[1])
         if row.batch and row.acks != "0":
             delays = tools.delays(connection.topic("delays"), row)
-        return Found(
+        return SweepResult(
             row=row,
             sent=sum(float(one[2]) for one in sent),
             taken=min(_consumed(text, total) for text in taken),
@@ -381,7 +381,7 @@ def _children() -> float:
 
 
 @contextmanager
-def _topics(deployment: Deployment, row: Row, name: str) -> Iterator[Connection]:
+def _topics(deployment: Deployment, row: SweepRow, name: str) -> Iterator[Connection]:
     """Make the topics of a row; they are deleted at its end, or they would fill the disk."""
     settings = msgspec.structs.replace(deployment.settings, prefix=f"{deployment.settings.prefix}{name}")
     connection = Connection(settings, clock=deployment.clock)
@@ -402,7 +402,7 @@ def _topics(deployment: Deployment, row: Row, name: str) -> Iterator[Connection]
         delete_topics(connection)
 
 
-def page(found: Sequence[Found]) -> str:
+def page(found: Sequence[SweepResult]) -> str:
     """Return the tables as Markdown, with the papers' figures beside ours."""
     parts = []
     for series, (title, columns) in SERIES.items():
@@ -415,8 +415,8 @@ def page(found: Sequence[Found]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _cells(found: Found) -> list[str]:
-    row, base = found.row, Row(series="")
+def _cells(found: SweepResult) -> list[str]:
+    row, base = found.row, SweepRow(series="")
     changed = [name for name in row.__struct_fields__ if name not in ("series", "paper", "messages")]
     name = ", ".join(f"{one} {getattr(row, one)}" for one in changed if getattr(row, one) != getattr(base, one))
     figures = (found.sent, found.sent * row.size / MEGA, found.taken, found.behind)
@@ -424,20 +424,20 @@ def _cells(found: Found) -> list[str]:
     return [name or "base", *(f"{one:,.4g}" for one in figures), delays, f"{found.stored:,.4g}", f"{found.cpu:.3g}"]
 
 
-def _throughput(found: Found) -> float:
+def _throughput(found: SweepResult) -> float:
     return found.sent * found.row.size / MB
 
 
-def _stored(found: Found) -> float:
+def _stored(found: SweepResult) -> float:
     return found.stored / found.row.size
 
 
-def draw(found: Sequence[Found], folder: Path) -> None:
+def draw(found: Sequence[SweepResult], folder: Path) -> None:
     """Write the pictures: size, partitions and producers, codecs, and segments."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    def of(series: str, **where: Any) -> list[Found]:
+    def of(series: str, **where: Any) -> list[SweepResult]:
         rows = (one for one in found if one.row.series == series and not one.failure)
         return [one for one in rows if all(getattr(one.row, name) == value for name, value in where.items())]
 
@@ -496,7 +496,7 @@ def main() -> None:
         raise SystemExit("usage: python -m proving.bench.sweep REPORT FOLDER")
     report, folder = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Report), Path(sys.argv[2])
     (outcome,) = (one for one in report.outcomes if one.name == "sweep")
-    found = msgspec.convert(outcome.figures["rows"], list[Found])
+    found = msgspec.convert(outcome.figures["rows"], list[SweepResult])
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sweep.md").write_text(page(found))
     draw(found, folder)

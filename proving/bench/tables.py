@@ -21,7 +21,7 @@ from facade.flows.tables.references import References
 from facade.flows.tables.worker import TableWorker, WorkerTiming
 from proving import gauges
 from proving.bench.raw import bare_values
-from proving.bench.report import MEGA, Outcome, Ratios, Verdict
+from proving.bench.report import MEGA, BarVerdict, BenchOutcome, Ratios
 from proving.deployment import Deployment
 from proving.testbed import Testbed
 
@@ -44,7 +44,7 @@ _MOST = 200
 _SETTLE = 8.0
 
 
-def tables(testbed: Testbed, *, quick: bool) -> Outcome:
+def tables(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Measure time and memory of large tables."""
     content = random.Random(1).randbytes(_SIZE)  # noqa: S311 - bytes that do not compress
     with testbed.deployment("tables") as deployment:
@@ -52,7 +52,7 @@ def tables(testbed: Testbed, *, quick: bool) -> Outcome:
         if not quick:
             notes += [_other(testbed, content, segment) for segment in _MEMO if segment != _SEGMENT]
     one, ten = (_peak(testbed, content, name, count) for name, count in (("tables-one", 1), ("tables-ten", _AT_ONCE)))
-    return Outcome(
+    return BenchOutcome(
         name="tables",
         what="a table of 100 MB in segments of 1 MB on one partition -> announced as complete",
         how=(
@@ -60,19 +60,19 @@ def tables(testbed: Testbed, *, quick: bool) -> Outcome:
             " until its announcement is durable and its offset committed",
         ),
         verdicts=(
-            Verdict(
+            BarVerdict(
                 what="worker / bare loop with the same digest",
                 bar=f"<= {BAR:g}",
                 found=f"{ratios}: {statistics.median(ours):.2f} s beside {statistics.median(bare):.2f} s",
                 reached=ratios.median <= BAR,
             ),
-            Verdict(
+            BarVerdict(
                 what="memory above an idle worker, one table",
                 bar="<= 1.2 x the table",
                 found=f"{one:.0f} MB",
                 reached=one <= 1.2 * _SIZE / MEGA,
             ),
-            Verdict(
+            BarVerdict(
                 what=f"memory above an idle worker, {_AT_ONCE} tables at once",
                 bar=f"<= {_MOST} MB",
                 found=f"{ten:.0f} MB",

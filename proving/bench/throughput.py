@@ -16,8 +16,8 @@ from facade.infra.ports import choose_port
 from facade.infra.processes import Process
 from proving import gauges
 from proving.bench.load import NODES, ROWS, TOPIC, Filled, fill_batches, fill_topic
-from proving.bench.report import MEGA, Outcome, Verdict, at_least, at_most, flatness, ratios
-from proving.bench.throughput_roles import Timing
+from proving.bench.report import MEGA, BarVerdict, BenchOutcome, at_least, at_most, flatness, ratios
+from proving.bench.throughput_roles import RoleTiming
 from proving.deployment import Deployment
 from proving.testbed import Testbed
 
@@ -29,10 +29,10 @@ _WARM = 300_000
 """Records of each worker that are not counted when workers are compared: more than a client fetches ahead."""
 
 
-def one_worker(testbed: Testbed, *, quick: bool) -> Outcome:
+def one_worker(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Compare one worker process with one that only consumes, on the same records."""
     records, pairs = (1_000_000, 2) if quick else (4_000_000, 3)
-    timings: list[tuple[Timing, Timing]] = []
+    timings: list[tuple[RoleTiming, RoleTiming]] = []
     with testbed.deployment("worker") as deployment:
         filled = fill_topic(deployment, records)
         testbed.progress.step("  a run that does not count, so that both find the page cache warm")
@@ -44,7 +44,7 @@ def one_worker(testbed: Testbed, *, quick: bool) -> Outcome:
             )
     workers, bares = [worker for worker, _ in timings], [bare for _, bare in timings]
     wall = ratios((worker.rate, bare.rate) for worker, bare in timings)
-    return Outcome(
+    return BenchOutcome(
         name="worker",
         what="one worker (all reducers, validation, transactions) beside a bare consume() loop, records/s",
         how=(
@@ -62,7 +62,7 @@ def one_worker(testbed: Testbed, *, quick: bool) -> Outcome:
     )
 
 
-def two_workers(testbed: Testbed, *, quick: bool) -> Outcome:
+def two_workers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Compare two worker processes with one, on the same two partitions."""
     records, pairs = (4_000_000, 2) if quick else (10_000_000, 3)
     found: list[tuple[float, float]] = []
@@ -87,7 +87,7 @@ def two_workers(testbed: Testbed, *, quick: bool) -> Outcome:
     ]
     if ceiling < TWO_WORKERS_BAR:
         notes.append("this machine has too few cores to show the bar; what was found says little about scaling")
-    return Outcome(
+    return BenchOutcome(
         name="two-workers",
         what="two worker processes beside one on the same two partitions, records/s",
         how=(
@@ -101,7 +101,7 @@ def two_workers(testbed: Testbed, *, quick: bool) -> Outcome:
     )
 
 
-def together_rate(timings: Sequence[Timing], warm: int) -> float:
+def together_rate(timings: Sequence[RoleTiming], warm: int) -> float:
     """Return how many records per second some workers commit together while all of them work.
 
     Raises
@@ -125,20 +125,20 @@ def together_rate(timings: Sequence[Timing], warm: int) -> float:
     return sum(done) / (end - begin)
 
 
-def run_worker(deployment: Deployment, records: int, **task: Any) -> Timing:
+def run_worker(deployment: Deployment, records: int, **task: Any) -> RoleTiming:
     """Time one worker over a topic's first records."""
     return run(deployment, "worker", records, slot="0", **task)
 
 
-def run(deployment: Deployment, role: str, records: int, **task: Any) -> Timing:
+def run(deployment: Deployment, role: str, records: int, **task: Any) -> RoleTiming:
     """Time a role over a topic's first records, in a group of its own."""
     group = f"{role}-{next(_numbers)}"
     broker_pid = deployment.broker.pid
     made = deployment.play(role, ends=True, group=group, records=records, broker_pid=broker_pid, **task)
-    return deployment.result(made, Timing)
+    return deployment.result(made, RoleTiming)
 
 
-def together(deployment: Deployment, count: int, records: int, **more: Any) -> list[Timing]:
+def together(deployment: Deployment, count: int, records: int, **more: Any) -> list[RoleTiming]:
     """Time workers of one group that begin at the same moment."""
     task: dict[str, Any] = {"records": records, "broker_pid": deployment.broker.pid, "gated": True, **more}
     task |= {"group": f"together-{next(_numbers)}"}
@@ -152,7 +152,7 @@ def together(deployment: Deployment, count: int, records: int, **more: Any) -> l
     )
     for worker in workers:
         worker.release()
-    return [deployment.result(worker, Timing) for worker in workers]
+    return [deployment.result(worker, RoleTiming) for worker in workers]
 
 
 def _amount(filled: Filled, partitions: int) -> str:
@@ -162,11 +162,11 @@ def _amount(filled: Filled, partitions: int) -> str:
     )
 
 
-def _line(name: str, timing: Timing) -> str:
+def _line(name: str, timing: RoleTiming) -> str:
     return f"{name} {timing.rate / 1e6:.2f} M/s, {timing.cpu_per_million:.2f} CPU s/M"
 
 
-def _median_line(timings: Sequence[Timing]) -> str:
+def _median_line(timings: Sequence[RoleTiming]) -> str:
     rate, cpu, broker, peak = (
         statistics.median(figures)
         for figures in zip(
@@ -183,12 +183,12 @@ _WARM_BATCHES = 1_500
 """Batches of each worker that are not counted when two work: more than a client fetches ahead."""
 
 
-def columnar(testbed: Testbed, *, quick: bool) -> Outcome:
+def columnar(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Drain a backlog with two workers, and compare one worker with a loop that only consumes."""
     batches, pairs = (8_000, 2) if quick else (24_000, 3)
-    both: list[list[Timing]] = []
-    workers: list[Timing] = []
-    bares: list[Timing] = []
+    both: list[list[RoleTiming]] = []
+    workers: list[RoleTiming] = []
+    bares: list[RoleTiming] = []
     with testbed.deployment("columnar", partitions=2) as deployment:
         filled = fill_batches(deployment, batches)
         run(deployment, "bare", batches)  # so that all runs find the page cache warm
@@ -200,7 +200,7 @@ def columnar(testbed: Testbed, *, quick: bool) -> Outcome:
             testbed.progress.step(f"  pair {pair + 1} of {pairs}: {say}")
     rates = [together_rate(timings, _WARM_BATCHES) * ROWS for timings in both]
     rate = statistics.median(rates)
-    return Outcome(
+    return BenchOutcome(
         name="columnar",
         what="columnar notifications drained exactly-once by two workers (all reducers, validation, transactions)",
         how=(
@@ -210,7 +210,7 @@ def columnar(testbed: Testbed, *, quick: bool) -> Outcome:
             f"{pairs} times: two workers together, one worker, one bare consume() loop, each with a group of its own",
         ),
         verdicts=(
-            Verdict(
+            BarVerdict(
                 what="two workers", bar=f">= {RATE_BAR / 1e6:g} M/s", found=_millions(rates), reached=rate >= RATE_BAR
             ),
             at_least(
@@ -236,7 +236,7 @@ _STALLED = 45.0
 _COUNTER = 'sdp_stream_consumed_records_total{stream="ingest.heaps"}'
 
 
-def memory(testbed: Testbed, *, quick: bool) -> Outcome:
+def memory(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Let one worker process a backlog, and sample its resident memory until it is through."""
     records = 4_000_000 if quick else 20_000_000
     with testbed.deployment("memory") as deployment:
@@ -252,7 +252,7 @@ def memory(testbed: Testbed, *, quick: bool) -> Outcome:
     return _judged("memory", how, samples, peak, records)
 
 
-def memory_columnar(testbed: Testbed, *, quick: bool) -> Outcome:
+def memory_columnar(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Let one worker process columnar batches in parts, each of which is deleted when it is through."""
     batches, parts = _PART, 4 if quick else 20
     samples: list[float] = []
@@ -278,16 +278,16 @@ def _start(deployment: Deployment) -> tuple[Process, int]:
     return deployment.launch("aggregate", "aggregate", "--slot", "0", SDP_METRICS_PORT=str(port)), port
 
 
-def _judged(name: str, how: str, samples: list[float], peak: float, records: int) -> Outcome:
+def _judged(name: str, how: str, samples: list[float], peak: float, records: int) -> BenchOutcome:
     rise = flatness(samples, WARM_UP)
     found = "-" if rise is None else f"{rise:+.1%}"
-    return Outcome(
+    return BenchOutcome(
         name=name,
         what="resident memory of one worker over a backlog",
         how=(how, f"{len(samples)} samples, one each {_EVERY:g} s; the first {WARM_UP:.0%} of them are warm-up"),
         verdicts=(
             at_most("peak", peak or None, PEAK_BAR, "MB"),
-            Verdict(
+            BarVerdict(
                 what="last quarter above first",
                 bar=f"<= {RISE_BAR:+.0%}",
                 found=found,
@@ -340,7 +340,7 @@ Costs = Mapping[int, Sequence[float]]
 """Processor time of a notification [s], one figure a run, by how many nodes or workers there were."""
 
 
-def growth(testbed: Testbed, *, quick: bool) -> Outcome:
+def growth(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Compare the processor time of notifications; that of the broker is left out."""
     runs, records, batches = (2, 500_000, 6_000) if quick else (3, 2_000_000, 24_000)
     found: dict[str, Costs] = {}
@@ -351,7 +351,7 @@ def growth(testbed: Testbed, *, quick: bool) -> Outcome:
     ):
         found[name] = {count: measure(testbed, count, amount, runs) for count in counts}
         testbed.progress.step(f"  {_cost_in_words(name, found[name])}")
-    return Outcome(
+    return BenchOutcome(
         name="growth",
         what="processor time of workers for a notification, as nodes or workers and partitions become more",
         how=(
@@ -384,7 +384,7 @@ def _together(testbed: Testbed, workers: int, batches: int, runs: int) -> list[f
         return [cost(together(made, workers, batches, rows=ROWS)) / ROWS for _ in range(runs)]
 
 
-def cost(timings: Sequence[Timing]) -> float:
+def cost(timings: Sequence[RoleTiming]) -> float:
     """Return the processor time that some workers took together for a record [s]."""
     spent = sum(one.marks[-1].cpu - one.marks[0].cpu for one in timings if one.marks)
     return spent / sum(one.records for one in timings if one.marks)
@@ -394,10 +394,10 @@ def _cost_in_words(name: str, costs: Costs) -> str:
     return f"{name}: " + ", ".join(f"{count}: {statistics.median(each) * 1e9:.1f} ns" for count, each in costs.items())
 
 
-def _verdict(name: str, costs: Costs) -> Verdict:
+def _verdict(name: str, costs: Costs) -> BarVerdict:
     medians = [statistics.median(each) for each in costs.values()]
     deviation = max(medians, key=lambda one: abs(one / medians[0] - 1)) / medians[0] - 1
-    return Verdict(
+    return BarVerdict(
         what=f"{name}: furthest from the first, {min(costs)} to {max(costs)}",
         bar=f"within {TOLERANCE:.0%}",
         found=f"{deviation:+.0%}",

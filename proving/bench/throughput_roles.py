@@ -17,7 +17,7 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import Aborted, BusHealth, OffsetRange, PartitionBatch, Record, TransactionalLog
 from facade.clock import Clock
-from facade.flows.telemetry.worker import BatchLimits, Worker
+from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
 from facade.icd.load import load
 from proving import gauges
 from proving.bench.load import TOPIC
@@ -31,7 +31,7 @@ _GC_THRESHOLD = 100_000
 """As `sdp-facade aggregate` sets it."""
 
 
-class Mark(msgspec.Struct, frozen=True, array_like=True):
+class ProgressMark(msgspec.Struct, frozen=True, array_like=True):
     """How far a process was at some moment."""
 
     time: float
@@ -43,10 +43,10 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
     """[s]."""
 
 
-class Timing(msgspec.Struct, frozen=True, kw_only=True):
+class RoleTiming(msgspec.Struct, frozen=True, kw_only=True):
     """What a timed process says about itself."""
 
-    marks: list[Mark]
+    marks: list[ProgressMark]
     """The first one when the first records came, then one per batch or per transaction."""
     peak_rss_mb: float
     given_up: list[float] = []
@@ -85,17 +85,19 @@ class Meter:
 
     def __init__(self, clock: Clock, broker_pid: int) -> None:
         self._clock, self._broker_pid = clock, broker_pid
-        self.marks: list[Mark] = []
+        self.marks: list[ProgressMark] = []
 
     def mark(self, records: int) -> None:
         """Note that so many records are done."""
         if self.marks and self.marks[-1].records == records:
             return  # nothing but time has passed
-        self.marks.append(Mark(self._clock.monotonic(), records, gauges.own_cpu(), gauges.cpu(self._broker_pid)))
+        self.marks.append(
+            ProgressMark(self._clock.monotonic(), records, gauges.own_cpu(), gauges.cpu(self._broker_pid))
+        )
 
-    def timing(self, given_up: Sequence[float] = (), parts: Mapping[str, float] | None = None) -> Timing:
+    def timing(self, given_up: Sequence[float] = (), parts: Mapping[str, float] | None = None) -> RoleTiming:
         """Return what was noted."""
-        return Timing(
+        return RoleTiming(
             marks=self.marks, peak_rss_mb=gauges.peak_resident(), given_up=list(given_up), parts=dict(parts or {})
         )
 
@@ -197,7 +199,7 @@ class TimedLog:
 
 def worker(
     context: RoleContext, *, group: str, slot: str, records: int, broker_pid: int, gated: bool = False, rows: int = 1
-) -> Timing:
+) -> RoleTiming:
     """Run a whole worker, as `sdp-facade aggregate` does, until it has taken so many records.
 
     Gated, it is one of several: it takes its share of the partitions, waits to be released, and ends
@@ -210,7 +212,7 @@ def worker(
     log.commit([])  # makes the producer known to the transaction coordinator, before the time begins
     parts = Parts()
     timed = TimedLog(log, context, meter, parts, gated=gated)
-    work = Worker(timed, icd, context.settings, slot=slot, clock=context.clock)
+    work = TelemetryWorker(timed, icd, context.settings, slot=slot, clock=context.clock)
     account = work.accounts[TOPIC]
     _time_reading(work, parts)
     while account.consumed + account.uncommitted < records * rows and not (gated and timed.is_exhausted):
@@ -222,7 +224,7 @@ def worker(
     return meter.timing(timed.given_up, parts.seconds)
 
 
-def _time_reading(work: Worker, parts: Parts) -> None:
+def _time_reading(work: TelemetryWorker, parts: Parts) -> None:
     """Let the reading of columnar batches be a part of its own."""
     batches: Any = work.streams[TOPIC].batches
     read = batches.read
@@ -234,7 +236,7 @@ def _time_reading(work: Worker, parts: Parts) -> None:
     batches.read = timed
 
 
-def bare(context: RoleContext, *, group: str, records: int, broker_pid: int, topic: str = TOPIC) -> Timing:
+def bare(context: RoleContext, *, group: str, records: int, broker_pid: int, topic: str = TOPIC) -> RoleTiming:
     """Consume so many records with a worker's settings, and do nothing with them."""
     gc.set_threshold(_GC_THRESHOLD)
     meter, taken = Meter(context.clock, broker_pid), 0

@@ -13,16 +13,16 @@ from facade.bus.port import Record
 from facade.clock import Clock
 from facade.errors import InfraError
 from facade.flows.alerts.filter import AlertFilter, Comparison
-from facade.flows.alerts.follower import Entry
+from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.alerts.messages import ALERTS as ALERTS_TOPIC
 from facade.flows.alerts.messages import PACKETS, Alert
 from facade.flows.alerts.simulator.stream import DETECTED
 from facade.infra.processes import Process
 from proving import gauges
 from proving.bench.hops import ALERTS
-from proving.bench.report import Outcome, Verdict
+from proving.bench.report import BarVerdict, BenchOutcome
 from proving.deployment import Deployment
-from proving.roles import Role, RoleContext
+from proving.roles import RoleContext, RoleProcess
 from proving.testbed import Testbed
 
 SUBSCRIBERS, EACH, PROCESSES = 100, 20, 5
@@ -52,7 +52,7 @@ class _Subscriber:
         self._lost: list[str] = []
         self.subscription = AlertSubscription(device, self._take, start=0, on_lost=self._lost.append, only=chosen)
 
-    def _take(self, entry: Entry) -> None:
+    def _take(self, entry: FollowedAlert) -> None:
         self._alerts.append((entry.sequence, entry.time, self._clock.now()))
 
     def end(self) -> Subscribed:
@@ -77,14 +77,14 @@ def subscribe(context: RoleContext, *, device: str, filters: list[AlertFilter], 
     return [one.end() for one in subscribers]
 
 
-def start(deployment: Deployment, last: int) -> list[Role]:
+def start(deployment: Deployment, last: int) -> list[RoleProcess]:
     """Start the device server of the alerts and all subscribers; return their processes."""
     deployment.prune()
     deployment.register()
     deployment.server(_INSTANCE)
     deployment.progress.demand(partial(deployment.answers, _INSTANCE), 60.0, f"the device server {_INSTANCE}")
     filters = [_filter(f"lsst/detector-{number:03d}") for number in range(SUBSCRIBERS)]
-    roles = list[Role]()
+    roles = list[RoleProcess]()
     for number in range(PROCESSES):
         shared = msgspec.to_builtins(filters[number::PROCESSES])
         task = {"device": ALERTS, "filters": shared, "last": last}
@@ -99,7 +99,7 @@ def _filter(source: str) -> AlertFilter:
     return AlertFilter(condition=DETECTED, source=source, severity="INFO", fields=tuple(map(Comparison.parse, bounds)))
 
 
-def judge(found: Sequence[Subscribed], first: float) -> tuple[Verdict, ...]:
+def judge(found: Sequence[Subscribed], first: float) -> tuple[BarVerdict, ...]:
     """Say when the last subscriber had all that it wants.
 
     Parameters
@@ -113,15 +113,15 @@ def judge(found: Sequence[Subscribed], first: float) -> tuple[Verdict, ...]:
     until, behind = (max(times, default=0.0) for times in zip(*given, strict=True)) if given else (first, 0.0)
     by_page = sum(one.by_page for one in found)
     return (
-        Verdict(
+        BarVerdict(
             what=f"subscribers with a filter that were given their {EACH} alerts, each once",
             bar=f"{SUBSCRIBERS}",
             found=f"{right}, {len(told)} losses told",
             reached=right == SUBSCRIBERS and not told,
         ),
-        Verdict(what=f"until the last subscriber has its {EACH}", bar="", found=f"{until - first:.1f} s"),
-        Verdict(what="longest from an alert on the bus to its subscriber", bar="", found=f"{behind:.1f} s"),
-        Verdict(what="alerts that subscribers asked for, as their events were lost", bar="", found=f"{by_page:,}"),
+        BarVerdict(what=f"until the last subscriber has its {EACH}", bar="", found=f"{until - first:.1f} s"),
+        BarVerdict(what="longest from an alert on the bus to its subscriber", bar="", found=f"{behind:.1f} s"),
+        BarVerdict(what="alerts that subscribers asked for, as their events were lost", bar="", found=f"{by_page:,}"),
     )
 
 
@@ -134,7 +134,7 @@ _SETTLE = 5.0
 _NIGHT = ["simulate", "alerts", "--night", "--visits", "1"]
 
 
-def visit(testbed: Testbed, *, quick: bool) -> Outcome:
+def visit(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Send one visit while intake workers take it, and one more that subscribers with filters follow."""
     with testbed.deployment("visit") as deployment:
         workers, alerts = _play(deployment)
@@ -145,7 +145,7 @@ def visit(testbed: Testbed, *, quick: bool) -> Outcome:
     del packets  # 1.4 GB
     followed = _followed(testbed)
     different = len({(a.source, a.sequence) for a in (decode(r.value or b"", type=Alert) for r in alerts)})
-    return Outcome(
+    return BenchOutcome(
         name="visit",
         what="alert packets with two images each, sent at once -> their alerts on the bus",
         how=(
@@ -155,14 +155,14 @@ def visit(testbed: Testbed, *, quick: bool) -> Outcome:
             " condition, source, severity and a field, through one device server",
         ),
         verdicts=(
-            Verdict(what="until all are taken", bar=f"< {BAR:g} s", found=f"{seconds:.1f} s", reached=seconds < BAR),
-            Verdict(
+            BarVerdict(what="until all are taken", bar=f"< {BAR:g} s", found=f"{seconds:.1f} s", reached=seconds < BAR),
+            BarVerdict(
                 what="alerts on the bus, each once",
                 bar=f"{VISIT:,}",
                 found=f"{len(alerts):,}, {different:,} different",
                 reached=len(alerts) == different == VISIT,
             ),
-            Verdict(what="peak memory of a worker", bar="", found=f"{max(peaks):.0f} MB"),
+            BarVerdict(what="peak memory of a worker", bar="", found=f"{max(peaks):.0f} MB"),
             *followed,
         ),
     )
@@ -179,7 +179,7 @@ def _play(deployment: Deployment) -> tuple[list[Process], list[Record]]:
     return workers, alerts
 
 
-def _followed(testbed: Testbed) -> tuple[Verdict, ...]:
+def _followed(testbed: Testbed) -> tuple[BarVerdict, ...]:
     with testbed.deployment("visit-followed") as deployment:
         roles = start(deployment, VISIT)
         _play(deployment)

@@ -22,7 +22,7 @@ from proving.containers.kube import Operator
 from proving.containers.project import OTHERS, SERVERS, Phases, Project, await_table, send_table
 from proving.demo.plan import OBSERVATION, JournalWriter
 from proving.demo.tm import Commanded
-from proving.progress import Progress
+from proving.progress import ProgressLine
 
 _WORKERS: Final = (
     "aggregate-0",
@@ -52,7 +52,7 @@ _LOCK: Final = Path("/run/lock/sdp-facade-containers")
 """Names, ports and images are those of the machine, so two runs would remove each other's."""
 
 
-def run(project: Project, progress: Progress, phases: Phases, folder: Path) -> None:
+def run(project: Project, progress: ProgressLine, phases: Phases, folder: Path) -> None:
     """Start the project and drive it.
 
     Raises
@@ -104,7 +104,7 @@ def main() -> int:
     parser.add_argument("--release", choices=(*RELEASES, *UBUNTU), help="for --bare (otherwise those of Debian)")
     parser.add_argument("--keep-images", action="store_true", help="leave the images for the next time")
     given = parser.parse_args()
-    progress, docker = Progress(OUT, SystemClock()), Path(__file__).parents[2] / "docker"
+    progress, docker = ProgressLine(OUT, SystemClock()), Path(__file__).parents[2] / "docker"
     phases = Phases(progress)
     signal.signal(signal.SIGTERM, partial(_stop, phases))
     with tools.locked(_LOCK, lambda: progress.step("another run of this machine comes first: waiting for its end")):
@@ -122,7 +122,7 @@ def _stop(phases: Phases, *_signal: object) -> NoReturn:
     sys.exit(f"make containers: {phases.current}: stopped by SIGTERM; what was made is removed")
 
 
-def _run_alone(given: argparse.Namespace, docker: Path, progress: Progress, phases: Phases) -> bool:
+def _run_alone(given: argparse.Namespace, docker: Path, progress: ProgressLine, phases: Phases) -> bool:
     """Make the images, do what was asked for, and remove what was made; tell whether all went well."""
     with tempfile.TemporaryDirectory(prefix="sdp-facade-") as folder:
         (secrets := Path(folder) / "secrets").mkdir()

@@ -10,7 +10,7 @@ from facade.errors import InfraError
 from facade.infra import tools
 from proving.containers.images import RELEASES, Images, installed, podman
 from proving.containers.project import NAME
-from proving.progress import Progress
+from proving.progress import ProgressLine
 
 _TESTS: Final = "tests/unit/test_topics.py tests/integration/test_example_flow.py"
 """One without processes, and one with a broker, a Tango database and device servers; all tests take too long here."""
@@ -22,7 +22,7 @@ _JAVA_CERTIFICATES: Final = Path("/etc/ssl/certs/java/cacerts")
 _PIP: Final = Path("/etc/pip.conf")
 
 
-def run(images: Images, progress: Progress, folder: Path, releases: Sequence[str] = RELEASES) -> None:
+def run(images: Images, progress: ProgressLine, folder: Path, releases: Sequence[str] = RELEASES) -> None:
     """Try the commands on releases of Debian.
 
     Raises
@@ -34,7 +34,7 @@ def run(images: Images, progress: Progress, folder: Path, releases: Sequence[str
     _pack(Path(__file__).parents[2], archive)
     for release in releases:
         image = images.make_debian(release)
-        with_root = Machine(f"{NAME}_{release}-root_1", image, archive, progress)
+        with_root = BareMachine(f"{NAME}_{release}-root_1", image, archive, progress)
         said = with_root.refused("make demo", user="nobody-special")
         progress.step(f"{release}, a user without sudo: {said}")
         for command in ("make demo", f"make test ARGS='{_TESTS}'"):
@@ -43,7 +43,7 @@ def run(images: Images, progress: Progress, folder: Path, releases: Sequence[str
             progress.step(f"{release}, root, `{command}`: exit code 0 after {progress.elapsed - begin:.0f} s; {said}")
         with_root.remove()
         begin = progress.elapsed
-        with_sudo = Machine(f"{NAME}_{release}-sudo_1", image, archive, progress)
+        with_sudo = BareMachine(f"{NAME}_{release}-sudo_1", image, archive, progress)
         with_sudo.allow_sudo("user")
         said = with_sudo.do("make demo", user="user")
         progress.step(
@@ -52,10 +52,10 @@ def run(images: Images, progress: Progress, folder: Path, releases: Sequence[str
         with_sudo.remove()
 
 
-class Machine:
+class BareMachine:
     """A container of a Debian without anything, with the sources in the home of each user."""
 
-    def __init__(self, name: str, image: str, archive: Path, progress: Progress) -> None:
+    def __init__(self, name: str, image: str, archive: Path, progress: ProgressLine) -> None:
         self._name, self._progress = name, progress
         podman("run", "--detach", "--network=host", "--init", *_settings(), "--name", name, image, "sleep", "infinity")
         podman("cp", str(archive), f"{name}:/sources.tar")

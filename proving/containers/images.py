@@ -14,7 +14,7 @@ import yaml
 from facade.errors import InfraError
 from facade.infra import kafka, tools
 from facade.resources import resource
-from proving.progress import Progress
+from proving.progress import ProgressLine
 
 LOCAL: Final = "localhost"
 """Where an image is that comes from no registry; the value of SKA_IMAGES then."""
@@ -41,7 +41,7 @@ class Images:
         A folder for what is needed while an image is built.
     """
 
-    def __init__(self, folder: Path, scratch: Path, progress: Progress) -> None:
+    def __init__(self, folder: Path, scratch: Path, progress: ProgressLine) -> None:
         self._folder, self._scratch, self._progress = folder, scratch, progress
         self._services: dict[str, dict[str, Any]] = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
 
@@ -143,7 +143,7 @@ class Images:
         return LOCAL + name.partition("}")[2] if name.startswith("${SKA_IMAGES") else name
 
 
-def installed(install: Callable[[], str], progress: Progress) -> str:
+def installed(install: Callable[[], str], progress: ProgressLine) -> str:
     """Install something from the network, once more if that fails, and return what it says.
 
     What is only looked at is never tried again: the network fails at times, a check says something.

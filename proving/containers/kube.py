@@ -26,17 +26,17 @@ from proving.containers.images import Images, environment, podman
 from proving.containers.project import NAME, PREFIX, SERVERS, Project, await_table, send_table
 from proving.demo.plan import OBSERVATION, JournalWriter
 from proving.demo.tm import Commanded
-from proving.progress import Progress
+from proving.progress import ProgressLine
 
 _HINT: Final = "of Kubernetes 1.27 or newer: it has Kustomize; or set KUSTOMIZE to the program of that name"
 _SLOT: Final = "SDP_SLOT"
 _KEPT: Final = ("ConfigMap", "Secret", "Deployment")
 _SCRAPE: Final = "import urllib.request as r; r.urlopen('http://127.0.0.1:{port}{path}', timeout=5)"
 
-Manifest = dict[str, Any]
+KubeManifest = dict[str, Any]
 
 
-def kustomize(base: Path, folder: Path, *, prefix: str, image: str, settings: dict[str, str]) -> list[Manifest]:
+def kustomize(base: Path, folder: Path, *, prefix: str, image: str, settings: dict[str, str]) -> list[KubeManifest]:
     """Render the base with a site's settings and an empty Secret, in an overlay that is written to a folder.
 
     Parameters
@@ -74,9 +74,9 @@ def kustomize(base: Path, folder: Path, *, prefix: str, image: str, settings: di
     return list(yaml.safe_load_all(tools.run([*argv, str(folder)], what="rendering docker/kubernetes")))
 
 
-def for_podman(manifests: Iterable[Manifest]) -> tuple[list[Manifest], list[str]]:
+def for_podman(manifests: Iterable[KubeManifest]) -> tuple[list[KubeManifest], list[str]]:
     """Return what podman plays, and the kinds and names of what is left out."""
-    played: list[Manifest] = []
+    played: list[KubeManifest] = []
     left_out: list[str] = []
     for one in manifests:
         pods = list(_pods(one))
@@ -89,7 +89,7 @@ def for_podman(manifests: Iterable[Manifest]) -> tuple[list[Manifest], list[str]
     return played, left_out
 
 
-def _pods(workload: Manifest) -> Iterator[Manifest]:
+def _pods(workload: KubeManifest) -> Iterator[KubeManifest]:
     """Return the pods that a cluster makes of a StatefulSet or a Job; of others it says nothing."""
     if workload["kind"] not in ("StatefulSet", "Job"):
         return
@@ -107,7 +107,7 @@ def _pods(workload: Manifest) -> Iterator[Manifest]:
         yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _adapt(spec: Manifest, name: str) -> None:
+def _adapt(spec: KubeManifest, name: str) -> None:
     renamed = {one["name"]: f"{name}-{one['name']}" for one in spec["volumes"]}
     for one in [*spec["volumes"], *(mount for container in spec["containers"] for mount in container["volumeMounts"])]:
         one["name"] = renamed[one["name"]]
@@ -123,7 +123,7 @@ def _adapt(spec: Manifest, name: str) -> None:
             probe["exec"]["command"] = [shlex.quote(word) for word in probe["exec"]["command"]]
 
 
-def dump(manifests: Iterable[Manifest]) -> str:
+def dump(manifests: Iterable[KubeManifest]) -> str:
     """Return manifests as a stream, without the aliases that YAML makes of what is the same."""
     return "".join(f"---\n{json.dumps(one)}\n" for one in manifests)
 
@@ -143,7 +143,7 @@ class Operator:
         The environment that points at the project.
     """
 
-    def __init__(self, outside: Mapping[str, str], progress: Progress) -> None:
+    def __init__(self, outside: Mapping[str, str], progress: ProgressLine) -> None:
         self._tango_host, self._progress = outside["TANGO_HOST"], progress
         self._settings = Settings(bootstrap=outside["KAFKA_BOOTSTRAP"], prefix=outside["SDP_TOPIC_PREFIX"])
 
@@ -234,7 +234,7 @@ print(open('/proc/1/status').read())
 """
 
 
-def run(project: Project, images: Images, progress: Progress, folder: Path) -> None:
+def run(project: Project, images: Images, progress: ProgressLine, folder: Path) -> None:
     """Play the manifests, observe from outside, kill pods' processes, and remove it all.
 
     Raises
@@ -266,7 +266,7 @@ def run(project: Project, images: Images, progress: Progress, folder: Path) -> N
     _observe(project, pods, progress, folder)
 
 
-def _observe(project: Project, pods: "Pods", progress: Progress, folder: Path) -> None:
+def _observe(project: Project, pods: "Pods", progress: ProgressLine, folder: Path) -> None:
     project.start("simulate-controller")  # SDP's side is no part of the manifests
     project.await_healthy(["simulate-controller"])
     tm = Commanded(
@@ -291,10 +291,10 @@ def _observe(project: Project, pods: "Pods", progress: Progress, folder: Path) -
 class Pods:
     """The pods that podman has made of the manifests."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: ProgressLine) -> None:
         self._progress = progress
 
-    def play(self, played: list[Manifest], file: Path) -> None:
+    def play(self, played: list[KubeManifest], file: Path) -> None:
         """Start them in the network of the project."""
         file.write_text(dump(played))
         podman("kube", "play", "--network", f"{NAME}_default", str(file))

@@ -17,13 +17,13 @@ from facade.errors import InfraError
 from facade.exports.tango_db import SERVER
 from facade.infra import tools
 from proving.containers.images import LOCAL, environment, podman
-from proving.progress import Progress
+from proving.progress import ProgressLine
 
 
 class Phases:
     """Names what is under way, and accounts for the time at the end."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: ProgressLine) -> None:
         self.progress = progress
         self._begun: list[tuple[str, float]] = []
 
@@ -72,7 +72,7 @@ class Project:
         A folder for its secrets.
     """
 
-    def __init__(self, folder: Path, secrets: Path, progress: Progress) -> None:
+    def __init__(self, folder: Path, secrets: Path, progress: ProgressLine) -> None:
         self._folder, self._progress = folder, progress
         self.ports = dict(zip(PORTS, _free_ports(len(PORTS)), strict=True))
         for name in _SECRETS:  # the containers' users must read them
@@ -237,14 +237,14 @@ def _free_ports(count: int) -> list[int]:
     raise InfraError(f"expected {count} free ports of {lowest // 2} to {lowest - 1}, found {len(found)}")
 
 
-def send_table(project: Project, progress: Progress) -> str:
+def send_table(project: Project, progress: ProgressLine) -> str:
     """Send a table and return its digest when SdpCalibration shows it."""
     argv = [str(Path(sys.executable).with_name("sdp-facade")), "simulate", "calibration"]
     tools.run([*argv, "--count", "1", "--megabytes", "1"], what="sending a table", env=project.outside)
     return await_table(project, progress, "")
 
 
-def await_table(project: Project, progress: Progress, digest: str) -> str:
+def await_table(project: Project, progress: ProgressLine, digest: str) -> str:
     """Wait until SdpCalibration shows a table, of this digest if there is one; return its digest."""
     shown: list[str] = []
 

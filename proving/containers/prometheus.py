@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from facade.errors import InfraError
 from proving.containers.project import Project
-from proving.progress import Progress
+from proving.progress import ProgressLine
 
 _NOT_STARTED: Final = frozenset({"kafka"})
 """Jobs of services whose images come from a registry alone."""
@@ -15,7 +15,7 @@ _DOWN: Final = "SdpProcessDown"
 _UP_WITHIN_S, _FIRES_WITHIN_S = 300.0, 300.0
 
 
-def check(project: Project, progress: Progress, worker: str) -> None:
+def check(project: Project, progress: ProgressLine, worker: str) -> None:
     """Start Prometheus, wait for its targets, and stop a worker until a rule fires that names it.
 
     Raises

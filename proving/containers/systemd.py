@@ -5,7 +5,7 @@ from typing import Final
 from facade.errors import InfraError
 from proving.containers.images import HOST, Images, podman
 from proving.containers.project import NAME, PREFIX, SERVERS, Project
-from proving.progress import Progress
+from proving.progress import ProgressLine
 
 _HOST: Final = f"{NAME}_host_1"
 _TARGET: Final = "sdp-facade.target"
@@ -29,7 +29,7 @@ _NOT_WRITABLE: Final = ("/etc", "/usr", "/opt/sdp-facade", "/home")
 """Folders that a unit must not write to."""
 
 
-def run(project: Project, images: Images, progress: Progress) -> None:
+def run(project: Project, images: Images, progress: ProgressLine) -> None:
     """Start the units, kill some, replace the programs under them, and stop them all.
 
     Raises
@@ -52,7 +52,7 @@ def run(project: Project, images: Images, progress: Progress) -> None:
 class Host:
     """A machine with systemd, in the network of the project."""
 
-    def __init__(self, project: Project, progress: Progress) -> None:
+    def __init__(self, project: Project, progress: ProgressLine) -> None:
         self._project, self._progress = project, progress
 
     def boot(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from facade.flows.telemetry.simulator.report import Report
+from facade.flows.telemetry.simulator.report import HeapReport
 
 BUS_FIGURES = ("Consumed", "Used", "Late", "Suppressed", "DeadLettered", "InFlight", "Balance", "Lag")
 STREAMS = {"ingest.heaps": "ingestHeaps", "ingest.summary": "ingestSummary"}
@@ -27,7 +27,7 @@ _OF_USED = {*_EITHER.values(), *NODE_TOTALS} - {*_EITHER, "heapsMissing", "heaps
 """Figures that only make sense where it is known beforehand which records are used."""
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class DemoCounts(msgspec.Struct, frozen=True, kw_only=True):
     """What was read over Tango; an attribute that could not be read, or is ATTR_INVALID, is left out."""
 
     bus: dict[str, int]
@@ -40,7 +40,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """SdpIngestNode, by node number and attribute."""
 
 
-class Line(msgspec.Struct, frozen=True):
+class BalanceLine(msgspec.Struct, frozen=True):
     """One figure of the account."""
 
     where: str
@@ -61,13 +61,13 @@ class Line(msgspec.Struct, frozen=True):
         return f"{self.where}: {self.what}: expected {self.expected:,}, got {found}"
 
 
-def compare(sent: Report, found: Found) -> list[Line]:
+def compare(sent: HeapReport, found: DemoCounts) -> list[BalanceLine]:
     """Return every figure of the account; of a run that is not `certain`, used and late records are one figure."""
     lines = [*_stream(sent, found), *_reasons(sent, found), *_master(sent, found), *_nodes(sent, found)]
     return lines if sent.certain else [*_used_or_late(lines)]
 
 
-def disagreements(sent: Report, lines: list[Line]) -> list[str]:
+def disagreements(sent: HeapReport, lines: list[BalanceLine]) -> list[str]:
     """Say what does not balance; empty when everything does."""
     failures = [str(line) for line in lines if not line.agrees]
     if not sent.finished:
@@ -79,7 +79,7 @@ def disagreements(sent: Report, lines: list[Line]) -> list[str]:
     return failures
 
 
-def waited(sent: Report) -> str:
+def waited(sent: HeapReport) -> str:
     """Say why used and late records are one figure; empty when they are not."""
     if sent.certain:
         return ""
@@ -89,12 +89,12 @@ def waited(sent: Report) -> str:
     )
 
 
-def disagreeing(of: str, lines: Iterable[Line]) -> list[str]:
+def disagreeing(of: str, lines: Iterable[BalanceLine]) -> list[str]:
     """Name the figures that are not as expected."""
     return [f"{of}: {line.what}: expected {line.expected}, got {line.found}" for line in lines if not line.agrees]
 
 
-def _stream(sent: Report, found: Found) -> list[Line]:
+def _stream(sent: HeapReport, found: DemoCounts) -> list[BalanceLine]:
     expected = sent.expected
     figures = {
         "Consumed": expected.consumed,
@@ -112,30 +112,30 @@ def _stream(sent: Report, found: Found) -> list[Line]:
     return _lines("SdpBus", wanted, found.bus)
 
 
-def _used_or_late(lines: Iterable[Line]) -> Iterator[Line]:
+def _used_or_late(lines: Iterable[BalanceLine]) -> Iterator[BalanceLine]:
     found = {(line.where, line.what): line for line in lines}
     for line in found.values():
         if line.what in _EITHER:
             late = found[line.where, _EITHER[line.what]]
             both = None if line.found is None or late.found is None else line.found + late.found
-            yield Line(line.where, f"{line.what} + {late.what}", line.expected + late.expected, both)
+            yield BalanceLine(line.where, f"{line.what} + {late.what}", line.expected + late.expected, both)
         elif line.what not in _OF_USED:
             yield line
 
 
-def _reasons(sent: Report, found: Found) -> list[Line]:
+def _reasons(sent: HeapReport, found: DemoCounts) -> list[BalanceLine]:
     wanted = {**sent.expected.suppressed, **sent.expected.dead_lettered}
     names = sorted(wanted.keys() | found.reasons.keys(), key=lambda name: (-wanted.get(name, 0), name))
-    return [Line("SdpBus", f"reason {name}", wanted.get(name, 0), found.reasons.get(name, 0)) for name in names]
+    return [BalanceLine("SdpBus", f"reason {name}", wanted.get(name, 0), found.reasons.get(name, 0)) for name in names]
 
 
-def _master(sent: Report, found: Found) -> list[Line]:
+def _master(sent: HeapReport, found: DemoCounts) -> list[BalanceLine]:
     nodes = sent.nodes.values()
     wanted = {name: sum(getattr(node, figure) for node in nodes) for name, figure in MASTER_TOTALS.items()}
     return _lines("SdpMaster", wanted, found.master)
 
 
-def _nodes(sent: Report, found: Found) -> list[Line]:
+def _nodes(sent: HeapReport, found: DemoCounts) -> list[BalanceLine]:
     lines = []
     for number, node in sent.nodes.items():
         wanted = {name: getattr(node, figure) for name, figure in NODE_TOTALS.items()}
@@ -143,5 +143,5 @@ def _nodes(sent: Report, found: Found) -> list[Line]:
     return lines
 
 
-def _lines(where: str, wanted: Mapping[str, int], found: Mapping[str, int]) -> list[Line]:
-    return [Line(where, name, value, found.get(name)) for name, value in wanted.items()]
+def _lines(where: str, wanted: Mapping[str, int], found: Mapping[str, int]) -> list[BalanceLine]:
+    return [BalanceLine(where, name, value, found.get(name)) for name, value in wanted.items()]

@@ -9,8 +9,8 @@ from facade.bus.port import Record
 from facade.controller.simulator.controller import ExecutionLine
 from facade.flows.commands.messages import AckMessage, CommandMessage
 from facade.flows.commands.outcomes import ACCEPTED, BY_FACADE, COMPLETED, FINAL, UNDELIVERED
-from facade.flows.commands.past import Family, One
-from proving.demo.account import Line
+from facade.flows.commands.past import CommandFamily, One
+from proving.demo.account import BalanceLine
 from proving.demo.plan import OBSERVATION, Given
 
 
@@ -92,7 +92,7 @@ def timeline(found: CommandsFound) -> list[CommandLine]:
     return lines
 
 
-def compare_commands(found: CommandsFound) -> list[Line]:
+def compare_commands(found: CommandsFound) -> list[BalanceLine]:
     """Return every figure of the account, by device."""
     lines = []
     for device in sorted(found.histories):
@@ -108,7 +108,7 @@ def compare_commands(found: CommandsFound) -> list[Line]:
             "not repeatable, and begun twice": (0, len(one.begun_twice())),
             "begun after not_after": (0, len(one.begun_late())),
         }
-        lines += [Line(device, what, expected, got) for what, (expected, got) in figures.items()]
+        lines += [BalanceLine(device, what, expected, got) for what, (expected, got) in figures.items()]
     return lines
 
 
@@ -219,7 +219,7 @@ def families(ids: Iterable[str], commands: Sequence[Record], acks: Sequence[Reco
     """Return commands with all orders below them, by the records of both topics."""
     found = []
     for id in ids:
-        family = Family(id)
+        family = CommandFamily(id)
         for record in commands:
             family.add_command(record)
         family.gather()
@@ -234,7 +234,7 @@ def order_lines(commands: Iterable[One]) -> list[OrderLine]:
     return [line for one in commands if one.orders for line in _lines(one, 0)]
 
 
-def compare_orders(commands: Sequence[One], devices: Mapping[str, DeviceCommands], subarrays: int) -> list[Line]:
+def compare_orders(commands: Sequence[One], devices: Mapping[str, DeviceCommands], subarrays: int) -> list[BalanceLine]:
     """Return every figure of the account, by the kind of device.
 
     Parameters
@@ -264,11 +264,11 @@ def compare_orders(commands: Sequence[One], devices: Mapping[str, DeviceCommands
         for what, (wanted, got) in found.items():
             expected[kind, what] += wanted
             figures[kind, what] += got
-    lines = [Line(kind, what, wanted, figures[kind, what]) for (kind, what), wanted in expected.items()]
+    lines = [BalanceLine(kind, what, wanted, figures[kind, what]) for (kind, what), wanted in expected.items()]
     return [*_followed(commands, subarrays), *lines]
 
 
-def _followed(commands: Sequence[One], subarrays: int) -> Iterator[Line]:
+def _followed(commands: Sequence[One], subarrays: int) -> Iterator[BalanceLine]:
     """Return whether each command of SDP came to all subarrays, and each Configure down to a worker."""
     switched = defaultdict[tuple[str, str], set[str]](set)
     for one in commands:
@@ -276,10 +276,10 @@ def _followed(commands: Sequence[One], subarrays: int) -> Iterator[Line]:
         if one.orders and name not in DOWN:
             switched[device.split("/")[1], name] |= {_named(order)[0] for order in one.orders if _was_done(order)}
     for (kind, name), followed in switched.items():
-        yield Line(kind, f"subarrays that followed {name}", subarrays, len(followed))
+        yield BalanceLine(kind, f"subarrays that followed {name}", subarrays, len(followed))
     for name, levels in DOWN.items():
         done = [one for one in commands if _named(one)[1] == name and _is_completed(one)]
-        yield Line(
+        yield BalanceLine(
             "subarray", f"{name} that came down to a worker", len(done), sum(_goes_down(one, levels) for one in done)
         )
 

@@ -15,7 +15,7 @@ from facade.bus.port import BusHealth
 from facade.config import MOST_SUBARRAYS
 from facade.errors import FacadeError
 from facade.flows.alerts import states
-from facade.flows.alerts.follower import Entry
+from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.alerts.source import AlertSource
 from facade.flows.mirror.messages import CONNECTED, ENDED, MODEL, TelescopeAttribute, decode_attribute
 from facade.flows.tables.fetch import fetch, find
@@ -24,13 +24,13 @@ from facade.flows.tables.messages import TABLES as TABLES_TOPIC
 from facade.messages import Table
 from facade.reading import Quality
 from facade.severities import Severity
-from proving.demo.account import Line, disagreeing
+from proving.demo.account import BalanceLine, disagreeing
 from proving.demo.options import FLOWS_WITHIN
 from proving.demo.plan import receptors_of
 from proving.demo.report import AlertLine
 from proving.demo.system import ASSEMBLER, Demo
 from proving.mirror_account import MirrorFound, account_of, newest_wrong
-from proving.roles import Role
+from proving.roles import RoleProcess
 from proving.telescope import pointing_of, read_journal, rule
 
 INSTANCE = "alerts"
@@ -52,7 +52,7 @@ _EXPECTED = {
 """What the alarms come to in the end."""
 
 
-class AlertScenario:
+class AlarmStory:
     """Raises, acknowledges, shelves and clears; a client with a subscription of its own listens all the time.
 
     Everything is compared at the end: what was sent and done beside what the client was given.
@@ -67,7 +67,7 @@ class AlertScenario:
         """Action, condition and source. One that was tried again may have been done at the first try, whose id nobody
         was told: the second is then a dead letter."""
         self._sent: dict[str, int] = dict.fromkeys(_SOURCES, 0)
-        self.entries: list[Entry] = []
+        self.entries: list[FollowedAlert] = []
         self._lost: list[str] = []
         self._client = AlertSubscription(
             f"tango://{demo.deployment.tango_host}/{self._name}",
@@ -122,10 +122,13 @@ class AlertScenario:
         }
         right = sum(self._state(*key) == state for key, state in _EXPECTED.items())
         report.alert_account = [
-            *(Line(where, f"alerts of {name} that a client got", self._sent[name], seen[name]) for name in _SOURCES),
-            Line(where, "actions of the operator that it got", len(self._actions), len(self._actions & acted)),
-            Line(where, "numbers that came twice or out of order", 0, len(numbers) - len(_rising(numbers))),
-            Line(where, "alarms whose state is right", len(_EXPECTED), right),
+            *(
+                BalanceLine(where, f"alerts of {name} that a client got", self._sent[name], seen[name])
+                for name in _SOURCES
+            ),
+            BalanceLine(where, "actions of the operator that it got", len(self._actions), len(self._actions & acted)),
+            BalanceLine(where, "numbers that came twice or out of order", 0, len(numbers) - len(_rising(numbers))),
+            BalanceLine(where, "alarms whose state is right", len(_EXPECTED), right),
         ]
         report.alerts = [_line(entry) for entry in self.entries]
         report.failures += [f"alerts: {text}" for text in self._lost]
@@ -227,7 +230,7 @@ def _rising(numbers: list[int]) -> list[int]:
     return kept
 
 
-def _line(entry: Entry) -> AlertLine:
+def _line(entry: FollowedAlert) -> AlertLine:
     about = entry.alert or entry.action or {}
     if entry.alert is not None:
         what, text = f"{about['severity']} {about['state']}", about["text"]
@@ -287,12 +290,14 @@ class CalibrationScenario:
         self._read_announcements()
         good = set(self._announced.values()) & set(sent.values())
         report.table_account = [
-            Line(self._device, "tables that were sent", TABLES, len(sent)),
-            Line(self._device, "of these, announced as complete", len(sent), len(good)),
-            Line(self._device, "other announcements, or the same once more", 0, len(self._announced) - len(good)),
-            Line(self._device, "digests shown that no table has", 0, len(shown - set(sent.values()))),
-            Line(self._device, "the newest, shown by an event", len(newest), len(shown & set(newest))),
-            Line(self._device, "the newest, fetched whole and compared", 1, int(self._fetched(newest))),
+            BalanceLine(self._device, "tables that were sent", TABLES, len(sent)),
+            BalanceLine(self._device, "of these, announced as complete", len(sent), len(good)),
+            BalanceLine(
+                self._device, "other announcements, or the same once more", 0, len(self._announced) - len(good)
+            ),
+            BalanceLine(self._device, "digests shown that no table has", 0, len(shown - set(sent.values()))),
+            BalanceLine(self._device, "the newest, shown by an event", len(newest), len(shown & set(newest))),
+            BalanceLine(self._device, "the newest, fetched whole and compared", 1, int(self._fetched(newest))),
         ]
         report.failures += disagreeing("calibration", report.table_account)
         if not set(newest) <= shown:
@@ -383,7 +388,9 @@ class MirrorScenario:
         """
         self._journal.unlink(missing_ok=True)
         made, writer = self._demo.deployment, self._bus().writer()
-        self._role: Role = made.play(TELESCOPE, receptors=self._receptors, period=_PERIOD, journal=str(self._journal))
+        self._role: RoleProcess = made.play(
+            TELESCOPE, receptors=self._receptors, period=_PERIOD, journal=str(self._journal)
+        )
         made.await_ready(self._role)
         standing, by_resources = pointing_of(_STANDING), pointing_of("{receptor}")
         for name, pattern in (("standing", standing), ("pointing", by_resources)):
@@ -428,15 +435,17 @@ class MirrorScenario:
         found = sum((account_of(pushed.get(name, []), those) for name, those in records.items()), MirrorFound())
         mirrored = sum(any(one.connection == CONNECTED for one in those) for those in records.values())
         report.mirror_account = [
-            Line(self._device, "receptors that were mirrored", 1 + len(self._held), mirrored),
-            Line(self._device, "of these, ended with their resources", len(self._held), self._ended()),
-            Line(
+            BalanceLine(self._device, "receptors that were mirrored", 1 + len(self._held), mirrored),
+            BalanceLine(self._device, "of these, ended with their resources", len(self._held), self._ended()),
+            BalanceLine(
                 self._device, "values pushed = mirrored + said to be missing", found.pushed, found.mirrored + found.said
             ),
-            Line(self._device, "values missing without a word", 0, found.unsaid),
-            Line(self._device, "values that no receptor pushed", 0, found.foreign),
-            Line(self._device, "numbers that are missing or came twice", 0, found.misnumbered),
-            Line(self._device, f"newest value of {_STANDING} is right", 1, int(not newest_wrong(standing, records))),
+            BalanceLine(self._device, "values missing without a word", 0, found.unsaid),
+            BalanceLine(self._device, "values that no receptor pushed", 0, found.foreign),
+            BalanceLine(self._device, "numbers that are missing or came twice", 0, found.misnumbered),
+            BalanceLine(
+                self._device, f"newest value of {_STANDING} is right", 1, int(not newest_wrong(standing, records))
+            ),
         ]
         report.failures += disagreeing("mirror", report.mirror_account)
         self._progress.step(

@@ -9,12 +9,12 @@ from msgspec.json import decode
 from facade.bus.kafka.bus import KafkaBus
 from facade.controller.simulator.controller import ExecutionLine
 from facade.errors import InfraError
-from facade.flows.alerts.follower import Entry
+from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.blocks.source import BLOCKS, FAILED, STATES, read_block
 from facade.flows.commands.messages import ACKS, COMMANDS, AckMessage, CommandMessage
 from facade.flows.commands.past import One
 from facade.messages import ProcessingBlock
-from proving.demo.account import Line, disagreeing
+from proving.demo.account import BalanceLine, disagreeing
 from proving.demo.command_account import (
     CommandsFound,
     DeviceCommands,
@@ -120,7 +120,7 @@ def _given(demo: Demo) -> list[One]:
 _CONDITION = "processingBlockFailed"
 
 
-def account_for_blocks(demo: Demo, entries: list[Entry]) -> None:
+def account_for_blocks(demo: Demo, entries: list[FollowedAlert]) -> None:
     """Compare what devices and alerts tell of blocks with the topic, and put it into the report.
 
     Parameters
@@ -145,13 +145,13 @@ def account_for_blocks(demo: Demo, entries: list[Entry]) -> None:
     )
     report.block_account = [
         *_shown(demo, states),
-        *(Line(one, "has a block that failed", 1, int(count[FAILED] > 0)) for one, count in states.items()),
-        *(Line(one, f"alarm {_CONDITION}", 1, int(one[-2:] in _alarms(entries))) for one in states),
+        *(BalanceLine(one, "has a block that failed", 1, int(count[FAILED] > 0)) for one, count in states.items()),
+        *(BalanceLine(one, f"alarm {_CONDITION}", 1, int(one[-2:] in _alarms(entries))) for one in states),
     ]
     report.failures += disagreeing("processing blocks", report.block_account)
 
 
-def _shown(demo: Demo, states: dict[str, Counter[str]]) -> list[Line]:
+def _shown(demo: Demo, states: dict[str, Counter[str]]) -> list[BalanceLine]:
     lines = []
     for device, count in states.items():
         names = {state: f"blocks{state.title()}" for state in STATES}
@@ -159,11 +159,11 @@ def _shown(demo: Demo, states: dict[str, Counter[str]]) -> list[Line]:
         for state, name in names.items():
             found = shown.get(name)
             value = None if found is None or found.value is None else int(found.value)
-            lines.append(Line(device, f"processing blocks {state}", count[state], value))
+            lines.append(BalanceLine(device, f"processing blocks {state}", count[state], value))
     return lines
 
 
-def _alarms(entries: Iterable[Entry]) -> set[str]:
+def _alarms(entries: Iterable[FollowedAlert]) -> set[str]:
     """Return the numbers of the subarrays for which the alarm was raised."""
     alerts = [entry.alert for entry in list(entries) if entry.alert is not None]
     return {alert["source"].rpartition("/")[2] for alert in alerts if alert["condition"] == _CONDITION}

@@ -22,7 +22,7 @@ _FAILED: Final = frozenset({"FAULT", "ABORTED"})
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlannedFault:
     """One command of an observation."""
 
     command: str
@@ -65,33 +65,33 @@ def _argument(family: str, content: Argument) -> Argument:
 
 
 OBSERVATION = (
-    Step("On", OFF, "EMPTY"),
-    Step("AssignResources", "EMPTY", "IDLE", assign),
-    Step("Configure", "IDLE", "READY", configure),
-    Step("Scan", "READY", "SCANNING", scan, stays=True),
-    Step("EndScan", "SCANNING", "READY"),
-    Step("End", "READY", "IDLE"),
-    Step("ReleaseAllResources", "IDLE", "EMPTY"),
-    Step("Off", "EMPTY", OFF),
+    PlannedFault("On", OFF, "EMPTY"),
+    PlannedFault("AssignResources", "EMPTY", "IDLE", assign),
+    PlannedFault("Configure", "IDLE", "READY", configure),
+    PlannedFault("Scan", "READY", "SCANNING", scan, stays=True),
+    PlannedFault("EndScan", "SCANNING", "READY"),
+    PlannedFault("End", "READY", "IDLE"),
+    PlannedFault("ReleaseAllResources", "IDLE", "EMPTY"),
+    PlannedFault("Off", "EMPTY", OFF),
 )
 
 SWITCHED_ON = OBSERVATION[1:-1]
 """What is left of it where SDP as a whole is switched on and off."""
-BEFORE = (Step("Standby", ON, STANDBY), Step("On", STANDBY, ON))
+BEFORE = (PlannedFault("Standby", ON, STANDBY), PlannedFault("On", STANDBY, ON))
 """Commands for SDP as a whole: its State is ON before anybody has commanded it, in which On is not allowed."""
-AFTER = (Step("Off", ON, OFF),)
+AFTER = (PlannedFault("Off", ON, OFF),)
 
 
-def remedy(shown: str, step: Step) -> Step | None:
+def remedy(shown: str, step: PlannedFault) -> PlannedFault | None:
     """Return the command that leads out of a failure of a step; None where nothing is broken."""
     if shown not in _FAILED:
         return None
     if step.begins == "EMPTY":
-        return Step("Restart", shown, "EMPTY")
-    return Step("ObsReset", shown, "IDLE")
+        return PlannedFault("Restart", shown, "EMPTY")
+    return PlannedFault("ObsReset", shown, "IDLE")
 
 
-def place(shown: str, steps: Sequence[Step], at: int) -> int | None:
+def place(shown: str, steps: Sequence[PlannedFault], at: int) -> int | None:
     """Return the step to go on with after one has failed: the last one, up to it, that begins there."""
     return next((i for i in range(at, -1, -1) if steps[i].begins == shown), None)
 

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from clients.timing import Bunch
 from facade.console import Console
-from facade.flows.telemetry.simulator.report import Report
-from proving.demo.account import NODE_TOTALS, Line
+from facade.flows.telemetry.simulator.report import HeapReport
+from proving.demo.account import NODE_TOTALS, BalanceLine
 from proving.demo.command_account import CommandLine, OrderLine
 from proving.demo.options import BASELINE
 from proving.demo.timing import EventRates, Interval, Spread, longest_delay
@@ -84,33 +84,33 @@ class DemoReport(msgspec.Struct, kw_only=True):
     window_latency_undisturbed: Spread | None = None
     """The same, outside of restarts."""
     pace: EventRates | None = None
-    account: list[Line] = []
+    account: list[BalanceLine] = []
     subarray_recovery: float | None = None
     """From the new start of the subarrays' killed device server until their state was back [s]."""
     controller_recovery: float | None = None
     """From the new start of the killed controller until the command that it was executing had its outcome [s]."""
     commands: list[CommandLine] = []
     """Each command of the observation, in the order of the calls."""
-    command_account: list[Line] = []
+    command_account: list[BalanceLine] = []
     orders: list[OrderLine] = []
     """What controllers ordered each other to do, below the commands that it was for."""
-    order_account: list[Line] = []
+    order_account: list[BalanceLine] = []
     alerts_recovery: float | None = None
     """From the new start of the killed device server of the alerts until its alarms were back [s]."""
     alerts: list[AlertLine] = []
     """Each alert and action that a client was given, in the order of their numbers."""
-    alert_account: list[Line] = []
+    alert_account: list[BalanceLine] = []
     tables_recovery: float | None = None
     """From the new start of the killed worker that assembles tables until the next solution was shown [s]."""
-    table_account: list[Line] = []
+    table_account: list[BalanceLine] = []
     logs_recovery: float | None = None
     """From the new start of the killed worker of logs until it counted further ones [s]."""
     mirror_recovery: float | None = None
     """From the new start of the killed mirror until receptors were mirrored again [s]."""
-    log_account: list[Line] = []
-    mirror_account: list[Line] = []
-    block_account: list[Line] = []
-    sent: Report | None = None
+    log_account: list[BalanceLine] = []
+    mirror_account: list[BalanceLine] = []
+    block_account: list[BalanceLine] = []
+    sent: HeapReport | None = None
     """The simulator's own report."""
 
 
@@ -131,7 +131,7 @@ _TITLES = {
 """Of the attributes of a node."""
 
 
-def print_account(console: Console, sent: Report, lines: Sequence[Line]) -> None:
+def print_account(console: Console, sent: HeapReport, lines: Sequence[BalanceLine]) -> None:
     """Print what was sent beside what Tango clients read."""
     console.print(_equation(sent), highlight=False)
     table = Table("read from", "figure", title="THE ACCOUNT", title_style="bold", title_justify="left")
@@ -141,7 +141,7 @@ def print_account(console: Console, sent: Report, lines: Sequence[Line]) -> None
         if not line.where.startswith(_NODE):
             table.add_row(line.where, line.what, f"{line.expected:,}", _found(line), _verdict(line.agrees))
     console.print(table)
-    nodes: dict[str, list[Line]] = {}
+    nodes: dict[str, list[BalanceLine]] = {}
     for line in lines:
         if line.where.startswith(_NODE):
             nodes.setdefault(line.where, []).append(line)
@@ -204,7 +204,7 @@ def print_alerts(console: Console, report: DemoReport) -> None:
     print_accounts(console, report.alert_account, "every alert")
 
 
-def print_accounts(console: Console, lines: Sequence[Line], of: str) -> None:
+def print_accounts(console: Console, lines: Sequence[BalanceLine], of: str) -> None:
     """Print what was expected beside what was found, if anything; a column for each device."""
     if not lines:
         return
@@ -247,7 +247,7 @@ def _short(device: str) -> str:
     return device.partition("/")[2]
 
 
-def _equation(sent: Report) -> str:
+def _equation(sent: HeapReport) -> str:
     expected = sent.expected
     suppressed, dead_lettered = sum(expected.suppressed.values()), sum(expected.dead_lettered.values())
     return (
@@ -353,13 +353,13 @@ def _spread(value: Spread | None) -> str:
     )
 
 
-def _cell(line: Line | None) -> str:
+def _cell(line: BalanceLine | None) -> str:
     if line is None:
         return ""
     return _found(line) if line.agrees else f"{_found(line)} ({line.expected})"
 
 
-def _found(line: Line) -> str:
+def _found(line: BalanceLine) -> str:
     return "-" if line.found is None else f"{line.found:,}"
 
 

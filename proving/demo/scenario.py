@@ -9,7 +9,7 @@ from itertools import chain
 import tango
 from rich.markup import escape
 
-from clients.events import Pulse, find_servers
+from clients.events import EventPulse, find_servers
 from clients.scene import MASTER, NODE
 from clients.watch import Watch
 from facade.clock import Clock
@@ -17,11 +17,11 @@ from facade.console import Console
 from facade.errors import FacadeError
 from facade.exports.tango_db import SERVER
 from facade.files import write_json
-from facade.flows.telemetry.simulator.report import Report, read_report
+from facade.flows.telemetry.simulator.report import HeapReport, read_report
 from facade.runtime.stopping import terminable
 from proving.demo import faults, verdict
 from proving.demo.account import compare, disagreements, waited
-from proving.demo.flows import AlertScenario, CalibrationScenario, MirrorScenario
+from proving.demo.flows import AlarmStory, CalibrationScenario, MirrorScenario
 from proving.demo.observing import account_for_blocks, account_for_commands, account_for_orders, await_cascade
 from proving.demo.options import DRAINS_WITHIN, FLOWS_WITHIN, INVALID_SLACK, DemoOptions
 from proving.demo.report import (
@@ -38,7 +38,7 @@ from proving.demo.services import alive, are_ours
 from proving.demo.shipping import LogScenario
 from proving.demo.staying import stay
 from proving.demo.system import SIMULATOR, Demo, set_up
-from proving.progress import Progress
+from proving.progress import ProgressLine
 from proving.supervisor import Supervisor
 
 _INTRODUCTION = (
@@ -53,7 +53,7 @@ _INTERRUPTED = 130
 
 def play(options: DemoOptions, console: Console, clock: Clock) -> int:
     """Play the whole demo and give the exit code."""
-    progress = Progress(console, clock, live=options.live)
+    progress = ProgressLine(console, clock, live=options.live)
     progress.patience = options.patience
     killed = f", and {_kills(options)} of its processes are killed" if options.kills else ""
     commands = " command," if options.controller else ""
@@ -105,7 +105,7 @@ def _play(demo: Demo, stack: ExitStack) -> None:
     host, side = demo.deployment.tango_host, demo.tango_side
     served = {device for names in side.devices.values() for device in names}
     servers = {name: sorted(served & known.keys()) for name, known in find_servers(host, SERVER).items()}
-    pulse = Pulse(host, {name: mine for name, mine in servers.items() if mine}, demo.clock)
+    pulse = EventPulse(host, {name: mine for name, mine in servers.items() if mine}, demo.clock)
     stack.callback(pulse.close)
     watch = Watch(demo.recorder, side.devices, pulse, tango_host=host, icd=demo.icd, clock=demo.clock)
     with demo.progress.view(watch):
@@ -147,7 +147,7 @@ def _run(demo: Demo, stack: ExitStack) -> None:
     demo.report.first_values_after = clock.now() - begin
     progress.step(f"all nodes show values, {demo.report.first_values_after:.1f} s after the simulator's start")
 
-    alerts, calibration = AlertScenario(demo), CalibrationScenario(demo)
+    alerts, calibration = AlarmStory(demo), CalibrationScenario(demo)
     stack.callback(alerts.close)
     logs = LogScenario(demo) if options.logs else None
     mirror = MirrorScenario(demo) if options.mirror else None
@@ -231,7 +231,7 @@ def _stop(demo: Demo) -> None:
         progress.step(f"all windowed attributes are ATTR_INVALID, {report.invalid_after:.1f} s after the last record")
 
 
-def _short_of(sent: Report) -> str:
+def _short_of(sent: HeapReport) -> str:
     less = sent.heaps < _NEARLY * sent.rate * sent.elapsed
     return ": as many as this machine can, with all else that runs on it" if less else ""
 
@@ -270,7 +270,7 @@ def _judge(demo: Demo) -> None:
 
 
 def _clear_away(
-    options: DemoOptions, progress: Progress, report: DemoReport, processes: Supervisor, stack: ExitStack
+    options: DemoOptions, progress: ProgressLine, report: DemoReport, processes: Supervisor, stack: ExitStack
 ) -> None:
     progress.check = lambda: None
     try:

@@ -18,11 +18,11 @@ from facade.exports.tango_db import SERVER
 from facade.flows.logs.messages import LOGS, METRICS
 from facade.flows.logs.records import LOG_SEVERITIES
 from facade.infra.processes import Process
-from facade.infra.tools import Report
+from facade.infra.tools import Notify
 from facade.resources import resource
 from facade.runtime.log_export import NAMESPACE
 from proving.debian import SHIPPERS, unpacked_packages
-from proving.demo.account import Line, disagreeing
+from proving.demo.account import BalanceLine, disagreeing
 from proving.demo.options import DRAINS_WITHIN, FLOWS_WITHIN
 from proving.demo.system import LOG_WORKER, Demo, controller_components
 from proving.deployment import Deployment
@@ -48,7 +48,7 @@ class Shippers:
         Debian's packages cannot be had; the message says why, and how to do without.
     """
 
-    def __init__(self, folder: Path, report: Report) -> None:
+    def __init__(self, folder: Path, report: Notify) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._unpacked = folder, unpacked_packages(SHIPPERS, report)
         self._root = self._unpacked.path
@@ -187,7 +187,7 @@ class LogScenario:
         """Records of the log, by priority."""
         self._failure = ""
         """Why no more could be written."""
-        self._lines: list[Line] = []
+        self._lines: list[BalanceLine] = []
         """What was found at the last look."""
         self._stop = threading.Event()
         self._writer = threading.Thread(target=self._write, name="log", daemon=True)
@@ -261,16 +261,18 @@ class LogScenario:
         shown = dict(zip(LOG_SEVERITIES, self._read_one("severityRecords", ()), strict=False))
         own, found = _own_components(self._demo), came.programs.keys()
         self._lines = [
-            Line(RSYSLOG, "records written to the log that it shipped", self._written.total(), came.programs[_PROGRAM]),
-            Line(NAMESPACE, "servers and controllers whose log is on the topic", len(own), len(own & found)),
-            Line(self._device, "records", came.lines - came.nonsense, self._read_one("records", None)),
+            BalanceLine(
+                RSYSLOG, "records written to the log that it shipped", self._written.total(), came.programs[_PROGRAM]
+            ),
+            BalanceLine(NAMESPACE, "servers and controllers whose log is on the topic", len(own), len(own & found)),
+            BalanceLine(self._device, "records", came.lines - came.nonsense, self._read_one("records", None)),
             *(
-                Line(self._device, f"records of {name} on the topic", came.severities[name], shown.get(name))
+                BalanceLine(self._device, f"records of {name} on the topic", came.severities[name], shown.get(name))
                 for name in LOG_SEVERITIES
                 if came.severities[name] or shown.get(name)
             ),
-            Line(self._device, "numbers that are missing", 0, self._read_one("holes", None)),
-            *(Line("SdpBus", name, count, self._figure(name)) for name, count in expected.items()),
+            BalanceLine(self._device, "numbers that are missing", 0, self._read_one("holes", None)),
+            *(BalanceLine("SdpBus", name, count, self._figure(name)) for name, count in expected.items()),
         ]
         return all(line.agrees for line in self._lines)
 

@@ -22,14 +22,14 @@ from facade.flows.mirror.messages import MODEL
 from facade.icd.model import Attribute, DeviceClass, Icd
 from facade.icd.topic_model import Topic
 from facade.infra import tools
-from proving.demo.account import BUS_FIGURES, MASTER_TOTALS, NODE_TOTALS, STREAMS, Found
+from proving.demo.account import BUS_FIGURES, MASTER_TOTALS, NODE_TOTALS, STREAMS, DemoCounts
 from proving.demo.options import FLOWS_WITHIN, DemoOptions
 from proving.demo.plan import read_journal
 from proving.demo.report import DemoReport, Kill
 from proving.demo.services import bring_up, stop_ours
 from proving.demo.tm import LONGEST
 from proving.deployment import Deployment
-from proving.progress import Progress
+from proving.progress import ProgressLine
 from proving.supervisor import Supervisor
 
 CONTROLLER = "controller"
@@ -170,11 +170,11 @@ class TangoSide:
                     return False
         return True
 
-    def found(self) -> Found:
+    def found(self) -> DemoCounts:
         """Read the whole account."""
         bus_names = [prefix + figure for prefix in STREAMS.values() for figure in BUS_FIGURES]
         reasons = self.bus("deadLetterReasons").get("deadLetterReasons")
-        return Found(
+        return DemoCounts(
             bus=_numbers(self.bus(*bus_names)),
             reasons=_reasons(() if reasons is None else reasons.value or ()),
             master=_numbers(self.read(self.devices[MASTER][0], MASTER_TOTALS)),
@@ -217,7 +217,7 @@ class Demo:
     """A demo that runs."""
 
     options: DemoOptions
-    progress: Progress
+    progress: ProgressLine
     report: DemoReport
     deployment: Deployment
     tango_side: TangoSide
@@ -360,7 +360,7 @@ class Demo:
 
 
 def set_up(
-    options: DemoOptions, processes: Supervisor, progress: Progress, report: DemoReport, stack: ExitStack
+    options: DemoOptions, processes: Supervisor, progress: ProgressLine, report: DemoReport, stack: ExitStack
 ) -> Demo:
     """Bring everything up to, but without, the first process of the demo; the stack clears it away.
 

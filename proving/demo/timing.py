@@ -7,7 +7,7 @@ from itertools import groupby, pairwise
 import msgspec
 import numpy as np
 
-from clients.events import Event
+from clients.events import DeviceEvent
 from clients.timing import HELD_UP, LASTING, Bunch, closest
 
 Interval = tuple[float, float]
@@ -47,7 +47,7 @@ class EventRates(msgspec.Struct, frozen=True, kw_only=True):
     """These events."""
 
 
-def without_rereads(events: Sequence[Event]) -> list[Event]:
+def without_rereads(events: Sequence[DeviceEvent]) -> list[DeviceEvent]:
     """Leave out what was not pushed but read: the client library reads again whenever it connects again."""
     return [
         event
@@ -57,7 +57,7 @@ def without_rereads(events: Sequence[Event]) -> list[Event]:
     ]
 
 
-def notification_latency(events: Iterable[Event]) -> Spread | None:
+def notification_latency(events: Iterable[DeviceEvent]) -> Spread | None:
     """Give the time from a heap to the event whose value contains it; None without events.
 
     An event shows one window, from the full second to the newest heap in it; its heaps are spread
@@ -70,14 +70,14 @@ def notification_latency(events: Iterable[Event]) -> Spread | None:
     return _spread(np.concatenate(ages)) if ages else None
 
 
-def window_latency(events: Iterable[Event], length: float = 1.0) -> Spread | None:
+def window_latency(events: Iterable[DeviceEvent], length: float = 1.0) -> Spread | None:
     """Return the time from the end of a window to its event; None without events."""
     ages = [event.received - (math.floor(event.time / length) + 1) * length for event in events]
     return _spread(np.array(ages)) if ages else None
 
 
 def event_rates(
-    events: Mapping[tuple[str, str], Sequence[Event]],
+    events: Mapping[tuple[str, str], Sequence[DeviceEvent]],
     shortest: Mapping[tuple[str, str], float],
     restarts: Sequence[Interval],
 ) -> EventRates | None:
@@ -131,9 +131,9 @@ def longest_delay(pace: EventRates, latest: Spread | None, patience: float) -> f
     return max(HELD_UP * patience * pace.bunch.shortest, latest.longest / 1e3 if latest else 0.0)
 
 
-def _usual_runs(events: Sequence[Event], restarts: Sequence[Interval]) -> Iterator[list[Event]]:
+def _usual_runs(events: Sequence[DeviceEvent], restarts: Sequence[Interval]) -> Iterator[list[DeviceEvent]]:
     """Return the events outside of restarts; none lies between those of one run."""
-    run: list[Event] = []
+    run: list[DeviceEvent] = []
     for event in events:
         if run and any(run[-1].received < begin < event.received for begin, _ in restarts):
             yield run
@@ -143,7 +143,7 @@ def _usual_runs(events: Sequence[Event], restarts: Sequence[Interval]) -> Iterat
     yield run
 
 
-def _even(run: Sequence[Event]) -> Iterator[list[Event]]:
+def _even(run: Sequence[DeviceEvent]) -> Iterator[list[DeviceEvent]]:
     """Return successive events of the same quality: a change of it is sent at once, whatever the ICD's sampling."""
     for _, events in groupby(run, key=lambda event: event.quality):
         yield list(events)

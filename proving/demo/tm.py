@@ -25,7 +25,7 @@ from proving.demo.plan import (
     UNKNOWN,
     Given,
     JournalWriter,
-    Step,
+    PlannedFault,
     place,
     remedy,
 )
@@ -86,7 +86,7 @@ class Commanded:
         self._proxy: Any = None
         self._subscriptions: list[int] = []
 
-    def go_through(self, steps: Sequence[Step], seconds: float, held_back: Mapping[str, str]) -> None:
+    def go_through(self, steps: Sequence[PlannedFault], seconds: float, held_back: Mapping[str, str]) -> None:
         """Go through all steps, and where one fails, back to where the subarray is then.
 
         Parameters
@@ -119,7 +119,7 @@ class Commanded:
                 raise InfraError(f"{self._device}: {steps[at].command} failed {tries} times; obsState is {self._shown}")
             at = found
 
-    def _take(self, step: Step) -> bool:
+    def _take(self, step: PlannedFault) -> bool:
         """Return a command and wait for its end; tell whether the subarray is where it leads to."""
         given = self._give(step)
         if given.id:
@@ -131,7 +131,7 @@ class Commanded:
         self._journal.note()
         return True
 
-    def _give(self, step: Step) -> Given:
+    def _give(self, step: PlannedFault) -> Given:
         """Call until the facade has taken the command, or has refused it: then it has no id."""
         self._count += 1
         day = datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y%m%d")
@@ -289,7 +289,9 @@ def observe(
     """
     clock, written = context.clock, JournalWriter(Path(journal))
 
-    def go_through(device: str, steps: Sequence[Step], held_back: Mapping[str, str], attributes: Sequence[str]) -> None:
+    def go_through(
+        device: str, steps: Sequence[PlannedFault], held_back: Mapping[str, str], attributes: Sequence[str]
+    ) -> None:
         with tango.EnsureOmniThread():
             try:
                 commanded = Commanded(context.tango_host, device, written, clock, attributes, longest)
@@ -299,7 +301,7 @@ def observe(
             except tango.DevFailed as failed:
                 written.note(error=f"{device}: {failed.args[0].reason}: {failed.args[0].desc}")
 
-    def switch(steps: Sequence[Step]) -> None:
+    def switch(steps: Sequence[PlannedFault]) -> None:
         if sdp:
             go_through(sdp, steps, {}, ATTRIBUTES[1:])
 

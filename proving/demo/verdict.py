@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from clients.events import Event, Records
+from clients.events import DeviceEvent, EventRecords
 from clients.scene import MASTER, NODE
 from clients.timing import LASTING, RATE_SLACK
 from facade.icd.model import Icd
@@ -76,7 +76,7 @@ def measure_baseline(demo: Demo, *, judges: bool = True) -> None:
     demo.progress.step(f"{what} {took:.2f} s after its start")
 
 
-def measure(demo: Demo, records: Records) -> None:
+def measure(demo: Demo, records: EventRecords) -> None:
     """Put what the events say into the report."""
     report = demo.report
     events = {
@@ -163,5 +163,5 @@ def _shortest(demo: Demo) -> dict[tuple[str, str], float]:
     }
 
 
-def _outside(events: Sequence[Event], intervals: Sequence[Interval]) -> list[Event]:
+def _outside(events: Sequence[DeviceEvent], intervals: Sequence[Interval]) -> list[DeviceEvent]:
     return [event for event in events if not any(a <= event.received <= b for a, b in intervals)]

@@ -24,7 +24,7 @@ from facade.bus.kafka.producer import KafkaStreamWriter
 from facade.bus.port import BusHealth
 from facade.clock import Clock
 from facade.errors import InfraError
-from facade.flows.alerts.follower import Entry
+from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.alerts.messages import ALERTS, Action, ActionKind, Alert, alert_record, encode
 from facade.infra.processes import Process
 from facade.severities import Severity
@@ -34,7 +34,7 @@ from proving.fault_runs.frame import (
     BROKER,
     READY_WITHIN,
     SERVER,
-    Account,
+    Balance,
     FaultRun,
     Size,
     process_name,
@@ -60,7 +60,7 @@ _LATE = 0.01
 """How often an acknowledgement names another occurrence than the newest: it does nothing, and no client hears of it."""
 
 
-class Standing(msgspec.Struct):
+class AlarmStanding(msgspec.Struct):
     """How one alarm stands."""
 
     state: str = "NORM"
@@ -70,11 +70,11 @@ class Standing(msgspec.Struct):
     raised_at: int = 0
 
 
-Alarms = dict[tuple[str, str], Standing]
+Alarms = dict[tuple[str, str], AlarmStanding]
 """By condition and source."""
 
 
-class AlertScenario:
+class AlertSequence:
     """Gives the records of a seed one by one, and keeps the state of each alarm.
 
     Parameters
@@ -86,7 +86,7 @@ class AlertScenario:
     def __init__(self, seed: int, begin_us: int) -> None:
         self.refused: set[int] = set()
         """Numbers of the actions that come too late."""
-        self.alarms: Alarms = {(condition, source): Standing() for condition in LATCHING for source in SOURCES}
+        self.alarms: Alarms = {(condition, source): AlarmStanding() for condition in LATCHING for source in SOURCES}
         self._chance = random.Random(seed)  # noqa: S311 - a scenario that can be repeated
         self._keys = [*self.alarms]
         self._now = begin_us
@@ -112,7 +112,7 @@ class AlertScenario:
             else:
                 yield self._clear(key, alarm)
 
-    def _raise(self, key: tuple[str, str], alarm: Standing) -> Alert:
+    def _raise(self, key: tuple[str, str], alarm: AlarmStanding) -> Alert:
         active = alarm.state in ("UNACK", "ACKED")
         raised_at = alarm.raised_at if active and self._chance.random() < 0.5 else self._now
         severity = self._chance.choice(_SEVERITIES)
@@ -122,7 +122,7 @@ class AlertScenario:
         alarm.severity, alarm.raised_at = severity, raised_at
         return self._alert(key, alarm, "ACTIVE")
 
-    def _clear(self, key: tuple[str, str], alarm: Standing) -> Alert:
+    def _clear(self, key: tuple[str, str], alarm: AlarmStanding) -> Alert:
         latching = LATCHING[key[0]]
         if alarm.state == "UNACK":
             alarm.state = "LTUNK" if latching else "RTNUN"
@@ -130,7 +130,7 @@ class AlertScenario:
             alarm.state = "LTACK" if latching else "NORM"
         return self._alert(key, alarm, "CLEARED")
 
-    def _alert(self, key: tuple[str, str], alarm: Standing, state: str) -> Alert:
+    def _alert(self, key: tuple[str, str], alarm: AlarmStanding, state: str) -> Alert:
         condition, source = key
         self._sequences[source] += 1
         alarm.text = f"no. {self._sequences[source]} of {source}, 5 µs → late"
@@ -144,7 +144,7 @@ class AlertScenario:
             sequence=self._sequences[source],
         )
 
-    def _act(self, key: tuple[str, str], alarm: Standing, kind: ActionKind) -> Action:
+    def _act(self, key: tuple[str, str], alarm: AlarmStanding, kind: ActionKind) -> Action:
         if kind == "ACKNOWLEDGE":
             alarm.state = {"UNACK": "ACKED", "RTNUN": "NORM", "LTUNK": "LTACK"}[alarm.state]
         elif kind == "RESET":
@@ -219,7 +219,7 @@ class _Client:
         self.silence = 0.0
         self.lost: list[str] = []
 
-    def on_entry(self, entry: Entry) -> None:
+    def on_entry(self, entry: FollowedAlert) -> None:
         if self._ready:
             self.silence = max(self.silence, self._clock.monotonic() - self._ready)
         os.write(self._file, packed(entry.sequence, digest(entry.alert or entry.action)))
@@ -278,7 +278,7 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundAlerts:
     """Expected and observed."""
 
     sent: Sequence[tuple[str, bytes]]
@@ -288,15 +288,15 @@ class Found:
     received: Sequence[tuple[int, bytes]]
     """Sequence number and digest of what the client got, in its order."""
     client: FollowerReport
-    wanted: Mapping[tuple[str, str], Standing]
+    wanted: Mapping[tuple[str, str], AlarmStanding]
     """All alarms as what was sent says."""
     shown: Sequence[Mapping[str, Any]]
     """GetAlarms."""
 
 
-def account(found: Found) -> Account:
+def account(found: FoundAlerts) -> Balance:
     """Compare all."""
-    made, client = Account(), found.client
+    made, client = Balance(), found.client
     place = {digest: number for number, (_, digest) in enumerate(found.sent, 1) if number not in found.refused}
     got = Counter(digest for _, digest in found.received)
     lost = [number for digest, number in place.items() if digest not in got]
@@ -334,7 +334,7 @@ def account(found: Found) -> Account:
     return made
 
 
-def _disorder(found: Found, place: Mapping[bytes, int]) -> list[int]:
+def _disorder(found: FoundAlerts, place: Mapping[bytes, int]) -> list[int]:
     newest: dict[str, int] = {}
     late = []
     for _, digest in found.received:
@@ -348,7 +348,7 @@ def _disorder(found: Found, place: Mapping[bytes, int]) -> list[int]:
     return late
 
 
-def _states(found: Found) -> list[str]:
+def _states(found: FoundAlerts) -> list[str]:
     """Compare the state of each alarm at the device with the scenario."""
     shown = {(one["condition"], one["source"]): one for one in found.shown}
     wrong = []
@@ -392,7 +392,7 @@ class AlertFaultRun(FaultRun):
         self._burst = min(_QUICK_BURST if quick else _BURST, self.count)
         self._device = deployment.devices("SdpAlerts")[0]
         self._journal = deployment.folder / "received.bin"
-        self._scenario = AlertScenario(seed, round(self.clock.now() * 1e6))
+        self._scenario = AlertSequence(seed, round(self.clock.now() * 1e6))
         self._sent: list[tuple[str, bytes]] = []
         self._received = 0
         self._patience = 0
@@ -445,14 +445,14 @@ class AlertFaultRun(FaultRun):
         """Say how many were sent and received."""
         return f"{len(self._sent):,} sent, {self._received:,} received"
 
-    def account(self) -> Account:
+    def account(self) -> Balance:
         """Compare the records sent with the journal of the client and the alarms of the device."""
         self.demand(self._answers, READY_WITHIN, SERVER)
         shown = msgspec.json.decode(self.deployment.proxy(self._device).command_inout("GetAlarms"))
         self._client.call_off()
         client = self.deployment.result(self._client, FollowerReport, 60.0)
         made = account(
-            Found(
+            FoundAlerts(
                 sent=self._sent,
                 refused=self._scenario.refused,
                 client=client,

@@ -26,7 +26,7 @@ from facade.messages import ProcessingBlock
 from proving.deployment import Deployment
 from proving.fault_runs.frame import (
     BROKER,
-    Account,
+    Balance,
     FaultRun,
     Size,
     process_name,
@@ -197,7 +197,7 @@ _ACTIVE = ("UNACK", "ACKED")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundBlocks:
     """Expected and observed."""
 
     told: Mapping[str, Confirmed]
@@ -210,12 +210,12 @@ class Found:
     """GetAlarms."""
 
 
-def differences(found: Found, master: str) -> list[str]:
+def differences(found: FoundBlocks, master: str) -> list[str]:
     """Compare all; each line names one difference."""
     return [*_on_the_topic(found), *_at_devices(found, master), *_alarms(found)]
 
 
-def _on_the_topic(found: Found) -> list[str]:
+def _on_the_topic(found: FoundBlocks) -> list[str]:
     wrong = []
     for name in sorted(found.told.keys() | found.topic.keys()):
         expected, block = found.told.get(name), found.topic.get(name)
@@ -225,7 +225,7 @@ def _on_the_topic(found: Found) -> list[str]:
     return wrong
 
 
-def _at_devices(found: Found, master: str) -> list[str]:
+def _at_devices(found: FoundBlocks, master: str) -> list[str]:
     wrong = []
     for device, values in found.shown.items():
         number = 0 if device == master else int(device[-2:])
@@ -254,7 +254,7 @@ def _texts(device: str, values: Mapping[str, Any], blocks: Mapping[str, Confirme
     return wrong
 
 
-def _alarms(found: Found) -> list[str]:
+def _alarms(found: FoundBlocks) -> list[str]:
     """Hold the alarms of subarrays against the failures in their newest execution blocks."""
     alarms = {one["source"][-2:]: one for one in found.alarms if one["condition"] == CONDITION}
     wrong = []
@@ -334,7 +334,7 @@ class BlockFaultRun(FaultRun):
         """Say how much is confirmed."""
         return f"{self._count:,} records confirmed"
 
-    def account(self) -> Account:
+    def account(self) -> Balance:
         """Compare the confirmed records with the topic, the devices and the alarms."""
         confirmed = {number: read_confirmed(self._journal(number)) for number in self._plans}
         told = {
@@ -342,7 +342,7 @@ class BlockFaultRun(FaultRun):
             for number, steps in self._plans.items()
             for name, one in newest(number, steps, confirmed[number]).items()
         }
-        made, found = Account(), self._found(told)
+        made, found = Balance(), self._found(told)
         begin = self.clock.monotonic()
 
         def is_right() -> bool:
@@ -372,10 +372,10 @@ class BlockFaultRun(FaultRun):
     def _journal(self, number: int) -> Path:
         return self.deployment.folder / f"confirmed-{number}.txt"
 
-    def _found(self, told: Any) -> Found:
+    def _found(self, told: Any) -> FoundBlocks:
         names = [*ATTRIBUTES.values(), "processingBlocks", "newestFailure"]
         devices = [self._master, *self.deployment.devices("SdpSubarray")]
-        return Found(
+        return FoundBlocks(
             told=told,
             topic=self._topic(),
             shown={device: self._read(device, names) for device in devices},

@@ -33,7 +33,7 @@ from proving.fault_runs.frame import (
     READY_WITHIN,
     SERVER,
     STANDSTILL,
-    Account,
+    Balance,
     FaultRun,
     Size,
 )
@@ -233,7 +233,7 @@ def call_random_commands(context: RoleContext, *, journal: str, commands: int, s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundCommands:
     """Expected and observed."""
 
     calls: Sequence[CallLine]
@@ -247,9 +247,9 @@ class Found:
     """The controller's report."""
 
 
-def account(found: Found) -> Account:
+def account(found: FoundCommands) -> Balance:
     """Compare all."""
-    made = Account()
+    made = Balance()
     answers = Counter(line.answer for line in found.calls if not line.again)
     repeated = Counter(line.answer for line in found.calls if line.again)
     written = {command.id: command for command in found.commands}
@@ -452,7 +452,7 @@ class CommandFaultRun(FaultRun):
             self._given, self._moved = given, self.clock.monotonic()
         return f"{len(calls):,} calls, {given:,} commands given"
 
-    def account(self) -> Account:
+    def account(self) -> Balance:
         """Hold what callers, topics, devices and the controller say against each other."""
         self.demand(self._is_quiet, _ENDS_WITHIN, "the last outcomes")
         bus = KafkaBus(self.deployment.connection, client="fault-run")
@@ -461,7 +461,7 @@ class CommandFaultRun(FaultRun):
             history = self.deployment.proxy(device).command_inout("GetCommandHistory", 2000)
             shown |= {one["id"]: one["status"] for one in msgspec.json.decode(history)}
         return account(
-            Found(
+            FoundCommands(
                 calls=read_calls(self._calls),
                 commands=[decode(record.value or b"", type=CommandMessage) for record in bus.read_all(COMMANDS)],
                 acks=[decode(record.value or b"", type=AckMessage) for record in bus.read_all(ACKS)],

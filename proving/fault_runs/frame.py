@@ -28,7 +28,7 @@ from facade.errors import ConfigError
 from facade.infra.processes import Process
 from facade.runtime.stopping import terminable
 from proving.deployment import Deployment
-from proving.progress import Progress
+from proving.progress import ProgressLine
 from proving.testbed import testbed
 
 BROKER, STANDSTILL = "broker", "standstills of the broker (SIGSTOP)"
@@ -67,7 +67,7 @@ class Size(NamedTuple):
 
 
 @dataclass(slots=True)
-class Account:
+class Balance:
     """Figures of a run, and every difference between expected and observed."""
 
     rows: list[tuple[str, int | str]] = field(default_factory=list)
@@ -136,11 +136,11 @@ class FaultRun:
         """Return the progress of the run in words."""
         raise NotImplementedError
 
-    def account(self) -> Account:
+    def account(self) -> Balance:
         """Compare expected and observed; all parts run."""
         raise NotImplementedError
 
-    def run(self) -> Account:
+    def run(self) -> Balance:
         """Run to the end.
 
         Raises
@@ -281,7 +281,7 @@ def prove(
     size = Size(size.amount if count is None else count, size.kills if kills is None else kills)
     if size.amount > made.most:
         raise ConfigError(f"--count: expected at most {made.most:,} for {flow}, got {size.amount:,}")
-    progress = Progress(OUT, SystemClock())
+    progress = ProgressLine(OUT, SystemClock())
     with terminable(), testbed(folder, progress) as bed:
         with (bed.system if made.is_whole else bed.deployment)(f"prove-{flow}", **made.settings) as deployment:
             run = made(deployment, size, seed, quick=quick)
@@ -292,7 +292,7 @@ def prove(
     progress.console.print(made.all_is_well)
 
 
-def _print(progress: Progress, title: str, run: FaultRun, account: Account) -> None:
+def _print(progress: ProgressLine, title: str, run: FaultRun, account: Balance) -> None:
     table = Table("what", "number", title=title)
     for fault, times in run.injected.items():
         table.add_row(fault if fault in (STANDSTILL, RESET) else f"kill -9 of the {fault}", f"{times:,}")

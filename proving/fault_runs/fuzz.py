@@ -16,7 +16,7 @@ from facade.bus.kafka.bus import KafkaBus
 from proving.bench.raw import RawSender
 from proving.deployment import Deployment
 from proving.fault_runs.frame import (
-    Account,
+    Balance,
     FaultRun,
     Size,
 )
@@ -59,7 +59,7 @@ class Fuzz(FaultRun):
         self.wrong: list[str] = []
         self._settles = True
 
-    def run(self) -> Account:
+    def run(self) -> Balance:
         """Send all, and check after each phase."""
         for name, words in WORKERS.items():
             self.deployment.launch(name, *words, SDP_TABLE_EXPIRY=_EXPIRY)
@@ -74,7 +74,7 @@ class Fuzz(FaultRun):
             self.memory.append(memory_of_all(self.deployment))
             self.progress.step(f"  {codec}: records to {last - 1:,}; {self.attributes} attributes can be read")
         self._judge()
-        return Account([("attributes that can be read", self.attributes)], self.wrong, self._tables())
+        return Balance([("attributes that can be read", self.attributes)], self.wrong, self._tables())
 
     def _tables(self) -> tuple[Table, Table]:
         topics = Table("topic", "delivered", "of which good", "refused by the broker", title="The fuzz")

@@ -16,7 +16,7 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 from facade.bus.port import Record
 from facade.resources import resource
 
-Document = dict[str, Any]
+FuzzDocument = dict[str, Any]
 
 TABLE: Final = b"\x93NUMPY\x01\x00v\x00{'descr': '<c8', 'fortran_order': False, 'shape': (2, 4), }" + b" " * 56 + b"\n"
 CONTENT: Final = TABLE.ljust(128, b" ")[:127] + b"\n" + bytes(64)
@@ -37,7 +37,7 @@ class Good(NamedTuple):
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
-def documents(now_us: int, number: int) -> dict[str, Document]:
+def documents(now_us: int, number: int) -> dict[str, FuzzDocument]:
     """Return one document of each message, by its name in ``schemas/messages``.
 
     Parameters
@@ -64,7 +64,7 @@ def documents(now_us: int, number: int) -> dict[str, Document]:
         "reasons": {"schema": 1}, "last_error": "expected nothing",
     }  # fmt: skip
     covered = {"log": "log", "offset_from": 2 * number, "offset_to": 2 * number + 2}
-    found: dict[str, Document] = {
+    found: dict[str, FuzzDocument] = {
         "heap": {
             "node": number % 4, "scan_id": 1, "seq": number // 4, "time": now_us, "channel_start": 0,
             "channel_count": 16, "received": 16, "lost": 0, "late": 0, "flagged_fraction": 0.1, "latency": 0.001,
@@ -163,7 +163,7 @@ def documents(now_us: int, number: int) -> dict[str, Document]:
     return {name: {"schema": f"{name}/1", **document} for name, document in found.items()}
 
 
-def completed(document: Document, schema: Mapping[str, Any]) -> Document:
+def completed(document: FuzzDocument, schema: Mapping[str, Any]) -> FuzzDocument:
     """Return a document with all keys of its schema, also those that are newer than the documents here."""
     more = {name: one for name, one in schema["properties"].items() if name not in document}
     return {**document, **{name: example(one) for name, one in more.items()}}
@@ -186,7 +186,7 @@ def example(schema: Mapping[str, Any]) -> Any:
             return "any"
 
 
-_KEYS: Final[Mapping[str, Callable[[Document], str]]] = {
+_KEYS: Final[Mapping[str, Callable[[FuzzDocument], str]]] = {
     "heap": lambda one: str(one["node"]),
     "receive-buffer": lambda one: str(one["node"]),
     "flagging": lambda one: str(one["subarray"]),
@@ -210,7 +210,7 @@ _KEYS: Final[Mapping[str, Callable[[Document], str]]] = {
 }
 
 
-def _no_key(document: Document) -> str:
+def _no_key(document: FuzzDocument) -> str:
     return ""
 
 
@@ -221,7 +221,7 @@ _IN_HEADERS: Final = {
 }
 
 
-def record(topic: str, message: str, document: Document) -> Good:
+def record(topic: str, message: str, document: FuzzDocument) -> Good:
     """Return the record of a document."""
     text = json.dumps(document, ensure_ascii=False).encode(errors="surrogatepass")
     key = _KEYS.get(message, _no_key)(document).encode(errors="surrogatepass")
@@ -236,7 +236,7 @@ _PACKET: Final = fastavro.parse_schema(json.loads(resource("schemas", "messages"
 _PACKET_HEAD: Final = b"\xc3\x01" + bytes.fromhex(fingerprint(to_parsing_canonical_form(_PACKET), "CRC-64-AVRO"))
 
 
-def packet(alert: Document) -> Good:
+def packet(alert: FuzzDocument) -> Good:
     """Return an alert as an Avro packet with one attachment."""
     out = io.BytesIO(_PACKET_HEAD)
     out.seek(0, io.SEEK_END)
@@ -283,13 +283,13 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
             yield from places(entry, (*path, name))
 
 
-def mutated(chance: Random, document: Document) -> bytes | None:
+def mutated(chance: Random, document: FuzzDocument) -> bytes | None:
     """Return the wire form of a document with something wrong in it; sometimes it is right all the same."""
     made: bytes | None = chance.choices(_KINDS, _WEIGHTS)[0](chance, document)
     return made
 
 
-def _put(chance: Random, document: Document, raw: str) -> bytes:
+def _put(chance: Random, document: FuzzDocument, raw: str) -> bytes:
     """Return a document with a piece of JSON, or of something else, at a random place."""
     place = chance.choice(list(places(document)))
     text = json.dumps(_with(document, place, _MARK), ensure_ascii=chance.random() < 0.5)
@@ -304,43 +304,43 @@ def _with(value: Any, path: tuple[Any, ...], entry: Any) -> Any:
     return made
 
 
-def _number(chance: Random, document: Document) -> bytes:
+def _number(chance: Random, document: FuzzDocument) -> bytes:
     return _put(chance, document, chance.choice(_NUMBERS))
 
 
-def _other(chance: Random, document: Document) -> bytes:
+def _other(chance: Random, document: FuzzDocument) -> bytes:
     return _put(chance, document, chance.choice(_OTHERS))
 
 
-def _text(chance: Random, document: Document) -> bytes:
+def _text(chance: Random, document: FuzzDocument) -> bytes:
     return _put(chance, document, json.dumps(chance.choice(_TEXTS), ensure_ascii=chance.random() < 0.5))
 
 
-def _half(chance: Random, document: Document) -> bytes:
+def _half(chance: Random, document: FuzzDocument) -> bytes:
     """Put half of a character in, as three bytes that are no UTF-8."""
     return _put(chance, document, '"\ud83d"')
 
 
-def _deep(chance: Random, document: Document) -> bytes:
+def _deep(chance: Random, document: FuzzDocument) -> bytes:
     opening, closing = chance.choice([("[", "]"), ('{"a":', "}")])
     return _put(chance, document, opening * LEVELS + "1" + closing * LEVELS)
 
 
-def _large(chance: Random, document: Document) -> bytes:
+def _large(chance: Random, document: FuzzDocument) -> bytes:
     size = chance.choice([100_000, 1_100_000, LARGEST])
     return _put(chance, document, chance.choice([f'"{"x" * size}"', f"[{'0,' * (size // 2)}0]"]))
 
 
-def _without(chance: Random, document: Document) -> bytes:
+def _without(chance: Random, document: FuzzDocument) -> bytes:
     gone = chance.choice(list(document))
     return json.dumps({name: entry for name, entry in document.items() if name != gone}).encode()
 
 
-def _more(chance: Random, document: Document) -> bytes:
+def _more(chance: Random, document: FuzzDocument) -> bytes:
     return json.dumps({**document, chance.choice([*_TEXTS, "unknown"]): 1}).encode()
 
 
-def _twice(chance: Random, document: Document) -> bytes:
+def _twice(chance: Random, document: FuzzDocument) -> bytes:
     name = chance.choice(list(document))
     return (
         b"{"
@@ -350,11 +350,11 @@ def _twice(chance: Random, document: Document) -> bytes:
     )
 
 
-def _version(chance: Random, document: Document) -> bytes:
+def _version(chance: Random, document: FuzzDocument) -> bytes:
     return json.dumps({**document, "schema": chance.choice(["heap/2", "", "alert/1", 1])}).encode()
 
 
-def _flipped(chance: Random, document: Document) -> bytes:
+def _flipped(chance: Random, document: FuzzDocument) -> bytes:
     return flipped(chance, json.dumps(document).encode())
 
 
@@ -367,27 +367,27 @@ def flipped(chance: Random, content: bytes) -> bytes:
     return bytes(made)
 
 
-def _cut(chance: Random, document: Document) -> bytes:
+def _cut(chance: Random, document: FuzzDocument) -> bytes:
     text = json.dumps(document).encode()
     return text[: chance.randrange(len(text))]
 
 
-def _junk(chance: Random, document: Document) -> bytes:
+def _junk(chance: Random, document: FuzzDocument) -> bytes:
     return chance.randbytes(chance.choice([0, 1, 10, 1000]))
 
 
-def _nothing(chance: Random, document: Document) -> None:
+def _nothing(chance: Random, document: FuzzDocument) -> None:
     return None
 
 
-_WEIGHTED: Final[dict[Callable[[Random, Document], bytes | None], float]] = {
+_WEIGHTED: Final[dict[Callable[[Random, FuzzDocument], bytes | None], float]] = {
     _number: 30, _other: 15, _text: 20, _half: 2, _deep: 0.05, _large: 0.02, _without: 5, _more: 3, _twice: 3,
     _version: 3, _flipped: 10, _cut: 5, _junk: 2, _nothing: 1,
 }  # fmt: skip
 _KINDS, _WEIGHTS = list(_WEIGHTED), list(_WEIGHTED.values())
 
 
-def spoilt(chance: Random, record: Good, document: Document) -> tuple[Good, bytes | None]:
+def spoilt(chance: Random, record: Good, document: FuzzDocument) -> tuple[Good, bytes | None]:
     """Return a record with something wrong in it, and its value.
 
     If a header describes the record, then the header is wrong, missing or doubled, or the bytes are wrong.

@@ -21,7 +21,7 @@ from proving.fault_runs.frame import (
     READY_WITHIN,
     RESET,
     SERVER,
-    Account,
+    Balance,
     FaultRun,
     Size,
     process_name,
@@ -98,10 +98,10 @@ class LogFaultRun(FaultRun):
         """Say how many were sent and are shown."""
         return f"{self._sent.total():,} sent, {self._shown:,.0f} shown"
 
-    def account(self) -> Account:
+    def account(self) -> Balance:
         """Compare the records sent with the figures of the devices."""
         self._writer.flush(READY_WITHIN)
-        made = Account()
+        made = Balance()
         self.demand(lambda: self._read() is not None, READY_WITHIN, SERVER)
         shown = self._read() or {}
         for severity in _PRIORITIES.values():

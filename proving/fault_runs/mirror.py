@@ -20,13 +20,13 @@ from proving.deployment import Deployment
 from proving.fault_runs.frame import (
     BROKER,
     READY_WITHIN,
-    Account,
+    Balance,
     FaultRun,
     Size,
     process_name,
 )
 from proving.mirror_account import MirrorFound, account_of, newest_wrong
-from proving.roles import Role
+from proving.roles import RoleProcess
 from proving.telescope import pointing_of, read_journal, rule
 
 MIRROR = "mirror"
@@ -85,14 +85,14 @@ class MirrorFaultRun(FaultRun):
         """Say how much is mirrored."""
         return f"{sum(map(len, self._records.values())):,} records"
 
-    def account(self) -> Account:
+    def account(self) -> Balance:
         """Compare the pushed values with the topic."""
-        made = Account()
+        made = Balance()
         if self.progress.wait_until(self._all_connected, _STANDSTILL, "all receptors are connected") is None:
             made.wrong.append(f"{self._device}: expected all receptors to be connected, got {self._away()}")
         for part in _TELESCOPES:
             role = self.deployment.processes[process_name(part)]
-            assert isinstance(role, Role)
+            assert isinstance(role, RoleProcess)
             role.call_off()
             self.progress.demand(role.result.exists, READY_WITHIN, f"{part} stands still")
         journals = [read_journal(self._journal(number)) for number in _TELESCOPES.values()]
@@ -120,7 +120,7 @@ class MirrorFaultRun(FaultRun):
         ]
         return made
 
-    def _start(self, part: str, number: int) -> Role:
+    def _start(self, part: str, number: int) -> RoleProcess:
         return self.deployment.play(
             "telescope",
             name=process_name(part),

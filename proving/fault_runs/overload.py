@@ -19,12 +19,12 @@ import tango
 from clients.alert_subscription import AlertSubscription
 from facade.clock import Clock
 from facade.errors import InfraError
-from facade.flows.alerts.follower import Entry
+from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.alerts.simulator.sending import AlertReport
 from facade.flows.telemetry.simulator.report import read_report
 from proving.deployment import Deployment
 from proving.fault_runs.frame import (
-    Account,
+    Balance,
     FaultRun,
     Size,
 )
@@ -82,7 +82,7 @@ def _follow(context: RoleContext, number: int, files: Path) -> None:
     sequences: list[int] = []
     lost: list[str] = []
 
-    def on_entry(entry: Entry) -> None:
+    def on_entry(entry: FollowedAlert) -> None:
         sequences.append(entry.sequence)
 
     subscription = AlertSubscription(f"tango://{context.tango_host}/{_DEVICE}", on_entry, start=0, on_lost=lost.append)
@@ -102,7 +102,7 @@ def _watch(context: RoleContext, number: int, files: Path) -> None:
 
     def has_come() -> bool:
         texts = [event.attr_value.value for event in proxy.get_events(id) if not event.err]
-        seen.extend(msgspec.json.decode(text, type=Entry).sequence for text in texts if text)
+        seen.extend(msgspec.json.decode(text, type=FollowedAlert).sequence for text in texts if text)
         return bool(seen) and seen[-1] >= wanted
 
     _await(context.clock, has_come, _CATCHES_UP_WITHIN)
@@ -142,7 +142,7 @@ class Overload(FaultRun):
         self.rows: list[tuple[str, int | str]] = []
         self.wrong: list[str] = []
 
-    def run(self) -> Account:
+    def run(self) -> Balance:
         """Send for some time, wait until all is counted, and account for it."""
         for name, words in WORKERS.items():
             self.deployment.launch(name, *words)
@@ -165,7 +165,7 @@ class Overload(FaultRun):
         results = self.deployment.result(crowd, list[ClientResult], 2 * _CATCHES_UP_WITHIN)
         self._judge(heaps, sent.sent, behind, newest, results)
         self.rows += [("said meanwhile", text) for text in said]
-        return Account(self.rows, self.wrong)
+        return Balance(self.rows, self.wrong)
 
     def _send(self) -> list[str]:
         """Send everything for some time, and return what SdpMaster said of it."""

@@ -28,7 +28,7 @@ from proving.fault_runs.frame import (
     BROKER,
     READY_WITHIN,
     SERVER,
-    Account,
+    Balance,
     FaultRun,
     Size,
     process_name,
@@ -155,7 +155,7 @@ class TableFaultRun(FaultRun):
         """Say how many tables were begun, sent and ended."""
         return f"{len(self._begun)} tables begun, {len(self._sent)} sent, {len(self._ended())} ended"
 
-    def account(self) -> Account:
+    def account(self) -> Balance:
         """Compare the tables sent with those announced, fetched and listed."""
         self.demand(lambda: self._listed() is not None, READY_WITHIN, SERVER)
         complete = Counter(_number(table) for table in self._said if table.state == COMPLETE)
@@ -179,7 +179,7 @@ class TableFaultRun(FaultRun):
             **{what: len(numbers) for what, numbers in findings.items()},
         }
         wrong = [f"{what}: {sorted(numbers)[:20]}" for what, numbers in findings.items() if numbers]
-        return Account([*rows.items()], wrong)
+        return Balance([*rows.items()], wrong)
 
     def _ended(self) -> set[int]:
         return {_number(table) for table in self._said if table.state in (COMPLETE, FAILED)}

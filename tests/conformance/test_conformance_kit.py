@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from clients.conformance.alarm_checks import condition_of_test
-from clients.conformance.checks import CheckResult, Options, decide, flow_checks
+from clients.conformance.checks import CheckOptions, CheckResult, decide, flow_checks
 from clients.conformance.command_checks import is_given, require_outcome
 from clients.conformance.live_system import in_order
 from clients.conformance.report import write_html
@@ -171,7 +171,7 @@ class FakeSystem:
 
     def __init__(self, **options: object) -> None:
         self.icd, self.absent = ICD, []
-        self.options = Options(tango_host="", bootstrap="", prefix="", **options)
+        self.options = CheckOptions(tango_host="", bootstrap="", prefix="", **options)
         self.commanded_class = ICD.classes["SdpSubarray"]
         families = {"SdpIngestNode": "ingest/000{}", "SdpSubarray": "subarray/0{}"}
         self.devices = {name: [] for name in ICD.classes}
@@ -281,7 +281,7 @@ def test_what_needs_active_says_so_without_it():
     ],
 )
 def test_which_outcome_may_be_asked_for(outcome, active, words):
-    options = Options(tango_host="", bootstrap="", prefix="", active=active, outcome=outcome)
+    options = CheckOptions(tango_host="", bootstrap="", prefix="", active=active, outcome=outcome)
     if not words:
         require_outcome(options)
         return
@@ -308,7 +308,7 @@ def test_what_is_asked_for_with_only(pattern, taken):
 
 def test_the_page_stands_alone_and_shows_everything_as_text(tmp_path):
     bad = CheckResult(id="SdpMaster/x/value", outcome="failed", detail="expected 1,\ngot <script>alert(1)</script>")
-    write_html(tmp_path / "page.html", [bad], Options(tango_host="h:1", bootstrap="b:1", prefix="<p>"), NOW)
+    write_html(tmp_path / "page.html", [bad], CheckOptions(tango_host="h:1", bootstrap="b:1", prefix="<p>"), NOW)
     text = (tmp_path / "page.html").read_text()
     assert "expected 1, got &lt;script&gt;" in text
     assert "<script" not in text

@@ -8,7 +8,7 @@ import pytest
 import tango
 from rich.console import Console
 
-from clients.conformance.checks import Options
+from clients.conformance.checks import CheckOptions
 from clients.conformance.runner import NOT_RUN, run
 from facade.infra.ports import choose_port
 from tests.conformance.test_conformance_mutants import run_kit
@@ -141,5 +141,5 @@ def test_where_nothing_can_be_asked_the_kit_says_so(deploy: Deploy) -> None:
         ({"only": ("SdpNothing",)}, "--only SdpNothing: expected the beginning of an entry"),
     ):
         printed = StringIO()
-        assert run(Options(**{**here, **options}), Console(file=printed, width=200), CLOCK) == NOT_RUN
+        assert run(CheckOptions(**{**here, **options}), Console(file=printed, width=200), CLOCK) == NOT_RUN
         assert words in " ".join(printed.getvalue().split())

@@ -34,7 +34,7 @@ from clients.conformance.command_checks import (
 )
 from clients.conformance.devices import judge_answer
 from clients.conformance.events import AttributeTrace, EventStream, TangoValue
-from clients.conformance.subarray_run import Answer, RefusedCall, SubarrayRun, TakenCall
+from clients.conformance.subarray_run import CommandAnswer, RefusedCall, SubarrayRun, TakenCall
 from clients.conformance.topics import find_invalid, judge_records
 from facade.bus.port import Record
 from facade.flows.alerts.messages import PACKETS, Alert
@@ -188,9 +188,9 @@ def test_events(stream, before, after, ends):
     assert verdict(lambda: judge_events(trace, "change")).startswith(ends)
 
 
-def answer(error: str = "", took: float = 0.01, result: object = None) -> Answer:
+def answer(error: str = "", took: float = 0.01, result: object = None) -> CommandAnswer:
     taken = ([2], ["1_1_On"]) if result is None and not error else result
-    return Answer(result=taken, error=error, took=took, at=NOW)
+    return CommandAnswer(result=taken, error=error, took=took, at=NOW)
 
 
 GOOD_REFUSAL = "API: Command On not allowed when State is ON; expected State OFF, got ON"

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from facade.flows.telemetry.simulator.report import Report
+from facade.flows.telemetry.simulator.report import HeapReport
 from tests.conftest import Deploy
 from tests.support.deployment import BUS, MASTER, Deployment, Simulation, expected_totals, node_device
 from tests.support.topics import Member, members, read_all
@@ -16,7 +16,7 @@ from tests.support.waiting import until, until_equal
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
 
-def exact(deployment: Deployment, report: Report) -> None:
+def exact(deployment: Deployment, report: HeapReport) -> None:
     """Compare everything that devices show with the sender's account."""
     deployment.forget_proxies()
     wanted = expected_totals(report)

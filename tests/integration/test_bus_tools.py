@@ -28,7 +28,7 @@ from facade.config import Settings
 from facade.errors import BusError
 from facade.icd.load import load
 from facade.infra import local
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 from facade.runtime import heartbeats
 from tests.support import topics
 from tests.support.heaps import encoded, heap
@@ -65,7 +65,7 @@ def call(connection: Connection, *words: str, code: int = 0) -> str:
 
 
 def write_letters(connection: Connection, count: int, reason: str = "unknown-node") -> None:
-    why = Rejected(reason, "$.node", "expected 0 to 3, got \x1b[2J7")
+    why = RecordRejected(reason, "$.node", "expected 0 to 3, got \x1b[2J7")
     came = [
         Record(topic=HEAPS, key=b"0", value=value, partition=0, offset=number, timestamp_us=len(reason))
         for number, value in enumerate(VALUES[:count])

@@ -317,7 +317,7 @@ def test_services_that_the_user_has_started_are_left_as_they_are(tmp_path: Path)
     options.folder.mkdir()
     said: list[str] = []
     try:
-        local.up(local.Options(state_dir=tmp_path))
+        local.up(local.LocalOptions(state_dir=tmp_path))
         bring_up(options, said.append)
         stop_ours(options, said.append)
         assert sorted(alive(options)) == ["kafka", "tango-db"]

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from facade.errors import InfraError
 from facade.infra import local
-from facade.infra.local import Options, ServiceName
+from facade.infra.local import LocalOptions, ServiceName
 from facade.infra.runtime import load
 from tests.support.waiting import HANG
 
@@ -103,10 +103,10 @@ def consume(bootstrap: str) -> bytes:
 @pytest.mark.kafka
 @pytest.mark.tango
 def test_a_second_up_finds_what_the_first_one_started(state_dir: Path) -> None:
-    first = local.up(Options(state_dir=state_dir, topic_prefix="test."))
+    first = local.up(LocalOptions(state_dir=state_dir, topic_prefix="test."))
     running = pids(state_dir)
     assert set(running) == {"kafka/kafka", "tango-db/tango-db"}
-    assert local.up(Options(state_dir=state_dir)) == first == local.endpoints(state_dir)
+    assert local.up(LocalOptions(state_dir=state_dir)) == first == local.endpoints(state_dir)
     assert pids(state_dir) == running
     maps = Path(f"/proc/{running['kafka/kafka']}/maps").read_text()
     assert "/classes.jsa" in maps, "the broker starts with its archived classes"
@@ -116,7 +116,7 @@ def test_a_second_up_finds_what_the_first_one_started(state_dir: Path) -> None:
     assert (code, out) == (0, f"export {variables}\n")
 
     with pytest.raises(InfraError, match=r"kafka runs on port \d+, asked for was 1$|asked for was 1;"):
-        local.up(Options(state_dir=state_dir, kafka_port=1))
+        local.up(LocalOptions(state_dir=state_dir, kafka_port=1))
 
     local.stop_service(state_dir, "tango-db", kill=True)
     code, out, err = ended(infra_command(state_dir, "env"))
@@ -146,7 +146,7 @@ def test_two_ups_at_once_start_one_broker(state_dir: Path) -> None:
 @pytest.mark.kafka
 @pytest.mark.tango
 def test_down_stops_ours_and_leaves_a_stranger_alone(state_dir: Path) -> None:
-    local.up(Options(state_dir=state_dir))
+    local.up(LocalOptions(state_dir=state_dir))
     ours = pids(state_dir).values()
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as stranger:
         try:
@@ -173,20 +173,20 @@ def test_down_stops_ours_and_leaves_a_stranger_alone(state_dir: Path) -> None:
 @pytest.mark.slow
 def test_a_killed_broker_comes_back_on_its_port_with_its_data(state_dir: Path) -> None:
     record = os.urandom(10_000_000)
-    first = local.up(Options(state_dir=state_dir))
+    first = local.up(LocalOptions(state_dir=state_dir))
     produce(first.bootstrap, record)
     run_tango(REGISTER, first.tango_host)
     before = pids(state_dir)
 
     crash(before["kafka/kafka"])
-    assert local.up(Options(state_dir=state_dir)) == first
+    assert local.up(LocalOptions(state_dir=state_dir)) == first
     after = pids(state_dir)
     assert after["kafka/kafka"] != before["kafka/kafka"]
     assert after["tango-db/tango-db"] == before["tango-db/tango-db"]
     assert consume(first.bootstrap) == record
 
     local.down(state_dir)
-    assert local.up(Options(state_dir=state_dir)) == first
+    assert local.up(LocalOptions(state_dir=state_dir)) == first
     assert consume(first.bootstrap) == record
     assert run_tango(LOOK_UP, first.tango_host) == "Sample\n"
 
@@ -194,7 +194,7 @@ def test_a_killed_broker_comes_back_on_its_port_with_its_data(state_dir: Path) -
 @pytest.mark.kafka
 @pytest.mark.tango
 def test_a_port_that_somebody_took_is_named_or_replaced(state_dir: Path) -> None:
-    first = local.up(Options(state_dir=state_dir))
+    first = local.up(LocalOptions(state_dir=state_dir))
     local.down(state_dir)
     host, port = first.tango_host.split(":")
     with socket.socket() as taken:
@@ -203,7 +203,7 @@ def test_a_port_that_somebody_took_is_named_or_replaced(state_dir: Path) -> None
         taken.listen()
         with pytest.raises(InfraError, match=rf"tango-db cannot have port {port}"):
             local.start_service(state_dir, ServiceName.TANGO_DB)
-        again = local.up(Options(state_dir=state_dir))
+        again = local.up(LocalOptions(state_dir=state_dir))
         assert again.tango_host != first.tango_host
         assert again.bootstrap == first.bootstrap
 
@@ -273,5 +273,5 @@ def test_a_wrong_option_is_refused_before_anything_starts(
     tmp_path: Path, options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(InfraError, match=message):
-        local.up(Options(state_dir=tmp_path, **options))
+        local.up(LocalOptions(state_dir=tmp_path, **options))
     assert local.status(tmp_path) == ()

@@ -11,7 +11,7 @@ from facade.bus.port import Record
 from facade.clock import ManualClock, SystemClock
 from facade.config import load_settings
 from facade.flows.alerts.messages import Alert, alert_record
-from facade.flows.telemetry.worker import Worker
+from facade.flows.telemetry.worker import TelemetryWorker
 from facade.icd.load import load
 from facade.runtime.composition import assemble
 from tests.support.heaps import BASE_US, encoded, heap
@@ -44,7 +44,7 @@ def summaries(heaps: int, now: float) -> list[Record]:
     clock = ManualClock(now)
     broker = MemoryBroker(clock, {name: topic.partitions for name, topic in ICD.topics.items()})
     settings = load_settings({"SDP_INGEST_NODES": "1"})
-    worker = Worker(
+    worker = TelemetryWorker(
         MemoryTransactionalLog(broker, "ingest.heaps", group="aggregate"), ICD, settings, slot="0", clock=clock
     )
     for seq in range(heaps):

@@ -20,7 +20,7 @@ from facade.bus.port import Record
 from facade.codec.columns import ColumnDecoder
 from facade.config import Settings
 from facade.flows.telemetry.sequences import SeenNumbers
-from facade.flows.telemetry.simulator.report import Report, read_report
+from facade.flows.telemetry.simulator.report import HeapReport, read_report
 from facade.icd.load import load
 from facade.infra import local
 from tests.support.waiting import HANG, until
@@ -59,7 +59,7 @@ def read_all(connection: Connection) -> list[Record]:
     return [*read_range(connection, TOPIC, find_range(connection, TOPIC))]
 
 
-def compare(records: list[Record], report: Report, *, exact_lateness: bool = True) -> None:
+def compare(records: list[Record], report: HeapReport, *, exact_lateness: bool = True) -> None:
     """Judge each record against the time at which the broker appended it, and count as the report does."""
     assert len(records) == report.sent == report.queued == report.expected.consumed
     table = ColumnDecoder("heap", ICD.messages["heap"]).decode([record.value for record in records])

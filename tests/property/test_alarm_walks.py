@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from facade.flows.alerts import states
-from facade.flows.alerts.ledger import Ledger
+from facade.flows.alerts.ledger import AlarmLedger
 from facade.flows.alerts.messages import Action, Alarm, Alert, decode_alarm, encode
 from facade.icd.model import Condition
 
@@ -55,7 +55,7 @@ class Walk:
     """Folds steps, one record after the other."""
 
     def __init__(self) -> None:
-        self.ledger = Ledger(CONDITIONS)
+        self.ledger = AlarmLedger(CONDITIONS)
         self.records: list[tuple[Alert | Action, int]] = []
         self.now_us = START_US
 
@@ -93,14 +93,14 @@ class Walk:
         )
 
 
-def fold(ledger: Ledger, record: Alert | Action, sequence: int, at_us: int) -> str | None:
+def fold(ledger: AlarmLedger, record: Alert | Action, sequence: int, at_us: int) -> str | None:
     if isinstance(record, Alert):
         ledger.apply(record, sequence, at_us)
         return None
     return ledger.act(record, sequence, at_us)
 
 
-def picture(ledger: Ledger) -> dict[tuple[str, str], Alarm]:
+def picture(ledger: AlarmLedger) -> dict[tuple[str, str], Alarm]:
     return {alarm.key: decode_alarm(encode(alarm)) for alarm in ledger.alarms()}
 
 
@@ -130,7 +130,7 @@ def test_a_replay_over_states_that_were_written_ends_in_the_same_states(steps, d
         effects.append(walk.take(step))
     if cut == len(steps):
         written, at = picture(walk.ledger), len(walk.records)
-    restarted = Ledger(CONDITIONS)
+    restarted = AlarmLedger(CONDITIONS)
     for alarm in written.values():
         restarted.recall(alarm)
     for number, (record, at_us) in enumerate(walk.records[again_from:], again_from + 1):

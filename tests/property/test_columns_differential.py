@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from facade.codec.columns import ColumnDecoder
 from facade.codec.decode import Reason
 from facade.icd.load import load
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 from tests.property.test_codec_differential import JUNK, Leaf, damaged, edges, full, positions, rendered, valid
 from tests.support.examples import examples
 from tests.support.reference_codec import JsonObject, parse_reference
@@ -42,7 +42,7 @@ def agree(values: list[bytes]) -> None:
     for name, column in table.columns.items():
         assert column.tolist() == [document[name] for document in good]
     for entry in table.unused.values():
-        assert isinstance(entry, Rejected)
+        assert isinstance(entry, RecordRejected)
         assert entry.reason in Reason
         assert entry.path.startswith("$")
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from facade.controller.command_state import FINAL, TABLE, CommandState, Effect, Event, State, Step
+from facade.controller.command_state import FINAL, TABLE, CommandState, Effect, Event, State, Transition
 from facade.flows.commands import outcomes
 from tests.support.examples import examples
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "commands.md"
 DONE = FINAL - {State.LEFT}
 BEGUN = {State.RUNNING, State.IN_PROGRESS}
-Way = list[tuple[State, Event, Step]]
+Way = list[tuple[State, Event, Transition]]
 
 
 def reachable(*starts: State, without: frozenset[Event] = frozenset()) -> set[State]:
@@ -53,7 +53,7 @@ def test_final_states_are_final() -> None:
     assert FINAL == {State.ENDED, State.SKIPPED, State.MOVED, State.LEFT}
     for state in FINAL:
         assert reachable(state) == {state}
-        assert set(TABLE[state].values()) == {Step(state)}, "nothing is done any more"
+        assert set(TABLE[state].values()) == {Transition(state)}, "nothing is done any more"
 
 
 @pytest.mark.parametrize("state", [one for one in State if one is not State.TAKEN], ids=lambda one: one.name)

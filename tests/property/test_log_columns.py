@@ -12,9 +12,9 @@ from facade.bus.port import OffsetRange
 from facade.flows.logs import lines, sums
 from facade.flows.logs.formats import decode
 from facade.flows.logs.lines import syslog_columns, syslog_message
-from facade.flows.logs.records import LogRecord, Source
+from facade.flows.logs.records import LogRecord, LogSource
 from facade.flows.logs.sums import LATE, LogSums
-from facade.outcome import Rejected, Suppressed
+from facade.outcome import RecordRejected, Suppressed
 
 APPENDED = 1_795_520_801_500_000
 TIMES = (
@@ -63,7 +63,7 @@ def one_by_one(values: list[bytes | None]) -> LogSums:
     made = LogSums()
     for value in values:
         rows = decode("logs", value)[1]
-        if not isinstance(rows, Rejected | Suppressed):
+        if not isinstance(rows, RecordRejected | Suppressed):
             for row in rows:
                 assert isinstance(row, LogRecord)
                 made.add(row, APPENDED)
@@ -141,6 +141,6 @@ def test_the_source_is_that_of_the_message(monkeypatch: pytest.MonkeyPatch) -> N
     found = syslog_columns([usual(0), usual(1)])
     assert found is not None
     assert [(one.component, one.host) for one in found.sources] == [("a", "n0"), ("a", "n1")]
-    assert all(isinstance(one, Source) for one in found.sources)
+    assert all(isinstance(one, LogSource) for one in found.sources)
     monkeypatch.setattr(lines, "pa", None)
     assert syslog_columns([usual(0)]) is None, "without pyarrow each is taken alone"

@@ -11,7 +11,7 @@ from facade.flows.logs.formats import decode
 from facade.flows.logs.messages import LogSummary, decode_summary
 from facade.flows.logs.records import BadRow, body_of
 from facade.flows.logs.sums import LogSums, MetricSums
-from facade.outcome import Rejected, Suppressed
+from facade.outcome import RecordRejected, Suppressed
 
 NOW = 1_795_276_800_000_000
 BEGINNINGS = (
@@ -109,7 +109,7 @@ def test_an_event_of_elastic_is_the_same_record_with_objects_and_with_whole_name
 @given(VALUES, st.sampled_from(["logs", "metrics"]))
 def test_nonsense_is_a_result(value, topic):
     _, rows = decode(topic, value)
-    if isinstance(rows, Rejected | Suppressed):
+    if isinstance(rows, RecordRejected | Suppressed):
         assert rows.reason
         return
     sums = LogSums() if topic == "logs" else MetricSums()

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 from facade.flows.quality.flow import QualityFlow, fit
 from facade.flows.quality.records import ENCODERS, decode
 from facade.icd.load import load
-from facade.outcome import USED, Rejected
+from facade.outcome import USED, RecordRejected
 from tests.support.metrics import WRITERS, dtype_of, metric
 
 ICD = load()
@@ -70,7 +70,7 @@ def test_damaged_bytes_have_a_reason_or_an_array_of_the_shape_that_was_said(
 ) -> None:
     encoding, content, array = case
     found = decode(encoding, content, array.shape, dtype_of(array))
-    if isinstance(found, Rejected):
+    if isinstance(found, RecordRejected):
         assert found.reason in ("npy", "arrow", "msgpack-numpy", "shape", "dtype", "text")
         assert found.detail
         assert len(found.detail) < 600
@@ -83,7 +83,7 @@ def test_damaged_bytes_have_a_reason_or_an_array_of_the_shape_that_was_said(
 @MANY
 @given(content=st.binary(max_size=200), encoding=ENCODINGS, shape=st.lists(st.integers(1, 2**20), max_size=2))
 def test_any_bytes_have_a_reason(content: bytes, encoding: str, shape: list[int]) -> None:
-    assert isinstance(decode(encoding, content, shape, "float64"), Rejected)
+    assert isinstance(decode(encoding, content, shape, "float64"), RecordRejected)
 
 
 @MANY

@@ -8,7 +8,7 @@ import msgspec
 
 from facade.flows.logs.messages import TOPICS
 from facade.reading import Quality, Reading
-from facade.runtime.accounts import StreamAccount
+from facade.runtime.accounts import RunningAccount
 from facade.runtime.stream_accounts import WorkerAccounts
 from tests.simulation.measuring import differences
 from tests.simulation.shown import alarms, stale
@@ -49,7 +49,7 @@ def _accounts(site: Site) -> Iterator[str]:
 def _worker_accounts(site: Site) -> Iterator[str]:
     for flow in site.servers["control"].flows if "logs" in site.flows else ():
         for topic in TOPICS if isinstance(flow, WorkerAccounts) else ():
-            account = flow.streams[topic].account if topic in flow.streams else StreamAccount()
+            account = flow.streams[topic].account if topic in flow.streams else RunningAccount()
             if (sent := site.shipping.sent(topic)) != account.consumed:
                 yield f"{topic}: sent {sent}, consumed by the accounts {account.consumed}"
             if account.overlap or account.skipped:

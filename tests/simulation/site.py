@@ -11,7 +11,7 @@ from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import BusHealth, Fenced
 from facade.config import Settings
 from facade.flows.telemetry.plan import windowed
-from facade.flows.telemetry.worker import Worker
+from facade.flows.telemetry.worker import TelemetryWorker
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.instances import devices_of
@@ -251,7 +251,7 @@ class Site:
     def _worker(self, slot: str, process: Process) -> None:
         connection = self.connection(process)
         log = KafkaTransactionalLog(connection, *windowed(ICD), group="aggregate", slot=slot, health=BusHealth())
-        self.work(process, Worker(log, ICD, self.settings, slot=slot, clock=process.clock), connection)
+        self.work(process, TelemetryWorker(log, ICD, self.settings, slot=slot, clock=process.clock), connection)
 
     def work(self, process: Process, worker: WorkerLoop, connection: Connection) -> None:
         """Let a worker work until it is asked to stop."""

@@ -19,11 +19,11 @@ from clients.events import open_database
 from facade.clock import SystemClock
 from facade.config import LONGEST_COMMAND_TIMEOUT, Settings
 from facade.exports.tango_db import SERVER, registration
-from facade.flows.telemetry.simulator.report import Report, read_report
+from facade.flows.telemetry.simulator.report import HeapReport, read_report
 from facade.icd.load import load
 from facade.infra import local
 from facade.infra.ports import choose_port
-from proving.progress import Progress
+from proving.progress import ProgressLine
 from proving.supervisor import Supervisor
 from tests.support import patient_server, topics
 from tests.support.processes import Running
@@ -87,7 +87,7 @@ class Deployment(proving.deployment.Deployment):
             without=without if subarrays else f"{without},subarray",
             command_timeout=LONGEST_COMMAND_TIMEOUT,
         )
-        progress = Progress(Console(quiet=True), CLOCK)
+        progress = ProgressLine(Console(quiet=True), CLOCK)
         forms = {"SDP_MIRROR_FORMS": mirror_forms}
         super().__init__(settings, infra, progress, Supervisor(folder, CLOCK, append=True), forms)
         self.bootstrap, self.prefix, self.nodes, self.subarrays = infra.bootstrap, settings.prefix, nodes, subarrays
@@ -294,7 +294,7 @@ class Simulation:
         self._file = file
 
     @property
-    def report(self) -> Report:
+    def report(self) -> HeapReport:
         """What it has sent so far, at most a second old; the first one is waited for."""
         until(self._file.exists, f"the report {self._file}")
         return read_report(self._file)
@@ -310,12 +310,12 @@ class Simulation:
 
         until(sent, f"{records} records sent")
 
-    def stop(self) -> Report:
+    def stop(self) -> HeapReport:
         """End it and give its exact account."""
         assert self.process.terminate() == 0, self.process.tail()
         return self.report
 
-    def finish(self) -> Report:
+    def finish(self) -> HeapReport:
         """Wait for its end and give its exact account."""
         assert self.process.exit_code() == 0, self.process.tail()
         report = self.report
@@ -336,7 +336,7 @@ _NODE_TOTALS = (
 _MASTER_TOTALS = ("heapsTotal", "heapsLate", "heapsMissing", "heapsDuplicated")
 
 
-def expected_totals(report: Report) -> dict[str, Any]:
+def expected_totals(report: HeapReport) -> dict[str, Any]:
     """Return what `Deployment.totals` must give once everything has been read."""
     expected, nodes = report.expected, report.nodes.values()
     suppressed, refused = sum(expected.suppressed.values()), sum(expected.dead_lettered.values())

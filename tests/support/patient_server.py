@@ -10,14 +10,14 @@ from msgspec.structs import replace
 
 from devices import server
 from facade.icd import load
-from facade.icd.model import Command
+from facade.icd.model import CommandDefinition
 from tests.support.waiting import HANG
 
 VARIABLE = "FACADE_TEST_DEADLINES"
 """Environment variable: commands whose deadlines stay those of the ICD, with commas between."""
 
 
-def _patient(command: Command) -> Command:
+def _patient(command: CommandDefinition) -> CommandDefinition:
     if command.name in os.environ.get(VARIABLE, "").split(","):
         return replace(command, start_within=command.deadline)
     return replace(command, start_within=HANG, deadline=HANG, ceiling=max(command.ceiling, HANG))

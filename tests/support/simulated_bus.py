@@ -409,7 +409,7 @@ class MemoryTransactionalMember(MemoryMember, KafkaTransactionalMember):
 
 
 class MemorySender:
-    """Puts single commands on the log; see `facade.flows.commands.gateway.Sender`."""
+    """Puts single commands on the log; see `facade.flows.commands.gateway.CommandSender`."""
 
     def __init__(self, broker: MemoryBroker, bus: MemoryBus) -> None:
         self._broker, self._bus = broker, bus

@@ -13,13 +13,13 @@ from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.flows.tables.assembly import AssemblyLimits
 from facade.flows.tables.buffers import BufferPool, Content, unnamed_file
-from facade.flows.tables.messages import Rejected, segment_record
+from facade.flows.tables.messages import RecordRejected, segment_record
 from facade.flows.tables.references import ReferenceReader, References
 from facade.flows.tables.roots import Root
 from facade.flows.tables.worker import TableWorker, WorkerTiming
 from facade.icd.load import load
 from facade.messages import TableSegment
-from facade.runtime.accounts import OVERLAP, AccountEntry, StreamAccount
+from facade.runtime.accounts import OVERLAP, AccountEntry, RunningAccount
 from facade.runtime.stream_accounts import WorkerAccounts
 from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryTransactionalMember
 
@@ -44,7 +44,7 @@ def cut(table: str, content: bytes, segment: int = 10, *, product: str = "p", **
     return [segment_record(TableSegment(**{"index": index, **said}), part) for index, part in enumerate(parts)]
 
 
-def read(references: References, url: str, size: int, sha256: str, *, keep: bool = True) -> bytes | Rejected:
+def read(references: References, url: str, size: int, sha256: str, *, keep: bool = True) -> bytes | RecordRejected:
     """Read what a reference refers to; return its bytes, if they are kept."""
     reader = ReferenceReader(references, url, size, sha256, BufferPool(10**9), keep=keep)
     while not reader.step():
@@ -156,12 +156,12 @@ class Desk:
             found.update(entry.reasons)
         return +found
 
-    def folded(self) -> StreamAccount:
+    def folded(self) -> RunningAccount:
         """Return the account of the stream as a device server adds it up."""
         accounts = WorkerAccounts()
         for record in self.broker.read("accounts"):
             outcome = accounts.fold(record, count=True)
-            assert not isinstance(outcome, Rejected) or outcome.reason == OVERLAP, outcome
+            assert not isinstance(outcome, RecordRejected) or outcome.reason == OVERLAP, outcome
         return accounts.streams["calibration"].account
 
     def committed(self, partition: int) -> int:

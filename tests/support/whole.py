@@ -15,7 +15,7 @@ from facade.flows.tables.content import summarise
 from facade.flows.tables.references import References
 from facade.flows.tables.worker import TableWorker
 from facade.flows.telemetry.plan import windowed
-from facade.flows.telemetry.worker import Worker
+from facade.flows.telemetry.worker import TelemetryWorker
 from facade.icd.load import load
 from facade.instances import devices_of
 from facade.runtime.composition import assemble
@@ -38,7 +38,7 @@ class Site:
         log = MemoryTransactionalLog(self.broker, *windowed(ICD), group="aggregate")
         packets = MemoryTransactionalLog(self.broker, "alert-packets", group="intake")
         self.workers = [
-            Worker(log, ICD, SETTINGS, slot="0", clock=self.clock),
+            TelemetryWorker(log, ICD, SETTINGS, slot="0", clock=self.clock),
             Intake(packets, ICD, slot="0", clock=self.clock),
             TableWorker(
                 MemoryTransactionalMember(self.broker, "calibration", group="tables-assemble"),

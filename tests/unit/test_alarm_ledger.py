@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from facade.flows.alerts import ledger as module
-from facade.flows.alerts.ledger import Ledger
+from facade.flows.alerts.ledger import AlarmLedger
 from facade.flows.alerts.messages import Action, Alarm, Alert
 from facade.icd.model import Condition
 
@@ -15,7 +15,7 @@ KEY = ("c", "s")
 
 
 def make(**about):
-    return Ledger({"c": replace(Condition(label="", description="", response="", priority="MEDIUM"), **about)})
+    return AlarmLedger({"c": replace(Condition(label="", description="", response="", priority="MEDIUM"), **about)})
 
 
 def alert(ledger, number, at=AT, *, source="s", redriven=False, **more):

@@ -4,9 +4,9 @@ and its states are those of the ledger, which was written apart from it."""
 import pytest
 
 from proving.fault_runs.alerts import (
+    AlarmStanding,
     FollowerReport,
-    Found,
-    Standing,
+    FoundAlerts,
     account,
 )
 
@@ -14,20 +14,20 @@ CLIENT = FollowerReport(
     by_event=3, by_page=1, again=2, overtaken=1, overflowed=0, unusable=0, renewed=1, silence=0.5, lost=[]
 )
 KEY = ("receiveOverrun", "source/00")
-STANDING = Standing(state="UNACK", severity="ALARM", text="late", occurrence=4, raised_at=1)
+STANDING = AlarmStanding(state="UNACK", severity="ALARM", text="late", occurrence=4, raised_at=1)
 SENT = [("a", b"1"), ("b", b"2"), ("a", b"3"), ("b", b"4")]
 SHOWN = {"condition": KEY[0], "source": KEY[1], "state": "UNACK", "severity": "ALARM", "text": "late", "occurrence": 4}
 
 
-def found(**changes) -> Found:
+def found(**changes) -> FoundAlerts:
     fields = {
         "sent": SENT,
         "received": [(number, one) for number, (_, one) in enumerate(SENT, 1)],
         "client": CLIENT,
-        "wanted": {KEY: STANDING, ("storageLow", "b"): Standing()},
+        "wanted": {KEY: STANDING, ("storageLow", "b"): AlarmStanding()},
         "shown": [SHOWN],
     }
-    return Found(**fields | changes)
+    return FoundAlerts(**fields | changes)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def found(**changes) -> Found:
         ({"shown": [SHOWN | {"state": "ACKED"}]}, "... in another state", "got ('ACKED', "),
         ({"shown": [SHOWN | {"occurrence": 3}]}, "... in another state", "'ALARM', 3, "),
         ({"shown": [SHOWN, SHOWN | {"source": "x"}]}, "... in another state", "nobody raised it"),
-        ({"wanted": {KEY: Standing()}}, "... in another state", "expected NORM, got UNACK"),
+        ({"wanted": {KEY: AlarmStanding()}}, "... in another state", "expected NORM, got UNACK"),
     ],
 )
 def test_what_is_wrong_is_counted_and_named(change, row, says):

@@ -11,7 +11,7 @@ from clients import alert_subscription
 from facade.cli.app import app
 from facade.errors import ConfigError
 from facade.flows.alerts.filter import AlertFilter, Comparison
-from facade.flows.alerts.follower import Entry
+from facade.flows.alerts.follower import FollowedAlert
 from tests.support.waiting import until
 
 ALERT = {
@@ -48,8 +48,8 @@ def only(*fields: str, **names: str) -> AlertFilter:
     ],
 )
 def test_all_that_is_named_must_be_so(chosen, alert, action):
-    assert chosen.wants(Entry(sequence=1, previous=0, time=1.0, alert=ALERT)) is alert
-    assert chosen.wants(Entry(sequence=1, previous=0, time=1.0, action=ACTION)) is action
+    assert chosen.wants(FollowedAlert(sequence=1, previous=0, time=1.0, alert=ALERT)) is alert
+    assert chosen.wants(FollowedAlert(sequence=1, previous=0, time=1.0, action=ACTION)) is action
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from facade.bus.port import Aborted, Record
 from facade.clock import ManualClock
 from facade.flows.alerts.intake import Intake
 from facade.flows.alerts.messages import Alert, decode_alert
-from facade.flows.alerts.packets import Content, PacketCodec
+from facade.flows.alerts.packets import PacketCodec, PacketContent
 from facade.icd.load import load
 from facade.runtime.accounts import AccountEntry
 from facade.runtime.record_worker import RecordBatching
@@ -38,7 +38,7 @@ def intake(broker, fault=lambda: None, **pace) -> Intake:
 def packet(sequence: int, source="lsst/001", size=100, **fields) -> bytes:
     content = {"severity": "INFO", "state": "ACTIVE", "text": "5 sigma", "raised_at": 10**15, **fields}
     alert = Alert(condition="transientDetected", source=source, sequence=sequence, **content)
-    return CODEC.encode(alert, [Content("difference", "application/fits", bytes([sequence % 256]) * size)])
+    return CODEC.encode(alert, [PacketContent("difference", "application/fits", bytes([sequence % 256]) * size)])
 
 
 def send(broker, *values, partition=0, **more):

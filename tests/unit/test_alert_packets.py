@@ -17,9 +17,9 @@ from facade.clock import ManualClock
 from facade.errors import BusError, ConfigError
 from facade.flows.alerts import packet_schemas
 from facade.flows.alerts.messages import Alert, decode_alert
-from facade.flows.alerts.packets import Content, Packet, PacketCodec, fetch
+from facade.flows.alerts.packets import Packet, PacketCodec, PacketContent, fetch
 from facade.icd.load import load
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 from facade.resources import resource
 from tests.support.simulated_bus import MemoryBroker, MemoryBus
 
@@ -31,7 +31,10 @@ ALERT = Alert(
     condition="transientDetected", source="lsst/001", severity="INFO", state="ACTIVE", text="5 sigma", raised_at=10**15,
     sequence=7, values={"snr": 7.5}, traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 )  # fmt: skip
-IMAGES = [Content("difference", "application/fits", bytes(range(256)) * 4), Content("template", "image/png", b"")]
+IMAGES = [
+    PacketContent("difference", "application/fits", bytes(range(256)) * 4),
+    PacketContent("template", "image/png", b""),
+]
 
 
 def changed(**fields) -> bytes:
@@ -105,7 +108,9 @@ NAMES = st.text(st.characters(codec="utf-8"), max_size=200)
         traceparent=st.text(st.characters(codec="utf-8"), max_size=55),
     ),
     st.lists(
-        st.builds(Content, NAMES, NAMES, st.binary(max_size=3000)), max_size=16, unique_by=lambda content: content.name
+        st.builds(PacketContent, NAMES, NAMES, st.binary(max_size=3000)),
+        max_size=16,
+        unique_by=lambda content: content.name,
     ),
 )
 def test_any_alert_with_any_attachments_comes_out_as_it_went_in(alert, contents):
@@ -119,7 +124,7 @@ def test_any_alert_with_any_attachments_comes_out_as_it_went_in(alert, contents)
 
 
 GOOD = CODEC.encode(ALERT, IMAGES)
-_MANY = [Content(str(number), "", b"") for number in range(17)]
+_MANY = [PacketContent(str(number), "", b"") for number in range(17)]
 BAD = {
     "empty": (b"", "empty", "no bytes"),
     "larger than its topic takes": (HEAD + bytes(8_388_608), "too-large", "at most 8388608 bytes, got 8388618"),
@@ -148,7 +153,7 @@ BAD = {
     "not a number": (changed(values={"a": float("nan")}), "schema", "null"),
     "oversized values": (changed(values={"x" * 65_000: 1.0}), "too-large", "65536 bytes without the attachments"),
     "17 attachments": (CODEC.encode(ALERT, _MANY), "schema", "16"),
-    "attachment with a long name": (CODEC.encode(ALERT, [Content("x" * 201, "", b"")]), "schema", "200"),
+    "attachment with a long name": (CODEC.encode(ALERT, [PacketContent("x" * 201, "", b"")]), "schema", "200"),
     "two attachments of one name": (CODEC.encode(ALERT, [IMAGES[0], IMAGES[0]]), "attachment", "different names"),
 }  # fmt: skip
 
@@ -157,7 +162,7 @@ BAD = {
 def test_a_bad_packet_is_a_result_with_a_reason(name):
     value, reason, detail = BAD[name]
     made = CODEC.alert(value, "0/0")
-    assert isinstance(made, Rejected)
+    assert isinstance(made, RecordRejected)
     assert made.reason == reason
     assert made.path.startswith("$")
     assert detail in made.detail
@@ -181,13 +186,13 @@ def test_damaged_packets_never_raise():
             else:
                 value[at:at] = value[at : at + dice.randrange(1, 9)]
         made = CODEC.alert(bytes(value), "0/0")
-        outcomes.add(str(made.reason) if isinstance(made, Rejected) else "used")
+        outcomes.add(str(made.reason) if isinstance(made, RecordRejected) else "used")
     assert {"not-avro", "schema"} <= outcomes
 
 
 @given(st.binary(max_size=400))
 def test_bytes_behind_a_good_head_never_raise(tail):
-    assert isinstance(CODEC.alert(HEAD + tail, "0/0"), Rejected | tuple)
+    assert isinstance(CODEC.alert(HEAD + tail, "0/0"), RecordRejected | tuple)
 
 
 def without(fields, *names):
@@ -259,7 +264,7 @@ def test_damaged_packets_of_other_versions_never_raise(name):
         value = bytearray(good)
         value[dice.randrange(10, min(len(value), 220))] = dice.randrange(256)
         del value[dice.randrange(10, len(value)) :: dice.choice((1, 97))]
-        assert isinstance(codec.alert(bytes(value), "0/0"), Rejected | tuple)
+        assert isinstance(codec.alert(bytes(value), "0/0"), RecordRejected | tuple)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from facade import tracing
 from facade.clock import ManualClock
 from facade.errors import BusError
 from facade.flows.alerts.messages import decode_alert
-from facade.flows.alerts.packets import Content, PacketCodec
+from facade.flows.alerts.packets import PacketCodec, PacketContent
 from facade.flows.alerts.source import AlertSource
 from facade.icd.load import load
 from tests.support.alerting import PARTITIONS, Bench
@@ -134,7 +134,7 @@ def test_packets_carry_the_attachments_and_keep_the_order_of_their_source(bench,
     """All of a source's packets have one key, hence one partition: a clear cannot overtake what it clears."""
     codec = PacketCodec(ICD)
     alerts = source(bench, bus, packets=codec)
-    image = Content("difference", "application/fits", b"\x00" * 68_000)
+    image = PacketContent("difference", "application/fits", b"\x00" * 68_000)
     alerts.raise_alert("transientDetected", "INFO", "5 sigma", with_attachments=[image])
     alerts.clear("transientDetected", "gone")
     assert bench.broker.read("alerts") == []
@@ -145,17 +145,19 @@ def test_packets_carry_the_attachments_and_keep_the_order_of_their_source(bench,
 
 
 def test_attachments_that_cannot_be_taken_are_refused(bench, bus):
-    image = Content("difference", "application/fits", b"")
+    image = PacketContent("difference", "application/fits", b"")
     with pytest.raises(ValueError, match="PacketCodec"):
         source(bench, bus).raise_alert("transientDetected", "INFO", "x", with_attachments=[image])
     packets = source(bench, bus, packets=PacketCodec(ICD))
     with pytest.raises(ValueError, match="different names"):
         packets.raise_alert("transientDetected", "INFO", "x", with_attachments=[image, image])
-    many = [Content(str(number), "text/plain", b"") for number in range(17)]
+    many = [PacketContent(str(number), "text/plain", b"") for number in range(17)]
     with pytest.raises(ValueError, match="attachments"):
         packets.raise_alert("transientDetected", "INFO", "x", with_attachments=many)
     with pytest.raises(ValueError, match="bytes"):
-        packets.raise_alert("transientDetected", "INFO", "x", with_attachments=[Content("a", "b", b"x" * 9_000_000)])
+        packets.raise_alert(
+            "transientDetected", "INFO", "x", with_attachments=[PacketContent("a", "b", b"x" * 9_000_000)]
+        )
 
 
 def test_each_source_has_a_count_of_its_own():

@@ -13,7 +13,7 @@ from facade.errors import IcdError
 from facade.exports.asyncapi import document, ends, export, operation_id
 from facade.icd.load import load
 from facade.icd.model import Icd
-from facade.manifest import Isolation, Manifest, Worker, manifests
+from facade.manifest import Isolation, Manifest, WorkerEntry, manifests
 from facade.resources import resource
 
 ICD = load()
@@ -185,7 +185,7 @@ def test_a_topic_that_no_flow_has_is_refused() -> None:
 
 
 def test_a_topic_without_operations_is_described_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = Worker("controller", "weather", ("weather",), ())
+    worker = WorkerEntry("controller", "weather", ("weather",), ())
     flow = Manifest(name="weather", summary="", topics={"weather": Isolation.READ_COMMITTED}, workers=(worker,))
     monkeypatch.setattr("facade.exports.asyncapi.manifests", lambda: (*manifests(), flow))
     assert document(ICD) == DOCUMENT, "what else is installed changes nothing of an interface without it"

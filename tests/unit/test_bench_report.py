@@ -8,7 +8,7 @@ import pytest
 from facade.errors import InfraError
 from proving.bench import report
 from proving.bench.throughput import together_rate
-from proving.bench.throughput_roles import Mark, Timing
+from proving.bench.throughput_roles import ProgressMark, RoleTiming
 
 
 def test_what_never_came_is_infinitely_late() -> None:
@@ -23,8 +23,10 @@ def test_what_never_came_is_infinitely_late() -> None:
     assert report.quantiles([]) is None
 
 
-def timing(*marks: tuple[float, int], given_up: Sequence[float] = ()) -> Timing:
-    return Timing(marks=[Mark(t, n, t / 2, t / 4) for t, n in marks], peak_rss_mb=1.0, given_up=list(given_up))
+def timing(*marks: tuple[float, int], given_up: Sequence[float] = ()) -> RoleTiming:
+    return RoleTiming(
+        marks=[ProgressMark(t, n, t / 2, t / 4) for t, n in marks], peak_rss_mb=1.0, given_up=list(given_up)
+    )
 
 
 def test_figures_that_mean_nothing_are_refused() -> None:

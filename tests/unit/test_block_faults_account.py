@@ -13,7 +13,7 @@ from proving.fault_runs.blocks import (
     CONDITION,
     SUBARRAYS,
     Confirmed,
-    Found,
+    FoundBlocks,
     differences,
     failed_now,
     newest,
@@ -46,7 +46,7 @@ def values(blocks: dict[str, Confirmed]) -> dict[str, Any]:
     }
 
 
-def all_is_well() -> Found:
+def all_is_well() -> FoundBlocks:
     told = everything_told()
     topic = {name: ProcessingBlock(pb_id=name, **{**one._asdict(), "kind": "batch"}) for name, one in told.items()}
     shown = {MASTER: values(told)}
@@ -54,7 +54,7 @@ def all_is_well() -> Found:
         own = {name: one for name, one in told.items() if one.subarray == number}
         shown[f"mid-sdp/subarray/{number:02d}"] = values(own)
     alarms = [alarm(number, "UNACK", failed_now(told, number)[0]) for number in range(1, SUBARRAYS)]
-    return Found(told=told, topic=topic, shown=shown, alarms=[*alarms, alarm(SUBARRAYS, "RTNUN", "an older one")])
+    return FoundBlocks(told=told, topic=topic, shown=shown, alarms=[*alarms, alarm(SUBARRAYS, "RTNUN", "an older one")])
 
 
 def alarm(number: int, state: str, name: str) -> dict[str, Any]:
@@ -66,20 +66,20 @@ def alarm(number: int, state: str, name: str) -> dict[str, Any]:
     }
 
 
-def a_block_is_lost(found: Found) -> None:
+def a_block_is_lost(found: FoundBlocks) -> None:
     del found.topic[min(found.topic)]  # type: ignore[attr-defined]
 
 
-def a_removed_block_is_back(found: Found) -> None:
+def a_removed_block_is_back(found: FoundBlocks) -> None:
     found.topic["pb-more"] = found.topic[min(found.topic)]  # type: ignore[index]
 
 
-def an_older_state_is_newest(found: Found) -> None:
+def an_older_state_is_newest(found: FoundBlocks) -> None:
     name = min(found.topic)
     found.topic[name] = msgspec.structs.replace(found.topic[name], sequence=1)  # type: ignore[index]
 
 
-def an_alarm_is_missing(found: Found) -> None:
+def an_alarm_is_missing(found: FoundBlocks) -> None:
     del found.alarms[0]  # type: ignore[attr-defined]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from facade.bus.dead_letters import original
 from facade.bus.port import Record
-from facade.bus.redrive import Fate, Selection, accounted, plan, put_back
+from facade.bus.redrive import RedriveFate, Selection, accounted, plan, put_back
 from facade.flows.telemetry.columnar import Together
 from facade.flows.telemetry.worker import BatchLimits
 from facade.messages import StreamAccount
@@ -75,11 +75,11 @@ def test_a_bad_row_is_a_dead_letter_of_its_own(broker):
     assert [record.headers for _, record in said] == [(("traceparent", b"t"),)] * 3
     everything = broker.read("dead-letters")
     redrive = plan(everything, ICD, Selection())
-    assert {fate for *_, fate in redrive.counts} == {Fate.PUT_BACK}
+    assert {fate for *_, fate in redrive.counts} == {RedriveFate.PUT_BACK}
     assert len(redrive.chosen) == 3
     for one in [one for letter in everything for one in put_back(letter)]:
         broker.append(one)
-    assert {fate for *_, fate in plan(broker.read("dead-letters"), ICD, Selection()).counts} == {Fate.DONE}
+    assert {fate for *_, fate in plan(broker.read("dead-letters"), ICD, Selection()).counts} == {RedriveFate.DONE}
 
 
 REFUSED = {

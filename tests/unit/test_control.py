@@ -16,9 +16,9 @@ from facade.errors import ConfigError
 from facade.flows.telemetry.composition import TelemetryHealth
 from facade.flows.telemetry.watermarks import Mark
 from facade.icd.load import load
-from facade.outcome import TOMBSTONE, Rejected
+from facade.outcome import TOMBSTONE, RecordRejected
 from facade.racks import Racks
-from facade.runtime.accounts import StreamAccount
+from facade.runtime.accounts import RunningAccount
 from facade.runtime.admin_mode import allowed
 from facade.runtime.demand import RateMeter
 from facade.runtime.health_issues import ORIGIN, HealthIssue, HealthSource
@@ -224,17 +224,17 @@ def test_a_rate_is_that_of_full_seconds():
 
 
 def test_an_account_balances_and_says_by_how_much_it_does_not():
-    account = StreamAccount()
+    account = RunningAccount()
     account.consumed = 5
     account.cover(OffsetRange("a", 10, 15, high_watermark=20))
     account.used, account.late = 2, 1
     account.settle(TOMBSTONE)
     assert account.balance == 1
-    account.settle(Rejected("schema", "$.x", "no"))
+    account.settle(RecordRejected("schema", "$.x", "no"))
     assert account.balance == 0
     entry = account.entry("0", "ingest.heaps", 3, 1)
     assert (entry.offset_from, entry.offset_to, entry.high_watermark) == (10, 15, 20)
-    total = StreamAccount()
+    total = RunningAccount()
     total.add(entry)
     total.add(account)
     assert (total.consumed, total.balance, total.reasons["schema"]) == (10, 0, 2)

@@ -9,7 +9,7 @@ import pytest
 from facade.clock import ManualClock
 from facade.controller import Rejected
 from facade.controller.simulator.controller import ExecutionLine, SimulatedController
-from facade.controller.simulator.faults import KINDS, Fault
+from facade.controller.simulator.faults import KINDS, ControllerFault
 from facade.controller.simulator.observation import COMMANDS, Subarray, receive_addresses
 from facade.errors import ConfigError
 from facade.flows.blocks.source import BLOCKS
@@ -116,27 +116,27 @@ def test_new_scan_types_are_added() -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("fail", Fault("fail")),
-        ("hang:Scan", Fault("hang", "Scan")),
-        ("slow::0.5", Fault("slow", "", 0.5)),
-        ("no-acks:Abort:0.01", Fault("no-acks", "Abort", 0.01)),
+        ("fail", ControllerFault("fail")),
+        ("hang:Scan", ControllerFault("hang", "Scan")),
+        ("slow::0.5", ControllerFault("slow", "", 0.5)),
+        ("no-acks:Abort:0.01", ControllerFault("no-acks", "Abort", 0.01)),
     ],
 )
-def test_faults_are_read(text: str, fault: Fault) -> None:
+def test_faults_are_read(text: str, fault: ControllerFault) -> None:
     """KIND, KIND:COMMAND, KIND:COMMAND:PROBABILITY."""
-    assert Fault.parse(text) == fault
+    assert ControllerFault.parse(text) == fault
 
 
 @pytest.mark.parametrize("text", ["", "explode", "fail:Scan:x", "fail:Scan:2", "fail:Scan:nan", "fail:Dance"])
 def test_wrong_faults_are_refused(text: str) -> None:
     """With what was expected."""
     with pytest.raises(ConfigError, match="fault: expected"):
-        simulated(faults=[Fault.parse(text)])
+        simulated(faults=[ControllerFault.parse(text)])
 
 
 def test_a_fault_strikes_as_often_as_it_should_and_always_the_same_commands() -> None:
     """The draw depends on the seed and the command's id alone, so that a restart changes nothing."""
-    fault = Fault("fail", "Scan", 0.3)
+    fault = ControllerFault("fail", "Scan", 0.3)
     struck = [fault.strikes(1, str(number), "Scan") for number in range(2000)]
     assert struck == [fault.strikes(1, str(number), "Scan") for number in range(2000)]
     assert sum(struck) == pytest.approx(600, abs=80)
@@ -155,7 +155,7 @@ def simulated(*, clock: Any = None, **options: Any) -> SimulatedController:
 def test_acks_have_the_faults_that_were_asked_for(kind: str, ids: list[str]) -> None:
     """Other records have none."""
     site = Site()
-    writer = simulated(faults=[Fault(kind)]).through(MemoryBus(site.broker))
+    writer = simulated(faults=[ControllerFault(kind)]).through(MemoryBus(site.broker))
     ack = AckMessage(id="7", device=FIRST, command="Scan", status="COMPLETED", time=1, origin="x")
     writer.send(ack_record(ack))
     assert [found.id for found in site.acks()] == ids
@@ -191,7 +191,7 @@ def test_processing_blocks_go_with_the_observation() -> None:
     not."""
     site = Site()
     site.say(State="OFF")
-    life = Life(site, controller=simulated(faults=[Fault("fail-block", "Scan")], clock=site.clock).controller)
+    life = Life(site, controller=simulated(faults=[ControllerFault("fail-block", "Scan")], clock=site.clock).controller)
     script = {"name": "vis-receive", "version": "1"}
     blocks = [
         {"pb_id": f"pb-{number}-{kind}", "script": {**script, "kind": kind}}

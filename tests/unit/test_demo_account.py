@@ -5,8 +5,8 @@ import pytest
 
 from facade.flows.telemetry.simulator.account import Expected, NodeAccount
 from facade.flows.telemetry.simulator.faults import Faults
-from facade.flows.telemetry.simulator.report import Report
-from proving.demo.account import Found, compare, disagreements, waited
+from facade.flows.telemetry.simulator.report import HeapReport
+from proving.demo.account import DemoCounts, compare, disagreements, waited
 
 NODES = {
     "0": NodeAccount(
@@ -16,7 +16,7 @@ NODES = {
         used=380, late=0, received=3800, lost=0, late_packets=0, missing=0, duplicates=2, lowest_seq=0, highest_seq=379
     ),
 }
-SENT = Report(
+SENT = HeapReport(
     finished=True,
     stopped_by="signal",
     topic="test.ingest.heaps",
@@ -44,7 +44,7 @@ SENT = Report(
     ),
     nodes=NODES,
 )
-FOUND = Found(
+FOUND = DemoCounts(
     bus={
         "ingestHeapsConsumed": 1000,
         "ingestHeapsUsed": 980,
@@ -83,8 +83,8 @@ FOUND = Found(
 )
 
 
-def tampered(part: str, name: str, by: int = 1, node: int | None = None) -> Found:
-    found = msgspec.convert(msgspec.to_builtins(FOUND), Found, strict=False)
+def tampered(part: str, name: str, by: int = 1, node: int | None = None) -> DemoCounts:
+    found = msgspec.convert(msgspec.to_builtins(FOUND), DemoCounts, strict=False)
     figures = getattr(found, part) if node is None else found.nodes[node]
     figures[name] = figures.get(name, 0) + by
     return found

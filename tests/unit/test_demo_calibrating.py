@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from clients.events import Event, Record
+from clients.events import DeviceEvent, EventRecord
 from clients.scene import CALIBRATION
 from facade.clock import ManualClock
 from facade.reading import Quality
 from proving.demo.flows import TABLES, CalibrationScenario
 from proving.demo.report import DemoReport
-from proving.progress import Progress
+from proving.progress import ProgressLine
 
 DEVICE = "mid-sdp/calibration/01"
 
@@ -25,13 +25,13 @@ class Subscriber:
 
     def __init__(self, clock: ManualClock, digest: str, *, after: float, connects: bool = False) -> None:
         self._clock, self._due, self._connects = clock, clock.now() + after, connects
-        self._event = Event(value=digest, quality=Quality.VALID, time=self._due, received=self._due)
+        self._event = DeviceEvent(value=digest, quality=Quality.VALID, time=self._due, received=self._due)
 
-    def records(self) -> dict[str, dict[str, Record]]:
+    def records(self) -> dict[str, dict[str, EventRecord]]:
         if self._clock.now() < self._due:
-            return {DEVICE: {"digest": Record()}}
+            return {DEVICE: {"digest": EventRecord()}}
         events = () if self._connects else (self._event,)
-        return {DEVICE: {"digest": Record(newest=self._event, events=events)}}
+        return {DEVICE: {"digest": EventRecord(newest=self._event, events=events)}}
 
 
 @pytest.mark.parametrize(("after", "connects", "found"), [(0.2, False, 1), (5.0, True, 1), (float("inf"), False, 0)])
@@ -50,7 +50,7 @@ def test_the_event_of_the_newest_table_may_come_after_its_value_can_be_read(
     demo: Any = SimpleNamespace(
         tango_side=side,
         tables_folder=tmp_path,
-        progress=Progress(Console(file=io.StringIO()), clock),
+        progress=ProgressLine(Console(file=io.StringIO()), clock),
         report=report,
         recorder=Subscriber(clock, digests[-1], after=after, connects=connects),
     )

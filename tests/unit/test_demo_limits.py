@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from clients.events import Event
+from clients.events import DeviceEvent
 from facade.icd.load import load
 from facade.reading import Quality
 from proving.demo.options import BASELINE, SERVER_RECOVERY, DemoOptions
@@ -71,8 +71,8 @@ def test_a_slow_machine_may_take_longer_in_proportion() -> None:
     ]
 
 
-def events(*received: float) -> list[Event]:
-    return [Event(value=time, quality=Quality.VALID, time=time, received=time) for time in received]
+def events(*received: float) -> list[DeviceEvent]:
+    return [DeviceEvent(value=time, quality=Quality.VALID, time=time, received=time) for time in received]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from proving.demo.flows import _SOURCES, AlertScenario, Entry
+from proving.demo.flows import _SOURCES, AlarmStory, FollowedAlert
 
 DONE = {("SHELVE", "coolantWarm", "cooling/2")}
 
@@ -13,7 +13,7 @@ def test_an_action_counts_once_whichever_of_its_tries_was_done() -> None:
     action = {"id": "first", "action": "SHELVE", "condition": "coolantWarm", "source": "cooling/2"}
     other = {**action, "id": "another", "operator": "anna", "comment": ""}
     entries = [
-        Entry(sequence=number, previous=number - 1, time=0.0, action={**one, "comment": ""})
+        FollowedAlert(sequence=number, previous=number - 1, time=0.0, action={**one, "comment": ""})
         for number, one in enumerate(({**action, "operator": "demo operator"}, other), 1)
     ]
     report = SimpleNamespace(failures=[])
@@ -21,7 +21,7 @@ def test_an_action_counts_once_whichever_of_its_tries_was_done() -> None:
         _demo=SimpleNamespace(report=report), _name="alerts", _actions=DONE, _lost=[], entries=entries,
         _sent=dict.fromkeys(_SOURCES, 0), _state=lambda *_: "",
     )  # fmt: skip
-    AlertScenario.account(scenario)
+    AlarmStory.account(scenario)
     (line,) = (one for one in report.alert_account if one.what.startswith("actions"))
     assert (line.expected, line.found) == (1, 1)
 
@@ -38,7 +38,7 @@ def tidied(*alarms: tuple[str, str, str], shelved: bool = True) -> tuple[list[tu
         _progress=SimpleNamespace(wait_until=lambda condition, *_: 1.0 if condition() else None, step=steps.append),
         _in=lambda wanted: [one for one in found if one["state"] in wanted],
     )
-    AlertScenario.tidy_up(scenario)
+    AlarmStory.tidy_up(scenario)
     return done, steps
 
 

@@ -28,7 +28,7 @@ from proving.demo.staying import Playground, stay
 from proving.demo.system import SIMULATOR, _bounded
 from proving.demo.timing import Spread
 from proving.demo.verdict import passed_limits
-from proving.progress import Progress
+from proving.progress import ProgressLine
 from proving.supervisor import Supervisor
 from tests.support.waiting import until
 
@@ -69,7 +69,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     monkeypatch.setattr(staying, "alive", lambda _: {**services})
     monkeypatch.setattr(staying, "are_ours", lambda _: True)
     monkeypatch.setattr(staying, "adopt", lambda _: adopted.append(1))
-    progress = Progress(Console(file=output, width=300), clock)
+    progress = ProgressLine(Console(file=output, width=300), clock)
     processes = Supervisor(tmp_path / "demo", clock)
     demo: Any = SimpleNamespace(
         options=DemoOptions(state_dir=tmp_path),

@@ -10,7 +10,7 @@ import pytest
 import tango
 
 from clients import events
-from clients.events import EventRecorder, Pulse
+from clients.events import EventPulse, EventRecorder
 from clients.watch import COMPARED_EACH, Watch
 from facade.clock import ManualClock
 from facade.icd.load import load
@@ -56,7 +56,7 @@ def test_a_lost_event_is_made_up_for_by_a_read_and_is_no_event(monkeypatch: pyte
     clock = ManualClock()
     recorder = EventRecorder("host:1", clock)
     recorder.subscribe(DEVICE, ["digest"])
-    pulse = Pulse("host:1", {}, clock)
+    pulse = EventPulse("host:1", {}, clock)
     watch = Watch(recorder, {"SdpCalibration": [DEVICE]}, pulse, tango_host="host:1", icd=load(), clock=clock)
 
     def shown() -> tuple[Any, Quality, int]:
@@ -108,7 +108,7 @@ def test_a_server_without_an_answer_is_silent_and_no_other_with_it(monkeypatch: 
     )
     monkeypatch.setattr(events, "_PULSE", 0.001)
     clock = ManualClock()
-    pulse = Pulse("host:1", {"a": ["x/y/a", "x/y/a2"], "b": ["x/y/b"]}, clock)
+    pulse = EventPulse("host:1", {"a": ["x/y/a", "x/y/a2"], "b": ["x/y/b"]}, clock)
     mine, other = (pulse._asked[name] for name in "ab")
 
     def asked_again(one: Any) -> None:
@@ -138,7 +138,7 @@ def test_an_attribute_whose_events_fail_is_not_shown_as_valid(monkeypatch: pytes
     monkeypatch.setattr(events.tango, "DeviceProxy", lambda name: proxy)
     recorder = EventRecorder("host:1", clock)
     recorder.subscribe(DEVICE, ["digest"])
-    pulse = Pulse("host:1", {}, clock)
+    pulse = EventPulse("host:1", {}, clock)
     watch = Watch(recorder, {"SdpCalibration": [DEVICE]}, pulse, tango_host="host:1", icd=load(), clock=clock)
 
     def quality() -> Quality:

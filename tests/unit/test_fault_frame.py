@@ -11,8 +11,8 @@ from rich.console import Console
 
 from facade.clock import ManualClock
 from proving.bench.cli import MEASUREMENTS
-from proving.fault_runs.frame import BROKER, FLOWS, SERVER, STANDSTILL, Account, FaultRun, Size, process_name
-from proving.progress import Progress
+from proving.fault_runs.frame import BROKER, FLOWS, SERVER, STANDSTILL, Balance, FaultRun, Size, process_name
+from proving.progress import ProgressLine
 from proving.roles import ROLES
 
 
@@ -21,7 +21,7 @@ class Played:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.progress = Progress(Console(quiet=True), self.clock)
+        self.progress = ProgressLine(Console(quiet=True), self.clock)
         self.alive: dict[str, int] = {}
         self.said: list[str] = []
         self.broker = SimpleNamespace(
@@ -64,8 +64,8 @@ class Run(FaultRun):
     def in_words(self) -> str:
         return "well"
 
-    def account(self) -> Account:
-        return Account([("faults", self.injected.total())])
+    def account(self) -> Balance:
+        return Balance([("faults", self.injected.total())])
 
 
 def test_each_fault_comes_before_one_comes_again_and_parts_run_again() -> None:

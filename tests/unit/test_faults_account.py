@@ -4,7 +4,7 @@ import pytest
 
 from facade.controller.simulator.controller import ExecutionLine
 from facade.flows.commands.messages import AckMessage, CommandMessage
-from proving.fault_runs.commands import CallLine, Found, account
+from proving.fault_runs.commands import CallLine, FoundCommands, account
 
 DEVICE, ID = "mid-sdp/subarray/01", "1800000000.000000_1_Scan"
 T0 = 1_800_000_000_000_000
@@ -70,7 +70,7 @@ GOOD = {
     ],
 )
 def test_each_kind_of_wrong_is_found(changes, words):
-    (finding,) = account(Found(**GOOD | changes)).wrong
+    (finding,) = account(FoundCommands(**GOOD | changes)).wrong
     assert words in finding
 
 
@@ -83,5 +83,5 @@ def test_a_transaction_that_became_two_commands_is_found():
         "shown": {ID: "COMPLETED", other: "COMPLETED"},
         "executions": [execution(), execution(id=other)],
     }
-    (finding,) = account(Found(**changes)).wrong
+    (finding,) = account(FoundCommands(**changes)).wrong
     assert f"transaction_id txn is that of 2 commands: {ID}, {other}" in finding

@@ -12,9 +12,9 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 from facade.runtime import metrics
-from facade.runtime.accounts import StreamAccount
+from facade.runtime.accounts import RunningAccount
 from tests.support.docker import DOCKER, ICD
 from tests.support.waiting import HANG
 
@@ -47,9 +47,9 @@ def served() -> dict[str, set[str]]:
     """Give the labels of each sample that a process serves, for an account of every topic."""
     accounts = {}
     for topic in ICD.topics:
-        accounts[topic] = account = StreamAccount()
+        accounts[topic] = account = RunningAccount()
         account.consumed = 1
-        account.settle(Rejected("not-json", "$", ""))
+        account.settle(RecordRejected("not-json", "$", ""))
     registries: list[CollectorRegistry] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(metrics.VARIABLE, "1")
@@ -78,7 +78,7 @@ def test_every_stream_is_a_topic_and_every_outcome_is_one() -> None:
         for stream in re.findall(r'stream=~?"([^"$]+)"', expression):
             assert set(stream.split("|")) <= topics, expression
         for outcome in re.findall(r'outcome="([^"]+)"', expression):
-            assert hasattr(StreamAccount(), outcome), expression
+            assert hasattr(RunningAccount(), outcome), expression
 
 
 def test_there_is_a_rule_on_lag_balance_dead_letters_and_dead_processes() -> None:

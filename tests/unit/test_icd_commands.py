@@ -12,13 +12,13 @@ from facade.errors import ConfigError
 from facade.exports.tango_db import registration
 from facade.flows.commands.messages import AckMessage, CommandMessage, HeartbeatMessage, ReportedState
 from facade.icd.load import load
-from facade.icd.model import Command
+from facade.icd.model import CommandDefinition
 from facade.messages import DeviceComplaint
 from facade.runtime.device_state import StateMessage
 
 ICD = load()
 SUBARRAY, MASTER = ICD.classes["SdpSubarray"], ICD.classes["SdpMaster"]
-COMMANDS: Mapping[str, Command] = {one.name: one for one in SUBARRAY.commands}
+COMMANDS: Mapping[str, CommandDefinition] = {one.name: one for one in SUBARRAY.commands}
 OBS_STATES = ICD.enums["ObsState"]
 
 # command, State, obsStates in which it is allowed, what is shown meanwhile, where it leads

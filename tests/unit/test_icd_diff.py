@@ -13,15 +13,15 @@ from typer.testing import CliRunner
 
 from facade.cli.app import app
 from facade.errors import IcdError
-from facade.icd.diff import ENTRIES, FIELDS, Difference, Step, compare, compare_avro, judge_version
+from facade.icd.diff import ENTRIES, FIELDS, Difference, VersionStep, compare, compare_avro, judge_version
 from facade.icd.load import load
-from facade.icd.model import Attribute, Command, Condition, DeviceClass, Executor, Icd, Query
+from facade.icd.model import Attribute, CommandDefinition, Condition, DeviceClass, Executor, Icd, Query
 from facade.icd.topic_model import Role, Topic, Window
 from facade.resources import resource
 
 ICD = load()
 replace = msgspec.structs.replace
-PATCH, MINOR, MAJOR = Step.PATCH, Step.MINOR, Step.MAJOR
+PATCH, MINOR, MAJOR = VersionStep.PATCH, VersionStep.MINOR, VersionStep.MAJOR
 CLIENTS, CONTROLLERS = "Tango clients", "controllers"
 Edit = Callable[[Icd], Icd]
 
@@ -114,7 +114,7 @@ NEW_QUERY = Query(name="Extra", description="New.", argument="DevVoid", result="
 SCAN = next(one for one in ICD.classes["SdpSubarray"].commands if one.name == "Scan")
 OBS = ICD.enums["ObsState"]
 
-CASES: dict[str, tuple[Edit, Step, str, str]] = {
+CASES: dict[str, tuple[Edit, VersionStep, str, str]] = {
     # what was done: how, the step, who is concerned, what is said
     "class removed": (lambda icd: replace(icd, classes=without(icd.classes, "SdpBus")), MAJOR, CLIENTS, "SdpBus:"),
     "class text": (device_class("SdpBus", description="Other."), PATCH, "", "SdpBus.description: text changed"),
@@ -286,7 +286,7 @@ def test_the_same_interface_does_not_differ() -> None:
 
 @pytest.mark.parametrize(
     "struct",
-    [DeviceClass, Attribute, Command, Executor, Query, Condition, Role, Topic, Window],
+    [DeviceClass, Attribute, CommandDefinition, Executor, Query, Condition, Role, Topic, Window],
     ids=lambda one: one.__name__,
 )
 def test_every_field_of_the_interface_has_its_row(struct: type[msgspec.Struct]) -> None:
@@ -313,7 +313,7 @@ NESTED = [
 
 
 @pytest.mark.parametrize(("old", "new", "step", "where"), NESTED)
-def test_parts_of_schemas(old: dict[str, Any], new: dict[str, Any], step: Step, where: str) -> None:
+def test_parts_of_schemas(old: dict[str, Any], new: dict[str, Any], step: VersionStep, where: str) -> None:
     (found,) = compare(*(replace(ICD, messages={"it": schema}) for schema in (old, new)))
     assert found.step is step
     assert found.where.startswith(f"messages.{where}")
@@ -338,7 +338,9 @@ def test_parts_of_schemas(old: dict[str, Any], new: dict[str, Any], step: Step, 
         ("0.9.0", "0.10.0", MAJOR, True),
     ],
 )
-def test_the_step_that_semantic_versioning_asks_for(old: str, new: str, largest: Step | None, enough: bool) -> None:
+def test_the_step_that_semantic_versioning_asks_for(
+    old: str, new: str, largest: VersionStep | None, enough: bool
+) -> None:
     found = [] if largest is None else [Difference("it", largest, (), "changed")]
     assert judge_version(old, new, found)[0] is enough
 
@@ -406,7 +408,7 @@ def test_avro_that_is_kept_beside_the_new_one_breaks_nobody(folder: Path) -> Non
     (messages / "alert-packet-1.avsc").write_bytes((messages / "alert-packet.avsc").read_bytes())
     edited(messages / "alert-packet.avsc", '"name": "traceparent"', '"name": "trace"')
     found = list(compare_avro(resource("schemas"), folder))
-    assert {one.step for one in found} == {Step.MINOR}
+    assert {one.step for one in found} == {VersionStep.MINOR}
     assert "packets by the former schema are read as well" in str(found)
 
 

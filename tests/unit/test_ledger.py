@@ -6,7 +6,7 @@ from copy import deepcopy
 import pytest
 from msgspec import structs
 
-from facade.flows.telemetry.ledger import Ledger
+from facade.flows.telemetry.ledger import WindowLedger
 from facade.flows.telemetry.partial import copy_partial, merge
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.view import TelemetryView
@@ -59,12 +59,12 @@ def read(ledger, window, more=0.0, *, partition=0, partitions=1, **changes):
     return ledger.take_watermark(Watermark(**known, read_to=read_to), 0, **changes)
 
 
-def node_ledger(nodes=(0,)) -> Ledger:
-    return Ledger(PLAN, nodes, per_group=True, over_all=False)
+def node_ledger(nodes=(0,)) -> WindowLedger:
+    return WindowLedger(PLAN, nodes, per_group=True, over_all=False)
 
 
-def all_ledger(nodes) -> Ledger:
-    return Ledger(PLAN, nodes, per_group=False, over_all=True)
+def all_ledger(nodes) -> WindowLedger:
+    return WindowLedger(PLAN, nodes, per_group=False, over_all=True)
 
 
 def shown(ledger, now, node=0):
@@ -129,7 +129,7 @@ def test_a_node_whose_clock_is_behind_by_more_than_the_disorder_is_never_valid()
 
 
 def test_a_worker_that_stands_still_is_named_and_what_it_reads_is_stale():
-    ledger = Ledger(PLAN, (0, 1), per_group=True, over_all=True)
+    ledger = WindowLedger(PLAN, (0, 1), per_group=True, over_all=True)
     for node in (0, 1):
         ledger.fold(*summary(node, 0), BASE + 0.5, partition=node)
         read(ledger, 0, partition=node, partitions=2)
@@ -223,7 +223,7 @@ def test_windows_kept_are_few_whatever_comes():
 
 def test_a_restart_goes_on_from_the_snapshot_without_half_windows():
     """Totals count nothing twice; a window that rebuilding entered in its middle is not shown."""
-    before, after = (Ledger(PLAN, (0,), per_group=True, over_all=True) for _ in range(2))
+    before, after = (WindowLedger(PLAN, (0,), per_group=True, over_all=True) for _ in range(2))
     log = [summary(0, w // 2, 5, first=5 * w) for w in range(12)]  # two partials per window
 
     def take(ledger, numbers, **changes):
@@ -293,7 +293,7 @@ def test_a_missing_node_shows_as_a_warning_on_window_values_only():
 @pytest.mark.parametrize("skew", [-4, 3, 4])
 def test_one_node_with_a_wrong_clock_cuts_no_window(skew):
     """Neither its own nor those of others; what comes too late for its window is missing, and so it is no VALID one."""
-    ledger = Ledger(PLAN, range(4), per_group=True, over_all=True)
+    ledger = WindowLedger(PLAN, range(4), per_group=True, over_all=True)
     for window in range(7, 16):
         read(ledger, window - 1)
         for half in (0, 5):
@@ -333,7 +333,7 @@ def test_totals_keep_their_last_value_where_the_newer_partial_has_none():
 
 def test_a_node_with_late_records_says_so_until_they_end():
     """A node whose heaps were 9 % late was ON and VALID, and its device had no word of it."""
-    ledger = Ledger(PLAN, (0,), per_group=True, over_all=False)
+    ledger = WindowLedger(PLAN, (0,), per_group=True, over_all=False)
     view = TelemetryView(ICD.classes["SdpIngestNode"], PLAN, 0)
 
     def status(second, late):

@@ -19,7 +19,7 @@ from facade.flows.logs.records import (
     source_of,
     time_of,
 )
-from facade.outcome import TOMBSTONE, Rejected, Suppressed
+from facade.outcome import TOMBSTONE, RecordRejected, Suppressed
 
 TIME = "2026-11-23T10:00:00.250Z"
 US = time_of(TIME)
@@ -78,7 +78,7 @@ RECORD = {
         ("<0>1 - - - - - -", log(0, 21, "")),
         (
             f'<134>1 {TIME} n7 flagger - - [a x="\\"]]"] he"llo',
-            Rejected("syslog", "$", "expected a message of RFC 5424"),
+            RecordRejected("syslog", "$", "expected a message of RFC 5424"),
         ),
         (f'<134>1 {TIME} n7 flagger - - [a x="\\"\\]"] he"llo', record(9, host="n7", body='he"llo')),
         # A container's line in SKA's form, in the message of the node's syslog.
@@ -144,20 +144,26 @@ RECORD = {
             json.dumps(otlp_logs({"observedTimeUnixNano": US * 1000, "severityText": "Error"}, rack="r01", eb_id="x")),
             record(host="n7", rack="r01"),
         ),
-        ("", Rejected("format", "$", "expected one of")),
-        ("hello", Rejected("format", "$", "expected one of")),
-        ("<192>1 - - - - - -", Rejected("syslog", "$", "expected a message of RFC 5424")),
-        ("<13>Smarch 3 10:00:00 n7 flagger: x", Rejected("syslog", "$", "expected a message of RFC 5424 or RFC 3164")),
-        ("<192>Nov 23 10:00:00 n7 flagger: x", Rejected("syslog", "$", "expected a message of RFC 5424 or RFC 3164")),
-        ("<13>2026-13-45T10:00:00Z n7 flagger: x", Rejected("syslog", "$", "must be in 1..12")),
-        ("<13>1 yesterday n7 a - - - x", Rejected("syslog", "$", "Invalid isoformat string")),
-        ("<13>1 1969-12-31T00:00:00Z n7 a - - - x", Rejected("syslog", "$", "expected a time since 1970")),
-        ("1|too|few", Rejected("ska", "$", "expected eight fields")),
-        ('{"message": 1}', Rejected("logstash", "$", "Expected `str`, got `int`")),
-        ('{"message"', Rejected("logstash", "$", "Input data was truncated")),
-        ('{"resourceLogs": 1}', Rejected("otlp-json", "$", "Expected `array`")),
+        ("", RecordRejected("format", "$", "expected one of")),
+        ("hello", RecordRejected("format", "$", "expected one of")),
+        ("<192>1 - - - - - -", RecordRejected("syslog", "$", "expected a message of RFC 5424")),
+        (
+            "<13>Smarch 3 10:00:00 n7 flagger: x",
+            RecordRejected("syslog", "$", "expected a message of RFC 5424 or RFC 3164"),
+        ),
+        (
+            "<192>Nov 23 10:00:00 n7 flagger: x",
+            RecordRejected("syslog", "$", "expected a message of RFC 5424 or RFC 3164"),
+        ),
+        ("<13>2026-13-45T10:00:00Z n7 flagger: x", RecordRejected("syslog", "$", "must be in 1..12")),
+        ("<13>1 yesterday n7 a - - - x", RecordRejected("syslog", "$", "Invalid isoformat string")),
+        ("<13>1 1969-12-31T00:00:00Z n7 a - - - x", RecordRejected("syslog", "$", "expected a time since 1970")),
+        ("1|too|few", RecordRejected("ska", "$", "expected eight fields")),
+        ('{"message": 1}', RecordRejected("logstash", "$", "Expected `str`, got `int`")),
+        ('{"message"', RecordRejected("logstash", "$", "Input data was truncated")),
+        ('{"resourceLogs": 1}', RecordRejected("otlp-json", "$", "Expected `array`")),
         ('{"resourceLogs": []}', Suppressed("no-rows")),
-        ("\nnonsense", Rejected("otlp-protobuf", "$", "expected an export request in protobuf")),
+        ("\nnonsense", RecordRejected("otlp-protobuf", "$", "expected an export request in protobuf")),
     ],
 )
 def test_each_form_of_a_log_becomes_the_same_record(value, expected):
@@ -165,7 +171,7 @@ def test_each_form_of_a_log_becomes_the_same_record(value, expected):
     if isinstance(expected, LogRecord):
         assert [read(one) for one in found] == [expected]
         assert [read(one) for one in logs(value.encode())] == [expected], "whose header is known by now"
-    elif isinstance(expected, Rejected):
+    elif isinstance(expected, RecordRejected):
         assert (found.reason, found.path) == (expected.reason, expected.path)
         assert expected.detail in found.detail
     else:

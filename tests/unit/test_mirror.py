@@ -40,7 +40,7 @@ from facade.flows.mirror.source import (
     SourceTask,
 )
 from facade.icd.load import load
-from facade.outcome import TOMBSTONE, USED, Rejected
+from facade.outcome import TOMBSTONE, USED, RecordRejected
 from facade.runtime.device_state import StateMessage
 
 DISH, OTHER = "mid-dish/dish-manager/ska001", "mid-dish/dish-manager/ska002"
@@ -624,7 +624,7 @@ def test_what_is_never_mirrored_is_named(name: str, why: str):
 def test_a_rule_that_cannot_be_used_is_a_dead_letter_and_changes_nothing(key: bytes, value: bytes, reason: str):
     bench = Bench(AZ)
     found = bench.choice.fold(Record(topic=RULES, key=key, value=value), count=True)
-    assert isinstance(found, Rejected)
+    assert isinstance(found, RecordRejected)
     assert found.reason == reason
     assert list(bench.choice.rules) == ["one"]
 

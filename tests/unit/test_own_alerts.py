@@ -11,7 +11,7 @@ from facade.flows.alerts.messages import MOST_MISSING, Alarm, decode_alert, stat
 from facade.flows.alerts.reporter import OwnAlerts, ReportedBefore
 from facade.flows.overview.health import Overview
 from facade.icd.load import load
-from facade.outcome import TOMBSTONE, USED, Rejected
+from facade.outcome import TOMBSTONE, USED, RecordRejected
 from facade.runtime.flow import Fault
 from facade.runtime.stream_accounts import StreamTotals, WorkerAccounts
 from tests.support.overview import NOW, heartbeat, overview
@@ -293,7 +293,7 @@ def test_a_state_that_is_gone_or_broken_is_no_alarm():
     alarm = Alarm(condition=KEY[0], source=KEY[1], state="UNACK", through=1)
     before.fold(state_record(KEY, alarm), count=True)
     bad = before.fold(Record(topic="alert-state", key=b"x", value=b"{"), count=True)
-    assert isinstance(bad, Rejected)
+    assert isinstance(bad, RecordRejected)
     assert bad.reason == "not-json"
     assert before.fold(state_record(KEY, None), count=True) == TOMBSTONE
     assert before.active == {}

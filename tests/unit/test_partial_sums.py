@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from facade.flows.telemetry.ledger import GroupTotals, Ledger, seconds
+from facade.flows.telemetry.ledger import GroupTotals, WindowLedger, seconds
 from facade.flows.telemetry.partial import MAX_RUNS, Summary, copy_statistics, gather, merge, split, summary_form
 from facade.flows.telemetry.plan import plan
 from facade.icd.load import load
@@ -191,7 +191,7 @@ def test_a_rack_adds_up_to_its_nodes(topic, count, per_group, over_all):
         (0, partial(0, 2, runs=[(0, 1)], fields=some)), (1, partial(0, 3, fields=some)), (0, partial(1, 1)),
         (1, partial(1, 4, late=True)), (2, partial(1, 0)),
     ]  # fmt: skip
-    rack, nodes = (Ledger(plan(ICD, topic), (), per_group=per_group, over_all=over_all) for _ in range(2))
+    rack, nodes = (WindowLedger(plan(ICD, topic), (), per_group=per_group, over_all=over_all) for _ in range(2))
     rack.fold_rack(rows, 5.0, **({} if count else {"count": False}))
     for node, one in rows:
         nodes.fold(node, [one], 5.0, **({} if count else {"count": False}))
@@ -211,7 +211,7 @@ def test_a_rack_adds_up_to_its_nodes(topic, count, per_group, over_all):
 
 def test_what_is_counted_already_is_refused_also_after_a_restart():
     flags, groups = plan(ICD, "flagging"), (1, 2)
-    before, after = (Ledger(flags, groups, per_group=False, over_all=False) for _ in range(2))
+    before, after = (WindowLedger(flags, groups, per_group=False, over_all=False) for _ in range(2))
     once = Summary(worker="w", partition=0, group=1, partials=[], log="log", offset_from=0, offset_to=5)
     assert (before.take(1, once), before.take(1, once, count=False)) == (None, None)
     why = before.take(1, once)
@@ -228,7 +228,7 @@ def test_a_rack_that_is_counted_already_is_refused_in_counting_and_in_rebuilding
         worker="w", stream="ingest.heaps", partition=0, first=0, last=9, log="log", offset_from=0, offset_to=5, part=0,
         node=[], **{name: [] for name in columns}, fields={},
     )  # fmt: skip
-    ledger = Ledger(PLAN, (), per_group=False, over_all=False)
+    ledger = WindowLedger(PLAN, (), per_group=False, over_all=False)
     assert (ledger.take_rack(rack), ledger.take_rack(rack, count=False)) == (None, None)
     assert ledger.take_rack(rack)
     assert ledger.take_rack(rack, count=False)
@@ -240,7 +240,7 @@ def test_a_rack_that_is_counted_already_is_refused_in_counting_and_in_rebuilding
      (("a",), 0, "new", False), ((), 2, "0", True)],
 )  # fmt: skip
 def test_any_group_is_kept_up_to_a_limit_or_those_expected(expected, known, group, kept):
-    ledger = Ledger(PLAN, expected, per_group=False, over_all=False)
+    ledger = WindowLedger(PLAN, expected, per_group=False, over_all=False)
     ledger.plan = SimpleNamespace(window=SimpleNamespace(most_groups=2))
     for at in range(known):
         ledger.fold(str(at), [], 1.0)
@@ -249,13 +249,13 @@ def test_any_group_is_kept_up_to_a_limit_or_those_expected(expected, known, grou
 
 @pytest.mark.parametrize(("expected", "kept"), [((), True), ((7,), True), ((5, 20), False)])
 def test_a_rack_is_for_a_ledger_that_keeps_any_of_its_nodes(expected, kept):
-    assert Ledger(PLAN, expected, per_group=False, over_all=True).keeps_any(range(6, 9)) is kept
+    assert WindowLedger(PLAN, expected, per_group=False, over_all=True).keeps_any(range(6, 9)) is kept
 
 
 def test_long_windows_come_back_from_a_snapshot():
     flags = plan(ICD, "flagging")
     group = flags.group("1")
-    before, after = (Ledger(flags, (group,), per_group=True, over_all=True) for _ in range(2))
+    before, after = (WindowLedger(flags, (group,), per_group=True, over_all=True) for _ in range(2))
     before.fold(group, [partial(0, 3, fields={"x": statistics()})], FIRST + 1.0)
     after.restore(after.parse(before.as_dict()))
     assert after._windows[group].as_list() == before._windows[group].as_list() != []

@@ -13,10 +13,10 @@ from facade.flows.tables.messages import ASSEMBLING, COMPLETE, FAILED, decode_ta
 from facade.flows.tables.partition_state import PartitionState, failure_of, under_way
 from facade.flows.tables.recalled import Recalled
 from facade.messages import Table, TableSegment
-from facade.outcome import Rejected, Suppressed
+from facade.outcome import RecordRejected, Suppressed
 
 MOST = 40
-WRONG = Rejected("size", "$", "too large")
+WRONG = RecordRejected("size", "$", "too large")
 
 
 def record(offset: int, value: bytes | None = b"", key: bytes | None = b"p", headers=()) -> Record:
@@ -201,8 +201,8 @@ def test_a_table_that_is_given_up_has_one_dead_letter_for_all_its_records():
     assert (entry["dead_lettered"], entry["reasons"], entry["last_error"]) == (3, {"size": 3}, f"size: $: {where}")
     assert failure_of(end) == WRONG
     assert failure_of(changed(end, state=COMPLETE)) is None
-    assert failure_of(changed(end, reason="size: of: what")) == Rejected("size", "$", "of: what")
-    assert failure_of(changed(end, reason=": what")) == Rejected("failed", "$", "what")
+    assert failure_of(changed(end, reason="size: of: what")) == RecordRejected("size", "$", "of: what")
+    assert failure_of(changed(end, reason=": what")) == RecordRejected("failed", "$", "what")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from facade.flows.quality.records import metric_record, read_header
 from facade.flows.reservations.ledger import read_reservation, reservation_record
 from facade.icd.load import load
 from facade.messages import Metric, ProcessingBlock, Reservation, State
-from facade.outcome import Outcome, Rejected
+from facade.outcome import Outcome, RecordRejected
 from facade.runtime.device_state import DeviceStates, state_record
 from tests.support.heaps import BASE_US, encoded, heap
 
@@ -50,7 +50,7 @@ def test_nothing_is_told_by_a_broker_whose_clock_was_never_set() -> None:
 
 def test_a_wrong_key_says_which_was_expected() -> None:
     assert wrong_key(b"a/b", "a/b", "$.a") is None
-    assert wrong_key(b"a\xff", "a/b", "$.a") == Rejected(
+    assert wrong_key(b"a\xff", "a/b", "$.a") == RecordRejected(
         "key", "$.a", r"expected the key 'a/b' for this content, got 'a\\xff'"
     )
     assert "got none" in str(wrong_key(None, "a/b", "$.a"))
@@ -103,9 +103,9 @@ READERS: dict[str, tuple[Callable[[int], Record], Callable[[Record], object]]] =
 def test_each_topic_refuses_times_in_another_unit(topic: str, factor: int) -> None:
     make, read = READERS[topic]
     good = replace(make(BASE_US), timestamp_us=BASE_US)
-    assert not isinstance(read(good), Rejected)
+    assert not isinstance(read(good), RecordRejected)
     found = read(replace(make(BASE_US // factor), timestamp_us=BASE_US))
-    assert isinstance(found, Rejected)
+    assert isinstance(found, RecordRejected)
     assert found.reason == "time-unit"
 
 
@@ -114,6 +114,6 @@ def test_each_topic_of_keys_refuses_another_key(topic: str) -> None:
     """A compacted topic keeps the newest record of each key: an older value could come back after a restart."""
     make, read = READERS[topic]
     found = read(replace(make(BASE_US), timestamp_us=BASE_US, key=b"receive-0007"))
-    assert isinstance(found, Rejected)
+    assert isinstance(found, RecordRejected)
     assert found.reason == "key"
     assert "got 'receive-0007'" in found.detail

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from facade.bus.offsets import Extent, Finding, Position, Verdict, compare
+from facade.bus.offsets import Extent, Placement, Position, Verdict, compare
 
 MADE_AGAIN, GAP, CUT, NO_PARTITION = Verdict.MADE_AGAIN, Verdict.GAP, Verdict.CUT, Verdict.NO_PARTITION
 
@@ -15,29 +15,29 @@ CASES = {
     "everything has expired, and all of it was read": ("a", {0: 10}, "a", {0: (10, 10)}, {0: 10}, []),
     "a position without an id": ("", {0: 5}, "a", {0: (0, 10)}, {0: 5}, []),
     "brokers without ids": ("a", {0: 5}, "", {0: (0, 10)}, {0: 5}, []),
-    "made again, and shorter": ("a", {0: 5}, "b", {0: (0, 2)}, {0: 0}, [Finding(MADE_AGAIN, 0, 0, 5)]),
-    "made again, and longer": ("a", {0: 5}, "b", {0: (0, 20)}, {0: 0}, [Finding(MADE_AGAIN, 0, 0, 5)]),
+    "made again, and shorter": ("a", {0: 5}, "b", {0: (0, 2)}, {0: 0}, [Placement(MADE_AGAIN, 0, 0, 5)]),
+    "made again, and longer": ("a", {0: 5}, "b", {0: (0, 20)}, {0: 0}, [Placement(MADE_AGAIN, 0, 0, 5)]),
     "made again, and cleared in part": (
-        "a", {0: 5}, "b", {0: (3, 20)}, {0: 3}, [Finding(MADE_AGAIN, 0, 3, 5), Finding(GAP, 0, 0, 3)],
+        "a", {0: 5}, "b", {0: (3, 20)}, {0: 3}, [Placement(MADE_AGAIN, 0, 3, 5), Placement(GAP, 0, 0, 3)],
     ),
     "made again with fewer partitions": (
-        "a", {0: 5, 1: 7}, "b", {0: (0, 2)}, {0: 0}, [Finding(MADE_AGAIN, 0, 0, 5), Finding(MADE_AGAIN, 1, 0, 7)],
+        "a", {0: 5, 1: 7}, "b", {0: (0, 2)}, {0: 0}, [Placement(MADE_AGAIN, 0, 0, 5), Placement(MADE_AGAIN, 1, 0, 7)],
     ),
     "made again, and never read": ("a", {0: 0}, "b", {0: (0, 2)}, {0: 0}, []),
-    "retention was faster": ("a", {0: 5}, "a", {0: (8, 10)}, {0: 8}, [Finding(GAP, 0, 5, 8)]),
-    "everything was removed unread": ("a", {0: 5}, "a", {0: (10, 10)}, {0: 10}, [Finding(GAP, 0, 5, 10)]),
-    "the tail is lost": ("a", {0: 9}, "a", {0: (0, 6)}, {0: 6}, [Finding(CUT, 0, 6, 9)]),
-    "of the future": ("", {0: 2**53 - 1}, "a", {0: (0, 6)}, {0: 6}, [Finding(CUT, 0, 6, 2**53 - 1)]),
+    "retention was faster": ("a", {0: 5}, "a", {0: (8, 10)}, {0: 8}, [Placement(GAP, 0, 5, 8)]),
+    "everything was removed unread": ("a", {0: 5}, "a", {0: (10, 10)}, {0: 10}, [Placement(GAP, 0, 5, 10)]),
+    "the tail is lost": ("a", {0: 9}, "a", {0: (0, 6)}, {0: 6}, [Placement(CUT, 0, 6, 9)]),
+    "of the future": ("", {0: 2**53 - 1}, "a", {0: (0, 6)}, {0: 6}, [Placement(CUT, 0, 6, 2**53 - 1)]),
     "a partition was added": ("a", {0: 5}, "a", {0: (0, 5), 1: (0, 3)}, {0: 5, 1: 0}, []),
     "a partition was added, and cleared in part": (
-        "a", {0: 5}, "a", {0: (0, 5), 1: (2, 3)}, {0: 5, 1: 2}, [Finding(GAP, 1, 0, 2)],
+        "a", {0: 5}, "a", {0: (0, 5), 1: (2, 3)}, {0: 5, 1: 2}, [Placement(GAP, 1, 0, 2)],
     ),
     "a partition that does not exist": (
-        "a", {0: 5, 7: 3}, "a", {0: (0, 5)}, {0: 5}, [Finding(NO_PARTITION, 7, 0, 3)],
+        "a", {0: 5, 7: 3}, "a", {0: (0, 5)}, {0: 5}, [Placement(NO_PARTITION, 7, 0, 3)],
     ),
     "each partition has its own verdict": (
         "a", {0: 5, 1: 5, 2: 5}, "a", {0: (6, 9), 1: (0, 4), 2: (0, 9)}, {0: 6, 1: 4, 2: 5},
-        [Finding(GAP, 0, 5, 6), Finding(CUT, 1, 4, 5)],
+        [Placement(GAP, 0, 5, 6), Placement(CUT, 1, 4, 5)],
     ),
 }  # fmt: skip
 
@@ -68,12 +68,18 @@ def test_whatever_a_position_says_reading_begins_on_the_log(known, offsets, now,
     ("finding", "words"),
     [
         (
-            Finding(MADE_AGAIN, 1, 2, 9),
+            Placement(MADE_AGAIN, 1, 2, 9),
             "tables, partition 1: the topic was deleted and made again: expected offset 9",
         ),
-        (Finding(GAP, 1, 5, 8), "tables, partition 1: offsets 5 to 7 were removed before they were read: up to 3"),
-        (Finding(CUT, 1, 6, 9), "tables, partition 1: the log was cut: expected offset 9 next, it goes on at 6; a new"),
-        (Finding(NO_PARTITION, 7, 0, 3), "tables, partition 7: expected it to exist, as 3 is noted as its next offset"),
+        (Placement(GAP, 1, 5, 8), "tables, partition 1: offsets 5 to 7 were removed before they were read: up to 3"),
+        (
+            Placement(CUT, 1, 6, 9),
+            "tables, partition 1: the log was cut: expected offset 9 next, it goes on at 6; a new",
+        ),
+        (
+            Placement(NO_PARTITION, 7, 0, 3),
+            "tables, partition 7: expected it to exist, as 3 is noted as its next offset",
+        ),
     ],
 )
 def test_a_finding_names_topic_partition_and_offsets(finding, words):

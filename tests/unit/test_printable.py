@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clients.alarm_lines import alarm_lines, entry_line
-from clients.events import Event, Record
+from clients.events import DeviceEvent, EventRecord
 from clients.scene import Scene
 from clients.terminal import render, summary
 from devices.base import FacadeDevice
@@ -22,7 +22,7 @@ from devices.mapping import tango_text
 from devices.queries import refusal
 from facade.bus.port import Record as BusRecord
 from facade.console import Console, say
-from facade.flows.alerts.follower import Entry
+from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.logs import PlainFormatter, SkaFormatter
 from facade.printable import excerpt, printable
@@ -124,7 +124,7 @@ def spoilt(document: Any, path: tuple[Any, ...]) -> Any:
     return made
 
 
-def documents(now_us: int, number: int) -> dict[str, good.Document]:
+def documents(now_us: int, number: int) -> dict[str, good.FuzzDocument]:
     """Return one document of each message, whole."""
     known = good.documents(now_us, number)
     return {
@@ -196,10 +196,12 @@ def test_no_text_field_of_any_message_carries_a_control_out():
 
 
 def assert_terminal_shows_only_text(site: Site) -> None:
-    records: dict[str, dict[str, Record]] = {}
+    records: dict[str, dict[str, EventRecord]] = {}
     for device, name, reading in sorted(site.left, key=lambda one: one[2].time):
-        event = Event(value=in_tango(site, device, name, reading), quality=reading.quality, time=0.0, received=0.0)
-        records.setdefault(device, {})[name] = Record(newest=event)
+        event = DeviceEvent(
+            value=in_tango(site, device, name, reading), quality=reading.quality, time=0.0, received=0.0
+        )
+        records.setdefault(device, {})[name] = EventRecord(newest=event)
     scene = Scene(
         tango_host="here:10000",
         devices=site.server.devices,
@@ -216,7 +218,7 @@ def assert_terminal_shows_only_text(site: Site) -> None:
         content = good.documents(BASE_US, 1)["alert" if text == "alert" else "alert-action"]
         spoilt_content = {key: HOSTILE if isinstance(one, str) else one for key, one in content.items()}
         entry = {"sequence": sequence, "previous": previous, "time": 0.0, text: spoilt_content}
-        console.print(entry_line(Entry(**{"alert": None, "action": None, **entry})))
+        console.print(entry_line(FollowedAlert(**{"alert": None, "action": None, **entry})))
     for alarm in json.loads(site.server.find(OperatorApi).alarms()):
         for said in alarm_lines(alarm, {}):
             console.print(said)

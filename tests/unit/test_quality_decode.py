@@ -10,7 +10,7 @@ import pytest
 import facade.flows.quality.records
 from facade.errors import ConfigError
 from facade.flows.quality.records import ENCODERS, decode, encode_metric
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 from tests.support.metrics import WRITERS, arrow, arrow_stream, dtype_of, msgpack, msgpack_numpy, npy
 
 IMAGE = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -22,7 +22,7 @@ def read(encoding: str, content: bytes, like: np.ndarray = IMAGE, **said: Any) -
 
 
 def why(found):
-    assert isinstance(found, Rejected)
+    assert isinstance(found, RecordRejected)
     assert found.path == "$"
     return f"{found.reason}: {found.detail}"
 
@@ -90,7 +90,7 @@ class Bomb:
 )
 def test_nothing_is_unpickled(encoding, content):
     Bomb.went_off.clear()
-    assert isinstance(read(encoding, content), Rejected)
+    assert isinstance(read(encoding, content), RecordRejected)
     assert Bomb.went_off == []
 
 

@@ -14,15 +14,15 @@ from facade.bus.offsets import Overlap
 from facade.bus.port import OffsetRange, Record
 from facade.clock import ManualClock
 from facade.flows.telemetry.coverage import Coverage
-from facade.flows.telemetry.flow import Shown, TelemetryFlow
-from facade.flows.telemetry.ledger import Ledger
+from facade.flows.telemetry.flow import ShownTopic, TelemetryFlow
+from facade.flows.telemetry.ledger import WindowLedger
 from facade.flows.telemetry.partial import copy_partial, merge, split
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.rack import nothing, rows, tables, together
 from facade.flows.telemetry.view import TelemetryView
 from facade.icd.load import load
 from facade.messages import FieldStatistics, Partial, RackSummary
-from facade.outcome import USED, Rejected
+from facade.outcome import USED, RecordRejected
 from facade.racks import Racks
 from facade.runtime.progress import Progress
 from tests.support.heaps import BASE_US
@@ -84,10 +84,12 @@ def record(summary, of=PLAN, key="0") -> Record:
 
 def flow(nodes=NODES, *, over_all: bool = True, racks=RACKS) -> TelemetryFlow:
     """Return a flow of a device server that shows nodes, and perhaps all of them together."""
-    ledger = Ledger(PLAN, nodes, per_group=True, over_all=over_all)
-    shown = [Shown(str(node), PLAN.topic, TelemetryView(ICD.classes["SdpIngestNode"], PLAN, node)) for node in nodes]
+    ledger = WindowLedger(PLAN, nodes, per_group=True, over_all=over_all)
+    shown = [
+        ShownTopic(str(node), PLAN.topic, TelemetryView(ICD.classes["SdpIngestNode"], PLAN, node)) for node in nodes
+    ]
     if over_all:
-        shown.append(Shown("all", PLAN.topic, TelemetryView(ICD.classes["SdpMaster"], PLAN, None)))
+        shown.append(ShownTopic("all", PLAN.topic, TelemetryView(ICD.classes["SdpMaster"], PLAN, None)))
     return TelemetryFlow(PLAN.window.summary, {PLAN.topic: PLAN}, {PLAN.topic: ledger}, shown, None, racks)
 
 
@@ -174,7 +176,7 @@ def test_a_node_with_a_hole_or_an_impossible_number_harms_no_other(odd):
     one = flow()
     outcomes = fold(one, rack_records([(0, partial(0)), (1, partial(1, fields=ODD[odd])), (2, partial(2))]))
     assert len(outcomes) == 3, "a record for each row"
-    assert isinstance(outcomes[1], Rejected) == (odd in ("too large", "infinite"))
+    assert isinstance(outcomes[1], RecordRejected) == (odd in ("too large", "infinite"))
     assert outcomes[0] is outcomes[2] is USED
 
 
@@ -189,7 +191,7 @@ def test_records_are_divided_before_they_are_too_large():
     one = flow(range(50), racks=Racks(50, 1))
     assert set(fold(one, records)) == {USED}
     assert all(len(one.ledgers[PLAN.topic].totals[node].seen.runs) > 1 for node in range(50))
-    assert {type(outcome) for outcome in fold(one, records)} == {Rejected}
+    assert {type(outcome) for outcome in fold(one, records)} == {RecordRejected}
 
 
 WRONG = {
@@ -222,7 +224,7 @@ def test_of_a_rack_that_contradicts_itself_nothing_is_folded(path):
     (good,) = rack_records([(node, partial(node)) for node in RACK])
     bad = replace(good, value=json.dumps(json.loads(good.value) | WRONG[path]).encode())
     (outcome,) = fold(one, [bad])
-    assert isinstance(outcome, Rejected)
+    assert isinstance(outcome, RecordRejected)
     assert (outcome.reason, outcome.path) == ("inconsistent", f"$.{path.strip()}")
     assert state(one) == before
     assert fold(one, [good]) == [USED], "its offsets were not counted"
@@ -331,7 +333,7 @@ def test_totals_are_exact_through_a_kill_between_any_two_records(kill):
     first, second = flow(), flow()
     fold(first, records[:kill])
     second.restore(json.loads(json.dumps(first.as_dict())))
-    assert all(isinstance(one, Rejected) for one in fold(second, records[:kill]))
+    assert all(isinstance(one, RecordRejected) for one in fold(second, records[:kill]))
     assert set(fold(second, records[kill:])) <= {USED}
     totals = {node: one.count for node, one in second.ledgers[PLAN.topic].totals.items()}
     assert totals == {0: 8, 1: 8, 2: 8, 3: 0, 4: 4, 5: 0}

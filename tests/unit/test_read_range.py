@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, Message, TopicPartition
 
 from facade.bus.kafka import timeouts
 from facade.bus.kafka.connection import Clients, Connection
-from facade.bus.kafka.read_range import OffsetRanges, read_range
+from facade.bus.kafka.read_range import RangeOfPartition, read_range
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.errors import BusError
@@ -45,7 +45,7 @@ class Client:
         self.is_closed = True
 
 
-def read(ranges: OffsetRanges, messages: Sequence[Message], **how: Any) -> tuple[list[int], Client]:
+def read(ranges: RangeOfPartition, messages: Sequence[Message], **how: Any) -> tuple[list[int], Client]:
     clock = ManualClock()
     client = Client(clock, messages)
     connection = Connection(Settings(prefix="t."), clock=clock, clients=Clients(consumer=lambda config: client))

@@ -13,8 +13,8 @@ from facade.bus.port import BusHealth, Record
 from facade.bus.redrive import (
     FIRST,
     FROM,
-    Fate,
     Redrive,
+    RedriveFate,
     Selection,
     plan,
     put_back,
@@ -29,8 +29,8 @@ from facade.errors import BusError
 from facade.flows.overview.health import Overview
 from facade.flows.overview.views import BusView
 from facade.icd.load import load
-from facade.outcome import USED, Rejected
-from facade.runtime.accounts import StreamAccount
+from facade.outcome import USED, RecordRejected
+from facade.runtime.accounts import RunningAccount
 from facade.runtime.stream_accounts import StreamTotals, WorkerAccounts
 from tests.support.heaps import BASE_US, heap
 from tests.support.simulated_bus import MemoryBroker
@@ -50,7 +50,7 @@ class Bus:
         """Let a record come to a topic and become a dead letter; gives the record."""
         self.broker.append(Record(topic=topic, **{"key": b"3", "value": b"{}", **record}))
         came = self.broker.read(topic)[-1]
-        self.broker.append(dead_letter(came, Rejected(reason, "$.node", "expected 0 to 3, got 7"), by=by))
+        self.broker.append(dead_letter(came, RecordRejected(reason, "$.node", "expected 0 to 3, got 7"), by=by))
         return came
 
     def write(self, records: list[Record]) -> None:
@@ -60,7 +60,9 @@ class Bus:
     def letters(self) -> list[Record]:
         return self.broker.read(TOPIC)
 
-    def redrive(self, selection: Selection | None = None, *, again: bool = False, most: int = 2) -> Counter[Fate]:
+    def redrive(
+        self, selection: Selection | None = None, *, again: bool = False, most: int = 2
+    ) -> Counter[RedriveFate]:
         """Run one to its end, and say what became of how many letters."""
         letters = self.letters()
         made = plan(letters, ICD, selection or Selection(), again=again)
@@ -68,7 +70,7 @@ class Bus:
         while running.step():
             pass
         assert running.done == len(made.chosen)
-        fates: Counter[Fate] = Counter()
+        fates: Counter[RedriveFate] = Counter()
         for (_, _, fate), count in made.counts.items():
             fates[fate] += count
         return fates
@@ -81,7 +83,7 @@ def bus() -> Bus:
 
 def test_what_goes_back_is_the_record_and_says_where_it_was(bus: Bus) -> None:
     came = bus.reject(headers=(("trace", b"x"),))
-    assert bus.redrive() == {Fate.PUT_BACK: 1}
+    assert bus.redrive() == {RedriveFate.PUT_BACK: 1}
     first, back = bus.broker.read(HEAPS)
     assert (back.key, back.value) == (came.key, came.value)
     assert back.headers == (("trace", b"x"), (FROM, b"0:0"), (FIRST, f"{HEAPS}/{came.partition}/0".encode()))
@@ -91,11 +93,11 @@ def test_what_goes_back_is_the_record_and_says_where_it_was(bus: Bus) -> None:
 def test_each_goes_back_once_unless_told(bus: Bus) -> None:
     for _ in range(5):
         bus.reject()
-    assert bus.redrive(Selection(offsets=[(0, 1), (0, 3)])) == {Fate.PUT_BACK: 2}
-    assert bus.redrive() == {Fate.DONE: 2, Fate.PUT_BACK: 3}
-    assert bus.redrive() == {Fate.DONE: 5}
+    assert bus.redrive(Selection(offsets=[(0, 1), (0, 3)])) == {RedriveFate.PUT_BACK: 2}
+    assert bus.redrive() == {RedriveFate.DONE: 2, RedriveFate.PUT_BACK: 3}
+    assert bus.redrive() == {RedriveFate.DONE: 5}
     assert len(bus.broker.read(HEAPS)) == 10
-    assert bus.redrive(again=True) == {Fate.PUT_BACK: 5}
+    assert bus.redrive(again=True) == {RedriveFate.PUT_BACK: 5}
 
 
 def test_what_comes_back_is_not_put_back_again_and_again(bus: Bus) -> None:
@@ -103,9 +105,9 @@ def test_what_comes_back_is_not_put_back_again_and_again(bus: Bus) -> None:
     bus.reject()
     bus.redrive()
     came = bus.broker.read(HEAPS)[-1]
-    bus.broker.append(dead_letter(came, Rejected("unknown-node", "$", ""), by="w"))
-    assert bus.redrive() == {Fate.DONE: 1, Fate.RETURNED: 1}
-    assert bus.redrive(Selection(offsets=[(0, 2)]), again=True) == {Fate.PUT_BACK: 1}
+    bus.broker.append(dead_letter(came, RecordRejected("unknown-node", "$", ""), by="w"))
+    assert bus.redrive() == {RedriveFate.DONE: 1, RedriveFate.RETURNED: 1}
+    assert bus.redrive(Selection(offsets=[(0, 2)]), again=True) == {RedriveFate.PUT_BACK: 1}
     headers = [name for name, _ in bus.broker.read(HEAPS)[-1].headers]
     assert headers == [FROM, FIRST], "each of them once, however often it was put back"
     assert dict(bus.broker.read(HEAPS)[-1].headers)[FIRST].endswith(b"/0"), "where it was at first"
@@ -113,34 +115,36 @@ def test_what_comes_back_is_not_put_back_again_and_again(bus: Bus) -> None:
 
 def test_one_record_of_which_two_wrote_letters_goes_back_once(bus: Bus) -> None:
     came = bus.reject(by="control")
-    bus.broker.append(dead_letter(came, Rejected("unknown-node", "$", ""), by="subarray"))
-    assert bus.redrive() == {Fate.PUT_BACK: 1, Fate.COPY: 1}
-    assert bus.redrive() == {Fate.DONE: 2}
+    bus.broker.append(dead_letter(came, RecordRejected("unknown-node", "$", ""), by="subarray"))
+    assert bus.redrive() == {RedriveFate.PUT_BACK: 1, RedriveFate.COPY: 1}
+    assert bus.redrive() == {RedriveFate.DONE: 2}
 
 
 def test_a_record_of_a_topic_that_was_made_again_is_another_one(bus: Bus) -> None:
     came = bus.reject()
     bus.redrive()
     again = replace(came, timestamp_us=came.timestamp_us + 1)
-    bus.broker.append(dead_letter(again, Rejected("unknown-node", "$", ""), by="w"))
-    assert bus.redrive() == {Fate.DONE: 1, Fate.PUT_BACK: 1}
+    bus.broker.append(dead_letter(again, RecordRejected("unknown-node", "$", ""), by="w"))
+    assert bus.redrive() == {RedriveFate.DONE: 1, RedriveFate.PUT_BACK: 1}
 
 
 @pytest.mark.parametrize(
     ("topic", "record", "fate"),
     [
-        ("commands", {}, Fate.TOPIC),
-        ("quality", {}, Fate.TOPIC),
-        ("accounts", {}, Fate.TOPIC),
-        ("no.such", {}, Fate.TOPIC),
-        (HEAPS, {"value": None}, Fate.NO_VALUE),
-        ("flagging", {"value": bytes(1_048_400)}, Fate.TOO_LARGE),
+        ("commands", {}, RedriveFate.TOPIC),
+        ("quality", {}, RedriveFate.TOPIC),
+        ("accounts", {}, RedriveFate.TOPIC),
+        ("no.such", {}, RedriveFate.TOPIC),
+        (HEAPS, {"value": None}, RedriveFate.NO_VALUE),
+        ("flagging", {"value": bytes(1_048_400)}, RedriveFate.TOO_LARGE),
     ],
 )
-def test_what_cannot_go_back_holds_up_nothing(bus: Bus, topic: str, record: dict[str, object], fate: Fate) -> None:
+def test_what_cannot_go_back_holds_up_nothing(
+    bus: Bus, topic: str, record: dict[str, object], fate: RedriveFate
+) -> None:
     bus.reject(topic, **record)
     bus.reject()
-    assert bus.redrive() == {fate: 1, Fate.PUT_BACK: 1}
+    assert bus.redrive() == {fate: 1, RedriveFate.PUT_BACK: 1}
 
 
 def test_the_topics_that_take_records_back() -> None:
@@ -179,7 +183,7 @@ def test_a_transaction_that_fails_ends_the_run_and_the_next_goes_on(bus: Bus) ->
         bus.redrive()
     assert [len(records) for records in calls] == [5, 5], "two records with the mark of each, and their count"
     bus.write = write
-    assert bus.redrive() == {Fate.DONE: 2, Fate.PUT_BACK: 3}
+    assert bus.redrive() == {RedriveFate.DONE: 2, RedriveFate.PUT_BACK: 3}
 
 
 def test_the_account_says_how_many_of_the_records_consumed_were_put_back(bus: Bus) -> None:
@@ -189,7 +193,7 @@ def test_the_account_says_how_many_of_the_records_consumed_were_put_back(bus: Bu
     bus.redrive(Selection(offsets=[(0, 0)]))
     bus.redrive()
     accounts = WorkerAccounts()
-    worker, reader = StreamAccount(), StreamTotals()
+    worker, reader = RunningAccount(), StreamTotals()
     worker.log, worker.consumed, worker.used, worker.dead_lettered, worker.offset_to = "id", 6, 3, 3, 6
     reader.account.consumed = reader.account.used = 2
     entry = worker.entry("aggregate-0", HEAPS, 0, round(bus.clock.now() * 1e6))
@@ -223,7 +227,7 @@ def test_what_others_write_there_is_shown_without_harm(bus: Bus, headers: dict[s
     assert json.dumps(document(record)).isprintable()
     letter = read_dead_letter(record)
     assert letter is None or "".join(line(letter, ())).isprintable()
-    assert bus.redrive() in ({}, {Fate.TOPIC: 1})
+    assert bus.redrive() in ({}, {RedriveFate.TOPIC: 1})
 
 
 def test_control_characters_are_shown_as_escapes() -> None:
@@ -234,7 +238,7 @@ def test_control_characters_are_shown_as_escapes() -> None:
 
 def test_a_listing_counts_records_beside_letters(bus: Bus) -> None:
     came = bus.reject()
-    bus.broker.append(dead_letter(came, Rejected("unknown-node", "$", ""), by="subarray"))
+    bus.broker.append(dead_letter(came, RecordRejected("unknown-node", "$", ""), by="subarray"))
     for _ in range(3):
         bus.reject("alerts", "schema")
     bus.redrive(Selection(topics=[HEAPS]))
@@ -263,31 +267,31 @@ def _heap(**changes: object) -> bytes:
 @pytest.mark.parametrize(
     ("topic", "record", "fate"),
     [
-        (HEAPS, {"value": _heap()}, Fate.PUT_BACK),
-        (HEAPS, {"value": _heap(time=BASE_US - 60_000_000)}, Fate.LATE),
-        (HEAPS, {"value": _heap(time=BASE_US + 7_200_000_000)}, Fate.FAILS),
-        (HEAPS, {"value": _heap(node=999)}, Fate.FAILS),
-        (HEAPS, {"value": _heap(seq="x")}, Fate.FAILS),
-        (HEAPS, {"value": _heap(schema="heap/9")}, Fate.FAILS),
-        (HEAPS, {"value": b"{"}, Fate.FAILS),
-        (HEAPS, {"value": b""}, Fate.FAILS),
-        (HEAPS, {"value": b"[" * 5000}, Fate.FAILS),
-        (HEAPS, {"value": b"\xff\xff\xff\xff broken batch"}, Fate.FAILS),
-        ("alerts", {"value": b"{}"}, Fate.FAILS),
-        ("logs", {"value": b"<34>1 2027-01-15T08:00:00Z host app - - - text"}, Fate.PUT_BACK),
-        ("logs", {"value": b"text"}, Fate.FAILS),
-        ("alert-packets", {"value": b"text"}, Fate.FAILS),
-        ("calibration", {"value": b"bytes"}, Fate.FAILS),
+        (HEAPS, {"value": _heap()}, RedriveFate.PUT_BACK),
+        (HEAPS, {"value": _heap(time=BASE_US - 60_000_000)}, RedriveFate.LATE),
+        (HEAPS, {"value": _heap(time=BASE_US + 7_200_000_000)}, RedriveFate.FAILS),
+        (HEAPS, {"value": _heap(node=999)}, RedriveFate.FAILS),
+        (HEAPS, {"value": _heap(seq="x")}, RedriveFate.FAILS),
+        (HEAPS, {"value": _heap(schema="heap/9")}, RedriveFate.FAILS),
+        (HEAPS, {"value": b"{"}, RedriveFate.FAILS),
+        (HEAPS, {"value": b""}, RedriveFate.FAILS),
+        (HEAPS, {"value": b"[" * 5000}, RedriveFate.FAILS),
+        (HEAPS, {"value": b"\xff\xff\xff\xff broken batch"}, RedriveFate.FAILS),
+        ("alerts", {"value": b"{}"}, RedriveFate.FAILS),
+        ("logs", {"value": b"<34>1 2027-01-15T08:00:00Z host app - - - text"}, RedriveFate.PUT_BACK),
+        ("logs", {"value": b"text"}, RedriveFate.FAILS),
+        ("alert-packets", {"value": b"text"}, RedriveFate.FAILS),
+        ("calibration", {"value": b"bytes"}, RedriveFate.FAILS),
     ],
 )
 def test_records_that_would_fail_again_are_left_out_and_counted(
-    bus: Bus, topic: str, record: dict[str, object], fate: Fate
+    bus: Bus, topic: str, record: dict[str, object], fate: RedriveFate
 ) -> None:
     """Of 75 records that a redrive put back, 73 became dead letters again."""
     bus.reject(topic, "any", **record)
     trial = trials_of(ICD, Settings(nodes=4), bus.clock)
     made = plan(bus.letters(), ICD, Selection(), trial)
     assert made.counts == {(topic, "any", fate): 1}
-    assert len(made.chosen) == (fate is not Fate.FAILS)
-    assert set(made.failures) == ({(topic, "any")} if fate is Fate.FAILS else set())
+    assert len(made.chosen) == (fate is not RedriveFate.FAILS)
+    assert set(made.failures) == ({(topic, "any")} if fate is RedriveFate.FAILS else set())
     assert len(plan(bus.letters(), ICD, Selection(), trial, again=True).chosen) == 1

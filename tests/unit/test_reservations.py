@@ -13,7 +13,7 @@ from facade.config import Settings
 from facade.flows.reservations import cli
 from facade.flows.reservations import ledger as ledgers
 from facade.flows.reservations.flow import MOST_NAMES_SHOWN, MOST_SHOWN, readings
-from facade.flows.reservations.ledger import RESERVATIONS, STATES, Ledger, owner_of, read_ledger
+from facade.flows.reservations.ledger import RESERVATIONS, STATES, ReservationLedger, owner_of, read_ledger
 from facade.flows.reservations.source import ReservationSource
 from facade.icd.load import load
 from facade.outcome import TOMBSTONE, USED, Suppressed
@@ -269,7 +269,7 @@ def told(number: int, state: str = "GRANTED", sequence: int = 1, **more: Any) ->
 
 
 def test_each_record_has_one_outcome() -> None:
-    ledger = Ledger()
+    ledger = ReservationLedger()
     for record, outcome in (
         (told(1, "REQUESTED", 5), USED),
         (told(1, "REQUESTED", 5), Suppressed("repeated")),
@@ -359,7 +359,7 @@ def test_any_history_gives_what_the_newest_records_say(seed: int) -> None:
         if rng.random() < 0.1:
             history.append(Record(topic=RESERVATIONS, key=b"a/%d" % rng.randrange(15), value=None))
     newest = {one.key: one for one in history}
-    live = Ledger()
+    live = ReservationLedger()
     before: Record | None = None
     for record in history:
         live.fold(record, NOW)

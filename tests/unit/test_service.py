@@ -14,7 +14,7 @@ from facade.clock import ManualClock
 from facade.config import Settings
 from facade.errors import BusError, ConfigError
 from facade.flows.commands.messages import HeartbeatMessage, heartbeat_record
-from facade.flows.telemetry.worker import Worker
+from facade.flows.telemetry.worker import TelemetryWorker
 from facade.icd.load import load
 from facade.instances import device_number
 from facade.reading import Quality, Reading
@@ -63,7 +63,7 @@ class Deployment:
         self.clock = ManualClock(BASE_US / 1e6)
         self.broker = MemoryBroker(self.clock, PARTITIONS)
         log = MemoryTransactionalLog(self.broker, "ingest.heaps", group="aggregate")
-        self.worker = Worker(log, ICD, SETTINGS, slot="0", clock=self.clock)
+        self.worker = TelemetryWorker(log, ICD, SETTINGS, slot="0", clock=self.clock)
         self.sign_of_life = SignOfLife("aggregate-0", "worker", self.broker.append, self.clock)
         self.seq = itertools.count()
 

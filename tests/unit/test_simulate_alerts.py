@@ -18,9 +18,9 @@ from facade.flows.alerts.simulator.sending import (
     AlertSimulator,
     read_alert_report,
 )
-from facade.flows.alerts.simulator.stream import BAD_ALERTS, AlertScenario, AlertStream, bad_packets
+from facade.flows.alerts.simulator.stream import BAD_ALERTS, AlertMixture, AlertStream, bad_packets
 from facade.icd.load import load
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 from facade.simulate import sender, sending
 from facade.simulate.pacing import Bursts
 from facade.simulate.sender import Stop
@@ -60,7 +60,7 @@ class Outlet:
 
 
 def stream(codec=None, **options) -> AlertStream:
-    return AlertStream(AlertScenario(**{"conditions": CONDITIONS, **options}), codec)
+    return AlertStream(AlertMixture(**{"conditions": CONDITIONS, **options}), codec)
 
 
 def taken(one: AlertStream, count: int, now_us: int = NOW_US) -> list:
@@ -142,7 +142,7 @@ def test_the_device_server_finds_what_the_account_says():
 def test_each_bad_packet_is_refused_for_the_reason_foretold(kind):
     value, reason = bad_packets(stream(CODEC, packet_size=1000).take(1, NOW_US)[1][0])[kind]
     refused = CODEC.alert(value, "0/0")
-    assert isinstance(refused, Rejected)
+    assert isinstance(refused, RecordRejected)
     assert refused.reason == reason
 
 

@@ -18,7 +18,7 @@ from facade.flows.telemetry.reduce import AppendTimes, reduce
 from facade.flows.telemetry.sequences import SeenNumbers
 from facade.flows.telemetry.simulator.faults import Faults, Scenario, Silence, Skew, TimeLimits
 from facade.flows.telemetry.simulator.garbage import GARBAGE, Garbage
-from facade.flows.telemetry.simulator.heaps import Batch, HeapStream
+from facade.flows.telemetry.simulator.heaps import HeapBatch, HeapStream
 from facade.icd.load import load
 
 ICD = load()
@@ -54,7 +54,7 @@ FAULTS = {
 }
 
 
-def cut(scenario: Scenario, heaps: int, size: int = 97) -> tuple[HeapStream, list[Batch]]:
+def cut(scenario: Scenario, heaps: int, size: int = 97) -> tuple[HeapStream, list[HeapBatch]]:
     """Take so many heaps in batches of an awkward size."""
     stream = HeapStream(scenario)
     return stream, [
@@ -63,11 +63,11 @@ def cut(scenario: Scenario, heaps: int, size: int = 97) -> tuple[HeapStream, lis
     ]
 
 
-def values(batches: list[Batch]) -> list[bytes | None]:
+def values(batches: list[HeapBatch]) -> list[bytes | None]:
     return [value for batch in batches for value in batch.values]
 
 
-def recount(batches: list[Batch], scenario: Scenario) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def recount(batches: list[HeapBatch], scenario: Scenario) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Count in the plainest way what a reader must make of the records when it gets each batch at once."""
     total: dict[str, Any] = {"used": 0, "late": 0, "suppressed": Counter(), "dead_lettered": Counter(), "consumed": 0}
     nodes: dict[str, Counter[str]] = {str(n): Counter() for n in range(scenario.nodes)}

@@ -12,7 +12,7 @@ from facade.flows.telemetry.simulator.columnar import ColumnarHeapStream
 from facade.flows.telemetry.simulator.faults import Faults, Scenario, Silence, Skew
 from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.flows.telemetry.simulator.ingest import IngestSimulator
-from facade.flows.telemetry.simulator.report import Report, read_report
+from facade.flows.telemetry.simulator.report import HeapReport, read_report
 from facade.simulate.pacing import Pacer
 from facade.simulate.sender import Stop
 
@@ -109,8 +109,8 @@ class Shelf:
         self.failed += self.backlog
 
 
-def simulate(clock: ManualClock, shelf: Shelf, scenario: Scenario = PLAIN) -> tuple[IngestSimulator, list[Report]]:
-    reports: list[Report] = []
+def simulate(clock: ManualClock, shelf: Shelf, scenario: Scenario = PLAIN) -> tuple[IngestSimulator, list[HeapReport]]:
+    reports: list[HeapReport] = []
     simulator = IngestSimulator(
         HeapStream(scenario), shelf, clock=clock, topic_name="test.ingest.heaps", each_second=reports.append
     )
@@ -169,7 +169,7 @@ def test_few_batches_wait_for_a_broker_that_is_away(clock: ManualClock, shelf: S
     """A batch is as large as thousands of records: the client's queue must not fill, where a signal is not heard."""
     shelf.away = (clock.monotonic() + 1, clock.monotonic() + 200)
     scenario = replace(PLAIN, nodes=10)
-    reports: list[Report] = []
+    reports: list[HeapReport] = []
     stream = ColumnarHeapStream(scenario)
     simulator = IngestSimulator(stream, shelf, clock=clock, topic_name="ingest.heaps", each_second=reports.append)
     report = simulator.run(Stop(seconds=210))

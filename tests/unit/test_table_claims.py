@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from facade.flows.tables.messages import Rejected, segment_record
+from facade.flows.tables.messages import RecordRejected, segment_record
 from facade.flows.tables.references import References
 from facade.messages import TableSegment
 from tests.support.tables import Desk, read
@@ -17,7 +17,7 @@ SIZE, DIGEST = len(CONTENT), hashlib.sha256(CONTENT).hexdigest()
 def check(references: References, url: str, size=SIZE, sha256=DIGEST) -> str:
     """Return the reason of a rejection, or the content."""
     found = read(references, url, size, sha256)
-    return found.reason if isinstance(found, Rejected) else found.decode()
+    return found.reason if isinstance(found, RecordRejected) else found.decode()
 
 
 @pytest.fixture

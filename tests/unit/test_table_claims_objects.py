@@ -11,7 +11,7 @@ import fsspec
 import pytest
 
 from facade.clock import ManualClock
-from facade.flows.tables.messages import Rejected
+from facade.flows.tables.messages import RecordRejected
 from facade.flows.tables.references import References
 from facade.flows.tables.roots import parse_roots
 from tests.support.stores import IO_ERROR, SCHEME, Faulty, StatusError, until, web_server
@@ -36,7 +36,7 @@ def claims(*roots: str, **settings) -> References:
 def check(checker: References, url: str = URL, size: int = SIZE, sha256: str = DIGEST) -> str:
     """Return the reason of a refusal, or the content."""
     found = read(checker, url, size, sha256)
-    if isinstance(found, Rejected):
+    if isinstance(found, RecordRejected):
         assert "HUSHHUSH" not in found.detail
         return found.reason
     return found.decode()
@@ -202,7 +202,7 @@ def test_what_is_to_be_installed_is_said(monkeypatch, missing, package):
         what = "Install absent_fs to access Absent"
         fsspec.register_implementation("absent", "absent_fs.core.Absent", clobber=True, errtxt=what)
     rejected = read(claims("absent://bucket"), "absent://bucket/x", SIZE, DIGEST)
-    assert isinstance(rejected, Rejected)
+    assert isinstance(rejected, RecordRejected)
     assert (rejected.reason, package in rejected.detail) == ("not-configured", True)
 
 

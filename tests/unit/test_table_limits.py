@@ -17,7 +17,7 @@ from facade.flows.tables.messages import ASSEMBLING, FAILED, decode_table
 from facade.flows.tables.partition_state import PartitionState, failure_of, under_way
 from facade.flows.tables.recalled import Recalled
 from facade.messages import Table, TableSegment
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 
 WHOLE = b"0123456789"
 HEADER = TableSegment(
@@ -44,22 +44,24 @@ FIRST, LAST = (HEADER, WHOLE[:5]), (replace(HEADER, index=1), WHOLE[5:])
         ([(replace(HEADER, count=4), b"01"), (replace(HEADER, count=4, index=1), b"2")], "under way"),
         (
             [(replace(HEADER, count=5), b"0")],
-            Rejected("too-many-segments", "headers.segment.count", "expected at most 4 segments, got 5"),
+            RecordRejected("too-many-segments", "headers.segment.count", "expected at most 4 segments, got 5"),
         ),
         (
             [(replace(HEADER, size=101), b"0")],
-            Rejected("size", "headers.segment.size", "expected at most 100 bytes, got 101"),
+            RecordRejected("size", "headers.segment.size", "expected at most 100 bytes, got 101"),
         ),
-        ([FIRST, (LAST[0], b"567890")], Rejected("overlong", "$", "expected 10 bytes in all, got 11 up to now")),
-        ([FIRST, (LAST[0], b"")], Rejected("size", "$", "expected a segment with bytes, got an empty one of 2")),
+        ([FIRST, (LAST[0], b"567890")], RecordRejected("overlong", "$", "expected 10 bytes in all, got 11 up to now")),
+        ([FIRST, (LAST[0], b"")], RecordRejected("size", "$", "expected a segment with bytes, got an empty one of 2")),
         (
             [FIRST, (replace(LAST[0], start=4), WHOLE[5:])],
-            Rejected("contradiction", "headers.segment.start", "expected segment 1 to begin at 5, got 4"),
+            RecordRejected("contradiction", "headers.segment.start", "expected segment 1 to begin at 5, got 4"),
         ),
-        ([FIRST, (LAST[0], b"5678")], Rejected("size", "$", "expected 10 bytes in all, got 9")),
+        ([FIRST, (LAST[0], b"5678")], RecordRejected("size", "$", "expected 10 bytes in all, got 9")),
         (
             [FIRST, (LAST[0], b"56780")],
-            Rejected("digest", "$", f"expected the digest {HEADER.sha256}, got {sha256(b'0123456780').hexdigest()}"),
+            RecordRejected(
+                "digest", "$", f"expected the digest {HEADER.sha256}, got {sha256(b'0123456780').hexdigest()}"
+            ),
         ),
     ],
 )
@@ -84,7 +86,7 @@ def test_a_table_that_contradicts_is_refused_by_what_differs():
     tables.add(*FIRST[:1], record(7, FIRST[1]), 0.0)
     assert tables.judge(HEADER, 0) is DUPLICATE
     assert tables.judge(LAST[0], 0) is None
-    assert tables.judge(replace(LAST[0], kind="phases", size=11), 0) == Rejected(
+    assert tables.judge(replace(LAST[0], kind="phases", size=11), 0) == RecordRejected(
         "contradiction",
         "headers.segment",
         "expected what the first segment of v1 says, at 7: kind 'gains', got 'phases', size 10, got 11",
@@ -93,7 +95,7 @@ def test_a_table_that_contradicts_is_refused_by_what_differs():
     ended.close()
     why = ("reused-id", "headers.segment.table")
     what = "expected a new id for another table, got v1, which has been complete before"
-    assert tables.judge(replace(HEADER, sha256="0" * 64), 0) == Rejected(*why, what)
+    assert tables.judge(replace(HEADER, sha256="0" * 64), 0) == RecordRejected(*why, what)
     assert tables.judge(replace(HEADER, sha256="0" * 64), 0) == Repeated(*why, what)
 
 
@@ -103,12 +105,14 @@ def test_the_oldest_table_goes_and_one_of_which_nothing_comes_expires():
         assert tables.add(replace(HEADER, table=f"v{number}"), record(number, b"0"), at) == []
     (ended,) = tables.add(replace(HEADER, table="v3"), record(3, b"0"), 2.0)
     assert ended.table.header.table == "v1"
-    assert ended.rejected == Rejected("evicted", "$", "expected at most 2 tables under way, and this is the oldest")
+    assert ended.rejected == RecordRejected(
+        "evicted", "$", "expected at most 2 tables under way, and this is the oldest"
+    )
     tables.wait(1.0)
     assert tables.expire(7.0 - 0.01) == []
     (ended,) = tables.expire(7.0)
     assert ended.table.header.table == "v2"
-    assert ended.rejected == Rejected("expired", "$", "expected all segments, with at most 5 s between two")
+    assert ended.rejected == RecordRejected("expired", "$", "expected all segments, with at most 5 s between two")
     tables.drop(0)
     assert len(tables) == 0
     assert tables.judge(replace(HEADER, table="v2"), 0) is None
@@ -123,7 +127,7 @@ def test_a_disk_that_fails_is_told_apart_from_a_table_that_is_wrong(code, reason
 
     tables = Assembly(BufferPool(1, fail), AssemblyLimits())
     (ended,) = tables.add(*FIRST[:1], record(0, FIRST[1]), 0.0)
-    assert ended.rejected == Rejected(reason, "$", "a temporary file failed: the disk said")
+    assert ended.rejected == RecordRejected(reason, "$", "a temporary file failed: the disk said")
 
 
 def test_the_oldest_table_on_disk_goes_once_all_take_more_than_the_limit():
@@ -132,7 +136,7 @@ def test_the_oldest_table_on_disk_goes_once_all_take_more_than_the_limit():
         assert tables.add(replace(HEADER, table=f"v{number}"), record(number, WHOLE[:5]), 0.0) == []
     (ended,) = tables.add(replace(HEADER, table="v3"), record(3, b"0"), 0.0)
     assert ended.table.header.table == "v1"
-    assert ended.rejected == Rejected("evicted", "$", "expected at most 10 bytes on disk, and this is the oldest")
+    assert ended.rejected == RecordRejected("evicted", "$", "expected at most 10 bytes on disk, and this is the oldest")
     tables.drop(0)
 
 
@@ -165,7 +169,7 @@ def test_of_other_tables_under_one_id_so_many_have_a_dead_letter_each():
         ended = tables.add(header, record(0, content), 0.0)
     ended[0].close()
     others = [replace(HEADER, sha256=f"{number:064}") for number in range(17)]
-    assert [type(tables.judge(header, 0)) for header in others] == [Rejected] * 16 + [Repeated]
+    assert [type(tables.judge(header, 0)) for header in others] == [RecordRejected] * 16 + [Repeated]
 
 
 @pytest.mark.parametrize(
@@ -202,17 +206,17 @@ def test_a_table_whose_first_records_are_gone_is_said_to_have_failed():
     (lost,) = partition.lost()
     assert (lost.table, lost.state) == ("v1", ASSEMBLING)
     what = "expected its records from offset 4 on, got none any more"
-    assert partition.lose(lost, 77) == Rejected("lost", "$", what)
+    assert partition.lose(lost, 77) == RecordRejected("lost", "$", what)
     said, gone, *_ = partition.reports([], 0.0, 77)
     report = decode_table(said.value)
     assert (report.state, report.time, report.last_offset, report.log) == (FAILED, 77, 7, "log")
     assert (report.reason, gone.value) == (f"lost: {what}", None)
-    assert failure_of(report) == Rejected("lost", "$", what)
-    assert failure_of(replace(report, reason=None)) == Rejected("failed", "$", "")
+    assert failure_of(report) == RecordRejected("lost", "$", what)
+    assert failure_of(replace(report, reason=None)) == RecordRejected("failed", "$", "")
 
 
 def test_what_went_wrong_last_is_told_in_bounded_length():
-    partition, long = state(), Rejected("size", "$", "x" * 2000)
+    partition, long = state(), RecordRejected("size", "$", "x" * 2000)
     given_up = PartialTable(
         header=HEADER, partition=3, first_offset=0, newest=record(2), buffer=BufferPool(9).buffer(), touched=0.0
     )  # fmt: skip

@@ -13,7 +13,7 @@ from facade.config import Settings
 from facade.flows.telemetry.plan import plan, windowed
 from facade.flows.telemetry.simulator.records import RecordStream
 from facade.flows.telemetry.view import TelemetryView
-from facade.flows.telemetry.worker import BatchLimits, Worker
+from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.reading import Quality
@@ -136,7 +136,9 @@ class Site:
     def restart_worker(self) -> None:
         self.broker.scheduler.settle()  # what the former one has sent comes before anything of the next one
         log = MemoryTransactionalLog(self.broker, *windowed(self.icd), group="aggregate", fault=self.fault)
-        self.worker = Worker(log, self.icd, SETTINGS, slot="0", clock=self.clock, limits=BatchLimits(retry=0.01))
+        self.worker = TelemetryWorker(
+            log, self.icd, SETTINGS, slot="0", clock=self.clock, limits=BatchLimits(retry=0.01)
+        )
 
     def server(self, instance: str, **devices: list[str]):
         """Start a device server; the bus remembers its snapshots."""

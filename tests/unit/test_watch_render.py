@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from clients.events import Event, Record
+from clients.events import DeviceEvent, EventRecord
 from clients.scene import ALERTS, BUS, CALIBRATION, MASTER, NODE, SUBARRAY, Scene, cell
 from clients.terminal import SHOWN, draw, render, rows_in, summary
 from facade.icd.load import load
@@ -98,9 +98,9 @@ VALUES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def record(value: Any, quality: Quality = Quality.VALID, age: float = 0.4) -> Record:
-    event = Event(value=value, quality=quality, time=NOW - age - 0.3, received=NOW - age)
-    return Record(newest=event, events=(event,), count=1)
+def record(value: Any, quality: Quality = Quality.VALID, age: float = 0.4) -> EventRecord:
+    event = DeviceEvent(value=value, quality=quality, time=NOW - age - 0.3, received=NOW - age)
+    return EventRecord(newest=event, events=(event,), count=1)
 
 
 def scene(
@@ -226,7 +226,7 @@ def test_quality_is_seen(quality: Quality, codes: str) -> None:
 
 def test_invalid_without_any_value_is_a_dash() -> None:
     assert cell(record(None, Quality.INVALID), str).plain == "-"
-    assert cell(Record(errors=1, last_error="nobody answers"), str).plain == "-"
+    assert cell(EventRecord(errors=1, last_error="nobody answers"), str).plain == "-"
 
 
 def test_nothing_heard_at_all_is_no_error() -> None:

@@ -14,14 +14,14 @@ import pytest
 from facade.bus.port import Aborted, Record
 from facade.clock import ManualClock
 from facade.config import Settings
-from facade.flows.telemetry.flow import Shown, TelemetryFlow
-from facade.flows.telemetry.ledger import Ledger
+from facade.flows.telemetry.flow import ShownTopic, TelemetryFlow
+from facade.flows.telemetry.ledger import WindowLedger
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.view import TelemetryView
-from facade.flows.telemetry.worker import BatchLimits, Worker
+from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
 from facade.icd.load import load
 from facade.messages import Watermark
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 from facade.racks import Racks
 from facade.reading import Quality
 from tests.support.heaps import BASE_US, encoded, heap
@@ -44,9 +44,11 @@ class Rig:
         self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in ICD.topics.items()})
         self._fault = fault
         self.start_worker()
-        ledger = Ledger(PLAN, NODES, per_group=True, over_all=True, summaries=SUMMARIES)
+        ledger = WindowLedger(PLAN, NODES, per_group=True, over_all=True, summaries=SUMMARIES)
         views = [("SdpMaster", None), *(("SdpIngestNode", node) for node in NODES)]
-        shown = [Shown(str(group), PLAN.topic, TelemetryView(ICD.classes[name], PLAN, group)) for name, group in views]
+        shown = [
+            ShownTopic(str(group), PLAN.topic, TelemetryView(ICD.classes[name], PLAN, group)) for name, group in views
+        ]
         self.flow = TelemetryFlow("ingest.summary", {PLAN.topic: PLAN}, {PLAN.topic: ledger}, shown, None, RACKS)
         self.ledger = ledger
         self.shown = {}
@@ -60,7 +62,9 @@ class Rig:
 
     def start_worker(self) -> None:
         log = MemoryTransactionalLog(self.broker, PLAN.topic, group="aggregate", fault=self._fault)
-        self.worker = Worker(log, ICD, Settings(nodes=4), slot="0", clock=self.clock, limits=BatchLimits(retry=0.01))
+        self.worker = TelemetryWorker(
+            log, ICD, Settings(nodes=4), slot="0", clock=self.clock, limits=BatchLimits(retry=0.01)
+        )
 
     def send(self, node: int, *, ahead: float = 0.0, partition: int | None = None) -> None:
         at = self.clock.now() - BASE_US / 1e6 + ahead
@@ -79,7 +83,7 @@ class Rig:
     def look(self) -> None:
         for to in SUMMARIES:
             for record in self.broker.read_from("ingest.summary", to, self._read[to]):
-                assert not isinstance(outcome := self.flow.fold(record, count=True), Rejected), outcome
+                assert not isinstance(outcome := self.flow.fold(record, count=True), RecordRejected), outcome
                 self._read[to] = record.offset + 1
         for device, name, reading in self.flow.readings(self.clock.now(), {}):
             if name == "heapRate":
@@ -264,7 +268,7 @@ def test_a_watermark_that_cannot_be_is_a_dead_letter(rig):
     for name, change in wrong.items():
         key = b"watermark/ingest.heaps/2" if name == "partition" else good.key
         outcome = rig.flow.fold(replace(good, key=key, value=json.dumps(document | change).encode()), count=True)
-        assert isinstance(outcome, Rejected) or outcome.reason == "other-stream", (name, outcome)
+        assert isinstance(outcome, RecordRejected) or outcome.reason == "other-stream", (name, outcome)
     assert rig.ledger.read_to() == before
 
 

@@ -16,10 +16,10 @@ from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.telemetry.plan import plan, windowed
 from facade.flows.telemetry.simulator.garbage import GARBAGE
-from facade.flows.telemetry.worker import BatchLimits, Worker
+from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
 from facade.icd.load import load
 from facade.messages import RackSummary
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 from facade.runtime import metrics
 from facade.runtime.accounts import AccountEntry
 from tests.support.heaps import BASE_US, encoded, heap
@@ -43,9 +43,9 @@ def broker(clock: ManualClock) -> MemoryBroker:
     return MemoryBroker(clock, PARTITIONS)
 
 
-def worker(broker, fault=lambda: None, **limits) -> Worker:
+def worker(broker, fault=lambda: None, **limits) -> TelemetryWorker:
     log = MemoryTransactionalLog(broker, "ingest.heaps", group="aggregate", fault=fault)
-    return Worker(log, ICD, Settings(nodes=NODES), slot="0", clock=broker.clock, limits=BatchLimits(**limits))
+    return TelemetryWorker(log, ICD, Settings(nodes=NODES), slot="0", clock=broker.clock, limits=BatchLimits(**limits))
 
 
 def send(broker, *values, node=0):
@@ -120,7 +120,7 @@ def test_a_dead_letter_gives_the_original_back():
         topic="ingest.heaps", key=b"k", value=b"\x00v", headers=(("traceparent", b"t"),), partition=1, offset=5,
         timestamp_us=9,
     )  # fmt: skip
-    assert original(dead_letter(record, Rejected("schema", "$.x", "no"), by="0")) == record
+    assert original(dead_letter(record, RecordRejected("schema", "$.x", "no"), by="0")) == record
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -214,7 +214,7 @@ def test_commits_of_many_groups_are_further_apart(broker, nodes, apart):
 
 def test_partials_of_one_rack_are_on_one_partition(broker):
     log = MemoryTransactionalLog(broker, "ingest.heaps", group="aggregate")
-    one = Worker(log, ICD, Settings(nodes=8, rack_size=2), slot="0", clock=broker.clock)
+    one = TelemetryWorker(log, ICD, Settings(nodes=8, rack_size=2), slot="0", clock=broker.clock)
     send(broker, *encoded(*(heap(node=n) for n in range(8))))
     work(broker, one)
     placed = defaultdict(set)
@@ -333,7 +333,7 @@ def test_each_transaction_says_something_of_each_rack(broker, seed):
     for turn in range(20):
         log = MemoryTransactionalLog(broker, "ingest.heaps", group="aggregate", fault=fault)
         limits = BatchLimits(retry=0.01)
-        one = Worker(log, ICD, Settings(nodes=4, rack_size=2), slot="0", clock=broker.clock, limits=limits)
+        one = TelemetryWorker(log, ICD, Settings(nodes=4, rack_size=2), slot="0", clock=broker.clock, limits=limits)
         send(broker, *encoded(heap(seq=turn), heap(node=dice.randrange(4))), *[b"junk", None][: dice.randrange(3)])
         work(broker, one, seconds=0.5)
         log.close()

@@ -25,10 +25,10 @@ from facade.config import Settings
 from facade.flows.overview.views import BusView
 from facade.flows.telemetry.coverage import Coverage
 from facade.flows.telemetry.partial import Summary
-from facade.flows.telemetry.worker import Worker
+from facade.flows.telemetry.worker import TelemetryWorker
 from facade.icd.load import load
-from facade.outcome import USED, Rejected
-from facade.runtime.accounts import AccountEntry, StreamAccount
+from facade.outcome import USED, RecordRejected
+from facade.runtime.accounts import AccountEntry, RunningAccount
 from facade.runtime.stream_accounts import WorkerAccounts
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.overview import overview
@@ -135,7 +135,7 @@ class Site:
     def work(self, seconds: float = 1.2) -> None:
         """Run one life of a worker."""
         log = MemoryTransactionalLog(self.broker, HEAPS, group="aggregate", fault=lambda: self.fault())
-        worker = Worker(log, ICD, Settings(nodes=2), slot="0", clock=self.clock)
+        worker = TelemetryWorker(log, ICD, Settings(nodes=2), slot="0", clock=self.clock)
         until = self.clock.monotonic() + seconds
         while self.clock.monotonic() < until:
             worker.step()
@@ -234,7 +234,7 @@ def test_without_positions_what_comes_again_is_refused():
     site.broker.committed["aggregate", HEAPS, 0] = 40
     site.work()
     assert site.figures[:2] == (100, 60)
-    assert site.outcomes[Rejected] == 1
+    assert site.outcomes[RecordRejected] == 1
     assert "offsets 40 to 99 came again" in site.stream.account.deviations["overlap"]
 
 
@@ -363,7 +363,7 @@ def test_an_account_that_cannot_be_true_shifts_nothing(case):
     assert fold(accounts, entry(0, 10)) is USED
     before = accounts.as_dict()
     outcome = fold(accounts, msgspec.structs.replace(entry(10, 20), **FORGED[case]))
-    assert isinstance(outcome, Rejected)
+    assert isinstance(outcome, RecordRejected)
     assert outcome.reason == "inconsistent"
     assert accounts.as_dict() == before
     assert fold(accounts, entry(10, 20)) is USED
@@ -374,7 +374,7 @@ def test_accounts_follow_on_each_other_or_it_is_said():
     accounts = WorkerAccounts()
     for one in (entry(0, 10), entry(10, 10), entry(10, 25), entry(30, 40)):
         assert fold(accounts, one) is USED
-    assert isinstance(fold(accounts, entry(20, 50)), Rejected)
+    assert isinstance(fold(accounts, entry(20, 50)), RecordRejected)
     assert fold(accounts, entry(5, 5)) is USED, "it says nothing but where a worker stands"
     restored = WorkerAccounts()
     restored.restore(msgspec.json.decode(msgspec.json.encode(accounts.as_dict())))
@@ -386,7 +386,7 @@ def test_accounts_follow_on_each_other_or_it_is_said():
 
 
 def test_deviations_in_words_have_the_newest_of_each_partition_and_older_ones_while_there_is_room():
-    account = StreamAccount()
+    account = RunningAccount()
     for number in range(30):
         for partition in (0, 1):
             account.deviate(

@@ -1,6 +1,6 @@
 """Weather stations: an example of a flow outside the package."""
 
-from facade.manifest import Isolation, Manifest, Subcommand, Worker
+from facade.manifest import Isolation, Manifest, Subcommand, WorkerEntry
 
 MANIFEST = Manifest(
     name="weather",
@@ -8,7 +8,7 @@ MANIFEST = Manifest(
     topics={"weather.raw": Isolation.READ_COMMITTED, "weather": Isolation.READ_COMMITTED},
     device_classes={"SdpWeather": "devices.base:FacadeDevice"},
     compose="sdp_weather.flow:compose",
-    workers=(Worker("weather-worker", "weather", ("weather.raw",), ("weather",)),),
+    workers=(WorkerEntry("weather-worker", "weather", ("weather.raw",), ("weather",)),),
     subcommands=(Subcommand(("weather",), "sdp_weather.worker:weather", "Take reports of weather stations."),),
     interface="sdp_weather:interface",
 )

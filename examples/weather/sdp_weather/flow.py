@@ -6,7 +6,7 @@ from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
 from facade.codec.json_schema import compile_message
 from facade.icd.model import Icd
-from facade.outcome import USED, Outcome, Rejected, Suppressed
+from facade.outcome import USED, Outcome, RecordRejected, Suppressed
 from facade.reading import Quality, Reading, judge
 from facade.runtime.composition import Server
 from facade.runtime.flow import DeviceReading, Fault, FaultKey, Flow
@@ -29,7 +29,7 @@ class WeatherFlow(Flow):
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Keep a report."""
         report = self._decoder.decode_one(record.value)
-        if isinstance(report, Suppressed | Rejected):
+        if isinstance(report, Suppressed | RecordRejected):
             return report
         self._newest[report.station] = (report.time / 1e6, report.wind_speed)
         return USED

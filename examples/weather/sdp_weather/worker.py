@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
 from facade.codec.json_schema import compile_message
-from facade.outcome import Rejected, Suppressed, Unused
+from facade.outcome import RecordRejected, Suppressed, Unused
 from facade.runtime.record_worker import RecordWorker
 from facade.runtime.worker_process import Site, Slot, run_worker
 
@@ -25,7 +25,7 @@ class WeatherWorker(RecordWorker):
     def convert(self, record: Record) -> Sequence[Record] | Unused:
         """Return the report that a measurement leads to."""
         raw = self._decoder.decode_one(record.value)
-        if isinstance(raw, Suppressed | Rejected):
+        if isinstance(raw, Suppressed | RecordRejected):
             return raw
         report = b'{"schema":"weather/1","station":"%s","time":%d,"wind_speed":%.2f}'
         value = report % (raw.station.encode(), raw.time, raw.knots * KNOTS)

@@ -329,7 +329,7 @@ class KafkaReceipt:
 
 
 class KafkaSender:
-    """Durable mode in a bounded time: see `facade.flows.commands.gateway.Sender`; may be used from several threads.
+    """Durable mode in a bounded time: see `facade.flows.commands.gateway.CommandSender`; threads may share it.
 
     Its client is its own: the records that are given up together with one command are at most another command and
     heartbeats, which find the same broker silent. The heartbeats keep its connections warm, without which the first
@@ -344,7 +344,7 @@ class KafkaSender:
         )
 
     def send(self, record: Record, timeout: float, queued: Callable[[], None] = lambda: None) -> None:
-        """Return once all in-sync replicas have a record; see `facade.flows.commands.gateway.Sender`."""
+        """Return once all in-sync replicas have a record; see `facade.flows.commands.gateway.CommandSender`."""
         clock = self._connection.clock
         deadline = clock.monotonic() + timeout - _AFTER_PURGE
         doubt = ""

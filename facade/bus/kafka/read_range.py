@@ -16,14 +16,14 @@ from facade.bus.kafka.refusals import MOVING, describe
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
 
-OffsetRanges = Mapping[int, tuple[int, int]]
+RangeOfPartition = Mapping[int, tuple[int, int]]
 """First offset and the offset after the last, by partition."""
 
 
 def read_range(
     connection: Connection,
     topic: str,
-    ranges: OffsetRanges,
+    ranges: RangeOfPartition,
     *,
     whole: bool = False,
     within: float | None = None,

@@ -11,7 +11,7 @@ from facade.errors import BusError
 if TYPE_CHECKING:  # importing it takes longer than joining a group
     from confluent_kafka.admin import TopicMetadata
 
-Answer = TypeVar("Answer")
+Asked = TypeVar("Asked")
 
 READ = "Describe and Read"
 WRITE = "Describe and Write"
@@ -36,7 +36,7 @@ def explain(error: KafkaError, topic: str, right: str) -> str:
     return f"topic {topic} cannot be used now: {error.name()}: {error.str()}"
 
 
-def ask_again(question: Callable[[], Answer], clock: Clock, patience: float) -> Answer:
+def ask_again(question: Callable[[], Asked], clock: Clock, patience: float) -> Asked:
     """Return the answer to a question about a topic, which is put again while the topic is being made or moves.
 
     Parameters

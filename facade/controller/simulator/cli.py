@@ -11,7 +11,7 @@ from facade.clock import SystemClock
 from facade.config import MOST_SUBARRAYS
 from facade.controller import run
 from facade.controller.simulator.controller import SimulatedController
-from facade.controller.simulator.faults import KINDS, Fault
+from facade.controller.simulator.faults import KINDS, ControllerFault
 from facade.icd.expand import names_of
 from facade.icd.load import load
 from facade.runtime.stopping import end_process
@@ -78,7 +78,7 @@ def controller(
     simulated = SimulatedController(
         load(),
         component=name,
-        faults=[Fault.parse(text) for text in fault or ()],
+        faults=[ControllerFault.parse(text) for text in fault or ()],
         report=report,
         seed=seed,
         speed=speed,

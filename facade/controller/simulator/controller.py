@@ -17,14 +17,14 @@ from facade.clock import Clock
 from facade.config import MOST_SUBARRAYS
 from facade.controller import Call, Controller, Rejected
 from facade.controller.simulator import blocks, observation, orders, reservations
-from facade.controller.simulator.faults import Fault, FaultyWriter
+from facade.controller.simulator.faults import ControllerFault, FaultyWriter
 from facade.controller.simulator.observation import Subarray
 from facade.controller.simulator.orders import MASTER, ORDERED, PROCESSING, SUBARRAY, WORKER
 from facade.controller.simulator.reservations import Receptors
 from facade.errors import ConfigError, FacadeError
 from facade.flows.blocks.source import BlockSource
 from facade.flows.reservations.source import ReservationSource
-from facade.icd.model import Command, Icd
+from facade.icd.model import CommandDefinition, Icd
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class SimulatedController:
         icd: Icd,
         *,
         component: str,
-        faults: Sequence[Fault],
+        faults: Sequence[ControllerFault],
         report: Path | None,
         seed: int,
         speed: float,
@@ -127,7 +127,7 @@ class SimulatedController:
         with self._receptors.claimed(call, changes, self._subarrays):
             self._carry_out(call, command, changes, faults)
 
-    def _carry_out(self, call: Call, command: Command, changes: dict[str, Any], faults: set[str]) -> None:
+    def _carry_out(self, call: Call, command: CommandDefinition, changes: dict[str, Any], faults: set[str]) -> None:
         self._write_line(call)
         if command.transitional is not None:
             call.report(**{command.reports: command.transitional})
@@ -175,7 +175,7 @@ class SimulatedController:
         if self._orders:
             orders.go_on(call, device_class)
 
-    def _plan(self, call: Call) -> tuple[Command, dict[str, Any]]:
+    def _plan(self, call: Call) -> tuple[CommandDefinition, dict[str, Any]]:
         if (SUBARRAY, call.command) in self._commands and "subarray" in call.device:
             before = observation.subarray(call, again=call.again)
             return self._commands[SUBARRAY, call.command], observation.COMMANDS[call.command](before, call.argument)

@@ -27,7 +27,7 @@ KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ControllerFault:
     """One thing that goes wrong, for some commands."""
 
     kind: str
@@ -36,7 +36,7 @@ class Fault:
     probability: float = 1.0
 
     @classmethod
-    def parse(cls, text: str) -> "Fault":
+    def parse(cls, text: str) -> "ControllerFault":
         """Read ``KIND[:COMMAND[:PROBABILITY]]``.
 
         Raises

@@ -18,7 +18,7 @@ _FIRST_PORT = 9000
 _MOST_HOSTS = 64
 """Hosts of one spectral window."""
 
-Changes = dict[str, Any]
+AttributeChanges = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ def subarray(device: Device, *, again: bool = False) -> Subarray:
     )
 
 
-_RELEASED: Changes = {
+_RELEASED: AttributeChanges = {
     "resources": {},
     "receiveAddresses": None,
     "ebID": None,
@@ -72,22 +72,22 @@ _RELEASED: Changes = {
 }
 
 
-def _on(_: Subarray, __: Mapping[str, Any]) -> Changes:
+def _on(_: Subarray, __: Mapping[str, Any]) -> AttributeChanges:
     return {"State": "ON", "obsState": "EMPTY"}
 
 
-def _off(_: Subarray, __: Mapping[str, Any]) -> Changes:
+def _off(_: Subarray, __: Mapping[str, Any]) -> AttributeChanges:
     return {**_RELEASED, "errorMessages": [], "obsState": "EMPTY", "State": "OFF"}
 
 
-def _assign(before: Subarray, argument: Mapping[str, Any]) -> Changes:
+def _assign(before: Subarray, argument: Mapping[str, Any]) -> AttributeChanges:
     resources = dict(before.resources)
     for kind, wanted in argument.get("resources", {}).items():
         known = resources.get(kind)
         if isinstance(known, list) and isinstance(wanted, list):
             wanted = [*known, *(one for one in wanted if one not in known)]
         resources[kind] = wanted
-    changes: Changes = {"resources": resources}
+    changes: AttributeChanges = {"resources": resources}
     if block := argument.get("execution_block"):
         changes["ebID"] = block["eb_id"]
         changes["scanTypes"] = _names(block["scan_types"])
@@ -99,7 +99,7 @@ def _assign(before: Subarray, argument: Mapping[str, Any]) -> Changes:
     return {**changes, "obsState": "IDLE"}
 
 
-def _release(before: Subarray, argument: Mapping[str, Any]) -> Changes:
+def _release(before: Subarray, argument: Mapping[str, Any]) -> AttributeChanges:
     resources = dict(before.resources)
     for kind, given in argument["resources"].items():
         known, wanted = (value if isinstance(value, list) else [value] for value in (resources.get(kind, []), given))
@@ -110,11 +110,11 @@ def _release(before: Subarray, argument: Mapping[str, Any]) -> Changes:
     return {"resources": resources, "obsState": "IDLE"} if resources else {**_RELEASED, "obsState": "EMPTY"}
 
 
-def _release_all(_: Subarray, __: Mapping[str, Any]) -> Changes:
+def _release_all(_: Subarray, __: Mapping[str, Any]) -> AttributeChanges:
     return {**_RELEASED, "obsState": "EMPTY"}
 
 
-def _configure(before: Subarray, argument: Mapping[str, Any]) -> Changes:
+def _configure(before: Subarray, argument: Mapping[str, Any]) -> AttributeChanges:
     scan_types = [*before.scan_types, *_names(argument.get("new_scan_types", ()))]
     wanted = argument["scan_type"]
     if wanted not in scan_types:
@@ -124,31 +124,31 @@ def _configure(before: Subarray, argument: Mapping[str, Any]) -> Changes:
     return {"scanTypes": list(dict.fromkeys(scan_types)), "scanType": wanted, "obsState": "READY"}
 
 
-def _scan(_: Subarray, argument: Mapping[str, Any]) -> Changes:
+def _scan(_: Subarray, argument: Mapping[str, Any]) -> AttributeChanges:
     return {"scanID": argument["scan_id"], "obsState": "SCANNING"}
 
 
-def _end_scan(_: Subarray, __: Mapping[str, Any]) -> Changes:
+def _end_scan(_: Subarray, __: Mapping[str, Any]) -> AttributeChanges:
     return {"scanID": 0, "obsState": "READY"}
 
 
-def _end(_: Subarray, __: Mapping[str, Any]) -> Changes:
+def _end(_: Subarray, __: Mapping[str, Any]) -> AttributeChanges:
     return {"scanType": None, "scanID": 0, "obsState": "IDLE"}
 
 
-def _abort(_: Subarray, __: Mapping[str, Any]) -> Changes:
+def _abort(_: Subarray, __: Mapping[str, Any]) -> AttributeChanges:
     return {"scanID": 0, "obsState": "ABORTED"}
 
 
-def _obs_reset(_: Subarray, __: Mapping[str, Any]) -> Changes:
+def _obs_reset(_: Subarray, __: Mapping[str, Any]) -> AttributeChanges:
     return {"scanType": None, "scanID": 0, "errorMessages": [], "obsState": "IDLE"}
 
 
-def _restart(_: Subarray, __: Mapping[str, Any]) -> Changes:
+def _restart(_: Subarray, __: Mapping[str, Any]) -> AttributeChanges:
     return {**_RELEASED, "errorMessages": [], "obsState": "EMPTY"}
 
 
-COMMANDS: Mapping[str, Callable[[Subarray, Mapping[str, Any]], Changes]] = {
+COMMANDS: Mapping[str, Callable[[Subarray, Mapping[str, Any]], AttributeChanges]] = {
     "On": _on,
     "Off": _off,
     "AssignResources": _assign,

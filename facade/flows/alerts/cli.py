@@ -15,7 +15,7 @@ from facade.console import ERR
 from facade.errors import BusError, ConfigError
 from facade.flows.alerts.intake import Intake
 from facade.flows.alerts.messages import PACKETS
-from facade.flows.alerts.packets import Content, Packet, PacketCodec, fetch
+from facade.flows.alerts.packets import Packet, PacketCodec, PacketContent, fetch
 from facade.icd.load import load
 from facade.runtime.worker_process import Site, Slot, run_worker
 
@@ -68,7 +68,7 @@ def _write(file: Path, content: bytes) -> None:
         raise ConfigError(f"--output {file}: cannot be written: {error.strerror}") from error
 
 
-def _named(codec: PacketCodec, value: bytes | None, place: str, name: str) -> Content:
+def _named(codec: PacketCodec, value: bytes | None, place: str, name: str) -> PacketContent:
     packet = codec.decode(value)
     if not isinstance(packet, Packet):
         raise BusError(f"packet {place} cannot be read: {packet}")

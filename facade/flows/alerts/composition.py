@@ -8,7 +8,7 @@ from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.flows.alerts.reporter import OwnAlerts, ReportedBefore
 from facade.flows.alerts.view import AlertsView
-from facade.runtime.composition import Find, Server
+from facade.runtime.composition import FindFaults, Server
 from facade.runtime.flow import FaultKey
 
 CLASS = "SdpAlerts"
@@ -47,7 +47,7 @@ def compose(server: Server) -> None:
 
 
 def reporter(
-    server: Server, find: Find, finds: Callable[[FaultKey], bool], topics: Sequence[str], others: str
+    server: Server, find: FindFaults, finds: Callable[[FaultKey], bool], topics: Sequence[str], others: str
 ) -> OwnAlerts:
     """Raise and clear alerts about what is found; see `facade.runtime.composition.Server.report`."""
     if (before := server.find(ReportedBefore)) is None:

@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from facade.errors import ConfigError
-from facade.flows.alerts.follower import Entry
+from facade.flows.alerts.follower import FollowedAlert
 from facade.severities import SEVERITIES, Severity
 
 _NUMBERS: Final = ("raised_at", "sequence")
@@ -112,7 +112,7 @@ class AlertFilter(msgspec.Struct, frozen=True, kw_only=True):
         if self.severity is not None and self.severity not in SEVERITIES:
             raise ConfigError(f"severity: expected one of {', '.join(SEVERITIES)}, got {self.severity!r:.100}")
 
-    def wants(self, entry: Entry) -> bool:
+    def wants(self, entry: FollowedAlert) -> bool:
         """Return whether the filter selects an entry.
 
         An operator's action has a condition and a source only. A filter with a severity or fields leaves it out.

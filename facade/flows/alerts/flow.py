@@ -20,12 +20,12 @@ from facade.bus.port import Record
 from facade.bus.redrive import FROM
 from facade.clock import utc_text
 from facade.flows.alerts import messages, states
-from facade.flows.alerts.ledger import OVERTAKEN, Ledger
+from facade.flows.alerts.ledger import OVERTAKEN, AlarmLedger
 from facade.flows.alerts.log import AlertLog
 from facade.flows.alerts.messages import Action, Alarm, AlarmKey, Alert
 from facade.flows.alerts.statistics import Statistics
 from facade.icd.model import Icd
-from facade.outcome import TOMBSTONE, USED, Outcome, Rejected, Suppressed, Unused
+from facade.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed, Unused
 from facade.reading import Reading
 from facade.runtime.flow import DeviceReading, Flow
 
@@ -67,7 +67,7 @@ class AlertsFlow(Flow):
 
     def __init__(self, icd: Icd, device: str) -> None:
         self.device = device
-        self.ledger = Ledger(icd.conditions)
+        self.ledger = AlarmLedger(icd.conditions)
         self.statistics = Statistics()
         self.log = AlertLog(KEPT)
         self.alerts = self.actions = self.refused = 0
@@ -140,7 +140,7 @@ class AlertsFlow(Flow):
             outcome = self._apply(message, sequence, record)
         elif why := self.ledger.act(message, sequence, record.timestamp_us):
             if message.action == "SHELVE":  # no end within the limit is a mistake of its writer
-                outcome = Rejected("action", "$.until", f"{message.action}: {why}")
+                outcome = RecordRejected("action", "$.until", f"{message.action}: {why}")
             else:  # another action was faster, or the alarm went: its caller can see that, and nothing is lost
                 outcome = Suppressed("refused")
             _log.info("action refused id=%s: %s by %s: %s", message.id, message.action, message.operator, why)
@@ -262,7 +262,7 @@ class AlertsFlow(Flow):
     def decode(record: Record) -> Alert | Action | Unused:
         """Return what a record of ``alerts`` says, or why it is of no use."""
         if len(record.value or b"") > LARGEST:
-            return Rejected("too-large", "$", f"expected at most {LARGEST} bytes, got {len(record.value or b'')}")
+            return RecordRejected("too-large", "$", f"expected at most {LARGEST} bytes, got {len(record.value or b'')}")
         return messages.decode_alert_or_action(record.value)
 
     @staticmethod

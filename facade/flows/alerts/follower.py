@@ -14,7 +14,7 @@ MOST_HELD = 10_000
 """Events behind a gap that are held back; further ones are dropped, and asked for later."""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class FollowedAlert(msgspec.Struct, frozen=True, kw_only=True):
     """An alert or an action, as in the attribute lastAlert."""
 
     sequence: int
@@ -33,14 +33,14 @@ class Page(msgspec.Struct, frozen=True):
     """An answer of GetAlertsSince: everything that followed a number, up to the last entry here."""
 
     newest: int
-    entries: list[Entry]
+    entries: list[FollowedAlert]
     numbering: str = ""
     """Which numbers they are; others have nothing to do with them. Empty text: the device does not say."""
 
 
 _REFRESH = '{"refresh"'
 """How the events of RefreshAlerts begin: they are no alerts, and have no number of their own."""
-_decode_event = msgspec.json.Decoder(Entry).decode
+_decode_event = msgspec.json.Decoder(FollowedAlert).decode
 _decode_page = msgspec.json.Decoder(Page).decode
 
 
@@ -76,11 +76,11 @@ class Follower:
         """Highest number heard of."""
         self._doubted = False
         """Whether the device has named a lower number than was seen: it is starting, or the log is another one."""
-        self._held: dict[int, Entry] = {}
+        self._held: dict[int, FollowedAlert] = {}
         self._order: list[int] = []
         """A heap of the numbers held."""
 
-    def take(self, text: str) -> list[Entry]:
+    def take(self, text: str) -> list[FollowedAlert]:
         """Take an event of lastAlert; give what can be given out now."""
         if text.startswith(_REFRESH):
             return []
@@ -99,7 +99,7 @@ class Follower:
         self.by_event += 1
         return self._follow([entry])
 
-    def add_page(self, asked: int, text: str) -> list[Entry]:
+    def add_page(self, asked: int, text: str) -> list[FollowedAlert]:
         """Take the answer to GetAlertsSince(`asked`); give what can be given out now.
 
         Raises
@@ -135,12 +135,12 @@ class Follower:
         """Return the number for which GetAlertsSince is to be asked; None: nothing is known to be missing."""
         return self.seen if self._known > self.seen or self._doubted else None
 
-    def skip(self, sequence: int) -> list[Entry]:
+    def skip(self, sequence: int) -> list[FollowedAlert]:
         """Give up everything up to a number, as nobody has it any more; give what can be given out now."""
         self.seen = max(self.seen, sequence)
         return self._follow([])
 
-    def _hold(self, entry: Entry) -> None:
+    def _hold(self, entry: FollowedAlert) -> None:
         self.overtaken += 1
         if len(self._held) >= self._most_held:
             self.dropped += 1
@@ -148,7 +148,7 @@ class Follower:
         self._held[entry.sequence] = entry
         heapq.heappush(self._order, entry.sequence)
 
-    def _follow(self, entries: list[Entry]) -> list[Entry]:
+    def _follow(self, entries: list[FollowedAlert]) -> list[FollowedAlert]:
         """Return entries that follow on what was seen, and what was held back for want of them."""
         if entries:
             self.seen = entries[-1].sequence

@@ -35,7 +35,7 @@ _UNKNOWN = Condition(label="", description="", response="", priority="MEDIUM")
 """What is assumed of a condition that the ICD does not have."""
 
 
-class Ledger:
+class AlarmLedger:
     """All alarms that are not at rest, and those that have come to rest lately.
 
     Parameters

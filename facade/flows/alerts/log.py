@@ -2,7 +2,7 @@
 
 import threading
 
-Entry = tuple[int, bytes]
+LogEntry = tuple[int, bytes]
 """Sequence number and JSON."""
 
 
@@ -21,7 +21,7 @@ class AlertLog:
         self._most = most
         self._most_bytes = most_bytes
         self._bytes = 0
-        self._entries: list[Entry] = []
+        self._entries: list[LogEntry] = []
         self._begin = 0
         """Index of the oldest entry that is still kept."""
         self._lock = threading.Lock()
@@ -50,7 +50,7 @@ class AlertLog:
                 del self._entries[: self._begin]
                 self._begin = 0
 
-    def since(self, sequence: int, most: int, most_bytes: int = 2**62) -> list[Entry]:
+    def since(self, sequence: int, most: int, most_bytes: int = 2**62) -> list[LogEntry]:
         """Return the first entries whose numbers are higher than a given one: one at least, if there is any."""
         with self._lock:
             low, high = self._begin, len(self._entries)

@@ -1,6 +1,6 @@
 """Alerts: whatever SDP has to tell an operator, as alarms by IEC 62682."""
 
-from facade.manifest import Isolation, Manifest, Subcommand, Worker
+from facade.manifest import Isolation, Manifest, Subcommand, WorkerEntry
 
 MANIFEST = Manifest(
     name="alerts",
@@ -15,7 +15,7 @@ MANIFEST = Manifest(
     device_classes={"SdpAlerts": "devices.alerts:SdpAlerts"},
     compose="facade.flows.alerts.composition:compose",
     reporter="facade.flows.alerts.composition:reporter",
-    workers=(Worker("alerts-intake", "alerts-intake", ("alert-packets",), ("alerts", "intake"), "intakeGone"),),
+    workers=(WorkerEntry("alerts-intake", "alerts-intake", ("alert-packets",), ("alerts", "intake"), "intakeGone"),),
     subcommands=(
         Subcommand(
             ("alerts",), "", "Look at alarms and deal with them; follow alerts, and take those that come as packets."

@@ -9,6 +9,8 @@ from facade import messages
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
 from facade.flows.alerts import states
+from facade.messages import ActionTaken as ActionTaken
+from facade.messages import Attachment as Attachment
 
 ALERTS, PACKETS, STATES = "alerts", "alert-packets", "alert-state"
 """Topics, by their names in the ICD."""
@@ -20,8 +22,6 @@ of the topic, since offsets begin anew on a topic that is made again; see `facad
 ACTIVE, CLEARED = "ACTIVE", "CLEARED"
 
 ActionKind = messages.AlertActionAction
-ActionTaken = messages.ActionTaken
-Attachment = messages.Attachment
 MOST_MISSING = 1_000_000
 """A source that leaves out more numbers than this counts in another way: none of its alerts are lost."""
 

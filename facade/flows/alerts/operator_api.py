@@ -33,7 +33,7 @@ _ON_THE_WAY_US = 5_000_000
 _FAILED, _NOT_ALLOWED = "API_CommandFailed", "API_CommandNotAllowed"
 
 
-class Sender(Protocol):
+class ActionSender(Protocol):
     """Puts one record on the bus."""
 
     def send(self, record: Record, timeout: float) -> None:
@@ -92,7 +92,7 @@ class OperatorApi:
     def __init__(
         self,
         flow: AlertsFlow,
-        sender: Sender,
+        sender: ActionSender,
         *,
         ready: Callable[[], bool],
         origin: str,

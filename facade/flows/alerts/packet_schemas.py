@@ -18,8 +18,8 @@ try:
 except ImportError:  # an extra: pip install 'sdp-tango-facade[alerts]'
     fastavro = None  # type: ignore[assignment]
 
-Schema = dict[str, Any]
 
+AvroSchema = dict[str, Any]
 _NAME: Final = "alert-packet"
 _ATTACHMENTS: Final = "attachments"
 _MOST_ATTACHMENTS: Final = 16
@@ -31,12 +31,12 @@ class TooManyError(Exception):
     """There are more attachments than an alert has."""
 
 
-def own_schema() -> Schema:
+def own_schema() -> AvroSchema:
     """Return the schema by which packets are written here."""
     return _load(f"{_NAME}.avsc")
 
 
-def other_schemas() -> dict[str, Schema]:
+def other_schemas() -> dict[str, AvroSchema]:
     """Return the schemas of other versions, by the names of their files: ``alert-packet-VERSION.avsc``."""
     return {path.name: _load(path.name) for path in sorted(resource("schemas", "messages").glob(f"{_NAME}-*.avsc"))}
 
@@ -58,7 +58,7 @@ class PacketSchema:
         The Avro library is not installed, or the schema is not compatible with ours.
     """
 
-    def __init__(self, name: str, written: Schema, own: Schema) -> None:
+    def __init__(self, name: str, written: AvroSchema, own: AvroSchema) -> None:
         if fastavro is None:
             raise ConfigError("alert packets need fastavro: pip install 'sdp-tango-facade[alerts]'")
         try:
@@ -102,7 +102,7 @@ _Pair = tuple[Any, Any]
 """A part of the writer's schema, and the same part of ours; None: it is the same."""
 
 
-def _pair(written: list[Schema], own: list[Schema]) -> _Pair:
+def _pair(written: list[AvroSchema], own: list[AvroSchema]) -> _Pair:
     parts = [fastavro.parse_schema({"type": "record", "name": "Part", "fields": part}) for part in (written, own)]
     return parts[0], None if _form(written) == _form(own) else parts[1]
 
@@ -127,13 +127,13 @@ def _count(source: io.BytesIO) -> Iterator[None]:
         yield from (None for _ in range(abs(block)))
 
 
-def _parts(fields: list[Schema]) -> tuple[list[Schema], Schema, list[Schema]]:
+def _parts(fields: list[AvroSchema]) -> tuple[list[AvroSchema], AvroSchema, list[AvroSchema]]:
     """Return the fields before the attachments, the schema of one (empty: none), and the fields after them."""
     at = next((at for at, field in enumerate(fields) if field["name"] == _ATTACHMENTS), len(fields))
     return fields[:at], fields[at]["type"]["items"] if at < len(fields) else {}, fields[at + 1 :]
 
 
-def _require_compatible(where: str, own: list[Schema], written: list[Schema]) -> None:
+def _require_compatible(where: str, own: list[AvroSchema], written: list[AvroSchema]) -> None:
     ours, theirs = ({field["name"]: field for field in fields} for fields in (own, written))
     for name in ours | theirs:
         mine, other = ours.get(name), theirs.get(name)
@@ -160,10 +160,10 @@ def _is_passed_over(kind: Any) -> bool:
     return kind == "null" or kind in _WITH_BYTES
 
 
-def _form(fields: list[Schema]) -> str:
+def _form(fields: list[AvroSchema]) -> str:
     """Return what identifies fields: without texts and defaults."""
     return to_parsing_canonical_form({"type": "record", "name": "Part", "fields": fields})
 
 
-def _load(name: str) -> Schema:
-    return cast(Schema, json.loads(resource("schemas", "messages").joinpath(name).read_bytes()))
+def _load(name: str) -> AvroSchema:
+    return cast(AvroSchema, json.loads(resource("schemas", "messages").joinpath(name).read_bytes()))

@@ -20,10 +20,10 @@ from facade.codec.decode import Reason
 from facade.errors import BusError
 from facade.flows.alerts.flow import LARGEST
 from facade.flows.alerts.messages import PACKETS, Alert, Attachment, decode_alert, encode
-from facade.flows.alerts.packet_schemas import PacketSchema, Schema, TooManyError, other_schemas, own_schema
+from facade.flows.alerts.packet_schemas import AvroSchema, PacketSchema, TooManyError, other_schemas, own_schema
 from facade.icd.load import load
 from facade.icd.model import Icd
-from facade.outcome import TOMBSTONE, Rejected, Suppressed, Unused
+from facade.outcome import TOMBSTONE, RecordRejected, Suppressed, Unused
 from facade.printable import printable
 
 MARKER = b"\xc3\x01"
@@ -36,7 +36,7 @@ _PLACE = re.compile(r"(\d{1,9})/(\d{1,18})")
 
 
 class PacketReason(StrEnum):
-    """Why a packet was not used; what the JSON Schema of the alert forbids has the reasons of `facade.codec`."""
+    """Why a packet was not used; what the JSON AvroSchema of the alert forbids has the reasons of `facade.codec`."""
 
     TOO_LARGE = "too-large"
     """The packet, or the alert that it makes, is larger than its topic takes."""
@@ -48,7 +48,7 @@ class PacketReason(StrEnum):
     """Two attachments have one name, so that neither can be asked for."""
 
 
-class Content(msgspec.Struct, frozen=True):
+class PacketContent(msgspec.Struct, frozen=True):
     """An attachment of an alert."""
 
     name: str
@@ -62,7 +62,7 @@ class Packet(msgspec.Struct, frozen=True):
     """A packet as it was sent: nothing in it has been checked but its form."""
 
     alert: Alert
-    contents: list[Content]
+    contents: list[PacketContent]
 
 
 class PacketCodec:
@@ -88,7 +88,7 @@ class PacketCodec:
     >>> detections.close()
     """
 
-    def __init__(self, icd: Icd | None = None, others: Mapping[str, Schema] | None = None) -> None:
+    def __init__(self, icd: Icd | None = None, others: Mapping[str, AvroSchema] | None = None) -> None:
         own = own_schema()
         named = {"alert-packet.avsc": own, **(other_schemas() if others is None else others)}
         schemas = [PacketSchema(name, written, own) for name, written in named.items()]
@@ -99,7 +99,7 @@ class PacketCodec:
         """How every packet that is written here begins."""
         self._most_packet = (icd or load()).topics[PACKETS].max_bytes
 
-    def encode(self, alert: Alert, contents: Sequence[Content] = ()) -> bytes:
+    def encode(self, alert: Alert, contents: Sequence[PacketContent] = ()) -> bytes:
         """Return the bytes of a packet.
 
         Raises
@@ -122,7 +122,7 @@ class PacketCodec:
         if value is None:
             return TOMBSTONE
         if not value:
-            return Rejected(Reason.EMPTY, "$", "the value has no bytes")
+            return RecordRejected(Reason.EMPTY, "$", "the value has no bytes")
         if len(value) > self._most_packet:
             return _refuse(PacketReason.TOO_LARGE, f"expected at most {self._most_packet} bytes, got {len(value)}")
         if not value.startswith(MARKER) or len(value) < _HEAD:
@@ -136,9 +136,9 @@ class PacketCodec:
         source.seek(_HEAD)
         try:
             datum, attachments = schema.read(source)
-            contents = [Content(**attachment) for attachment in attachments]
+            contents = [PacketContent(**attachment) for attachment in attachments]
         except TooManyError as error:
-            return Rejected(Reason.SCHEMA, "$.attachments", str(error))
+            return RecordRejected(Reason.SCHEMA, "$.attachments", str(error))
         except Exception as error:  # the bytes may be anything, and so is what the library raises
             what = f"broken off or broken at byte {source.tell()}: {type(error).__name__}: {error!s:.100}"
             return _refuse(PacketReason.NOT_AVRO, what)
@@ -163,11 +163,13 @@ class PacketCodec:
             return packet
         names = [content.name for content in packet.contents]
         if len(set(names)) < len(names):
-            return Rejected(PacketReason.ATTACHMENT, "$.attachments", f"expected different names, got {names!r:.200}")
+            return RecordRejected(
+                PacketReason.ATTACHMENT, "$.attachments", f"expected different names, got {names!r:.200}"
+            )
         attachments = [reference(content, place) for content in packet.contents]
         alert = msgspec.structs.replace(packet.alert, attachments=attachments)
         text = encode(alert)
-        if isinstance(checked := decode_alert(text), Suppressed | Rejected):
+        if isinstance(checked := decode_alert(text), Suppressed | RecordRejected):
             return checked
         if len(text) > LARGEST:
             what = f"expected at most {LARGEST} bytes without the attachments, got {len(text)}"
@@ -175,7 +177,7 @@ class PacketCodec:
         return alert, text
 
 
-def reference(content: Content, place: str) -> Attachment:
+def reference(content: PacketContent, place: str) -> Attachment:
     """Return what an alert says of an attachment."""
     return Attachment(
         name=content.name,
@@ -232,5 +234,5 @@ def _form(value: bytes) -> str:
     return value[:_HEAD].hex(" ")
 
 
-def _refuse(reason: PacketReason, detail: str) -> Rejected:
-    return Rejected(reason, "$", printable(detail))
+def _refuse(reason: PacketReason, detail: str) -> RecordRejected:
+    return RecordRejected(reason, "$", printable(detail))

@@ -11,9 +11,9 @@ from facade.outcome import TOMBSTONE, USED, Outcome
 from facade.runtime.flow import Fault, Flow
 from facade.severities import SEVERITIES
 
-Found = Mapping[AlarmKey, Fault]
+AlarmFaults = Mapping[AlarmKey, Fault]
 """By condition and source."""
-Find = Callable[[float], Found | None]
+FindAlarmFaults = Callable[[float], AlarmFaults | None]
 """Gives the faults at a time [Unix s]; None while nothing can be known."""
 Mine = Callable[[AlarmKey], bool]
 """Tells whether an alarm is of the kind that one finds; others of the same server have their own."""
@@ -95,7 +95,7 @@ class OwnAlerts:
 
     def __init__(
         self,
-        find: Find,
+        find: FindAlarmFaults,
         before: ReportedBefore,
         writer: QueueingWriter,
         *,
@@ -167,7 +167,7 @@ class OwnAlerts:
                     sequence=alarm.source_sequence,
                 )
 
-    def _limited(self, found: Found) -> Found:
+    def _limited(self, found: AlarmFaults) -> AlarmFaults:
         """Return what is told: first what has been, then what was found most often, and how many others there are."""
         conditions: dict[str, list[AlarmKey]] = {}
         for key in sorted(found, key=lambda key: (key not in self._told, -self._looks[key])):
@@ -198,11 +198,11 @@ class OwnAlerts:
         self._sent = []  # what has failed is found missing, and sent again
         return True
 
-    def _is_news(self, key: AlarmKey, found: Found) -> bool:
+    def _is_news(self, key: AlarmKey, found: AlarmFaults) -> bool:
         fault, told = found.get(key), self._told.get(key)
         return fault is None or told is None or fault.severity != told.severity
 
-    def _tell(self, found: Found, now_us: int) -> None:
+    def _tell(self, found: AlarmFaults, now_us: int) -> None:
         self._failed = self._writer.failures(messages.ALERTS)
         for key, fault in found.items():
             before = self._told.get(key)
@@ -220,7 +220,7 @@ class OwnAlerts:
             self._send(key, "ACTIVE", found[key]._replace(severity=before.severity), before.raised_at)
         self._mark = self._writer.mark()
 
-    def _outdated(self, found: Found) -> list[tuple[AlarmKey, Alert]]:
+    def _outdated(self, found: AlarmFaults) -> list[tuple[AlarmKey, Alert]]:
         """Return the active alerts whose texts are no longer true, the one first whose text is the oldest."""
         before = self._clock.monotonic() - _TEXT_EACH
         oldest_first = sorted((self._told_at.get(key, 0.0), key) for key in found.keys() & self._told.keys())

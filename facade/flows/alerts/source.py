@@ -13,9 +13,9 @@ from facade.bus.port import Record, Writer
 from facade.clock import Clock, SystemClock
 from facade.flows.alerts.flow import LARGEST
 from facade.flows.alerts.messages import PACKETS, Alert, alert_record, decode_alert
-from facade.flows.alerts.packets import Content, PacketCodec
+from facade.flows.alerts.packets import PacketCodec, PacketContent
 from facade.icd.model import Icd
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 from facade.severities import Severity
 
 
@@ -74,7 +74,7 @@ class AlertSource(OwnBus):
         text: str,
         values: Mapping[str, float] | None = None,
         *,
-        with_attachments: Sequence[Content] = (),
+        with_attachments: Sequence[PacketContent] = (),
     ) -> Alert:
         """Report that a condition is active: newly, still, or with another severity.
 
@@ -165,18 +165,18 @@ class AlertSource(OwnBus):
             traceparent=dict(tracing.current()).get("traceparent", b"").decode("latin-1"),
         )
 
-    def _record(self, alert: Alert, contents: Sequence[Content]) -> Record:
+    def _record(self, alert: Alert, contents: Sequence[PacketContent]) -> Record:
         """Make the record, and refuse what nobody could use: here it can still be put right."""
         if self._packets is not None:
             value = self._packets.encode(alert, contents)
             made = self._packets.alert(value, "0/0")
-            if isinstance(made, Rejected):
+            if isinstance(made, RecordRejected):
                 raise ValueError(f"alert {alert.condition!r:.110}: {made.path}: {made.detail}")
             return Record(topic=PACKETS, key=alert.source.encode(), value=value)
         if contents:
             raise ValueError("with_attachments: expected a source that was made with a PacketCodec, got one without")
         record = alert_record(alert)
-        if isinstance(rejected := decode_alert(record.value), Rejected):
+        if isinstance(rejected := decode_alert(record.value), RecordRejected):
             raise ValueError(f"alert {alert.condition!r:.110}: {rejected.path}: {rejected.detail}")
         if (size := len(record.value or b"")) > LARGEST:
             raise ValueError(f"alert {alert.condition!r:.110}: expected at most {LARGEST} bytes, got {size}")

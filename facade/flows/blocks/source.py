@@ -14,7 +14,7 @@ from facade.clock import Clock, SystemClock
 from facade.codec.decode import BatchDecoder
 from facade.codec.plausible import wrong_key, wrong_unit
 from facade.messages import ProcessingBlock
-from facade.outcome import Rejected, Unused
+from facade.outcome import RecordRejected, Unused
 
 BLOCKS = "processing-blocks"
 """Topic, by its name in the ICD."""
@@ -114,7 +114,7 @@ class BlockSource(OwnBus):
             **more,
         )
         record = block_record(block)
-        if isinstance(rejected := read_block(record), Rejected):
+        if isinstance(rejected := read_block(record), RecordRejected):
             raise ValueError(f"processing block {pb_id!r:.110}: {rejected.path}: {rejected.detail}")
         self._send(record)
         return block

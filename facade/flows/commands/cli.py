@@ -22,7 +22,7 @@ from facade.console import ERR, OUT, wide
 from facade.durations import parse_duration
 from facade.errors import BusError, ConfigError
 from facade.flows.commands.messages import ACKS, COMMANDS, REFUSALS, issued
-from facade.flows.commands.past import OPEN, OUTCOMES, Family, One, Past, chosen, nested, row
+from facade.flows.commands.past import OPEN, OUTCOMES, CommandFamily, One, Past, chosen, nested, row
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.icd.words import duration_in_words
@@ -98,7 +98,7 @@ def show(
     clock, icd = SystemClock(), load()
     if not 0 < issued(id) <= LARGEST:
         raise ConfigError(f"ID: expected an id such as 1795167600.123456_000000000042_Configure, got {id!r:.200}")
-    connection, family, at = Connection(load_settings(), clock=clock), Family(id), issued(id) / 1e6
+    connection, family, at = Connection(load_settings(), clock=clock), CommandFamily(id), issued(id) / 1e6
     _read(connection, COMMANDS, at - _AWAY, family.add_command)
     family.gather()
     _read(connection, ACKS, at - _AWAY, family.add_ack)

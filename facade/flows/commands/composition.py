@@ -7,7 +7,7 @@ from facade.flows.commands.flow import Components, flows
 from facade.flows.commands.gateway import Gateway
 from facade.flows.commands.lease import INTERVAL, Lease
 from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS, REFUSALS
-from facade.flows.commands.periodic import PeriodicTask
+from facade.flows.commands.periodic import CommandDeadlines
 from facade.flows.commands.refused import Refusals, RefusalView
 from facade.flows.commands.tracker import Tracker
 from facade.flows.commands.view import CommandSources, CommandView, SubarrayView, rivalries, silences
@@ -85,7 +85,7 @@ def compose(server: Server) -> None:
     server.share(Gateway, lambda: gateway)
     server.periodic_tasks.append(refusals)
     server.periodic_tasks.append(
-        PeriodicTask(
+        CommandDeadlines(
             origin=instance,
             post=sender,
             lease=lease,

@@ -6,7 +6,7 @@ from typing import Any, Generic
 from facade import tracing
 from facade.bus.port import Record
 from facade.clock import Clock
-from facade.codec.decode import BatchDecoder, Message
+from facade.codec.decode import BatchDecoder, MessageType
 from facade.flows.commands.messages import (
     ACKS,
     COMMANDS,
@@ -19,15 +19,15 @@ from facade.flows.commands.messages import (
 )
 from facade.flows.commands.refused import Refusals
 from facade.flows.commands.tracker import Tracker
-from facade.outcome import USED, Outcome, Rejected, Suppressed
+from facade.outcome import USED, Outcome, RecordRejected, Suppressed
 from facade.runtime.device_state import DeviceStates
 from facade.runtime.flow import Flow
 
 
-class _LogFlow(Flow, Generic[Message]):
+class _LogFlow(Flow, Generic[MessageType]):
     """A topic that is read from its beginning at each start and shows nothing itself."""
 
-    def __init__(self, topic: str, struct: type[Message], take: Callable[[Message, Record], Outcome]) -> None:
+    def __init__(self, topic: str, struct: type[MessageType], take: Callable[[MessageType, Record], Outcome]) -> None:
         self.topic = topic
         self._decode = BatchDecoder(struct).decode_one
         self._take = take
@@ -35,7 +35,7 @@ class _LogFlow(Flow, Generic[Message]):
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Take one record; see `facade.runtime.flow.Flow`."""
         message = self._decode(record.value)
-        return message if isinstance(message, Suppressed | Rejected) else self._take(message, record)
+        return message if isinstance(message, Suppressed | RecordRejected) else self._take(message, record)
 
 
 class Components:

@@ -24,7 +24,7 @@ from facade.flows.commands.outcomes import NEW, UNDELIVERED, Tracked, digest
 from facade.flows.commands.refused import FAILED, Refusals
 from facade.flows.commands.rules import OBS_STATE, REPORTED, contradiction, shown, unsettled, why_not_allowed
 from facade.flows.commands.tracker import Tracker
-from facade.icd.model import Command, DeviceClass
+from facade.icd.model import CommandDefinition, DeviceClass
 from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
 from facade.runtime.admin_mode import DISABLED
 from facade.runtime.device_state import STATE, DeviceStates
@@ -36,7 +36,7 @@ MOST_PENDING = 32
 NOT_ALLOWED = "API_CommandNotAllowed"
 
 
-class Sender(Protocol):
+class CommandSender(Protocol):
     """Puts a command on the bus."""
 
     def send(self, record: Record, timeout: float, queued: Callable[[], None]) -> None:
@@ -68,7 +68,7 @@ class Gateway:
     """Returns the Tango State that a device shows."""
     tracker: Tracker
     lease: Lease
-    sender: Sender
+    sender: CommandSender
     refusals: Refusals
     ready: Callable[[], bool]
     """Whether everything has been read that stood on the bus at the start."""
@@ -163,7 +163,9 @@ class Gateway:
             what = f"Command {name} not allowed when adminMode is {mode}; expected ONLINE or ENGINEERING, got {mode}"
             raise CommandRefused(NOT_ALLOWED, what, where)
 
-    def _require_allowed(self, device: str, command: Command, commands: Mapping[str, Command]) -> None:
+    def _require_allowed(
+        self, device: str, command: CommandDefinition, commands: Mapping[str, CommandDefinition]
+    ) -> None:
         pending = self.tracker.pending(device)
         state, obs_state = self.show(device)
         reports = {name: self.states.get(device, name) for name in (STATE, OBS_STATE)}
@@ -175,7 +177,9 @@ class Gateway:
             what = f"{command.name}: {len(pending)} commands are without an outcome; expected fewer than {MOST_PENDING}"
             raise CommandRefused(NOT_ALLOWED, what, origin)
 
-    def _require_sense(self, device: str, command: Command, document: dict[str, Any] | None, where: str) -> None:
+    def _require_sense(
+        self, device: str, command: CommandDefinition, document: dict[str, Any] | None, where: str
+    ) -> None:
         reported = {name: found.value for name in REPORTED if (found := self.states.get(device, name)) is not None}
         if document is not None and (why := contradiction(command.argument or "", document, reported)):
             raise CommandRefused(FAILED, f"{command.name}: {why}", where)
@@ -203,7 +207,7 @@ class Gateway:
     def _message(
         self,
         device: str,
-        command: Command,
+        command: CommandDefinition,
         document: dict[str, Any] | None,
         transaction_id: str,
         before: Tracked | None,

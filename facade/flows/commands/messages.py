@@ -8,8 +8,10 @@ import msgspec
 from facade import messages
 from facade.bus.port import Headers, Record
 from facade.codec.decode import BatchDecoder
+from facade.messages import ReportedState as ReportedState
 from facade.runtime import heartbeats
 from facade.runtime.device_state import StateMessage
+from facade.runtime.heartbeats import HeartbeatMessage as HeartbeatMessage
 
 COMMANDS, ACKS, HEARTBEATS = "commands", "command-acks", heartbeats.TOPIC
 REFUSALS = "command-refusals"
@@ -19,9 +21,7 @@ AckStatus = messages.CommandAckStatus
 CommandMessage = messages.Command
 AckMessage = messages.CommandAck
 RefusalMessage = messages.CommandRefusal
-HeartbeatMessage = heartbeats.HeartbeatMessage
 heartbeat_record = heartbeats.heartbeat_record
-ReportedState = messages.ReportedState
 
 decode_command = BatchDecoder(CommandMessage).decode_one
 decode_ack = BatchDecoder(AckMessage).decode_one

@@ -18,7 +18,7 @@ from facade.flows.commands.messages import (
 from facade.flows.commands.outcomes import FINAL, MICRO, Tracked
 from facade.flows.commands.tracker import Tracker
 from facade.numbers import LARGEST
-from facade.outcome import Rejected, Suppressed
+from facade.outcome import RecordRejected, Suppressed
 
 OPEN = "OPEN"
 """Said of a command that has no outcome yet."""
@@ -49,24 +49,24 @@ class Past:
     def add_command(self, record: Record) -> None:
         """Take a record of ``commands``; all of them come before the first acknowledgement."""
         command = decode_command(record.value)
-        if isinstance(command, Suppressed | Rejected):
-            self.unreadable += isinstance(command, Rejected)
+        if isinstance(command, Suppressed | RecordRejected):
+            self.unreadable += isinstance(command, RecordRejected)
         else:
             self._tracker(command.device).fold_command(command, record)
 
     def add_ack(self, record: Record) -> None:
         """Take a record of ``command-acks``."""
         ack = decode_ack(record.value)
-        if isinstance(ack, Suppressed | Rejected):
-            self.unreadable += isinstance(ack, Rejected)
+        if isinstance(ack, Suppressed | RecordRejected):
+            self.unreadable += isinstance(ack, RecordRejected)
         elif self._since_us <= issued(ack.id) <= LARGEST:
             self._tracker(ack.device).fold_ack(ack, 0.0)
 
     def add_refusal(self, record: Record) -> None:
         """Take a record of ``command-refusals``."""
         refusal = decode_refusal(record.value)
-        if isinstance(refusal, Suppressed | Rejected):
-            self.unreadable += isinstance(refusal, Rejected)
+        if isinstance(refusal, Suppressed | RecordRejected):
+            self.unreadable += isinstance(refusal, RecordRejected)
             return
         shared = {name: getattr(refusal, name) for name in ("device", "command", "client", "text")}
         self._refused.append(Tracked(id="", issued=refusal.time, status=REFUSED, **shared))
@@ -121,7 +121,7 @@ class One:
         return None if self.outcome is None else (self.outcome.time - self.given) / MICRO
 
 
-class Family:
+class CommandFamily:
     """One command, the orders that were given for it, the orders of these, and so on.
 
     All records of ``commands`` come first, an order perhaps before its parent; then `gather`, then acknowledgements.

@@ -17,7 +17,7 @@ class Post(Protocol):
         """Queue a record; a failure is counted and logged, not raised."""
 
 
-class PeriodicTask:
+class CommandDeadlines:
     """Called by the event loop in each cycle; see `facade.runtime.event_loop`.
 
     Parameters

@@ -8,7 +8,7 @@ from typing import Any
 
 from facade.flows.commands.messages import issued
 from facade.flows.commands.outcomes import NEW, Tracked
-from facade.icd.model import Command
+from facade.icd.model import CommandDefinition
 from facade.reading import Value
 from facade.runtime.device_state import STATE, Reported
 
@@ -36,7 +36,11 @@ def fresh(report: Reported | None, tracked: Tracked) -> bool:
 
 
 def shown(
-    attribute: str, report: Reported | None, initial: str, pending: Sequence[Tracked], commands: Mapping[str, Command]
+    attribute: str,
+    report: Reported | None,
+    initial: str,
+    pending: Sequence[Tracked],
+    commands: Mapping[str, CommandDefinition],
 ) -> str:
     """Return the label that an attribute shows.
 
@@ -59,7 +63,7 @@ def shown(
 
 
 def unsettled(
-    reports: Mapping[str, Reported | None], pending: Sequence[Tracked], commands: Mapping[str, Command]
+    reports: Mapping[str, Reported | None], pending: Sequence[Tracked], commands: Mapping[str, CommandDefinition]
 ) -> Tracked | None:
     """Return the newest command whose effect has not been reported yet.
 
@@ -75,7 +79,7 @@ def unsettled(
     return None
 
 
-def why_not_allowed(command: Command, *, state: str, obs_state: str | None, under_way: Tracked | None) -> str:
+def why_not_allowed(command: CommandDefinition, *, state: str, obs_state: str | None, under_way: Tracked | None) -> str:
     """Say why a command is not allowed; an empty text when it is.
 
     Parameters
@@ -122,7 +126,7 @@ def contradiction(family: str, document: Mapping[str, Any], reported: Mapping[st
     return ""
 
 
-def commanded(given: Sequence[Tracked], commands: Mapping[str, Command]) -> str | None:
+def commanded(given: Sequence[Tracked], commands: Mapping[str, CommandDefinition]) -> str | None:
     """Return the stable obsState that the newest command is to lead to; None: no command leads to one."""
     for tracked in reversed(given):
         command = commands.get(tracked.command)

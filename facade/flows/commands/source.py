@@ -10,7 +10,7 @@ from facade.clock import Clock, SystemClock
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.instances import pattern_of
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 from facade.runtime.device_state import DeviceStates, StateMessage, decode_state, state_record
 
 
@@ -67,7 +67,7 @@ class StateSource(OwnBus):
         record = state_record(message)
         shown = DeviceStates(self._icd, {device: self._class_of(device)})
         for read in (decode_state(record.value), shown.take(message, 0)):
-            if isinstance(read, Rejected):
+            if isinstance(read, RecordRejected):
                 raise ValueError(f"{device}/{attribute}: {read.path}: {read.detail}")
         self._writer.send_durably(record, CONFIRMED_WITHIN)
 

@@ -25,7 +25,7 @@ from facade.flows.commands.outcomes import (
     UNDELIVERED,
     Tracked,
 )  # fmt: skip
-from facade.outcome import USED, Outcome, Rejected, Suppressed, Unused
+from facade.outcome import USED, Outcome, RecordRejected, Suppressed, Unused
 
 _ORPHAN = 10.0
 """How long an acknowledgement waits for its command, which may be read after it [s]."""
@@ -156,7 +156,7 @@ class Tracker:
             return Suppressed("other-device")
         tracked = self._by_id.get(ack.id)
         if tracked is not None and tracked.device != ack.device:
-            return Rejected("device", "$.device", f"{ack.id}: expected {tracked.device}, got {ack.device}")
+            return RecordRejected("device", "$.device", f"{ack.id}: expected {tracked.device}, got {ack.device}")
         return None
 
     def _keep_orphan(self, ack: AckMessage, monotonic: float) -> None:

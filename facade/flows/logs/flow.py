@@ -11,7 +11,7 @@ from facade.flows.logs.messages import SUMMARY, LogSummary, decode_summary
 from facade.flows.logs.names import ATTRIBUTES
 from facade.flows.logs.records import ERROR, LOG_SEVERITIES
 from facade.icd.model import DeviceClass
-from facade.outcome import INCONSISTENT, USED, Outcome, Rejected
+from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected
 from facade.printable import excerpt, listed
 from facade.reading import Reading, Value, judge
 from facade.runtime.accounts import OVERLAP
@@ -45,13 +45,15 @@ class LogFlow(Flow):
             return summary
         key = f"{summary.stream}/{summary.partition}"
         if record.key != key.encode():
-            return Rejected(INCONSISTENT, "$.stream", excerpt(f"expected the record's key {record.key!r}, got {key}"))
+            return RecordRejected(
+                INCONSISTENT, "$.stream", excerpt(f"expected the record's key {record.key!r}, got {key}")
+            )
         if summary.offset_to < summary.offset_from:
             what = f"expected {summary.offset_from} or more, got {summary.offset_to}"
-            return Rejected(INCONSISTENT, "$.offset_to", what)
+            return RecordRejected(INCONSISTENT, "$.offset_to", what)
         if count:  # what the snapshot has needs not to be rebuilt
             if trouble := self.ledger.take(summary):
-                return Rejected(OVERLAP, "$.offset_from", trouble)
+                return RecordRejected(OVERLAP, "$.offset_from", trouble)
             self.ledger.add(summary, record.timestamp_us / 1e6)
         return USED
 

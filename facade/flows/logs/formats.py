@@ -26,11 +26,11 @@ from facade.flows.logs.records import (
     rejected,
 )
 from facade.icd.model import Icd
-from facade.outcome import TOMBSTONE, USED, Outcome, Rejected, Suppressed
+from facade.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed
 
 MOST_ROWS = 100_000
 """Records in one record of the bus."""
-Row = LogRecord | MetricRecord | BadRow
+LogRow = LogRecord | MetricRecord | BadRow
 _FAILURES = (msgspec.DecodeError, ValueError, TypeError, OverflowError, RecursionError)
 
 
@@ -62,7 +62,7 @@ _decode_lists = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_list = msgspec.json.Decoder(_Collectd).decode
 
 
-def _collectd(value: bytes) -> Iterator[Row]:
+def _collectd(value: bytes) -> Iterator[LogRow]:
     for at, raw in enumerate(_decode_lists(value)):
         try:
             one = _decode_list(raw)
@@ -95,7 +95,7 @@ FORMATS: Final = {"logs": LOGS, "metrics": METRICS}
 """By topic; the first whose begin fits."""
 
 
-def decode(topic: str, value: bytes | None) -> "tuple[Format | None, list[Row] | Rejected | Suppressed]":
+def decode(topic: str, value: bytes | None) -> "tuple[Format | None, list[LogRow] | RecordRejected | Suppressed]":
     """Return the format of a record and what it holds, in order; of one that is refused whole, why.
 
     Parameters
@@ -113,7 +113,7 @@ def decode(topic: str, value: bytes | None) -> "tuple[Format | None, list[Row] |
         return None, rejected("format", "$", f"expected one of {known}, got a record that begins with {value[:20]!r}")
     try:
         made = found.decode(value)
-        rows: list[Row] = list(islice(made, MOST_ROWS + 1)) if found.is_batch else [made]
+        rows: list[LogRow] = list(islice(made, MOST_ROWS + 1)) if found.is_batch else [made]
     except _FAILURES as error:
         return found, rejected(found.name, "$", error)
     if len(rows) > MOST_ROWS:

@@ -76,7 +76,7 @@ class NodeValue(msgspec.Struct):
     value: float
 
 
-class State(msgspec.Struct):
+class LogState(msgspec.Struct):
     """All of the ledger, as it stands in a snapshot."""
 
     severities: list[int] = msgspec.field(default_factory=lambda: [0] * len(LOG_SEVERITIES))
@@ -108,7 +108,7 @@ class LogLedger:
     """Adds up summaries; `state` is what it knows."""
 
     def __init__(self) -> None:
-        self.state = State()
+        self.state = LogState()
         self.metrics: dict[str, dict[str, dict[str, NodeValue]]] = {}
         """By host, metric and instance: after a restart they soon come again."""
 
@@ -263,7 +263,7 @@ class LogLedger:
         msgspec.ValidationError
             It has another form.
         """
-        self.state = msgspec.convert(state, State, strict=False)
+        self.state = msgspec.convert(state, LogState, strict=False)
 
 
 def _into(buckets: dict[int, int], at: float, count: int) -> None:

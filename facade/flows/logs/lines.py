@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from facade.flows.logs.records import OF_SYSLOG, LogRecord, Source, severity_of, source_of, time_of
+from facade.flows.logs.records import OF_SYSLOG, LogRecord, LogSource, severity_of, source_of, time_of
 
 try:
     import pyarrow as pa
@@ -47,9 +47,9 @@ NUMBERED: Final = b'[meta sequenceId="'
 """How the structured data begins that rsyslog writes by our configuration."""
 _MOST_HEADERS: Final = 50_000
 _NIL: Final = "-"
-Header = tuple[bytes, bytes, bytes, bytes]
+SyslogHeader = tuple[bytes, bytes, bytes, bytes]
 """Priority with version, host, component, structured data without the number."""
-_headers: dict[Header, Source] = {}
+_headers: dict[SyslogHeader, LogSource] = {}
 FEWEST: Final = 200
 """Below so many records at once, columns cost more than they save."""
 _FIELDS: Final = 7
@@ -86,7 +86,7 @@ def syslog_message(value: bytes) -> LogRecord:
     return LogRecord(source, 0 if time == b"-" else time_of(time.decode("utf-8", "replace")), body, int(number))
 
 
-def _split(value: bytes) -> tuple[Header, bytes, bytes, bytes] | None:
+def _split(value: bytes) -> tuple[SyslogHeader, bytes, bytes, bytes] | None:
     """Return header, time, number and text of a message; None: it has another form than most."""
     try:
         priority, time, host, component, _, _, rest = value.split(b" ", 6)
@@ -173,7 +173,7 @@ class Columns(NamedTuple):
     """When it was made [Unix us]."""
     number: Indices
     """Of the shipper."""
-    sources: list[Source]
+    sources: list[LogSource]
 
 
 def syslog_columns(values: Sequence[bytes | None]) -> Columns | None:
@@ -245,7 +245,7 @@ def _second(text: bytes) -> int | None:
         return None
 
 
-def _source(value: bytes | None, number: int) -> Source | None:
+def _source(value: bytes | None, number: int) -> LogSource | None:
     """Return the source of a message; None: it cannot be decoded, or its host is known from its key alone."""
     try:
         one: LogRecord = syslog_message(value or b"")

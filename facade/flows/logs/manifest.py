@@ -1,6 +1,6 @@
 """Logs and metrics: what the nodes of SDP write about themselves, summed up for operators."""
 
-from facade.manifest import Isolation, Manifest, Subcommand, Worker
+from facade.manifest import Isolation, Manifest, Subcommand, WorkerEntry
 
 MANIFEST = Manifest(
     name="logs",
@@ -12,7 +12,7 @@ MANIFEST = Manifest(
     },
     device_classes={"SdpLogs": "devices.base:FacadeDevice"},
     compose="facade.flows.logs.flow:compose",
-    workers=(Worker("logs-aggregate", "logs-aggregate", ("logs", "metrics"), ("logs", "aggregate"), "logsGone"),),
+    workers=(WorkerEntry("logs-aggregate", "logs-aggregate", ("logs", "metrics"), ("logs", "aggregate"), "logsGone"),),
     subcommands=(
         Subcommand(("logs",), "", "Sum up logs and metrics of nodes.", section="Deploy"),
         Subcommand(("logs", "aggregate"), "facade.flows.logs.cli:aggregate", "Sum up logs and metrics, exactly-once."),

@@ -106,8 +106,8 @@ class _Metrics(_Json):
     resource_metrics: list[_ResourceMetrics] = []
 
 
-Batch = TypeVar("Batch", _Logs, _Metrics)
-Row = TypeVar("Row", LogRecord, MetricRecord)
+ExportRequest = TypeVar("ExportRequest", _Logs, _Metrics)
+RowType = TypeVar("RowType", LogRecord, MetricRecord)
 # 64-bit integers are texts in this form; not strict, so that numbers pass as well.
 _logs_decoder = msgspec.json.Decoder(_Logs, strict=False)
 _metrics_decoder = msgspec.json.Decoder(_Metrics, strict=False)
@@ -129,10 +129,10 @@ def json_metrics(value: bytes) -> Iterator[MetricRecord | BadRow]:
 
 def _rows(
     value: bytes,
-    decoder: "msgspec.json.Decoder[Batch]",
-    rows: Callable[[Batch], Iterator[Row]],
+    decoder: "msgspec.json.Decoder[ExportRequest]",
+    rows: Callable[[ExportRequest], Iterator[RowType]],
     levels: tuple[str, ...],
-) -> Iterator[Row | BadRow]:
+) -> Iterator[RowType | BadRow]:
     """Return the rows of a batch; of one that has something wrong, part by part."""
     try:
         batch = decoder.decode(value)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from facade.numbers import LARGEST
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 from facade.printable import excerpt, printable
 
 LOG_SEVERITIES: Final = ("UNSPECIFIED", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
@@ -30,7 +30,7 @@ _MICRO = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Source(msgspec.Struct, frozen=True, eq=False):
+class LogSource(msgspec.Struct, frozen=True, eq=False):
     """What records have in common that are counted together; there is one of each, see `source_of`."""
 
     component: str
@@ -45,7 +45,7 @@ class Source(msgspec.Struct, frozen=True, eq=False):
 class LogRecord(msgspec.Struct, gc=False):
     """One record of a log."""
 
-    source: Source
+    source: LogSource
     time: int
     """When it was made [Unix us]; 0: it does not say."""
     body: str | bytes = ""
@@ -73,17 +73,17 @@ class MetricRecord(msgspec.Struct, gc=False):
 class BadRow(msgspec.Struct, gc=False):
     """A part of a record that cannot be used, while its neighbours are."""
 
-    why: Rejected
+    why: RecordRejected
     value: bytes
     """A record that has only this part."""
 
 
-_one = lru_cache(65_536)(Source)
+_one = lru_cache(65_536)(LogSource)
 """Returns the one source of some values."""
 
 
 @lru_cache(65_536)
-def source_of(component: str, severity: int, host: str = "", rack: str = "", observation: str = "") -> Source:
+def source_of(component: str, severity: int, host: str = "", rack: str = "", observation: str = "") -> LogSource:
     """Return the source of a record.
 
     Parameters
@@ -96,7 +96,7 @@ def source_of(component: str, severity: int, host: str = "", rack: str = "", obs
 
 
 @lru_cache(65_536)
-def located(source: Source, host: str, rack: str) -> Source:
+def located(source: LogSource, host: str, rack: str) -> LogSource:
     """Return a source with the place that it did not name."""
     return _one(source.component, source.severity, source.host or host, source.rack or rack, source.observation)
 
@@ -178,6 +178,6 @@ def without_nulls(part: Any) -> Any:
     return [without_nulls(value) for value in part] if isinstance(part, list) else part
 
 
-def rejected(reason: str, path: str, why: object) -> Rejected:
+def rejected(reason: str, path: str, why: object) -> RecordRejected:
     """Return a rejection with a short and printable detail."""
-    return Rejected(reason, path, excerpt(str(why)))
+    return RecordRejected(reason, path, excerpt(str(why)))

@@ -12,21 +12,21 @@ MOST_MISSING: Final = 10
 _RESTART: Final = 1
 """A shipper that starts gives this number (RFC 5424), also after its largest one."""
 
-Run = tuple[int, int]
+NumberRange = tuple[int, int]
 
 
 class Shipper(msgspec.Struct):
     """What is known of one shipper."""
 
     newest: int
-    missing: list[Run] = []
+    missing: list[NumberRange] = []
     """Runs of numbers that did not come yet, ascending; the newest ones."""
     heard: float = 0.0
     """Brokers' time of its newest records [Unix s]."""
 
     def fill(self, first: int, last: int) -> int:
         """Take a run of numbers from those that are missing; return how many were."""
-        left: list[Run] = []
+        left: list[NumberRange] = []
         for low, high in self.missing:
             left += [run for run in ((low, min(high, first - 1)), (max(low, last + 1), high)) if run[0] <= run[1]]
         filled = _size(self.missing) - _size(left)
@@ -41,7 +41,7 @@ class ShipperNumbers(msgspec.Struct):
     """By name."""
     holes: int = 0
 
-    def add(self, name: str, runs: Sequence[Run], at: float, *, silent_since: float) -> None:
+    def add(self, name: str, runs: Sequence[NumberRange], at: float, *, silent_since: float) -> None:
         """Take runs of numbers in the order in which they came, at a time [Unix s].
 
         Parameters
@@ -72,5 +72,5 @@ class ShipperNumbers(msgspec.Struct):
             self.shippers[name] = found  # at the end: the one at the beginning was silent longest
 
 
-def _size(runs: Sequence[Run]) -> int:
+def _size(runs: Sequence[NumberRange]) -> int:
     return sum(high - low + 1 for low, high in runs)

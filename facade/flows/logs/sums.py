@@ -10,7 +10,7 @@ import numpy as np
 from facade.bus.port import OffsetRange
 from facade.flows.logs.lines import Columns, Indices
 from facade.flows.logs.messages import LogCount, LogError, LogSummary, NodeMetric, ShipperSequence
-from facade.flows.logs.records import ERROR, LogRecord, MetricRecord, Source, body_of, source_of
+from facade.flows.logs.records import ERROR, LogRecord, LogSource, MetricRecord, body_of, source_of
 from facade.numbers import LARGEST
 
 OTHER: Final = "(other)"
@@ -32,7 +32,7 @@ class LogSums:
     """Counts by component, severity, location and observation, errors, and numbers of shippers."""
 
     def __init__(self) -> None:
-        self._groups: dict[Source, list[int]] = {}
+        self._groups: dict[LogSource, list[int]] = {}
         self._first: list[LogError] = []
         self._newest: list[LogError] = []
         self._runs: dict[str, list[list[int]]] = {}
@@ -96,7 +96,7 @@ class LogSums:
         self._number_all(found)
         return int(late.sum())
 
-    def _add_group(self, source: Source, count: int, late: int, oldest: int, newest: int) -> None:
+    def _add_group(self, source: LogSource, count: int, late: int, oldest: int, newest: int) -> None:
         group, merged = self._groups.get(source), self._merged
         if group is None:
             group = self._new(source, oldest)
@@ -120,7 +120,7 @@ class LogSums:
         for code, first, last in zip(shipper[begins].tolist(), number[begins].tolist(), lasts.tolist(), strict=True):
             self._number(names[code], first, last)
 
-    def _new(self, source: Source, time: int) -> list[int]:
+    def _new(self, source: LogSource, time: int) -> list[int]:
         """Return the sums of a source that was not met in this transaction, or those that stand for too many."""
         if len(self._groups) < MOST_GROUPS:
             return self._groups.setdefault(source, [0, 0, time, time])

@@ -16,7 +16,7 @@ from facade.flows.logs.records import LogRecord, MetricRecord, located
 from facade.flows.logs.sums import LogSums, MetricSums
 from facade.icd.model import Icd
 from facade.outcome import Suppressed
-from facade.runtime.accounts import StreamAccount
+from facade.runtime.accounts import RunningAccount
 from facade.runtime.worker import SIGN_OF_LIFE, OffsetRanges, TransactionalWorker
 
 _LOOK = 0.01
@@ -110,7 +110,7 @@ class LogWorker(TransactionalWorker):
                     self._settle(replace(run.record(index), value=row.value), row.why, {ROW: at})
         self._begin(run, count, batches)
 
-    def _fold_columns(self, run: PartitionBatch, values: list[bytes | None], account: StreamAccount) -> Sequence[int]:
+    def _fold_columns(self, run: PartitionBatch, values: list[bytes | None], account: RunningAccount) -> Sequence[int]:
         """Take the records that can be taken together; return which are left."""
         found = syslog_columns(values) if run.topic == LOGS else None
         if found is None or not len(found.row):
@@ -133,7 +133,7 @@ class LogWorker(TransactionalWorker):
         rest: list[int] = np.flatnonzero(left).tolist()
         return rest
 
-    def _add_log(self, run: PartitionBatch, index: int, row: LogRecord, appended: int, account: StreamAccount) -> None:
+    def _add_log(self, run: PartitionBatch, index: int, row: LogRecord, appended: int, account: RunningAccount) -> None:
         if not row.source.rack:
             row.source = located(row.source, *self._place(run, index, row.source.host))
         sums = self._logs.get(run.partition)
@@ -145,7 +145,7 @@ class LogWorker(TransactionalWorker):
             account.used += 1
 
     def _add_metric(
-        self, run: PartitionBatch, index: int, row: MetricRecord, appended: int, account: StreamAccount
+        self, run: PartitionBatch, index: int, row: MetricRecord, appended: int, account: RunningAccount
     ) -> None:
         if not row.metric:
             account.settle(_NOT_SHOWN)

@@ -21,7 +21,7 @@ _WIDE = 500
 _CONFIRMED_WITHIN = 30.0
 """Longest wait for the bus [s]."""
 
-Name = Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.")]
+RuleName = Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.")]
 Patterns = Annotated[
     list[str],
     typer.Argument(
@@ -50,7 +50,7 @@ def list_rules() -> None:
     wide(_WIDE).print(table(titles, rows, whole=titles, box=None))
 
 
-def add(rule: Name, patterns: Patterns, period: Period = None, comment: Comment = "") -> None:
+def add(rule: RuleName, patterns: Patterns, period: Period = None, comment: Comment = "") -> None:
     """Add patterns to a rule, which is made if there is none: their attributes are mirrored.
 
     Example: sdp-facade mirror add pointing 'mid-dish/dish-manager/{receptor}/achievedPointing'
@@ -63,7 +63,7 @@ def add(rule: Name, patterns: Patterns, period: Period = None, comment: Comment 
     _write(bus, rule, patterns, period, comment)
 
 
-def replace(rule: Name, patterns: Patterns, period: Period = None, comment: Comment = "") -> None:
+def replace(rule: RuleName, patterns: Patterns, period: Period = None, comment: Comment = "") -> None:
     """Replace the patterns of a rule: it then mirrors these attributes only.
 
     Example: sdp-facade mirror replace weather 'mid-wms/weather/*/*' --period 5
@@ -72,7 +72,7 @@ def replace(rule: Name, patterns: Patterns, period: Period = None, comment: Comm
 
 
 def remove(
-    rule: Name,
+    rule: RuleName,
     patterns: Annotated[list[str] | None, typer.Argument(help="Only these patterns of it. Default: all.")] = None,
 ) -> None:
     """Remove a rule, or some of its patterns: their attributes are no longer mirrored.

@@ -6,14 +6,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from facade import messages
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
+from facade.messages import MirrorRule as MirrorRule
+from facade.messages import TelescopeAttribute as TelescopeAttribute
 
 MODEL, RULES = "telescope.model", "telescope.mirror"
 """Topics, by their names in the ICD."""
-TelescopeAttribute = messages.TelescopeAttribute
-MirrorRule = messages.MirrorRule
 decode_attribute = BatchDecoder(TelescopeAttribute).decode_one
 decode_rule = BatchDecoder(MirrorRule).decode_one
 CONNECTED: Final = "CONNECTED"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from facade.errors import ConfigError
 from facade.icd.model import instance_role
 from facade.instances import devices_of
-from facade.manifest import Worker, manifests
+from facade.manifest import WorkerEntry, manifests
 from facade.runtime.composition import Server
 from facade.runtime.flow import FaultKey
 from facade.runtime.health_issues import DEGRADED, FAILED, ORIGIN, HealthIssue, HealthSource
@@ -54,7 +54,7 @@ class Presence(HealthSource):
         self._prefix = server.instance.removesuffix(own)
         found = (one for one in icd.classes.values() if instance_role(one.instance) not in without)
         self._instances = sorted({instance for one in found for instance in devices_of(one, settings)})
-        self._workers: list[Worker] = [
+        self._workers: list[WorkerEntry] = [
             worker for one in manifests() for worker in one.workers if worker.name not in without
         ]
         gone = {worker.gone for one in manifests() for worker in one.workers}
@@ -97,7 +97,7 @@ class Presence(HealthSource):
             self._lives[name] = beat.incarnation, beat.time
         return (beat.time - max(self._lives[name][1], self._accounts_us.get(name, 0))) / 1e6
 
-    def _of_kind(self, worker: Worker) -> Iterator[HealthIssue]:
+    def _of_kind(self, worker: WorkerEntry) -> Iterator[HealthIssue]:
         heard = self._heartbeats.heard_of(worker.group)
         start = f"sdp-facade {' '.join(worker.start)}"
         if not self._heartbeats.alive_of(worker.group):

@@ -24,7 +24,7 @@ from facade.icd.topic_model import Limits
 from facade.icd.units import unit_of
 from facade.instances import devices_of, number_of
 from facade.messages import DeviceComplaint, Metric
-from facade.outcome import LATE, TOMBSTONE, USED, Outcome, Rejected, Suppressed, Unused
+from facade.outcome import LATE, TOMBSTONE, USED, Outcome, RecordRejected, Suppressed, Unused
 from facade.printable import listed
 from facade.reading import Quality, Reading, Value, judge
 from facade.runtime.composition import Server
@@ -107,7 +107,7 @@ class QualityFlow(Flow):
         if record.value is None:
             return self._remove(record)
         header = read_header(record)
-        if isinstance(header, Rejected):
+        if isinstance(header, RecordRejected):
             return header
         if (measured := self.measured.get(header.subarray)) is None:
             return Suppressed("other-subarray")
@@ -121,7 +121,7 @@ class QualityFlow(Flow):
         if why := _untimely(header, appended) or wanted.differs(header):
             return why
         array = decode(header.encoding, record.value, header.shape, header.dtype)
-        if isinstance(array, Rejected):
+        if isinstance(array, RecordRejected):
             return array
         measured.newest[header.metric] = NewestMetric(header, array, appended)
         measured.used += 1
@@ -152,7 +152,7 @@ class _Wanted:
     def of(cls, icd: Icd, attribute: Attribute) -> "_Wanted":
         return cls(len(axes(attribute)), attribute.type == "DevString", unit_of(icd, attribute))
 
-    def differs(self, header: Metric) -> Rejected | None:
+    def differs(self, header: Metric) -> RecordRejected | None:
         """Return why a metric cannot be shown; None: it can."""
         if len(header.shape) != self.axes:
             return _differs("shape", f"{self.axes} axes", header, tuple(header.shape))
@@ -164,9 +164,9 @@ class _Wanted:
         return None
 
 
-def _differs(field: str, expected: str, header: Metric, got: object) -> Rejected:
+def _differs(field: str, expected: str, header: Metric, got: object) -> RecordRejected:
     what = f"expected {expected}, as the attribute {header.metric} has, got {got}"
-    return Rejected(field, f"headers.{METRIC}.{field}", what)
+    return RecordRejected(field, f"headers.{METRIC}.{field}", what)
 
 
 def _untimely(header: Metric, appended: float) -> Unused | None:
@@ -175,7 +175,7 @@ def _untimely(header: Metric, appended: float) -> Unused | None:
         return LATE
     if age < -AHEAD:
         what = f"expected a time at most {AHEAD:g} s ahead of the broker's, got {-age:.3f} s"
-        return Rejected("ahead", f"headers.{METRIC}.time", what)
+        return RecordRejected("ahead", f"headers.{METRIC}.time", what)
     return None
 
 

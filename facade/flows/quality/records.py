@@ -30,7 +30,7 @@ from facade.codec.decode import BatchDecoder
 from facade.codec.plausible import wrong_key, wrong_unit
 from facade.errors import ConfigError
 from facade.messages import Metric, MetricDtype, MetricEncoding
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 from facade.printable import excerpt
 
 QUALITY = "quality"
@@ -62,7 +62,7 @@ def key_of(header: Metric) -> str:
     return f"subarray/{header.subarray:02d}/{header.metric}"
 
 
-def read_header(record: Record) -> Metric | Rejected:
+def read_header(record: Record) -> Metric | RecordRejected:
     """Return the header of a record, or why there is none; whatever the record is, this does not raise."""
     header = _decoder.decode_header(record.headers, METRIC)
     if not isinstance(header, Metric):
@@ -81,7 +81,7 @@ def metric_record(header: Metric, content: bytes) -> Record:
     return Record(topic=QUALITY, key=key_of(header).encode(), value=content, headers=headers)
 
 
-def decode(encoding: str, content: bytes, shape: Sequence[int], dtype: str) -> Array | Rejected:
+def decode(encoding: str, content: bytes, shape: Sequence[int], dtype: str) -> Array | RecordRejected:
     """Read an array.
 
     Parameters
@@ -96,13 +96,13 @@ def decode(encoding: str, content: bytes, shape: Sequence[int], dtype: str) -> A
     """
     limit = MOST_NAMES if dtype == TEXT else MOST_ELEMENTS
     if math.prod(shape) > limit:
-        return Rejected("shape", "$", f"expected at most {limit} elements, got {math.prod(shape):.15g}")
+        return RecordRejected("shape", "$", f"expected at most {limit} elements, got {math.prod(shape):.15g}")
     try:
         array = _READERS[encoding](content, tuple(shape), dtype)
         if dtype == TEXT:
             _require_printable(array)
     except ArrayError as error:
-        return Rejected(error.reason or encoding, "$", excerpt(str(error)))
+        return RecordRejected(error.reason or encoding, "$", excerpt(str(error)))
     return array
 
 

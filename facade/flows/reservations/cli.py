@@ -11,9 +11,9 @@ from facade.clock import SystemClock
 from facade.config import MOST_SUBARRAYS, load_settings
 from facade.console import ERR, OUT, table, wide
 from facade.flows.reservations.flow import as_dict
-from facade.flows.reservations.ledger import RESERVATIONS, Ledger, owner_of
+from facade.flows.reservations.ledger import RESERVATIONS, ReservationLedger, owner_of
 from facade.messages import Reservation
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 
 _WIDE = 500
 _EXPIRED = "expired"
@@ -32,9 +32,9 @@ def list_reservations(
     Example: sdp-facade reservations list --subarray 1
     """
     now = round(SystemClock().now() * 1e6)
-    ledger, unreadable = Ledger(), 0
+    ledger, unreadable = ReservationLedger(), 0
     for record in KafkaBus(Connection(load_settings()), client="reservations-list").read_all(RESERVATIONS):
-        unreadable += isinstance(ledger.fold(record, now), Rejected)
+        unreadable += isinstance(ledger.fold(record, now), RecordRejected)
     chosen = sorted(
         (
             one

@@ -7,7 +7,15 @@ from heapq import nsmallest
 
 from facade.bus.port import Record
 from facade.clock import Clock, utc_text
-from facade.flows.reservations.ledger import GRANTED, REFUSED, REQUESTED, RESERVATIONS, Conflict, Ledger, owner_of
+from facade.flows.reservations.ledger import (
+    GRANTED,
+    REFUSED,
+    REQUESTED,
+    RESERVATIONS,
+    Conflict,
+    ReservationLedger,
+    owner_of,
+)
 from facade.instances import devices_of, number_of
 from facade.messages import Reservation
 from facade.outcome import Outcome
@@ -40,7 +48,7 @@ class ReservationsFlow(Flow):
     topic = RESERVATIONS
 
     def __init__(self, clock: Clock) -> None:
-        self.ledger = Ledger()
+        self.ledger = ReservationLedger()
         self._clock = clock
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
@@ -51,7 +59,7 @@ class ReservationsFlow(Flow):
 class Look:
     """Says whether what is shown may have changed: by a record, or as a reservation expired; at most every 0.25 s."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: ReservationLedger) -> None:
         self._ledger = ledger
         self._version = -1
         self._from = self._until = 0.0
@@ -77,7 +85,7 @@ class ReservationsView:
         Whether the topic has been read as far as it went at the start.
     """
 
-    def __init__(self, device: str, subarray: int, ledger: Ledger, known: Callable[[], bool]) -> None:
+    def __init__(self, device: str, subarray: int, ledger: ReservationLedger, known: Callable[[], bool]) -> None:
         self._device, self._subarray, self._ledger, self._known = device, subarray, ledger, known
         self._look = Look(ledger)
 
@@ -89,7 +97,7 @@ class ReservationsView:
             yield self._device, name, reading
 
 
-def readings(ledger: Ledger, now: float, subarray: int | None = None) -> Mapping[str, Reading]:
+def readings(ledger: ReservationLedger, now: float, subarray: int | None = None) -> Mapping[str, Reading]:
     """Return what is shown of the reservations of one subarray, or of all, by attribute.
 
     The time is that of the data: of the newest record, or of the newest expiry. Of no reservation, it is now.
@@ -195,7 +203,7 @@ class ReservationsHealth(HealthSource):
         self._look: Look | None = None
         self._shown: Mapping[str, Value] = {}
 
-    def _ledger(self) -> Ledger | None:
+    def _ledger(self) -> ReservationLedger | None:
         flow = self._server.find(ReservationsFlow)
         return flow.ledger if flow is not None and self._server.has_read(flow.topic, STATES) else None
 
@@ -216,7 +224,7 @@ class ReservationsHealth(HealthSource):
         if left_out := ledger.left_out(now_us):
             yield HealthIssue(DEGRADED, f"{left_out} reservations are not shown: there are too many")
 
-    def _expired(self, ledger: Ledger, number: int, now_us: int) -> list[str]:
+    def _expired(self, ledger: ReservationLedger, number: int, now_us: int) -> list[str]:
         """Return the resources that a subarray has, and that only expired reservations of it name."""
         held = self._held.of_subarray[number]
         expired: set[tuple[str, str]] = set()

@@ -14,7 +14,7 @@ from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
 from facade.codec.plausible import wrong_key, wrong_unit
 from facade.messages import Reservation
-from facade.outcome import INCONSISTENT, TOMBSTONE, USED, Outcome, Rejected, Suppressed, Unused
+from facade.outcome import INCONSISTENT, TOMBSTONE, USED, Outcome, RecordRejected, Suppressed, Unused
 
 RESERVATIONS = "reservations"
 """Topic, by its name in the ICD."""
@@ -42,7 +42,7 @@ def read_reservation(record: Record) -> Reservation | Unused:
     if why := wrong_key(record.key, one.id, "$.id") or wrong_unit(one.time, record.timestamp_us, "$.time"):
         return why
     if one.state in (REQUESTED, GRANTED) and one.expires < one.time:
-        return Rejected(INCONSISTENT, "$.expires", f"expected at least $.time, {one.time}, got {one.expires}")
+        return RecordRejected(INCONSISTENT, "$.expires", f"expected at least $.time, {one.time}, got {one.expires}")
     return one
 
 
@@ -63,7 +63,7 @@ class Conflict(NamedTuple):
     reservations: tuple[Reservation, ...]
 
 
-class Ledger:
+class ReservationLedger:
     """The newest state of each reservation. It reads no clock: each question gives the time [Unix us]."""
 
     def __init__(self) -> None:
@@ -192,7 +192,7 @@ class Ledger:
         self.version += 1
 
 
-def read_ledger(records: Iterable[Record], now: int) -> Ledger:
+def read_ledger(records: Iterable[Record], now: int) -> ReservationLedger:
     """Return the reservations of the topic.
 
     Parameters
@@ -211,7 +211,7 @@ def read_ledger(records: Iterable[Record], now: int) -> Ledger:
     >>> known.holders("receptors", "SKA001", now_us)
     []
     """
-    ledger = Ledger()
+    ledger = ReservationLedger()
     for record in records:
         ledger.fold(record, now)
     return ledger

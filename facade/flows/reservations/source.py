@@ -18,7 +18,7 @@ from facade.flows.reservations.ledger import (
     reservation_record,
 )
 from facade.messages import Reservation
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 
 
 class ReservationSource(OwnBus):
@@ -130,7 +130,7 @@ class ReservationSource(OwnBus):
 
     def _write(self, one: Reservation) -> Reservation:
         record = reservation_record(one)
-        if isinstance(rejected := read_reservation(record), Rejected):
+        if isinstance(rejected := read_reservation(record), RecordRejected):
             raise ValueError(f"reservation {one.id!r:.210}: {rejected.path}: {rejected.detail}")
         self._send(record)
         return one

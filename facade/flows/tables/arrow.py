@@ -20,8 +20,8 @@ from facade.flows.tables.solution import (
     MOST_ANTENNAS,
     MOST_CHANNELS,
     MOST_POLARISATIONS,
-    Kind,
     Solution,
+    SolutionKind,
 )
 from facade.numbers import Natural
 from facade.printable import excerpt
@@ -47,7 +47,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What holds for a whole solution; the lengths of the lists must be those of the columns."""
 
     solution_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-    kind: Kind
+    kind: SolutionKind
     source_model: Text
     valid_from: Natural
     valid_until: Natural

@@ -14,7 +14,7 @@ from facade.bus.port import Record
 from facade.flows.tables.buffers import BufferPool, Content, SegmentBuffer
 from facade.flows.tables.messages import Identity, identity
 from facade.messages import Table, TableSegment
-from facade.outcome import Rejected, Suppressed
+from facade.outcome import RecordRejected, Suppressed
 
 NO_SPACE, STORAGE = OUR_DISK = "no-space", "storage"
 """Reasons that lie in the disk of this machine, and not in the table, which may be sent again under its id."""
@@ -24,7 +24,7 @@ _MOST_REPORTED = 16
 _REMEMBERED = 10_000
 """Tables whose end is remembered, so that what still comes of them is known."""
 
-Key = tuple[int, str]
+TableKey = tuple[int, str]
 """Partition and table id."""
 
 
@@ -58,7 +58,7 @@ class PartialTable:
     records: int = 0
 
     @property
-    def key(self) -> Key:
+    def key(self) -> TableKey:
         """Return partition and id."""
         return self.partition, self.header.table
 
@@ -67,7 +67,7 @@ DUPLICATE = Suppressed("duplicate")
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated(Rejected):
+class Repeated(RecordRejected):
     """A record that belongs to what has a dead letter already, and gets none of its own."""
 
 
@@ -76,7 +76,7 @@ class Ended:
     """A table is complete, or is given up; `close` it when it has been looked at."""
 
     table: PartialTable
-    rejected: Rejected | None = None
+    rejected: RecordRejected | None = None
     content: Content | None = None
     unseen: str = ""
     """Why the content of a complete table cannot be looked into."""
@@ -91,7 +91,7 @@ class EndedTable:
     """A table that has ended."""
 
     identity: Identity
-    rejected: Rejected | None
+    rejected: RecordRejected | None
     sent_at: int
     """When its producer began to send it [Unix us]."""
     reported: set[str] = field(default_factory=set)
@@ -104,9 +104,9 @@ class Assembly:
     def __init__(self, pool: BufferPool, limits: AssemblyLimits) -> None:
         self._pool = pool
         self._limits = limits
-        self._tables: dict[Key, PartialTable] = {}
+        self._tables: dict[TableKey, PartialTable] = {}
         """The oldest one first."""
-        self._past: OrderedDict[Key, EndedTable] = OrderedDict()
+        self._past: OrderedDict[TableKey, EndedTable] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._tables)
@@ -130,7 +130,7 @@ class Assembly:
             ended.append(self._evict(large[0], f"expected at most {self._limits.disk} bytes on disk"))
         return ended
 
-    def judge(self, header: TableSegment, partition: int) -> Rejected | Suppressed | None:
+    def judge(self, header: TableSegment, partition: int) -> RecordRejected | Suppressed | None:
         """Say what is the matter with a record because of what came before it; None: nothing."""
         key = (partition, header.table)
         past = self._past.get(key)
@@ -141,7 +141,7 @@ class Assembly:
         table = self._tables[key]
         if (identity(header), header.count) != (identity(table.header), table.header.count):
             what = f"expected what the first segment of {header.table} says, at {table.first_offset}: "
-            return Rejected("contradiction", "headers.segment", what + _difference(table.header, header))
+            return RecordRejected("contradiction", "headers.segment", what + _difference(table.header, header))
         return DUPLICATE if header.index in table.buffer else None
 
     def wait(self, seconds: float) -> None:
@@ -153,9 +153,9 @@ class Assembly:
         """Give up the tables of which nothing has come for too long."""
         late = [table for table in self if now - table.touched >= self._limits.expiry]
         what = f"expected all segments, with at most {self._limits.expiry:g} s between two"
-        return [self._give_up(table, Rejected("expired", "$", what)) for table in late]
+        return [self._give_up(table, RecordRejected("expired", "$", what)) for table in late]
 
-    def end(self, key: Key, table: TableSegment | Table, rejected: Rejected | None = None) -> None:
+    def end(self, key: TableKey, table: TableSegment | Table, rejected: RecordRejected | None = None) -> None:
         """Remember that a table has ended; here, or before this process began."""
         self._past[key] = EndedTable(identity(table), rejected, table.sent_at)
         self._past.move_to_end(key)
@@ -194,36 +194,38 @@ class Assembly:
                 return self._give_up(table, rejected)
         except OSError as error:
             reason = NO_SPACE if error.errno in _FULL else STORAGE
-            return self._give_up(table, Rejected(reason, "$", f"a temporary file failed: {error.strerror or error}"))
+            return self._give_up(
+                table, RecordRejected(reason, "$", f"a temporary file failed: {error.strerror or error}")
+            )
         self._forget(table, None)
         return complete(table)
 
-    def _judge(self, table: PartialTable, header: TableSegment, content: bytes) -> Rejected | None:
+    def _judge(self, table: PartialTable, header: TableSegment, content: bytes) -> RecordRejected | None:
         limits, buffer, at = self._limits, table.buffer, "headers.segment"
         if header.count > limits.segments:
             what = f"expected at most {limits.segments} segments, got {header.count}"
-            return Rejected("too-many-segments", f"{at}.count", what)
+            return RecordRejected("too-many-segments", f"{at}.count", what)
         if header.size > limits.disk:
-            return Rejected("size", f"{at}.size", f"expected at most {limits.disk} bytes, got {header.size}")
+            return RecordRejected("size", f"{at}.size", f"expected at most {limits.disk} bytes, got {header.size}")
         if buffer.size + len(content) > header.size:
             what = f"expected {header.size} bytes in all, got {buffer.size + len(content)} up to now"
-            return Rejected("overlong", "$", what)
+            return RecordRejected("overlong", "$", what)
         if not content and header.count > 1:
-            return Rejected("size", "$", f"expected a segment with bytes, got an empty one of {header.count}")
+            return RecordRejected("size", "$", f"expected a segment with bytes, got an empty one of {header.count}")
         if header.index == buffer.next and header.start not in (None, buffer.hashed):
             what = f"expected segment {header.index} to begin at {buffer.hashed}, got {header.start}"
-            return Rejected("contradiction", f"{at}.start", what)
+            return RecordRejected("contradiction", f"{at}.start", what)
         return None
 
     def _evict(self, table: PartialTable, why: str) -> Ended:
-        return self._give_up(table, Rejected("evicted", "$", f"{why}, and this is the oldest"))
+        return self._give_up(table, RecordRejected("evicted", "$", f"{why}, and this is the oldest"))
 
-    def _give_up(self, table: PartialTable, rejected: Rejected) -> Ended:
+    def _give_up(self, table: PartialTable, rejected: RecordRejected) -> Ended:
         self._forget(table, rejected)
         table.buffer.close()
         return Ended(table, rejected)
 
-    def _forget(self, table: PartialTable, rejected: Rejected | None) -> None:
+    def _forget(self, table: PartialTable, rejected: RecordRejected | None) -> None:
         del self._tables[table.key]
         self.end(table.key, table.header, rejected)
 
@@ -238,12 +240,12 @@ def complete(table: PartialTable) -> Ended:
         return Ended(table, unseen=f"a temporary file failed: {error.strerror or error}")
 
 
-def _whole(table: PartialTable) -> Rejected | None:
+def _whole(table: PartialTable) -> RecordRejected | None:
     """Say what is wrong with a table of which every segment has come."""
     if table.buffer.size != table.header.size:
-        return Rejected("size", "$", f"expected {table.header.size} bytes in all, got {table.buffer.size}")
+        return RecordRejected("size", "$", f"expected {table.header.size} bytes in all, got {table.buffer.size}")
     if (found := table.buffer.sha256()) != table.header.sha256:
-        return Rejected("digest", "$", f"expected the digest {table.header.sha256}, got {found}")
+        return RecordRejected("digest", "$", f"expected the digest {table.header.sha256}, got {found}")
     return None
 
 
@@ -252,7 +254,7 @@ def _is_sent_again(header: TableSegment, past: EndedTable) -> bool:
     return past.rejected is not None and past.rejected.reason in OUR_DISK and header.sent_at != past.sent_at
 
 
-def _after_the_end(header: TableSegment, past: EndedTable) -> Rejected | Suppressed:
+def _after_the_end(header: TableSegment, past: EndedTable) -> RecordRejected | Suppressed:
     """Judge a record of a table that is complete already, or was given up."""
     if past.rejected is not None:
         what = f"the table was given up before: {past.rejected.detail}"
@@ -263,7 +265,7 @@ def _after_the_end(header: TableSegment, past: EndedTable) -> Rejected | Suppres
     if first:
         past.reported.add(header.sha256)
     what = f"expected a new id for another table, got {header.table}, which has been complete before"
-    return (Rejected if first else Repeated)("reused-id", "headers.segment.table", what)
+    return (RecordRejected if first else Repeated)("reused-id", "headers.segment.table", what)
 
 
 def _difference(first: TableSegment, other: TableSegment) -> str:

@@ -38,7 +38,7 @@ _MOST_NAMES = 512
 _MOST_POINTING = 1_000_000
 """Largest table of pointing offsets [bytes]."""
 
-Summary = dict[str, Any]
+SummaryDict = dict[str, Any]
 
 
 class PointingOffset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,7 +50,7 @@ class PointingOffset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     elevation: Annotated[float, msgspec.Meta(ge=-1e6, le=1e6)]
 
 
-def summarise(kind: str, content_type: str, content: memoryview | Path) -> Summary | str:
+def summarise(kind: str, content_type: str, content: memoryview | Path) -> SummaryDict | str:
     """Say in short what is in a table.
 
     Parameters
@@ -79,7 +79,7 @@ def summarise(kind: str, content_type: str, content: memoryview | Path) -> Summa
     known = (
         {(one, ARROW): _arrow for one in KINDS} | {(one, NPY): _npy for one in KINDS} | {("pointing", JSON): _pointing}
     )
-    summary: Callable[[str, memoryview], Summary | str] | None = known.get((kind, media))
+    summary: Callable[[str, memoryview], SummaryDict | str] | None = known.get((kind, media))
     if summary is None:
         return {"note": excerpt(f"no summary is made of {kind!s:.100} as {content_type!s:.200}")}
     return summary(kind, _mapped(content) if isinstance(content, Path) else content.cast("B"))
@@ -92,7 +92,7 @@ def _mapped(path: Path) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def _arrow(kind: str, content: memoryview) -> Summary | str:
+def _arrow(kind: str, content: memoryview) -> SummaryDict | str:
     solution = decode(content)
     if isinstance(solution, str):
         return solution
@@ -101,12 +101,12 @@ def _arrow(kind: str, content: memoryview) -> Summary | str:
     return _summary(solution)
 
 
-def _npy(kind: str, content: memoryview) -> Summary | str:
+def _npy(kind: str, content: memoryview) -> SummaryDict | str:
     solution = decode_npy(content, kind)
     return solution if isinstance(solution, str) else _summary(solution)
 
 
-def _pointing(_: str, content: memoryview) -> Summary | str:
+def _pointing(_: str, content: memoryview) -> SummaryDict | str:
     if len(content) > _MOST_POINTING:
         return f"expected at most {_MOST_POINTING} bytes of pointing offsets, got {len(content)}"
     try:
@@ -169,7 +169,7 @@ class _Counted:
         return channels
 
 
-def _summary(solution: Solution) -> Summary | str:
+def _summary(solution: Solution) -> SummaryDict | str:
     gains, snr = solution.gains, solution.snr
     counted = _Counted(solution)
     ratios = None if snr is None else np.empty(snr.size, snr.dtype)
@@ -205,7 +205,7 @@ def _summary(solution: Solution) -> Summary | str:
         antenna_phase_rms=_numbers(counted.rms[:_MOST_NAMES].round(4)),
         antenna_flagged=[_digits(value) for value in counted.flagged[:_MOST_NAMES].tolist()],
     )
-    found: Summary = msgspec.to_builtins(summary)
+    found: SummaryDict = msgspec.to_builtins(summary)
     return found
 
 

@@ -22,7 +22,7 @@ from facade.flows.tables.flow import TablesFlow
 from facade.flows.tables.places import UNAVAILABLE
 from facade.flows.tables.references import References
 from facade.messages import Table
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 
 _log = logging.getLogger(__name__)
 
@@ -188,7 +188,7 @@ class Contents:
 
     def _go_on(self, table: Table) -> None:
         """Take more of the table that is being fetched."""
-        found: Content | Rejected | None = None
+        found: Content | RecordRejected | None = None
         try:
             if self._fetch is None:
                 pool = BufferPool(table.size, _memory_file)
@@ -196,7 +196,7 @@ class Contents:
             found = self._fetch.step()
             if found is None:
                 return
-            if isinstance(found, Rejected):
+            if isinstance(found, RecordRejected):
                 # A store that is away comes back, as the bus does.
                 self._fail(
                     table,

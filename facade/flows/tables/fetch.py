@@ -21,7 +21,7 @@ from facade.flows.tables.messages import CALIBRATION, COMPLETE, TABLES, decode_t
 from facade.flows.tables.references import ReferenceReader, References
 from facade.flows.tables.segments import SegmentReader
 from facade.messages import Table, TableSegment
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 
 _BATCH = 16
 _WAIT = 0.2
@@ -80,7 +80,7 @@ class TableFetch:
             start = {self._partition: table.first_offset or 0}
             self._reader = bus.open_reader({CALIBRATION: [self._partition]}, {CALIBRATION: start})
 
-    def step(self) -> Content | Rejected | None:
+    def step(self) -> Content | RecordRejected | None:
         """Take what has come, waiting a moment for it; None: not all has come yet.
 
         The content holds until `close`.
@@ -109,20 +109,20 @@ class TableFetch:
         if self._reader is not None:
             self._reader.close()
 
-    def _step_on_bus(self) -> Content | Rejected | None:
+    def _step_on_bus(self) -> Content | RecordRejected | None:
         if self._reader is None:
-            return Rejected("gone", "$", "it is not known where it is")
+            return RecordRejected("gone", "$", "it is not known where it is")
         self._segments.take(_WAIT)
         for _, outcome in self._segments.outcomes():
             if isinstance(outcome, Ended):
                 self._ended = outcome
                 if outcome.rejected is None and outcome.content is None:
-                    return Rejected(STORAGE, "$", outcome.unseen)
+                    return RecordRejected(STORAGE, "$", outcome.unseen)
                 return outcome.rejected or outcome.content
         if self._is_past_end or self._reader.caught_up(CALIBRATION):
             table, where = self._table, f"partition {self._partition} up to offset {self._last}"
             what = f"its records are not on {CALIBRATION} any more, {where}"
-            return Rejected("gone", "$", f"{what}: expected {table.size} bytes, got {self.received}")
+            return RecordRejected("gone", "$", f"{what}: expected {table.size} bytes, got {self.received}")
         if self._clock.monotonic() - self._heard >= _SILENCE:
             raise BusError(f"nothing came from the bus for {_SILENCE:g} s")
         return None
@@ -133,7 +133,7 @@ class TableFetch:
             self._heard = self._clock.monotonic()
         return records
 
-    def _is_wanted(self, record: Record, header: TableSegment | Rejected | None) -> bool:
+    def _is_wanted(self, record: Record, header: TableSegment | RecordRejected | None) -> bool:
         """Return whether a record is a segment of the table."""
         self._is_past_end = record.offset >= self._last
         if not isinstance(header, TableSegment) or header.count == 0:
@@ -208,7 +208,7 @@ def fetch(
             if made.received > reported:
                 reported = made.received
                 progress(reported)
-        if isinstance(found, Rejected):
+        if isinstance(found, RecordRejected):
             if found.reason in OUR_DISK:
                 raise ConfigError(f"{output}: cannot be written: {found.detail}")
             raise BusError(f"table {table.table}: {found.reason}: {found.detail}")

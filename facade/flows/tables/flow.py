@@ -8,9 +8,9 @@ import msgspec
 
 from facade.bus.port import Record
 from facade.flows.tables.messages import ASSEMBLING, COMPLETE, FAILED, TABLES, decode_table
-from facade.flows.tables.summaries import Summary, typed_summary
+from facade.flows.tables.summaries import TableSummary, typed_summary
 from facade.messages import Table
-from facade.outcome import TOMBSTONE, USED, Outcome, Rejected, Suppressed
+from facade.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed
 from facade.printable import excerpt
 from facade.runtime.flow import Flow
 
@@ -19,7 +19,7 @@ class Complete(msgspec.Struct, frozen=True):
     """A complete table, and what is in it in short."""
 
     table: Table
-    summary: Summary
+    summary: TableSummary
 
 
 class TablesFlow(Flow):
@@ -58,7 +58,7 @@ class TablesFlow(Flow):
             try:
                 summary = typed_summary(table)
             except msgspec.ValidationError as error:
-                return Rejected("summary", "$.summary", excerpt(str(error)))
+                return RecordRejected("summary", "$.summary", excerpt(str(error)))
             if _is_behind(table, self.complete.get(table.product)):
                 return Suppressed("older")  # of a worker that did not know that it had lost the partition
             self.complete[table.product] = Complete(table, summary)

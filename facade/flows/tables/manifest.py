@@ -1,6 +1,6 @@
 """Calibration tables: large objects in segments or by reference, put together and announced once they are whole."""
 
-from facade.manifest import Isolation, Manifest, Subcommand, Worker
+from facade.manifest import Isolation, Manifest, Subcommand, WorkerEntry
 
 MANIFEST = Manifest(
     name="tables",
@@ -8,7 +8,9 @@ MANIFEST = Manifest(
     topics={"calibration": Isolation.READ_COMMITTED, "tables": Isolation.READ_COMMITTED},
     device_classes={"SdpCalibration": "devices.calibration:SdpCalibration"},
     compose="facade.flows.tables.composition:compose",
-    workers=(Worker("tables-assemble", "tables-assemble", ("calibration",), ("tables", "assemble"), "assemblerGone"),),
+    workers=(
+        WorkerEntry("tables-assemble", "tables-assemble", ("calibration",), ("tables", "assemble"), "assemblerGone"),
+    ),
     subcommands=(
         Subcommand(("tables",), "", "Assemble calibration tables, send, list and fetch them.", section="Publish"),
         Subcommand(("tables", "assemble"), "facade.flows.tables.cli:assemble", "Assemble tables from segments."),

@@ -16,7 +16,7 @@ from facade.codec.plausible import wrong_key
 from facade.config import Settings
 from facade.icd.model import Icd
 from facade.messages import Table, TableSegment, TableState
-from facade.outcome import USED, Outcome, Rejected
+from facade.outcome import USED, Outcome, RecordRejected
 
 CALIBRATION, TABLES = "calibration", "tables"
 """Topics, by their names in the ICD."""
@@ -55,18 +55,20 @@ encode = msgspec.json.Encoder().encode
 segment_decoder = BatchDecoder(TableSegment)
 
 
-def read_header(record: Record) -> TableSegment | Rejected:
+def read_header(record: Record) -> TableSegment | RecordRejected:
     """Return the header of a segment, or why the record is no segment; whatever the record is, this does not raise."""
     header = segment_decoder.decode_header(record.headers, SEGMENT)
-    if isinstance(header, Rejected):
+    if isinstance(header, RecordRejected):
         return header
     if why := wrong_key(record.key, header.product, f"{_AT}.product"):
         return why
     if (header.count == 0) != (header.url is not None):
         what = "expected a url if count is 0 (a reference), and none with segments"
-        return Rejected("schema", f"{_AT}.url", f"{what}, got count {header.count}")
+        return RecordRejected("schema", f"{_AT}.url", f"{what}, got count {header.count}")
     if header.index >= max(header.count, 1):
-        return Rejected("overlong", f"{_AT}.index", f"expected less than count {header.count}, got {header.index}")
+        return RecordRejected(
+            "overlong", f"{_AT}.index", f"expected less than count {header.count}, got {header.index}"
+        )
     return header
 
 
@@ -100,6 +102,6 @@ def trials(icd: Icd, settings: Settings) -> Mapping[str, Callable[[Record], Outc
 
     def read(record: Record) -> Outcome:
         header = read_header(record)
-        return header if isinstance(header, Rejected) else USED
+        return header if isinstance(header, RecordRejected) else USED
 
     return {CALIBRATION: read}

@@ -32,8 +32,8 @@ from facade.flows.tables.messages import (
 from facade.flows.tables.recalled import Recalled
 from facade.flows.tables.roots import without_secrets
 from facade.messages import Table, TableSegment
-from facade.outcome import Rejected, Suppressed
-from facade.runtime.accounts import ACCOUNTS, AccountEntry, StreamAccount
+from facade.outcome import RecordRejected, Suppressed
+from facade.runtime.accounts import ACCOUNTS, AccountEntry, RunningAccount
 
 _EACH = 1.0
 """Least time between two reports about one table under way [s]."""
@@ -67,9 +67,9 @@ class PartitionState:
         self._told = self._oldest = self.counted.end
         """How far ``tables`` or ``positions`` says what was done."""
         """Offset of the oldest record that the next entry counts, if that is of a table that began before it."""
-        self._open = StreamAccount()
+        self._open = RunningAccount()
         """What has been decided since the last entry."""
-        self.account = StreamAccount()
+        self.account = RunningAccount()
         """What the entries count of which nobody knows yet whether they are written."""
         self._entries: list[Record] = []
         self._entered_at = float("-inf")
@@ -90,14 +90,14 @@ class PartitionState:
             del self._before[table.table]
         return lost
 
-    def is_done(self, record: Record, header: TableSegment | Rejected | None) -> bool:
+    def is_done(self, record: Record, header: TableSegment | RecordRejected | None) -> bool:
         """Return whether a record was dealt with before a restart."""
         if record.offset >= self.counted.end:
             return False
         before = self._before.get(header.table) if isinstance(header, TableSegment) else None
         return before is None or record.offset < _first(before)
 
-    def decide(self, record: Record, fate: Rejected | Suppressed) -> None:
+    def decide(self, record: Record, fate: RecordRejected | Suppressed) -> None:
         """Count a single record that is no part of a table."""
         if record.offset < self.counted.end:  # it was counted before a restart
             self.pending -= 1
@@ -105,10 +105,10 @@ class PartitionState:
         self._open.consumed += 1
         self._open.settle(fate)
         self._beyond = True
-        if isinstance(fate, Rejected) and not isinstance(fate, Repeated):
+        if isinstance(fate, RecordRejected) and not isinstance(fate, Repeated):
             self._set_aside(record, fate)
 
-    def end(self, table: PartialTable, now_us: int, rejected: Rejected | None, summary: Any) -> None:
+    def end(self, table: PartialTable, now_us: int, rejected: RecordRejected | None, summary: Any) -> None:
         """Report that a table has ended, and count its records."""
         name, last = table.header.table, table.newest.offset
         if name not in self._reported and last > table.first_offset:
@@ -129,7 +129,7 @@ class PartitionState:
             report = replace(report, state=FAILED, last_offset=self._dealt_with(), reason=_why(rejected), url=url)
         self._report_end(report)
 
-    def _give_up(self, table: PartialTable, rejected: Rejected) -> None:
+    def _give_up(self, table: PartialTable, rejected: RecordRejected) -> None:
         """Count the records of a table as dead letters, and write one for all of them."""
         header = table.header
         if header.count > 0:
@@ -144,9 +144,11 @@ class PartitionState:
         self._open.last_error = str(rejected)[:500]
         self._set_aside(table.newest, rejected)
 
-    def lose(self, table: Table, now_us: int) -> Rejected:
+    def lose(self, table: Table, now_us: int) -> RecordRejected:
         """Say that a table was under way whose first records are not on the log any more."""
-        rejected = Rejected("lost", "$", f"expected its records from offset {table.first_offset} on, got none any more")
+        rejected = RecordRejected(
+            "lost", "$", f"expected its records from offset {table.first_offset} on, got none any more"
+        )
         reached = None if self._dealt_with() < 0 else self._dealt_with()
         said = replace(
             table, state=FAILED, time=now_us, last_offset=reached, log=self.counted.log, reason=_why(rejected)
@@ -166,7 +168,7 @@ class PartitionState:
             # Right behind its end: a newer version's end would let compaction remove that one, and not this.
             self._ends.append(tombstone(under_way_key(table)))
 
-    def _set_aside(self, record: Record, rejected: Rejected) -> None:
+    def _set_aside(self, record: Record, rejected: RecordRejected) -> None:
         if len(record.value or b"") + len(record.key or b"") + sum(len(raw) for _, raw in record.headers) > self._most:
             # Compressed it passed the broker; as it is, no topic takes it, and it would come again for ever.
             record = dataclasses.replace(record, key=None, value=None, headers=())
@@ -205,7 +207,7 @@ class PartitionState:
         self._reporting = {}
         self._letters, self._firsts, self._ends, self._beyond = [], [], [], False
         self.pending -= self.account.consumed
-        self.account, self._entries = StreamAccount(), []
+        self.account, self._entries = RunningAccount(), []
 
     def offset(self, tables: Sequence[PartialTable]) -> int:
         """Return the offset before which nothing will be needed again."""
@@ -215,7 +217,7 @@ class PartitionState:
         """Close an entry of the account: written again after a write that failed, it says the same."""
         self._entries.append(self._entry(self._open, now_us))
         self.account.add(self._open)
-        self._open, self._entered_at = StreamAccount(), now
+        self._open, self._entered_at = RunningAccount(), now
         self.counted.take(self.counted.log, self.counted.end, self._told)
         self._oldest = self.counted.end
 
@@ -224,9 +226,9 @@ class PartitionState:
         if self._entries or self._told > self.counted.end or now - self._entered_at < interval:
             return []
         self._entered_at = now
-        return [self._entry(StreamAccount(), now_us)]
+        return [self._entry(RunningAccount(), now_us)]
 
-    def _entry(self, account: StreamAccount, now_us: int) -> Record:
+    def _entry(self, account: RunningAccount, now_us: int) -> Record:
         account.cover(OffsetRange(self.counted.log, self.counted.end, self._told))
         entry = account.entry(self._by, CALIBRATION, self.partition, now_us)
         if self._oldest < self.counted.end:
@@ -259,15 +261,15 @@ def under_way(table: PartialTable, log: str, now_us: int) -> Table:
     )
 
 
-def failure_of(table: Table) -> Rejected | None:
+def failure_of(table: Table) -> RecordRejected | None:
     """Return why a table was given up, by what was said of it; None: it was not."""
     if table.state == COMPLETE:
         return None
     reason, _, detail = ("" if table.reason is None else table.reason).partition(": ")
-    return Rejected(reason or "failed", "$", detail)
+    return RecordRejected(reason or "failed", "$", detail)
 
 
-def _why(rejected: Rejected) -> str:
+def _why(rejected: RecordRejected) -> str:
     return f"{rejected.reason}: {rejected.detail}"[:1000]
 
 

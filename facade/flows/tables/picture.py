@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from facade.errors import ConfigError
-from facade.flows.tables.content import Summary
+from facade.flows.tables.content import SummaryDict
 
 _INK, _MUTED, _NOTHING = "#1f2933", "#6b7785", "#a9a9a9"
 _MOST_LABELS: Final = 20
@@ -16,7 +16,7 @@ _EVEN, _TURN = "viridis", "twilight_shifted"
 """Colour maps: one for what grows, one for what comes back to where it began."""
 
 
-def picture(summary: Summary) -> bytes:
+def picture(summary: SummaryDict) -> bytes:
     """Draw what `facade.flows.tables.content.summarise` gave for gains or a bandpass; grey is where nothing is known.
 
     Raises
@@ -48,7 +48,7 @@ def picture(summary: Summary) -> bytes:
 
 
 def _panel(
-    figure: Any, axes: Any, summary: Summary, values: Any, name: str, colours: str, limits: tuple[float, float]
+    figure: Any, axes: Any, summary: SummaryDict, values: Any, name: str, colours: str, limits: tuple[float, float]
 ) -> None:
     axes.set_facecolor(_NOTHING)
     low, high, unit = _channel_span(summary, values.shape[1])
@@ -84,7 +84,7 @@ def _limits(values: Any) -> tuple[float, float]:
     return (float(low), float(high)) if high > low else (float(low) - 0.5, float(high) + 0.5)
 
 
-def _channel_span(summary: Summary, blocks: int) -> tuple[float, float, str]:
+def _channel_span(summary: SummaryDict, blocks: int) -> tuple[float, float, str]:
     frequencies = summary["channel_frequencies"]
     if len(frequencies) < 2:
         return 0.0, float(summary["channels"]), "channel"
@@ -92,12 +92,12 @@ def _channel_span(summary: Summary, blocks: int) -> tuple[float, float, str]:
     return (frequencies[0] - half) / 1e6, (frequencies[-1] + half) / 1e6, "frequency [MHz]"
 
 
-def _title(summary: Summary) -> str:
+def _title(summary: SummaryDict) -> str:
     name = f"{summary['kind']} {summary['solution_id']}".rstrip()
     return f"{name}, {summary['source_model']}" if summary["source_model"] else name
 
 
-def _caption(summary: Summary) -> str:
+def _caption(summary: SummaryDict) -> str:
     size = f"{summary['antenna_count']} antennas x {summary['channels']} channels x {len(summary['polarisations'])}"
     parts = [f"{size} polarisations", f"{summary['flagged_fraction']:.1%} flagged"]
     if summary["snr"] is not None:

@@ -20,7 +20,7 @@ from facade.errors import ConfigError
 from facade.flows.tables.buffers import write_all
 from facade.flows.tables.roots import AT, FORBIDDEN, NOT_CONFIGURED, Address, forbidden, shown, split
 from facade.flows.tables.web import Resolve, client_maker
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 
 UNAVAILABLE = "unavailable"
 """Reason that lies in the place of a table, or on the way there, and not in the table."""
@@ -60,7 +60,7 @@ class Unreadable(Exception):
         Whether it may be read a moment later.
     """
 
-    def __init__(self, rejected: Rejected, *, passing: bool = False) -> None:
+    def __init__(self, rejected: RecordRejected, *, passing: bool = False) -> None:
         super().__init__(rejected.detail)
         self.rejected = rejected
         self.passing = passing
@@ -82,7 +82,7 @@ def unreadable(error: Exception, where: str) -> Unreadable:
         what += f", status {status}"
     reason = _PERMANENT.get(number) or (_STATUS.get(status) if isinstance(status, int) else None)
     detail = f"{where} cannot be read: {what}"
-    return Unreadable(Rejected(reason or UNAVAILABLE, AT, detail), passing=reason is None)
+    return Unreadable(RecordRejected(reason or UNAVAILABLE, AT, detail), passing=reason is None)
 
 
 class Files:
@@ -121,7 +121,9 @@ class Files:
         except (OSError, RuntimeError) as error:
             self._demand(Path(path), url)  # outside the roots not even whether a file exists is said
             if isinstance(error, RuntimeError):  # how older versions of Python name a link to itself
-                raise Unreadable(Rejected("missing", AT, f"{shown(url)} cannot be read: a link to itself")) from error
+                raise Unreadable(
+                    RecordRejected("missing", AT, f"{shown(url)} cannot be read: a link to itself")
+                ) from error
             raise
         self._demand(resolved, url)
         return resolved
@@ -149,7 +151,7 @@ class Stores:
     def open(self, url: str, most: int) -> Iterator[Opened]:
         """Open an object, of which at most so many bytes will be read."""
         address = split(url)
-        if isinstance(address, Rejected):
+        if isinstance(address, RecordRejected):
             raise Unreadable(address)
         if not any(address.is_below(root) for root in self._roots):
             raise Unreadable(forbidden(url, self._roots))
@@ -186,11 +188,13 @@ def filesystem(address: Address, resolve: Resolve | None = None) -> Any:
         module = importlib.import_module("fsspec")
     except ImportError as error:
         what = f"{scheme}:// needs fsspec where tables are read: pip install 'sdp-tango-facade[objects]'"
-        raise Unreadable(Rejected(NOT_CONFIGURED, AT, what)) from error
+        raise Unreadable(RecordRejected(NOT_CONFIGURED, AT, what)) from error
     try:
         kind = module.get_filesystem_class(scheme)
     except (ImportError, ValueError) as error:  # its words name the package, or say that no such scheme is known
-        raise Unreadable(Rejected(NOT_CONFIGURED, AT, f"{scheme}:// cannot be read here: {error!s:.200}")) from error
+        raise Unreadable(
+            RecordRejected(NOT_CONFIGURED, AT, f"{scheme}:// cannot be read here: {error!s:.200}")
+        ) from error
     return kind(skip_instance_cache=True, **options)
 
 
@@ -236,7 +240,7 @@ def _write_file(url: str, parts: Iterator[bytes]) -> None:
 
 def _write_object(url: str, parts: Iterator[bytes]) -> None:
     address = split(url)
-    if isinstance(address, Rejected):
+    if isinstance(address, RecordRejected):
         raise ConfigError(address.detail)
     store = filesystem(address)
     if address.is_web:
@@ -250,4 +254,4 @@ def _write_object(url: str, parts: Iterator[bytes]) -> None:
 
 
 def _forbidden(what: str) -> Unreadable:
-    return Unreadable(Rejected(FORBIDDEN, AT, what))
+    return Unreadable(RecordRejected(FORBIDDEN, AT, what))

@@ -18,7 +18,7 @@ from facade.flows.tables.places import upload
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.messages import TableSegment
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 
 SEGMENT_BYTES = 1_000_000
 CONFIRMED_WITHIN = 30.0
@@ -28,9 +28,9 @@ _AT_ONCE = 16_000_000
 _HEADER_ROOM = 65_536
 _CHUNK = 1_000_000
 
-Source = bytes | bytearray | memoryview | Path
+TableSource = bytes | bytearray | memoryview | Path
 """A whole table, in memory or as a file."""
-Progress = Callable[[Literal["hashed", "sent"], int], None]
+ReportProgress = Callable[[Literal["hashed", "sent"], int], None]
 """Called with the bytes that have been hashed so far, then with those that have been confirmed or written."""
 
 
@@ -76,12 +76,12 @@ class TableProducer(OwnBus):
         self,
         product: str,
         kind: str,
-        content: Source,
+        content: TableSource,
         content_type: str,
         *,
         table: str | None = None,
         segment: int = SEGMENT_BYTES,
-        progress: Progress = lambda what, size: None,
+        progress: ReportProgress = lambda what, size: None,
     ) -> TableSegment:
         """Send a table in segments, and return the header of the last one.
 
@@ -159,11 +159,11 @@ class TableProducer(OwnBus):
         url: str,
         product: str,
         kind: str,
-        content: Source,
+        content: TableSource,
         content_type: str,
         *,
         table: str | None = None,
-        progress: Progress = lambda what, size: None,
+        progress: ReportProgress = lambda what, size: None,
     ) -> TableSegment:
         """Write a table to a file or an object store, and send its URL; see `refer`.
 
@@ -224,11 +224,11 @@ class TableProducer(OwnBus):
         )
 
     def _check_header(self, header: TableSegment) -> None:
-        if isinstance(rejected := segment_decoder.decode_one(encode(header)), Rejected):
+        if isinstance(rejected := segment_decoder.decode_one(encode(header)), RecordRejected):
             raise ValueError(f"table of {header.product!r:.110}: {rejected.path}: {rejected.detail}")
 
     def _send_all(
-        self, header: TableSegment, parts: Iterator[bytes], digest: "hashlib._Hash", report: Progress
+        self, header: TableSegment, parts: Iterator[bytes], digest: "hashlib._Hash", report: ReportProgress
     ) -> TableSegment:
         """Send so much at a time that the bus is busy and memory is not."""
         batch: list[Record] = []
@@ -260,7 +260,7 @@ def _hashed(parts: Iterator[bytes], digest: "hashlib._Hash") -> Iterator[bytes]:
 
 
 @contextmanager
-def _reader(content: Source) -> Iterator[Callable[[int], Iterator[bytes]]]:
+def _reader(content: TableSource) -> Iterator[Callable[[int], Iterator[bytes]]]:
     """Return what reads a table from its beginning in parts of some size."""
     if not isinstance(content, Path):
         whole = memoryview(content).cast("B")

@@ -16,7 +16,7 @@ from facade.flows.tables.buffers import CHUNK, BufferPool
 from facade.flows.tables.places import UNAVAILABLE, Files, Opened, Stores, Unreadable, unreadable
 from facade.flows.tables.roots import AT, NOT_CONFIGURED, Address, Root, shown
 from facade.flows.tables.web import Resolve
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 
 MAY_BE_SENT_AGAIN = (UNAVAILABLE, NOT_CONFIGURED)
 """Reasons that do not lie in the table: the same reference may come again under its id."""
@@ -71,7 +71,7 @@ class References:
         if files:
             self._places["file"] = Files(files)
 
-    def place(self, url: str) -> Place | Rejected:
+    def place(self, url: str) -> Place | RecordRejected:
         """Return what opens a URL."""
         found = self._places.get(url.partition(":")[0].lower())
         if found is not None:
@@ -81,7 +81,7 @@ class References:
         else:
             kinds = ", ".join(f"{scheme}://" for scheme in self._places)
             what = f"expected {kinds} (SDP_TABLE_ROOTS), got {shown(url)}"
-        return Rejected(NOT_CONFIGURED, AT, what)
+        return RecordRejected(NOT_CONFIGURED, AT, what)
 
 
 class ReferenceReader:
@@ -107,7 +107,7 @@ class ReferenceReader:
         self._clock = references.clock
         self.buffer = pool.buffer(keep=keep)
         """What has come."""
-        self.rejected: Rejected | None = None
+        self.rejected: RecordRejected | None = None
         """After the last step: why the table cannot be used; None: it is all there, and what it should be."""
         self._source: _ReadAhead | None = None
         self._place_size = _UNKNOWN
@@ -161,11 +161,11 @@ class ReferenceReader:
 
     def _open(self) -> "_ReadAhead":
         place, most = self._references.place(self._url), self._references.limit
-        if isinstance(place, Rejected):
+        if isinstance(place, RecordRejected):
             raise Unreadable(place)
         if self._size > most:
             what = f"expected at most {most} bytes, got {self._size}"
-            raise Unreadable(Rejected("too-large", "headers.segment.size", what))
+            raise Unreadable(RecordRejected("too-large", "headers.segment.size", what))
         self.buffer.close()
         self.buffer = self._pool.buffer(keep=self._keep)
         url, size = self._url, self._size + 1
@@ -187,15 +187,15 @@ class ReferenceReader:
             raise Unreadable(_wrong_size(self._size, str(got)))
         if checksum != self._sha256:
             what = f"expected {self._sha256}, got {checksum} of it"
-            raise Unreadable(Rejected("digest", "headers.segment.sha256", what))
+            raise Unreadable(RecordRejected("digest", "headers.segment.sha256", what))
 
-    def _may_try_again(self, trouble: Rejected) -> bool:
+    def _may_try_again(self, trouble: RecordRejected) -> bool:
         now, patience = self._clock.monotonic(), self._references.patience
         tried, pause = now - self._began, next(self._pauses, patience)
         if tried + pause < patience:
             self._next_attempt = now + pause
             return True
-        self.rejected = Rejected(trouble.reason, trouble.path, f"{trouble.detail}; tried for {tried:.1f} s")
+        self.rejected = RecordRejected(trouble.reason, trouble.path, f"{trouble.detail}; tried for {tried:.1f} s")
         return False
 
     def _end_attempt(self) -> None:
@@ -266,9 +266,9 @@ class _ReadAhead:
             self._parts.put(part)
 
 
-def _wrong_size(expected: int, got: str) -> Rejected:
-    return Rejected("size", "headers.segment.size", f"expected {expected} bytes, got {got}")
+def _wrong_size(expected: int, got: str) -> RecordRejected:
+    return RecordRejected("size", "headers.segment.size", f"expected {expected} bytes, got {got}")
 
 
 def _cut_short(what: str) -> Unreadable:
-    return Unreadable(Rejected(UNAVAILABLE, AT, what), passing=True)
+    return Unreadable(RecordRejected(UNAVAILABLE, AT, what), passing=True)

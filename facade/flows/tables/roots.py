@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from facade.errors import ConfigError
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 from facade.printable import excerpt
 
 AT = "headers.segment.url"
@@ -73,28 +73,30 @@ def _root(text: str) -> Root:
             raise ConfigError(f"{_SETTING}: expected file:/// and a directory, got {shown(text)}")
         return Path(unquote(text.removeprefix("file://")))
     address = split(text)
-    if isinstance(address, Rejected):
+    if isinstance(address, RecordRejected):
         raise ConfigError(f"{_SETTING}: {address.detail}")
     if address.scheme == "local":
         raise ConfigError(f"{_SETTING}: expected a directory by its path, got {shown(text)}")
     return address
 
 
-def split(url: str) -> Address | Rejected:
+def split(url: str) -> Address | RecordRejected:
     """Take a URL in a store to pieces; it is read as it stands, and judged also as a server may decode it."""
     try:
         parts = urlsplit(url)
         path = _decoded(parts.path)
         _ = parts.port
     except ValueError as error:  # of urlsplit, a port, or text that is not UTF-8; its words repeat the URL
-        return Rejected(FORBIDDEN, AT, f"expected a URL, got {shown(url)} ({type(error).__name__})")
+        return RecordRejected(FORBIDDEN, AT, f"expected a URL, got {shown(url)} ({type(error).__name__})")
     if "@" in parts.netloc or "?" in url or "#" in url:
-        return Rejected(FORBIDDEN, AT, f"expected a URL without user, query and fragment, got {shown(url)}")
+        return RecordRejected(FORBIDDEN, AT, f"expected a URL without user, query and fragment, got {shown(url)}")
     if not parts.scheme or not (parts.netloc or parts.scheme == _WITHOUT_HOST) or not path.isprintable():
-        return Rejected(FORBIDDEN, AT, f"expected scheme://host or bucket, and a printable path, got {shown(url)}")
+        return RecordRejected(
+            FORBIDDEN, AT, f"expected scheme://host or bucket, and a printable path, got {shown(url)}"
+        )
     # Some servers take \ for /, and cut a segment off at ;
     if any(one.partition(";")[0] in (".", "..") for one in path.replace("\\", "/").split("/")):
-        return Rejected(FORBIDDEN, AT, f"expected a path without . and .., got {shown(url)}")
+        return RecordRejected(FORBIDDEN, AT, f"expected a path without . and .., got {shown(url)}")
     return Address(parts.scheme, parts.netloc, parts.path)
 
 
@@ -105,10 +107,10 @@ def _decoded(path: str) -> str:
     return path
 
 
-def forbidden(url: str, roots: Sequence[Root]) -> Rejected:
+def forbidden(url: str, roots: Sequence[Root]) -> RecordRejected:
     """Refuse what is below none of these."""
     where = ", ".join(map(str, roots))
-    return Rejected(FORBIDDEN, AT, f"expected a table below {where} (SDP_TABLE_ROOTS), got {shown(url)}")
+    return RecordRejected(FORBIDDEN, AT, f"expected a table below {where} (SDP_TABLE_ROOTS), got {shown(url)}")
 
 
 def without_secrets(url: str) -> str:

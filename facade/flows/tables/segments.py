@@ -13,7 +13,7 @@ from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.messages import read_header
 from facade.flows.tables.references import ReferenceReader, References
 from facade.messages import TableSegment
-from facade.outcome import TOMBSTONE, Rejected, Suppressed
+from facade.outcome import TOMBSTONE, RecordRejected, Suppressed
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Reference:
     header: TableSegment
 
 
-SegmentOutcome = Rejected | Suppressed | Reference | Ended
+SegmentOutcome = RecordRejected | Suppressed | Reference | Ended
 
 
 class SegmentReader:
@@ -44,7 +44,7 @@ class SegmentReader:
         clock: Clock,
         *,
         batch: int,
-        is_wanted: Callable[[Record, TableSegment | Rejected | None], bool],
+        is_wanted: Callable[[Record, TableSegment | RecordRejected | None], bool],
     ) -> None:
         self._take, self._assembly, self._clock = take, assembly, clock
         self._batch, self._is_wanted = batch, is_wanted
@@ -68,7 +68,7 @@ class SegmentReader:
                 continue
             if header is None:
                 yield record, TOMBSTONE
-            elif isinstance(header, Rejected):
+            elif isinstance(header, RecordRejected):
                 yield record, header
             elif (known := self._assembly.judge(header, record.partition)) is not None:
                 yield record, known

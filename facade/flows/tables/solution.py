@@ -12,8 +12,8 @@ import numpy as np
 from facade.codec.arrays import Array, ArrayError, read_npy_header, view_npy
 from facade.printable import excerpt
 
-Kind = Literal["gains", "bandpass"]
-KINDS: Final = get_args(Kind)
+SolutionKind = Literal["gains", "bandpass"]
+KINDS: Final = get_args(SolutionKind)
 MOST_ANTENNAS: Final = 4096
 MOST_CHANNELS: Final = 1_000_000
 MOST_POLARISATIONS: Final = 4

@@ -11,11 +11,11 @@ from facade.flows.tables.buffers import Content
 from facade.flows.tables.messages import encode
 from facade.messages import Table, TableSegment
 from facade.numbers import Natural
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 
 _log = logging.getLogger(__name__)
 
-Shown = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+ShownCount = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 """A number that Tango shows as DevLong."""
 Summarise = Callable[[str, str, Content], dict[str, Any] | str]
 """Makes the summary of a table from kind, content type and content; a text is the reason why it cannot be used."""
@@ -31,11 +31,11 @@ class SolutionSummary(msgspec.Struct, frozen=True, kw_only=True):
     """[Unix us]; None: the table does not say."""
     valid_until: Natural | None = None
     antennas: list[str]
-    antenna_count: Shown = 0
-    channels: Shown
+    antenna_count: ShownCount = 0
+    channels: ShownCount
     polarisations: list[str] = []
     flagged_fraction: float = 0.0
-    not_finite: Shown = 0
+    not_finite: ShownCount = 0
     snr: float | None = None
     amplitude: list[list[float | None]] = []
     """Antenna by channel; None where everything is flagged."""
@@ -59,12 +59,12 @@ class PointingSummary(msgspec.Struct, frozen=True):
     """Scan id, cross-elevation and elevation offset by dish."""
 
 
-Summary = SolutionSummary | PointingSummary | Any
+TableSummary = SolutionSummary | PointingSummary | Any
 """What is none of these is of a table that nobody could look into, and has any form."""
 _FORMS: dict[str, Any] = {"gains": SolutionSummary, "bandpass": SolutionSummary, "pointing": PointingSummary}
 
 
-def typed_summary(table: Table) -> Summary:
+def typed_summary(table: Table) -> TableSummary:
     """Return the summary of a complete table in the form for its kind.
 
     Raises
@@ -88,7 +88,7 @@ class Summaries:
     def __init__(self, summarise: Summarise, most: int) -> None:
         self._summarise, self._most = summarise, most
 
-    def of(self, header: TableSegment, content: Content) -> dict[str, Any] | Rejected:
+    def of(self, header: TableSegment, content: Content) -> dict[str, Any] | RecordRejected:
         """Return the summary of a table, or why the table cannot be used."""
         try:
             summary = self._summarise(header.kind, header.content_type, content)
@@ -99,7 +99,7 @@ class Summaries:
             _log.exception("summary failed table=%s kind=%s", header.table, header.kind)
             summary = f"{header.kind} as {header.content_type} cannot be read: {type(error).__name__}: {error!s:.200}"
         if isinstance(summary, str):
-            return Rejected("content", "$", summary)
+            return RecordRejected("content", "$", summary)
         if (size := len(encode(summary))) > self._most:
             return {"note": f"the summary is too large: expected at most {self._most} bytes, got {size}"}
         return summary

@@ -11,12 +11,12 @@ from ipaddress import IPv6Address, ip_address
 from typing import Any
 
 from facade.flows.tables.roots import AT, FORBIDDEN
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 from facade.printable import excerpt
 
 Resolve = Callable[[str, int, socket.AddressFamily], Awaitable[Sequence[Mapping[str, Any]]]]
 """What gives the addresses of a host's name, port and family as aiohttp's resolvers do: under the key ``host``."""
-Refuse = Callable[[Rejected], Exception]
+Refuse = Callable[[RecordRejected], Exception]
 """What makes an error of a refusal."""
 
 
@@ -41,7 +41,7 @@ class JudgedNames:
         found = await self._ask(host, port, family)
         for one in found:
             if why := _trouble(host, one["host"]):
-                raise self._refuse(Rejected(FORBIDDEN, AT, f"{excerpt(host)} leads to {one['host']}, {why}"))
+                raise self._refuse(RecordRejected(FORBIDDEN, AT, f"{excerpt(host)} leads to {one['host']}, {why}"))
         return found
 
     async def close(self) -> None:

@@ -29,8 +29,8 @@ from facade.flows.tables.segments import Reference, ReferencedTable, SegmentOutc
 from facade.flows.tables.summaries import Summaries, Summarise
 from facade.icd.model import Icd
 from facade.messages import TableSegment
-from facade.outcome import Rejected
-from facade.runtime.accounts import StreamAccount
+from facade.outcome import RecordRejected
+from facade.runtime.accounts import RunningAccount
 from facade.runtime.worker import TransactionLoop
 
 _log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class TableWorker(TransactionLoop):
         self._most_record = icd.topics[CALIBRATION].max_bytes
         self._partitions: dict[int, PartitionState] = {}
         self._signed_at = float("-inf")
-        self.account = StreamAccount()
+        self.account = RunningAccount()
         self.accounts = {CALIBRATION: self.account}
         """What this process has taken since it started: decided, or in flight."""
 
@@ -188,7 +188,7 @@ class TableWorker(TransactionLoop):
             else:
                 return
 
-    def _begin(self, record: Record, header: TableSegment | Rejected | None) -> bool:
+    def _begin(self, record: Record, header: TableSegment | RecordRejected | None) -> bool:
         """Take note of a record; return whether it was not dealt with before."""
         state = self._partitions.get(record.partition)
         if state is None:
@@ -209,7 +209,7 @@ class TableWorker(TransactionLoop):
             self._reading = ReferencedTable(record, outcome.header, self._references, self._reference_pool, keep=keep)
         else:
             state.decide(record, outcome)
-            if isinstance(outcome, Rejected) and not isinstance(outcome, Repeated):
+            if isinstance(outcome, RecordRejected) and not isinstance(outcome, Repeated):
                 _log.warning("record set aside %s/%d reason=%s", record.partition, record.offset, outcome.reason)
 
     def _read(self, reading: ReferencedTable) -> None:
@@ -228,7 +228,7 @@ class TableWorker(TransactionLoop):
             if rejected is None:
                 unseen = {"note": ended.unseen}
                 found = unseen if ended.content is None else self._summaries.of(table.header, ended.content)
-                rejected, summary = (found, None) if isinstance(found, Rejected) else (None, found)
+                rejected, summary = (found, None) if isinstance(found, RecordRejected) else (None, found)
         finally:
             ended.close()
         if rejected is None or rejected.reason not in MAY_BE_SENT_AGAIN:
@@ -259,7 +259,7 @@ class TableWorker(TransactionLoop):
         # Step 3: a sign of life of a worker without partitions.
         if not self._partitions and now - self._signed_at >= self._timing.idle_interval:
             self._signed_at = now
-            records.append(account_record(StreamAccount().entry(self._name, CALIBRATION, -1, now_us)))
+            records.append(account_record(RunningAccount().entry(self._name, CALIBRATION, -1, now_us)))
         if not records and not moved:
             return
         # Step 4: the worker's positions.

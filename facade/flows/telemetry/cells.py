@@ -5,16 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from facade.codec.columns import Column as Column
 from facade.flows.telemetry import sketch
 from facade.flows.telemetry.groups import Groups
 from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.plan import FieldPlan, Plan
-from facade.flows.telemetry.sequences import Run
+from facade.flows.telemetry.sequences import HeapRange
 from facade.messages import FieldStatistics, Partial
-
-Column = npt.NDArray[Any]
 
 _DENSE_SLOTS = 1 << 20
 """Up to this many (cell, bucket) slots counting in a table is faster than sorting."""
@@ -86,7 +84,7 @@ def _last(time: Column, newest: Column, cells: Cells) -> Column:
     return at_newest[np.searchsorted(at_newest, cells.ends) - 1]
 
 
-def _runs(sequence: Column, cells: Cells) -> list[list[Run]]:
+def _runs(sequence: Column, cells: Cells) -> list[list[HeapRange]]:
     """Return the ascending, disjoint runs of sequence numbers of each cell."""
     step = np.diff(sequence)
     step[cells.starts[1:] - 1] = 2  # between two cells nothing goes on
@@ -98,7 +96,7 @@ def _runs(sequence: Column, cells: Cells) -> list[list[Run]]:
         breaks = np.flatnonzero(step > 1)
     begins = np.concatenate(([0], breaks + 1))
     ends = np.append(begins[1:], len(sequence)) - 1
-    runs: list[list[Run]] = [[] for _ in cells.starts]
+    runs: list[list[HeapRange]] = [[] for _ in cells.starts]
     found = np.searchsorted(cells.starts, begins, side="right") - 1
     for c, first, last in zip(found.tolist(), sequence[begins].tolist(), sequence[ends].tolist(), strict=True):
         runs[c].append((first, last))

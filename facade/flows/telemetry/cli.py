@@ -1,7 +1,7 @@
 """``sdp-facade aggregate``: a worker that aggregates all windowed topics."""
 
 from facade.flows.telemetry.plan import windowed
-from facade.flows.telemetry.worker import Worker
+from facade.flows.telemetry.worker import TelemetryWorker
 from facade.runtime.worker_process import Site, Slot, run_worker
 
 
@@ -15,5 +15,5 @@ def aggregate(slot: Slot = "0") -> None:
     run_worker("aggregate", slot, _worker)
 
 
-def _worker(site: Site) -> Worker:
-    return Worker(site.log(*windowed(site.icd)), site.icd, site.settings, slot=site.slot, clock=site.clock)
+def _worker(site: Site) -> TelemetryWorker:
+    return TelemetryWorker(site.log(*windowed(site.icd)), site.icd, site.settings, slot=site.slot, clock=site.clock)

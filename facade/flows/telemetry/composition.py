@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from facade.config import Settings
-from facade.flows.telemetry.flow import Shown, TelemetryFlow
-from facade.flows.telemetry.ledger import Ledger
+from facade.flows.telemetry.flow import ShownTopic, TelemetryFlow
+from facade.flows.telemetry.ledger import WindowLedger
 from facade.flows.telemetry.manifest import MANIFEST
 from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.plan import Plan, plans
@@ -52,12 +52,12 @@ class Telemetry:
         self._flows = [flow for flow in found if flow is not None]
         server.flows += self._flows
 
-    def ledgers(self) -> Iterator[Ledger]:
+    def ledgers(self) -> Iterator[WindowLedger]:
         """Return what is kept of each topic."""
         for flow in self._flows:
             yield from flow.ledgers.values()
 
-    def over_all(self) -> Iterator[tuple[Ledger, frozenset[Group]]]:
+    def over_all(self) -> Iterator[tuple[WindowLedger, frozenset[Group]]]:
         """Return what is kept of each topic that is shown over all groups, with those in the window that is shown."""
         for flow in self._flows:
             yield from ((flow.ledgers[topic], groups) for topic, groups in flow.reporting.items())
@@ -65,7 +65,7 @@ class Telemetry:
 
 def _flow(server: Server, summary: str, known: Mapping[str, Plan]) -> TelemetryFlow | None:
     icd, settings = server.icd, server.settings
-    shown: list[Shown] = []
+    shown: list[ShownTopic] = []
     groups: dict[str, list[Group | None]] = {}
     for class_name, names in server.devices.items():
         device_class = icd.classes[class_name]
@@ -76,7 +76,7 @@ def _flow(server: Server, summary: str, known: Mapping[str, Plan]) -> TelemetryF
                 group: Group | None = "" if plan.one_group else None
                 if device_class.family:
                     group = device_number(device_class, device, settings)
-                shown.append(Shown(device, topic, TelemetryView(device_class, plan, group)))
+                shown.append(ShownTopic(device, topic, TelemetryView(device_class, plan, group)))
                 groups.setdefault(topic, []).append(group)
     if not shown:
         return None
@@ -84,7 +84,7 @@ def _flow(server: Server, summary: str, known: Mapping[str, Plan]) -> TelemetryF
     partitions = _partitions(icd, settings, summary, [(known[topic], found) for topic, found in kept.items()])
     read = range(icd.topics[summary].partitions) if partitions is None else partitions
     ledgers = {
-        topic: Ledger(
+        topic: WindowLedger(
             known[topic],
             kept[topic],
             per_group=any(group is not None for group in found),
@@ -187,13 +187,13 @@ class TelemetryHealth(HealthSource):
     def _workers(self) -> int:
         return sum(len(self._heartbeats.alive_of(worker.group)) for worker in MANIFEST.workers)
 
-    def _expected(self) -> Iterator[tuple[Ledger, frozenset[Group]]]:
+    def _expected(self) -> Iterator[tuple[WindowLedger, frozenset[Group]]]:
         for ledger, reporting in self._telemetry.over_all():
             if ledger.plan.window.all_expected:
                 yield ledger, reporting
 
     def _due(
-        self, ledger: Ledger, silent: frozenset[Group], reporting: frozenset[Group], now: float
+        self, ledger: WindowLedger, silent: frozenset[Group], reporting: frozenset[Group], now: float
     ) -> Iterator[tuple[Group, str]]:
         """Return who of the silent should speak, and why: one that took part in a scan rests when its subarray does."""
         scanning = self._scans.scanning(now)
@@ -206,7 +206,7 @@ class TelemetryHealth(HealthSource):
             elif not mine and scanning:
                 yield group, f"{', '.join(scanning)} scan{'s' if len(scanning) == 1 else ''}"
 
-    def _late(self, ledger: Ledger, now: float) -> Iterator[tuple[Group, tuple[int, int]]]:
+    def _late(self, ledger: WindowLedger, now: float) -> Iterator[tuple[Group, tuple[int, int]]]:
         """Return late records and all records of each group of which too many are late."""
         counted = self._counted.setdefault(ledger.plan.topic, deque())
         if counted and not 0.0 <= now - counted[-1].at < _LATE_OVER:
@@ -225,5 +225,5 @@ class TelemetryHealth(HealthSource):
                 yield group, (late_now, whole)
 
 
-def _name(ledger: Ledger, group: Group) -> str:
+def _name(ledger: WindowLedger, group: Group) -> str:
     return f"{ledger.plan.place(group)} ({ledger.plan.noun} {group})"

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from facade.flows.telemetry.partial import Summary
 from facade.flows.telemetry.plan import MICRO, FieldPlan, Plan
-from facade.flows.telemetry.sequences import Run
+from facade.flows.telemetry.sequences import HeapRange
 from facade.flows.telemetry.sketch import largest_bucket
 from facade.messages import FieldColumns, FieldStatistics, Partial, RackSummary, Watermark
 from facade.numbers import LARGEST
-from facade.outcome import INCONSISTENT, Rejected
+from facade.outcome import INCONSISTENT, RecordRejected
 
 COLUMNS = ("epoch", "window", "late", "count", "time_min", "time_max", "runs")
 """What a row of a rack's summary has beside its node and its fields, in the order of a partial."""
@@ -26,7 +26,7 @@ _BOUNDS = f"expected numbers up to {_MOST:g}, and whole ones up to 2^53 - 1"
 _WHOLE = "expected whole numbers up to 2^53 - 1"
 
 
-def inconsistency(summary: Summary | RackSummary, written_us: int, plan: Plan) -> Rejected | None:
+def inconsistency(summary: Summary | RackSummary, written_us: int, plan: Plan) -> RecordRejected | None:
     """Return why a summary cannot be used; None: nothing is wrong with it.
 
     Parameters
@@ -35,10 +35,10 @@ def inconsistency(summary: Summary | RackSummary, written_us: int, plan: Plan) -
         When the worker wrote it [Unix us]; what workers accept is never far ahead of it.
     """
     if not summary.log:
-        return Rejected(INCONSISTENT, "$.log", "expected the log of the offsets: workers must be of this version")
+        return RecordRejected(INCONSISTENT, "$.log", "expected the log of the offsets: workers must be of this version")
     least = summary.offset_from + (not isinstance(summary, RackSummary) or bool(summary.node))
     if summary.offset_to < least:
-        return Rejected(INCONSISTENT, "$.offset_to", f"expected at least {least}")
+        return RecordRejected(INCONSISTENT, "$.offset_to", f"expected at least {least}")
     latest = written_us + round((plan.window.ahead + plan.window.length + _CLOCK_SLACK) * MICRO)
     if isinstance(summary, RackSummary):
         found = _shape_troubles(summary, plan) or _rack_troubles(summary, plan, latest)
@@ -46,20 +46,20 @@ def inconsistency(summary: Summary | RackSummary, written_us: int, plan: Plan) -
         entries = enumerate(summary.partials)
         found = ((f"partials[{at}]{path}", why) for at, one in entries for path, why in _troubles(one, plan, latest))
     for path, trouble in found:
-        return Rejected(INCONSISTENT, f"$.{path}", trouble)
+        return RecordRejected(INCONSISTENT, f"$.{path}", trouble)
     return None
 
 
-def impossible(watermark: Watermark, written_us: int, plan: Plan) -> Rejected | None:
+def impossible(watermark: Watermark, written_us: int, plan: Plan) -> RecordRejected | None:
     """Return why a watermark cannot be used; parameters as of `inconsistency`.
 
     One from the future would close windows whose records are still to come.
     """
     if watermark.partition >= watermark.partitions:
-        return Rejected(INCONSISTENT, "$.partition", f"expected at most {watermark.partitions - 1}")
+        return RecordRejected(INCONSISTENT, "$.partition", f"expected at most {watermark.partitions - 1}")
     if watermark.read_to > written_us + plan.disorder_us:
         why = f"{watermark.read_to} is ahead of the writing at {written_us}, by more than the allowed disorder"
-        return Rejected(INCONSISTENT, "$.read_to", why)
+        return RecordRejected(INCONSISTENT, "$.read_to", why)
     return None
 
 
@@ -126,7 +126,7 @@ def _misplaced(plan: Plan, window: int, count: int, oldest: int, newest: int, la
     return ()
 
 
-def _ascending(runs: Sequence[Run]) -> bool:
+def _ascending(runs: Sequence[HeapRange]) -> bool:
     before = -1
     for first, last in runs:
         if not before < first <= last <= LARGEST:

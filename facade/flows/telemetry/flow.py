@@ -12,13 +12,13 @@ from facade.bus.offsets import Overlap
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
 from facade.flows.telemetry.consistency import impossible, inconsistency
-from facade.flows.telemetry.ledger import Ledger
+from facade.flows.telemetry.ledger import WindowLedger
 from facade.flows.telemetry.partial import StreamSummary, Summary
 from facade.flows.telemetry.plan import MICRO, Plan
 from facade.flows.telemetry.rack import rows
 from facade.flows.telemetry.view import Marker, TelemetryView
 from facade.messages import RackSummary, Watermark
-from facade.outcome import INCONSISTENT, USED, Outcome, Rejected, Suppressed
+from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected, Suppressed
 from facade.printable import excerpt
 from facade.racks import Racks
 from facade.runtime.accounts import OVERLAP
@@ -33,7 +33,7 @@ _OTHER_DEVICE, _OTHER_STREAM = Suppressed("other-device"), Suppressed("other-str
 
 
 @dataclass(slots=True)
-class Shown:
+class ShownTopic:
     """What a device shows of a windowed topic."""
 
     device: str
@@ -65,8 +65,8 @@ class TelemetryFlow(Flow):
         self,
         topic: str,
         plans: Mapping[str, Plan],
-        ledgers: Mapping[str, Ledger],
-        shown: Sequence[Shown],
+        ledgers: Mapping[str, WindowLedger],
+        shown: Sequence[ShownTopic],
         partitions: Sequence[int] | None,
         racks: Racks,
     ) -> None:
@@ -102,7 +102,7 @@ class TelemetryFlow(Flow):
         try:
             group = plan.group(summary.group)
         except ValueError:
-            return Rejected(INCONSISTENT, "$.group", f"expected a number, got {summary.group!r:.80}")
+            return RecordRejected(INCONSISTENT, "$.group", f"expected a number, got {summary.group!r:.80}")
         # Before anything that is this server's own: one of the servers sets it aside, for all of them.
         if rejected := inconsistency(summary, record.timestamp_us, plan):
             return rejected
@@ -123,13 +123,17 @@ class TelemetryFlow(Flow):
             return _OTHER_STREAM
         key = plan.rack_key(summary.first, summary.last)
         if record.key != key.encode():
-            return Rejected(INCONSISTENT, "$.first", excerpt(f"expected the rack of the key {record.key!r}, got {key}"))
+            return RecordRejected(
+                INCONSISTENT, "$.first", excerpt(f"expected the rack of the key {record.key!r}, got {key}")
+            )
         if rejected := inconsistency(summary, record.timestamp_us, plan):
             return rejected
         nodes = self._racks.nodes(self._racks.rack(summary.first))
         if (summary.first, summary.last) != (nodes[0], nodes[-1]):
             text = f"expected a rack of nodes {nodes[0]} to {nodes[-1]}, as rack_size is {self._racks.size}, got {key}"
-            return Rejected(INCONSISTENT, "$.first", f"{text}: workers and device servers must have one rack_size")
+            return RecordRejected(
+                INCONSISTENT, "$.first", f"{text}: workers and device servers must have one rack_size"
+            )
         ledger = self.ledgers.get(plan.topic)
         if ledger is None or not ledger.keeps_any(range(summary.first, summary.last + 1)):
             return _OTHER_DEVICE
@@ -148,7 +152,9 @@ class TelemetryFlow(Flow):
             return _OTHER_STREAM
         key = plan.watermark_key(watermark.partition)
         if record.key != key.encode():
-            return Rejected(INCONSISTENT, "$.partition", excerpt(f"expected that of the key {record.key!r}, got {key}"))
+            return RecordRejected(
+                INCONSISTENT, "$.partition", excerpt(f"expected that of the key {record.key!r}, got {key}")
+            )
         if rejected := impossible(watermark, record.timestamp_us, plan):
             return rejected
         ledger = self.ledgers.get(plan.topic)
@@ -225,9 +231,9 @@ class TelemetryFlow(Flow):
             self.ledgers[stream].restore(restored)
 
 
-def _refused(plan: Plan, summary: Summary | RackSummary, overlap: Overlap) -> Rejected:
+def _refused(plan: Plan, summary: Summary | RackSummary, overlap: Overlap) -> RecordRejected:
     came = f"offsets {summary.offset_from} to {summary.offset_to - 1}, part {summary.part}"
-    return Rejected(OVERLAP, "$.offset_from", f"{plan.topic}, partition {summary.partition}, {came}: {overlap}")
+    return RecordRejected(OVERLAP, "$.offset_from", f"{plan.topic}, partition {summary.partition}, {came}: {overlap}")
 
 
 _NOTHING: dict[str, Any] = {"groups": {}}

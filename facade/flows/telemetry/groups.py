@@ -1,16 +1,14 @@
 """Which groups of records a deployment has, and the numbers that stand for them while records are reduced."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from facade.codec.columns import Column as Column
 from facade.config import Settings
 from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.plan import Plan
-
-Column = npt.NDArray[Any]
 
 UNKNOWN = -1
 """Stands for every group that the deployment does not have."""

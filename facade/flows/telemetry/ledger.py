@@ -17,10 +17,10 @@ from facade.bus.offsets import Gap, LogCut, Overlap
 from facade.flows.telemetry.coverage import Coverage, RackOffsets
 from facade.flows.telemetry.partial import Group, Summary, merge
 from facade.flows.telemetry.plan import MICRO, Plan
-from facade.flows.telemetry.rack import Row, together
+from facade.flows.telemetry.rack import RackRow, together
 from facade.flows.telemetry.sequences import SeenNumbers
 from facade.flows.telemetry.watermarks import Mark, Watermarks, newest_close
-from facade.flows.telemetry.windows import Window, Windows
+from facade.flows.telemetry.windows import HeapWindow, Windows
 from facade.messages import FieldStatistics, Partial, RackSummary, Watermark
 
 _GRACE = 1.5
@@ -101,7 +101,7 @@ class Restored(NamedTuple):
     watermarks: Watermarks
 
 
-class Ledger:
+class WindowLedger:
     """Everything that one device server keeps of the partials of one windowed topic.
 
     Parameters
@@ -219,7 +219,7 @@ class Ledger:
         """Return the partitions of whose records the totals of a group lack the first ones, and its offsets there."""
         return self._counted.epochs(group)
 
-    def fold_rack(self, found: Sequence[Row], heard: float, *, partition: int = 0, count: bool = True) -> None:
+    def fold_rack(self, found: Sequence[RackRow], heard: float, *, partition: int = 0, count: bool = True) -> None:
         """Merge what a worker wrote about the nodes of a rack that are kept; parameters as of `fold`.
 
         Over all groups, nodes are put together before they go into a window.
@@ -228,7 +228,7 @@ class Ledger:
             self._fold(node, (partial,), heard, partition, count=count)
         if not self._over_all or not count:
             return
-        windows: dict[int, list[Row]] = {}
+        windows: dict[int, list[RackRow]] = {}
         for node, partial in found:
             if not partial.late and partial.count:
                 windows.setdefault(partial.window, []).append((node, partial))
@@ -253,7 +253,7 @@ class Ledger:
         if partition not in totals.partitions:
             totals.partitions = [*totals.partitions, partition]
 
-    def shown(self, group: Group | None = None) -> Window | None:
+    def shown(self, group: Group | None = None) -> HeapWindow | None:
         """Return the newest closed window of a group, or over all groups, if any."""
         windows = self._all_groups if group is None else self._windows.get(group)
         return None if windows is None else windows.shown(self.read_to(group))

@@ -1,6 +1,6 @@
 """Windowed telemetry: topics whose records workers aggregate exactly-once, and devices show by window and in total."""
 
-from facade.manifest import Isolation, Manifest, Subcommand, Worker
+from facade.manifest import Isolation, Manifest, Subcommand, WorkerEntry
 
 MANIFEST = Manifest(
     name="telemetry",
@@ -11,7 +11,7 @@ MANIFEST = Manifest(
     compose="facade.flows.telemetry.composition:compose",
     for_sources=True,
     health="facade.flows.telemetry.composition:TelemetryHealth",
-    workers=(Worker("aggregate", "aggregate", (), ("aggregate",)),),
+    workers=(WorkerEntry("aggregate", "aggregate", (), ("aggregate",)),),
     subcommands=(
         Subcommand(
             ("aggregate",),

@@ -11,14 +11,14 @@ from typing import Any
 from facade.flows.telemetry.consistency import COLUMNS, STATISTICS, are_bounded
 from facade.messages import FieldColumns, FieldStatistics, Partial, RackSummary
 
-Row = tuple[int, Partial]
+RackRow = tuple[int, Partial]
 """Node, and what was found in some of its records."""
 _NONE = FieldStatistics()
 _ROW, _FIELD, _BUCKET, _RUN = 128, 128, 28, 36
 """Most bytes of a row without the others, of a field's numbers, of a bucket with its count, and of a run."""
 
 
-def tables(rows: Sequence[Row], most_bytes: int) -> Iterator[dict[str, Any]]:
+def tables(rows: Sequence[RackRow], most_bytes: int) -> Iterator[dict[str, Any]]:
     """Divide rows over records, and return for each the fields of `RackSummary` that have an entry for each row.
 
     Parameters
@@ -41,7 +41,7 @@ def nothing() -> dict[str, Any]:
     return {"node": [], **{name: [] for name in COLUMNS}, "fields": {}}
 
 
-def rows(summary: RackSummary) -> Iterator[Row]:
+def rows(summary: RackSummary) -> Iterator[RackRow]:
     """Return the rows of a summary whose columns are of one length."""
     count, names = len(summary.node), list(summary.fields)
     found = zip(*(_statistics(one, count) for one in summary.fields.values()), strict=True)
@@ -69,7 +69,7 @@ def together(partials: Sequence[Partial]) -> Partial:
     )
 
 
-def _cut(rows: Sequence[Row], most_bytes: int) -> Iterator[Sequence[Row]]:
+def _cut(rows: Sequence[RackRow], most_bytes: int) -> Iterator[Sequence[RackRow]]:
     begin = size = 0
     for at, (_, partial) in enumerate(rows):
         buckets = sum(len(one.sketch) for one in partial.fields.values() if one.sketch is not None)
@@ -82,7 +82,7 @@ def _cut(rows: Sequence[Row], most_bytes: int) -> Iterator[Sequence[Row]]:
         yield rows[begin:]
 
 
-def _columns(rows: Sequence[Row]) -> dict[str, Any] | None:
+def _columns(rows: Sequence[RackRow]) -> dict[str, Any] | None:
     """Return the columns of some rows; None: several cannot be in one record."""
     partials = [partial for _, partial in rows]
     found: dict[str, Any] = {name: [getattr(one, name) for one in partials] for name in COLUMNS}

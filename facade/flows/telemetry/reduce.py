@@ -7,21 +7,18 @@ and no wrong clock of a sender can drag a window along.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from facade.codec.columns import Column as Column
 from facade.codec.plausible import wrong_unit
 from facade.flows.telemetry.cells import Cells, partials
 from facade.flows.telemetry.groups import UNKNOWN, Groups
 from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.plan import MICRO, Plan
 from facade.messages import Partial
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 from facade.printable import excerpt
-
-Column = npt.NDArray[Any]
 
 _OTHER_UNIT = 100
 """A time that is by so much smaller than the broker's may be in another unit."""
@@ -34,7 +31,7 @@ class Reduced:
     partials: dict[Group, list[Partial]]
     used: int
     late: int
-    rejected: list[tuple[int, Rejected]]
+    rejected: list[tuple[int, RecordRejected]]
     """Records that are well-formed and still cannot be used, by position in the columns."""
 
 
@@ -57,7 +54,7 @@ class Sifted:
     """Number of the group of each, see `facade.flows.telemetry.groups`."""
     late: Column | None
     """Which are late; None: none is."""
-    rejected: list[tuple[int, Rejected]]
+    rejected: list[tuple[int, RecordRejected]]
     """As in `Reduced`."""
 
 
@@ -90,7 +87,7 @@ def sift(columns: Mapping[str, Column], plan: Plan, appended: AppendTimes, group
     rejected = list(_strangers(columns, plan, codes))
     for i in np.flatnonzero((time > judge + ahead) & (codes != UNKNOWN)).tolist():
         what = f"{int(time[i] - judge[i]) / MICRO:.3f} s ahead of the broker's clock, at most {rule.ahead} s allowed"
-        ahead_of = Rejected("time-ahead", f"$.{rule.time}", what)
+        ahead_of = RecordRejected("time-ahead", f"$.{rule.time}", what)
         rejected.append((i, wrong_unit(int(time[i]), int(judge[i]), f"$.{rule.time}") or ahead_of))
     late = time < judge - lateness
     small = np.flatnonzero((time < judge // _OTHER_UNIT) & (codes != UNKNOWN)).tolist()
@@ -150,14 +147,14 @@ def _judges(time: Column, appended: AppendTimes, lateness: int, ahead: int) -> C
     return judge
 
 
-def _strangers(columns: Mapping[str, Column], plan: Plan, codes: Column) -> Iterator[tuple[int, Rejected]]:
+def _strangers(columns: Mapping[str, Column], plan: Plan, codes: Column) -> Iterator[tuple[int, RecordRejected]]:
     """Yield the records of groups that the deployment does not have."""
     if not len(codes) or codes.min() > UNKNOWN:
         return
     rule, noun = plan.window, plan.noun
     for i in np.flatnonzero(codes == UNKNOWN).tolist():
         what = f"{noun} {columns[rule.group or ''][i]} is not part of this deployment"
-        yield i, Rejected(f"unknown-{noun}", f"$.{rule.group}", excerpt(what))
+        yield i, RecordRejected(f"unknown-{noun}", f"$.{rule.group}", excerpt(what))
 
 
 def _sort(group: Column, keys: Sequence[Column]) -> tuple[Column | None, Column]:

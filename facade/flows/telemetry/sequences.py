@@ -8,15 +8,15 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-Run = tuple[int, int]
+HeapRange = tuple[int, int]
 """First and last number of a run, both included."""
 
 
-def union(a: Sequence[Run], b: Sequence[Run]) -> list[Run]:
+def union(a: Sequence[HeapRange], b: Sequence[HeapRange]) -> list[HeapRange]:
     """Join two ascending lists of disjoint runs into one, in which adjacent runs have grown together."""
     if a and b and b[0][0] == a[-1][1] + 1:  # the usual case: the next numbers in order
         return [*a[:-1], (a[-1][0], b[0][1]), *b[1:]]
-    joined: list[Run] = []
+    joined: list[HeapRange] = []
     for first, last in sorted((*a, *b)):
         if joined and first <= joined[-1][1] + 1:
             if last > joined[-1][1]:
@@ -26,7 +26,7 @@ def union(a: Sequence[Run], b: Sequence[Run]) -> list[Run]:
     return joined
 
 
-def size(runs: Iterable[Run]) -> int:
+def size(runs: Iterable[HeapRange]) -> int:
     """Count the numbers in the runs."""
     return sum(last - first + 1 for first, last in runs)
 
@@ -40,7 +40,7 @@ class SeenNumbers(msgspec.Struct):
     arrives below that floor afterwards counts as a duplicate.
     """
 
-    runs: list[Run] = []
+    runs: list[HeapRange] = []
     records: int = 0
     """Records counted, duplicates included."""
     lowest: int | None = None
@@ -50,7 +50,7 @@ class SeenNumbers(msgspec.Struct):
     """Distinct numbers seen below the floor."""
     limit: int = 1000
 
-    def add(self, runs: Sequence[Run], records: int) -> None:
+    def add(self, runs: Sequence[HeapRange], records: int) -> None:
         """Count `records` records whose numbers are `runs` (ascending, disjoint)."""
         self.records += records
         if self.floor:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from facade.flows.telemetry.ledger import GroupTotals, Ledger, seconds
+from facade.flows.telemetry.ledger import GroupTotals, WindowLedger, seconds
 from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.plan import Plan
 from facade.flows.telemetry.rules import evaluate
@@ -14,7 +14,7 @@ from facade.icd.model import Attribute, DeviceClass, Source
 from facade.messages import Partial
 from facade.reading import Quality, Reading, Value, judge
 
-LastReadings = Mapping[str, Reading]
+DeviceReadings = Mapping[str, Reading]
 Marker = tuple[int, ...]
 NamedReading = tuple[str, Reading]
 """Attribute name and what it shows."""
@@ -64,7 +64,7 @@ class TelemetryView:
         # Totals go on within a window. Where it is short that is seen soon enough, and costs nothing.
         self._follows_totals = not plan.is_rebuilt and any(source.over == "total" for _, source in self._sources)
 
-    def marker(self, ledger: Ledger, now: float) -> Marker:
+    def marker(self, ledger: WindowLedger, now: float) -> Marker:
         """Return something that changes whenever `readings` would say something new."""
         looked = self._look(ledger, now)
         seen = (looked.window.window, looked.window.count) if looked.window else (-1, 0)
@@ -73,7 +73,7 @@ class TelemetryView:
         over = sum((looked.silence > edge) + (looked.age > edge) for edge in self._edges)
         return (*seen, looked.is_whole, late, used, over)
 
-    def readings(self, ledger: Ledger, now: float, last: LastReadings) -> Iterator[NamedReading]:
+    def readings(self, ledger: WindowLedger, now: float, last: DeviceReadings) -> Iterator[NamedReading]:
         """Return the readings of the device; attributes about which nothing can be said are left out.
 
         They are ATTR_WARNING where a window is not whole: expected groups are missing, or records came too late for it.
@@ -108,7 +108,7 @@ class TelemetryView:
                 quality = Quality.WARNING
             yield name, Reading(value, seconds(partial.time_max), quality)
 
-    def state(self, ledger: Ledger, now: float) -> Iterator[NamedReading]:
+    def state(self, ledger: WindowLedger, now: float) -> Iterator[NamedReading]:
         """Return State and Status, if the ICD says that they are this topic's."""
         if not self._says_state or self.group is None:
             return
@@ -146,7 +146,7 @@ class TelemetryView:
         (_, late_before, before), (_, late, whole) = counted[0], counted[-1]
         return late - late_before, whole - before
 
-    def _look(self, ledger: Ledger, now: float) -> _Looked:
+    def _look(self, ledger: WindowLedger, now: float) -> _Looked:
         shown, everyone = ledger.shown(self.group), self.group is None
         if shown is not None:
             self._closed = seconds(closed_at(self._plan, shown.partial.window))

@@ -19,7 +19,7 @@ _MOST = 8
 """Most windows that are kept while a worker stands still, beside those whose records may come early."""
 
 
-class Window(NamedTuple):
+class HeapWindow(NamedTuple):
     """A window that is closed."""
 
     partial: Partial
@@ -85,14 +85,14 @@ class Windows:
         """Note that windows before a time [Unix us] may lack records: a log was cut, or summaries are lost."""
         self._torn_before = max(self._torn_before, before)
 
-    def shown(self, read_to: int) -> Window | None:
+    def shown(self, read_to: int) -> HeapWindow | None:
         """Return the newest closed window, if any; parameters as of `add`."""
         limit = read_to - closed_at(self._plan, 0)
         window = max((one for one in self._windows if one <= limit), default=None)
         if window is None:
             return None
         is_torn = window in self._torn or window < self._torn_before
-        return Window(self._windows[window], frozenset(self._groups.get(window, ())), is_torn)
+        return HeapWindow(self._windows[window], frozenset(self._groups.get(window, ())), is_torn)
 
     def as_list(self) -> list[tuple[Partial, list[Group]]]:
         """Return the windows, and the groups in each, for a snapshot."""

@@ -21,13 +21,13 @@ from facade.flows.telemetry.columnar import Batches, Together
 from facade.flows.telemetry.groups import groups
 from facade.flows.telemetry.partial import Group, Summary, gather, split
 from facade.flows.telemetry.plan import MICRO, Plan, plans
-from facade.flows.telemetry.rack import Row, nothing, tables
+from facade.flows.telemetry.rack import RackRow, nothing, tables
 from facade.flows.telemetry.reduce import AppendTimes, Reduced, combine, reduce, sift
 from facade.flows.telemetry.watermarks import newest_close
 from facade.icd.model import Icd
 from facade.messages import Partial, RackSummary, Watermark
 from facade.racks import Racks
-from facade.runtime.accounts import StreamAccount
+from facade.runtime.accounts import RunningAccount
 from facade.runtime.worker import SIGN_OF_LIFE, OffsetRanges, TransactionalWorker
 
 _LOOK = 0.01
@@ -73,7 +73,7 @@ class BatchLimits:
     """Pause after a transaction that failed [s]."""
 
 
-Found = dict[Group, dict[tuple[int, int, bool], Partial]]
+GroupPartials = dict[Group, dict[tuple[int, int, bool], Partial]]
 """Partials of the groups of one partition, then by epoch, window and whether late."""
 
 
@@ -102,9 +102,11 @@ class _Stream:
         self._all_racks = sorted({self._racks.rack(node) for node in nodes})
         self._most_bytes = summary.max_bytes // 2  # what is in the record once, its key and Kafka's own take little
 
-    def summaries(self, worker: str, partition: int, found: Found, offsets: OffsetRange) -> Iterator[Summarised]:
+    def summaries(
+        self, worker: str, partition: int, found: GroupPartials, offsets: OffsetRange
+    ) -> Iterator[Summarised]:
         """Return what to write about the groups of a partition: of nodes one summary for each rack, if it fits."""
-        racks: dict[int, list[Row]] = {rack: [] for rack in self._all_racks}
+        racks: dict[int, list[RackRow]] = {rack: [] for rack in self._all_racks}
         by_node = self.plan.window.groups == "node"
         for group, mine in found.items():
             parts = [part for whole in mine.values() for part in split(whole)]
@@ -123,7 +125,7 @@ class _Stream:
                 yield Summarised(self.plan.rack_key(nodes[0], nodes[-1]), summary, self._racks.partition(nodes[0]))
 
 
-class Worker(TransactionalWorker):
+class TelemetryWorker(TransactionalWorker):
     """One slot of the group that aggregates all windowed topics.
 
     Parameters
@@ -265,7 +267,7 @@ class Worker(TransactionalWorker):
                 self._fold_batches(run, stream, account, joined)
         return list(found.values())
 
-    def _fold_batches(self, run: PartitionBatch, stream: "_Stream", account: StreamAccount, joined: Together) -> None:
+    def _fold_batches(self, run: PartitionBatch, stream: "_Stream", account: RunningAccount, joined: Together) -> None:
         """Count columnar batches; of their bad rows each becomes a dead letter of its own, while these are few."""
         if (cells := joined.cells(stream.plan, stream.groups)) is not None:
             found = partials(joined, stream.plan, cells, stream.groups)
@@ -287,7 +289,7 @@ class Worker(TransactionalWorker):
             unused += [start + row for row in rows]
         self._count(run, account, combine(joined, stream.plan, sifted, stream.groups, unused))
 
-    def _count(self, run: PartitionBatch, account: StreamAccount, reduced: Reduced) -> None:
+    def _count(self, run: PartitionBatch, account: RunningAccount, reduced: Reduced) -> None:
         account.used += reduced.used
         account.late += reduced.late
         mine = self._partials.setdefault((run.topic, run.partition), {})
@@ -333,6 +335,6 @@ class Worker(TransactionalWorker):
         self._closes_at, self._closes = 0, False
 
     def _forget(self) -> None:
-        self._partials: dict[tuple[str, int], Found] = {}
+        self._partials: dict[tuple[str, int], GroupPartials] = {}
         """By topic and partition."""
         self._lag = 0.0

@@ -9,7 +9,7 @@ import typer
 from facade.errors import ConfigError
 from facade.flows.alerts.packets import PacketCodec
 from facade.flows.alerts.simulator.sending import AlertReport, AlertSimulator
-from facade.flows.alerts.simulator.stream import DETECTED, AlertScenario, AlertStream
+from facade.flows.alerts.simulator.stream import DETECTED, AlertMixture, AlertStream
 from facade.icd.load import load
 from facade.simulate.sender import Stop
 from facade.simulate.sending import (
@@ -77,7 +77,7 @@ def alerts(
     """
     settings = deployment(bootstrap, prefix)
     icd = load()
-    scenario = AlertScenario(
+    scenario = AlertMixture(
         seed=seed,
         sources=sources or (_DETECTORS if night else 10),
         conditions=tuple(condition or ([DETECTED] if night else icd.conditions)),

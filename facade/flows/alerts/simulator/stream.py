@@ -11,7 +11,7 @@ import msgspec
 
 from facade.errors import ConfigError
 from facade.flows.alerts.messages import ALERTS, PACKETS, Alert, encode
-from facade.flows.alerts.packets import Content, PacketCodec
+from facade.flows.alerts.packets import PacketCodec, PacketContent
 from facade.severities import SEVERITIES, Severity
 
 DETECTED = "transientDetected"
@@ -44,7 +44,7 @@ def bad_packets(good: bytes) -> dict[str, tuple[bytes, str]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlertScenario:
+class AlertMixture:
     """What is said; shares are of all alerts, from 0 to 1."""
 
     seed: int = 1
@@ -110,7 +110,7 @@ class AlertStream:
         For packets.
     """
 
-    def __init__(self, scenario: AlertScenario, codec: PacketCodec | None = None) -> None:
+    def __init__(self, scenario: AlertMixture, codec: PacketCodec | None = None) -> None:
         if scenario.packet_size and codec is None:
             raise ConfigError("packets: expected a codec, got none")
         self.scenario = scenario
@@ -210,7 +210,7 @@ class AlertStream:
         size = max(self.scenario.packet_size // len(_CUTOUTS), 1)
         begin = self._dice.randrange(len(self._pool) - size + 1)
         images = [
-            Content(name, "application/fits", self._pool[begin + number : begin + number + size])
+            PacketContent(name, "application/fits", self._pool[begin + number : begin + number + size])
             for number, name in enumerate(_CUTOUTS)
         ]
         return self._codec.encode(alert, images)

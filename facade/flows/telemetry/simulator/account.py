@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from facade.flows.telemetry.simulator.draws import PACKETS, Block
-from facade.flows.telemetry.simulator.faults import Outcome, Scenario
+from facade.flows.telemetry.simulator.faults import HeapOutcome, Scenario
 from facade.flows.telemetry.simulator.garbage import Garbage
 
 _UNSEEN = np.iinfo(np.int64).max
@@ -49,7 +49,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     """By reason."""
 
 
-class Account:
+class SentAccount:
     """Counts what a stream gives out; exact after each batch."""
 
     def __init__(self, scenario: Scenario) -> None:
@@ -73,8 +73,8 @@ class Account:
         """Count heaps that are about to be sent, without the garbage among them."""
         node, sent = block.node, block.sent
         on = sent > 0
-        used, ahead = block.outcome == Outcome.USED, block.outcome == Outcome.AHEAD
-        late = block.outcome == Outcome.LATE
+        used, ahead = block.outcome == HeapOutcome.USED, block.outcome == HeapOutcome.AHEAD
+        late = block.outcome == HeapOutcome.LATE
         seen = on & ~ahead
         used_copies = sent * used
         for total, weight in (

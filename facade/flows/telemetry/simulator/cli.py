@@ -9,7 +9,7 @@ from facade.errors import ConfigError
 from facade.flows.telemetry.simulator.faults import FAR, Faults, Scenario, Silence, Skew, TimeLimits
 from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.flows.telemetry.simulator.ingest import IngestSimulator
-from facade.flows.telemetry.simulator.report import Report
+from facade.flows.telemetry.simulator.report import HeapReport
 from facade.flows.telemetry.simulator.stream import HeapNumbers
 from facade.icd.load import load
 from facade.simulate.sender import Stop
@@ -128,7 +128,7 @@ def _stream(scenario: Scenario, *, columnar: bool) -> HeapNumbers:
     return ColumnarHeapStream(scenario)
 
 
-def _summary(report: Report) -> str:
+def _summary(report: HeapReport) -> str:
     expected = report.expected
     refused = sum(expected.dead_lettered.values())
     text = (

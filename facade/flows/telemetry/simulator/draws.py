@@ -5,14 +5,11 @@ of chance: to switch one on changes nothing about the others or about the values
 """
 
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from facade.flows.telemetry.simulator.faults import MICRO, Faults, Outcome, Scenario
-
-Column = npt.NDArray[Any]
+from facade.codec.columns import Column as Column
+from facade.flows.telemetry.simulator.faults import MICRO, Faults, HeapOutcome, Scenario
 
 PACKETS = 512
 """Packets of one heap."""
@@ -46,7 +43,7 @@ class Block:
     shift: Column
     """Error of the data time [us]."""
     outcome: Column
-    """An `Outcome`."""
+    """An `HeapOutcome`."""
     sent: Column
     """How often the record is sent: 0 while its node is silent, 2 when duplicated."""
     skipped: Column
@@ -158,9 +155,9 @@ class Draws:
 
     def _outcomes(self, shift: Column) -> Column:
         limits = self._scenario.limits
-        outcome = np.full(shift.shape, Outcome.USED, dtype=np.int8)
-        outcome[shift < -round(limits.lateness * MICRO)] = Outcome.LATE
-        outcome[shift > round(limits.ahead * MICRO)] = Outcome.AHEAD
+        outcome = np.full(shift.shape, HeapOutcome.USED, dtype=np.int8)
+        outcome[shift < -round(limits.lateness * MICRO)] = HeapOutcome.LATE
+        outcome[shift > round(limits.ahead * MICRO)] = HeapOutcome.AHEAD
         return outcome
 
     def _losses(self) -> tuple[Column, Column]:

@@ -22,7 +22,7 @@ _HIGHEST_RATE = 1e9
 _LONGEST_SHIFT = 10 * 365 * 86_400.0
 
 
-class Outcome(IntEnum):
+class HeapOutcome(IntEnum):
     """What becomes of a well-formed record."""
 
     USED = 0
@@ -39,11 +39,11 @@ class TimeLimits:
     ahead: float = 5.0
     """Records further in the future are refused [s]."""
 
-    def outcome(self, shift: float, wait: float = 0.0) -> Outcome:
+    def outcome(self, shift: float, wait: float = 0.0) -> HeapOutcome:
         """Say what becomes of a record whose data time is `shift` [s] off when sent, appended `wait` [s] later."""
         if shift - wait < -self.lateness:
-            return Outcome.LATE
-        return Outcome.AHEAD if shift - wait > self.ahead else Outcome.USED
+            return HeapOutcome.LATE
+        return HeapOutcome.AHEAD if shift - wait > self.ahead else HeapOutcome.USED
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ _FRACTIONS = np.array([b"%.4f" % (n / FRACTION_STEPS) for n in range(FRACTION_ST
 _LATENCIES = np.array([b',"latency":%.6f}' % (n / MICRO) for n in range(LATENCY_LIMIT)], dtype=np.object_)
 
 
-class Batch(NamedTuple):
+class HeapBatch(NamedTuple):
     """Records to send, in order."""
 
     keys: list[bytes]
@@ -36,9 +36,9 @@ class HeapStream(HeapNumbers):
             for index in range(scenario.nodes)
         ]
 
-    def take(self, count: int, now_us: int) -> Batch:
+    def take(self, count: int, now_us: int) -> HeapBatch:
         """Return the records of the next heaps and count them; see `HeapNumbers.take`."""
-        batch = Batch([], [])
+        batch = HeapBatch([], [])
         for drawn in self._draw(count, now_us):
             self._give(batch, drawn)
         return batch
@@ -61,7 +61,7 @@ class HeapStream(HeapNumbers):
         self._fractions: list[bytes] = _FRACTIONS[block.fraction].tolist()
         self._latencies: list[bytes] = _LATENCIES[block.latency].tolist()
 
-    def _give(self, batch: Batch, drawn: Drawn) -> None:
+    def _give(self, batch: HeapBatch, drawn: Drawn) -> None:
         begin, end = drawn.begin, drawn.begin + len(drawn.heaps)
         values = map(
             _RECORD.__mod__,
@@ -81,7 +81,7 @@ class HeapStream(HeapNumbers):
         else:
             self._give_unevenly(batch, list(values), self._keys[begin:end], drawn.heaps)
 
-    def _give_unevenly(self, batch: Batch, values: list[bytes], keys: list[bytes], part: Block) -> None:
+    def _give_unevenly(self, batch: HeapBatch, values: list[bytes], keys: list[bytes], part: Block) -> None:
         """Return records of which some are silent, doubled, or followed by garbage."""
         done = 0
         for i in np.flatnonzero((part.sent != 1) | part.garbage).tolist():

@@ -4,7 +4,7 @@ from collections import deque
 from functools import partial
 from typing import Any
 
-from facade.flows.telemetry.simulator.report import Report
+from facade.flows.telemetry.simulator.report import HeapReport
 from facade.flows.telemetry.simulator.stream import HeapNumbers
 from facade.simulate.pacing import Pacer
 from facade.simulate.sender import Outlet, Stop, StreamSender
@@ -13,7 +13,7 @@ _APPEND_SLACK = 0.5
 """Added to the longest wait, as waits are known to a tick only and two clocks are involved [s]."""
 
 
-class IngestSimulator(StreamSender[Report]):
+class IngestSimulator(StreamSender[HeapReport]):
     """Sends one stream; the other parameters are those of `facade.simulate.sender.StreamSender`."""
 
     def __init__(self, stream: HeapNumbers, outlet: Outlet, **frame: Any) -> None:
@@ -27,10 +27,10 @@ class IngestSimulator(StreamSender[Report]):
             stream, outlet, pace=pace, most_waiting=stream.most_waiting, chunk=stream.most_at_once, **frame
         )
 
-    def report(self, *, stopped_by: str = "", finished: bool = False) -> Report:
+    def report(self, *, stopped_by: str = "", finished: bool = False) -> HeapReport:
         """Say how things are."""
         account, scenario = self._stream.account, self._stream.scenario
-        return Report(
+        return HeapReport(
             **self._common(stopped_by=stopped_by, finished=finished),
             seed=scenario.seed,
             first_node=scenario.first_node,

@@ -11,7 +11,7 @@ from facade.simulate.sender import StreamReport
 VERSION = "simulate-ingest/1"
 
 
-class Report(StreamReport, frozen=True, kw_only=True):
+class HeapReport(StreamReport, frozen=True, kw_only=True):
     """An exact account of what one run sent.
 
     `fired`, `garbage`, `expected` and `nodes` are about the `queued` records; they hold for the
@@ -44,6 +44,6 @@ class Report(StreamReport, frozen=True, kw_only=True):
     """By number in decimal."""
 
 
-def read_report(path: Path) -> Report:
+def read_report(path: Path) -> HeapReport:
     """Read the report of a run."""
-    return msgspec.json.decode(path.read_bytes(), type=Report)
+    return msgspec.json.decode(path.read_bytes(), type=HeapReport)

@@ -11,11 +11,11 @@ from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 
-from facade.flows.telemetry.simulator.account import Account
+from facade.flows.telemetry.simulator.account import SentAccount
 from facade.flows.telemetry.simulator.draws import Block, Column, Draws
 from facade.flows.telemetry.simulator.faults import MICRO, Scenario
 from facade.flows.telemetry.simulator.garbage import GARBAGE
-from facade.simulate.sender import Records
+from facade.simulate.sender import EncodedRecords
 
 CHANNELS: Final = 65_536
 """Frequency channels of the telescope, split over the nodes."""
@@ -51,7 +51,7 @@ class HeapNumbers(ABC):
     def __init__(self, scenario: Scenario) -> None:
         scenario.check()
         self.scenario = scenario
-        self.account = Account(scenario)
+        self.account = SentAccount(scenario)
         """Of all records given out so far."""
         self.given = 0
         """Heaps given out so far, those of silent nodes included."""
@@ -64,7 +64,7 @@ class HeapNumbers(ABC):
         self._kinds: Iterator[int] = itertools.cycle(range(len(GARBAGE)))
 
     @abstractmethod
-    def take(self, count: int, now_us: int) -> Records:
+    def take(self, count: int, now_us: int) -> EncodedRecords:
         """Return the records of the next heaps and count them.
 
         Parameters
