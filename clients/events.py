@@ -92,12 +92,22 @@ class EventRecorder:
         The Tango database, host:port.
     keep
         Events kept per attribute.
+    on_change
+        Called with device and attribute after each event, in a thread of Tango's; it must return at once.
     """
 
-    def __init__(self, tango_host: str, clock: Clock, *, keep: int = 16) -> None:
+    def __init__(
+        self,
+        tango_host: str,
+        clock: Clock,
+        *,
+        keep: int = 16,
+        on_change: Callable[[str, str], None] = lambda device, attribute: None,
+    ) -> None:
         self._tango_host = tango_host
         self._clock = clock
         self._keep = keep
+        self._on_change = on_change
         self._lock = threading.Lock()
         self._series: dict[str, dict[str, _Series]] = {}
         self._subscriptions: dict[str, _Subscription] = {}
@@ -114,7 +124,10 @@ class EventRecorder:
                 series = self._series.setdefault(device, {}).setdefault(attribute, _Series(deque(maxlen=self._keep)))
             await_sockets(self._clock)
             subscription.ids[attribute] = subscription.proxy.subscribe_event(
-                attribute, tango.EventType.CHANGE_EVENT, self._callback(series), tango.EventSubMode.Stateless
+                attribute,
+                tango.EventType.CHANGE_EVENT,
+                self._callback(series, device, attribute),
+                tango.EventSubMode.Stateless,
             )
 
     def renew(self, devices: Iterable[str]) -> None:
@@ -135,15 +148,16 @@ class EventRecorder:
         with suppress(tango.DevFailed):  # a server that is away: Tango says so in its events
             for answer in subscription.proxy.read_attributes(list(subscription.ids)):
                 if not answer.has_failed:
-                    self._keep_read(self._series[device], answer)
+                    self._keep_read(device, answer)
 
-    def _keep_read(self, known: Mapping[str, _Series], answer: Any) -> None:
+    def _keep_read(self, device: str, answer: Any) -> None:
         made = _event(answer, self._clock.now())
         with self._lock:
-            series = known[answer.name]
+            series = self._series[device][answer.name]
             series.failing = False
             if series.newest is None or made.time > series.newest.time:
                 series.newest = _with_value(made, series.newest)
+        self._on_change(device, answer.name)
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -158,6 +172,23 @@ class EventRecorder:
                 for device, attributes in self._series.items()
             }
 
+    def record(self, device: str, attribute: str) -> EventRecord:
+        """Return what came of one attribute so far, without its events."""
+        with self._lock:
+            series = self._series.get(device, {}).get(attribute)
+            return EventRecord() if series is None else replace(series.record(), events=())
+
+    def unsubscribe(self, device: str, attributes: Iterable[str]) -> None:
+        """Listen to some attributes no longer, and forget them."""
+        if device not in self._subscriptions:
+            return
+        subscription = self._subscriptions[device]
+        for attribute in attributes:
+            if attribute in subscription.ids:
+                self._unsubscribe(subscription, attribute)
+            with self._lock:
+                self._series[device].pop(attribute, None)
+
     def close(self) -> None:
         """Listen no longer; what came stays."""
         for subscription in self._subscriptions.values():
@@ -170,7 +201,7 @@ class EventRecorder:
         with suppress(tango.DevFailed):  # of a server that is gone
             subscription.proxy.unsubscribe_event(subscription.ids.pop(attribute))
 
-    def _callback(self, series: _Series) -> Callable[[Any], None]:
+    def _callback(self, series: _Series, device: str, attribute: str) -> Callable[[Any], None]:
         def on_event(event: Any) -> None:
             received = self._clock.now()
             if event.err:
@@ -179,6 +210,7 @@ class EventRecorder:
                     series.errors += 1
                     series.last_error = text
                     series.failing = True
+                self._on_change(device, attribute)
                 return
             made = _event(event.attr_value, received)
             with self._lock:
@@ -188,6 +220,7 @@ class EventRecorder:
                 if event.event_reason == tango.EventReason.Update:
                     series.count += 1
                     series.events.append(made)
+            self._on_change(device, attribute)
 
         return on_event
 

@@ -25,4 +25,5 @@ SUBCOMMANDS = (
     ),
     Subcommand(("status",), "clients.cli:status", "Show the health of the deployment, its faults, and what to do."),
     Subcommand(("watch",), "clients.cli:watch", "Watch the deployment live, through Tango events."),
+    Subcommand(("web",), "clients.web.cli:web", "Serve the operator's page: the deployment in a browser."),
 )

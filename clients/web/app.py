@@ -1,0 +1,277 @@
+"""Answers the browser: the stream of frames, single questions, and actions of people who have signed in."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from clients.web.doors import COOKIE, LONGEST_SESSION, Doors, Person, Role, TooManyRequests, headers, is_own_origin
+from clients.web.feed import Feed
+from clients.web.site import Site
+from facade.errors import CommandRefused, FacadeError, InfraError
+
+STATIC: Final = Path(str(files("clients.web"))) / "static"
+_LARGEST_BODY: Final = 1_000_000
+"""Of a request [bytes]: an argument of a whole telescope's size fits in."""
+_LETTER = re.compile(r"\d{1,9}:\d{1,18}")
+_RECONNECT_MS: Final = 500
+"""After which a browser tries again when the stream has broken [ms]."""
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Refused(Exception):
+    """A request that is answered with an HTTP status and a text."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def make_app(
+    feed: Feed,
+    site: Site,
+    doors: Doors,
+    *,
+    hosts: Sequence[str],
+    secure: bool = False,
+    follow: Callable[[str], None] = lambda device: None,
+    problem: Callable[[], str] = lambda: "",
+) -> Starlette:
+    """Make the web application.
+
+    Parameters
+    ----------
+    hosts
+        Names under which browsers may reach it: a page of another name cannot read through it.
+    secure
+        Whether it is served by TLS.
+    follow
+        Called with a device that somebody looks at.
+    problem
+        Says why the list of devices may be old; empty text: it is not.
+    """
+    pages = _Pages(feed, site, doors, secure, follow, problem)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        task = asyncio.create_task(feed.run())
+        yield
+        task.cancel()
+
+    return Starlette(
+        routes=[
+            Route("/events", pages.events),
+            *(Route(f"/api/{name}", _answered(handler)) for name, handler in pages.questions().items()),
+            *(Route(f"/api/{name}", _answered(handler), methods=["POST"]) for name, handler in pages.acts().items()),
+            Mount("/", StaticFiles(directory=STATIC, html=True)),
+        ],
+        middleware=[
+            Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
+            Middleware(_SecurityHeaders, secure=secure),
+        ],
+        lifespan=lifespan,
+    )
+
+
+class _Pages:
+    def __init__(
+        self,
+        feed: Feed,
+        site: Site,
+        doors: Doors,
+        secure: bool,
+        follow: Callable[[str], None],
+        problem: Callable[[], str],
+    ) -> None:
+        self._feed, self._site, self._doors, self._secure = feed, site, doors, secure
+        self._follow, self._problem = follow, problem
+
+    def questions(self) -> Mapping[str, Handler]:
+        """Return the answers to GET, by path."""
+        site = self._site
+
+        def asked(call: Callable[..., Any], *names: str) -> Handler:
+            async def answer(request: Request) -> Response:
+                return _json(await run_in_threadpool(call, *(request.query_params.get(name, "") for name in names)))
+
+            return answer
+
+        return {
+            "site": asked(lambda: {**site.description(), "problem": self._problem()}),
+            "me": self._me,
+            "follow": self._followed,
+            "trend": asked(self._feed.trend, "device", "attribute"),
+            "alarms": asked(site.alarms),
+            "alarm-history": asked(site.alarm_history, "condition", "source"),
+            "commands": asked(site.commands, "device"),
+            "schemas": asked(site.schemas, "family"),
+            "read": asked(site.read, "device", "attribute"),
+            "dead-letters": asked(site.dead_letters, "since"),
+            "dead-letter": asked(site.dead_letter, "letter"),
+        }
+
+    def acts(self) -> Mapping[str, Handler]:
+        """Return the answers to POST, by path."""
+        site = self._site
+
+        def acted(role: Role, call: Callable[..., Any], *names: str) -> Handler:
+            async def answer(request: Request) -> Response:
+                person, body = await self._may(request, role)
+                return _json(await run_in_threadpool(call, person, *(str(body.get(name) or "") for name in names)))
+
+            return answer
+
+        async def alarm(request: Request) -> Response:
+            person, body = await self._may(request, Role.OPERATOR)
+            return _json(await run_in_threadpool(site.alarm_action, person, str(body.get("action")), body))
+
+        async def redrive(request: Request) -> Response:
+            body = await self._own(request)
+            put_back = body.get("put_back") is True
+            person = self._require(request, Role.EXPERT if put_back else Role.VIEWER)
+            letters = [one for one in body.get("letters", ()) if _LETTER.fullmatch(str(one))]
+            return _json(await run_in_threadpool(partial(site.redrive, person, letters, put_back=put_back)))
+
+        return {
+            "redrive": redrive,
+            "sign-in": self._sign_in,
+            "sign-out": self._sign_out,
+            "check": acted(Role.VIEWER, lambda _, *asked: site.check(*asked), "device", "command", "argument"),
+            "command": acted(Role.OPERATOR, site.command, "device", "command", "argument"),
+            "alarm": alarm,
+            "admin-mode": acted(Role.EXPERT, site.admin_mode, "device", "mode"),
+        }
+
+    async def events(self, request: Request) -> Response:
+        """Answer with the stream of frames, from the one on that the browser names."""
+        seen = request.headers.get("last-event-id", "")
+
+        async def content() -> AsyncIterator[bytes]:
+            yield b"retry: %d\n\n" % _RECONNECT_MS
+            async for text in self._feed.stream(seen):
+                yield text
+
+        return StreamingResponse(
+            content(), media_type="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        )
+
+    async def _me(self, request: Request) -> Response:
+        person = self._person(request)
+        role = person.role.name.lower()
+        return _json({"name": person.name, "role": role, "can_sign_in": self._doors.anybody_may_act})
+
+    async def _followed(self, request: Request) -> Response:
+        self._follow(request.query_params.get("device", ""))
+        return _json(None)
+
+    async def _sign_in(self, request: Request) -> Response:
+        body = await self._own(request)
+        session = self._doors.sign_in(str(body.get("token", "")))
+        if session is None:
+            raise Refused(403, "token: expected one of this server's tokens, got another one")
+        person = self._doors.who(session)
+        answer = _json({"name": person.name, "role": person.role.name.lower()})
+        answer.set_cookie(
+            COOKIE, session, max_age=int(LONGEST_SESSION), httponly=True, samesite="strict", secure=self._secure
+        )
+        return answer
+
+    async def _sign_out(self, request: Request) -> Response:
+        await self._own(request)
+        self._doors.sign_out(request.cookies.get(COOKIE, ""))
+        answer = _json(None)
+        answer.delete_cookie(COOKIE)
+        return answer
+
+    def _person(self, request: Request) -> Person:
+        return self._doors.who(request.cookies.get(COOKIE, ""))
+
+    async def _may(self, request: Request, role: Role) -> tuple[Person, dict[str, Any]]:
+        body = await self._own(request)
+        return self._require(request, role), body
+
+    def _require(self, request: Request, role: Role) -> Person:
+        person = self._person(request)
+        if person.role < role:
+            had = f"{person.name} is {person.role.name.lower()}" if person.name else "nobody has signed in"
+            raise Refused(403, f"expected the role {role.name.lower()}, but {had}; nothing was done")
+        return person
+
+    async def _own(self, request: Request) -> dict[str, Any]:
+        """Return the body of a request that our own page has sent."""
+        head = request.headers
+        if not is_own_origin(head.get("origin", ""), head.get("host", ""), head.get("sec-fetch-site", "")):
+            raise Refused(403, "Origin: expected this page, got another site; nothing was done")
+        if head.get("content-type", "").partition(";")[0].strip() != "application/json":
+            raise Refused(415, "Content-Type: expected application/json; nothing was done")
+        self._doors.count(self._person(request).name or (request.client.host if request.client else ""))
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > _LARGEST_BODY:
+                raise Refused(413, f"expected at most {_LARGEST_BODY} bytes; nothing was done")
+        try:
+            return msgspec.json.decode(body, type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            raise Refused(400, f"expected a JSON object, got {error}; nothing was done") from error
+
+
+class _SecurityHeaders:
+    """Adds the headers of `doors.headers` to every answer."""
+
+    def __init__(self, app: ASGIApp, *, secure: bool) -> None:
+        self._app, self._headers = app, tuple(headers(secure=secure))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                known = MutableHeaders(scope=message)
+                for name, value in self._headers:
+                    known[name] = value
+                known.setdefault("Cache-Control", "no-cache")
+            await send(message)
+
+        await self._app(scope, receive, sent if scope["type"] == "http" else send)
+
+
+def _answered(handler: Handler) -> Handler:
+    """Turn what a handler raises into an answer with a text for the person."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except Refused as refused:
+            return _json({"error": str(refused)}, refused.status)
+        except TooManyRequests:
+            return _json({"error": "too many requests; nothing was done, try again in a moment"}, 429)
+        except CommandRefused as error:
+            return _json({"error": str(error)}, 409)
+        except InfraError as error:
+            return _json({"error": str(error)}, 502)
+        except (FacadeError, ValueError) as error:
+            return _json({"error": str(error)}, 400)
+
+    return partial(answer)
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(
+        msgspec.json.encode(content), status, media_type="application/json", headers={"Cache-Control": "no-store"}
+    )

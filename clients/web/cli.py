@@ -1,0 +1,109 @@
+"""The sub-command ``web`` of ``sdp-facade``: serves the operator's page."""
+
+import os
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from facade.cli.tango_host import TangoHost, require_tango_database
+from facade.clock import SystemClock
+from facade.console import say
+from facade.errors import ConfigError
+from facade.exports.tango_db import SERVER
+from facade.icd.load import load
+
+LOCAL = ("localhost", "127.0.0.1")
+TOKENS = "SDP_WEB_TOKENS"
+
+
+def web(
+    tango_host: TangoHost = "",
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; others than localhost can be reached by others.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0: a free one.")] = 8800,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(help="Name under which browsers reach it, such as sdp.example.org; may be repeated."),
+    ] = None,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(
+            envvar=f"{TOKENS}_FILE",
+            help="File with a line `ROLE NAME TOKEN` for each person who may act; roles: operator, expert.",
+        ),
+    ] = None,
+    certificate: Annotated[Path | None, typer.Option(help="PEM file of the certificate chain, for TLS.")] = None,
+    key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key.")] = None,
+    banner: Annotated[str, typer.Option(help="Text on every page, such as: simulated data.")] = "",
+) -> None:
+    """Serve the operator's page: state, alarms, commands and trends in a browser.
+
+    Everybody who reaches it may look. To act, a person signs in with a token of the file.
+
+    Example: TANGO_HOST=localhost:10000 sdp-facade web --tokens tokens.txt
+    """
+    require_tango_database(tango_host)
+    if (certificate is None) != (key is None):
+        raise ConfigError("--certificate and --key: expected both or neither, got one")
+    try:
+        import uvicorn
+
+        from clients.web.app import STATIC, make_app
+    except ImportError as error:
+        raise ConfigError(
+            f"the operator's page needs the extra web: pip install 'sdp-tango-facade[web]' ({error})"
+        ) from error
+    if not (STATIC / "vendor").is_dir():
+        raise ConfigError("the libraries of the page are not there; get them by: scripts/bootstrap web")
+    from clients.alert_subscription import AlertSubscription  # with Tango, whose import takes a second
+    from clients.web.doors import Doors, load_tokens, read_tokens
+    from clients.web.feed import Feed
+    from clients.web.following import Following
+    from clients.web.site import ALERTS, Site
+
+    people = load_tokens(tokens) if tokens is not None else read_tokens(os.environ.get(TOKENS, ""), TOKENS)
+    icd, clock = load(), SystemClock()
+    following = Following(
+        tango_host,
+        SERVER,
+        icd,
+        clock,
+        on_change=lambda device, attribute: feed.mark(device, attribute),
+        on_forget=lambda device, attributes: feed.forget(device, attributes),
+    )
+    feed = Feed(following.recorder, following, clock)
+    site = Site(tango_host, icd, lambda: following.devices, clock, banner=banner)
+    app = make_app(
+        feed,
+        site,
+        Doors(people, clock),
+        hosts=[*LOCAL, host, *(name or ())],
+        secure=certificate is not None,
+        follow=following.ask,
+        problem=lambda: following.problem,
+    )
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        log_level="warning",
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+        timeout_graceful_shutdown=1,
+        server_header=False,
+        access_log=False,
+    )
+    server = uvicorn.Server(config)
+    sockets = [config.bind_socket()]
+    shown = sockets[0].getsockname()[1]
+    scheme = "https" if certificate else "http"
+    say(f"the operator's page: {scheme}://{'localhost' if host in LOCAL else host}:{shown}/")
+    if not people:
+        say("read-only, as there are no tokens; see --tokens")
+    following.start()
+    alerts = AlertSubscription(f"tango://{tango_host}/{icd.classes[ALERTS].device}", feed.take_alert)
+    with closing(following), closing(alerts):
+        server.run(sockets)

@@ -1,0 +1,292 @@
+"""Follows Tango attributes for all browsers at once, as a numbered sequence of frames.
+
+Theory of operation. There is one Tango subscription for each attribute, and one encoding of each change, whatever the
+number of browsers. Tango's threads only mark an attribute as changed. The event loop takes all marks a few times a
+second, and encodes the newest values as one frame with the next number. Between two frames only the newest value of an
+attribute counts. Alerts are never merged, and do not wait: each entry of the log of SdpAlerts is in exactly one frame,
+in its order, which goes out at once.
+
+The newest frames are kept. A browser that was away names the last number that it got, and is given the rest; one that
+was away for too long, or is new, is given a snapshot of everything. A stream that is slow therefore costs no memory. A
+frame goes out at least once a second, also without news: a browser that gets none knows that the server or the
+connection is gone.
+"""
+
+import asyncio
+import math
+import secrets
+import threading
+from array import array
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+import msgspec
+import numpy as np
+
+from clients.events import EventRecord
+from facade.clock import Clock
+from facade.flows.alerts.follower import FollowedAlert
+from facade.reading import Quality
+
+PERIOD: Final = 0.25
+"""Shortest time between two frames without alerts [s]."""
+_STREAMS_PER_SECOND: Final = 4000.0
+"""Events that are sent to all browsers together in a second: more browsers get fewer frames."""
+SIGN_OF_LIFE: Final = 1.0
+"""Longest time between two frames [s]."""
+KEPT_FRAMES: Final = 600
+"""Frames kept for browsers that were away: a minute of the fastest ones."""
+HOUR: Final = 3600.0
+TREND_BYTES: Final = 64_000_000
+"""Upper bound of the memory of all trends [bytes]; with many of them, points lie further apart than a second."""
+_POINT: Final = 16
+"""A time and a value [bytes]."""
+_KEPT_ALERTS: Final = 500
+"""Entries of the alert log in a snapshot."""
+
+
+class Recorder(Protocol):
+    """The newest value of each attribute; see `clients.events.EventRecorder`."""
+
+    def record(self, device: str, attribute: str) -> EventRecord:
+        """Return what came of an attribute."""
+
+
+class Pulse(Protocol):
+    """Silent devices; see `clients.events.EventPulse`."""
+
+    away: str
+    """Why the Tango database does not answer; empty: it does."""
+
+    def silent(self) -> Mapping[str, float]:
+        """Return the devices whose server does not answer, with the time of its last answer [Unix s]."""
+
+
+class Trend:
+    """Values of one scalar during the last hour; a value that is not valid is NaN, a gap.
+
+    Parameters
+    ----------
+    spacing
+        Least time between two points [s].
+    """
+
+    def __init__(self, spacing: float = 1.0) -> None:
+        self.spacing = spacing
+        self._times, self._values = array("d"), array("d")
+
+    def add(self, time: float, value: float) -> None:
+        """Take a value, or put it in the place of the last one if that is closer than the spacing."""
+        if self._times and time - self._times[-1] < self.spacing and math.isnan(value) == math.isnan(self._values[-1]):
+            self._values[-1] = value
+            return
+        self._times.append(time)
+        self._values.append(value)
+        most = int(HOUR / self.spacing)
+        if len(self._times) > 2 * most:
+            del self._times[:-most], self._values[:-most]
+
+    def points(self, since: float) -> tuple[list[float], list[float | None]]:
+        """Return times [Unix s] and values from a time on; None is a gap."""
+        begin = next((at for at, time in enumerate(self._times) if time >= since), len(self._times))
+        return list(self._times[begin:]), [None if math.isnan(one) else one for one in self._values[begin:]]
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """One numbered event of the stream, as it goes to every browser."""
+
+    number: int
+    text: bytes
+    """An event of an event stream (HTML), whose id is the boot of this server and the number."""
+
+
+class Feed:
+    """Turns marks of changed attributes into frames; see the theory of operation of this module.
+
+    Parameters
+    ----------
+    recorder, pulse
+        Where values and silent devices come from.
+    """
+
+    def __init__(self, recorder: Recorder, pulse: Pulse, clock: Clock) -> None:
+        self._recorder, self._pulse, self._clock = recorder, pulse, clock
+        self._lock = threading.Lock()
+        self._marked: set[tuple[str, str]] = set()
+        self._new_alerts: list[FollowedAlert] = []
+        self._shown: dict[str, dict[str, list[Any]]] = {}
+        self._silent: Mapping[str, float] = {}
+        self._alerts: deque[FollowedAlert] = deque(maxlen=_KEPT_ALERTS)
+        self._trends: dict[tuple[str, str], Trend] = {}
+        self._frames: deque[Frame] = deque(maxlen=KEPT_FRAMES)
+        self._boot = secrets.token_hex(4)
+        """Tells the numbers of this server from those of the one before it."""
+        self._number = 0
+        self._snapshot: Frame | None = None
+        self._wake, self._urgent = asyncio.Event(), asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._streams = 0
+        self._news = asyncio.Event()
+
+    # Called from any thread.
+
+    def mark(self, device: str, attribute: str) -> None:
+        """Say that an attribute has changed."""
+        with self._lock:
+            self._marked.add((device, attribute))
+        self._rouse(self._wake)
+
+    def take_alert(self, entry: FollowedAlert) -> None:
+        """Take the next entry of the alert log."""
+        with self._lock:
+            self._new_alerts.append(entry)
+        self._rouse(self._wake)
+        self._rouse(self._urgent)
+
+    def forget(self, device: str, attributes: Iterable[str]) -> None:
+        """Drop attributes that are no longer followed."""
+        with self._lock:
+            for attribute in attributes:
+                self._marked.discard((device, attribute))
+                self._shown.get(device, {}).pop(attribute, None)
+                self._trends.pop((device, attribute), None)
+
+    def trend(self, device: str, attribute: str) -> tuple[list[float], list[float | None]]:
+        """Return the last hour of a scalar: times [Unix s] and values, None in gaps."""
+        with self._lock:
+            found = self._trends.get((device, attribute))
+            if found is None:
+                return [], []
+            now = self._clock.now()
+            times, values = found.points(now - HOUR)
+            if values and device not in self._silent:  # no event means that it has not changed
+                times.append(now)
+                values.append(values[-1])
+            return times, values
+
+    def _rouse(self, event: asyncio.Event) -> None:
+        if self._loop is not None and not event.is_set():
+            with suppress(RuntimeError):  # the server ends
+                self._loop.call_soon_threadsafe(event.set)
+
+    # In the event loop.
+
+    async def run(self) -> None:
+        """Make frames until cancelled."""
+        self._loop = asyncio.get_running_loop()
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), SIGN_OF_LIFE)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._urgent.wait(), max(PERIOD, self._streams / _STREAMS_PER_SECOND))
+            self._wake.clear()
+            self._urgent.clear()
+            self.step()
+
+    def step(self) -> None:
+        """Make one frame of all that has changed, and hand it to every stream."""
+        with self._lock:
+            marked, self._marked = self._marked, set()
+            alerts, self._new_alerts = self._new_alerts, []
+            values: dict[str, dict[str, list[Any]]] = {}
+            for device, attribute in marked:
+                value = self._value(device, attribute)
+                values.setdefault(device, {})[attribute] = value
+                self._shown.setdefault(device, {})[attribute] = value
+                self._trace(device, attribute, value)
+            self._alerts.extend(alerts)
+            self._silent = dict(self._pulse.silent())
+        self._number += 1
+        content = {
+            "time": self._clock.now(),
+            "values": values,
+            "silent": self._silent,
+            "away": self._pulse.away,
+            "alerts": msgspec.to_builtins(alerts),
+        }
+        self._frames.append(self._frame("news", content))
+        self._snapshot = None
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def stream(self, seen: str = "") -> AsyncIterator[bytes]:
+        """Give a browser the frames after the one that it names by its id, or a snapshot first if they are gone."""
+        boot, _, number = seen.partition("-")
+        last = int(number) if boot == self._boot and number.isdecimal() else -1
+        self._streams += 1
+        try:
+            async for frame in self._after(last):
+                yield frame.text
+        finally:
+            self._streams -= 1
+
+    async def _after(self, last: int) -> AsyncIterator[Frame]:
+        while True:
+            news = self._news
+            if last < (self._frames[0].number - 1 if self._frames else 0):
+                snapshot = self.snapshot()
+                last = snapshot.number
+                yield snapshot
+            waiting = [frame for frame in self._frames if frame.number > last]
+            for frame in waiting:
+                last = frame.number
+                yield frame
+            if not waiting:
+                await news.wait()
+
+    def snapshot(self) -> Frame:
+        """Return everything that is shown now, encoded once for all browsers that ask before the next frame."""
+        if self._snapshot is None:
+            with self._lock:
+                content = {
+                    "time": self._clock.now(),
+                    "values": self._shown,
+                    "silent": self._silent,
+                    "away": self._pulse.away,
+                    "alerts": msgspec.to_builtins(list(self._alerts)),
+                }
+                self._snapshot = self._frame("snapshot", content)
+        return self._snapshot
+
+    def _frame(self, kind: str, content: Mapping[str, Any]) -> Frame:
+        head = f"id: {self._boot}-{self._number}\nevent: {kind}\ndata: ".encode()
+        return Frame(self._number, head + _encode(content) + b"\n\n")
+
+    def _value(self, device: str, attribute: str) -> list[Any]:
+        """Return value, quality, time of the data [Unix s], and the error of a failing subscription."""
+        record = self._recorder.record(device, attribute)
+        newest = record.newest
+        error = record.last_error if record.failing else ""
+        if newest is None:
+            return [None, Quality.INVALID.value, 0.0, error]
+        quality = Quality.INVALID if record.failing else newest.quality
+        return [_exact(newest.value), quality.value, newest.time, error]
+
+    def _trace(self, device: str, attribute: str, value: list[Any]) -> None:
+        number = value[0]
+        if not isinstance(number, int | float) or not value[2]:
+            return
+        trend = self._trends.get((device, attribute))
+        if trend is None:
+            trend = self._trends[device, attribute] = Trend()
+            spacing = max(1.0, HOUR * 2 * _POINT * len(self._trends) / TREND_BYTES)
+            for one in self._trends.values():
+                one.spacing = spacing
+        if value[1] == Quality.INVALID.value:
+            trend.add(self._clock.now(), math.nan)
+        else:
+            trend.add(value[2], float(number))
+
+
+def _exact(value: Any) -> Any:
+    """Return a value so that JSON keeps NaN and infinity, as texts; elements of Tango's arrays are numpy's."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return [_exact(one) for one in value] if isinstance(value, tuple | list) else value
+
+
+_encode = msgspec.json.Encoder().encode

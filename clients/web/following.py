@@ -1,0 +1,177 @@
+"""What the operator's page follows: a fixed part of every device, and all of those that somebody looks at."""
+
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import tango
+
+from clients.events import EventPulse, EventRecorder, find_servers, open_database
+from facade.clock import Clock
+from facade.errors import FacadeError
+from facade.icd.model import Attribute, DeviceClass, Icd
+
+MOST_DEVICES: Final = 64
+"""Devices of a numbered class that are followed as a whole, beside the others; the one asked for longest ago goes."""
+_LOOK_AGAIN, _TRY_AGAIN = 30.0, 2.0
+"""Time between two looks into the Tango database, and between two tries while it does not answer [s]."""
+_COMPARED_EACH: Final = 10.0
+"""Time between two reads of a device, in case an event was lost [s]."""
+_STATE: Final = ("State",)
+
+
+class Following:
+    """Subscribes in one thread, since making a subscription takes milliseconds, and seconds of a dead server.
+
+    Parameters
+    ----------
+    on_change, on_forget
+        Called with a device and an attribute that has changed, or attributes that are followed no longer.
+    """
+
+    def __init__(
+        self,
+        tango_host: str,
+        server: str,
+        icd: Icd,
+        clock: Clock,
+        *,
+        on_change: Callable[[str, str], None],
+        on_forget: Callable[[str, tuple[str, ...]], None],
+    ) -> None:
+        self._tango_host, self._server, self._icd, self._clock = tango_host, server, icd, clock
+        self._on_forget = on_forget
+        self.recorder = EventRecorder(tango_host, clock, keep=1, on_change=on_change)
+        self.devices: Mapping[str, str] = {}
+        """Class of each device of the deployment."""
+        self.problem = "the Tango database has not been asked yet"
+        """Why `devices` may be old; empty: they are not."""
+        self.away = ""
+        """Why nobody can connect to a device now; empty: the database answers."""
+        self._pulse: EventPulse | None = None
+        self._servers: Mapping[str, Mapping[str, str]] = {}
+        self._followed: dict[str, None] = {}
+        """Devices of numbered classes that are followed as a whole, the one asked for longest ago first."""
+        self._asked: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._looked = self._compared = -_LOOK_AGAIN
+        self._next = 0
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=body, name=f"following {body.__name__}", daemon=True)
+            for body in (self._run, self._ask_database)
+        ]
+
+    def start(self) -> None:
+        """Begin to follow."""
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Follow no longer."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(5.0)
+
+    def ask(self, device: str) -> None:
+        """Follow all attributes of a device, as somebody looks at it."""
+        self._asked.put(device)
+
+    def silent(self) -> Mapping[str, float]:
+        """Return the devices whose server does not answer, with the time of its last answer [Unix s]."""
+        return self._pulse.silent() if self._pulse else {}
+
+    def _run(self) -> None:
+        with tango.EnsureOmniThread():
+            while not self._stop.is_set():
+                self.step()
+                self._stop.wait(0.05)
+            self.recorder.close()
+            if self._pulse:
+                self._pulse.close()
+
+    def _ask_database(self) -> None:
+        """Ask the database each second whether it is there: values come without it, and new connections do not."""
+        with tango.EnsureOmniThread():
+            database = None
+            while not self._stop.is_set():
+                try:
+                    if database is None:
+                        database = open_database(self._tango_host)
+                        database.set_timeout_millis(1500)
+                    database.get_info()
+                    self.away = ""
+                except tango.DevFailed as failed:
+                    self.away = f"The Tango database at {self._tango_host} does not answer: {failed.args[0].desc}"
+                    database = None
+                self._stop.wait(1.0)
+
+    def step(self) -> None:
+        """Do what is due: look for devices, follow those that were asked for, compare one with a read."""
+        now = self._clock.monotonic()
+        if now - self._looked >= (_TRY_AGAIN if self.problem else _LOOK_AGAIN):
+            self._looked = now
+            self._look()
+        with suppress(queue.Empty):
+            while True:
+                self._follow(self._asked.get_nowait())
+        known = self.recorder.devices
+        if known and now - self._compared >= _COMPARED_EACH / len(known):
+            self._compared = now
+            device = known[self._next % len(known)]
+            self._next += 1
+            if device not in self.silent():  # it would take seconds
+                self.recorder.compare(device)
+
+    def _look(self) -> None:
+        try:
+            servers = find_servers(self._tango_host, self._server)
+        except FacadeError as error:
+            self.problem = str(error)
+            return
+        if servers != self._servers:
+            found = {device: name for known in servers.values() for device, name in known.items()}
+            new = [device for device in found if device not in self.devices]
+            self._servers, self.devices = servers, found
+            if self._pulse:
+                self._pulse.close()
+            self._pulse = EventPulse(
+                self._tango_host, {name: list(known) for name, known in servers.items() if known}, self._clock
+            )
+            for device in new:
+                kind = self._icd.classes.get(found[device])
+                if kind is not None and not self._stop.is_set():
+                    self._subscribe(device, _attributes(kind) if not kind.family or kind.commands else _STATE)
+        self.problem = ""
+
+    def _follow(self, device: str) -> None:
+        kind = self._icd.classes.get(self.devices.get(device, ""))
+        if kind is None or not kind.family or kind.commands:
+            return  # unknown, or followed as a whole from the start
+        if device not in self._followed:
+            self._subscribe(device, tuple(name for name in _attributes(kind) if name not in _STATE))
+        self._followed.pop(device, None)
+        self._followed[device] = None
+        while len(self._followed) > MOST_DEVICES:
+            oldest = next(iter(self._followed))
+            del self._followed[oldest]
+            gone = tuple(name for name in _attributes(kind) if name not in _STATE)
+            self.recorder.unsubscribe(oldest, gone)
+            self._on_forget(oldest, gone)
+
+    def _subscribe(self, device: str, attributes: tuple[str, ...]) -> None:
+        for attribute in attributes:
+            if self._stop.is_set():
+                return
+            with suppress(tango.DevFailed):  # an attribute that the running version does not have yet
+                self.recorder.subscribe(device, [attribute])
+
+
+def is_followed(entry: Attribute) -> bool:
+    """Return whether an attribute is followed: it sends events, and is no array of numbers for experts."""
+    return entry.is_pushed and not (entry.expert and entry.length and entry.type != "DevString")
+
+
+def _attributes(kind: DeviceClass) -> tuple[str, ...]:
+    return ("State", "Status", *(one.name for one in kind.attributes if is_followed(one)))

@@ -1,0 +1,240 @@
+"""What the operator's page asks of one deployment beside events: its description, single answers, and actions."""
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from clients.alarm_choice import ACTIONS, request
+from clients.ask import AskedDevice
+from clients.web.doors import Person, Role
+from clients.web.following import is_followed
+from facade.clock import Clock
+from facade.errors import ArgumentError, ConfigError, InfraError
+from facade.flows.commands.arguments import Arguments
+from facade.icd.fields import Schema
+from facade.icd.model import Attribute, CommandDefinition, DeviceClass, Icd
+from facade.icd.units import unit_of
+from facade.manifest import manifests
+
+_log = logging.getLogger(__name__)
+
+ALERTS: Final = "SdpAlerts"
+ADMIN_MODE: Final = "adminMode"
+LONGEST_SHELF: Final = 7 * 86400.0
+_MOST_COMMANDS: Final = 200
+_MOST_LETTERS: Final = 200
+_LONGEST_RUN: Final = 30.0
+"""Of a sub-command that reads the bus [s]."""
+_Known = TypeVar("_Known")
+
+
+class Site:
+    """One deployment, as its Tango database and the ICD describe it.
+
+    Parameters
+    ----------
+    devices
+        Returns the class of each device of the deployment.
+    banner
+        Text on every page, such as that the data are simulated; empty: none.
+    """
+
+    def __init__(
+        self, tango_host: str, icd: Icd, devices: Callable[[], Mapping[str, str]], clock: Clock, *, banner: str = ""
+    ) -> None:
+        self._tango_host, self._icd, self._devices, self._clock = tango_host, icd, devices, clock
+        self._banner = banner
+        self._arguments = Arguments(icd)
+
+    def description(self) -> dict[str, Any]:
+        """Return all that the page needs to know of the deployment and the interface."""
+        return {
+            "tango_host": self._tango_host,
+            "banner": self._banner,
+            "icd": self._icd.version,
+            "devices": dict(self._devices()),
+            "classes": {name: self._class(kind) for name, kind in self._icd.classes.items()},
+            "enums": self._icd.enums,
+            "flows": {one.name: {"summary": one.summary, "classes": list(one.device_classes)} for one in manifests()},
+            "conditions": {
+                name: {"label": one.label, "response": one.response, "description": one.description}
+                | {"priority": one.priority, "causes": one.causes, "check": one.check, "ends": one.ends}
+                for name, one in self._icd.conditions.items()
+            },
+        }
+
+    def _class(self, kind: DeviceClass) -> dict[str, Any]:
+        return {
+            "description": kind.description,
+            "family": kind.family,
+            "attributes": {one.name: self._attribute(one) for one in kind.attributes},
+            "commands": {one.name: self._command(one) for one in kind.commands},
+        }
+
+    def _attribute(self, entry: Attribute) -> dict[str, Any]:
+        return {
+            "label": entry.label,
+            "unit": unit_of(self._icd, entry),
+            "type": entry.type,
+            "description": entry.description,
+            "format": entry.format,
+            "enum": entry.enum,
+            "length": entry.length,
+            "height": entry.height,
+            "expert": entry.expert,
+            "followed": is_followed(entry),
+            "stream": entry.account.stream if entry.account else None,
+            "figure": entry.account.figure if entry.account else None,
+        }
+
+    def _command(self, entry: CommandDefinition) -> dict[str, Any]:
+        return {
+            "description": entry.description,
+            "argument": entry.argument,
+            "obs_state": entry.obs_state,
+            "overtakes": entry.overtakes,
+        }
+
+    def schemas(self, family: str) -> Mapping[str, Schema]:
+        """Return the JSON Schemas of an argument by version, the oldest first."""
+        return _known(self._icd.arguments, family, "family")
+
+    # Each of the following asks a device, and may wait for it for up to 3 s.
+
+    def alarms(self) -> list[dict[str, Any]]:
+        """Return all alarms that are not at rest."""
+        return json.loads(self._only(ALERTS).command("GetAlarms"))
+
+    def alarm_history(self, condition: str, source: str) -> list[dict[str, Any]]:
+        """Return what is remembered of one alarm, the newest entry first."""
+        asked = {"condition": condition, "source": source, "most": 200}
+        return json.loads(self._only(ALERTS).command("GetAlertHistory", json.dumps(asked)))
+
+    def commands(self, device: str) -> list[dict[str, Any]]:
+        """Return the newest commands of a device with their outcomes, the newest first."""
+        return json.loads(self._asked(device).command("GetCommandHistory", _MOST_COMMANDS))
+
+    def read(self, device: str, attribute: str) -> Any:
+        """Read an attribute that sends no events, such as a table of gains."""
+        _known(self._attributes(device), attribute, "attribute")
+        return self._asked(device).read(attribute)[attribute]
+
+    def dead_letters(self, since: str) -> Any:
+        """Return dead letters by time, and their counts by topic and reason, as `sdp-facade dead-letters list` does."""
+        return _sdp_facade(
+            "dead-letters", "list", "--limit", str(_MOST_LETTERS), *(("--since", since) if since else ())
+        )
+
+    def dead_letter(self, letter: str) -> Any:
+        """Return one dead letter with all that is in it; control characters are escapes."""
+        return _sdp_facade("dead-letters", "show", letter)
+
+    def redrive(self, person: Person, letters: list[str], *, put_back: bool) -> Any:
+        """Put dead letters back, or say which would be put back now, and why others would not."""
+        answer = _sdp_facade("dead-letters", "redrive", *(("--yes",) if put_back else ()), *letters)
+        if put_back:
+            self._note(person, f"redrive of {len(letters)} dead letters", "dead-letters")
+        return answer
+
+    def check(self, device: str, name: str, argument: str) -> list[str]:
+        """Return what the schema says against an argument; nothing: it may be sent."""
+        entry = self._entry(device, name)
+        if entry.argument is None:
+            return []
+        try:
+            self._arguments.check(entry.argument, argument)
+        except ArgumentError as error:
+            return [str(error)]
+        return []
+
+    def command(self, person: Person, device: str, name: str, argument: str) -> str:
+        """Give a command, and return its id.
+
+        Raises
+        ------
+        ConfigError
+            Device or command is unknown, or the argument is none.
+        CommandRefused, InfraError
+            As of `clients.ask.AskedDevice.command`.
+        """
+        entry = self._entry(device, name)
+        if wrong := self.check(device, name, argument):
+            raise ConfigError(f"{wrong[0]}; nothing was sent")
+        _, (id,) = self._asked(device).command(name, argument if entry.argument is not None else None)
+        self._note(person, f"{name} id={id}", device)
+        return str(id)
+
+    def alarm_action(self, person: Person, name: str, asked: Mapping[str, Any]) -> str:
+        """Act about one alarm in the name of a person, and return the id of the action.
+
+        Parameters
+        ----------
+        asked
+            condition, source and, as the action needs them: occurrence, comment, duration [s].
+        """
+        action = _known(ACTIONS, name, "action")
+        comment = str(asked.get("comment") or "")
+        if action.why and not comment:
+            raise ConfigError("comment: expected a reason, got none; it is kept with the alarm")
+        duration = float(asked.get("duration") or 0)
+        if name == "shelve" and not 0 < duration <= LONGEST_SHELF:
+            raise ConfigError(f"duration: expected up to {LONGEST_SHELF:.0f} s, got {duration:g}")
+        alarm = {key: asked.get(key) for key in ("condition", "source", "occurrence")}
+        content = request(alarm, action, user=person.name, comment=comment, duration=duration)
+        id = self._only(ALERTS).command(action.command, json.dumps(content))
+        self._note(person, f"{action.command} {alarm['condition']}@{alarm['source']} id={id}", ALERTS)
+        return str(id)
+
+    def admin_mode(self, person: Person, device: str, label: str) -> None:
+        """Set the administrative mode of a device."""
+        entry = _known(self._attributes(device), ADMIN_MODE, "attribute")
+        labels = self._icd.enums[str(entry.enum)]
+        if label not in labels:
+            raise ConfigError(f"mode: expected one of {', '.join(labels)}, got {label!r:.50}")
+        self._asked(device).write(ADMIN_MODE, labels.index(label))
+        self._note(person, f"{ADMIN_MODE} {label}", device)
+
+    def _note(self, person: Person, what: str, device: str) -> None:
+        role = Role(person.role).name.lower()
+        _log.info("action device=%s what=%r name=%r role=%s", device, what, person.name, role)
+
+    def _kind(self, device: str) -> DeviceClass:
+        return self._icd.classes[_known(self._devices(), device, "device")]
+
+    def _attributes(self, device: str) -> dict[str, Attribute]:
+        return {one.name: one for one in self._kind(device).attributes}
+
+    def _entry(self, device: str, name: str) -> CommandDefinition:
+        return _known({one.name: one for one in self._kind(device).commands}, name, "command")
+
+    def _asked(self, device: str) -> AskedDevice:
+        return AskedDevice(self._tango_host, device, self._kind(device).instance)
+
+    def _only(self, kind: str) -> AskedDevice:
+        device = next((name for name, one in self._devices().items() if one == kind), None)
+        if device is None:
+            raise ConfigError(f"the Tango database {self._tango_host} has no device of the class {kind}")
+        return self._asked(device)
+
+
+def _sdp_facade(*arguments: str) -> Any:
+    """Run a sub-command that reads the bus, in a process of its own: the page itself knows Tango only."""
+    command = [sys.executable, "-m", "facade.cli", *arguments, "--json"]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_RUN, check=False)
+    except subprocess.TimeoutExpired:
+        raise InfraError(f"sdp-facade {' '.join(arguments[:2])} did not end within {_LONGEST_RUN:g} s") from None
+    if ended.returncode and not ended.stdout:
+        raise InfraError(ended.stderr.strip()[-1000:])
+    return msgspec.json.decode(ended.stdout)
+
+
+def _known(found: Mapping[str, _Known], name: str, what: str) -> _Known:
+    if name not in found:
+        raise ConfigError(f"{what}: expected one of {', '.join(sorted(found))[:500]}, got {name!r:.100}")
+    return found[name]

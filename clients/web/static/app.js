@@ -1,0 +1,115 @@
+// Chooses the page by the address, and draws it again when there is news.
+
+import { html, nothing, render } from "./vendor/lit-html.js";
+import { cell } from "./parts.js";
+import { dropPlots } from "./plots.js";
+import { act, describe, devicesOf, isCut, now, onNews, only, start, store, utc } from "./store.js";
+import { alarmsPage, sound, soundButton } from "./alarms.js";
+import { busPage } from "./bus.js";
+import { devicePage, nodePage, overviewPage, devicesPage } from "./pages.js";
+import { subarrayPage } from "./subarray.js";
+
+const PAGES = {
+  "": overviewPage, alarms: alarmsPage, subarray: subarrayPage, node: nodePage, bus: busPage, devices: devicesPage, device: devicePage,
+};
+let shown = null;
+let scheduled = false;
+
+function address() {
+  const [page, ...rest] = decodeURIComponent(location.hash.replace(/^#\/?/, "")).split("/");
+  return page in PAGES ? [page, rest.join("/")] : ["", ""];
+}
+
+function draw() {
+  scheduled = false;
+  const [page, what] = address();
+  if (shown !== location.hash) {
+    dropPlots();
+    shown = location.hash;
+  }
+  render(whole(page, what), document.getElementById("page"));
+}
+
+export function redraw() {
+  if (!scheduled) {
+    scheduled = true;
+    requestAnimationFrame(draw);
+  }
+}
+
+function link(page, title, what = "") {
+  const [here, at] = address();
+  const current = here === page && (page !== "subarray" || at === what);
+  return html`<a href=${`#/${page}${what ? `/${what}` : ""}`} aria-current=${current ? "page" : nothing}>${title}</a>`;
+}
+
+function whole(page, what) {
+  const { site, me } = store;
+  const since = store.lastTime ? ` since ${utc(store.lastTime)}` : "";
+  const unacknowledged = cell(only("SdpAlerts"), "unacknowledgedCount", false);
+  return html`
+    <header>
+      <h1>SDP <small>${site?.tango_host ?? ""}</small></h1>
+      <nav aria-label="Pages">${link("", "Overview")}${link("alarms", html`Alarms ${unacknowledged}`)}
+        ${devicesOf("SdpSubarray").map((device) => link("subarray", `Subarray ${device.split("/").at(-1)}`, device))}
+        ${link("bus", "Bus")}${link("devices", "Devices")}</nav>
+      <span>${utc(now())}</span>
+      ${soundButton()}
+      <button @click=${theme} aria-label="Dark or light">◐</button>
+      ${me.name ? html`<span>${me.name} <small>${me.role}</small></span><button @click=${signOut}>Sign out</button>`
+        : me.can_sign_in ? html`<button @click=${signIn}>Sign in</button>` : html`<small>read-only</small>`}
+    </header>
+    ${site?.banner ? html`<div class="banner" role="note">${site.banner}</div>` : nothing}
+    ${isCut() ? html`<div class="cut" role="alert">No connection to the server of this page${since}. Nothing below is current.</div>`
+      : store.away ? html`<div class="cut" role="alert">${store.away} Values still come; new connections do not.</div>`
+      : site?.problem ? html`<div class="cut" role="alert">${site.problem}</div>` : nothing}
+    <main id="main" tabindex="-1">${site ? PAGES[page](what) : html`<p>Connecting …</p>`}</main>`;
+}
+
+function theme() {
+  const dark = document.documentElement.dataset.theme !== "dark";
+  document.documentElement.dataset.theme = dark ? "dark" : "light";
+  localStorage.setItem("theme", document.documentElement.dataset.theme);
+  dropPlots();
+  redraw();
+}
+
+function signIn() {
+  const dialog = document.createElement("dialog");
+  const close = () => dialog.remove();
+  const send = async (event) => {
+    event.preventDefault();
+    try {
+      await act("sign-in", { token: dialog.querySelector("input").value });
+      close();
+      await describe();
+    } catch (error) {
+      dialog.querySelector(".said").textContent = error.message;
+    }
+  };
+  render(html`<form @submit=${send}><h2>Sign in</h2>
+    <label>Token <input type="password" autocomplete="current-password" required></label>
+    <p class="said wrong" role="alert"></p>
+    <div class="tools"><button>Sign in</button><button type="button" @click=${close}>Cancel</button></div></form>`, dialog);
+  document.body.append(dialog);
+  dialog.addEventListener("close", close);
+  dialog.showModal();
+}
+
+async function signOut() {
+  await act("sign-out", {}).catch(() => {});
+  await describe();
+}
+
+const preferred = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+document.documentElement.dataset.theme = localStorage.getItem("theme") ?? preferred;
+addEventListener("hashchange", () => {
+  redraw();
+  document.getElementById("main")?.focus({ preventScroll: true });
+  scrollTo(0, 0);
+});
+onNews((alerts) => {
+  sound(alerts);
+  redraw();
+});
+start();

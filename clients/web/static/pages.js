@@ -1,0 +1,102 @@
+// Overview, ingest node, and any device.
+
+import { html, nothing } from "./vendor/lit-html.js";
+import { repeat } from "./vendor/directives/repeat.js";
+import { alarmLines, alarms } from "./alarms.js";
+import { attributeTable, cell, figures, labelled, tile } from "./parts.js";
+import { image, spectrum, trend } from "./plots.js";
+import { ask, devicesOf, kindOf, look, only, store } from "./store.js";
+
+const RACK = 32; // nodes in a row of the map
+
+export function overviewPage() {
+  const master = only("SdpMaster");
+  const health = labelled(master, "healthState");
+  const reasons = look(master, "healthInfo");
+  const subarrays = devicesOf("SdpSubarray");
+  return html`
+    ${tile("Is all well?", html`<p class="big">${cell(master, "healthState")} <small>State ${cell(master, "State")}</small></p>
+      ${health.text === "OK" && health.quality === "VALID" ? html`<p>Nothing to do.</p>`
+        : html`<ul class="steps">${(reasons.value ?? []).map((one) => html`<li>${one}</li>`)}</ul>`}`)}
+    ${tile("Worst alarms", html`${alarmLines(alarms().slice(0, 6))}<p><a href="#/alarms">All alarms</a></p>`)}
+    ${tile("Subarrays", html`<table><thead><tr><th>Subarray</th><th>obsState</th><th>State</th><th>Health</th><th>Scan</th><th>Last command</th></tr></thead>
+      <tbody>${subarrays.map((device) => html`<tr><th scope="row"><a href=${`#/subarray/${device}`}>${device.split("/").at(-1)}</a></th>
+        <td>${cell(device, "obsState")}</td><td>${cell(device, "State")}</td><td>${cell(device, "healthState")}</td>
+        <td>${cell(device, "scanID")}</td><td>${lastCommand(device)}</td></tr>`)}</tbody></table>`, "full")}
+    ${tile("Ingest nodes", html`${figures(master, ["nodesReporting", "nodesExpected", "heapRate", "packetLossFraction", "latencyP99", "heapsLate"])}
+      ${nodeMap()}`, "full")}
+    ${tile("Streams", streams(), "full")}`;
+}
+
+function lastCommand(device) {
+  const seen = look(device, "lastCommand");
+  const [, ...words] = String(seen.value ?? "").split(" ");
+  return seen.quality === "VALID" && words.length ? words.join(" ") : cell(device, "lastCommand");
+}
+
+function nodeMap() {
+  const nodes = devicesOf("SdpIngestNode");
+  const racks = Array.from({ length: Math.ceil(nodes.length / RACK) }, (_, at) => nodes.slice(at * RACK, (at + 1) * RACK));
+  return racks.map((some) => html`<ul class="map">${repeat(some, (device) => device, (device) => {
+    const seen = look(device, "State");
+    const kind = seen.quality === "INVALID" ? "invalid" : String(seen.value).toLowerCase();
+    const name = `${device}: ${seen.quality === "INVALID" ? seen.why || "not valid" : seen.value}`;
+    return html`<li><a class=${kind} href=${`#/node/${device}`} title=${name} aria-label=${name}></a></li>`;
+  })}</ul>`);
+}
+
+const FIGURES = ["rate", "consumed", "used", "late", "suppressed", "dead_lettered", "lag", "lag_seconds", "balance"];
+
+export function streams() {
+  const bus = only("SdpBus");
+  const rows = new Map();
+  for (const [name, one] of Object.entries(kindOf(bus)?.attributes ?? {}))
+    if (one.stream) rows.set(one.stream, { ...(rows.get(one.stream) ?? {}), [one.figure]: name });
+  const all = new Set([...rows.values()].flatMap((row) => Object.keys(row)));
+  const columns = FIGURES.filter((one) => all.has(one));
+  return html`<table><caption class="hidden">Account of each stream</caption>
+    <thead><tr><th>Stream</th>${columns.map((one) => html`<th>${one.replaceAll("_", " ")}</th>`)}</tr></thead>
+    <tbody>${[...rows].map(([stream, row]) => html`<tr><th scope="row">${stream}</th>
+      ${columns.map((one) => html`<td class="number">${row[one] ? cell(bus, row[one], false) : ""}</td>`)}</tr>`)}</tbody></table>`;
+}
+
+const TRENDS = ["heapRate", "latencyP99", "packetsLost", "heapsLate", "flaggedFractionMean", "heapsMissing"];
+
+export function nodePage(device) {
+  follow(device);
+  const known = kindOf(device)?.attributes ?? {};
+  return html`${tile(device, html`<p class="big">${cell(device, "State")}</p><p class="said">${look(device, "Status").value ?? ""}</p>`, "full")}
+    ${tile("Last hour", html`<div class="trends">${TRENDS.filter((name) => name in known).map((name) => trend(device, name))}</div>`, "full")}
+    ${tile("Attributes", attributeTable(device), "full")}`;
+}
+
+export function devicesPage() {
+  return html`${Object.entries(store.site.flows).map(([flow, { summary, classes }]) => {
+    const devices = classes.flatMap(devicesOf);
+    return devices.length ? tile(flow, html`<p class="soft">${summary}</p><table><tbody>${devices.slice(0, 200).map((device) => html`<tr>
+      <th scope="row"><a href=${`#/device/${device}`}>${device}</a></th><td>${cell(device, "State")}</td></tr>`)}</tbody></table>
+      ${devices.length > 200 ? html`<p>${devices.length - 200} more: see the map of the overview.</p>` : nothing}`) : nothing;
+  })}`;
+}
+
+export function devicePage(device) {
+  follow(device);
+  const kind = kindOf(device);
+  const plotted = Object.entries(kind?.attributes ?? {}).filter(([, one]) => one.followed && !one.length && !one.enum
+    && !one.expert && !one.stream && ["DevDouble", "DevLong64", "DevLong"].includes(one.type)).slice(0, 6);
+  const numeric = Object.entries(kind?.attributes ?? {}).filter(([, one]) => one.length && !one.expert && one.type === "DevDouble");
+  return html`${tile(device, html`<p class="soft">${kind?.description ?? ""}</p><p class="big">${cell(device, "State")}</p>
+      <p class="said">${look(device, "Status").value ?? ""}</p>`, "full")}
+    ${plotted.length ? tile("Last hour", html`<div class="trends">${plotted.map(([name]) => trend(device, name))}</div>`, "full") : nothing}
+    ${numeric.length ? tile("Spectra and images", html`<div class="trends">${numeric.map(([name, one]) => (one.height || !one.followed ? image : spectrum)(device, name))}</div>`, "full") : nothing}
+    ${tile("Attributes", attributeTable(device), "full")}`;
+}
+
+let followed = "";
+let at = 0;
+function follow(device) {
+  if (device !== followed || performance.now() - at > 60000) {
+    [followed, at] = [device, performance.now()];
+    ask("follow", { device }).catch(() => { followed = ""; });
+  }
+}

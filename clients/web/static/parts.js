@@ -1,0 +1,74 @@
+// Parts of pages: a value with its quality, a table of attributes, a trend.
+
+import { html, nothing } from "./vendor/lit-html.js";
+import { kindOf, look, now, store, utc, utcDate } from "./store.js";
+
+export const STATES_OF_TROUBLE = new Set(["ALARM", "FAULT", "UNKNOWN"]);
+
+export function text(value, entry) {
+  if (value === null || value === undefined) return "–";
+  if (entry?.enum && store.site.enums[entry.enum]) return store.site.enums[entry.enum][value] ?? String(value);
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  if (Array.isArray(value)) return value.length ? value.map((one) => text(one, entry)).join(", ") : "–";
+  if (typeof value === "number") return number(value, entry?.format);
+  return value === "" ? "–" : String(value);
+}
+
+function number(value, format) {
+  const decimals = /^%\.(\d+)[fe]$/.exec(format ?? "");
+  if (decimals && value !== 0) return format.endsWith("e") ? value.toExponential(+decimals[1]) : grouped(value.toFixed(+decimals[1]));
+  return Number.isInteger(value) ? grouped(String(value)) : String(+value.toPrecision(6));
+}
+const grouped = (digits) => digits.replace(/\B(?=(\d{3})+(?!\d))/g, (match, group, at) => (digits.slice(0, at).includes(".") ? "" : " "));
+
+export function age(seconds) {
+  if (seconds < 90) return `${Math.max(0, Math.round(seconds))} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} d`;
+}
+
+export function labelled(device, attribute) {
+  const seen = look(device, attribute);
+  return { ...seen, text: text(seen.value, kindOf(device)?.attributes[attribute]) };
+}
+
+// A value whose quality is seen: by colour, by a mark, and in words for a screen reader.
+export function cell(device, attribute, unit = true) {
+  const entry = kindOf(device)?.attributes[attribute];
+  const seen = labelled(device, attribute);
+  const bad = seen.quality !== "VALID";
+  const trouble = attribute === "State" && STATES_OF_TROUBLE.has(seen.value) ? "trouble" : "";
+  const title = `${device}/${attribute}\n${seen.quality}${seen.why ? `: ${seen.why}` : ""}\nof ${utcDate(seen.time)}`;
+  return html`<span class="value ${seen.quality.toLowerCase()} ${trouble}" title=${title} data-value=${`${device}/${attribute}`}
+    >${seen.text}${unit && entry?.unit && seen.value !== null ? html` <small>${entry.unit}</small>` : nothing}${
+      bad ? html`<span class="mark">${seen.quality === "INVALID" ? " not valid" : ` ${seen.quality.toLowerCase()}`}</span>` : nothing}</span>`;
+}
+
+export function tile(title, content, kind = "") {
+  return html`<section class="tile ${kind}"><h2>${title}</h2>${content}</section>`;
+}
+
+export function figures(device, names) {
+  return html`<dl class="figures">${names.map((name) => html`<div><dt>${kindOf(device)?.attributes[name]?.label ?? name}</dt>
+    <dd>${cell(device, name)}</dd></div>`)}</dl>`;
+}
+
+export function attributeTable(device, { expert = false } = {}) {
+  const kind = kindOf(device);
+  if (!kind) return html`<p>The Tango database does not know ${device}.</p>`;
+  const rows = Object.entries(kind.attributes).filter(([, one]) => one.followed && (expert || !one.expert));
+  return html`<table><caption class="hidden">Attributes of ${device}</caption>
+    <thead><tr><th>Attribute</th><th>Value</th><th>Age</th><th>Meaning</th></tr></thead>
+    <tbody>${rows.map(([name, one]) => {
+      const seen = look(device, name);
+      return html`<tr><th scope="row">${one.label}<br><small>${name}</small></th><td class="wide">${cell(device, name)}</td>
+        <td>${seen.time ? age(now() - seen.time) : "–"}</td><td><small>${one.description}</small></td></tr>`;
+    })}</tbody></table>`;
+}
+
+export function entryLine(entry) {
+  const what = entry.alert ?? entry.action ?? {};
+  return html`<td>${utc(entry.time)}</td><td>${entry.alert ? what.severity : what.action}</td>
+    <td>${what.condition} <small>${what.source}</small></td>
+    <td>${entry.alert ? `${what.state}: ${what.text}` : `${what.operator ?? ""}${what.comment ? `: ${what.comment}` : ""}`}</td>`;
+}

@@ -1,0 +1,103 @@
+// What the server has sent so far, and whether it can still be believed.
+//
+// Every value is looked up by `look`, which never returns an old value as a good one: it is INVALID where its device is
+// silent, its subscription fails, or the stream itself has been silent.
+
+const SILENT_MS = 2200; // the server sends a frame at least each second
+
+export const store = {
+  site: null, // see clients/web/site.py, description
+  me: { name: "", role: "viewer", can_sign_in: false },
+  values: new Map(), // "device/attribute" -> [value, quality, time, error]
+  away: "", // why the Tango database does not answer
+  silent: {}, // device -> time of its last answer [Unix s]
+  alerts: [], // newest entries of the log of alerts, oldest first
+  lastFrame: null, // performance.now() of the last frame
+  lastTime: null, // time of the server at the last frame [Unix s]
+  refused: "", // error of the last request
+};
+
+const listeners = new Set();
+export const onNews = (call) => listeners.add(call);
+const tell = (alerts) => listeners.forEach((call) => call(alerts));
+
+export function isCut() {
+  return store.lastFrame === null || performance.now() - store.lastFrame > SILENT_MS;
+}
+
+export function now() {
+  return store.lastTime === null ? Date.now() / 1000 : store.lastTime + (performance.now() - store.lastFrame) / 1000;
+}
+
+export function look(device, attribute) {
+  const found = store.values.get(`${device}/${attribute}`);
+  const [value, quality, time, error] = found ?? [null, "INVALID", 0, ""];
+  if (isCut()) return { value, quality: "INVALID", time, why: "no connection to the server of this page" };
+  if (device in store.silent) return { value, quality: "INVALID", time, why: `no answer since ${utc(store.silent[device])}` };
+  return { value, quality, time, why: error || (found ? "" : "not received yet") };
+}
+
+export const utc = (time) => (time ? new Date(time * 1000).toISOString().slice(11, 19) + " UTC" : "-");
+export const utcDate = (time) => (time ? new Date(time * 1000).toISOString().slice(0, 19).replace("T", " ") + " UTC" : "-");
+
+export function devicesOf(kind) {
+  return Object.entries(store.site?.devices ?? {}).filter(([, one]) => one === kind).map(([device]) => device).sort();
+}
+export const only = (kind) => devicesOf(kind)[0] ?? "";
+export const kindOf = (device) => store.site?.classes[store.site.devices[device]];
+
+export async function ask(path, parameters = {}) {
+  const query = new URLSearchParams(parameters).toString();
+  return answer(await fetch(`api/${path}${query ? `?${query}` : ""}`));
+}
+
+export async function act(path, body) {
+  return answer(await fetch(`api/${path}`, {
+    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
+  }));
+}
+
+async function answer(response) {
+  const content = await response.json().catch(() => ({ error: `${response.status} ${response.statusText}` }));
+  if (!response.ok) throw new Error(content?.error ?? response.statusText);
+  return content;
+}
+
+function take(frame) {
+  store.lastFrame = performance.now();
+  store.lastTime = frame.time;
+  store.silent = frame.silent;
+  store.away = frame.away;
+  for (const [device, attributes] of Object.entries(frame.values))
+    for (const [name, value] of Object.entries(attributes)) store.values.set(`${device}/${name}`, value);
+  tell(frame.alerts);
+}
+
+export async function start() {
+  const source = new EventSource("events");
+  source.addEventListener("snapshot", (event) => {
+    const frame = JSON.parse(event.data);
+    store.values.clear();
+    store.alerts = frame.alerts;
+    take({ ...frame, alerts: [] });
+    describe(); // another server may know other devices
+  });
+  source.addEventListener("news", (event) => {
+    const frame = JSON.parse(event.data);
+    store.alerts = [...store.alerts, ...frame.alerts].slice(-500);
+    take(frame);
+  });
+  setInterval(() => tell([]), 500); // silence is news too
+  setInterval(describe, 30000);
+  await describe();
+}
+
+export async function describe() {
+  try {
+    [store.site, store.me] = await Promise.all([ask("site"), ask("me")]);
+    if (store.site.problem) setTimeout(describe, 2000);
+  } catch {
+    setTimeout(describe, 2000); // the page says that there is no connection
+  }
+  tell([]);
+}

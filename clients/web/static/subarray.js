@@ -1,0 +1,143 @@
+// One subarray: its observing state, its commands, and forms to give commands.
+
+import { html, nothing, svg } from "./vendor/lit-html.js";
+import { age, attributeTable, cell, labelled, tile } from "./parts.js";
+import { act, ask, kindOf, look, now, store, utc } from "./store.js";
+import { redraw } from "./app.js";
+import { form, sampleOf } from "./form.js";
+
+// Places of the states of the SKA control model, and the ways between them.
+const PLACES = {
+  EMPTY: [60, 40], RESOURCING: [180, 40], IDLE: [300, 40], CONFIGURING: [420, 40], READY: [540, 40], SCANNING: [540, 120],
+  ABORTING: [420, 120], ABORTED: [300, 120], RESETTING: [300, 200], RESTARTING: [180, 120], FAULT: [180, 200],
+};
+const WAYS = [["EMPTY", "RESOURCING"], ["RESOURCING", "IDLE"], ["IDLE", "CONFIGURING"], ["CONFIGURING", "READY"], ["READY", "SCANNING"],
+  ["SCANNING", "ABORTING"], ["ABORTING", "ABORTED"], ["ABORTED", "RESTARTING"], ["RESTARTING", "EMPTY"], ["FAULT", "RESTARTING"], ["ABORTED", "RESETTING"], ["RESETTING", "IDLE"]];
+const REFRESH_MS = 2000;
+const BAD = new Set(["FAILED", "TIMED_OUT", "UNDELIVERED", "REJECTED"]);
+
+const view = { device: "", commands: [], error: "", looked: -Infinity, chosen: "", text: "", wrong: [], said: "", refused: false, schemas: {}, timer: 0 };
+
+export function subarrayPage(device) {
+  if (view.device !== device) Object.assign(view, { device, commands: [], looked: -Infinity, chosen: "", text: "", wrong: [], said: "" });
+  if (performance.now() - view.looked > REFRESH_MS) refresh();
+  const kind = kindOf(device);
+  if (!kind) return html`<p>The Tango database does not know ${device}.</p>`;
+  const may = store.me.role !== "viewer";
+  return html`
+    ${tile(`Subarray ${device.split("/").at(-1)}`, html`<p class="big">${cell(device, "obsState")} <small>State ${cell(device, "State")}, health ${cell(device, "healthState")}</small></p>
+      ${diagram(device)}
+      <div class="tools"><button class="abort" ?disabled=${!may} @click=${() => send("Abort", "")}>Abort</button>
+        ${may ? html`<small>Abort asks nothing, and overtakes all that is queued.</small>` : html`<small>Sign in as operator to command.</small>`}</div>
+      <p class="said ${view.refused ? "wrong" : ""}" role="status">${view.said}</p>`)}
+    ${tile("Observation", html`<dl class="figures">${["ebID", "scanType", "scanID", "adminMode"].filter((name) => name in kind.attributes).map((name) => html`<div><dt>${kind.attributes[name].label}</dt><dd>${cell(device, name)}</dd></div>`)}</dl>
+      <h2>Resources</h2><p class="said">${cell(device, "resources")}</p><h2>Receive addresses</h2><p class="said">${cell(device, "receiveAddresses")}</p>
+      ${(look(device, "healthInfo").value ?? []).length ? html`<h2>Reasons of the health</h2><p>${cell(device, "healthInfo")}</p>` : nothing}`)}
+    ${tile("Commands", timeline(), "full")}
+    ${tile("Give a command", giving(kind, may), "full")}
+    ${tile("Attributes", attributeTable(device), "full")}`;
+}
+
+async function refresh() {
+  view.looked = performance.now();
+  try {
+    view.commands = await ask("commands", { device: view.device });
+    view.error = "";
+  } catch (error) {
+    view.error = error.message;
+  }
+  redraw();
+}
+
+function diagram(device) {
+  const seen = labelled(device, "obsState");
+  const old = seen.quality === "INVALID";
+  return html`<svg class="diagram" viewBox="0 0 600 230" role="img" aria-label=${`Observing states; now ${old ? "not known" : seen.text}`}>
+    ${WAYS.map(([from, to]) => { const [[x, y], [u, v]] = [PLACES[from], PLACES[to]]; return svg`<path d=${`M${x} ${y}L${u} ${v}`}/>`; })}
+    ${Object.entries(PLACES).map(([name, [x, y]]) => svg`<g class=${name === seen.text ? (old ? "old" : "now") : ""}>
+      <rect x=${x - 50} y=${y - 14} width="100" height="28" rx="6"/><text x=${x} y=${y + 4}>${name}</text></g>`)}</svg>`;
+}
+
+function timeline() {
+  return html`${view.error ? html`<p class="said wrong">Not current: ${view.error}</p>` : nothing}
+    <table><thead><tr><th>Given</th><th>Command</th><th>Outcome</th><th>Progress</th><th>Took</th><th>By</th><th>Text</th></tr></thead><tbody>
+    ${view.commands.slice(0, 20).map((one) => {
+      const [begin, end] = [one.submitted_time, one.finished_time].map((time) => (time ? Date.parse(time) / 1000 : now()));
+      const progress = one.finished_time ? 100 : one.progress ?? 0;
+      return html`<tr><td>${utc(begin)}<br><small>${age(now() - begin)} ago</small></td><td>${one.name}<br><small>${one.id}</small></td>
+        <td class=${BAD.has(one.status) ? "ALARM" : ""}>${one.status}</td>
+        <td><div class="bar" role="progressbar" aria-label=${`Progress of ${one.name}`} aria-valuenow=${progress}><i .style=${`width:${progress}%`}></i></div></td>
+        <td>${(end - begin).toFixed(1)} s</td><td><small>${one.client ?? ""}</small></td><td class="wide">${one.text ?? ""}</td></tr>`;
+    })}</tbody></table>
+    ${view.commands.length || view.error ? nothing : html`<p>No commands are remembered.</p>`}`;
+}
+
+function giving(kind, may) {
+  const entry = kind.commands[view.chosen];
+  const versions = Object.keys(view.schemas[entry?.argument] ?? {});
+  const state = labelled(view.device, "obsState").text;
+  return html`<div class="tools" role="group" aria-label="Commands">${Object.entries(kind.commands).map(([name, one]) => html`<button
+      aria-pressed=${view.chosen === name ? "true" : "false"} title=${one.description} @click=${() => choose(name)}>${name}${
+      one.obs_state.length && !one.obs_state.includes(state) ? html` <small>not in ${state}</small>` : nothing}</button>`)}</div>
+    ${entry ? html`<p>${entry.description}</p>${entry.argument ? html`
+      ${versions.length ? html`<label>Version <select @change=${(event) => { view.version = event.target.value; fill(); }}>${versions.map((one) => html`<option ?selected=${one === view.version}>${one}</option>`)}</select></label>
+        ${form(view.schemas[entry.argument][view.version], parsed(), (document) => { view.text = JSON.stringify(document, null, 2); check(); }, view.schemas[entry.argument])}` : nothing}
+      <label>Argument, as JSON; it can be pasted <textarea spellcheck="false" .value=${view.text} @input=${(event) => { view.text = event.target.value; check(); }}></textarea></label>` : nothing}
+      ${view.wrong.map((one) => html`<p class="said wrong" role="status">${one}</p>`)}
+      <button ?disabled=${!may || view.wrong.length} @click=${() => send(view.chosen, view.text)}>Send ${view.chosen}</button>` : nothing}`;
+}
+
+function parsed() {
+  try {
+    return JSON.parse(view.text);
+  } catch {
+    return null;
+  }
+}
+
+async function choose(name) {
+  Object.assign(view, { chosen: name, text: "", wrong: [], said: "" });
+  const family = kindOf(view.device).commands[name].argument;
+  if (family) {
+    try {
+      view.schemas[family] ??= await ask("schemas", { family });
+      view.version = Object.keys(view.schemas[family])[0];
+      fill();
+    } catch (error) {
+      view.wrong = [error.message];
+    }
+  }
+  redraw();
+}
+
+function fill() {
+  const family = kindOf(view.device).commands[view.chosen].argument;
+  view.text = JSON.stringify(sampleOf(view.schemas[family][view.version], view.schemas[family]), null, 2);
+  check();
+}
+
+function check() {
+  redraw();
+  clearTimeout(view.timer);
+  view.timer = setTimeout(async () => {
+    const { device, chosen, text } = view;
+    try {
+      const wrong = await act("check", { device, command: chosen, argument: text });
+      if (text === view.text) view.wrong = wrong;
+    } catch (error) {
+      view.wrong = [error.message];
+    }
+    redraw();
+  }, 300);
+}
+
+async function send(command, argument) {
+  [view.said, view.refused] = [`${command} is sent …`, false];
+  redraw();
+  try {
+    view.said = `${command} has the id ${await act("command", { device: view.device, command, argument })}.`;
+  } catch (error) {
+    [view.said, view.refused] = [`${command}: ${error.message}`, true];
+  }
+  refresh();
+}

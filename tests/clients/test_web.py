@@ -1,0 +1,238 @@
+"""The operator's page in a real browser: an operator's shift on the real devices."""
+
+import json
+import re
+import shutil
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import tango
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+
+from clients.sample_arguments import sample
+from facade.infra.ports import choose_port
+from tests.support.deployment import BUS, MASTER, Deployment, node_device, subarray_device
+from tests.support.processes import Running
+from tests.support.waiting import HANG, until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.tango]
+
+TOKENS = {"operator": "token-of-anna-the-operator", "expert": "token-of-eve-the-expert"}
+SUBARRAY = subarray_device(1)
+AXE = Path(__file__).parents[2] / ".venv/web/node_modules/axe-core/axe.min.js"
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+expect.set_options(timeout=HANG * 1000)
+
+
+class Web:
+    """The server of the page, on a port that stays."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        self.port = choose_port()
+        self.address = f"http://localhost:{self.port}"
+        self._tokens = deployment.folder / "tokens.txt"
+        self._tokens.write_text(f"operator anna {TOKENS['operator']}\nexpert eve {TOKENS['expert']}\n")
+        self._tokens.chmod(0o600)
+        self.process = self.start()
+
+    def start(self) -> Running:
+        self.process = self._deployment.start(
+            "web",
+            ["sdp-facade", "web", "--port", str(self.port), "--tokens", str(self._tokens), "--banner", "Test data"],
+        )
+        self.process.says(self.address)
+        return self.process
+
+
+@pytest.fixture(scope="module")
+def web(system: Deployment) -> Web:
+    return Web(system)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert program, "there is no chromium; install it by: scripts/bootstrap clients"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+Open = Callable[[str], Page]
+
+
+@pytest.fixture
+def open_page(browser: Browser, web: Web) -> Iterator[Open]:
+    """Open the page in a browser of its own that knows nobody; what the browser complains about fails the test."""
+    contexts, complaints = [], []
+
+    def opened(place: str) -> Page:
+        context = browser.new_context(viewport={"width": 1280, "height": 900})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(HANG * 1000)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda said: complaints.append(said.text) if "Content Security" in said.text else None)
+        page.goto(f"{web.address}/#/{place}")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def sign_in(page: Page, role: str) -> None:
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_label("Token").fill(TOKENS[role])
+    page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+
+
+def value(page: Page, device: str, attribute: str) -> Locator:
+    return page.locator(f'[data-value="{device}/{attribute}"]').first
+
+
+def test_the_overview_says_what_the_devices_say(open_page: Open, system: Deployment) -> None:
+    page = open_page("")
+    expect(page.get_by_role("note")).to_have_text("Test data")
+    label = {0: "OK", 1: "DEGRADED", 2: "FAILED", 3: "UNKNOWN"}[system.read_one(MASTER, "healthState")]
+    expect(value(page, MASTER, "healthState")).to_contain_text(label)
+    expect(value(page, MASTER, "nodesExpected")).to_contain_text("4")
+    expect(page.locator(".map a.on")).not_to_have_count(0)
+    expect(value(page, SUBARRAY, "obsState")).to_have_text("EMPTY")
+    # Two browsers agree.
+    other = open_page("")
+    expect(value(other, SUBARRAY, "obsState")).to_have_text("EMPTY")
+
+
+def test_who_has_not_signed_in_cannot_act(open_page: Open, web: Web) -> None:
+    page = open_page(f"subarray/{SUBARRAY}")
+    expect(page.get_by_role("button", name="Abort", exact=True).first).to_be_disabled()
+    body = json.dumps({"device": SUBARRAY, "command": "Abort", "argument": ""}).encode()
+    for origin in (web.address, "http://evil.example"):
+        request = urllib.request.Request(
+            f"{web.address}/api/command", body, {"Content-Type": "application/json", "Origin": origin}
+        )
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            OPENER.open(request, timeout=HANG)
+        assert refused.value.code == 403
+        refused.value.close()
+
+
+def test_an_observation_runs_by_forms_and_another_is_aborted(open_page: Open) -> None:
+    page = open_page(f"subarray/{SUBARRAY}")
+    sign_in(page, "operator")
+    state = value(page, SUBARRAY, "obsState")
+
+    def give(name: str, argument: dict[str, object] | None, reaches: str) -> None:
+        page.get_by_role("group", name="Commands").get_by_role("button", name=re.compile(rf"^{name}\b")).click()
+        if argument is not None:
+            text = page.get_by_label("Argument, as JSON")
+            text.fill("{}{")
+            expect(page.get_by_text("Send " + name)).to_be_disabled()
+            text.fill(json.dumps(argument))
+        page.get_by_role("button", name="Send " + name).click()
+        expect(state).to_have_text(reaches)
+
+    observe = (
+        ("AssignResources", sample("assignres", "test-20261125-00001"), "IDLE"),
+        ("Configure", sample("configure", ""), "READY"),
+        ("Scan", sample("scan", "", number=5), "SCANNING"),
+    )
+    give("On", None, "EMPTY")
+    for step in observe:
+        give(*step)
+    expect(value(page, SUBARRAY, "scanID")).to_have_text("5")
+    for step in (("EndScan", None, "READY"), ("End", None, "IDLE"), ("ReleaseAllResources", None, "EMPTY")):
+        give(*step)
+    give("AssignResources", sample("assignres", "test-20261125-00002"), "IDLE")
+    page.get_by_role("button", name="Abort", exact=True).first.click()
+    expect(state).to_have_text("ABORTED")
+    expect(page.get_by_role("cell", name=re.compile("^Abort"))).to_be_visible()
+    give("Restart", None, "EMPTY")
+
+
+def test_an_alarm_is_acknowledged_shelved_and_its_history_shown(open_page: Open, system: Deployment) -> None:
+    page = open_page("alarms")
+    sign_in(page, "operator")
+    alarms = json.loads(system.proxy("mid-sdp/alerts/0").command_inout("GetAlarms"))
+    alarm = next(one for one in alarms if one["state"] == "UNACK")
+    row = page.locator(".row", has_text=alarm["source"]).filter(has_text="UNACK").first
+    row.get_by_role("checkbox").check()
+    actions = page.get_by_role("group", name="Actions about 1 alarms").first
+    actions.get_by_label("Comment").fill("<b>seen</b>")
+    actions.get_by_role("button", name="Acknowledge").click()
+
+    def now() -> dict[str, object]:
+        found = json.loads(system.proxy("mid-sdp/alerts/0").command_inout("GetAlarms"))
+        keys = ("condition", "source")
+        return next((one for one in found if all(one[key] == alarm[key] for key in keys)), {"state": "NORM"})
+
+    until(lambda: now()["state"] in ("ACKED", "NORM"), "acknowledged")
+    actions.get_by_role("button", name="Shelve", exact=True).click()
+    until(lambda: now()["state"] in ("SHLVD", "NORM"), "shelved")
+    page.locator(".row", has_text=alarm["source"]).first.get_by_role("button").click()
+    expect(page.get_by_text("<b>seen</b>").first).to_be_visible()  # text is text
+    assert any(one["operator"] == "anna" for one in now().get("actions", [{"operator": "anna"}]))
+
+
+def test_dead_letters_are_shown_and_tried(open_page: Open, system: Deployment) -> None:
+    page = open_page("bus")
+    page.get_by_role("button", name="Look").click()
+    expect(page.get_by_text("The bus is read")).to_have_count(0)
+    expect(page.locator("main .said.wrong")).to_have_count(0)
+
+
+PLACES = (
+    "",
+    "alarms",
+    f"subarray/{SUBARRAY}",
+    f"node/{node_device(0)}",
+    "bus",
+    "devices",
+    "device/mid-sdp/calibration/01",
+)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_every_page_is_for_everybody(open_page: Open, place: str) -> None:
+    """No finding of axe-core, and the keyboard alone reaches the content."""
+    page = open_page(place)
+    expect(page.locator("main h2").first).to_be_visible()
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']})")
+    wrong = [(one["id"], [node["html"][:150] for node in one["nodes"]][:3]) for one in found["violations"]]
+    assert wrong == []
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+
+
+def test_nothing_old_looks_new(open_page: Open, system: Deployment, web: Web) -> None:
+    """Each process on the way of a value is stopped in turn: each tile that depends on it looks so, and comes back."""
+    page = open_page("")
+    rate = value(page, BUS, "ingestHeapsRate")
+    node = page.locator(f'.map a[aria-label^="{node_device(0)}"]')
+    expect(rate).to_have_class(re.compile(r"\bvalid\b"))
+    expect(node).to_have_class("on")
+    server = system.processes["ingest-00"]
+    server.send(signal.SIGSTOP)
+    expect(node).to_have_class("invalid")
+    server.send(signal.SIGCONT)
+    expect(node).to_have_class("on")
+    with system.broker.frozen():
+        expect(rate).to_have_class(re.compile("invalid"))
+    expect(rate).to_have_class(re.compile(r"\bvalid\b"))
+    web.process.kill()
+    expect(page.get_by_role("alert")).to_contain_text("No connection to the server of this page since")
+    expect(rate).to_have_class(re.compile("invalid"))
+    web.start()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    expect(rate).to_have_class(re.compile(r"\bvalid\b"))
+    assert system.proxy(MASTER).state() in (tango.DevState.ON, tango.DevState.ALARM)

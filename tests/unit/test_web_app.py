@@ -1,0 +1,160 @@
+"""Answers of the operator's page to good and to forged requests."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from clients.web import site as web_site
+from clients.web.app import make_app
+from clients.web.doors import Doors, read_tokens
+from clients.web.feed import Feed
+from clients.web.site import Site
+from facade.clock import SystemClock
+from facade.errors import CommandRefused, InfraError
+from tests.support.deployment import ICD
+from tests.unit.test_web_feed import Recorded
+
+TOKENS = "operator anna operator-token-00001\nexpert eve expert-token-000000001\n"
+HOST = "http://localhost:8800"
+DEVICES = {"mid-sdp/subarray/01": "SdpSubarray", "mid-sdp/alerts/0": "SdpAlerts", "mid-sdp/control/0": "SdpMaster"}
+COMMAND = {"device": "mid-sdp/subarray/01", "command": "End", "argument": ""}
+
+
+class Asked:
+    """Stands for `AskedDevice`: notes what is asked of a device."""
+
+    calls: list[tuple[str, str, Any]]
+    error: Exception | None = None
+
+    def __init__(self, tango_host: str, name: str, server: str) -> None:
+        self._name = name
+
+    def command(self, name: str, argument: Any = None) -> Any:
+        if self.error:
+            raise self.error
+        self.calls.append((self._name, name, argument))
+        return (2, ("id-1",)) if name == "End" else "[]"
+
+    def write(self, attribute: str, value: Any) -> None:
+        self.calls.append((self._name, attribute, value))
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    Asked.calls, Asked.error = [], None
+    monkeypatch.setattr(web_site, "AskedDevice", Asked)
+    clock, recorded = SystemClock(), Recorded()
+    site = Site("db:10000", ICD, lambda: DEVICES, clock)
+    app = make_app(Feed(recorded, recorded, clock), site, Doors(read_tokens(TOKENS, ""), clock), hosts=["localhost"])
+    with TestClient(app, base_url=HOST, headers={"Origin": HOST}) as client:
+        yield client
+
+
+def sign_in(page: TestClient, name: str) -> None:
+    token = next(line.split()[2] for line in TOKENS.splitlines() if line.split()[1] == name)
+    assert page.post("/api/sign-in", json={"token": token}).status_code == 200
+
+
+def test_everybody_may_look(page: TestClient) -> None:
+    found = page.get("/api/site").json()
+    assert found["classes"]["SdpSubarray"]["commands"]["Abort"]["overtakes"] is True
+    assert found["devices"] == DEVICES
+    assert page.get("/api/me").json() == {"name": "", "role": "viewer", "can_sign_in": True}
+    assert page.get("/api/alarms").json() == []
+    assert "0.4" in page.get("/api/schemas", params={"family": "assignres"}).json()
+    assert page.get("/").status_code == 200
+
+
+def test_nobody_acts_without_a_role(page: TestClient) -> None:
+    for path, body in (("command", COMMAND), ("alarm", {"action": "ack"}), ("redrive", {"put_back": True})):
+        answer = page.post(f"/api/{path}", json=body)
+        assert answer.status_code == 403
+        assert "nobody has signed in" in answer.json()["error"]
+    sign_in(page, "anna")
+    answer = page.post("/api/admin-mode", json={"device": "mid-sdp/control/0", "mode": "OFFLINE"})
+    assert (answer.status_code, Asked.calls) == (403, [])
+    assert "expected the role expert, but anna is operator" in answer.json()["error"]
+
+
+def test_a_command_and_an_action_bear_the_name_of_their_person(
+    page: TestClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    sign_in(page, "anna")
+    assert page.post("/api/command", json=COMMAND).json() == "id-1"
+    asked = {"action": "shelve", "condition": "c", "source": "s", "occurrence": 3, "comment": "why", "duration": 60}
+    assert page.post("/api/alarm", json=asked).status_code == 200
+    (_, command, argument), (_, action, content) = Asked.calls
+    assert (command, argument, action) == ("End", None, "Shelve")
+    assert json.loads(content)["operator"] == "anna"
+    assert "name='anna' role=operator" in caplog.text
+    page.post("/api/sign-out", json={})
+    assert page.post("/api/command", json=COMMAND).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": ""}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Host": "evil.example"}, 400),
+    ],
+)
+def test_a_forged_request_does_nothing(page: TestClient, headers: dict[str, str], status: int) -> None:
+    sign_in(page, "anna")
+    answer = page.post(
+        "/api/command", content=json.dumps(COMMAND), headers={"Content-Type": "application/json"} | headers
+    )
+    assert (answer.status_code, Asked.calls) == (status, [])
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"[1]", "expected a JSON object"),
+        (b"{", "expected a JSON object"),
+        (b'{"device": "x"}', "device: expected one of"),
+        (json.dumps(COMMAND | {"command": "Explode"}).encode(), "command: expected one of"),
+        (json.dumps(COMMAND | {"command": "Scan", "argument": "{}"}).encode(), "nothing was sent"),
+        (b" " * 1_000_001, "expected at most 1000000 bytes"),
+    ],
+)
+def test_a_bad_request_is_told_what_is_wrong(page: TestClient, body: bytes, says: str) -> None:
+    sign_in(page, "anna")
+    answer = page.post("/api/command", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (400, 413)
+    assert says in answer.json()["error"]
+    assert Asked.calls == []
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(CommandRefused("API_CommandNotAllowed", "not in EMPTY", "o"), 409), (InfraError("gone"), 502)],
+)
+def test_what_a_device_says_reaches_the_person(page: TestClient, error: Exception, status: int) -> None:
+    sign_in(page, "anna")
+    Asked.error = error
+    answer = page.post("/api/command", json=COMMAND)
+    assert (answer.status_code, answer.json()["error"]) == (status, str(error))
+
+
+def test_too_many_requests_are_told_to_wait(page: TestClient) -> None:
+    sign_in(page, "anna")
+    codes = {page.post("/api/check", json=COMMAND).status_code for _ in range(40)}
+    assert 429 in codes
+
+
+def test_answers_carry_the_policies_of_the_page(page: TestClient) -> None:
+    headers = page.get("/").headers
+    assert "script-src 'self'" in headers["content-security-policy"]
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    sign_in(page, "anna")
+    answer = page.post("/api/sign-in", json={"token": "operator-token-00001"})
+    assert "HttpOnly" in answer.headers["set-cookie"]
+    assert "samesite=strict" in answer.headers["set-cookie"].lower()
