@@ -295,7 +295,7 @@ class _Asked:
 
 _PULSE: Final = 0.5
 """Time between two questions to a server [s]."""
-_SILENT: Final = 2.2
+_SILENT: Final = 1.8
 """A server is silent if a question has no answer for this long [s]: seen within 3 s, with a question and a picture."""
 _LONGEST_CALL: Final = 3.5
 """Tango gives up a call after 3 s [s]."""

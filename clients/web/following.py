@@ -8,8 +8,8 @@ from typing import Final
 
 import tango
 
-from clients.events import EventPulse, EventRecorder, find_servers, open_database
-from facade.clock import Clock
+from clients.events import EventPulse, EventRecorder, find_servers
+from facade.clock import Clock, utc_text
 from facade.errors import FacadeError
 from facade.icd.model import Attribute, DeviceClass, Icd
 
@@ -20,6 +20,8 @@ _LOOK_AGAIN, _TRY_AGAIN = 30.0, 2.0
 _COMPARED_EACH: Final = 10.0
 """Time between two reads of a device, in case an event was lost [s]."""
 _STATE: Final = ("State",)
+_DATABASE: Final = "sys/database/2"
+"""The Tango database as a device: PyTango's calls of `Database` hold up every thread of the process while they wait."""
 
 
 class Following:
@@ -48,8 +50,6 @@ class Following:
         """Class of each device of the deployment."""
         self.problem = "the Tango database has not been asked yet"
         """Why `devices` may be old; empty: they are not."""
-        self.away = ""
-        """Why nobody can connect to a device now; empty: the database answers."""
         self._pulse: EventPulse | None = None
         self._servers: Mapping[str, Mapping[str, str]] = {}
         self._followed: dict[str, None] = {}
@@ -58,21 +58,16 @@ class Following:
         self._looked = self._compared = -_LOOK_AGAIN
         self._next = 0
         self._stop = threading.Event()
-        self._threads = [
-            threading.Thread(target=body, name=f"following {body.__name__}", daemon=True)
-            for body in (self._run, self._ask_database)
-        ]
+        self._thread = threading.Thread(target=self._run, name="following", daemon=True)
 
     def start(self) -> None:
         """Begin to follow."""
-        for thread in self._threads:
-            thread.start()
+        self._thread.start()
 
     def close(self) -> None:
         """Follow no longer."""
         self._stop.set()
-        for thread in self._threads:
-            thread.join(5.0)
+        self._thread.join(5.0)
 
     def ask(self, device: str) -> None:
         """Follow all attributes of a device, as somebody looks at it."""
@@ -81,6 +76,16 @@ class Following:
     def silent(self) -> Mapping[str, float]:
         """Return the devices whose server does not answer, with the time of its last answer [Unix s]."""
         return self._pulse.silent() if self._pulse else {}
+
+    @property
+    def away(self) -> str:
+        """Return why nobody can connect to a device now; empty: the Tango database answers."""
+        since = self.silent().get(_DATABASE)
+        return (
+            f"The Tango database at {self._tango_host} does not answer since {utc_text(int(since * 1e6))}."
+            if since
+            else ""
+        )
 
     def _run(self) -> None:
         with tango.EnsureOmniThread():
@@ -91,26 +96,10 @@ class Following:
             if self._pulse:
                 self._pulse.close()
 
-    def _ask_database(self) -> None:
-        """Ask the database each second whether it is there: values come without it, and new connections do not."""
-        with tango.EnsureOmniThread():
-            database = None
-            while not self._stop.is_set():
-                try:
-                    if database is None:
-                        database = open_database(self._tango_host)
-                        database.set_timeout_millis(1500)
-                    database.get_info()
-                    self.away = ""
-                except tango.DevFailed as failed:
-                    self.away = f"The Tango database at {self._tango_host} does not answer: {failed.args[0].desc}"
-                    database = None
-                self._stop.wait(1.0)
-
     def step(self) -> None:
         """Do what is due: look for devices, follow those that were asked for, compare one with a read."""
         now = self._clock.monotonic()
-        if now - self._looked >= (_TRY_AGAIN if self.problem else _LOOK_AGAIN):
+        if not self.away and now - self._looked >= (_TRY_AGAIN if self.problem else _LOOK_AGAIN):
             self._looked = now
             self._look()
         with suppress(queue.Empty):
@@ -136,9 +125,8 @@ class Following:
             self._servers, self.devices = servers, found
             if self._pulse:
                 self._pulse.close()
-            self._pulse = EventPulse(
-                self._tango_host, {name: list(known) for name, known in servers.items() if known}, self._clock
-            )
+            asked = {name: list(known) for name, known in servers.items() if known}
+            self._pulse = EventPulse(self._tango_host, {**asked, "database": [_DATABASE]}, self._clock)
             for device in new:
                 kind = self._icd.classes.get(found[device])
                 if kind is not None and not self._stop.is_set():

@@ -39,6 +39,7 @@ function nodeMap() {
   const racks = Array.from({ length: Math.ceil(nodes.length / RACK) }, (_, at) => nodes.slice(at * RACK, (at + 1) * RACK));
   return racks.map((some) => html`<ul class="map">${repeat(some, (device) => device, (device) => {
     const seen = look(device, "State");
+    if (look(device, "heapRate").why === "no broker answers") Object.assign(seen, { quality: "INVALID", why: "no broker answers" });
     const kind = seen.quality === "INVALID" ? "invalid" : String(seen.value).toLowerCase();
     const name = `${device}: ${seen.quality === "INVALID" ? seen.why || "not valid" : seen.value}`;
     return html`<li><a class=${kind} href=${`#/node/${device}`} title=${name} aria-label=${name}></a></li>`;
