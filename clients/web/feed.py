@@ -57,8 +57,9 @@ class Recorder(Protocol):
 class Pulse(Protocol):
     """Silent devices; see `clients.events.EventPulse`."""
 
-    away: str
-    """Why the Tango database does not answer; empty: it does."""
+    @property
+    def away(self) -> str:
+        """Return why the Tango database does not answer; empty: it does."""
 
     def silent(self) -> Mapping[str, float]:
         """Return the devices whose server does not answer, with the time of its last answer [Unix s]."""
