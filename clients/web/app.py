@@ -237,13 +237,13 @@ class _SecurityHeaders:
     """Adds the headers of `doors.headers` to every answer."""
 
     def __init__(self, app: ASGIApp, *, secure: bool) -> None:
-        self._app, self._headers = app, tuple(headers(secure=secure))
+        self._app, self._secure = app, secure
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
                 known = MutableHeaders(scope=message)
-                for name, value in self._headers:
+                for name, value in headers(scope["path"], secure=self._secure):
                     known[name] = value
                 known.setdefault("Cache-Control", "no-cache")
             await send(message)

@@ -171,13 +171,18 @@ def is_own_origin(origin: str, host: str, sec_fetch_site: str) -> bool:
     return own and sec_fetch_site in ("", "same-origin")
 
 
-def headers(*, secure: bool) -> Iterable[tuple[str, str]]:
-    """Return the headers of every answer: our own scripts and styles only, in no frame, guessed as nothing else."""
-    yield (
-        "Content-Security-Policy",
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    )
+_OURS = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'"
+# Open MCT compiles its templates in the browser, and styles elements by attributes.
+_EXPLORE = (
+    "default-src 'self'; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; font-src 'self' data:; worker-src 'self' blob:; connect-src 'self'"
+)
+
+
+def headers(path: str, *, secure: bool) -> Iterable[tuple[str, str]]:
+    """Return the headers of an answer: our own scripts and styles only, in no frame, guessed as nothing else."""
+    policy = _EXPLORE if path.startswith("/explore/") else _OURS
+    yield "Content-Security-Policy", f"{policy}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     yield "X-Content-Type-Options", "nosniff"
     yield "Referrer-Policy", "no-referrer"
     yield "Cross-Origin-Resource-Policy", "same-origin"

@@ -73,7 +73,7 @@ def open_page(browser: Browser, web: Web) -> Iterator[Open]:
     contexts, complaints = [], []
 
     def opened(place: str) -> Page:
-        context = browser.new_context(viewport={"width": 1280, "height": 900})
+        context = browser.new_context(viewport={"width": 1280, "height": 900}, base_url=web.address)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(HANG * 1000)
@@ -181,6 +181,22 @@ def test_an_alarm_is_acknowledged_shelved_and_its_history_shown(open_page: Open,
     page.locator(".row", has_text=alarm["source"]).first.get_by_role("button").click()
     expect(page.get_by_text("<b>seen</b>").first).to_be_visible()  # text is text
     assert any(one["operator"] == "anna" for one in now().get("actions", [{"operator": "anna"}]))
+
+
+def test_the_last_hour_of_a_node_is_one_click_away(open_page: Open) -> None:
+    page = open_page("")
+    page.locator(f'.map a[aria-label^="{node_device(0)}"]').click()
+    expect(page.locator("figure.trend canvas").first).to_be_visible()
+    asked = {"device": node_device(0), "attribute": "heapRate"}
+    until(lambda: len(page.request.get("/api/trend", params=asked).json()[1]) > 2, "the trend has points")
+
+
+def test_an_attribute_is_explored_in_open_mct(open_page: Open) -> None:
+    page = open_page("")
+    key = "mid-sdp~bus~0"
+    page.goto(page.url.replace("#/", f"explore/#/browse/sdp:root/sdp:SdpBus/sdp:{key}/sdp:{key}~ingestHeapsRate"))
+    expect(page.get_by_text("Fault Management").first).to_be_visible()
+    expect(page.locator(".plot-series-name").filter(has_text="mid-sdp/bus/0").first).to_be_visible()
 
 
 def test_dead_letters_are_shown_and_tried(open_page: Open, system: Deployment) -> None:

@@ -6,6 +6,7 @@ Each picture is what a command of the page printed on a terminal of a fixed widt
 import io
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,17 @@ PRINTED = {"status.svg": "status", "alerts.svg": "alerts list"}
 """Pictures of what a command prints."""
 DRAWN = {"watch.svg": "watch --seconds 8 --picture", "gains.png": "tables plot subarray/01/gains --output"}
 """Pictures that a command draws itself, into the file at its end."""
+PAGES = {
+    "page-overview.png": "",
+    "page-alarms.png": "alarms",
+    "page-subarray.png": "subarray/mid-sdp/subarray/01",
+    "page-node.png": "node/mid-sdp/ingest/0001",
+    "page-bus.png": "bus",
+    "page-calibration.png": "device/mid-sdp/calibration/01",
+}
+"""Pictures of the operator's page, by address; see docs/how-to/operators-page.md."""
+_SETTLED = 20.0
+"""Time in which the page gets its values, and trends some points [s]."""
 
 
 def picture_of(printed: str, command: str) -> str:
@@ -47,6 +59,29 @@ def take(environment: Mapping[str, str], images: Path = IMAGES) -> None:
         done = subprocess.run([PROGRAM, *command.split()], env=coloured, stdout=subprocess.PIPE, text=True, check=False)
         (images / name).write_text(picture_of(done.stdout, command) + "\n")
         ERR.print(images / name)
+    take_pages(environment, images)
+
+
+def take_pages(environment: Mapping[str, str], images: Path) -> None:
+    """Take the pictures of the operator's page, in the browser of the distribution."""
+    from playwright.sync_api import sync_playwright  # scripts/bootstrap clients
+
+    argv = [PROGRAM, "web", "--port", "0", "--banner", "Simulated SDP"]
+    web = subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True)
+    assert web.stdout is not None
+    try:
+        address = next(found[0] for line in web.stdout if (found := re.search(r"http://\S+", line)))
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+            page = browser.new_page(viewport={"width": 1280, "height": 860})
+            for name, place in PAGES.items():
+                page.goto(f"{address}#/{place}")
+                page.wait_for_timeout(_SETTLED * 1000)
+                page.screenshot(path=images / name)
+                ERR.print(images / name)
+    finally:
+        web.terminate()
+        web.wait()
 
 
 def main(options: list[str]) -> None:

@@ -42,9 +42,11 @@ onNews(() => {
 
 export const alarms = () => view.all;
 
+const notCurrent = () => (view.error || isCut() ? html`<p class="said wrong">Not current: ${view.error || "no connection"}</p>` : nothing);
+
 export function alarmLines(some) {
   const old = view.error || isCut();
-  return html`${old ? html`<p class="said wrong">Not current: ${view.error || "no connection"}</p>` : nothing}
+  return html`${notCurrent()}
     ${some.length ? html`<table><tbody>${some.map((alarm) => html`<tr><td class=${alarm.severity}>${alarm.severity}</td><td>${alarm.state}</td>
       <td>${label(alarm)} <small>${alarm.source}</small></td><td>${alarm.raised_at ? age(now() - alarm.raised_at) : ""}</td></tr>`)}</tbody></table>`
       : old ? nothing : html`<p>No alarms.</p>`}`;
@@ -69,7 +71,7 @@ export function alarmsPage() {
     <div class="tools"><label>Filter <input type="search" .value=${view.filter} @input=${(event) => { view.filter = event.target.value; redraw(); }}></label>
       <button @click=${() => { some.forEach((one) => view.chosen.add(keyOf(one))); redraw(); }}>Choose all ${some.length}</button>
       <button @click=${() => { view.chosen.clear(); redraw(); }} ?disabled=${!chosen.length}>Choose none</button></div>
-    ${alarmLines([])}
+    ${notCurrent()}
     <div class="rows" tabindex="0" role="group" aria-label="Alarms" @scroll=${(event) => { view.top = event.target.scrollTop; redraw(); }}>
       <div class="space" .style=${`height:${some.length * ROW}px`}></div>
       ${repeat(visible, keyOf, (alarm, at) => row(alarm, first + at))}</div>

@@ -52,7 +52,7 @@ function whole(page, what) {
       <h1>SDP <small>${site?.tango_host ?? ""}</small></h1>
       <nav aria-label="Pages">${link("", "Overview")}${link("alarms", html`Alarms ${unacknowledged}`)}
         ${devicesOf("SdpSubarray").map((device) => link("subarray", `Subarray ${device.split("/").at(-1)}`, device))}
-        ${link("bus", "Bus")}${link("devices", "Devices")}</nav>
+        ${link("bus", "Bus")}${link("devices", "Devices")}<a href="explore/">Explore</a></nav>
       <span>${utc(now())}</span>
       ${soundButton()}
       <button @click=${theme} aria-label="Dark or light">◐</button>

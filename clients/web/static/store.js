@@ -3,6 +3,7 @@
 // Every value is looked up by `look`, which never returns an old value as a good one: it is INVALID where its device is
 // silent, its subscription fails, or the stream itself has been silent.
 
+const BASE = new URL(".", import.meta.url); // where this page is served, also behind a proxy
 const SILENT_MS = 2200; // the server sends a frame at least each second
 
 export const store = {
@@ -18,7 +19,10 @@ export const store = {
 };
 
 const listeners = new Set();
-export const onNews = (call) => listeners.add(call);
+export const onNews = (call) => {
+  listeners.add(call);
+  return () => listeners.delete(call);
+};
 const tell = (alerts) => listeners.forEach((call) => call(alerts));
 
 export function isCut() {
@@ -57,11 +61,11 @@ export const kindOf = (device) => store.site?.classes[store.site.devices[device]
 
 export async function ask(path, parameters = {}) {
   const query = new URLSearchParams(parameters).toString();
-  return answer(await fetch(`api/${path}${query ? `?${query}` : ""}`));
+  return answer(await fetch(new URL(`api/${path}${query ? `?${query}` : ""}`, BASE)));
 }
 
 export async function act(path, body) {
-  return answer(await fetch(`api/${path}`, {
+  return answer(await fetch(new URL(`api/${path}`, BASE), {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
   }));
 }
@@ -83,7 +87,7 @@ function take(frame) {
 }
 
 export async function start() {
-  const source = new EventSource("events");
+  const source = new EventSource(new URL("events", BASE));
   source.addEventListener("snapshot", (event) => {
     const frame = JSON.parse(event.data);
     store.values.clear();
