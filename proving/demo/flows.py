@@ -52,7 +52,7 @@ _EXPECTED = {
 """What the alarms come to in the end."""
 
 
-class AlarmStory:
+class AlarmScenario:
     """Raises, acknowledges, shelves and clears; a client with a subscription of its own listens all the time.
 
     Everything is compared at the end: what was sent and done beside what the client was given.

@@ -21,7 +21,7 @@ from facade.flows.telemetry.simulator.report import HeapReport, read_report
 from facade.runtime.stopping import terminable
 from proving.demo import faults, verdict
 from proving.demo.account import compare, disagreements, waited
-from proving.demo.flows import AlarmStory, CalibrationScenario, MirrorScenario
+from proving.demo.flows import AlarmScenario, CalibrationScenario, MirrorScenario
 from proving.demo.observing import account_for_blocks, account_for_commands, account_for_orders, await_cascade
 from proving.demo.options import DRAINS_WITHIN, FLOWS_WITHIN, INVALID_SLACK, DemoOptions
 from proving.demo.report import (
@@ -147,7 +147,7 @@ def _run(demo: Demo, stack: ExitStack) -> None:
     demo.report.first_values_after = clock.now() - begin
     progress.step(f"all nodes show values, {demo.report.first_values_after:.1f} s after the simulator's start")
 
-    alerts, calibration = AlarmStory(demo), CalibrationScenario(demo)
+    alerts, calibration = AlarmScenario(demo), CalibrationScenario(demo)
     stack.callback(alerts.close)
     logs = LogScenario(demo) if options.logs else None
     mirror = MirrorScenario(demo) if options.mirror else None

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from proving.demo.flows import _SOURCES, AlarmStory, FollowedAlert
+from proving.demo.flows import _SOURCES, AlarmScenario, FollowedAlert
 
 DONE = {("SHELVE", "coolantWarm", "cooling/2")}
 
@@ -21,7 +21,7 @@ def test_an_action_counts_once_whichever_of_its_tries_was_done() -> None:
         _demo=SimpleNamespace(report=report), _name="alerts", _actions=DONE, _lost=[], entries=entries,
         _sent=dict.fromkeys(_SOURCES, 0), _state=lambda *_: "",
     )  # fmt: skip
-    AlarmStory.account(scenario)
+    AlarmScenario.account(scenario)
     (line,) = (one for one in report.alert_account if one.what.startswith("actions"))
     assert (line.expected, line.found) == (1, 1)
 
@@ -38,7 +38,7 @@ def tidied(*alarms: tuple[str, str, str], shelved: bool = True) -> tuple[list[tu
         _progress=SimpleNamespace(wait_until=lambda condition, *_: 1.0 if condition() else None, step=steps.append),
         _in=lambda wanted: [one for one in found if one["state"] in wanted],
     )
-    AlarmStory.tidy_up(scenario)
+    AlarmScenario.tidy_up(scenario)
     return done, steps
 
 
