@@ -7,7 +7,7 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from facade.flows.logs import otlp
+from facade.flows.logs import formats
 from facade.flows.logs.formats import decode
 from facade.flows.logs.records import (
     LOG_SEVERITIES,
@@ -268,7 +268,7 @@ def test_a_point_of_otlp_with_something_wrong_is_set_aside_alone():
 
 def test_bad_records_with_a_large_resource_are_refused_together(monkeypatch):
     """Each of them would repeat it."""
-    monkeypatch.setattr(otlp, "_MOST_APART", 10_000)
+    monkeypatch.setattr(formats, "_MOST_APART", 10_000)
     bad = {"body": 1}
     assert len(logs(json.dumps(otlp_logs(*[bad] * 5, rack="r" * 1000)).encode())) == 5
     assert (
@@ -306,7 +306,7 @@ def test_an_old_message_of_no_day_is_refused(begin):
 
 
 def test_protobuf_without_its_package_is_refused_with_what_to_do(monkeypatch):
-    monkeypatch.setattr(otlp, "_request", lambda kind: None)
+    monkeypatch.setattr(formats, "_request", lambda kind: None)
     assert "opentelemetry-proto is not installed" in logs(b"\n\x00").detail
     assert "opentelemetry-proto is not installed" in metrics(b"\n\x00").detail
 

@@ -11,12 +11,11 @@ from facade.bus.dead_letters import original
 from facade.bus.port import Aborted, OffsetRange, Record
 from facade.clock import ManualClock
 from facade.flows.logs import ledger as logs_ledger
-from facade.flows.logs import sequences, sums
+from facade.flows.logs import sums
 from facade.flows.logs.flow import LogFlow, LogsView
-from facade.flows.logs.ledger import MOST_COMPONENTS, MOST_OBSERVATIONS, LogLedger, NodeValue
+from facade.flows.logs.ledger import MOST_COMPONENTS, MOST_OBSERVATIONS, LogLedger, NodeValue, ShipperNumbers
 from facade.flows.logs.messages import LogCount, LogError, LogSummary, ShipperSequence, decode_summary
 from facade.flows.logs.records import LogRecord, MetricRecord, source_of
-from facade.flows.logs.sequences import ShipperNumbers
 from facade.flows.logs.sums import LATE, LogSums, MetricSums
 from facade.flows.logs.worker import LogBatching, LogWorker
 from facade.icd.load import load
@@ -374,7 +373,7 @@ def test_a_new_location_takes_the_place_of_the_one_that_was_silent_longest(monke
 
 
 def test_a_shipper_that_was_silent_for_long_makes_room_for_a_new_one(monkeypatch):
-    monkeypatch.setattr(sequences, "MOST_SHIPPERS", 2)
+    monkeypatch.setattr(logs_ledger, "MOST_SHIPPERS", 2)
     ledger = LogLedger()
     for at, shipper, first in (
         (0, "a", 1), (0, "b", 1), (1800, "c", 1), (1801, "c", 3),  # nobody has left: c is not followed

@@ -12,11 +12,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from facade.bus.kafka import connection, transactional_producer
 from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.kafka.group import KafkaGroupMember
-from facade.bus.kafka.partition_batch import by_partition
 from facade.bus.kafka.topics import broker_settings
 from facade.bus.kafka.transactional_member import KafkaTransactionalMember
 from facade.bus.kafka.transactional_producer import TransactionalProducer
-from facade.bus.kafka.transactions import KafkaTransactionalLog
+from facade.bus.kafka.transactions import KafkaTransactionalLog, by_partition
 from facade.bus.port import Aborted, BusHealth, Fenced, Record
 from facade.clock import ManualClock
 from facade.config import Settings
