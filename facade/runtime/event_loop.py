@@ -373,7 +373,7 @@ class EventLoop:
             if topic in extents:  # the reader says that a topic does not exist
                 for finding in progress.place(extents[topic]):
                     self._note(finding.describe(topic))
-            own = progress.rebuild_from() if is_restart else progress.next
+            own: Mapping[int, int] = progress.rebuild_from() if is_restart else progress.next
             if self._delivery is not None:
                 own = self._delivery.start(topic, own, progress.next, is_restart=is_restart)
             start[topic] = progress.on_log(dict(own))
