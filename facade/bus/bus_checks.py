@@ -1,4 +1,4 @@
-"""Checks of `sdp-facade bus check`: the state of the bus as the brokers tell it, and what is wrong with it."""
+"""Checks of `sdp-facade bus check`: judge the state of the bus by the answers of the brokers."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -132,7 +132,7 @@ def judge_rights(role: str, needs: Needs, rights: Needs, prefix: str) -> Iterato
 
 
 def judge_encryption(properties: Mapping[str, str], brokers: Collection[str]) -> Iterator[Finding]:
-    """Judge whether anybody on the way can read or write along; on one machine that is nobody."""
+    """Judge whether others on the network can read or write records; on one machine none can."""
     protocol = properties.get("security.protocol", "plaintext").lower()
     away = [one for one in brokers if one.rpartition(":")[0] not in ("127.0.0.1", "localhost", "::1", "[::1]")]
     do = "see how-to/secure-the-bus"
@@ -212,7 +212,6 @@ def judge_features(apis: Mapping[str, int]) -> Iterator[Finding]:
 
 
 def _by_text(texts: Mapping[str, Iterable[str]]) -> list[tuple[str, list[str]]]:
-    """Return each text once, with all names that it is said of."""
     found: dict[str, list[str]] = defaultdict(list)
     for name, lines in texts.items():
         for text in lines:

@@ -72,7 +72,7 @@ class MemoryLog:
             return [record for log in self.partitions(topic) for record in log]
 
     def partitions(self, topic: str) -> list[list[Record]]:
-        """Return the records of a topic by partition, for whoever holds `changed`.
+        """Return the records of a topic by partition; the caller holds `changed`.
 
         Raises
         ------
@@ -179,7 +179,7 @@ class MemoryBus:
     # The watch; see `facade.bus.offsets.TopicWatch`.
 
     def extents(self, topics: Iterable[str]) -> dict[str, Extent]:
-        """Return what is on topics."""
+        """Return first and last offsets of topics."""
         with self._log.changed:
             return {
                 topic: Extent(topic, {number: (0, len(log)) for number, log in enumerate(self._log.partitions(topic))})
@@ -187,7 +187,7 @@ class MemoryBus:
             }
 
     def step(self, topics: Iterable[str]) -> dict[str, TopicShape]:
-        """Return what topics are."""
+        """Return id and size of topics."""
         return {topic: TopicShape(topic, len(self._log.partitions(topic))) for topic in topics}
 
     # The writer; see `facade.bus.port.QueueingWriter`.

@@ -1,7 +1,7 @@
 """Client quotas that follow from the classes of the topics: which role may write how fast.
 
 Kafka knows clients and users, not topics. So a role gets a quota where each topic that it writes is of a class with a
-rate; whoever also writes alerts, commands or states is never slowed down.
+rate; a role that also writes alerts, commands or states is never slowed down.
 """
 
 import re

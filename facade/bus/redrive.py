@@ -278,7 +278,7 @@ class TransactionWriter(Protocol):
         Raises
         ------
         BusError
-            They are not on the bus, or nobody knows; the writer is of no more use.
+            They may not be on the bus; the writer is of no more use.
         """
 
 

@@ -42,12 +42,12 @@ _RECORD_BATCH, _COMPRESSION = "record batch", 3
 
 
 class ArrayError(Exception):
-    """The bytes are no such array; the text says what was expected and got.
+    """The bytes are no such array; the text names the expectation.
 
     Parameters
     ----------
     reason
-        A word for dead letters; empty: that of the encoding.
+        A word for dead letters; empty: the name of the encoding.
     """
 
     def __init__(self, detail: str, reason: str = "") -> None:
@@ -161,7 +161,7 @@ def require_values(array: Any, name: str = "") -> None:
 
 
 def _has_compressed_batch(buffer: Any) -> bool:
-    """Return whether an Arrow IPC stream holds a compressed batch: what it grows to is only known when it is there.
+    """Return whether an Arrow IPC stream holds a compressed batch, whose size in memory is not known before.
 
     Raises whatever the library raises about bytes that are no stream.
     """
@@ -189,6 +189,6 @@ def _slot(data: memoryview, table: int, number: int) -> int:
 
 
 def _follow(data: memoryview, at: int, number: int | None = None) -> int:
-    """Go to the table that an offset leads to: the root, or what is in a field of a table."""
+    """Go to the table that an offset leads to: the root, or a field of a table."""
     at += 0 if number is None else _slot(data, at, number)
     return at + int(struct.unpack_from("<I", data, at)[0])

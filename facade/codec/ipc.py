@@ -100,7 +100,6 @@ class StreamReader:
 
 
 def _shape(metadata: memoryview, layout: Layout) -> _Shape:
-    """Read the second message of a stream."""
     message = _Table.root(metadata)
     if (kind := message.number("B", 1)) != _RECORD_BATCH:
         raise ValueError(f"expected a record batch behind the schema, got a message of kind {kind}")
@@ -126,7 +125,6 @@ def _shape(metadata: memoryview, layout: Layout) -> _Shape:
 
 
 def _layout(head: bytes) -> Layout:
-    """Read the message that a stream begins with."""
     message = _Table.root(memoryview(head)[8:])
     if (kind := message.number("B", 1)) != _SCHEMA:
         raise ValueError(f"expected a schema first, got a message of kind {kind}")
@@ -153,7 +151,6 @@ def _dtype(field: "_Table") -> np.dtype[Any]:
 
 
 def _end_of_metadata(content: bytes, begin: int) -> int:
-    """Return where the body of the message begins that begins at a place."""
     mark, size = struct.unpack_from("<4si", content, begin)
     if mark != MARK or not 0 < size <= len(content) - begin - 8:
         raise ValueError(f"expected a message at byte {begin}")
@@ -161,7 +158,7 @@ def _end_of_metadata(content: bytes, begin: int) -> int:
 
 
 class _Table:
-    """A table of FlatBuffers, whose fields have numbers; one that is absent is 0."""
+    """A table of FlatBuffers, whose fields have numbers; an absent field is 0."""
 
     __slots__ = ("_at", "_data", "_slots")
 

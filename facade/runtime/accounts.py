@@ -113,7 +113,7 @@ class RunningAccount:
             self.last_error, self.last_error_at = str(outcome)[:500], at_us
 
     def add(self, other: "RunningAccount | AccountEntry") -> None:
-        """Add what became of further records; what is in flight is not added up."""
+        """Add the outcomes of further records; records in flight are not added up."""
         for name in _ADDED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.reasons.update(other.reasons)
@@ -157,5 +157,4 @@ class RunningAccount:
 
 
 def _place(text: str) -> str:
-    """Return the topic and partition with which the text of a deviation begins."""
     return text.partition(":")[0]

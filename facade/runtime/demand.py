@@ -20,7 +20,7 @@ _HOLD = 60.0
 
 
 class RateMeter:
-    """Records per second, from the time stamps of those who counted them.
+    """Records per second, by the time stamps of their counts.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def decide(before: Wanted, need: float | None, most: int, now: float) -> Wanted:
     need
         How many would be busy all the time; None: not known, so that nothing changes.
     most
-        So many there may be; more would have no partition.
+        Largest number of workers; more would have no partition.
     """
     workers = min(before.workers, most)
     if need is None:

@@ -37,13 +37,13 @@ for the snapshots that build on it, and for the bus to have all. Tango deletes t
 
 
 class PeriodicTask(Protocol):
-    """What is to be done all the time, whatever the bus does."""
+    """A task that goes on whatever the bus does."""
 
     def perform(self) -> None:
-        """Do what is due; never waits."""
+        """Take one turn; never waits."""
 
     def end(self) -> None:
-        """Do what is to be done last."""
+        """Take the last turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,7 +281,6 @@ class EventLoop:
             self._delivery.proceed()
 
     def _until_due(self) -> float:
-        """Return for how long nothing is to be done unless a record comes [s]."""
         if self._publisher.waiting:
             return 0.0
         if self._behind or self._is_open:
@@ -290,7 +289,7 @@ class EventLoop:
         return min(max(due, self._timing.wait), self._timing.idle)
 
     def _read(self, reader: Reader, wait: float) -> list[Record]:
-        """Return what has come; who is not eager waits for more of it, for few and large cycles."""
+        """Return the records that have come; a loop that is not eager waits for more, for few and large cycles."""
         first = reader.take(1, wait)
         more = 0.0 if self._timing.eager or not first else min(wait, self._timing.wait)
         return [*first, *reader.take(self._timing.batch, more)]
@@ -301,8 +300,7 @@ class EventLoop:
         try:
             if self._delivery is not None:
                 self._delivery.act(self._clock.now())
-            # Right after a start half of what is on the bus makes half values: of some nodes, of no
-            # worker, of the initial mode. What was restored stands until the rest has been read.
+            # Right after a start half of the records make half values. Restored values stand until all are read.
             if not self._behind or self._clock.monotonic() - self._opened_at > self._timing.catch_up:
                 failed = self._look(self._clock.now())
         finally:
@@ -313,7 +311,6 @@ class EventLoop:
         return failed
 
     def _look(self, now: float) -> Exception | None:
-        """Offer what there is to show; one that fails does not take the others with it."""
         looks = [
             partial(flow.readings, now, self._publisher.last)
             for topic, flow in self._flows.items()
@@ -340,7 +337,6 @@ class EventLoop:
             reached = reader.reached(topic)
             progress.reach(reached)
             progress.note_behind(reached, reader.behind(topic), is_connected=self._bus.health.connected)
-            # What begins anew at each start has nothing to be restored, but its account is to be seen as well.
             if topic != snapshots.TOPIC:
                 shown = self._publisher.last if flow.durable else {}
                 remembered = shown if self._delivery is None else self._delivery.remember(shown)
@@ -353,7 +349,6 @@ class EventLoop:
             self._bus.writer().send(record)
 
     def _open(self) -> Reader:
-        """Find where to go on, and open a reader there."""
         if not self.restored:
             found, troubles = snapshots.newest(self._bus.read_all(snapshots.TOPIC), self._instance)
             for topic in self._flows:

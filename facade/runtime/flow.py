@@ -1,4 +1,4 @@
-"""The seam between what is made of a topic (a flow, a view) and the service that reads and publishes."""
+"""The seam between flows and views on one side, and the service that reads and publishes on the other."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,7 +54,7 @@ class Flow(ABC):
 
     @abstractmethod
     def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Take one record, and return what became of it; one that is rejected becomes a dead letter.
+        """Take one record and return its outcome; a rejected record becomes a dead letter.
 
         Parameters
         ----------
@@ -63,7 +63,7 @@ class Flow(ABC):
         """
 
     def lost_before(self) -> Iterable[Missing]:
-        """Return what was found missing since the last call, by records that came after it."""
+        """Return the records that were found missing since the last call."""
         return ()
 
     def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
@@ -74,7 +74,7 @@ class Flow(ABC):
         now
             Wall-clock time [Unix s].
         last
-            What was shown before, perhaps before a restart.
+            The readings shown before, perhaps before a restart.
         """
         return ()
 
@@ -94,7 +94,7 @@ class Flow(ABC):
 
 
 VIEW_PERIOD = 0.25
-"""A view looks again after so long at what time alone may have changed, or others who tell nobody [s]."""
+"""Time between two looks of a view, as values change with time alone [s]."""
 
 
 class View(Protocol):
@@ -138,4 +138,4 @@ class Effects(Protocol):
         """Return the changes of state since the last call, to be written to `recalls`."""
 
     def again(self) -> None:
-        """Return everything once more with the next call of `records`: some may have been lost."""
+        """Return all states again with the next call of `records`: some may have been lost."""

@@ -114,7 +114,7 @@ class StreamTotals:
         return max((one.seconds(now) for one in self.backlogs.values()), default=0.0)
 
     def untaken(self, now: float, within: float) -> list[int]:
-        """Return the partitions of which no worker has said anything within the last `within` [s].
+        """Return the partitions without an entry of a worker within the last `within` [s].
 
         A worker that does not learn where the log ends gets nothing from it, so it says nothing. A partition that was
         added is waited for as long as any other.
@@ -212,7 +212,7 @@ class WorkerAccounts(Flow):
             return rejected
         heard = record.timestamp_us / _MICRO
         stream = self.streams.setdefault(entry.stream, StreamTotals())
-        if entry.redriven:  # whoever puts records back takes none: this is no sign of life of a worker
+        if entry.redriven:  # a redrive takes no records: this is no sign of life of a worker
             stream.account.redriven += entry.redriven if count else 0
             return USED
         stream.heard = max(stream.heard, heard)
@@ -240,7 +240,7 @@ class WorkerAccounts(Flow):
 
 
 def _inconsistency(entry: AccountEntry, written_us: int) -> RecordRejected | None:
-    """Return why an entry cannot be true: what is added once stays in the totals for good."""
+    """Return why an entry cannot be true: totals cannot be corrected later."""
     settled = (entry.used, entry.late, entry.suppressed, entry.dead_lettered)
     counts = (entry.consumed, *settled, entry.in_flight, entry.redriven)
     if max(*counts, *entry.reasons.values()) > _MOST:

@@ -1,4 +1,4 @@
-"""The frame of `aggregate` and `alerts intake`, which keep nothing: records and what comes of them are one transaction.
+"""The frame of workers: records taken and their results are one transaction.
 
 After a ``kill -9`` the next worker goes on with the first record whose outcome is not on the log. In the same
 transaction go the dead letters and an entry in the account of each partition, hence
@@ -64,7 +64,7 @@ class TransactionLoop(ABC):
 
     @abstractmethod
     def _give_up(self, reason: BusError) -> None:
-        """Forget what is to be taken again after the bus has failed, and wait."""
+        """Forget the records of the open transaction, which come again, and wait."""
 
 
 class TransactionalWorker(TransactionLoop):
@@ -73,7 +73,7 @@ class TransactionalWorker(TransactionLoop):
     Parameters
     ----------
     topics
-        What is taken, and how large a record of it may be at most [bytes].
+        Topics taken, and the largest size of their records [bytes].
     name
         Of this worker, in accounts, dead letters and log lines.
     retry
@@ -107,7 +107,7 @@ class TransactionalWorker(TransactionLoop):
             self._waited += self._retry
 
     def finish(self) -> None:
-        """Commit what was taken, so that a planned stop repeats no work, and leave."""
+        """Commit the open transaction, so that a planned stop repeats no work, and leave."""
         try:
             if self._taken:
                 self._commit()
@@ -124,7 +124,7 @@ class TransactionalWorker(TransactionLoop):
         """Begin with nothing, after a commit or in the place of one."""
 
     def _next(self, limit: int, timeout: float) -> Sequence[PartitionBatch]:
-        """Return the next records; whoever gets fewer than may come has waited for more."""
+        """Return the next records; the time counts as waiting if fewer than `limit` come."""
         began = self._clock.monotonic()
         runs = self._log.take(limit, timeout)
         if limit == 1 or sum(run.last_offset - run.first_offset + 1 for run in runs) < limit:
@@ -132,7 +132,7 @@ class TransactionalWorker(TransactionLoop):
         return runs
 
     def _begin(self, run: PartitionBatch, count: int, batches: int = 0) -> RunningAccount:
-        """Count what was taken, rows of columnar batches apart; give the account that is to say what became of it."""
+        """Count the records taken, rows of columnar batches apart; return their account."""
         account = self._accounts.setdefault((run.topic, run.partition), RunningAccount())
         account.batches += batches
         account.consumed += count
@@ -141,13 +141,7 @@ class TransactionalWorker(TransactionLoop):
         return account
 
     def _settle(self, record: Record, outcome: Outcome, more: Mapping[str, int] | None = None) -> None:
-        """Count what became of a record; one that is rejected becomes a dead letter.
-
-        Parameters
-        ----------
-        more
-            See `dead_letter`.
-        """
+        """Count the outcome of a record; a rejected record becomes a dead letter; `more`: see `dead_letter`."""
         if isinstance(outcome, RecordRejected) and _size(record) > self._most_bytes[record.topic]:
             # Compressed it passed the broker; as it is, no topic takes it, and it would come again for ever.
             record = replace(record, key=None, value=None, headers=())
@@ -158,7 +152,6 @@ class TransactionalWorker(TransactionLoop):
             self._dead_letters.append(dead_letter(record, outcome, by=self._by, more=more))
 
     def _idle(self) -> float:
-        """Return the time since the last commit [s]."""
         return self._clock.monotonic() - self._began
 
     def _commit(self) -> None:
@@ -198,7 +191,7 @@ class TransactionalWorker(TransactionLoop):
         self._busy_since, self._waited = now, 0.0
 
     def _silent(self, ranges: OffsetRanges, now: float) -> list[tuple[str, int]]:
-        """Return the partitions of which nothing was taken, and whose account is due: as a sign of life, or to tell."""
+        """Return the partitions without records whose account is due: as a sign of life, or with news."""
         topics = {topic for topic, _ in ranges}
         without = [(topic, -1) for topic in self.accounts if topic not in topics]
         return [

@@ -30,13 +30,13 @@ class Worker(Protocol):
 
     @property
     def accounts(self) -> Mapping[str, RunningAccount]:
-        """Return what it has committed, by topic."""
+        """Return its accounts by topic."""
 
     def step(self) -> None:
-        """Do what is due."""
+        """Take one turn."""
 
     def finish(self) -> None:
-        """Commit what was taken, and leave."""
+        """Commit the open transaction, and leave."""
 
 
 class Site(NamedTuple):

@@ -411,7 +411,7 @@ def find_cluster(bootstrap: str, within: float) -> Cluster | None:
 
 
 def _ignore(_: KafkaError) -> None:
-    """Pass over an error: that nobody answers is an answer."""
+    """Pass over an error: silence is an answer."""
 
 
 class _Apis(logging.Handler):

@@ -53,7 +53,7 @@ class Repeats(logging.Filter):
         """By error: when a line was last passed [Unix s], and the number of lines held back since."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a line is to be logged."""
+        """Return whether to log a line."""
         # The client library gives its facility, the name of the client, and the text.
         parts = record.args if isinstance(record.args, tuple) else ()
         error = _VARIES.sub("", " ".join(str(part) for part in (*parts[:1], *parts[2:])) or record.getMessage())
@@ -130,7 +130,7 @@ class Connection:
         """Return the client that looks at topics and groups, or changes them: one for the life of the process.
 
         The library aborts the process if it is thrown away while a request is under way. So all connections of a
-        process to the same brokers share it, and it outlives them. Nobody asks for its health.
+        process to the same brokers share it, and it outlives them.
         """
         if self._admin is None:
             same = self._clients.admin, *sorted(self._shared.items())

@@ -14,9 +14,9 @@ _LOOK = 0.02
 def leave(connection: Connection, consumer: Consumer, place: TopicPartition) -> bool:
     """Leave a group in which others take over at once; return whether the group is known to know.
 
-    The client says nothing to the group when a static member is closed, so that nobody takes its partitions before the
-    session time-out. It does when the subscription is given up. The client forgets its member id as it sends that, and
-    the answer to a later question on the same connection says that the group has it.
+    The client says nothing to the group when a static member is closed, so its partitions wait for the session
+    time-out. It does when the subscription is given up. The client forgets its member id as it sends that, and the
+    answer to a later question on the same connection says that the group has it.
 
     A member that is alone in its group had better stay: it gets its partitions back as soon as it is started again,
     where an empty group would wait for further members first.

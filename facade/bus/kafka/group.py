@@ -34,8 +34,8 @@ class KafkaGroupMember:
     Parameters
     ----------
     resets
-        Whether a place that is not on the log is replaced by the beginning of the partition. False: the partition gets
-        another number, so that who keeps its own place compares it with the log.
+        Whether the beginning of a partition replaces a position that is not on its log. False: the partition gets
+        another number, so that the caller compares its own position with the log.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class KafkaGroupMember:
             raise BusError(f"offsets {dict(offsets)} of {self._topic} are not known to be committed") from error
 
     def _serve_commits(self, timeout: float) -> None:
-        """Commit what other threads ask for, waiting at most so long [s] for the first of them."""
+        """Commit the offsets that other threads ask for; `timeout`: longest wait for the first of them [s]."""
         wait = timeout > 0.0
         while wait or not self._asked.empty():
             try:
@@ -136,7 +136,7 @@ class KafkaGroupMember:
     def go_on(self, offsets: Mapping[int, int]) -> None:
         """Give partitions from other offsets on; see `facade.bus.port.GroupMember`."""
         places = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
-        # The client's `seek` fails on a partition of which it has not begun to read.
+        # The client's `seek` fails on a partition that it has not begun to read.
         try:
             self._consumer.incremental_unassign(places)
             self._consumer.incremental_assign(places)
@@ -187,7 +187,7 @@ class KafkaGroupMember:
         if joins_anew(now, joined_at=self._joined_at, down_at=down_at, lost_at=self._lost_at):
             self._consumer.close()
             self._partitions.clear()
-            self.assignment = {}  # the new client has none: who goes on with one before the next `take` would fail
+            self.assignment = {}  # the new client has none yet
             self._consumer = self._join()
             return
         raise fenced(str(self._settings["group.id"]), str(self._settings["group.instance.id"]))

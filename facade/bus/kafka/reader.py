@@ -34,10 +34,10 @@ class KafkaReader:
         Only what transactions have committed. False: at once whatever is on all in-sync replicas, also what a
         transaction may yet take back.
     fetch
-        What is waited for, `AT_ONCE` or `TOGETHER`.
+        `AT_ONCE` or `TOGETHER`.
     resets
-        Whether a place that is not on the log is replaced by the beginning of the partition. False: the reader says
-        that it is misplaced, and whoever keeps the places compares them with the topics.
+        Whether the beginning of a partition replaces a position that is not on its log. False: the reader says that it
+        is misplaced, and the caller compares its positions with the topics.
 
     Raises
     ------
@@ -71,7 +71,7 @@ class KafkaReader:
             connection.answered(health)
         except (KafkaException, BusError) as error:
             if isinstance(error, BusError):
-                connection.answered(health)  # what is wrong with a topic
+                connection.answered(health)  # the fault is the topic's
             self._consumer.close()
             raise BusError(f"cannot read {', '.join(topics)} at {connection.bootstrap}: {describe(error)}") from error
 
@@ -101,7 +101,7 @@ class KafkaReader:
         return all((place.topic, place.partition) in self._ended for place in self._places if place.topic == name)
 
     def behind(self, topic: str) -> dict[int, int]:
-        """Count what is behind the last record taken, by partition; see `facade.bus.port.Reader`."""
+        """Count the records behind the last one taken, by partition; see `facade.bus.port.Reader`."""
         name, found = self._connection.topic(topic), {}
         for place in self._places:
             at = self._next.get((place.topic, place.partition))
@@ -111,7 +111,7 @@ class KafkaReader:
         return found
 
     def lag(self, topic: str) -> int:
-        """Count what is behind the last records taken of all partitions."""
+        """Count the records that were not taken, of all partitions."""
         return sum(self.behind(topic).values())
 
     def reached(self, topic: str) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""What a fenced member of a consumer group does: end, as another process has its name, or join its group anew."""
+"""Whether a fenced member of a consumer group ends, as another process has its name, or joins its group again."""
 
 from facade.bus.port import Fenced
 
@@ -12,10 +12,10 @@ _OUTAGE = 30.0
 
 
 def joins_anew(fenced_at: float, *, joined_at: float, down_at: float, lost_at: float) -> bool:
-    """Return whether a member that was fenced joins its group anew, once.
+    """Return whether a member that was fenced joins its group again, once.
 
-    A member that loses its session while the broker is away or hangs joins again under a new id. What it had sent
-    under the old one is then answered as if another process had its name. Where another process does have it, the
+    A member that loses its session while the broker is away or hangs joins again under a new id. The broker then
+    answers its requests under the old id as if another process had its name. Where another process does have it, the
     session is lost with the fence, not before. Two real holders of a name still end with one of them.
 
     Parameters

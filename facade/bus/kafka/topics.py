@@ -119,7 +119,6 @@ def broker_settings(topic: Topic) -> dict[str, str]:
 
 
 def _all_settings(topic: Topic, replicas: int) -> dict[str, str]:
-    """Return the settings of the ICD, and the number of replicas that must confirm, which the deployment gives."""
     return {_MIN_INSYNC: str(max(1, replicas - 1)), **broker_settings(topic)}
 
 

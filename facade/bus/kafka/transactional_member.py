@@ -1,4 +1,4 @@
-"""A member of a consumer group that keeps its own places: what it writes and its places are one transaction."""
+"""A member of a consumer group that commits its records and positions in one transaction."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 

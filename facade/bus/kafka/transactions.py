@@ -1,4 +1,4 @@
-"""Exactly-once consume, transform, produce: what a worker took and what it wrote commit together.
+"""Exactly-once consume, transform, produce: the records taken and the records written commit together.
 
 A worker slot has a stable transactional id and group instance id, so a restarted worker gets its partitions back
 without a rebalance.
@@ -254,7 +254,6 @@ class KafkaTransactionalLog:
         return max(self._positions.ranges[place].end, self._empty_from.get(place, 0))
 
     def _is_at_end(self, place: port.TopicPartition) -> bool:
-        """Return whether nothing is known to lie behind what was taken: what is will be taken without a question."""
         return self._high_watermark(*self._on_broker(place)) <= self._reached(place)
 
     def commit(self, records: Iterable[Record]) -> None:
@@ -281,7 +280,6 @@ class KafkaTransactionalLog:
         return all(mine[topic] == self._shapes.get(self._connection.name(topic)) for topic in self._topics)
 
     def _give_up(self, error: KafkaException) -> NoReturn:
-        """Give up a transaction that failed, and go back to what is committed."""
         self._must_rewind = True
         reason = self._producer.give_up(error)
         if reason.code() == KafkaError.FENCED_INSTANCE_ID:
@@ -289,7 +287,6 @@ class KafkaTransactionalLog:
         raise Aborted(f"transaction of {self._slot} given up, its records will be taken again: {reason}") from error
 
     def _rewind(self) -> None:
-        """Set every assigned partition to where this worker goes on."""
         self._positions.forget()
         if self._producer.must_wait:
             self._serve_consumer()
@@ -323,7 +320,7 @@ class KafkaTransactionalLog:
         self._consumer.assign(self._places({place: one.begin for place, one in self._positions.ranges.items()}))
 
     def _look_at_topics(self) -> None:
-        """Begin anew where a topic was made again meanwhile: the client goes on with the new one by itself."""
+        """Begin again if a topic was made again: the client goes on with the new one by itself."""
         for topic, shape in self._watch.step({topic for topic, _ in self._positions.ranges}).items():
             if not self._positions.is_of(topic, shape.id):
                 self._must_rewind = True
@@ -332,7 +329,7 @@ class KafkaTransactionalLog:
             self._look_at_ends()
 
     def _look_at_ends(self) -> None:
-        """Begin anew where the client fetches nothing from a partition: it does not say why, nor until when."""
+        """Begin again if the client fetches nothing from a partition: it gives no reason."""
         now = self._connection.clock.monotonic()
         places = [place for place in self._positions.ranges if self._high_watermark(*self._on_broker(place)) < 0]
         if not places:
@@ -368,7 +365,7 @@ class KafkaTransactionalLog:
             raise Revoked("partitions were taken away from this worker; what it had not committed goes to others")
 
     def _serve_consumer(self) -> None:
-        """Keep the membership alive and hear what the group has to say; what is taken here is taken again."""
+        """Keep the membership alive and hear its events; records given here are given again."""
         for message in self._consumer.consume(1, 0.0):
             if message.error() is not None:
                 self._on_event(message)
@@ -390,7 +387,7 @@ class KafkaTransactionalLog:
         self._on_revoke(consumer, partitions)
 
     def _on_events(self, events: list[Message]) -> None:
-        """Hear the events of a batch; first the one after which the client gives nothing more, not even it again."""
+        """Hear the events of a batch; first the final one, as the client gives nothing after it."""
         for event in sorted(events, key=lambda event: _is_final(event.error()), reverse=True):
             self._on_event(event)
 
@@ -431,7 +428,6 @@ def _is_final(error: KafkaError) -> bool:
 
 
 def _asker_settings(group: str) -> dict[str, object]:
-    """Return the settings of a client that reads nothing: it must not wait behind questions for records."""
     return {
         "group.id": group,  # the client wants one; it never joins
         "isolation.level": "read_uncommitted",
@@ -445,7 +441,7 @@ def _consumer_settings(group: str, slot: str) -> dict[str, object]:
         "group.instance.id": slot,
         "client.id": slot,
         "enable.auto.commit": False,
-        # A position that is not on the log is compared anew, see `facade.bus.offsets`.
+        # A position that is not on the log is compared again, see `facade.bus.offsets`.
         "auto.offset.reset": "error",
         "isolation.level": "read_committed",
         "enable.partition.eof": True,

@@ -1,7 +1,12 @@
 """The formats in which shippers write logs and metrics, told apart by how a record begins.
 
-Each format is one entry of a table. A decoder gives what it finds in a record: records, and for what it cannot use the
-reason. Nothing that a record holds raises here.
+Each format is one entry of a table: OTLP in JSON and in protobuf, events of Elastic's shippers, lines, and collectd. A
+decoder returns the records that it finds, and a `BadRow` with the reason for each part that it cannot use. The content
+of a record never raises here.
+
+The two forms of OTLP have the same fields. In JSON, null is the absence of a field, as everywhere in proto3. A field of
+the Elastic Common Schema stands within objects (``{"log": {"level": ...}}``, Filebeat) or under its whole name
+(``{"log.level": ...}``, loggers of programs).
 """
 
 import re
@@ -144,7 +149,6 @@ def _rows(
     rows: Callable[[ExportRequest], Iterator[RowType]],
     levels: tuple[str, ...],
 ) -> Iterator[RowType | BadRow]:
-    """Return the rows of a batch; of one that has something wrong, part by part."""
     try:
         batch = decoder.decode(value)
     except msgspec.ValidationError:
@@ -183,7 +187,6 @@ def _parts(part: Any, levels: tuple[str, ...], path: str = "$") -> Iterator[tupl
 
 
 def _points(record: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Return each point of a metric; a record of a log has none."""
     kinds = [kind for kind in ("gauge", "sum") if isinstance(record, dict) and isinstance(record.get(kind), dict)]
     if not kinds:
         yield path, record
@@ -217,7 +220,6 @@ def _parse(kind: str, value: bytes) -> Any:
 
 @cache
 def _request(kind: str) -> Any:
-    """Return the class of requests; None: the package is not installed."""
     try:
         if kind == "logs":
             from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest as Logs
@@ -231,12 +233,10 @@ def _request(kind: str) -> Any:
 
 
 def _texts(attributes: Iterable[Any]) -> dict[str, str]:
-    """Return the attributes that say where something comes from."""
     return {one.key: cleaned(one.value.string_value) for one in attributes if one.key in _LOCATION}
 
 
 def _number(attributes: Iterable[Any]) -> int:
-    """Return the number that a source gave a record; 0: none."""
     found = next((one.value.int_value or 0 for one in attributes if one.key == SEQUENCE), 0)
     return found if 0 < found <= LARGEST else 0
 
@@ -282,7 +282,7 @@ _NONE: Mapping[str, Any] = {}
 
 
 class _Object(msgspec.Struct, gc=False):
-    """What is known below `host`, `log`, `service`, `process` and `event`."""
+    """The known fields below `host`, `log`, `service`, `process` and `event`."""
 
     name: str = ""
     hostname: str = ""
@@ -407,7 +407,6 @@ def metrics_event(value: bytes) -> Iterator[MetricRecord | BadRow]:
 
 
 def _at(found: Any, path: tuple[str, ...]) -> Any:
-    """Return what stands at a path of objects; None: nothing."""
     for name in path:
         found = found.get(name) if isinstance(found, dict) else None
     return found if path else None
@@ -452,7 +451,7 @@ def _collectd(value: bytes) -> Iterator[LogRow]:
         try:
             one = _decode_list(raw)
             shown, instance = of_collectd(one.plugin, one.plugin_instance, one.type, one.type_instance)
-            # Of several values of a list, such as the load, the first is the one that is shown; NaN is null.
+            # Of several values of a list, such as the load, the first is shown; NaN is null.
             number = one.values[0] if one.values else None
             yield metric_record(micro(one.time), cleaned(one.host), shown, instance, number)
         except _FAILURES as error:
@@ -481,7 +480,7 @@ FORMATS: Final = {"logs": LOGS, "metrics": METRICS}
 
 
 def decode(topic: str, value: bytes | None) -> "tuple[Format | None, list[LogRow] | RecordRejected | Suppressed]":
-    """Return the format of a record and what it holds, in order; of one that is refused whole, why.
+    """Return the format of a record and its rows in order; if it is refused whole, the reason.
 
     Parameters
     ----------
@@ -512,7 +511,6 @@ def trials(icd: Icd, settings: Settings) -> Mapping[str, Callable[[Record], Outc
 
 
 def _trial(record: Record) -> Outcome:
-    """Return the fate of a record; it is rejected if each of its rows is."""
     _, rows = decode(record.topic, record.value)
     if not isinstance(rows, list):
         return rows

@@ -1,6 +1,6 @@
 """What a device server makes of the sums of logs and metrics: totals, recent errors, silence, newest values of nodes.
 
-Time is the brokers': a component is silent when others were heard long after it. So a stopped worker makes nobody
+Time is the brokers': a component is silent when others were heard long after it. So a stopped worker makes no component
 silent, and a restart judges as before.
 """
 
@@ -27,7 +27,7 @@ NumberRange = tuple[int, int]
 
 
 class Shipper(msgspec.Struct):
-    """What is known of one shipper."""
+    """The numbers of one shipper."""
 
     newest: int
     missing: list[NumberRange] = []
@@ -125,7 +125,7 @@ class Component(msgspec.Struct):
     """Errors by bucket."""
 
     def recent(self, now: float, over: float) -> int:
-        """Return the errors of the last so many seconds, to a bucket."""
+        """Return the errors of the last `over` seconds, to a bucket."""
         first = int((now - over) // BUCKET)
         return sum(count for bucket, count in self.failed.items() if bucket > first)
 
@@ -176,7 +176,7 @@ RATE_OVER: Final = 10
 
 
 class LogLedger:
-    """Adds up summaries; `state` is what it knows."""
+    """Adds up summaries in `state`."""
 
     def __init__(self) -> None:
         self.state = LogState()
@@ -281,7 +281,7 @@ class LogLedger:
             found[instance] = value
 
     def forget(self, now: float) -> None:
-        """Forget metrics that are not shown any more, and components for which nobody waits."""
+        """Forget metrics that are not shown any more, and components that stay silent."""
         for host in list(self.metrics):
             kinds = self.metrics[host]
             for found in kinds.values():

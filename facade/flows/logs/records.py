@@ -164,7 +164,7 @@ def from_nano(nanoseconds: int) -> int:
 def metric_record(
     time: int, host: str, metric: str, instance: str, value: float | None, factor: float = 1.0, rack: str = ""
 ) -> MetricRecord:
-    """Return a value of a metric; one that is no finite number is shown by no attribute."""
+    """Return a value of a metric; no attribute shows a value that is not finite."""
     number = math.nan if value is None else float(value) * factor
     if not math.isfinite(number):
         return MetricRecord(time, host, "", "", 0.0, rack)
@@ -172,7 +172,7 @@ def metric_record(
 
 
 def without_nulls(part: Any) -> Any:
-    """Return what JSON says without the fields that are null: shippers write them for what is not there."""
+    """Return a document without the fields that are null, which shippers write for absent ones."""
     if isinstance(part, dict):
         return {name: without_nulls(value) for name, value in part.items() if value is not None}
     return [without_nulls(value) for value in part] if isinstance(part, list) else part

@@ -158,7 +158,7 @@ class LogWorker(TransactionalWorker):
         account.used += 1
 
     def _place(self, run: PartitionBatch, index: int, host: str) -> tuple[str, str]:
-        """Return host and rack of a record; what it does not name itself is in its key, ``rack/host`` or the host."""
+        """Return host and rack of a record: its own names, or those of its key, ``rack/host`` or the host."""
         if host and (rack := self._racks.get(host)) is not None:
             return host, rack
         first, has_rack, second = (run.record(index).key or b"").decode("ascii", "replace").partition("/")

@@ -1,4 +1,4 @@
-"""SdpMirror on a device server: what it shows of the mirror, its alarms, and its composition."""
+"""SdpMirror on a device server: its view of the mirror, its alarms, and its composition."""
 
 import re
 from collections import defaultdict, deque
@@ -95,7 +95,6 @@ class MirrorView(NewestView):
         return "ALARM" if self._away or self._others else "ON", lines
 
     def _rates(self, now: float) -> tuple[float, float]:
-        """Return values and records per second."""
         if self._counts and now < self._counts[-1][0]:
             self._counts.clear()  # the clock was set back
         newest = now, self._mirror.values, self._mirror.outbox.records
@@ -114,7 +113,7 @@ def _lines(texts: "Iterator[str] | list[str]") -> tuple[str, ...]:
 
 
 def find_faults(mirror: Mirror, device: str) -> Mapping[FaultKey, Fault] | None:
-    """Return all faults; None: what is wanted is not known yet.
+    """Return all faults; None: the choice is not known yet.
 
     Parameters
     ----------
@@ -130,7 +129,7 @@ def find_faults(mirror: Mirror, device: str) -> Mapping[FaultKey, Fault] | None:
 
 
 def find_disconnected(mirror: Mirror) -> Mapping[FaultKey, Fault] | None:
-    """Return the devices whose attributes are wanted and that do not answer; None: what is wanted is not known yet."""
+    """Return the devices that are chosen and do not answer; None: the choice is not known yet."""
     if not mirror.has_chosen:
         return None
     away: defaultdict[str, list[MirroredAttribute]] = defaultdict(list)

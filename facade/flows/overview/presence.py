@@ -31,7 +31,7 @@ class Presence(HealthSource):
     Parameters
     ----------
     accounts_us
-        When each device server last gave an account of what it reads, by its own clock [Unix us].
+        When each device server last gave an account, by its own clock [Unix us].
 
     Raises
     ------
@@ -63,7 +63,7 @@ class Presence(HealthSource):
         self._rows: list[HealthIssue] = []
 
     def issues(self, now: float) -> Iterator[HealthIssue]:
-        """Return who is missing, and what devices say of their own health."""
+        """Return the processes that are missing, and the complaints of devices."""
         yield from self._look()
         for component, heard in self._heartbeats.newest.items():
             if component != self._server.instance and self._heartbeats.alive(component):
@@ -82,7 +82,7 @@ class Presence(HealthSource):
     def _servers(self) -> Iterator[HealthIssue]:
         for instance in self._instances:
             is_own = (name := self._prefix + instance) == self._server.instance
-            # Who judges is alive, though after a start its own sign of life may be the last one to be read.
+            # This server is alive, though after a start its own sign of life may be the last one to be read.
             if not (is_own or self._heartbeats.alive(name)):
                 text = f"device server {instance} {self._seen(name)}"
                 yield HealthIssue(DEGRADED, text, self._alarm(name, _SERVER, instance), CRITICAL)
@@ -114,7 +114,7 @@ class Presence(HealthSource):
                 )
 
     def _alarm(self, component: str, condition: str, *part: str) -> FaultKey | None:
-        """Return what is raised; of somebody who was never heard of nothing yet, as not all is started at once."""
+        """Return the alarm to raise; None for a component that was never heard of, as not all start at once."""
         is_early = self._server.clock.monotonic() - self._began < _NEVER_STARTED
         return None if is_early and not self._is_known(component) else (condition, "/".join((ORIGIN, *part)))
 

@@ -102,9 +102,9 @@ class BusView:
     def _figure(self, attribute: Attribute, source: AccountSource, stream: StreamTotals, now: float) -> Reading:
         value = figure(stream, source.figure, now)
         silent = now - stream.heard > self._class.stale_after
-        # Totals stay true in silence; a rate or a lag that nobody measures any more does not.
+        # Totals stay true in silence; a rate or a lag does not.
         stale = silent and source.figure in ("rate", "lag", "lag_time", "in_flight")
-        # The lag of a partition that nobody takes is not known, whatever the others say.
+        # The lag of a partition without a worker is not known.
         is_lag = source.figure in ("lag", "lag_time")
         stale = stale or (is_lag and bool(stream.untaken(now, self._class.stale_after)))
         quality = Quality.INVALID if stale else judge(value, attribute.limits)
@@ -132,7 +132,7 @@ class BusView:
 
 
 def _uncounted(streams: Mapping[str, StreamTotals]) -> list[str]:
-    """Say what is in no total: records before the first account that is left of a partition."""
+    """Name the records that are in no total: those before the first account that is left of a partition."""
     return [
         f"{name}, partition {number}: "
         + (
