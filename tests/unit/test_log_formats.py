@@ -10,16 +10,14 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from facade.flows.logs import formats
 from facade.flows.logs.formats import decode
 from facade.flows.logs.records import (
-    LOG_SEVERITIES,
     BadRow,
     LogRecord,
     MetricRecord,
     body_of,
-    severity_of,
     source_of,
     time_of,
 )
-from facade.outcome import TOMBSTONE, RecordRejected, Suppressed
+from facade.outcome import RecordRejected, Suppressed
 
 TIME = "2026-11-23T10:00:00.250Z"
 US = time_of(TIME)
@@ -178,21 +176,6 @@ def test_each_form_of_a_log_becomes_the_same_record(value, expected):
         assert found == expected
 
 
-def test_nothing_is_a_tombstone():
-    assert logs(None) is TOMBSTONE
-    assert metrics(None) is TOMBSTONE
-
-
-def test_severities_are_opentelemetry_s():
-    assert [
-        LOG_SEVERITIES[source_of("a", number).severity] for number in (0, 1, 4, 5, 9, 13, 17, 20, 21, 24, 25, -1)
-    ] == [
-        *("UNSPECIFIED", "TRACE", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "ERROR", "FATAL", "FATAL"),
-        *("UNSPECIFIED", "UNSPECIFIED"),
-    ]
-    assert [severity_of(name) for name in ("crit", "Warn", "notice", "loud")] == [18, 13, 10, 0]
-
-
 def test_a_batch_of_otlp_has_many_records_in_both_its_forms():
     batch = otlp_logs(RECORD, {"severityNumber": 9}, eb_id=ALL)
     # Time 0: it says none, and is dated when it comes.
@@ -275,11 +258,6 @@ def test_bad_records_with_a_large_resource_are_refused_together(monkeypatch):
         "expected parts of at most 10000 bytes"
         in logs(json.dumps(otlp_logs(*[bad] * 50, rack="r" * 1000)).encode()).detail
     )
-
-
-def test_null_in_an_event_of_elastic_is_absence():
-    event = {"@timestamp": TIME, "message": "boom", "log.level": None, "service.name": None, "host": {"name": None}}
-    assert [*map(type, logs(json.dumps(event).encode()))] == [LogRecord]
 
 
 @pytest.mark.parametrize(
@@ -374,25 +352,6 @@ def test_a_metric_of_metricbeat_that_is_no_number_is_set_aside_alone(wrong):
     assert [*map(type, metrics(bad.value))] == [BadRow], "whoever sends it again has the value alone"
     assert [row.metric for row in rows if isinstance(row, MetricRecord)] == ["nodeMemoryUsed"]
     assert metrics(b'{"host": 1}').reason == "metricbeat"
-
-
-def test_an_older_message_is_never_taken_for_one_whose_header_is_known():
-    """Its words stand where the newer form has other fields."""
-    for component in ("one", "two", "one"):
-        (found,) = logs(f"<134>Nov 23 10:00:00 n7 {component}: - same text".encode())
-        assert (found.source.component, found.time, found.body) == (component, 0, "- same text")
-
-
-def test_a_bad_value_list_is_set_aside_alone():
-    good, bad = collectd("load", "load", 1), collectd("load", "load", "x")
-    nothing = collectd("memory", "percent", None, instance="used")
-    found = metrics(json.dumps([good, bad, nothing, collectd("load", "load", 2, time=...)]).encode())
-    assert found[0].value == 1
-    assert isinstance(found[1], BadRow)
-    assert (found[1].why.reason, found[1].why.path) == ("collectd", "$[1]")
-    assert json.loads(found[1].value) == [bad]
-    assert found[2].metric == "", "NaN is null in JSON, and no value"
-    assert found[3].why.path == "$[3]"
 
 
 def test_metrics_of_otlp_in_both_forms():
