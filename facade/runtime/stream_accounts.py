@@ -23,7 +23,7 @@ from facade.runtime.snapshots import TOPIC, Snapshot, decode_snapshot
 
 _EVERY = 1.0
 """Least time between two ends that are remembered [s]."""
-_MOST = 3600
+_MOST_ENDS = 3600
 """Ends that are remembered; beyond it every second one is forgotten."""
 
 
@@ -54,7 +54,7 @@ class Backlog:
             del self._ends[0]
         if not self._ends or (end > self._ends[-1][1] and at - self._ends[-1][0] >= _EVERY):
             self._ends.append((at, end))
-        if len(self._ends) > _MOST:
+        if len(self._ends) > _MOST_ENDS:
             del self._ends[1::2]
 
     def seconds(self, now: float) -> float:

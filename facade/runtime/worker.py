@@ -226,9 +226,6 @@ def _size(record: Record) -> int:
     return len(record.value or b"") + len(record.key or b"") + sum(len(raw) for _, raw in record.headers)
 
 
-_log = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordBatching:
     """How much is in memory, and in one transaction."""
