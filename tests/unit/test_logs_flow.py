@@ -371,3 +371,17 @@ def test_a_transaction_keeps_a_bounded_number_and_says_what_it_merged(monkeypatc
     assert made.merged == 2
     first = made.metrics[0]
     assert (first.host, first.time, first.value) == ("n0", us, 2.0), "no time is yet to come"
+
+
+def test_a_summary_that_contradicts_itself_is_refused():
+    for one in (written(summary(), b"logs/1"), written(summary(5, 4))):
+        assert LogFlow().fold(one, count=True).reason == "inconsistent"
+
+
+def test_a_restart_goes_on_with_what_was_counted():
+    flow, after, record = LogFlow(), LogFlow(), written(counted(count=7))
+    flow.fold(record, count=True)
+    after.restore(json.loads(json.dumps(flow.as_dict())))
+    assert after.fold(record, count=False) is USED, "given again, to rebuild what needs to be"
+    assert after.fold(record, count=True).reason == OVERLAP
+    assert after.as_dict() == flow.as_dict()

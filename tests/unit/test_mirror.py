@@ -33,6 +33,7 @@ from facade.flows.mirror.source import (
     DeviceJob,
     DeviceLost,
     DeviceSearch,
+    EventsMissed,
     JobResult,
     SearchResult,
     SourceEvent,
@@ -715,3 +716,13 @@ def test_every_device_that_is_away_is_found():
     bench.telescope.away = set(map(device_of, many(100)))
     bench.settle()
     assert (find_disconnected(bench.mirror) or {}).keys() == {(DISCONNECTED, device_of(name)) for name in many(100)}
+
+
+def test_missed_events_are_a_gap_and_the_newest_is_read():
+    bench = Bench(AZ)
+    bench.settle()
+    bench.telescope.is_deaf = True
+    bench.telescope.set(AZ, 5.0)
+    bench.telescope.news.append(EventsMissed(AZ))
+    bench.settle(0.2)
+    assert bench.new(AZ)[1:] == [(5.0, "CONNECTED", True)]

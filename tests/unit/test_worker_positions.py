@@ -1,10 +1,12 @@
 """A worker's own position beside the group's and the log's; what covers offsets twice is refused, holes are counted."""
 
 from collections import Counter
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
+from facade.bus.kafka import transactions
 from facade.bus.offsets import (
     POSITIONS,
     CountedOffsets,
@@ -422,3 +424,16 @@ def test_a_log_that_was_cut_is_one_alarm_and_a_new_epoch_that_is_shown(log, caus
     shown = {name: str(reading.value) for _, name, reading in view.readings(NOW)}
     assert "partition 0: totals are of epoch 2, which began at offset 7 after the log was cut" in shown["Status"]
     assert (shown["State"], "All streams balance" in shown["Status"]) == ("ALARM", False)
+
+
+def test_a_worker_learns_that_the_log_is_not_as_it_was():
+    """The client's event leads to a new comparison, and to no reset of the client's own."""
+    settings = transactions._consumer_settings("g", "s")
+    assert settings["auto.offset.reset"] == "error"
+    log = SimpleNamespace(
+        _connection=SimpleNamespace(note=lambda *_: None), _health=None, _must_rewind=False, _slot="s"
+    )
+    error = transactions.KafkaError(transactions.KafkaError._AUTO_OFFSET_RESET, "out of range")
+    with pytest.raises(Aborted, match="where to go on is asked again"):
+        transactions.KafkaTransactionalLog._on_event(log, SimpleNamespace(error=lambda: error))
+    assert log._must_rewind
