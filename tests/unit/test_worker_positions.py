@@ -18,7 +18,7 @@ from facade.bus.offsets import (
     begin,
     newest,
 )
-from facade.bus.port import Record
+from facade.bus.port import Aborted, Record
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.overview.views import BusView
