@@ -52,13 +52,7 @@ class MemoryLog:
         """Notified with each record."""
 
     def append(self, record: Record) -> None:
-        """Write a record to the partition that it names, or to the one of its key.
-
-        Raises
-        ------
-        BusError
-            There is no such topic.
-        """
+        """Write a record to the partition that it names, or to the one of its key."""
         with self.changed:
             logs = self.partitions(record.topic)
             number = record.partition if record.partition >= 0 else crc32(record.key or b"") % len(logs)
@@ -72,13 +66,7 @@ class MemoryLog:
             return [record for log in self.partitions(topic) for record in log]
 
     def partitions(self, topic: str) -> list[list[Record]]:
-        """Return the records of a topic by partition; the caller holds `changed`.
-
-        Raises
-        ------
-        BusError
-            There is no such topic.
-        """
+        """Return the records of a topic by partition; the caller holds `changed`."""
         if topic not in self._logs:
             raise BusError(f"topic {topic} does not exist; expected one of {', '.join(sorted(self._logs))}")
         return self._logs[topic]

@@ -7,7 +7,7 @@ while not even these come, the bus is away, and nothing is known of any componen
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
@@ -141,13 +141,6 @@ class Heard(NamedTuple):
     """When it was given, by the broker's clock [Unix s]."""
 
 
-class Listener(Protocol):
-    """Is told of each sign of life."""
-
-    def __call__(self, heartbeat: HeartbeatMessage, appended_us: int) -> None:
-        """Take one, with the broker's time stamp [Unix us]."""
-
-
 class Heartbeats(Flow):
     """A flow: the newest sign of life of each component."""
 
@@ -156,7 +149,8 @@ class Heartbeats(Flow):
     def __init__(self) -> None:
         self.newest: dict[str, Heard] = {}
         """By component; one that said goodbye is `stopping`."""
-        self.listeners: list[Listener] = []
+        self.listeners: list[Callable[[HeartbeatMessage, int], None]] = []
+        """Take each sign of life, with the broker's time stamp [Unix us]."""
         self._newest = self._flowing_since = 0.0
 
     def fold(self, record: Record, *, count: bool) -> Outcome:

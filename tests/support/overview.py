@@ -9,7 +9,7 @@ from facade.config import Settings
 from facade.flows.commands.composition import CommandsHealth
 from facade.flows.commands.flow import Components
 from facade.flows.overview.health import Overview
-from facade.flows.overview.presence import Presence
+from facade.flows.overview.views import Presence
 from facade.flows.telemetry.composition import Telemetry, TelemetryHealth
 from facade.flows.telemetry.ledger import GroupTotals
 from facade.flows.telemetry.plan import plans

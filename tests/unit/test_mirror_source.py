@@ -196,15 +196,6 @@ def test_a_device_that_does_not_answer_loses_its_subscriptions_at_once(monkeypat
     assert [one for one in source.take() if isinstance(one, AttributeValue)] == []
 
 
-def test_a_device_that_cannot_name_its_attributes_is_not_away(monkeypatch: pytest.MonkeyPatch):
-    proxy = Proxy()
-    monkeypatch.setattr(tango, "DeviceProxy", lambda device: proxy)
-    assert TangoSource()._do(DeviceJob("a/b/c", names=True)).names == {"a/b/c/d"}
-    proxy.refusal = "API_Odd"
-    done = TangoSource()._do(DeviceJob("a/b/c", names=True))
-    assert (done.trouble, done.names) == ("", None)
-
-
 def test_a_thread_that_waits_for_a_device_holds_up_no_other(monkeypatch: pytest.MonkeyPatch):
     """There are as many as are needed at once, and no more than that."""
     answers = threading.Event()

@@ -1,7 +1,5 @@
 """Device servers whose topics are not what they were: made again, cleared, cut, with a snapshot of the future."""
 
-import json
-
 import msgspec
 import pytest
 
@@ -141,20 +139,6 @@ def test_a_snapshot_of_the_future_is_used_with_a_word(bench, changes, cuts, word
     assert figures(server)[1:] == (cuts, 0, 0)
     assert words in account(server).last_error
     assert figures(bench.server(30)) == figures(server)  # its own snapshot can be read
-
-
-@pytest.mark.parametrize("offsets", [{"0": 2**63}, {"0": -1}, {"-1": 3}, {"0": 10.5}, {"0": "9" * 400}, {"9" * 30: 0}])
-def test_offsets_that_are_none_are_refused_with_a_word(bench, offsets):
-    prepared(bench)
-    content = json.loads(_values(bench)[-1]) | {"offsets": offsets}
-    bench.broker.append(
-        Record(topic=TOPIC, key=f"{INSTANCE}/alerts".encode(), value=msgspec.json.encode(content | {"topic": "alerts"}))
-    )
-    server = bench.server(30)
-    alerts(bench, "new")
-    server.cycle(30)
-    assert said(server)[-1][1] == "new"
-    assert "is not usable" in server.bus.health.last_error
 
 
 def test_an_added_partition_is_read_from_its_beginning_while_the_server_runs(bench):

@@ -43,11 +43,6 @@ def ask_again(question: Callable[[], Asked], clock: Clock, patience: float) -> A
     ----------
     patience
         How long it is put again [s].
-
-    Raises
-    ------
-    KafkaException
-        Another refusal, or the same one for longer than that.
     """
     deadline = clock.monotonic() + patience
     while True:

@@ -87,13 +87,7 @@ def delete_topics(connection: Connection) -> int:
 
 
 def delete_records(connection: Connection, topic: str, partition: int, before: int) -> None:
-    """Delete the records of a partition that stand before an offset.
-
-    Raises
-    ------
-    BusError
-        The broker does not answer or refuses.
-    """
+    """Delete the records of a partition that stand before an offset."""
     place = TopicPartition(connection.topic(topic), partition, before)
     admin = connection.admin()
     try:

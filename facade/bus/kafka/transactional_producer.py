@@ -84,13 +84,7 @@ class TransactionalProducer:
             self._broker_time = time * 1000, self._connection.clock.monotonic()
 
     def open(self) -> ProducerCore:
-        """Complete or undo what an earlier producer of this slot left open, unless this one can go on.
-
-        Raises
-        ------
-        KafkaException
-            The broker does not answer, or refuses.
-        """
+        """Complete or undo what an earlier producer of this slot left open, unless this one can go on."""
         if self._producer is not None:
             self._producer.poll(0)  # serves the log lines about connections
             if self._link.was_lost:

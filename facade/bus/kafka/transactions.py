@@ -137,11 +137,6 @@ def describe_partitions(
     ----------
     committed
         The offsets that the group has committed for each partition, as it has just answered.
-
-    Raises
-    ------
-    KafkaException, BusError
-        The brokers do not answer, a topic is not there, or a transaction stays open too long.
     """
     topics = {connection.name(place.topic) for place in committed}
     extents = watch.extents([*topics, POSITIONS])
