@@ -6,8 +6,7 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from facade.bus.kafka import timeouts
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.records import to_record
+from facade.bus.kafka.connection import Connection, to_record
 from facade.bus.kafka.refusals import READ, describe, explain, require_present
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError

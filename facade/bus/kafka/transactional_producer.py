@@ -29,9 +29,9 @@ from confluent_kafka import (
 
 from facade.bus.kafka import timeouts
 from facade.bus.kafka.connection import CLIENT_LOG, Connection
+from facade.bus.kafka.group import FENCE
 from facade.bus.kafka.producer import LARGEST, MURMUR, ProducerCore
 from facade.bus.kafka.refusals import WRITE, describe, explain
-from facade.bus.kafka.sessions import FENCE
 from facade.bus.offsets import ACCOUNTS, POSITIONS
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError, NotSent, OutcomeUnknown

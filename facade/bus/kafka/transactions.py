@@ -34,11 +34,9 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Me
 from facade.bus import port
 from facade.bus.kafka import timeouts
 from facade.bus.kafka.admin import KafkaTopicWatch
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.departure import leave, retire
+from facade.bus.kafka.connection import Connection, to_record
+from facade.bus.kafka.group import HEARTBEAT, fenced, joins_anew, leave, retire
 from facade.bus.kafka.read_range import read_range
-from facade.bus.kafka.records import to_record
-from facade.bus.kafka.sessions import HEARTBEAT, fenced, joins_anew
 from facade.bus.kafka.transactional_producer import TransactionalProducer
 from facade.bus.offsets import POSITIONS, PartitionFacts, PartitionPositions, newest
 from facade.bus.port import Aborted, BusHealth, OffsetRange, PartitionBatch, Record, Revoked
