@@ -11,10 +11,9 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from facade.codec.arrays import ArrayError
+from facade.codec.arrays import MARK, ArrayError, RecordBatch, StreamReader
 from facade.codec.columns import Column, NumberField, breaches, number_fields
 from facade.codec.decode import BatchDecoder, Reason
-from facade.codec.ipc import MARK, RecordBatch, StreamReader
 from facade.messages import Batch
 from facade.outcome import RecordRejected
 from facade.printable import excerpt
