@@ -90,10 +90,7 @@ def judge_topics(prefix: str, absent: Mapping[str, str], differing: Mapping[str,
 def judge_replicas(states: Mapping[str, tuple[int, int, int, int]]) -> Iterator[Finding]:
     """Judge whether topics can be written.
 
-    Parameters
-    ----------
-    states
-        Partitions without a leader, replicas, those in sync, and how many of them must confirm, by topic.
+    `states`: partitions without a leader, replicas, those in sync, and how many of them must confirm, by topic.
     """
     texts: dict[str, list[str]] = {}
     for name, (leaderless, replicas, in_sync, wanted) in states.items():
@@ -162,13 +159,7 @@ def describe_lag(group: str, state: GroupState) -> Finding:
 
 
 def judge_lag(icd: Icd, group: str, state: GroupState, now: float) -> Iterator[Finding]:
-    """Judge how far a group is.
-
-    Parameters
-    ----------
-    now
-        By the broker's clock [Unix s].
-    """
+    """Judge how far a group is; `now`: by the broker's clock [Unix s]."""
     for name, partition, committed, begin, end, since in state.positions:
         topic = icd.topics.get(name)
         about = f"group {group}, {name}/{partition}"

@@ -455,10 +455,7 @@ class CountedOffsets(msgspec.Struct):
     ) -> Overlap | Gap | LogCut | None:
         """Count a range, unless it overlaps the ranges counted.
 
-        Parameters
-        ----------
-        counts
-            False: the range has no results, so it is not refused.
+        `counts`: False for a range without results, which is not refused.
         """
         found: Gap | LogCut | None = None
         if self._is_cut(log):

@@ -24,10 +24,7 @@ def name_of(role: str) -> str:
 def planned(icd: Icd, rates: Mapping[str, int] | None = None) -> dict[str, int]:
     """Return the bytes per second that each broker takes, by client id or principal.
 
-    Parameters
-    ----------
-    rates
-        By class, in the place of those of the ICD [bytes/s].
+    `rates`: by class, in the place of those of the ICD [bytes/s].
     """
     known = {**icd.quotas, **(rates or {})}
     found = {}

@@ -89,10 +89,7 @@ def read_npy_header(content: bytes | memoryview) -> NpyHeader:
 def view_npy(content: bytes | memoryview, header: NpyHeader) -> Array:
     """Return the array of a `.npy`, a view of its bytes.
 
-    Parameters
-    ----------
-    header
-        What the content itself says; the caller has looked whether that is something to believe.
+    `header`: what the content itself says; the caller has looked whether that is something to believe.
 
     Raises
     ------
@@ -109,10 +106,7 @@ def view_npy(content: bytes | memoryview, header: NpyHeader) -> Array:
 def read_arrow(content: bytes | memoryview, check_schema: Callable[[Any], None]) -> tuple[Any, int]:
     """Return the table of an Arrow IPC stream, and how many bytes follow the stream.
 
-    Parameters
-    ----------
-    check_schema
-        Raises `ArrayError` if the schema is not the one wanted.
+    `check_schema`: raises `ArrayError` if the schema is not the one wanted.
 
     Raises
     ------

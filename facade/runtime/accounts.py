@@ -80,10 +80,7 @@ class RunningAccount:
     def deviate(self, what: Deviation, count: int, text: str) -> None:
         """Count records of which the position of a reader and the log did not agree.
 
-        Parameters
-        ----------
-        text
-            Partition and offsets, and what happened.
+        `text`: partition and offsets, and what happened.
         """
         setattr(self, what, min(getattr(self, what) + count, _MOST))
         self._say(what, text)

@@ -71,10 +71,7 @@ class Work:
     def need(self, now: float, waiting: int) -> float | None:
         """Return how many workers would be busy all the time at a time [Unix s]; None: not known.
 
-        Parameters
-        ----------
-        waiting
-            Records that wait.
+        `waiting`: the number of records that wait.
         """
         came, taken, spent = self._came.rate(now), self._taken.rate(now), self._spent_us.rate(now) / _MICRO
         if taken and spent:

@@ -56,10 +56,7 @@ class Flow(ABC):
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Take one record and return its outcome; a rejected record becomes a dead letter.
 
-        Parameters
-        ----------
-        count
-            False for a record that the snapshot already counts, given again to rebuild windows.
+        `count`: False for a record that the snapshot already counts, given again to rebuild windows.
         """
 
     def lost_before(self) -> Iterable[Missing]:
@@ -128,10 +125,8 @@ class Effects(Protocol):
     def events(self, now: float, *, current: bool) -> Iterable[DeviceReading]:
         """Return what happened since the last call; each is one event, in this order.
 
-        Parameters
-        ----------
-        current
-            Whether the newest record of the topic has been read: before that the wall clock says nothing about it.
+        `current`: whether the newest record of the topic has been read: before that the wall clock says nothing about
+        it.
         """
 
     def records(self, now: float) -> Iterable[Record]:

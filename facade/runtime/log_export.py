@@ -253,10 +253,7 @@ def resource_of(component: str, environment: Mapping[str, str] = os.environ) -> 
 def start_log_export(icd: Icd, settings: Settings, component: str, clock: Clock) -> None:
     """Send the log of this process to a topic from now on, if the settings name one.
 
-    Parameters
-    ----------
-    component
-        Name under which the process appears.
+    `component`: name under which the process appears.
 
     Raises
     ------

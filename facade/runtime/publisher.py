@@ -35,13 +35,7 @@ class Sampler:
         self._held: Reading | None = None
 
     def offer(self, reading: Reading, now: float) -> Reading | None:
-        """Take a new reading; give the one to send now, if any.
-
-        Parameters
-        ----------
-        now
-            Monotonic time [s].
-        """
+        """Take a new reading; give the one to send now, if any; `now`: monotonic time [s]."""
         if self._sent is None or reading.quality is not self._sent.quality:
             return self._send(reading, now)
         self._held = reading

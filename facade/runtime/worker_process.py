@@ -58,10 +58,7 @@ class Site(NamedTuple):
 def run_worker(group: str, slot: str, make: Callable[[Site], Worker]) -> NoReturn:
     """Run a worker until SIGTERM or SIGINT, and end the process.
 
-    Parameters
-    ----------
-    group
-        Its consumer group, without the deployment's prefix.
+    `group`: its consumer group, without the deployment's prefix.
 
     Raises
     ------

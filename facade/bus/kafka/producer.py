@@ -114,10 +114,7 @@ class ProducerCore:
     ) -> None:
         """Queue a record, on the partition of its key unless `more` names one.
 
-        Parameters
-        ----------
-        waits
-            Wait while the queue is full.
+        `waits`: wait while the queue is full.
 
         Raises
         ------

@@ -18,10 +18,8 @@ _MIN_INSYNC = "min.insync.replicas"
 def create_topics(connection: Connection, topics: dict[str, Topic], *, replicas: int = 1) -> list[str]:
     """Create the topics that are missing.
 
-    Parameters
-    ----------
-    replicas
-        Brokers that are to have each topic; all but one of them must confirm a record, see `min.insync.replicas`.
+    `replicas`: brokers that are to have each topic; all but one of them must confirm a record, see
+    `min.insync.replicas`.
 
     Returns
     -------

@@ -131,10 +131,7 @@ def describe_partitions(
     Open transactions on `positions` are waited for: one of them may have the position of another worker on a partition
     that is this one's now. It is over soon, or the broker ends it after the transaction's time-out.
 
-    Parameters
-    ----------
-    committed
-        The offsets that the group has committed for each partition, as it has just answered.
+    `committed`: the offsets that the group has committed for each partition, as it has just answered.
     """
     topics = {connection.name(place.topic) for place in committed}
     extents = watch.extents([*topics, POSITIONS])

@@ -482,10 +482,7 @@ FORMATS: Final = {"logs": LOGS, "metrics": METRICS}
 def decode(topic: str, value: bytes | None) -> "tuple[Format | None, list[LogRow] | RecordRejected | Suppressed]":
     """Return the format of a record and its rows in order; if it is refused whole, the reason.
 
-    Parameters
-    ----------
-    topic
-        Of `FORMATS`.
+    `topic`: of `FORMATS`.
     """
     if value is None:
         return None, TOMBSTONE

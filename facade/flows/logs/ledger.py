@@ -55,10 +55,7 @@ class ShipperNumbers(msgspec.Struct):
     def add(self, name: str, runs: Sequence[NumberRange], at: float, *, silent_since: float) -> None:
         """Take runs of numbers in the order in which they came, at a time [Unix s].
 
-        Parameters
-        ----------
-        silent_since
-            A shipper that was heard last before this time may be forgotten for another one [Unix s].
+        `silent_since`: a shipper that was heard last before this time may be forgotten for another one [Unix s].
         """
         if name not in self.shippers and len(self.shippers) >= MOST_SHIPPERS:
             silent_longest = next(iter(self.shippers))

@@ -84,13 +84,7 @@ _one = lru_cache(65_536)(LogSource)
 
 @lru_cache(65_536)
 def source_of(component: str, severity: int, host: str = "", rack: str = "", observation: str = "") -> LogSource:
-    """Return the source of a record.
-
-    Parameters
-    ----------
-    severity
-        OpenTelemetry's number, 1 to 24; 0: it does not say.
-    """
+    """Return the source of a record; `severity`: OpenTelemetry's number, 1 to 24, or 0."""
     number = (severity + 3) // 4 if 0 <= severity <= 24 else 0
     return _one(cleaned(component), number, cleaned(host), cleaned(rack), observation_of(observation))
 

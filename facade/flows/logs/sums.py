@@ -41,10 +41,7 @@ class LogSums:
     def add(self, one: LogRecord, appended: int) -> bool:
         """Count a record; return whether it is late.
 
-        Parameters
-        ----------
-        appended
-            When it came to the bus [Unix us]; it is the time of a record with none, or one of the future.
+        `appended`: when it came to the bus [Unix us]; it is the time of a record with none, or one of the future.
         """
         time = one.time if 0 < one.time < appended else appended
         is_late = appended - time > LATE

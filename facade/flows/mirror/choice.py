@@ -188,10 +188,7 @@ class Searches:
     def want(self, patterns: Iterable[str], refused: Mapping[str, str], now: float) -> None:
         """Search for these patterns from now on [monotonic s], and for no others.
 
-        Parameters
-        ----------
-        refused
-            Why some of them choose nothing; they are not searched for.
+        `refused`: why some of them choose nothing; they are not searched for.
         """
         self._refused = dict(refused)
         self._patterns = {one: device_of(one) for one in sorted(patterns) if "*" in one and one not in refused}

@@ -113,13 +113,7 @@ def _lines(texts: "Iterator[str] | list[str]") -> tuple[str, ...]:
 
 
 def find_faults(mirror: Mirror, device: str) -> Mapping[FaultKey, Fault] | None:
-    """Return all faults; None: the choice is not known yet.
-
-    Parameters
-    ----------
-    device
-        The one that shows the mirror.
-    """
+    """Return all faults of the mirror that a device shows; None: the choice is not known yet."""
     away, others = find_disconnected(mirror), mirror.writers.beside(mirror.own)
     if away is None or not others:
         return away
