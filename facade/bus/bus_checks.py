@@ -8,7 +8,6 @@ from facade.findings import DEGRADED, FAILED, NOTE, UNKNOWN, Finding
 from facade.icd.model import Icd
 
 Needs = Mapping[str, frozenset[str]]
-"""Rights by topic."""
 _GRAVE: Final = {"cleanup.policy", "message.timestamp.type", "unclean.leader.election.enable", "partitions"}
 """What confirmed records are lost by, or judged wrongly."""
 _OLD_AFTER = 10.0
@@ -18,7 +17,6 @@ _NEAR_THE_END = 0.5
 _WRONG_CLOCK, _USELESS_CLOCK = 1.0, 5.0
 """Difference to the broker's clock that is said, and that from which data are refused as ahead or late [s]."""
 _SHOWN = 4
-"""Names in one line."""
 _CONFIG = "kafka-configs.sh --alter --entity-type topics --entity-name NAME --add-config SETTING=VALUE"
 
 

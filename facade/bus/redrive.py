@@ -27,7 +27,6 @@ from facade.printable import printable
 BY: Final = "dead-letters redrive"
 """Writer of the marks and entries of a redrive."""
 REDRIVEN: Final = "redriven"
-"""Reason of a mark."""
 FROM: Final = "redriven.from"
 """Header of a record that was put back: partition:offset of its dead letter."""
 FIRST: Final = "redriven.first"

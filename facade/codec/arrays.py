@@ -60,7 +60,6 @@ class NpyHeader:
     dtype: np.dtype[Any]
     fortran: bool
     begin: int
-    """Where the array begins."""
 
 
 def read_npy_header(content: bytes | memoryview) -> NpyHeader:
@@ -172,9 +171,7 @@ _END: Final = MARK + bytes(4)
 _SCHEMA, _RECORD_BATCH, _COMPRESSION = 1, 3, 3
 """Kinds of messages, and the field of a record batch that tells of a compression."""
 _INT, _FLOAT = 2, 3
-"""Kinds of types."""
 _FLOATS: Final[dict[int, np.dtype[Any]]] = {1: np.dtype("<f4"), 2: np.dtype("<f8")}
-"""By precision."""
 _MOST_COLUMNS: Final = 256
 _MOST_SHAPES: Final = 256
 """So many different metadata are remembered."""

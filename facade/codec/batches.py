@@ -24,7 +24,6 @@ _LIMITS: Final = {
     for size in (1, 2, 4, 8)
     for limits in [np.iinfo(f"{kind}{size}")]
 }
-"""Of the types of integers."""
 HeaderPairs = tuple[tuple[str, bytes], ...]
 
 HEADER: Final = "batch"

@@ -72,7 +72,6 @@ class Server:
         self.icd, self.settings, self.devices, self.bus, self.clock = icd, settings, devices, bus, clock
         self.instance, self.versions = instance, versions
         self.classes = {device: name for name, names in devices.items() for device in names}
-        """Device class by device."""
         self.states = DeviceStates(icd, self.classes)
         self.flows: list[Flow] = []
         self.views: list[View] = []

@@ -46,7 +46,6 @@ class Flow(ABC):
     """What a device server makes of one topic; by default it reads the whole topic at each start, and views show it."""
 
     topic: str
-    """Name in the ICD."""
     durable: bool = False
     """Whether it goes on from a snapshot; otherwise it reads the whole (compacted) topic at start."""
     partitions: Sequence[int] | None = None
@@ -110,7 +109,6 @@ class Effects(Protocol):
 
     topic: str
     device: str
-    """The device that shows it."""
     recalls: str
     """Compacted topic with the state from before a restart; it is read whole before the first record is folded."""
     kept: int

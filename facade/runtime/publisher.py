@@ -125,7 +125,6 @@ class Publisher:
         self.last: dict[str, dict[str, Reading]] = {}
         """What is shown, by device and attribute."""
         self.pushed = 0
-        """Events sent."""
         self.coalesced = 0
         """Readings replaced by a newer one before they left."""
 

@@ -40,7 +40,6 @@ class Backlog:
         self._ends: list[tuple[float, int]] = []
         """Time [Unix s] and end, the oldest first; the reader has passed the first one, unless it never was so far."""
         self.records = 0
-        """How many wait."""
 
     def note(self, at: float, position: int, end: int) -> None:
         """Take how far a reader is on a log, and where that ends, at a time [Unix s]."""
@@ -67,7 +66,6 @@ _MICRO = 1_000_000
 _MOST = 100_000_000
 """No transaction has so many records."""
 _MOST_ROWS = 65_536
-"""Of a columnar batch."""
 _CLOCK_SLACK_US = 60_000_000
 """Most by which the clocks of a worker and of the broker may differ [us]."""
 

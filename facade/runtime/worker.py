@@ -207,7 +207,6 @@ class TransactionalWorker(TransactionLoop):
 
     def _start_over(self) -> None:
         self._accounts: dict[tuple[str, int], RunningAccount] = {}
-        """By topic and partition."""
         self._dead_letters: list[Record] = []
         self._taken = self._dead_bytes = 0
         for account in self.accounts.values():

@@ -54,7 +54,6 @@ _NEAR = 100
 _API = re.compile(r"ApiKey (\w+) \(\d+\) Versions \d+\.\.(\d+)")
 
 _Partition = tuple[str, int]
-"""Topic and partition."""
 
 
 # Topics
@@ -68,7 +67,6 @@ class FoundTopic:
     replicas: int
     """Of the partition that has the fewest."""
     settings: dict[str, str]
-    """By Kafka's names."""
 
 
 def inspect_topics(connection: Connection, topics: Iterable[str]) -> dict[str, FoundTopic]:

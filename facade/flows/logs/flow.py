@@ -21,7 +21,6 @@ from facade.runtime.view import NewestView
 from facade.severities import WARNING
 
 RISING, SILENT = "errorsRising", "componentSilent"
-"""Conditions of the ICD."""
 _WORST = {"temperature": "nodeTemperature", "diskUsed": "nodeDiskUsed", "memoryUsed": "nodeMemoryUsed"}
 """Attributes that show the largest entry of another one."""
 _MOST_NAMES = 8

@@ -49,7 +49,6 @@ class ShipperNumbers(msgspec.Struct):
     """Counts holes in the numbers of all shippers."""
 
     shippers: dict[str, Shipper] = {}
-    """By name."""
     holes: int = 0
 
     def add(self, name: str, runs: Sequence[NumberRange], at: float, *, silent_since: float) -> None:
@@ -94,7 +93,6 @@ MOST_ERRORS: Final = 32
 BUCKET: Final = 10
 """Errors and signs of life are counted over so long [s]."""
 BUCKETS: Final = 30
-"""So many are kept."""
 REGULAR: Final = 5
 """A component that wrote in so many of the newest ten buckets writes regularly."""
 SILENT: Final = 30.0
@@ -119,7 +117,6 @@ class Component(msgspec.Struct):
     wrote: list[int] = []
     """The newest buckets in which it wrote, ascending; as many as tell whether it does so regularly."""
     failed: dict[int, int] = {}
-    """Errors by bucket."""
 
     def recent(self, now: float, over: float) -> int:
         """Return the errors of the last `over` seconds, to a bucket."""
@@ -161,11 +158,9 @@ class LogState(msgspec.Struct):
     late: int = 0
     merged: int = 0
     numbers: ShipperNumbers = msgspec.field(default_factory=ShipperNumbers)
-    """Of shippers."""
     heard: float = 0.0
     """Brokers' time of the newest summary of logs [Unix s]."""
     counted: dict[str, CountedOffsets] = {}
-    """By topic and partition."""
 
 
 RATE_OVER: Final = 10

@@ -58,7 +58,6 @@ _SECOND, _FRACTION = 19, 26
 """Where the whole second and its six digits of fraction end."""
 _MOST_DIGITS: Final = 18
 _LONGEST: Final = 1 << 30
-"""More than a record has."""
 Indices = npt.NDArray[np.int64]
 
 
@@ -167,11 +166,9 @@ class Columns(NamedTuple):
     row: Indices
     """Of the message among those that were given."""
     source: Indices
-    """Index in `sources`."""
     time: Indices
     """When it was made [Unix us]."""
     number: Indices
-    """Of the shipper."""
     sources: list[LogSource]
 
 

@@ -49,7 +49,6 @@ class LogRecord(msgspec.Struct, gc=False):
     time: int
     """When it was made [Unix us]; 0: it does not say."""
     body: str | bytes = ""
-    """Text, or UTF-8."""
     sequence: int = 0
     """Number that the shipper gave it; 0: none."""
     shipper: str = ""

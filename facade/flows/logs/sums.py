@@ -22,7 +22,6 @@ MOST_ERRORS: Final = 40
 """Kept of a transaction: half of them the first ones."""
 MOST_SHIPPERS: Final = 1000
 MOST_RUNS: Final = 1000
-"""Of a shipper."""
 _ROWS: Final = 1000
 """Of each kind in one summary: at its longest texts it is smaller than any topic takes."""
 _COUNT, _LATE_COUNT, _OLDEST, _NEWEST = range(4)

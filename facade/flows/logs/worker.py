@@ -36,7 +36,6 @@ class LogBatching:
     interval: float = 0.5
     """Time between commits while records come [s]: whoever looks at logs may wait a second."""
     batch: int = 10_000
-    """Records taken at once."""
     limit: int = 2_000_000
     """Most records in one transaction."""
     limit_bytes: int = 32_000_000
@@ -181,4 +180,3 @@ class LogWorker(TransactionalWorker):
     def _forget(self) -> None:
         self._logs: dict[int, LogSums] = {}
         self._metrics: dict[int, MetricSums] = {}
-        """By partition."""

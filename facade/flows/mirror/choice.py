@@ -49,7 +49,6 @@ class Choice(Flow):
         self.crowded: dict[str, str] = {}
         """Patterns that fit too many attributes, and what is said of them."""
         self.rules: dict[str, MirrorRule] = {}
-        """By name."""
         self._receptors: dict[str, frozenset[str]] = {}
         self._pointing: dict[str, frozenset[str]] = {}
         """By the device of the subarray."""

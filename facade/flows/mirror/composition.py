@@ -23,10 +23,8 @@ from facade.runtime.flow import Fault, FaultKey
 from facade.runtime.view import NewestView
 from facade.severities import WARNING
 
-_RATE_OVER = 10.0
-"""[s]"""
+_RATE_OVER = 10.0  # [s]
 _MOST_NAMES = 8
-"""That Status gives."""
 _LONGEST_TEXT = 500
 DISCONNECTED, CONFLICT = CONDITIONS = "mirrorDisconnected", "mirrorConflict"
 """Conditions of the ICD, which says how long a device must be away, and another mirror be there."""

@@ -124,7 +124,6 @@ class Latency:
 
     def __init__(self) -> None:
         self._longest: deque[tuple[int, float]] = deque(maxlen=_OVER)
-        """By second [monotonic s]."""
 
     def note(self, now: float, latency: float) -> None:
         """Take the time of one value [s], now [monotonic s]."""
@@ -156,7 +155,6 @@ class ModelOutbox:
         self._under_way: deque[tuple[int, int]] = deque()
         """Marks, and how many records stand between each and the one before."""
         self.records = 0
-        """Records written."""
         self.gaps = 0
         """Records that say that others before them were not written."""
 
@@ -239,7 +237,6 @@ class Mirror:
         """What is mirrored, by name."""
         self.searches = Searches(source, choice.is_own)
         self.values = 0
-        """Values that came."""
         self._latency = Latency()
         self._gaps = 0
         self._before: dict[str, TelescopeAttribute] = {}
