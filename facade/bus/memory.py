@@ -108,10 +108,6 @@ class MemoryReader:
             logs = self._log.partitions(topic)
             return {number: len(logs[number]) - at for number, at in self.reached(topic).items()}
 
-    def lag(self, topic: str) -> int:
-        """Count the records of a topic that were not taken."""
-        return sum(self.behind(topic).values())
-
     def reached(self, topic: str) -> dict[int, int]:
         """Return the next offset to take, by partition."""
         return {number: at for (name, number), at in self._next.items() if name == topic}

@@ -279,9 +279,6 @@ class Reader(Protocol):
     def behind(self, topic: str) -> Mapping[int, int]:
         """Count the records behind the last one taken, by partition, without a question to the brokers."""
 
-    def lag(self, topic: str) -> int:
-        """Count the records that were not taken, of all partitions."""
-
     def reached(self, topic: str) -> Mapping[int, int]:
         """Return the next offset to take, by partition: also behind marks of transactions, which are no records."""
 

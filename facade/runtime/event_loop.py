@@ -113,7 +113,7 @@ class EffectsDelivery:
 
     def note_position(self, reader: Reader, has_read: Callable[[str], bool]) -> None:
         """Find out whether the newest record of the topic with effects has been taken."""
-        self._current = has_read(self._effects.topic) and not reader.lag(self._effects.topic)
+        self._current = has_read(self._effects.topic) and not any(reader.behind(self._effects.topic).values())
 
     def act(self, now: float) -> None:
         """Give the events since the last call to the publisher, and write the states that they lead to."""

@@ -79,10 +79,6 @@ class Readers:
         """Return the records of a topic that were not taken, by partition."""
         return self._by_topic[topic].behind(topic)
 
-    def lag(self, topic: str) -> int:
-        """Return the records of a topic that were not taken."""
-        return self._by_topic[topic].lag(topic)
-
     def reached(self, topic: str) -> Mapping[int, int]:
         """Return the next offset to take, by partition."""
         return self._by_topic[topic].reached(topic)

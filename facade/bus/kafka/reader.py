@@ -109,10 +109,6 @@ class KafkaReader:
                 found[place.partition] = max(end - at, 0)
         return found
 
-    def lag(self, topic: str) -> int:
-        """Count the records that were not taken, of all partitions."""
-        return sum(self.behind(topic).values())
-
     def reached(self, topic: str) -> dict[int, int]:
         """Return the next offset to take by partition; see `facade.bus.port.Reader`."""
         name = self._connection.topic(topic)
