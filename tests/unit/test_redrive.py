@@ -20,7 +20,7 @@ from facade.bus.redrive import (
     read_dead_letter,
     takes_back,
 )
-from facade.cli.dead_letters import Listing, document, line, trials_of
+from facade.cli.dead_letters import document, line, trials_of
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.errors import BusError
@@ -212,22 +212,6 @@ def test_what_others_write_there_is_shown_without_harm(bus: Bus, headers: dict[s
     letter = read_dead_letter(record)
     assert letter is None or "".join(line(letter, ())).isprintable()
     assert bus.redrive() in ({}, {RedriveFate.TOPIC: 1})
-
-
-def test_a_listing_counts_records_beside_letters(bus: Bus) -> None:
-    came = bus.reject()
-    bus.broker.append(dead_letter(came, RecordRejected("unknown-node", "$", ""), by="subarray"))
-    for _ in range(3):
-        bus.reject("alerts", "schema")
-    bus.redrive(Selection(topics=[HEAPS]))
-    listing = Listing(Selection(), 2)
-    for record in [*bus.letters(), Record(topic=TOPIC, key=None, value=None)]:
-        listing.add(record)
-    assert listing.counts() == [
-        {"topic": "alerts", "reason": "schema", "letters": 3, "records": 3, "put back": 0},
-        {"topic": HEAPS, "reason": "unknown-node", "letters": 2, "records": 1, "put back": 1},
-    ]
-    assert (len(listing.newest), listing.strange) == (2, 1)
 
 
 def _heap(**changes: object) -> bytes:
