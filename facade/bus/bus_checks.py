@@ -1,4 +1,4 @@
-"""Checks of `sdp-facade bus check`: the state of the bus as the brokers tell it, and what is wrong with it."""
+"""Checks of `sdp-facade bus check`: judge the state of the bus by the answers of the brokers."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -8,7 +8,6 @@ from facade.findings import DEGRADED, FAILED, NOTE, UNKNOWN, Finding
 from facade.icd.model import Icd
 
 Needs = Mapping[str, frozenset[str]]
-"""Rights by topic."""
 _GRAVE: Final = {"cleanup.policy", "message.timestamp.type", "unclean.leader.election.enable", "partitions"}
 """What confirmed records are lost by, or judged wrongly."""
 _OLD_AFTER = 10.0
@@ -18,7 +17,6 @@ _NEAR_THE_END = 0.5
 _WRONG_CLOCK, _USELESS_CLOCK = 1.0, 5.0
 """Difference to the broker's clock that is said, and that from which data are refused as ahead or late [s]."""
 _SHOWN = 4
-"""Names in one line."""
 _CONFIG = "kafka-configs.sh --alter --entity-type topics --entity-name NAME --add-config SETTING=VALUE"
 
 
@@ -90,10 +88,7 @@ def judge_topics(prefix: str, absent: Mapping[str, str], differing: Mapping[str,
 def judge_replicas(states: Mapping[str, tuple[int, int, int, int]]) -> Iterator[Finding]:
     """Judge whether topics can be written.
 
-    Parameters
-    ----------
-    states
-        Partitions without a leader, replicas, those in sync, and how many of them must confirm, by topic.
+    `states`: partitions without a leader, replicas, those in sync, and how many of them must confirm, by topic.
     """
     texts: dict[str, list[str]] = {}
     for name, (leaderless, replicas, in_sync, wanted) in states.items():
@@ -132,7 +127,7 @@ def judge_rights(role: str, needs: Needs, rights: Needs, prefix: str) -> Iterato
 
 
 def judge_encryption(properties: Mapping[str, str], brokers: Collection[str]) -> Iterator[Finding]:
-    """Judge whether anybody on the way can read or write along; on one machine that is nobody."""
+    """Judge whether others on the network can read or write records; on one machine none can."""
     protocol = properties.get("security.protocol", "plaintext").lower()
     away = [one for one in brokers if one.rpartition(":")[0] not in ("127.0.0.1", "localhost", "::1", "[::1]")]
     do = "see how-to/secure-the-bus"
@@ -162,13 +157,7 @@ def describe_lag(group: str, state: GroupState) -> Finding:
 
 
 def judge_lag(icd: Icd, group: str, state: GroupState, now: float) -> Iterator[Finding]:
-    """Judge how far a group is.
-
-    Parameters
-    ----------
-    now
-        By the broker's clock [Unix s].
-    """
+    """Judge how far a group is; `now`: by the broker's clock [Unix s]."""
     for name, partition, committed, begin, end, since in state.positions:
         topic = icd.topics.get(name)
         about = f"group {group}, {name}/{partition}"
@@ -212,7 +201,6 @@ def judge_features(apis: Mapping[str, int]) -> Iterator[Finding]:
 
 
 def _by_text(texts: Mapping[str, Iterable[str]]) -> list[tuple[str, list[str]]]:
-    """Return each text once, with all names that it is said of."""
     found: dict[str, list[str]] = defaultdict(list)
     for name, lines in texts.items():
         for text in lines:

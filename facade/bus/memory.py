@@ -52,13 +52,7 @@ class MemoryLog:
         """Notified with each record."""
 
     def append(self, record: Record) -> None:
-        """Write a record to the partition that it names, or to the one of its key.
-
-        Raises
-        ------
-        BusError
-            There is no such topic.
-        """
+        """Write a record to the partition that it names, or to the one of its key."""
         with self.changed:
             logs = self.partitions(record.topic)
             number = record.partition if record.partition >= 0 else crc32(record.key or b"") % len(logs)
@@ -72,13 +66,7 @@ class MemoryLog:
             return [record for log in self.partitions(topic) for record in log]
 
     def partitions(self, topic: str) -> list[list[Record]]:
-        """Return the records of a topic by partition, for whoever holds `changed`.
-
-        Raises
-        ------
-        BusError
-            There is no such topic.
-        """
+        """Return the records of a topic by partition; the caller holds `changed`."""
         if topic not in self._logs:
             raise BusError(f"topic {topic} does not exist; expected one of {', '.join(sorted(self._logs))}")
         return self._logs[topic]
@@ -119,10 +107,6 @@ class MemoryReader:
         with self._log.changed:
             logs = self._log.partitions(topic)
             return {number: len(logs[number]) - at for number, at in self.reached(topic).items()}
-
-    def lag(self, topic: str) -> int:
-        """Count the records of a topic that were not taken."""
-        return sum(self.behind(topic).values())
 
     def reached(self, topic: str) -> dict[int, int]:
         """Return the next offset to take, by partition."""
@@ -179,7 +163,7 @@ class MemoryBus:
     # The watch; see `facade.bus.offsets.TopicWatch`.
 
     def extents(self, topics: Iterable[str]) -> dict[str, Extent]:
-        """Return what is on topics."""
+        """Return first and last offsets of topics."""
         with self._log.changed:
             return {
                 topic: Extent(topic, {number: (0, len(log)) for number, log in enumerate(self._log.partitions(topic))})
@@ -187,7 +171,7 @@ class MemoryBus:
             }
 
     def step(self, topics: Iterable[str]) -> dict[str, TopicShape]:
-        """Return what topics are."""
+        """Return id and size of topics."""
         return {topic: TopicShape(topic, len(self._log.partitions(topic))) for topic in topics}
 
     # The writer; see `facade.bus.port.QueueingWriter`.

@@ -19,8 +19,8 @@ writes says in which epoch its numbers count.
 
 A worker writes the range [begin, end) of each transaction beside its results. The ranges of one partition join: each
 begins where the one before ended, also across marks of transactions, which have offsets and are no records.
-`CountedOffsets` therefore tells of each new range whether it continues what is counted, overlaps it (it is refused as a
-whole), leaves a gap, or begins a new epoch.
+So `CountedOffsets` tells whether a new range continues the ranges counted, overlaps them (it is refused as a whole),
+leaves a gap, or begins a new epoch.
 
 A broker that loses records after it has acknowledged them is answered by replication. If it happens all the same, the
 totals say so, and are not repaired.
@@ -60,12 +60,11 @@ def is_other(one: str, other: str) -> bool:
 
 
 def is_log_of(log: str, topic_id: str) -> bool:
-    """Return whether a log is that of the topic with an id; an unknown id is no difference."""
+    """Return whether a log belongs to the topic with an id; an unknown id is no difference."""
     return not is_other(id_of(log), topic_id)
 
 
 def _epoch(log: str) -> int:
-    """Return how often a log was cut."""
     number = log.partition("#")[2]
     return int(number) if number.isdecimal() else 0
 
@@ -74,11 +73,11 @@ def _log(topic_id: str, epoch: int = 0) -> str:
     return (topic_id or _NO_ID) + (f"#{epoch}" if epoch else "")
 
 
-# Differences between a range and what is counted before it
+# Differences between a range and the ranges counted before it
 
 
 class Overlap(NamedTuple):
-    """A range that is refused: it begins before the end of what is counted."""
+    """A range that is refused, as it begins before the end of the ranges counted."""
 
     expected: int
     """The first offset that is not counted."""
@@ -89,7 +88,7 @@ class Overlap(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Offsets [first, after) of which no range came."""
+    """Offsets [first, after) that no range covers."""
 
     first: int
     after: int
@@ -267,7 +266,7 @@ class PartitionFacts:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Where to go on, and what is to be said about it."""
+    """Where to go on, and a note for operators."""
 
     log: str
     """See `facade.bus.port.OffsetRange`."""
@@ -309,7 +308,7 @@ def _without_own(place: TopicPartition, facts: PartitionFacts) -> Beginning:
 
 
 def newest(records: Iterable[Record], group: str) -> tuple[dict[TopicPartition, WorkerPosition], list[str]]:
-    """Return the newest usable position of a group on each partition, and what was wrong with others."""
+    """Return the newest usable position of a group on each partition, and the faults of others."""
     found: dict[TopicPartition, WorkerPosition] = {}
     troubles: list[str] = []
     for record in records:
@@ -377,7 +376,7 @@ class PartitionPositions:
     def begin(
         self, own: Mapping[TopicPartition, WorkerPosition], facts: Mapping[TopicPartition, PartitionFacts]
     ) -> list[str]:
-        """Begin on new partitions, or again after a transaction that was given up; return what is to be said."""
+        """Begin on new partitions, or again after a transaction that was given up; return notes for operators."""
         self._open = {}
         for place, now in facts.items():
             mine = own.get(place)
@@ -454,12 +453,9 @@ class CountedOffsets(msgspec.Struct):
     def take(
         self, log: str, begin: int, end: int, part: int = 0, *, counts: bool = True
     ) -> Overlap | Gap | LogCut | None:
-        """Count a range, unless it overlaps what is counted.
+        """Count a range, unless it overlaps the ranges counted.
 
-        Parameters
-        ----------
-        counts
-            False: the range has no results, so it is not refused.
+        `counts`: False for a range without results, which is not refused.
         """
         found: Gap | LogCut | None = None
         if self._is_cut(log):

@@ -140,11 +140,11 @@ class TransactionalLog(Protocol):
         """
 
     def close(self) -> None:
-        """Leave without committing what was taken."""
+        """Leave without a commit."""
 
 
 class GroupMember(Protocol):
-    """One member of a consumer group of one topic, which says itself what it is done with."""
+    """One member of a consumer group of one topic, which commits offsets itself."""
 
     @property
     def assignment(self) -> Mapping[int, int]:
@@ -191,9 +191,9 @@ class GroupMember(Protocol):
         """
 
     def go_on(self, offsets: Mapping[int, int]) -> None:
-        """Give partitions from other offsets on, by partition; for who keeps its own place.
+        """Give partitions from other offsets on; for callers that keep their own positions.
 
-        A place that is not on the log, then or later, gives the partition another number in `assignment`.
+        A position that is not on the log, then or later, gives the partition another number in `assignment`.
         """
 
     def close(self) -> None:
@@ -251,11 +251,11 @@ class Writer(Protocol):
         """
 
     def close(self, timeout: float) -> None:
-        """Wait for what is queued, at most `timeout` [s]."""
+        """Wait for queued records, at most `timeout` [s]."""
 
 
 class QueueingWriter(Writer, Protocol):
-    """A writer that tells, without waiting, what became of what it queued."""
+    """A writer that tells the fate of queued records without waiting."""
 
     def mark(self) -> int:
         """Return a mark that stands behind everything queued so far."""
@@ -277,10 +277,7 @@ class Reader(Protocol):
         """Return whether everything has been taken that stood on the topic at the start, or was."""
 
     def behind(self, topic: str) -> Mapping[int, int]:
-        """Count what is behind the last record taken, by partition and by what was last heard; asks nobody."""
-
-    def lag(self, topic: str) -> int:
-        """Count what is behind the last records taken of all partitions."""
+        """Count the records behind the last one taken, by partition, without a question to the brokers."""
 
     def reached(self, topic: str) -> Mapping[int, int]:
         """Return the next offset to take, by partition: also behind marks of transactions, which are no records."""
@@ -308,3 +305,22 @@ class BusHealth:
     """Records whose delivery failed."""
     last_up: dict[object, float] = field(default_factory=dict, repr=False)
     """Monotonic time at which each client was last connected [s]; of clients that are not, nothing."""
+
+
+class TransactionalMember(GroupMember, Protocol):
+    """A member whose effects are on the bus: they and its places are one transaction.
+
+    `committed` waits for commits under way, of any member. From then on the group refuses members that have lost the
+    partitions: their records stand before the present ends of topics.
+    """
+
+    def write(self, records: Iterable[Record], offsets: Mapping[int, int]) -> None:
+        """Write records, and say by partition before which offset everything is done: both or neither.
+
+        Raises
+        ------
+        Aborted
+            It did not happen, or may have; `committed` and the topics say which of the two.
+        Fenced
+            Another process has taken this member's name.
+        """

@@ -1,7 +1,7 @@
 """Client quotas that follow from the classes of the topics: which role may write how fast.
 
 Kafka knows clients and users, not topics. So a role gets a quota where each topic that it writes is of a class with a
-rate; whoever also writes alerts, commands or states is never slowed down.
+rate; a role that also writes alerts, commands or states is never slowed down.
 """
 
 import re
@@ -24,10 +24,7 @@ def name_of(role: str) -> str:
 def planned(icd: Icd, rates: Mapping[str, int] | None = None) -> dict[str, int]:
     """Return the bytes per second that each broker takes, by client id or principal.
 
-    Parameters
-    ----------
-    rates
-        By class, in the place of those of the ICD [bytes/s].
+    `rates`: by class, in the place of those of the ICD [bytes/s].
     """
     known = {**icd.quotas, **(rates or {})}
     found = {}

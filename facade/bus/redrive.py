@@ -27,7 +27,6 @@ from facade.printable import printable
 BY: Final = "dead-letters redrive"
 """Writer of the marks and entries of a redrive."""
 REDRIVEN: Final = "redriven"
-"""Reason of a mark."""
 FROM: Final = "redriven.from"
 """Header of a record that was put back: partition:offset of its dead letter."""
 FIRST: Final = "redriven.first"
@@ -278,7 +277,7 @@ class TransactionWriter(Protocol):
         Raises
         ------
         BusError
-            They are not on the bus, or nobody knows; the writer is of no more use.
+            They may not be on the bus; the writer is of no more use.
         """
 
 

@@ -16,7 +16,7 @@ import msgspec
 import typer
 from rich.markup import escape
 
-from facade.bus.kafka.properties import refusals
+from facade.bus.kafka.connection import refusals
 from facade.config import (
     ENVIRONMENT,
     FILE_VARIABLE,

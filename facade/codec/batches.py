@@ -1,7 +1,7 @@
 """Columnar batches: many messages as the columns of one record; see ``docs/how-to/send-heaps.md``.
 
-A record is read alone, as a bad one must not harm its neighbours. Then batches are put together, so that what is done
-with their numbers is done once for all of them.
+A record is read alone, as a bad one must not harm its neighbours. Then batches are put together, so that their numbers
+are worked on once for all of them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,10 +11,9 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from facade.codec.arrays import ArrayError
+from facade.codec.arrays import MARK, ArrayError, RecordBatch, StreamReader
 from facade.codec.columns import Column, NumberField, breaches, number_fields
 from facade.codec.decode import BatchDecoder, Reason
-from facade.codec.ipc import MARK, RecordBatch, StreamReader
 from facade.messages import Batch
 from facade.outcome import RecordRejected
 from facade.printable import excerpt
@@ -25,7 +24,6 @@ _LIMITS: Final = {
     for size in (1, 2, 4, 8)
     for limits in [np.iinfo(f"{kind}{size}")]
 }
-"""Of the types of integers."""
 HeaderPairs = tuple[tuple[str, bytes], ...]
 
 HEADER: Final = "batch"
@@ -57,7 +55,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """A batch that is in order as a whole; what is in its rows has not been looked at."""
+    """A batch that is in order as a whole; its rows are not checked yet."""
 
     header: Batch
     content: RecordBatch
@@ -74,7 +72,7 @@ class BatchReader:
     Parameters
     ----------
     varying
-        Fields that must be columns: so each row takes some bytes, and what is read in one go is bounded by them.
+        Fields that must be columns: so each row takes some bytes, which bounds the rows of a batch.
     """
 
     def __init__(self, schema: Mapping[str, Any], varying: Sequence[str]) -> None:
@@ -136,7 +134,7 @@ class BatchReader:
         return None
 
     def row(self, batch: ReadBatch, number: int) -> bytes:
-        """Return one row of a batch as the JSON of its message; what is missing is null."""
+        """Return one row of a batch as the JSON of its message; a missing value is null."""
         found: dict[str, Any] = {"schema": self._version, **batch.header.constants}
         for name, column in batch.content.columns.items():
             is_null = name in batch.content.nulls and batch.content.nulls[name][number]

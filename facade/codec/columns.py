@@ -158,7 +158,6 @@ def breaches(field: NumberField, index: Column, values: Column) -> Iterator[tupl
 
 
 def _layout(struct: type[msgspec.Struct], properties: Mapping[str, Any], numbers: set[str]) -> np.dtype[Any]:
-    """Find where the doubles are in a packed record, by packing one."""
     sample = struct(**{
         field: 0.5 if field in numbers else part["const"] for field, part in properties.items()
     })  # fmt: skip

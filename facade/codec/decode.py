@@ -94,7 +94,7 @@ class BatchDecoder(Generic[MessageType]):
             return self._judge(value, error)
 
     def decode_header(self, headers: Iterable[tuple[str, bytes]], name: str) -> MessageType | RecordRejected:
-        """Decode the message that stands in a header of a record; what is wrong is a result and never an exception."""
+        """Decode the message that stands in a header of a record; a bad one is a result and never an exception."""
         raw = next((raw for found, raw in headers if found == name), None)
         if raw is None:
             return RecordRejected("no-header", "headers", f"expected a header {name!r} that says what it is, got none")
@@ -169,7 +169,6 @@ def _labels(struct_types: Iterable[type[msgspec.Struct]], path: str) -> list[str
 
 
 def _inner(outer: Any, part: str) -> Any:
-    """Return the type of a field, or of the items of a list or a mapping; None: there is none."""
     if isinstance(outer, msgspec.inspect.StructType):
         return next((field.type for field in outer.fields if field.encode_name == part), None)
     return getattr(outer, "item_type", None) or getattr(outer, "value_type", None)

@@ -39,7 +39,6 @@ def heap_batch(
 
 
 def _stream(columns: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    """Return an Arrow IPC stream of one batch."""
     arrays = []
     for name, column in columns.items():
         kind = np.dtype(TYPES[name])

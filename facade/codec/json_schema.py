@@ -79,7 +79,6 @@ class _Place:
 
 
 def _compile(schema: object, place: _Place) -> Any:
-    """Return the type that a schema describes."""
     if not isinstance(schema, dict):
         raise place.error(f"expected a schema, got {schema!r:.80}")
     for choice in ("const", "enum"):
@@ -217,7 +216,6 @@ def _struct(schema: Schema, place: _Place) -> type[msgspec.Struct]:
 
 
 def _default(schema: Schema, wanted: Any, place: _Place) -> Any:
-    """Return the value of an optional property that is absent."""
     try:
         return msgspec.convert(schema["default"], wanted) if "default" in schema else None
     except msgspec.ValidationError as error:

@@ -31,7 +31,7 @@ Over = Literal["window", "total"]
 
 
 class Sampling(IcdTable, frozen=True, kw_only=True):
-    """How often an attribute may speak; see ``facade.runtime.sampling`` for the exact rule."""
+    """How often an attribute may speak; see ``facade.runtime.publisher`` for the exact rule."""
 
     shortest: float = 1.0
     """Least time between two events [s]."""

@@ -22,41 +22,13 @@ _LONGEST = 900
 """Of the text of a deviation [characters]."""
 _MOST = 2**53 - 1
 """Largest count in a message."""
+_ADDED = ("consumed", "used", "late", "suppressed", "dead_lettered", "corrected", "skipped", "redriven")
 AccountEntry = messages.StreamAccount
 """What became of the records of one transaction."""
-"""An account since its beginning, as it stands in snapshots; what an older one lacks is 0."""
 
 
 class RunningAccount:
     """Adds up what became of the records of one stream, or of one partition of it."""
-
-    __slots__ = (
-        "batches",
-        "behind",
-        "busy",
-        "consumed",
-        "corrected",
-        "dead_lettered",
-        "deviations",
-        "hanging",
-        "high_watermark",
-        "in_flight",
-        "last_error",
-        "last_error_at",
-        "late",
-        "log",
-        "log_cuts",
-        "offset_from",
-        "offset_to",
-        "overlap",
-        "partitions",
-        "reasons",
-        "redriven",
-        "skipped",
-        "suppressed",
-        "uncommitted",
-        "used",
-    )
 
     def __init__(self) -> None:
         self.consumed = 0
@@ -108,10 +80,7 @@ class RunningAccount:
     def deviate(self, what: Deviation, count: int, text: str) -> None:
         """Count records of which the position of a reader and the log did not agree.
 
-        Parameters
-        ----------
-        text
-            Partition and offsets, and what happened.
+        `text`: partition and offsets, and what happened.
         """
         setattr(self, what, min(getattr(self, what) + count, _MOST))
         self._say(what, text)
@@ -141,16 +110,10 @@ class RunningAccount:
             self.last_error, self.last_error_at = str(outcome)[:500], at_us
 
     def add(self, other: "RunningAccount | AccountEntry") -> None:
-        """Add what became of further records; what is in flight is not added up."""
-        self.consumed += other.consumed
-        self.used += other.used
-        self.late += other.late
-        self.suppressed += other.suppressed
-        self.dead_lettered += other.dead_lettered
+        """Add the outcomes of further records; records in flight are not added up."""
+        for name in _ADDED:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         self.reasons.update(other.reasons)
-        self.corrected += other.corrected
-        self.skipped += other.skipped
-        self.redriven += other.redriven
         if isinstance(other, RunningAccount):
             self.overlap += other.overlap
             self.log_cuts += other.log_cuts
@@ -185,31 +148,10 @@ class RunningAccount:
 
     def entry(self, worker: str, stream: str, partition: int, time_us: int) -> AccountEntry:
         """Return the wire form."""
-        return AccountEntry(
-            worker=worker,
-            stream=stream,
-            partition=partition,
-            time=time_us,
-            offset_from=self.offset_from,
-            offset_to=self.offset_to,
-            high_watermark=self.high_watermark,
-            consumed=self.consumed,
-            used=self.used,
-            late=self.late,
-            suppressed=self.suppressed,
-            dead_lettered=self.dead_lettered,
-            in_flight=self.in_flight,
-            reasons=dict(self.reasons),
-            batches=self.batches,
-            busy=self.busy,
-            log=self.log,
-            partitions=self.partitions,
-            corrected=self.corrected,
-            skipped=self.skipped,
-            last_error=self.last_error,
-        )
+        own = {name: getattr(self, name) for name in AccountEntry.__struct_fields__ if hasattr(self, name)}
+        where = {"worker": worker, "stream": stream, "partition": partition, "time": time_us}
+        return AccountEntry(**{**own, **where, "reasons": dict(self.reasons)})
 
 
 def _place(text: str) -> str:
-    """Return the topic and partition with which the text of a deviation begins."""
     return text.partition(":")[0]

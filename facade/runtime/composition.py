@@ -45,7 +45,7 @@ class ServerBus(readers.Bus, Protocol):
 
 
 class Server:
-    """One device server: its flows add to it what they read, show and do.
+    """One device server, to which its flows add their parts.
 
     Parameters
     ----------
@@ -72,7 +72,6 @@ class Server:
         self.icd, self.settings, self.devices, self.bus, self.clock = icd, settings, devices, bus, clock
         self.instance, self.versions = instance, versions
         self.classes = {device: name for name, names in devices.items() for device in names}
-        """Device class by device."""
         self.states = DeviceStates(icd, self.classes)
         self.flows: list[Flow] = []
         self.views: list[View] = []
@@ -132,7 +131,7 @@ class Server:
         return found
 
     def report(self, find: FindFaults, finds: Callable[[FaultKey], bool], *topics: str, others: str = "") -> Reporter:
-        """Raise and clear alerts about what is found, once some topics have been read.
+        """Raise and clear alerts about faults, once some topics have been read.
 
         Parameters
         ----------
@@ -193,7 +192,7 @@ class Server:
         )
 
     def _left_to_others(self) -> set[str]:
-        """Return the topics of which another device server sets aside what nobody can use."""
+        """Return the topics whose bad records another device server sets aside."""
         # Of a role that the deployment does not run, each reader has to.
         here = self.settings.left_out | {instance_role(self.icd.classes[name].instance) for name in self.devices}
         return {topic for one in manifests() for topic, role in one.set_aside_by.items() if role not in here}

@@ -20,7 +20,7 @@ _HOLD = 60.0
 
 
 class RateMeter:
-    """Records per second, from the time stamps of those who counted them.
+    """Records per second, by the time stamps of their counts.
 
     Parameters
     ----------
@@ -71,10 +71,7 @@ class Work:
     def need(self, now: float, waiting: int) -> float | None:
         """Return how many workers would be busy all the time at a time [Unix s]; None: not known.
 
-        Parameters
-        ----------
-        waiting
-            Records that wait.
+        `waiting`: the number of records that wait.
         """
         came, taken, spent = self._came.rate(now), self._taken.rate(now), self._spent_us.rate(now) / _MICRO
         if taken and spent:
@@ -98,7 +95,7 @@ def decide(before: Wanted, need: float | None, most: int, now: float) -> Wanted:
     need
         How many would be busy all the time; None: not known, so that nothing changes.
     most
-        So many there may be; more would have no partition.
+        Largest number of workers; more would have no partition.
     """
     workers = min(before.workers, most)
     if need is None:

@@ -43,7 +43,7 @@ def state_record(message: StateMessage) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What was last said of one attribute."""
+    """The last report of one attribute."""
 
     value: Value
     time: float
@@ -86,7 +86,7 @@ class DeviceStates(Flow):
                     self._tell((device, name), Reported(self._parse(entry, entry.initial), 0.0))
 
     def get(self, device: str, attribute: str) -> Reported | None:
-        """Return what was last told; None: nothing, and the ICD has no initial value."""
+        """Return the last report; None: there is none, and the ICD has no initial value."""
         return self._told.get((device, attribute))
 
     def label(self, device: str, attribute: str, default: str = "") -> str:
@@ -167,14 +167,14 @@ class DeviceStates(Flow):
         return USED
 
     def unrecorded(self, before_us: int, origin: str) -> list[StateMessage]:
-        """Return what came with outcomes only, once: whoever wrote it was killed before ``state`` had it.
+        """Return the states that came with outcomes only, once: their writer was killed before ``state`` had them.
 
         Parameters
         ----------
         before_us
-            What was set later may still be under way [Unix us].
+            A state that was set later may be under way [Unix us].
         origin
-            Who asks: its own is not under way.
+            The writer that asks: its own states are not under way.
         """
         found = {key: one for key, one in self._acknowledged.items() if one.time < before_us or one.origin == origin}
         for key in found:
@@ -182,7 +182,7 @@ class DeviceStates(Flow):
         return list(found.values())
 
     def readings(self, now: float, last: LastReadings) -> Iterator[DeviceReading]:
-        """Return what was told since the last call, unless others show it; what never was is as old as this server."""
+        """Return the reports since the last call that no other view shows; initial values are as old as this server."""
         self._started = self._started or now
         for device, name in list(self._changed):
             key = (device, name)
@@ -192,7 +192,7 @@ class DeviceStates(Flow):
                 yield device, name, Reading(told.value, told.time or self._started)
 
     def _tell(self, key: tuple[str, str], told: Reported) -> None:
-        self._told[key] = told  # first: whoever sees the rest looks for it
+        self._told[key] = told  # first: readers of the rest look for it
         self._changed[key] = None
         self._versions[key[0]] += 1
 
@@ -202,7 +202,7 @@ class DeviceStates(Flow):
         Raises
         ------
         ValueError
-            Says what was expected and what came.
+            The text is no value of the attribute.
         """
         labels: Sequence[str] = ()
         if isinstance(entry, frozenset):

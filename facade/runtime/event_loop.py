@@ -14,15 +14,15 @@ from typing import Protocol
 import msgspec
 
 from facade.bus.dead_letters import dead_letter
-from facade.bus.port import Reader, Record
+from facade.bus.offsets import is_other
+from facade.bus.port import QueueingWriter, Reader, Record
 from facade.clock import Clock
 from facade.errors import BusError, ConfigError
 from facade.manifest import Isolation
 from facade.outcome import RecordRejected
-from facade.runtime import positions, snapshots
+from facade.runtime import snapshots
 from facade.runtime.accounts import RunningAccount
-from facade.runtime.delivery import Delivery, EffectsDelivery
-from facade.runtime.flow import VIEW_PERIOD, Effects, Flow, View
+from facade.runtime.flow import VIEW_PERIOD, Effects, Flow, LastReadings, View
 from facade.runtime.progress import Progress
 from facade.runtime.publisher import Publisher
 from facade.runtime.readers import Bus, open_readers
@@ -37,13 +37,13 @@ for the snapshots that build on it, and for the bus to have all. Tango deletes t
 
 
 class PeriodicTask(Protocol):
-    """What is to be done all the time, whatever the bus does."""
+    """A task that goes on whatever the bus does."""
 
     def perform(self) -> None:
-        """Do what is due; never waits."""
+        """Take one turn; never waits."""
 
     def end(self) -> None:
-        """Do what is to be done last."""
+        """Take the last turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +66,88 @@ class Timing:
     """Whether a cycle ends with the first record instead of waiting for more: for commands, not for bulk."""
     catch_up: float = 3.0
     """Longest silence after a start, until what stood on the bus has been read [s]."""
+
+
+class EffectsDelivery:
+    """Delivery of a flow whose records have effects: none of them may be lost. It never waits.
+
+    Events are sent one by one in the order of the log, and the states that they lead to are written. Snapshots wait
+    until all in-sync replicas have these states: only then a restart may go on from there.
+    """
+
+    def __init__(self, writer: QueueingWriter, publisher: Publisher, effects: Effects) -> None:
+        self._writer, self._publisher, self._effects = writer, publisher, effects
+        self._current = False
+        """Whether the newest record of the topic has been taken."""
+        self._prepared: Sequence[Record] = ()
+        self._mark = 0
+        self._failed = 0
+        """Lost states, as of when all were last known to be durable, or asked for again."""
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether snapshots are held back."""
+        return bool(self._prepared)
+
+    @property
+    def holds_snapshots(self) -> bool:
+        """Return whether no snapshot may be made now: events are not sent, or states not durable."""
+        return bool(self._publisher.queued) or self.is_open
+
+    def recall(self, bus: Bus) -> list[str]:
+        """Take the states from before a restart; return the text about each that cannot be used."""
+        return [
+            f"state at offset {record.offset} of {record.topic} is not usable: {outcome}"
+            for record in bus.read_all(self._effects.recalls)
+            if isinstance(outcome := self._effects.recall(record), RecordRejected)
+        ]
+
+    def start(
+        self, topic: str, own: Mapping[int, int], after: Mapping[int, int], *, is_restart: bool
+    ) -> Mapping[int, int]:
+        """Return where to read a topic from; after a restart, some records of the topic with effects are read again."""
+        if topic != self._effects.topic:
+            return own
+        before = self._effects.kept if is_restart else 0
+        return {partition: max(0, at - before) for partition, at in after.items()}
+
+    def note_position(self, reader: Reader, has_read: Callable[[str], bool]) -> None:
+        """Find out whether the newest record of the topic with effects has been taken."""
+        self._current = has_read(self._effects.topic) and not any(reader.behind(self._effects.topic).values())
+
+    def act(self, now: float) -> None:
+        """Give the events since the last call to the publisher, and write the states that they lead to."""
+        if not self._publisher.queued:
+            for device, attribute, reading in self._effects.events(now, current=self._current):
+                self._publisher.append(device, attribute, reading)
+        self._publisher.tick()  # before anything else: clients wait for it
+        for record in self._effects.records(now):
+            self._writer.send(record)
+
+    def remember(self, shown: LastReadings) -> LastReadings:
+        """Leave out of a snapshot the attributes that are made of states, which are on the bus."""
+        device = self._effects.device
+        if device not in shown:
+            return shown
+        kept = {name: shown[device][name] for name in self._effects.remembered if name in shown[device]}
+        return {**shown, device: kept}
+
+    def hold(self, snapshots: Sequence[Record]) -> None:
+        """Hold snapshots back: every event has been sent, and every state is queued."""
+        self._prepared, self._mark = snapshots, self._writer.mark()
+
+    def proceed(self) -> None:
+        """Send the snapshots if all states are durable; drop them if one was lost, and write the states again."""
+        if not self._prepared or not self._writer.settled(self._mark):
+            return
+        failed = self._writer.failures(self._effects.recalls)
+        if failed == self._failed:
+            for record in self._prepared:
+                self._writer.send(record)
+        else:
+            self._failed = failed
+            self._effects.again()
+        self._prepared = ()
 
 
 class EventLoop:
@@ -95,9 +177,7 @@ class EventLoop:
         self._clock = clock
         self._timing = timing or Timing()
         self._periodic_tasks = periodic_tasks
-        self._delivery = (
-            Delivery(bus.writer(), publisher) if effects is None else EffectsDelivery(bus.writer(), publisher, effects)
-        )
+        self._delivery = None if effects is None else EffectsDelivery(bus.writer(), publisher, effects)
         make = partial(Progress, keep=self._timing.rebuild, clock=clock)
         self._progress = {one.topic: make(one, sets_aside=one.topic not in left_to_others) for one in flows}
         self._snapshot_at = 0.0
@@ -141,14 +221,17 @@ class EventLoop:
                 _log.exception("cycle failed instance=%s", self._instance)
                 self._note("internal error, see the log of the device server")
                 self._idle(stop)
-                if reader is not None and self._delivery.must_read_again:
+                if reader is not None and self._delivery is not None:  # none of its records may be lost
                     reader.close()
                     reader = None
         self._end(reader)
 
     def has_moved(self, reader: Reader) -> bool:
-        """Return whether the topics must be opened anew, as one of them is another one or the place on it is gone."""
-        return positions.have_moved(self._progress, self._bus.watch(), reader)
+        """Return whether the topics must be opened again, as a position is not on its log; never waits."""
+        return reader.is_misplaced | any(
+            is_other(self._progress[topic].topic_id, now.id) or self._progress[topic].lacks(now.partitions)
+            for topic, now in self._bus.watch().step(list(self._progress)).items()
+        )
 
     def cycle(self, reader: Reader) -> None:
         """Take what has come, merge it, publish what has changed."""
@@ -158,13 +241,14 @@ class EventLoop:
         else:
             for record in self._read(reader, self._until_due()):
                 self._take(record)
-        self._delivery.note_position(reader, self.has_read)
+        if self._delivery is not None:
+            self._delivery.note_position(reader, self.has_read)
         if self._behind:
             self._behind = {topic for topic in self._behind if not reader.caught_up(topic)}
         failed = self.tick()
         if self._clock.monotonic() - self._snapshot_at >= self._timing.snapshot:
             self.write_snapshots(reader)
-        self._delivery.proceed()
+        self._proceed()
         if failed is not None:
             raise failed
 
@@ -182,23 +266,30 @@ class EventLoop:
         if reader is not None:
             wait(_EVENTS_BY, lambda: bool(self._publisher.queued), self._publisher.tick)
             # Those under way, or the last ones would have to wait.
-            wait(_STATES_BY, lambda: self._delivery.is_open, self._delivery.proceed)
+            wait(_STATES_BY, lambda: self._is_open, self._proceed)
             self.write_snapshots(reader)
-            wait(_SNAPSHOTS_BY, lambda: self._delivery.is_open, self._delivery.proceed)
+            wait(_SNAPSHOTS_BY, lambda: self._is_open, self._proceed)
             reader.close()
         self._bus.writer().close(max(began + _END_BY - self._clock.monotonic(), 0.0))
 
+    @property
+    def _is_open(self) -> bool:
+        return self._delivery is not None and self._delivery.is_open
+
+    def _proceed(self) -> None:
+        if self._delivery is not None:
+            self._delivery.proceed()
+
     def _until_due(self) -> float:
-        """Return for how long nothing is to be done unless a record comes [s]."""
         if self._publisher.waiting:
             return 0.0
-        if self._behind or self._delivery.is_open:
+        if self._behind or self._is_open:
             return self._timing.wait
         due = min(self._publisher.due_at, self._snapshot_at + self._timing.snapshot) - self._clock.monotonic()
         return min(max(due, self._timing.wait), self._timing.idle)
 
     def _read(self, reader: Reader, wait: float) -> list[Record]:
-        """Return what has come; who is not eager waits for more of it, for few and large cycles."""
+        """Return the records that have come; a loop that is not eager waits for more, for few and large cycles."""
         first = reader.take(1, wait)
         more = 0.0 if self._timing.eager or not first else min(wait, self._timing.wait)
         return [*first, *reader.take(self._timing.batch, more)]
@@ -207,9 +298,9 @@ class EventLoop:
         """Publish what has changed, be it only that time has passed; return what a flow or a view has failed with."""
         failed = None
         try:
-            self._delivery.act(self._clock.now())
-            # Right after a start half of what is on the bus makes half values: of some nodes, of no
-            # worker, of the initial mode. What was restored stands until the rest has been read.
+            if self._delivery is not None:
+                self._delivery.act(self._clock.now())
+            # Right after a start half of the records make half values. Restored values stand until all are read.
             if not self._behind or self._clock.monotonic() - self._opened_at > self._timing.catch_up:
                 failed = self._look(self._clock.now())
         finally:
@@ -220,7 +311,6 @@ class EventLoop:
         return failed
 
     def _look(self, now: float) -> Exception | None:
-        """Offer what there is to show; one that fails does not take the others with it."""
         looks = [
             partial(flow.readings, now, self._publisher.last)
             for topic, flow in self._flows.items()
@@ -238,7 +328,7 @@ class EventLoop:
     def write_snapshots(self, reader: Reader) -> None:
         """Write what has been merged, for the next start."""
         now = self._clock.monotonic()
-        if self._delivery.holds_snapshots:
+        if self._delivery is not None and self._delivery.holds_snapshots:
             return
         self._snapshot_at = now
         records = []
@@ -247,19 +337,18 @@ class EventLoop:
             reached = reader.reached(topic)
             progress.reach(reached)
             progress.note_behind(reached, reader.behind(topic), is_connected=self._bus.health.connected)
-            # What begins anew at each start has nothing to be restored, but its account is to be seen as well.
             if topic != snapshots.TOPIC:
-                snapshot = progress.snapshot(
-                    self._instance,
-                    self._delivery.remember(flow, self._publisher.last),
-                    now=self._clock.now(),
-                    monotonic=now,
-                )
+                shown = self._publisher.last if flow.durable else {}
+                remembered = shown if self._delivery is None else self._delivery.remember(shown)
+                snapshot = progress.snapshot(self._instance, remembered, now=self._clock.now(), monotonic=now)
                 records.append(snapshots.to_record(snapshot))
-        self._delivery.send(records)
+        if self._delivery is not None:
+            self._delivery.hold(records)
+            return
+        for record in records:
+            self._bus.writer().send(record)
 
     def _open(self) -> Reader:
-        """Find where to go on, and open a reader there."""
         if not self.restored:
             found, troubles = snapshots.newest(self._bus.read_all(snapshots.TOPIC), self._instance)
             for topic in self._flows:
@@ -269,16 +358,20 @@ class EventLoop:
                         troubles += self._publisher.restore(readings)
                     except (msgspec.ValidationError, ValueError) as error:
                         troubles.append(f"snapshot of {topic} has another form, its topic is read anew: {error}")
-            troubles += self._delivery.recall(self._bus)
+            troubles += [] if self._delivery is None else self._delivery.recall(self._bus)
             for trouble in troubles:
                 self._note(trouble)
             self.restored = True
-        for trouble in positions.place(self._progress, self._bus.watch()):
-            self._note(trouble)
-        is_restart = not self._opened_at
-        after = {topic: progress.next for topic, progress in self._progress.items()}
-        further_back = self._delivery.start(after, is_restart=is_restart)
-        start = positions.start(self._progress, further_back, is_restart=is_restart)
+        extents = self._bus.watch().extents(list(self._progress))
+        is_restart, start = not self._opened_at, dict[str, dict[int, int]]()
+        for topic, progress in self._progress.items():
+            if topic in extents:  # the reader says that a topic does not exist
+                for finding in progress.place(extents[topic]):
+                    self._note(finding.describe(topic))
+            own: Mapping[int, int] = progress.rebuild_from() if is_restart else progress.next
+            if self._delivery is not None:
+                own = self._delivery.start(topic, own, progress.next, is_restart=is_restart)
+            start[topic] = progress.on_log(dict(own))
         topics = {topic: flow.partitions for topic, flow in self._flows.items()}
         reader = open_readers(self._bus, topics, start, self._isolation)
         _log.info("bus opened instance=%s start=%s", self._instance, start)

@@ -1,4 +1,4 @@
-"""The seam between what is made of a topic (a flow, a view) and the service that reads and publishes."""
+"""The seam between flows and views on one side, and the service that reads and publishes on the other."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,7 +46,6 @@ class Flow(ABC):
     """What a device server makes of one topic; by default it reads the whole topic at each start, and views show it."""
 
     topic: str
-    """Name in the ICD."""
     durable: bool = False
     """Whether it goes on from a snapshot; otherwise it reads the whole (compacted) topic at start."""
     partitions: Sequence[int] | None = None
@@ -54,16 +53,13 @@ class Flow(ABC):
 
     @abstractmethod
     def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Take one record, and return what became of it; one that is rejected becomes a dead letter.
+        """Take one record and return its outcome; a rejected record becomes a dead letter.
 
-        Parameters
-        ----------
-        count
-            False for a record that the snapshot already counts, given again to rebuild windows.
+        `count`: False for a record that the snapshot already counts, given again to rebuild windows.
         """
 
     def lost_before(self) -> Iterable[Missing]:
-        """Return what was found missing since the last call, by records that came after it."""
+        """Return the records that were found missing since the last call."""
         return ()
 
     def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
@@ -74,7 +70,7 @@ class Flow(ABC):
         now
             Wall-clock time [Unix s].
         last
-            What was shown before, perhaps before a restart.
+            The readings shown before, perhaps before a restart.
         """
         return ()
 
@@ -94,7 +90,7 @@ class Flow(ABC):
 
 
 VIEW_PERIOD = 0.25
-"""A view looks again after so long at what time alone may have changed, or others who tell nobody [s]."""
+"""Time between two looks of a view, as values change with time alone [s]."""
 
 
 class View(Protocol):
@@ -113,7 +109,6 @@ class Effects(Protocol):
 
     topic: str
     device: str
-    """The device that shows it."""
     recalls: str
     """Compacted topic with the state from before a restart; it is read whole before the first record is folded."""
     kept: int
@@ -128,14 +123,12 @@ class Effects(Protocol):
     def events(self, now: float, *, current: bool) -> Iterable[DeviceReading]:
         """Return what happened since the last call; each is one event, in this order.
 
-        Parameters
-        ----------
-        current
-            Whether the newest record of the topic has been read: before that the wall clock says nothing about it.
+        `current`: whether the newest record of the topic has been read: before that the wall clock says nothing about
+        it.
         """
 
     def records(self, now: float) -> Iterable[Record]:
         """Return the changes of state since the last call, to be written to `recalls`."""
 
     def again(self) -> None:
-        """Return everything once more with the next call of `records`: some may have been lost."""
+        """Return all states again with the next call of `records`: some may have been lost."""

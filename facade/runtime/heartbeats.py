@@ -1,13 +1,13 @@
 """Signs of life: each process of the facade and each controller writes some to one topic, and says goodbye at its end.
 
-Silence is judged by the log alone: by the times that the broker gives the signs of life, of which the own ones of who
-judges always come. While nobody's come, the bus is away, and nothing is known of anybody.
+Silence is judged by the log alone: by the broker's times of the signs of life. The judge gives signs of life itself:
+while not even these come, the bus is away, and nothing is known of any component.
 """
 
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,7 +24,7 @@ TOPIC = "heartbeats"
 INTERVAL = 1.0
 """Time between two signs of life [s]."""
 SILENT = 3.5
-"""Who gave no sign of life for so long is not there [s]."""
+"""Silence after which a component counts as away [s]."""
 _STUCK = 60.0
 """A worker whose loop did not come round for so long gives no sign of life [s]: longer than any wait for the bus."""
 _MOST_COMPLAINTS, _MOST_NAMED, _LONGEST_TEXT = 20, 8, 500
@@ -46,7 +46,7 @@ class SignOfLife:
     Parameters
     ----------
     component
-        Who lives, the same after a restart.
+        Name of the process, the same after a restart.
     send
         Queues a record, and never waits.
     complaints
@@ -141,22 +141,16 @@ class Heard(NamedTuple):
     """When it was given, by the broker's clock [Unix s]."""
 
 
-class Listener(Protocol):
-    """Is told of each sign of life."""
-
-    def __call__(self, heartbeat: HeartbeatMessage, appended_us: int) -> None:
-        """Take one, with the broker's time stamp [Unix us]."""
-
-
 class Heartbeats(Flow):
-    """A flow: who gave signs of life, and when last."""
+    """A flow: the newest sign of life of each component."""
 
     topic = TOPIC
 
     def __init__(self) -> None:
         self.newest: dict[str, Heard] = {}
         """By component; one that said goodbye is `stopping`."""
-        self.listeners: list[Listener] = []
+        self.listeners: list[Callable[[HeartbeatMessage, int], None]] = []
+        """Take each sign of life, with the broker's time stamp [Unix us]."""
         self._newest = self._flowing_since = 0.0
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
@@ -176,13 +170,13 @@ class Heartbeats(Flow):
     def silence(self, component: str) -> float:
         """Return for how long the bus has been there without a sign of life of a component [s]."""
         heard = self.newest.get(component)
-        # What is of the future was given before the broker's clock was set back.
+        # A time of the future is of before the broker's clock was set back.
         at = heard.at if heard is not None and heard.at <= self._newest + SILENT else 0.0
         return self._newest - max(self._flowing_since, at)
 
     @property
     def can_tell(self) -> bool:
-        """Return whether signs of life have come for long enough to say who is silent."""
+        """Return whether signs of life have come for long enough to judge silence."""
         return self._newest - self._flowing_since > SILENT
 
     def alive(self, component: str) -> bool:
@@ -211,7 +205,7 @@ def _limited(complaints: Sequence[messages.DeviceComplaint]) -> list[messages.De
 def complaints_of(
     shown: Mapping[str, Mapping[str, Reading]], scope: Callable[[str], str] = lambda device: ""
 ) -> list[messages.DeviceComplaint]:
-    """Return the problems of devices, by what they show.
+    """Return the problems of devices, by their readings.
 
     Parameters
     ----------

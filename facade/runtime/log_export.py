@@ -1,8 +1,8 @@
 """The log lines of this process on the bus, as batches of OTLP in its JSON form, beside those on its own output.
 
-Who logs only puts a line into a queue. A thread of its own sends batches, one at a time. What that thread logs, and
-what the Kafka client logs in it, is not exported: a line about the export makes no line to export. What does not fit
-into the queue is dropped and counted: the numbers of the lines show it, and so does a line when the bus is back.
+Logging only puts a line into a queue. A thread of its own sends batches, one at a time. Lines that are logged in that
+thread are not exported: a line about the export makes no line to export. Lines that do not fit into the queue are
+dropped and counted: the numbers of the lines show it, and so does a line when the bus is back.
 """
 
 import logging
@@ -115,7 +115,7 @@ class LogExport(logging.Handler):
             if not traceback and record.exc_info:
                 traceback = logging.Formatter().formatException(record.exc_info)
             text, observation = record.getMessage()[:_LONGEST], str(getattr(record, "eb_id", ""))[:_LONGEST]
-        except Exception:  # the other handlers have told what is wrong with the call
+        except Exception:  # the other handlers have named the fault
             text, observation, traceback = f"(cannot be formatted) {record.msg!s:.200}", "", ""
         self._put(record, text, observation, traceback[-_LONGEST:])
 
@@ -141,7 +141,7 @@ class LogExport(logging.Handler):
         self._thread.start()
 
     def close(self) -> None:
-        """Send what is left, at most for a second; `logging.shutdown` calls it at the end of a process."""
+        """Send the rest, at most for a second; `logging.shutdown` calls it at the end of a process."""
         self._stop.set()
         if self._thread is not None and threading.current_thread() is not self._thread:
             self._thread.join(_LAST)
@@ -156,7 +156,6 @@ class LogExport(logging.Handler):
             self._clock.sleep(_BUSY)
 
     def _try(self) -> None:
-        """Take a step; an export that fails costs lines, and not the process."""
         try:
             self.step()
         except Exception:
@@ -164,7 +163,7 @@ class LogExport(logging.Handler):
             self._clock.sleep(1.0)
 
     def step(self) -> None:
-        """Do what is due: learn what became of the batch that is under way, then send the next one."""
+        """Learn the fate of the batch that is under way, then send the next one."""
         if self._under_way is not None and not self._learn(*self._under_way):
             return
         lines = self._next()
@@ -175,7 +174,6 @@ class LogExport(logging.Handler):
         self._under_way = self._bus.mark(), before, len(lines), self._clock.monotonic()
 
     def _learn(self, mark: int, failures: int, lines: int, since: float) -> bool:
-        """Return whether the fate of a batch is known, and count its lines if it was lost."""
         if not self._bus.settled(mark):
             if self._clock.monotonic() - since < _PATIENCE:
                 return False
@@ -188,7 +186,6 @@ class LogExport(logging.Handler):
         return True
 
     def _tell(self) -> None:
-        """Say, here and on the bus, what was dropped."""
         with self._guard:
             count, self._new_drops = self._new_drops, 0
             text = f"log lines dropped, as the bus did not take them: {count}"
@@ -256,10 +253,7 @@ def resource_of(component: str, environment: Mapping[str, str] = os.environ) -> 
 def start_log_export(icd: Icd, settings: Settings, component: str, clock: Clock) -> None:
     """Send the log of this process to a topic from now on, if the settings name one.
 
-    Parameters
-    ----------
-    component
-        Name under which the process appears.
+    `component`: name under which the process appears.
 
     Raises
     ------

@@ -60,7 +60,6 @@ def serve_metrics(accounts: Mapping[str, RunningAccount], gauges: Sequence[Gauge
 
 
 def _samples(accounts: Mapping[str, RunningAccount], gauges: Sequence[Gauge]) -> "Iterator[Metric]":
-    """Return one sample per stream and outcome, and one per gauge."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     consumed = CounterMetricFamily("sdp_stream_consumed_records", "Records taken for good.", labels=["stream"])

@@ -1,4 +1,4 @@
-"""How far a flow is on its topic, what became of the records, and what the next start must know of it."""
+"""The position of a flow on its topic, the outcomes of its records, and its snapshot for the next start."""
 
 import logging
 from collections import deque
@@ -75,7 +75,7 @@ class Progress:
             return USED
         self.next[record.partition] = record.offset + 1
         self.account.consumed += 1
-        # The record's own time, as a topic that is read anew at each start brings old errors again.
+        # The record's own time, as a topic that is read at each start brings old errors again.
         at_us = min(max(record.timestamp_us, 0), self._now_us())
         self.account.settle(outcome, at_us)
         for lost, text in self.flow.lost_before():
@@ -123,7 +123,7 @@ class Progress:
         known = {one: at for one, at in self.next.items() if self._reads(one)}
         start, found = compare(Position(self.topic_id, known), topic)
         if not (self.topic_id or self.next):
-            found = []  # of what was never read nothing is missing
+            found = []  # nothing was read yet
         # The positions on partitions that are not this server's now hold when they are its own again.
         others = (
             {}
@@ -149,7 +149,7 @@ class Progress:
         return self.flow.partitions is None or partition in self.flow.partitions
 
     def lacks(self, partitions: int) -> bool:
-        """Return whether a topic with so many partitions has some that are to be read and were not there before."""
+        """Return whether a topic of `partitions` partitions has new ones to read."""
         return self.flow.partitions is None and len(self._first) < partitions
 
     def on_log(self, offsets: dict[int, int]) -> dict[int, int]:
@@ -179,7 +179,7 @@ class Progress:
         )
 
     def restore(self, snapshot: Snapshot, monotonic: float) -> LastReadings:
-        """Go on from a snapshot; give what was shown then.
+        """Go on from a snapshot; return its readings.
 
         Raises
         ------

@@ -1,8 +1,7 @@
 """From readings to events: sampled per attribute, coalesced, and paced.
 
-A Tango client takes some ten thousand events per second and loses what comes faster without a
-word, so a period's events are spread over the period: what does not fit into the budget of a tick
-waits for the next one, and only the newest value of an attribute waits.
+A Tango client takes some ten thousand events per second and silently loses the rest. So events are spread over time:
+those beyond the budget of a tick wait for the next one, and only the newest value of an attribute waits.
 """
 
 import heapq
@@ -14,7 +13,63 @@ from typing import Protocol
 from facade.clock import Clock
 from facade.icd.model import Icd, Sampling
 from facade.reading import Reading
-from facade.runtime.sampling import Sampler
+
+
+class Sampler:
+    """Decides for one attribute which readings become events.
+
+    The rule is KATCP's ``differential-rate`` strategy with its trailing edge (KATCP guidelines 5.0, sensor sampling):
+
+    * a change of quality is sent at once, whatever the other filters say;
+    * otherwise two events are at least `shortest` apart;
+    * a value inside the deadband of the last one sent is held back;
+    * when the hold-off ends, the newest value is sent if it is outside the deadband, and after `longest` in any case.
+    """
+
+    __slots__ = ("_held", "_rule", "_sent", "_sent_at")
+
+    def __init__(self, rule: Sampling) -> None:
+        self._rule = rule
+        self._sent: Reading | None = None
+        self._sent_at = 0.0
+        self._held: Reading | None = None
+
+    def offer(self, reading: Reading, now: float) -> Reading | None:
+        """Take a new reading; give the one to send now, if any; `now`: monotonic time [s]."""
+        if self._sent is None or reading.quality is not self._sent.quality:
+            return self._send(reading, now)
+        self._held = reading
+        return self.due(now)
+
+    def due(self, now: float) -> Reading | None:
+        """Return the reading whose hold-off has ended, if any."""
+        held, sent = self._held, self._sent
+        if held is None or sent is None:
+            return None
+        gap = now - self._sent_at
+        if gap < self._rule.shortest:
+            return None
+        if gap >= self._rule.longest or self._outside_deadband(held, sent):
+            return self._send(held, now)
+        return None
+
+    def due_at(self) -> float:
+        """Return when a reading that is held back may be due [monotonic s]; infinite: none is held back."""
+        held, sent = self._held, self._sent
+        if held is None or sent is None:
+            return math.inf
+        return self._sent_at + (self._rule.shortest if self._outside_deadband(held, sent) else self._rule.longest)
+
+    def _send(self, reading: Reading, now: float) -> Reading:
+        self._sent, self._sent_at, self._held = reading, now, None
+        return reading
+
+    def _outside_deadband(self, new: Reading, old: Reading) -> bool:
+        a, b = new.value, old.value
+        if isinstance(a, str | tuple | bool) or isinstance(b, str | tuple | bool):
+            return a != b
+        return abs(a - b) > max(self._rule.absolute, self._rule.relative * abs(b))
+
 
 AttributeKey = tuple[str, str]
 """Device and attribute name."""
@@ -70,7 +125,6 @@ class Publisher:
         self.last: dict[str, dict[str, Reading]] = {}
         """What is shown, by device and attribute."""
         self.pushed = 0
-        """Events sent."""
         self.coalesced = 0
         """Readings replaced by a newer one before they left."""
 
@@ -82,7 +136,7 @@ class Publisher:
             return
         shown[attribute] = reading
         if not self._sink.show(device, attribute, reading):
-            return  # who follows it from now on reads it first, and gets the next one as an event
+            return  # a new subscriber reads it first, and gets the next one as an event
         key = (device, attribute)
         sampler = self._samplers.get(key)
         if sampler is None:
@@ -119,10 +173,7 @@ class Publisher:
         return self._due[0][0] if self._due else math.inf
 
     def restore(self, readings: Mapping[str, Mapping[str, Reading]]) -> list[str]:
-        """Show what was shown before a restart, and return what of it cannot be shown.
-
-        Of attributes that this server no longer has, nothing is shown.
-        """
+        """Show the readings of before a restart, and return a text about each that cannot be shown."""
         troubles = []
         for device, shown in readings.items():
             for attribute, reading in shown.items():
@@ -135,7 +186,7 @@ class Publisher:
         return troubles
 
     def tick(self) -> None:
-        """Release what its rule now allows, and push what the budget allows."""
+        """Release the readings that their rules allow, and push as many as the budget allows."""
         now = self._clock.monotonic()
         for _ in range(len(self._anew)):
             device, may_tell = self._anew.popleft()
@@ -151,7 +202,7 @@ class Publisher:
         while self._queue and self._budget >= 1.0:
             key, reading = self._queue[0]
             self._waiting.pop(key, None)  # an older one, of before a restart
-            # With its event, not before: whoever reads after an event finds that one or a later one.
+            # With its event, not before: a read after an event gives that value or a later one.
             self.last.setdefault(key[0], {})[key[1]] = reading
             self._sink.show(*key, reading)
             self._tries += 1

@@ -34,7 +34,7 @@ class Bus(Protocol):
         Parameters
         ----------
         committed
-            False: what is in transactions is given at once, also what they may yet take back.
+            False: records of open transactions are given as well.
         resets
             Whether the beginning of a partition replaces a place that is not on its log. False: the reader says that
             it is misplaced.
@@ -51,7 +51,7 @@ class Bus(Protocol):
 
 
 class Readers:
-    """Several readers as one: those of topics that wait for nobody's transaction, and those of all others."""
+    """Several readers as one, each for topics of one isolation."""
 
     def __init__(self, readers: Mapping[str, Reader]) -> None:
         self._by_topic = readers
@@ -78,10 +78,6 @@ class Readers:
     def behind(self, topic: str) -> Mapping[int, int]:
         """Return the records of a topic that were not taken, by partition."""
         return self._by_topic[topic].behind(topic)
-
-    def lag(self, topic: str) -> int:
-        """Return the records of a topic that were not taken."""
-        return self._by_topic[topic].lag(topic)
 
     def reached(self, topic: str) -> Mapping[int, int]:
         """Return the next offset to take, by partition."""

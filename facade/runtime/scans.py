@@ -1,4 +1,4 @@
-"""Which subarray runs which scan: by it the health of SDP tells who should speak and who may rest."""
+"""Which subarray runs which scan: nodes of a subarray that scans must not be silent."""
 
 from facade.runtime.composition import Server
 from facade.runtime.device_state import OBS_STATE, StateMessage
@@ -20,7 +20,7 @@ class Scans:
         """Since when each subarray scans that does [Unix s]."""
 
     def take(self, message: StateMessage) -> None:
-        """Take what was reported of a device."""
+        """Take a report about a device."""
         if message.attribute == OBS_STATE and message.value != SCANNING:
             self._since.pop(message.device, None)
         elif message.attribute == OBS_STATE:
@@ -32,7 +32,7 @@ class Scans:
                 del self._ran[next(iter(self._ran))]
 
     def subarray(self, scan: int) -> str:
-        """Return the subarray of a scan; empty: nobody has reported it."""
+        """Return the subarray of a scan; empty: not known."""
         return self._ran.get(scan, "")
 
     def scanning(self, now: float) -> list[str]:

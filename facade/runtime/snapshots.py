@@ -25,7 +25,7 @@ def to_record(snapshot: Snapshot) -> Record:
 
 
 def newest(records: Iterable[Record], instance: str) -> tuple[dict[str, Snapshot], list[str]]:
-    """Return the newest usable snapshot of each topic of one instance, and what was wrong with others."""
+    """Return the newest usable snapshot of each topic of one instance, and the faults of others."""
     found: dict[str, Snapshot] = {}
     troubles: list[str] = []
     for record in records:
@@ -68,4 +68,4 @@ def load_readings(stored: Mapping[str, Any]) -> dict[str, dict[str, Reading]]:
 def _loaded(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(map(_loaded, value))
-    return math.nan if value is None else value  # as msgspec writes what is no number
+    return math.nan if value is None else value  # as msgspec writes NaN

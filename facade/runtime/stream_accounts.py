@@ -17,17 +17,55 @@ from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
 from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected
 from facade.runtime.accounts import ACCOUNTS, OVERLAP, AccountEntry, AccountTotals, RunningAccount
-from facade.runtime.backlog import Backlog
 from facade.runtime.demand import RateMeter, Work
 from facade.runtime.flow import Flow
 from facade.runtime.snapshots import TOPIC, Snapshot, decode_snapshot
+
+_EVERY = 1.0
+"""Least time between two ends that are remembered [s]."""
+_MOST_ENDS = 3600
+"""Ends that are remembered; beyond it every second one is forgotten."""
+
+
+class Backlog:
+    """What waits on one partition, or on several as one.
+
+    Where the log ended at times is remembered as long as the reader is not there yet. The first record that waits came
+    after the last time at which the log ended before it.
+    """
+
+    __slots__ = ("_ends", "records")
+
+    def __init__(self) -> None:
+        self._ends: list[tuple[float, int]] = []
+        """Time [Unix s] and end, the oldest first; the reader has passed the first one, unless it never was so far."""
+        self.records = 0
+
+    def note(self, at: float, position: int, end: int) -> None:
+        """Take how far a reader is on a log, and where that ends, at a time [Unix s]."""
+        self.records = max(end - position, 0)
+        if self._ends and end < self._ends[-1][1]:
+            self._ends.clear()  # another log
+        if not self.records:
+            self._ends = [(at, end)]
+            return
+        while len(self._ends) > 1 and self._ends[1][1] <= position:
+            del self._ends[0]
+        if not self._ends or (end > self._ends[-1][1] and at - self._ends[-1][0] >= _EVERY):
+            self._ends.append((at, end))
+        if len(self._ends) > _MOST_ENDS:
+            del self._ends[1::2]
+
+    def seconds(self, now: float) -> float:
+        """Return for how long the first record that waits has done so at most, at a time [Unix s]; 0: none waits."""
+        return max(now - self._ends[0][0], 0.0) if self.records else 0.0
+
 
 _decode_entry = BatchDecoder(AccountEntry).decode_one
 _MICRO = 1_000_000
 _MOST = 100_000_000
 """No transaction has so many records."""
 _MOST_ROWS = 65_536
-"""Of a columnar batch."""
 _CLOCK_SLACK_US = 60_000_000
 """Most by which the clocks of a worker and of the broker may differ [us]."""
 
@@ -74,7 +112,7 @@ class StreamTotals:
         return max((one.seconds(now) for one in self.backlogs.values()), default=0.0)
 
     def untaken(self, now: float, within: float) -> list[int]:
-        """Return the partitions of which no worker has said anything within the last `within` [s].
+        """Return the partitions without an entry of a worker within the last `within` [s].
 
         A worker that does not learn where the log ends gets nothing from it, so it says nothing. A partition that was
         added is waited for as long as any other.
@@ -172,7 +210,7 @@ class WorkerAccounts(Flow):
             return rejected
         heard = record.timestamp_us / _MICRO
         stream = self.streams.setdefault(entry.stream, StreamTotals())
-        if entry.redriven:  # whoever puts records back takes none: this is no sign of life of a worker
+        if entry.redriven:  # a redrive takes no records: this is no sign of life of a worker
             stream.account.redriven += entry.redriven if count else 0
             return USED
         stream.heard = max(stream.heard, heard)
@@ -200,7 +238,7 @@ class WorkerAccounts(Flow):
 
 
 def _inconsistency(entry: AccountEntry, written_us: int) -> RecordRejected | None:
-    """Return why an entry cannot be true: what is added once stays in the totals for good."""
+    """Return why an entry cannot be true: totals cannot be corrected later."""
     settled = (entry.used, entry.late, entry.suppressed, entry.dead_lettered)
     counts = (entry.consumed, *settled, entry.in_flight, entry.redriven)
     if max(*counts, *entry.reasons.values()) > _MOST:

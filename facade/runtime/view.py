@@ -1,4 +1,4 @@
-"""What the views of devices have in common that show the newest of a topic which is read whole at the start."""
+"""The base of views that show the newest records of a topic that is read whole at the start."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ _GAP = 0.2
 
 
 class NewestView(ABC):
-    """Shows connection, version, State and Status, and what its subclass adds; see `facade.runtime.flow.View`.
+    """Shows connection, version, State and Status; subclasses add to it; see `facade.runtime.flow.View`.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class NewestView(ABC):
         """What is shown of values that nobody has dated."""
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
-        """Return all that is to be shown; what has not changed is filtered out later."""
+        """Return all readings; the publisher leaves out those that have not changed."""
         if 0.0 <= now - self._looked_at < _GAP:
             return
         self._looked_at = now

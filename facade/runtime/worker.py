@@ -1,4 +1,4 @@
-"""The frame of `aggregate` and `alerts intake`, which keep nothing: records and what comes of them are one transaction.
+"""The frame of workers: records taken and their results are one transaction.
 
 After a ``kill -9`` the next worker goes on with the first record whose outcome is not on the log. In the same
 transaction go the dead letters and an entry in the account of each partition, hence
@@ -8,7 +8,7 @@ transaction go the dead letters and an entry in the account of each partition, h
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -16,7 +16,9 @@ from facade.bus.dead_letters import COUNT, dead_letter
 from facade.bus.port import Aborted, Fenced, OffsetRange, PartitionBatch, Record, Revoked, TransactionalLog
 from facade.clock import Clock
 from facade.errors import BusError
-from facade.outcome import Outcome, RecordRejected
+from facade.icd.topic_model import Topic
+from facade.outcome import USED, Outcome, RecordRejected, Unused
+from facade.printable import excerpt
 from facade.runtime.accounts import ACCOUNTS, RunningAccount
 
 _log = logging.getLogger(__name__)
@@ -62,7 +64,7 @@ class TransactionLoop(ABC):
 
     @abstractmethod
     def _give_up(self, reason: BusError) -> None:
-        """Forget what is to be taken again after the bus has failed, and wait."""
+        """Forget the records of the open transaction, which come again, and wait."""
 
 
 class TransactionalWorker(TransactionLoop):
@@ -71,7 +73,7 @@ class TransactionalWorker(TransactionLoop):
     Parameters
     ----------
     topics
-        What is taken, and how large a record of it may be at most [bytes].
+        Topics taken, and the largest size of their records [bytes].
     name
         Of this worker, in accounts, dead letters and log lines.
     retry
@@ -105,7 +107,7 @@ class TransactionalWorker(TransactionLoop):
             self._waited += self._retry
 
     def finish(self) -> None:
-        """Commit what was taken, so that a planned stop repeats no work, and leave."""
+        """Commit the open transaction, so that a planned stop repeats no work, and leave."""
         try:
             if self._taken:
                 self._commit()
@@ -122,7 +124,7 @@ class TransactionalWorker(TransactionLoop):
         """Begin with nothing, after a commit or in the place of one."""
 
     def _next(self, limit: int, timeout: float) -> Sequence[PartitionBatch]:
-        """Return the next records; whoever gets fewer than may come has waited for more."""
+        """Return the next records; the time counts as waiting if fewer than `limit` come."""
         began = self._clock.monotonic()
         runs = self._log.take(limit, timeout)
         if limit == 1 or sum(run.last_offset - run.first_offset + 1 for run in runs) < limit:
@@ -130,7 +132,7 @@ class TransactionalWorker(TransactionLoop):
         return runs
 
     def _begin(self, run: PartitionBatch, count: int, batches: int = 0) -> RunningAccount:
-        """Count what was taken, rows of columnar batches apart; give the account that is to say what became of it."""
+        """Count the records taken, rows of columnar batches apart; return their account."""
         account = self._accounts.setdefault((run.topic, run.partition), RunningAccount())
         account.batches += batches
         account.consumed += count
@@ -139,13 +141,7 @@ class TransactionalWorker(TransactionLoop):
         return account
 
     def _settle(self, record: Record, outcome: Outcome, more: Mapping[str, int] | None = None) -> None:
-        """Count what became of a record; one that is rejected becomes a dead letter.
-
-        Parameters
-        ----------
-        more
-            See `dead_letter`.
-        """
+        """Count the outcome of a record; a rejected record becomes a dead letter; `more`: see `dead_letter`."""
         if isinstance(outcome, RecordRejected) and _size(record) > self._most_bytes[record.topic]:
             # Compressed it passed the broker; as it is, no topic takes it, and it would come again for ever.
             record = replace(record, key=None, value=None, headers=())
@@ -156,17 +152,10 @@ class TransactionalWorker(TransactionLoop):
             self._dead_letters.append(dead_letter(record, outcome, by=self._by, more=more))
 
     def _idle(self) -> float:
-        """Return the time since the last commit [s]."""
         return self._clock.monotonic() - self._began
 
     def _commit(self) -> None:
-        """Write the results of the records taken, and the positions behind them, in one transaction.
-
-        Raises
-        ------
-        Aborted
-            Nothing is written; the records will be taken again.
-        """
+        """Write the results of the records taken, and the positions behind them, in one transaction."""
         now, now_us = self._clock.monotonic(), round(self._clock.now() * 1e6)
         # Step 1: the offsets that the transaction covers, of each partition.
         ranges = self._log.ranges()
@@ -196,7 +185,7 @@ class TransactionalWorker(TransactionLoop):
         self._busy_since, self._waited = now, 0.0
 
     def _silent(self, ranges: OffsetRanges, now: float) -> list[tuple[str, int]]:
-        """Return the partitions of which nothing was taken, and whose account is due: as a sign of life, or to tell."""
+        """Return the partitions without records whose account is due: as a sign of life, or with news."""
         topics = {topic for topic, _ in ranges}
         without = [(topic, -1) for topic in self.accounts if topic not in topics]
         return [
@@ -218,7 +207,6 @@ class TransactionalWorker(TransactionLoop):
 
     def _start_over(self) -> None:
         self._accounts: dict[tuple[str, int], RunningAccount] = {}
-        """By topic and partition."""
         self._dead_letters: list[Record] = []
         self._taken = self._dead_bytes = 0
         for account in self.accounts.values():
@@ -229,3 +217,96 @@ class TransactionalWorker(TransactionLoop):
 
 def _size(record: Record) -> int:
     return len(record.value or b"") + len(record.key or b"") + sum(len(raw) for _, raw in record.headers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordBatching:
+    """How much is in memory, and in one transaction."""
+
+    batch: int = 16
+    """Records taken at once: at most so many of the largest are in memory."""
+    wait: float = 0.2
+    """Longest wait for the first one [s]."""
+    idle_interval: float = 1.0
+    """Time between signs of life while none come [s]."""
+    limit_bytes: int = 32_000_000
+    """Records of one transaction, so that a crash repeats little [bytes]."""
+    retry: float = 0.5
+    """Pause after a transaction that failed [s]."""
+
+
+class RecordWorker(TransactionalWorker):
+    """One slot of a group of such workers.
+
+    Parameters
+    ----------
+    name
+        Of this worker, in accounts, dead letters and log lines.
+    entry
+        The topic in the ICD.
+    """
+
+    def __init__(
+        self,
+        log: TransactionalLog,
+        topic: str,
+        entry: Topic,
+        *,
+        name: str,
+        clock: Clock,
+        batching: RecordBatching | None = None,
+    ) -> None:
+        self._batching = batching or RecordBatching()
+        super().__init__(log, {topic: entry.max_bytes}, name=name, clock=clock, retry=self._batching.retry)
+        # The first transaction comes at once: it ends one that a killed predecessor left open, behind which
+        # no reader of committed records would come.
+        self._began -= self._batching.idle_interval
+
+    @abstractmethod
+    def convert(self, record: Record) -> Sequence[Record] | Unused:
+        """Return what a record leads to, or why it is of no use."""
+
+    def _take(self) -> None:
+        before = self._taken
+        # First one and then the rest: a call of the client that is to give many waits for many.
+        for timeout, limit in ((self._batching.wait, 1), (0.0, self._batching.batch - 1)):
+            for run in self._next(limit, timeout):
+                self._fold(run)
+            if self._taken == before:
+                break
+        self._is_full = self._taken - before >= self._batching.batch
+
+    def _is_due(self) -> bool:
+        if not self._taken:
+            return self._idle() >= self._batching.idle_interval
+        return not self._is_full or self._bytes >= self._batching.limit_bytes
+
+    def _fold(self, run: PartitionBatch) -> None:
+        values = run.values()
+        self._begin(run, len(values))
+        for index, value in enumerate(values):
+            self._bytes += len(value or b"")
+            record = run.record(index)
+            made = self._convert(record)
+            if isinstance(made, Unused):
+                self._settle(record, made)
+            else:
+                self._made += made
+                self._settle(record, USED)
+
+    def _convert(self, record: Record) -> Sequence[Record] | Unused:
+        try:
+            return self.convert(record)
+        except Exception as error:
+            # A mistake of ours about one record would end each worker that takes it, and hold up all behind it.
+            _log.exception("record failed topic=%s offset=%d", record.topic, record.offset)
+            return RecordRejected("internal", "$", excerpt(f"{type(error).__name__}: {error}"))
+
+    def _output(self, ranges: OffsetRanges) -> Sequence[Record]:
+        return self._made
+
+    def _forget(self) -> None:
+        self._made: list[Record] = []
+        self._bytes = 0
+        self._is_full = False
+        """Whether as many were taken as may be at once, so that more may wait."""

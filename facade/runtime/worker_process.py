@@ -30,13 +30,13 @@ class Worker(Protocol):
 
     @property
     def accounts(self) -> Mapping[str, RunningAccount]:
-        """Return what it has committed, by topic."""
+        """Return its accounts by topic."""
 
     def step(self) -> None:
-        """Do what is due."""
+        """Take one turn."""
 
     def finish(self) -> None:
-        """Commit what was taken, and leave."""
+        """Commit the open transaction, and leave."""
 
 
 class Site(NamedTuple):
@@ -58,10 +58,7 @@ class Site(NamedTuple):
 def run_worker(group: str, slot: str, make: Callable[[Site], Worker]) -> NoReturn:
     """Run a worker until SIGTERM or SIGINT, and end the process.
 
-    Parameters
-    ----------
-    group
-        Its consumer group, without the deployment's prefix.
+    `group`: its consumer group, without the deployment's prefix.
 
     Raises
     ------

@@ -188,7 +188,7 @@ def probe(context: RoleContext, *, count: int) -> list[Sample]:
                     message = decode_attribute(record.value)
                     if isinstance(message, TelescopeAttribute) and message.value == number:
                         return clock.monotonic()
-        unread = f"{reader.lag(MODEL)} records of {MODEL} were not read yet"  # else the mirror has not written it
+        unread = f"{sum(reader.behind(MODEL).values())} records of {MODEL} were not read yet"
         raise InfraError(f"no record of number {number:g} within {_PATIENCE:g} s; {unread}")
 
     def await_event(number: float) -> float:

@@ -38,12 +38,6 @@ def murmur2(key: bytes) -> int:
     return state ^ state >> 15
 
 
-def test_the_hash_is_that_of_java() -> None:
-    """Known answers of Kafka's own tests, there as signed integers."""
-    known = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
-    assert {key: murmur2(key) for key in known} == {key: value & MASK for key, value in known.items()}
-
-
 @pytest.mark.kafka
 def test_each_writer_puts_a_key_on_the_partition_of_javas_clients_in_order(infra: local.Endpoints) -> None:
     """A source in Java and one in Python that share a topic put a node's records on one partition."""

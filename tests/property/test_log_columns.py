@@ -3,17 +3,16 @@
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from facade.bus.port import OffsetRange
-from facade.flows.logs import lines, sums
+from facade.flows.logs import lines
 from facade.flows.logs.formats import decode
 from facade.flows.logs.lines import syslog_columns, syslog_message
 from facade.flows.logs.records import LogRecord, LogSource
-from facade.flows.logs.sums import LATE, LogSums
+from facade.flows.logs.sums import LogSums
 from facade.outcome import RecordRejected, Suppressed
 
 APPENDED = 1_795_520_801_500_000
@@ -120,21 +119,6 @@ def test_usual_messages_are_taken_together_in_every_detail() -> None:
     (found,), (wanted,) = (one.summaries("w", "logs", 0, span, 10**9) for one in (made, one_by_one(values)))
     assert (found.errors, found.sequences, found.merged) == (wanted.errors, wanted.sequences, wanted.merged)
     assert sorted(map(str, found.counts)) == sorted(map(str, wanted.counts))
-
-
-def test_what_is_beyond_the_bound_is_merged_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sums, "MOST_GROUPS", 1)
-    values: list[bytes | None] = [usual(number) for number in range(10)]
-    made, wanted = together(values)[0], one_by_one(values)
-    assert said(made)["merged"] == said(wanted)["merged"] == 5
-
-
-def test_late_messages_are_counted_and_named() -> None:
-    values: list[bytes | None] = [usual(number) for number in range(4)]
-    found = syslog_columns(values)
-    assert found is not None
-    appended = found.time + np.array([LATE, LATE + 1, 0, 5])
-    assert LogSums().add_columns(found, appended, lambda row: "") == 1
 
 
 def test_the_source_is_that_of_the_message(monkeypatch: pytest.MonkeyPatch) -> None:

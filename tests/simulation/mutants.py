@@ -35,7 +35,7 @@ from facade.outcome import TOMBSTONE
 from facade.producer.spool import Spool
 from facade.runtime.heartbeats import Heartbeats
 from facade.runtime.progress import Progress
-from facade.runtime.sampling import Sampler
+from facade.runtime.publisher import Sampler
 from tests.simulation.controllers import GROUP, PAIR, Controllers
 from tests.simulation.mirror_mutants import guards
 from tests.simulation.run import Result, run

@@ -9,17 +9,16 @@ from facade.config import Settings
 from facade.flows.commands.composition import CommandsHealth
 from facade.flows.commands.flow import Components
 from facade.flows.overview.health import Overview
-from facade.flows.overview.presence import Presence
+from facade.flows.overview.views import Presence
 from facade.flows.telemetry.composition import Telemetry, TelemetryHealth
 from facade.flows.telemetry.ledger import GroupTotals
 from facade.flows.telemetry.plan import plans
 from facade.icd.load import load
 from facade.messages import DeviceComplaint
 from facade.outcome import USED
-from facade.runtime.backlog import Backlog
 from facade.runtime.device_state import DeviceStates, StateMessage
 from facade.runtime.heartbeats import HeartbeatMessage, Heartbeats, heartbeat_record
-from facade.runtime.stream_accounts import StreamTotals, WorkerAccounts
+from facade.runtime.stream_accounts import Backlog, StreamTotals, WorkerAccounts
 
 NOW = 1000.0
 MASTER = "mid-sdp/control/0"

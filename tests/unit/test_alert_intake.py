@@ -16,7 +16,7 @@ from facade.flows.alerts.messages import Alert, decode_alert
 from facade.flows.alerts.packets import PacketCodec, PacketContent
 from facade.icd.load import load
 from facade.runtime.accounts import AccountEntry
-from facade.runtime.record_worker import RecordBatching
+from facade.runtime.worker import RecordBatching
 from tests.support.alerting import Bench
 from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from facade.runtime.backlog import Backlog
+from facade.runtime.stream_accounts import Backlog
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from facade.bus.kafka.connection import Clients, Connection
-from facade.bus.kafka.departure import leave
+from facade.bus.kafka.group import leave
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import BusHealth
 from facade.clock import ManualClock

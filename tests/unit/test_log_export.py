@@ -1,9 +1,6 @@
 """The log of a process on the bus: what is sent, what is dropped, and what never makes a line of its own."""
 
-import json
 import logging
-import sys
-import threading
 
 import pytest
 from google.protobuf import json_format
@@ -17,7 +14,7 @@ from facade.flows.logs.records import LOG_SEVERITIES
 from facade.icd.load import load
 from facade.runtime import log_export
 from facade.runtime.log_export import LogExport, resource_of, start_log_export
-from tests.support.waiting import HANG, until
+from tests.support.waiting import until
 
 EB = "eb-test-20261123-00001"
 RESOURCE = resource_of("worker-0", {"OTEL_RESOURCE_ATTRIBUTES": "host.name=n7,rack=r01,deployment.token=s3cret"})
@@ -109,22 +106,6 @@ def test_opentelemetry_s_own_package_reads_the_same(bus, export, logger):
     assert stack.endswith("ValueError: two\nlines")
 
 
-def test_lines_of_several_loggers_keep_their_order(bus, export, logger):
-    other = logging.Logger("facade.other")
-    other.addHandler(export)
-    for number in range(6):
-        (other if number % 3 else logger).info("%d", number)
-    export.step()
-    assert [one.sequence for one in bus.lines()] == [1, 2, 3, 4, 5, 6]
-    assert [one.body for one in bus.lines()] == [*"012345"]
-
-
-def test_nothing_is_sent_that_the_line_does_not_say(bus, export, logger):
-    logger.info("ready", extra={"password": "s3cret"})
-    export.step()
-    assert b"s3cret" not in bus.records[0].value
-
-
 @pytest.mark.parametrize(
     "arguments", [("%d", "no number"), ("half a character \udcff",), ("\x1b[2J\0",), ("",), ("x" * 10**6,)]
 )
@@ -155,13 +136,6 @@ def test_while_the_bus_is_away_lines_wait_in_bounds_and_the_loss_is_told_once(bu
     assert [one.sequence for one in bus.lines()] == [1, 2, 3, 4, 5, 6, 10], "the hole shows what is missing"
 
 
-def test_characters_that_wait_are_bounded(export, logger, monkeypatch):
-    monkeypatch.setattr(log_export, "_MOST_CHARACTERS", 100)
-    for _ in range(3):
-        logger.info("x" * 60)
-    assert export.dropped == 2
-
-
 def test_a_batch_that_is_lost_counts_as_dropped(bus, export, logger):
     logger.info("one")
     export.step()
@@ -172,18 +146,6 @@ def test_a_batch_that_is_lost_counts_as_dropped(bus, export, logger):
     for _ in range(3):
         export.step()
     assert [one.body for one in bus.lines()][1:] == ["two", "log lines dropped, as the bus did not take them: 1"]
-
-
-def test_a_batch_of_which_nothing_is_heard_is_given_up(bus, logger):
-    clock = ManualClock()
-    export = LogExport(bus, "logs", RESOURCE, clock)
-    logger.addHandler(export)
-    bus.is_away = True
-    logger.info("one")
-    export.step()
-    clock.sleep(1000.0)
-    export.step()
-    assert export.dropped == 1
 
 
 def test_many_lines_are_several_batches_that_any_topic_takes(bus, export, logger):
@@ -231,21 +193,6 @@ def test_what_waits_at_the_end_is_sent_and_a_bus_that_is_away_holds_nobody_up(bu
     assert len(bus.records) == 2
 
 
-def test_who_logs_does_not_wait_for_the_bus(bus, export, logger):
-    """Not even while the process ends, when `logging` holds the lock of the handler."""
-    export.acquire()
-    done = threading.Thread(target=lambda: logger.info("x"))
-    done.start()
-    done.join(HANG)
-    export.release()
-    assert not done.is_alive()
-
-
-def test_a_signal_may_log_in_the_middle_of_a_line(export, logger):
-    with export._guard:
-        logger.info("from a handler of signals")
-
-
 def test_where_a_process_runs_is_opentelemetry_s_variable():
     variable = log_export.RESOURCE_VARIABLE
     assert resource_of("a", {variable: "rack = r%2001 ,service.name=x"})["rack"] == "r 01"
@@ -258,18 +205,3 @@ def test_where_a_process_runs_is_opentelemetry_s_variable():
 def test_a_topic_that_takes_no_logs_is_refused(topic):
     with pytest.raises(ConfigError, match="SDP_LOG_EXPORT"):
         start_log_export(load(), Settings(log_export=topic), "a", ManualClock())
-
-
-def test_it_is_off_by_default():
-    before = list(logging.getLogger().handlers)
-    start_log_export(load(), Settings(), "a", ManualClock())
-    assert logging.getLogger().handlers == before
-
-
-def test_the_record_can_be_read_by_eye(bus, export, logger):
-    logger.info("x")
-    export.step()
-    (resource,) = json.loads(bus.records[0].value)["resourceLogs"]
-    names = [one["key"] for one in resource["resource"]["attributes"]]
-    assert names == ["service.namespace", "service.name", "service.version", "host.name", "rack"]
-    assert sys.getsizeof(bus.records[0].value) < 1000

@@ -53,21 +53,10 @@ def test_a_line_in_the_form_of_ska():
     assert (found["tags"], found["message"]) == ("worker:aggregate-0", "lag=3 | a|b")
 
 
-def test_the_time_is_utc():
-    record = logging.makeLogRecord({"created": 1795167600.1239, "msg": "x"})
-    assert SkaFormatter().format(record).split("|")[1] == "2026-11-20T09:40:00.123Z"
-
-
 def test_a_traceback_stays_on_its_line():
     found = line("failed", fail=True)
     assert found["message"].startswith("failed\\nTraceback")
     assert found["message"].endswith("ValueError: two\\nlines")
-
-
-def test_a_bar_in_a_thread_name_is_no_field():
-    record = logging.LogRecord("x", logging.INFO, "/somewhere/x.py", 1, "x", (), None)
-    record.threadName = "a|b"
-    assert SKA_LINE.fullmatch(SkaFormatter("t:1").format(record))["thread"] == "a/b"
 
 
 @pytest.mark.parametrize("variable", ["SDP_LOG_LEVEL", "SDP_LOG_FORMAT"])
@@ -129,27 +118,6 @@ def test_tango_s_option_wins_over_the_environment(root):
     levels.start(["-v4"])
     levels.step()
     assert root.level == logging.DEBUG
-
-
-@pytest.mark.forked  # one Tango server per process
-def test_the_admin_device_sets_the_level_of_the_python_loggers():
-    logging.root.setLevel(logging.INFO)
-    (made,) = [one for one in device_classes(load()) if one.__name__ == "SdpBus"]
-    with DeviceTestContext(made, process=False, timeout=HANG) as proxy:
-        levels = LogLevels(lambda: [device.get_logger() for device in FacadeDevice.present.values()])
-        levels.start([])
-        levels.step()
-        assert logging.root.level == logging.INFO
-        admin, name = tango.DeviceProxy(proxy.adm_name()), proxy.dev_name()
-        assert list(admin.GetLoggingLevel([name])[0]) == [int(tango.LogLevel.LOG_INFO)]
-        for tango_level, level in ((5, logging.DEBUG), (2, logging.ERROR), (3, logging.WARNING), (4, logging.INFO)):
-            admin.SetLoggingLevel([[tango_level], [name]])
-            levels.step()
-            assert logging.root.level == level
-            assert logging.getLogger("facade.runtime.event_loop").isEnabledFor(level)
-        admin.SetLoggingLevel([[0], ["*"]])
-        levels.step()
-        assert not logging.getLogger("facade").isEnabledFor(logging.CRITICAL)
 
 
 def test_one_look_that_fails_does_not_end_the_looks(root):

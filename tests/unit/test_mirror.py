@@ -27,7 +27,7 @@ from facade.flows.mirror.messages import (
     device_of,
     rule_record,
 )
-from facade.flows.mirror.mirror import CHECK, CONFIRM, FAILED_AGAIN, MOST_UNDER_WAY, PROMPT, REPEAT, SLOW, Mirror, Turns
+from facade.flows.mirror.mirror import CHECK, CONFIRM, FAILED_AGAIN, MOST_UNDER_WAY, REPEAT, Mirror
 from facade.flows.mirror.source import (
     AttributeValue,
     DeviceJob,
@@ -211,14 +211,6 @@ def test_values_are_known_at_once_and_each_event_is_a_record():
     assert bench.mirror.gaps == 0
 
 
-def test_the_first_values_are_read_before_anything_is_subscribed_to():
-    bench = Bench(AZ, EL)
-    bench.mirror.step()
-    (first,) = bench.telescope.asked
-    assert isinstance(first, DeviceJob)
-    assert (set(first.read), first.subscribe, first.anew) == ({AZ, EL}, (), True)
-
-
 def test_what_is_not_pushed_is_read_each_period_and_only_changes_have_a_number():
     bench = Bench(polled=[T])
     bench.rule("slow", T, period=2.0)
@@ -293,22 +285,6 @@ def test_a_device_that_goes_and_comes_back_is_a_record_each_time():
     assert not bench.mirror.disconnected()
 
 
-def test_a_device_that_was_never_there_is_a_record_without_a_value():
-    bench = Bench(AZ)
-    bench.telescope.die(DISH)
-    bench.settle()
-    (said,) = bench.said(AZ)
-    assert (said.value, said.type, said.connection, said.number) == (None, "", "DISCONNECTED", 1)
-
-
-def test_a_device_that_hangs_holds_up_no_other():
-    bench = Bench(AZ, f"{OTHER}/azimuth")
-    bench.telescope.hanging = {DISH}
-    bench.settle(5.0)
-    assert bench.new(f"{OTHER}/azimuth") == [(7.0, "CONNECTED", False)]
-    assert bench.said(AZ) == []
-
-
 @pytest.mark.parametrize("is_busy", [False, True])
 def test_events_that_have_stopped_are_subscribed_to_anew(is_busy: bool):
     bench = Bench(AZ)
@@ -378,16 +354,6 @@ def test_a_read_before_a_subscription_does_not_replace_its_first_event():
     assert bench.new(AZ) == [(1.0, "CONNECTED", False), (5.0, "CONNECTED", True)]
 
 
-def test_missed_events_are_a_gap_and_the_newest_is_read():
-    bench = Bench(AZ)
-    bench.settle()
-    bench.telescope.is_deaf = True
-    bench.telescope.set(AZ, 5.0)
-    bench.telescope.news.append(EventsMissed(AZ))
-    bench.settle(0.2)
-    assert bench.new(AZ)[1:] == [(5.0, "CONNECTED", True)]
-
-
 @pytest.mark.parametrize("lost", [True, False], ids=["all lost", "the second came"])
 def test_what_was_pushed_while_the_subscription_was_made_is_a_gap(lost: bool):
     bench = Bench(AZ)
@@ -404,16 +370,6 @@ def test_what_was_pushed_while_the_subscription_was_made_is_a_gap(lost: bool):
     assert bench.new(AZ)[1:] == [(6.0, "CONNECTED", True), (7.0, "CONNECTED", False)]
 
 
-def test_a_lost_event_is_found_by_a_read_and_is_a_gap():
-    bench = Bench(AZ)
-    bench.settle()
-    bench.telescope.is_deaf = True
-    bench.telescope.set(AZ, 5.0)
-    bench.telescope.is_deaf = False
-    bench.settle(CHECK + 2 * CONFIRM)
-    assert bench.new(AZ)[1:] == [(5.0, "CONNECTED", True)]
-
-
 def test_an_event_that_comes_after_the_read_of_its_value_is_no_gap():
     bench = Bench(AZ)
     bench.settle()
@@ -428,67 +384,29 @@ def test_an_event_that_comes_after_the_read_of_its_value_is_no_gap():
     assert bench.new(AZ)[1:] == [(5.0, "CONNECTED", False)]
 
 
-def test_a_read_that_an_event_has_overtaken_changes_nothing():
-    bench = Bench(AZ)
-    bench.settle()
-    old = bench.telescope.seen(AZ)
-    bench.turn(0.1)
-    bench.telescope.set(AZ, 5.0)
-    bench.telescope.news.append(JobResult(DeviceJob(DISH, read=(AZ,)), (old,)))
-    bench.turn()
-    assert bench.new(AZ)[1:] == [(5.0, "CONNECTED", False)]
-
-
-def test_an_attribute_that_cannot_be_read_says_why_and_its_device_is_there():
-    bench = Bench(f"{DISH}/nothing")
-    bench.settle()
-    (said,) = bench.said(f"{DISH}/nothing")
-    assert (said.connection, said.quality, said.value) == ("CONNECTED", "INVALID", None)
-    assert said.error == "API_AttrNotFound: there is none"
-
-
-def test_a_value_that_is_missing_is_so_since_that_was_found():
-    """An error has no time of its own; time 0 would make readers take all that they know for the future."""
-    bench = Bench(AZ)
-    bench.settle()
-    for _ in range(2):
-        bench.telescope.news.append(AttributeValue(AZ, error="API_DriverFailure: broken"))
-        bench.turn()
-    good, bad = bench.said(AZ)
-    assert (bad.quality, bad.number) == ("INVALID", 2)
-    assert good.time < bad.time <= bench.telescope.now()
-
-
 BEFORE = TelescopeAttribute(
     name=AZ, number=41, time=1, value=0.5, type="DevDouble", quality="VALID", connection="CONNECTED", by="EVENT"
 )
 
 
-def test_numbers_go_on_after_a_kill_and_what_was_missed_is_a_gap():
-    bench = Bench(AZ, before=[BEFORE])
-    bench.settle()
-    assert [(one.number, one.value, one.gap) for one in bench.said(AZ)] == [(42, 1.0, True)]
-
-
-def test_what_has_not_changed_since_a_kill_has_the_next_number_and_no_gap():
-    bench = Bench(AZ, before=[msgspec.structs.replace(BEFORE, value=1.0, time=1_800_000_000_000_000)])
-    bench.settle()
-    assert [(one.number, one.value, one.gap) for one in bench.said(AZ)] == [(42, 1.0, False)]
-
-
-def test_each_record_says_which_mirror_wrote_it():
-    """Else what a mirror that was killed had under way would have the number of another value."""
-    bench = Bench(AZ, before=[msgspec.structs.replace(BEFORE, incarnation="first", epoch=3)])
-    bench.settle()
-    assert [(one.incarnation, one.epoch, one.number) for one in bench.said(AZ)] == [("second", 4, 42)]
-
-
-def test_a_device_that_was_away_before_a_kill_and_still_is_has_signs_of_life():
-    """Silence means that the mirror is away; the new one said nothing of what the one before had said already."""
-    bench = Bench(AZ, before=[msgspec.structs.replace(BEFORE, connection="DISCONNECTED", quality="INVALID")])
-    bench.telescope.die(DISH)
+@pytest.mark.parametrize(
+    ("before", "is_away", "said"),
+    [
+        ({}, False, ("second", 1, 42, 1.0, "CONNECTED", True)),
+        ({"value": 1.0, "time": 1_800_000_000_000_000}, False, ("second", 1, 42, 1.0, "CONNECTED", False)),
+        ({"incarnation": "first", "epoch": 3}, False, ("second", 4, 42, 1.0, "CONNECTED", True)),
+        ({"connection": "DISCONNECTED", "quality": "INVALID"}, True, ("second", 1, 42, 0.5, "DISCONNECTED", True)),
+    ],
+    ids=["missed values", "the value still holds", "the writer has another name", "the device is still away"],
+)
+def test_a_mirror_that_starts_goes_on_behind_the_records_of_the_one_before(before, is_away, said):
+    """Its numbers go on, its values are a gap unless nothing was missed, and its signs of life are its own."""
+    bench = Bench(AZ, before=[msgspec.structs.replace(BEFORE, **before)])
+    if is_away:
+        bench.telescope.die(DISH)
     bench.settle(REPEAT + 1)
-    assert [(one.number, one.connection) for one in bench.said(AZ)] == [(42, "DISCONNECTED")] * 2
+    found = [(one.incarnation, one.epoch, one.number, one.value, one.connection, one.gap) for one in bench.said(AZ)]
+    assert found == [said] * 2
 
 
 def written(bench: Bench, at: float, incarnation: str) -> Record:
@@ -535,16 +453,6 @@ def test_rules_are_added_replaced_and_removed():
     assert bench.new(AZ)[2:] == [(1.0, "CONNECTED", True)]
 
 
-def test_the_last_attribute_of_a_device_takes_the_device_with_it():
-    bench = Bench(AZ)
-    bench.settle()
-    bench.choice.fold(Record(topic=RULES, key=b"one", value=None), count=True)
-    bench.settle(3 * ALIVE)
-    asked = len(bench.telescope.asked)
-    bench.settle(3 * ALIVE)
-    assert (bench.telescope.subscribed, len(bench.telescope.asked)) == (set(), asked)
-
-
 def test_a_pattern_is_searched_for_and_searched_for_again():
     bench = Bench(f"{DISH}/*")
     bench.settle()
@@ -553,14 +461,6 @@ def test_a_pattern_is_searched_for_and_searched_for_again():
     bench.telescope.times[f"{DISH}/new"] = 1
     bench.settle(SEARCH_AGAIN + ALIVE)
     assert f"{DISH}/new" in bench.mirror.entries
-
-
-def test_what_a_pattern_chose_before_a_kill_is_wanted_while_its_device_is_away():
-    bench = Bench("mid-dish/*/ska00*/azi*", before=[BEFORE])
-    bench.telescope.die(DISH)
-    bench.telescope.values.clear()
-    bench.settle()
-    assert bench.new(AZ) == [(0.5, "DISCONNECTED", True)]
 
 
 def test_a_search_that_fails_says_so_and_is_made_again():
@@ -629,34 +529,21 @@ def test_a_rule_that_cannot_be_used_is_a_dead_letter_and_changes_nothing(key: by
     assert list(bench.choice.rules) == ["one"]
 
 
-def test_a_bus_that_takes_nothing_gets_the_newest_later_and_the_gap_is_said():
-    bench = Bench(AZ)
-    bench.settle()
-    bench.log.is_stuck = True
-    for number in range(MOST_UNDER_WAY + 500):
-        bench.telescope.set(AZ, float(number))
-        bench.turn(0.001)
-    assert bench.mirror.outbox.waiting <= MOST_UNDER_WAY + 1
-    bench.log.is_stuck = False
-    bench.turn()
-    last = bench.said(AZ)[-1]
-    assert (last.value, last.gap, last.number) == (MOST_UNDER_WAY + 499.0, True, MOST_UNDER_WAY + 501)
-    assert bench.mirror.gaps > 0
-
-
-def test_a_sign_of_life_of_what_waits_for_the_bus_keeps_its_gap():
-    """The device is silent while the bus is away: its newest record comes again before it was ever written."""
+@pytest.mark.parametrize("silence", [0.0, REPEAT + 1], ids=["values", "and a sign of life"])
+def test_a_bus_that_takes_nothing_gets_the_newest_later_and_the_gap_is_said(silence: float):
     bench = Bench(AZ, EL)
     bench.settle()
     bench.log.is_stuck = True
     for number in range(MOST_UNDER_WAY + 10):
         bench.telescope.set(AZ, float(number))
         bench.turn(0.001)
-    bench.settle(REPEAT + 1)
+    bench.settle(silence)
+    assert bench.mirror.outbox.waiting <= MOST_UNDER_WAY + 2
     bench.log.is_stuck = False
     bench.turn()
     last = bench.said(AZ)[-1]
-    assert (last.value, last.gap) == (MOST_UNDER_WAY + 9.0, True)
+    assert (last.value, last.gap, last.number) == (MOST_UNDER_WAY + 9.0, True, MOST_UNDER_WAY + 11)
+    assert bench.mirror.gaps > 0
 
 
 def asked(bench: Bench, device: str = DISH) -> list[float]:
@@ -726,24 +613,6 @@ def test_devices_that_hang_take_no_turn_from_those_that_answer():
     assert reads[True] >= reads[False] - 1
 
 
-def test_turns_are_for_those_that_answer_first_and_one_that_takes_long_makes_room():
-    turns = Turns(40)
-    for number in range(60):
-        turns.wait(f"new {number}", answered=True)
-        turns.wait(f"silent {number}", answered=False)
-    first = list(turns.take(0.0))
-    assert [sum(one.startswith(kind) for one in first) for kind in ("new", "silent")] == [PROMPT, 20]
-    assert list(turns.take(SLOW / 2)) == []
-    turns.end("new 0")
-    assert list(turns.take(SLOW / 2)) == [f"new {PROMPT}"]
-    later = list(turns.take(SLOW * 2))
-    assert len(first) + len(later) == 40, "never more than threads"
-    assert all(one.startswith("new") for one in later)
-    turns.end("silent 0")
-    turns.end("silent 1")
-    assert list(turns.take(SLOW * 2)) == [f"new {PROMPT + 5}", f"new {PROMPT + 6}"]
-
-
 def test_a_value_that_nobody_has_looked_at_is_not_repeated_as_one_that_holds():
     bench = Bench(AZ, f"{OTHER}/azimuth", polled=[AZ])
     bench.settle()
@@ -757,13 +626,6 @@ def test_a_value_that_nobody_has_looked_at_is_not_repeated_as_one_that_holds():
     bench.settle()
     assert bench.new(AZ)[1:] == [(1.0, "DISCONNECTED", False), (1.0, "CONNECTED", True)]
     assert len(bench.new(f"{OTHER}/azimuth")) == 1
-
-
-def test_a_value_that_is_read_seldom_is_not_missed_sooner():
-    bench = Bench(polled=[T])
-    bench.rule("slow", T, period=30.0)
-    bench.settle(100.0)
-    assert {one.connection for one in bench.said(T)} == {"CONNECTED"}
 
 
 @pytest.mark.parametrize("is_again", [False, True], ids=["running", "after a restart"])
@@ -854,3 +716,13 @@ def test_every_device_that_is_away_is_found():
     bench.telescope.away = set(map(device_of, many(100)))
     bench.settle()
     assert (find_disconnected(bench.mirror) or {}).keys() == {(DISCONNECTED, device_of(name)) for name in many(100)}
+
+
+def test_missed_events_are_a_gap_and_the_newest_is_read():
+    bench = Bench(AZ)
+    bench.settle()
+    bench.telescope.is_deaf = True
+    bench.telescope.set(AZ, 5.0)
+    bench.telescope.news.append(EventsMissed(AZ))
+    bench.settle(0.2)
+    assert bench.new(AZ)[1:] == [(5.0, "CONNECTED", True)]

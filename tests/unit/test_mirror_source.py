@@ -196,34 +196,6 @@ def test_a_device_that_does_not_answer_loses_its_subscriptions_at_once(monkeypat
     assert [one for one in source.take() if isinstance(one, AttributeValue)] == []
 
 
-def test_a_device_that_cannot_name_its_attributes_is_not_away(monkeypatch: pytest.MonkeyPatch):
-    proxy = Proxy()
-    monkeypatch.setattr(tango, "DeviceProxy", lambda device: proxy)
-    assert TangoSource()._do(DeviceJob("a/b/c", names=True)).names == {"a/b/c/d"}
-    proxy.refusal = "API_Odd"
-    done = TangoSource()._do(DeviceJob("a/b/c", names=True))
-    assert (done.trouble, done.names) == ("", None)
-
-
-@pytest.mark.parametrize(("pattern", "at"), [("a/*/c", ""), ("tango://far:10001/a/*/c", "tango://far:10001/")])
-def test_a_search_asks_the_database_of_its_pattern(monkeypatch: pytest.MonkeyPatch, pattern: str, at: str):
-    asked: list[Any] = []
-
-    class Database:
-        def __init__(self, *address: Any) -> None:
-            asked.append(address)
-
-        def command_inout(self, command: str, argument: str) -> list[str]:
-            asked.append(argument)
-            return ["A/b/c"] if command == "DbGetDeviceExportedList" else ["a/b/c", "a/d/c"]
-
-    monkeypatch.setattr(tango, "Database", Database)
-    assert TangoSource()._search(DeviceSearch(pattern)) == SearchResult(
-        pattern, {f"{at}a/b/c"}, {f"{at}a/b/c", f"{at}a/d/c"}
-    )
-    assert asked == [("far", 10001) if at else (), "a/*/c", "a/*/c"]
-
-
 def test_a_thread_that_waits_for_a_device_holds_up_no_other(monkeypatch: pytest.MonkeyPatch):
     """There are as many as are needed at once, and no more than that."""
     answers = threading.Event()

@@ -64,11 +64,6 @@ def test_many_topics_are_one_question(broker: Broker) -> None:
     ]
 
 
-def test_one_topic_is_asked_for_by_its_name(broker: Broker) -> None:
-    opened({"state": None})
-    assert broker.asked == ["test.state"]
-
-
 @pytest.mark.parametrize(
     ("topics", "says"),
     [

@@ -1,7 +1,5 @@
 """Device servers whose topics are not what they were: made again, cleared, cut, with a snapshot of the future."""
 
-import json
-
 import msgspec
 import pytest
 
@@ -112,14 +110,6 @@ def test_what_was_removed_unread_is_a_hole_with_its_offsets(bench, stopped):
     assert "alerts, partition 0: offsets 10 to 12 were removed before they were read" in account(server).last_error
 
 
-def test_what_was_removed_after_it_was_read_is_no_hole(bench):
-    server = prepared(bench)
-    bench.broker.remove("alerts", 0, 10)
-    server.cycle(30)
-    again = bench.server(30)
-    assert (figures(again), again.bus.health.last_error) == ((10, 0, 0, 0), "")
-
-
 def snapshot(bench: Bench, **changes: object) -> None:
     """Write a snapshot that says something else than the newest one."""
     newest = [one for one in map(decode_snapshot, _values(bench)) if one.topic == "alerts"][-1]
@@ -149,26 +139,6 @@ def test_a_snapshot_of_the_future_is_used_with_a_word(bench, changes, cuts, word
     assert figures(server)[1:] == (cuts, 0, 0)
     assert words in account(server).last_error
     assert figures(bench.server(30)) == figures(server)  # its own snapshot can be read
-
-
-@pytest.mark.parametrize("offsets", [{"0": 2**63}, {"0": -1}, {"-1": 3}, {"0": 10.5}, {"0": "9" * 400}, {"9" * 30: 0}])
-def test_offsets_that_are_none_are_refused_with_a_word(bench, offsets):
-    prepared(bench)
-    content = json.loads(_values(bench)[-1]) | {"offsets": offsets}
-    bench.broker.append(
-        Record(topic=TOPIC, key=f"{INSTANCE}/alerts".encode(), value=msgspec.json.encode(content | {"topic": "alerts"}))
-    )
-    server = bench.server(30)
-    alerts(bench, "new")
-    server.cycle(30)
-    assert said(server)[-1][1] == "new"
-    assert "is not usable" in server.bus.health.last_error
-
-
-def test_a_snapshot_without_an_id_is_used_as_before(bench):
-    prepared(bench)
-    snapshot(bench, topic_id="")
-    assert figures(bench.server(30)) == (10, 0, 0, 0)
 
 
 def test_an_added_partition_is_read_from_its_beginning_while_the_server_runs(bench):
@@ -207,27 +177,3 @@ def test_a_client_goes_on_over_a_topic_that_was_made_again(bench):
     given += follower.add_page(follower.seen, page(server, follower.seen))
     assert [entry.sequence for entry in given] == [*range(1, 13)]
     assert follower.made_anew == 0
-
-
-def test_a_client_learns_that_numbers_begin_anew_though_there_are_more_than_it_has_seen(bench):
-    server, follower = prepared(bench), Follower(0)
-    follower.add_page(0, page(server, 0))
-    for topic in ("alerts", "alert-state", TOPIC):
-        bench.broker.make_again(topic)
-    alerts(bench, *(f"new/{number}" for number in range(14)))
-    server = bench.server(30)
-    follower.doubt()  # the device was away
-    assert follower.missing() == 10
-    assert follower.add_page(10, page(server, 10)) == []
-    assert (follower.made_anew, follower.missing()) == (1, 0)
-    given = follower.add_page(0, page(server, 0))
-    assert [entry.alert["text"] for entry in given] == [f"new/{number}" for number in range(14)]
-
-
-def test_who_asks_for_numbers_of_a_topic_that_is_no_more_is_told_where_the_others_are(bench):
-    prepared(bench)
-    bench.broker.make_again("alerts")
-    alerts(bench, "new/0")
-    server = bench.server(30)
-    with pytest.raises(Exception, match="at the offset sequence - 11, if that is not negative"):
-        page(server, 3)

@@ -17,12 +17,10 @@ from facade.bus.redrive import (
     RedriveFate,
     Selection,
     plan,
-    put_back,
     read_dead_letter,
     takes_back,
-    text_of,
 )
-from facade.cli.dead_letters import Listing, document, line, trials_of
+from facade.cli.dead_letters import document, line, trials_of
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.errors import BusError
@@ -153,20 +151,6 @@ def test_the_topics_that_take_records_back() -> None:
     assert taking == {*streams, "alerts", "alert-packets", "calibration"}
 
 
-def test_selection(bus: Bus) -> None:
-    bus.reject()
-    bus.reject(reason="schema")
-    bus.reject("alerts", "schema")
-    for selection, count in [
-        (Selection(topics=["alerts"]), 1),
-        (Selection(reasons=["schema"]), 2),
-        (Selection(topics=[HEAPS], reasons=["schema"]), 1),
-        (Selection(since_us=2**60), 0),
-        (Selection(offsets=[(0, 0), (0, 2)]), 2),
-    ]:
-        assert len(plan(bus.letters(), ICD, selection).chosen) == count
-
-
 def test_a_transaction_that_fails_ends_the_run_and_the_next_goes_on(bus: Bus) -> None:
     for _ in range(5):
         bus.reject()
@@ -228,36 +212,6 @@ def test_what_others_write_there_is_shown_without_harm(bus: Bus, headers: dict[s
     letter = read_dead_letter(record)
     assert letter is None or "".join(line(letter, ())).isprintable()
     assert bus.redrive() in ({}, {RedriveFate.TOPIC: 1})
-
-
-def test_control_characters_are_shown_as_escapes() -> None:
-    assert text_of(b"a\x1b[2J\n\xff\xc2\x9b") == r"a\u001b[2J\u000a\xff\u009b"
-    assert text_of("Ωμ".encode()) == "Ωμ"
-    assert text_of("a\u202eb\ud7ff".encode()).isprintable()
-
-
-def test_a_listing_counts_records_beside_letters(bus: Bus) -> None:
-    came = bus.reject()
-    bus.broker.append(dead_letter(came, RecordRejected("unknown-node", "$", ""), by="subarray"))
-    for _ in range(3):
-        bus.reject("alerts", "schema")
-    bus.redrive(Selection(topics=[HEAPS]))
-    listing = Listing(Selection(), 2)
-    for record in [*bus.letters(), Record(topic=TOPIC, key=None, value=None)]:
-        listing.add(record)
-    assert listing.counts() == [
-        {"topic": "alerts", "reason": "schema", "letters": 3, "records": 3, "put back": 0},
-        {"topic": HEAPS, "reason": "unknown-node", "letters": 2, "records": 1, "put back": 1},
-    ]
-    assert (len(listing.newest), listing.strange) == (2, 1)
-
-
-def test_the_mark_can_be_read_as_a_dead_letter(bus: Bus) -> None:
-    """Whoever reads the topic by its headers, as documented, meets nothing new."""
-    bus.reject()
-    _, mark = put_back(bus.letters()[0])
-    assert {name for name, _ in mark.headers} == {name for name, _ in bus.letters()[0].headers}
-    assert mark.topic == TOPIC
 
 
 def _heap(**changes: object) -> bytes:

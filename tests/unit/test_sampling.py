@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from facade.icd.model import Sampling
 from facade.icd.topic_model import Limits
 from facade.reading import Quality, Reading, judge
-from facade.runtime.sampling import Sampler
+from facade.runtime.publisher import Sampler
 
 INVALID = Quality.INVALID
 

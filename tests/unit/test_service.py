@@ -12,11 +12,9 @@ import pytest
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.config import Settings
-from facade.errors import BusError, ConfigError
 from facade.flows.commands.messages import HeartbeatMessage, heartbeat_record
 from facade.flows.telemetry.worker import TelemetryWorker
 from facade.icd.load import load
-from facade.instances import device_number
 from facade.reading import Quality, Reading
 from facade.runtime.composition import assemble
 from facade.runtime.device_state import StateMessage, state_record
@@ -141,14 +139,6 @@ def test_a_killed_server_goes_on_where_its_snapshot_says(deployment):
     assert account.consumed == len(deployment.broker.read_from("ingest.summary", partition, 0))
 
 
-def test_what_was_shown_is_shown_again_after_a_restart(deployment):
-    service, _, _ = deployment.server(NODES, "ingest-00")
-    deployment.send(seconds=3, servers=[opened(service)])
-    service, sink, _ = deployment.server(NODES, "ingest-00")
-    opened(service)
-    assert sink.shown[NODE, "heapRate"].value == 10.0
-
-
 @pytest.mark.parametrize("failure", [TypeError("an image of numbers"), ValueError("a label of an older interface")])
 def test_a_value_in_a_snapshot_that_cannot_be_shown_stops_nothing(deployment, failure):
     service, _, _ = deployment.server(NODES, "ingest-00")
@@ -169,15 +159,6 @@ def test_a_value_in_a_snapshot_that_cannot_be_shown_stops_nothing(deployment, fa
     assert f"heapRate of {NODE}" in bus.health.last_error
     deployment.send(seconds=3, servers=[server])
     assert sink.shown[NODE, "heapRate"].value == 10.0
-
-
-def test_snapshots_obey_their_published_schema(deployment):
-    services = [deployment.server(NODES, "ingest-00")[0], deployment.server(CONTROL, "control")[0]]
-    deployment.send(seconds=2, servers=[opened(service) for service in services])
-    records = deployment.broker.read("snapshots")
-    assert len(records) >= 3
-    for record in records:
-        jsonschema.validate(json.loads(record.value), ICD.messages["snapshot"])
 
 
 @pytest.mark.parametrize(
@@ -464,22 +445,3 @@ def test_a_newer_value_keeps_the_place_in_the_queue():
         clock.sleep(0.01)
     counts = {device: sum(d == device for d, _, _ in sink.pushed) for device in devices}
     assert min(counts.values()) >= max(counts.values()) - 1
-
-
-@pytest.mark.parametrize(
-    ("device", "complaint"),
-    [
-        ("mid-sdp/ingest/x", "expected the number of the ingest node"),
-        ("mid-sdp/ingest/0002", "not part of this deployment.*register --prune"),
-    ],
-)
-def test_a_device_that_is_no_node_of_the_deployment_is_refused(device, complaint):
-    with pytest.raises(ConfigError, match=complaint):
-        device_number(ICD.classes["SdpIngestNode"], device, SETTINGS)
-
-
-def test_send_durably_says_that_the_broker_is_away(deployment):
-    service, _, bus = deployment.server(CONTROL, "control")
-    bus.away = True
-    with pytest.raises(BusError):
-        service.send_durably(offline(0.0))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from facade.bus.kafka.properties import refusals
+from facade.bus.kafka.connection import refusals
 from facade.cli.config import PROCESS_VARIABLES
 from facade.config import load_settings
 from facade.manifest import manifests

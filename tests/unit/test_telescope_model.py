@@ -118,32 +118,12 @@ def test_without_a_sign_of_life_the_value_is_invalid(site: Site):
     assert site.at(21.0 + SILENT) == (1.0, "INVALID")
 
 
-def test_a_value_that_was_read_again_and_is_the_same_holds_until_then(site: Site):
-    site.say(10.0, 1.0, by="POLL")
-    site.say(19.0, 1.0, number=1, by="POLL")
-    site.say(20.0, 2.0, number=2, by="POLL")
-    assert [site.at(time)[0] for time in (15.0, 19.5)] == [1.0, 1.5]
-
-
-def test_a_clock_that_is_set_back_leaves_no_value_of_the_future(site: Site):
-    site.say(10.0, 1.0)
-    site.say(50.0, 2.0)
-    site.say(11.0, 3.0)
-    assert site.at(50.0)[0] == 3.0
-
-
 def test_so_much_of_the_past_is_kept():
     site = Site(keep=5.0)
     for time in range(100):
         site.say(float(time), float(time))
     assert site.at(94.5) == (94.5, "VALID")
     assert site.at(90.0) == (None, "INVALID")
-
-
-def test_what_cannot_be_read_is_no_value(site: Site):
-    site.say(10.0, 1.0)
-    site.model.take([Record(topic=MODEL, key=b"k", value=value) for value in (b"{", None, b"{}")])
-    assert site.model.names() == [AZ]
 
 
 def test_of_two_mirrors_the_later_one_holds_until_it_is_silent(site: Site):
@@ -172,11 +152,3 @@ def test_what_a_mirror_that_was_killed_had_under_way_is_no_sign_of_life_of_anoth
     assert site.at(11.0) == (3.0, "VALID")
     assert site.at(10.5) == (1.5, "VALID")
     assert site.model.writers() == []
-
-
-def test_a_value_that_still_holds_after_a_restart_of_the_mirror_breaks_nothing(site: Site):
-    site.say(10.0, 1.0, number=7, incarnation="old", epoch=1)
-    site.say(12.0, 2.0, number=8, incarnation="old", epoch=1)
-    site.say(12.0, 2.0, number=9, heard=14.0, incarnation="new", epoch=2)
-    site.say(16.0, 4.0, number=10, incarnation="new", epoch=2)
-    assert [site.at(time)[0] for time in (11.0, 12.0, 14.0)] == [1.5, 2.0, 3.0]

@@ -19,14 +19,14 @@ from typer.testing import CliRunner
 
 from clients.conformance.checks import Mismatch, Subject
 from clients.conformance.topics import topic_checks
-from facade.bus.kafka import admin, connection, topics
-from facade.bus.kafka.admin import FoundTopic, KafkaTopicWatch, find_range
+from facade.bus.kafka import connection, topics
+from facade.bus.kafka.admin import FoundTopic, KafkaTopicWatch
 from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.offsets import Extent, TopicShape
 from facade.cli.app import app
 from facade.clock import ManualClock
-from facade.config import Settings, load_settings
-from facade.errors import BusError, ConfigError
+from facade.config import Settings
+from facade.errors import BusError
 from facade.icd.load import load
 
 ICD = load()
@@ -142,10 +142,6 @@ def test_fewer_brokers_than_replicas_are_refused_in_words(cluster: type[Admin]) 
         topics.create_topics(Connection(Settings(prefix="t.")), ICD.topics, replicas=3)
 
 
-def test_a_topic_has_as_many_replicas_as_its_poorest_partition(cluster: type[Admin]) -> None:
-    assert admin.inspect_topics(Connection(Settings(prefix="t.")), ["alerts"])["alerts"].replicas == 2
-
-
 def test_a_topic_has_an_id_unless_its_broker_gives_none_and_each_partition_its_ends(cluster: type[Admin]) -> None:
     watch = KafkaTopicWatch(Connection(Settings(prefix="t.")))
     wanted = ["alerts", "old", "missing"]
@@ -192,22 +188,6 @@ def test_offsets_of_a_topic_that_was_just_made_are_asked_for_until_its_leader_kn
     assert clock.monotonic() - began < 6.0
 
 
-@REFUSALS
-@pytest.mark.parametrize("since", [0.0, 5.0])
-def test_what_stands_on_a_topic_is_asked_for_until_its_leader_knows(
-    cluster: type[Admin], monkeypatch: pytest.MonkeyPatch, code: int, times: int, read: bool, since: float
-) -> None:
-    _refuse(monkeypatch, code, times)
-    clock = ManualClock()
-    connection, began = Connection(Settings(prefix="t."), clock=clock), clock.monotonic()
-    if read:
-        assert find_range(connection, "alerts", since=since) == dict.fromkeys(range(2), (5 if since else 3, 7))
-    else:
-        with pytest.raises(BusError, match=r"topic t\.alerts cannot be read"):
-            find_range(connection, "alerts", since=since)
-    assert clock.monotonic() - began < 12.0
-
-
 def test_topics_are_asked_for_now_and_then_and_nobody_waits_for_the_answer(cluster: type[Admin]) -> None:
     clock = ManualClock()
     watch = KafkaTopicWatch(Connection(Settings(prefix="t."), clock=clock))
@@ -216,11 +196,6 @@ def test_topics_are_asked_for_now_and_then_and_nobody_waits_for_the_answer(clust
     assert [watch.step(["alerts", "missing"]) for _ in range(3)] == [found, {}, {}]
     clock.sleep(2.0)
     assert watch.step(["alerts", "missing"]) == found
-
-
-def test_replicas_below_one_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"SDP_TOPIC_REPLICAS.*topic_replicas: expected at least 1, got 0"):
-        load_settings({"SDP_TOPIC_REPLICAS": "0"})
 
 
 @pytest.mark.parametrize(

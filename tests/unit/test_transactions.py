@@ -12,15 +12,13 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from facade.bus.kafka import connection, transactional_producer
 from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.kafka.group import KafkaGroupMember
-from facade.bus.kafka.partition_batch import by_partition
 from facade.bus.kafka.topics import broker_settings
 from facade.bus.kafka.transactional_member import KafkaTransactionalMember
 from facade.bus.kafka.transactional_producer import TransactionalProducer
-from facade.bus.kafka.transactions import KafkaTransactionalLog
+from facade.bus.kafka.transactions import KafkaTransactionalLog, by_partition
 from facade.bus.port import Aborted, BusHealth, Fenced, Record
 from facade.clock import ManualClock
 from facade.config import Settings
-from facade.errors import BusError
 from facade.icd.load import load
 
 FENCED = KafkaError(KafkaError._FATAL, "fenced by other consumer with same group.instance.id")
@@ -128,14 +126,6 @@ def slot(clock: ManualClock, health: BusHealth) -> KafkaTransactionalLog:
     return KafkaTransactionalLog(shared, "ingest.heaps", group="aggregate", slot="0", health=health)
 
 
-def test_a_fatal_event_is_heard_though_partitions_are_taken_away(clock: ManualClock) -> None:
-    """Both come together when a session ends; the event comes only once, and a consumer that has had it is dead."""
-    log = slot(clock, BusHealth())
-    Client.script = [([Event(FENCED)], True)]
-    with pytest.raises(Fenced, match=r"another process has joined group t\.aggregate as t\.aggregate-0"):
-        log.take(10, 0.0)
-
-
 def test_a_fatal_event_is_heard_though_the_log_was_cut(clock: ManualClock) -> None:
     """A broker that was killed tells both at once; nothing follows a fatal event, not even the same one again."""
     log = slot(clock, BusHealth())
@@ -143,15 +133,6 @@ def test_a_fatal_event_is_heard_though_the_log_was_cut(clock: ManualClock) -> No
     Client.script = [([Event(cut), Event(FENCED)], False)]
     with pytest.raises(Fenced):
         log.take(10, 0.0)
-
-
-def test_a_slot_that_is_taken_stops_the_worker(clock: ManualClock) -> None:
-    """With no outage of the broker behind it, being fenced means that another process has the slot."""
-    log = slot(clock, BusHealth())
-    Client.script = [([Event(FENCED)], False)]
-    with pytest.raises(Fenced):
-        log.take(10, 0.0)
-    assert Client.made == 1
 
 
 def test_after_an_outage_a_worker_joins_anew_once(clock: ManualClock) -> None:
@@ -166,22 +147,6 @@ def test_after_an_outage_a_worker_joins_anew_once(clock: ManualClock) -> None:
         log.take(10, 0.0)
     assert Client.made == 2
     assert log.take(10, 0.0) == []
-    Client.script = [([Event(FENCED)], False)]
-    with pytest.raises(Fenced):
-        log.take(10, 0.0)
-
-
-def test_after_a_broker_that_hung_a_worker_joins_anew_once(clock: ManualClock) -> None:
-    """Its session runs out long before the broker answers, and no connection is lost."""
-    log = slot(clock, BusHealth())
-    clock.sleep(6.0)
-    log._consumer.lose()
-    with pytest.raises(Aborted, match="taken away"):
-        log.take(10, 0.0)
-    clock.sleep(9.0)
-    Client.script = [([Event(FENCED)], False)]
-    with pytest.raises(Aborted, match="joins its group anew"):
-        log.take(10, 0.0)
     Client.script = [([Event(FENCED)], False)]
     with pytest.raises(Fenced):
         log.take(10, 0.0)
@@ -251,25 +216,6 @@ class RefusingProducer:
 
     def give_up(self, error: KafkaException) -> KafkaError:
         return error.args[0]  # type: ignore[no-any-return]
-
-
-def test_a_place_that_a_client_refuses_is_an_error_of_the_bus(clock: ManualClock) -> None:
-    shared = Connection(Settings(prefix="t."), clock=clock)
-    member = KafkaGroupMember(shared, "calibration", group="tables", member="tables-0", health=BusHealth())
-    with pytest.raises(BusError, match=r"cannot be read on from \{1: 7\}"):
-        member.go_on({1: 7})
-
-
-def test_a_long_past_outage_is_no_excuse(clock: ManualClock) -> None:
-    """Minutes after an outage nothing is left of the old session."""
-    health = BusHealth()
-    log = slot(clock, health)
-    clock.sleep(60.0)
-    health.down_at = clock.monotonic()
-    clock.sleep(120.0)
-    Client.script = [([Event(FENCED)], False)]
-    with pytest.raises(Fenced):
-        log.take(10, 0.0)
 
 
 def test_a_slot_reads_its_topics_and_fetches_nothing_before_it_knows_from_where(clock: ManualClock) -> None:

@@ -14,7 +14,6 @@ from facade.bus.offsets import (
     LogCut,
     Overlap,
     PartitionFacts,
-    PartitionPositions,
     WorkerPosition,
     begin,
     newest,
@@ -28,7 +27,7 @@ from facade.flows.telemetry.partial import Summary
 from facade.flows.telemetry.worker import TelemetryWorker
 from facade.icd.load import load
 from facade.outcome import USED, RecordRejected
-from facade.runtime.accounts import AccountEntry, RunningAccount
+from facade.runtime.accounts import AccountEntry
 from facade.runtime.stream_accounts import WorkerAccounts
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.overview import overview
@@ -168,23 +167,6 @@ def test_whatever_becomes_of_the_group_each_record_is_counted_once():
     assert site.broker.committed["aggregate", HEAPS, 0] == 130, "the group is right again"
 
 
-def test_it_is_said_once_also_when_nothing_comes_and_the_first_transaction_is_given_up():
-    site = Site()
-    site.send(0, 10)
-    site.work()
-    site.broker.committed["aggregate", HEAPS, 0] = 3
-    faults = iter([True])
-
-    def fault():
-        if next(faults, False):
-            raise Aborted("played")
-
-    site.fault = fault
-    site.work(3.0)
-    site.work(3.0)
-    assert site.figures == (10, 0, 0, 1)
-
-
 def test_what_is_gone_is_a_hole_that_is_counted_though_nothing_comes():
     site = Site()
     site.send(0, 10)
@@ -194,19 +176,6 @@ def test_what_is_gone_is_a_hole_that_is_counted_though_nothing_comes():
     site.work()
     assert site.figures == (10, 0, 10, 1)
     assert site.stream.account.deviations["skipped"].startswith("ingest.heaps, partition 0: offsets 10 to 19")
-
-
-def test_an_end_that_is_lost_is_said_and_what_comes_after_is_counted():
-    site = Site()
-    site.send(0, 10)
-    site.work()
-    site.broker.cut(HEAPS, 0, 7)
-    site.work()
-    site.send(0, 4)
-    site.work()
-    assert (site.figures, site.stream.account.log_cuts) == ((10 + 4, 0, 0, 0), 1)
-    told = site.stream.account.deviations["log_cuts"]
-    assert told.startswith("ingest.heaps, partition 0: the log was cut: expected offset 10 next, it goes on at 7;")
 
 
 def test_a_topic_that_is_made_again_is_read_from_its_beginning_and_lags_by_what_is_on_it():
@@ -236,15 +205,6 @@ def test_without_positions_what_comes_again_is_refused():
     assert site.figures[:2] == (100, 60)
     assert site.outcomes[RecordRejected] == 1
     assert "offsets 40 to 99 came again" in site.stream.account.deviations["overlap"]
-
-
-def test_a_new_group_begins_at_the_beginning_whatever_another_one_has_counted():
-    place, positions = (HEAPS, 1), PartitionPositions("other", "0")
-    own, _ = newest(
-        [Record(topic=POSITIONS, key=b"g/ingest.heaps/1", value=msgspec.json.encode(position("a", 9)))], "other"
-    )
-    positions.begin(own, {place: PartitionFacts("a", 0, 100)})
-    assert positions.ranges[place].begin == 0
 
 
 COUNTED = {
@@ -385,23 +345,6 @@ def test_accounts_follow_on_each_other_or_it_is_said():
     assert "offsets 25 to 29" in account.deviations["skipped"], "the older hole is named as well"
 
 
-def test_deviations_in_words_have_the_newest_of_each_partition_and_older_ones_while_there_is_room():
-    account = RunningAccount()
-    for number in range(30):
-        for partition in (0, 1):
-            account.deviate(
-                "skipped", 10, f"{HEAPS}, partition {partition}: offsets {number}0 to {number}9 were not taken"
-            )
-    first, second, third, *others = account.deviations["skipped"].split(" | ")
-    assert (first[:40], second[:40]) == (
-        f"{HEAPS}, partition 1: offsets 290 to 299"[:40],
-        f"{HEAPS}, partition 0: offsets 290 to 299"[:40],
-    )
-    assert "partition 1: offsets 280 to 289" in third
-    assert others
-    assert len(account.deviations["skipped"]) <= 900
-
-
 def test_the_lag_of_a_partition_that_nobody_takes_is_not_known():
     """Its worker is dead; the other one is alive and says nothing of it."""
     accounts, at = WorkerAccounts(), BASE_US / 1e6
@@ -437,19 +380,6 @@ def test_overlap_and_hole_are_alarms_that_name_partition_and_offsets():
     assert "offsets 10 to 11" in shown["Status"].value
     assert "balance" not in shown["Status"].value
     assert shown["State"].value == "ALARM"
-
-
-def test_a_worker_learns_that_the_log_is_not_as_it_was():
-    """The client's event leads to a new comparison, and to no reset of the client's own."""
-    settings = transactions._consumer_settings("g", "s")
-    assert settings["auto.offset.reset"] == "error"
-    log = SimpleNamespace(
-        _connection=SimpleNamespace(note=lambda *_: None), _health=None, _must_rewind=False, _slot="s"
-    )
-    error = transactions.KafkaError(transactions.KafkaError._AUTO_OFFSET_RESET, "out of range")
-    with pytest.raises(Aborted, match="where to go on is asked again"):
-        transactions.KafkaTransactionalLog._on_event(log, SimpleNamespace(error=lambda: error))
-    assert log._must_rewind
 
 
 def test_the_lag_of_a_partition_of_which_the_end_is_not_known_is_not_known():
@@ -494,3 +424,16 @@ def test_a_log_that_was_cut_is_one_alarm_and_a_new_epoch_that_is_shown(log, caus
     shown = {name: str(reading.value) for _, name, reading in view.readings(NOW)}
     assert "partition 0: totals are of epoch 2, which began at offset 7 after the log was cut" in shown["Status"]
     assert (shown["State"], "All streams balance" in shown["Status"]) == ("ALARM", False)
+
+
+def test_a_worker_learns_that_the_log_is_not_as_it_was():
+    """The client's event leads to a new comparison, and to no reset of the client's own."""
+    settings = transactions._consumer_settings("g", "s")
+    assert settings["auto.offset.reset"] == "error"
+    log = SimpleNamespace(
+        _connection=SimpleNamespace(note=lambda *_: None), _health=None, _must_rewind=False, _slot="s"
+    )
+    error = transactions.KafkaError(transactions.KafkaError._AUTO_OFFSET_RESET, "out of range")
+    with pytest.raises(Aborted, match="where to go on is asked again"):
+        transactions.KafkaTransactionalLog._on_event(log, SimpleNamespace(error=lambda: error))
+    assert log._must_rewind

@@ -6,7 +6,7 @@ from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
 from facade.codec.json_schema import compile_message
 from facade.outcome import RecordRejected, Suppressed, Unused
-from facade.runtime.record_worker import RecordWorker
+from facade.runtime.worker import RecordWorker
 from facade.runtime.worker_process import Site, Slot, run_worker
 
 RAW, TOPIC = "weather.raw", "weather"

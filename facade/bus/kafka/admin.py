@@ -10,7 +10,8 @@ client of Kafka's library aborts the process (``Assertion eonce->refcnt > 0``, l
   stay under way until the process ends.
 - The leaders of partitions are found after the time-out of `AdminClient.list_offsets`. So a consumer asks for offsets.
 
-Topics have their names in the ICD here, without the prefix of the deployment.
+Topics have their names in the ICD here, without the prefix of the deployment. A question raises `BusError` if a broker
+does not answer or refuses.
 """
 
 import logging
@@ -53,7 +54,6 @@ _NEAR = 100
 _API = re.compile(r"ApiKey (\w+) \(\d+\) Versions \d+\.\.(\d+)")
 
 _Partition = tuple[str, int]
-"""Topic and partition."""
 
 
 # Topics
@@ -67,17 +67,10 @@ class FoundTopic:
     replicas: int
     """Of the partition that has the fewest."""
     settings: dict[str, str]
-    """By Kafka's names."""
 
 
 def inspect_topics(connection: Connection, topics: Iterable[str]) -> dict[str, FoundTopic]:
-    """Return those of some topics that exist, by name.
-
-    Raises
-    ------
-    BusError
-        The broker does not answer or refuses.
-    """
+    """Return those of some topics that exist, by name."""
     admin = connection.admin()
     try:
         existing = admin.list_topics(timeout=timeouts.COMMAND).topics
@@ -253,11 +246,6 @@ def find_range(
         Only this number of offsets at the end of each partition; 0: all.
     within
         Longest wait for each answer [s].
-
-    Raises
-    ------
-    BusError
-        The broker does not answer, or the topic does not exist or may not be read.
     """
     name, times = connection.topic(topic), [OFFSET_BEGINNING, OFFSET_END]
     times += [round(since * 1000)] if since > 0 else []
@@ -280,13 +268,7 @@ def find_range(
 
 
 def newest_records(connection: Connection, topic: str, count: int) -> list[Record]:
-    """Return the committed records among the last `count` offsets of each partition of a topic.
-
-    Raises
-    ------
-    BusError
-        The broker does not answer, or not within some seconds.
-    """
+    """Return the committed records among the last `count` offsets of each partition of a topic."""
     return [*read_range(connection, topic, find_range(connection, topic, newest=count))]
 
 
@@ -297,11 +279,6 @@ def describe_group(connection: Connection, group: str) -> GroupState:
     """Return a consumer group with all positions that it has committed, by its name without the prefix.
 
     For commands only: see the top of this module.
-
-    Raises
-    ------
-    BusError
-        The group's coordinator does not answer or refuses.
     """
     name, admin = connection.prefix + group, connection.admin()
     try:
@@ -346,11 +323,6 @@ def ask_coordinator(
         Longest wait [s]. None: `timeouts.COMMAND`.
     about
         What the method takes for each group; None: the group's name.
-
-    Raises
-    ------
-    KafkaException
-        It refuses, or does not answer in time.
     """
     within = timeouts.COMMAND if within is None else within
     answer = question([group if about is None else about], request_timeout=timeouts.COORDINATOR, **options)[group]
@@ -381,13 +353,7 @@ def _rights(operations: Iterable[object] | None) -> frozenset[str]:
 
 
 def describe_cluster(connection: Connection) -> Cluster:
-    """Return the brokers of a deployment and the requests that they take.
-
-    Raises
-    ------
-    BusError
-        No broker answers.
-    """
+    """Return the brokers of a deployment and the requests that they take."""
     apis = _Apis()
     try:
         client = connection.producer(BusHealth(), {"debug": "feature", "logger": apis.logger})
@@ -411,7 +377,7 @@ def find_cluster(bootstrap: str, within: float) -> Cluster | None:
 
 
 def _ignore(_: KafkaError) -> None:
-    """Pass over an error: that nobody answers is an answer."""
+    """Pass over an error: silence is an answer."""
 
 
 class _Apis(logging.Handler):

@@ -4,16 +4,51 @@ import logging
 import math
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
-from facade.bus.kafka.properties import require_usable
-from facade.bus.port import BusHealth
+from facade.bus.port import BusHealth, Record
 from facade.clock import Clock, SystemClock
-from facade.config import Settings
+from facade.config import HIDDEN, Settings, is_secret
+from facade.errors import ConfigError
+
+
+def refusals(properties: Mapping[str, str]) -> Iterator[str]:
+    """Return the properties that the client refuses, or the refusal of all together; without secrets."""
+    whole = _refusal(properties)
+    if not whole:
+        return
+    # One that needs another one is refused by itself as well; only where its own name is the reason, it is the reason.
+    alone = {name: _refusal({name: value}) for name, value in properties.items()}
+    named = {name: text for name, text in alone.items() if f'"{name}"' in text}
+    for name, text in (named or {"all together": whole}).items():
+        for secret in (value for key, value in properties.items() if is_secret(key) and value):
+            text = text.replace(secret, HIDDEN)
+        yield f"kafka: {name}: expected what librdkafka takes, got: {text}"
+
+
+def require_usable(properties: Mapping[str, str]) -> None:
+    """Make sure that the client takes all properties.
+
+    Raises
+    ------
+    ConfigError
+        It does not; the message names each.
+    """
+    if properties and (wrong := list(refusals(properties))):
+        raise ConfigError(f"settings: {'; '.join(wrong)}; see all of them with `sdp-facade config check`")
+
+
+def _refusal(properties: Mapping[str, str]) -> str:
+    try:
+        Producer({**properties, "log_level": 0})
+    except KafkaException as error:
+        return str(error.args[0].str())
+    return ""
+
 
 _LOG_AGAIN = 60.0
 """Time between two log lines about one error that repeats [s]."""
@@ -53,7 +88,7 @@ class Repeats(logging.Filter):
         """By error: when a line was last passed [Unix s], and the number of lines held back since."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a line is to be logged."""
+        """Return whether to log a line."""
         # The client library gives its facility, the name of the client, and the text.
         parts = record.args if isinstance(record.args, tuple) else ()
         error = _VARIES.sub("", " ".join(str(part) for part in (*parts[:1], *parts[2:])) or record.getMessage())
@@ -130,7 +165,7 @@ class Connection:
         """Return the client that looks at topics and groups, or changes them: one for the life of the process.
 
         The library aborts the process if it is thrown away while a request is under way. So all connections of a
-        process to the same brokers share it, and it outlives them. Nobody asks for its health.
+        process to the same brokers share it, and it outlives them.
         """
         if self._admin is None:
             same = self._clients.admin, *sorted(self._shared.items())
@@ -197,3 +232,20 @@ class _Link:
         # A client that was closed says nothing any more.
         self._health.last_up = {link: at for link, at in self._health.last_up.items() if now - at < _SAYS_NOTHING}
         self._health.connected = bool(self._health.last_up)
+
+
+def to_record(connection: Connection, message: Message) -> Record:
+    """Return a message in the form that the rest of the package knows."""
+    try:
+        headers = message.headers() or ()
+    except (SystemError, UnicodeDecodeError):  # a name that is not UTF-8: no reason to lose the record, nor its batch
+        headers = (("unreadable-headers", b""),)
+    return Record(
+        topic=connection.name(message.topic()),
+        key=message.key(),
+        value=message.value(),
+        headers=tuple((name, b"" if value is None else value) for name, value in headers),
+        partition=message.partition(),
+        offset=message.offset(),
+        timestamp_us=message.timestamp()[1] * 1000,
+    )

@@ -4,6 +4,7 @@ The member's name is stable, so that a process that is killed and started again 
 back at once. Partitions move one by one (cooperatively): those that stay are not interrupted.
 """
 
+import ctypes
 import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
@@ -13,12 +14,88 @@ from queue import Empty, SimpleQueue
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from facade.bus.kafka import timeouts
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.departure import retire
-from facade.bus.kafka.records import to_record
-from facade.bus.kafka.sessions import HEARTBEAT, fenced, joins_anew
-from facade.bus.port import BusHealth, Record
+from facade.bus.kafka.connection import Connection, to_record
+from facade.bus.port import BusHealth, Fenced, Record
 from facade.errors import BusError
+
+HEARTBEAT = 0.25
+"""Time between two signs of life to the group [s]. Their answers tell a member that partitions are dealt out anew, and
+until the last one has heard of it nobody takes any."""
+FENCE = 1.5
+"""So soon a member is told that its name was taken, also by a busy broker [s]."""
+_OUTAGE = 30.0
+"""For so long after an outage the broker's answers may still be about what was before [s]."""
+
+
+def joins_anew(fenced_at: float, *, joined_at: float, down_at: float, lost_at: float) -> bool:
+    """Return whether a member that was fenced joins its group again, once.
+
+    A member that loses its session while the broker is away or hangs joins again under a new id. The broker then
+    answers its requests under the old id as if another process had its name. Where another process does have it, the
+    session is lost with the fence, not before. Two real holders of a name still end with one of them.
+
+    Parameters
+    ----------
+    fenced_at, joined_at, down_at, lost_at
+        Monotonic times at which the member was fenced, joined, last failed to reach a broker, and lost its session [s].
+    """
+    was_down = joined_at < down_at and fenced_at - down_at < _OUTAGE
+    had_lost = joined_at < lost_at and FENCE < fenced_at - lost_at < _OUTAGE
+    return was_down or had_lost
+
+
+def fenced(group: str, member: str) -> Fenced:
+    """Return the error of a member whose name another process has taken; both names are those on the brokers."""
+    return Fenced(
+        f"another process has joined group {group} as {member}: this one ends, and does nothing more. Give each process"
+        " a name of its own (--slot of a worker, --name of a controller). If no other process has this name, the broker"
+        " hung for longer than a session: start this one again"
+    )
+
+
+_LOOK = 0.02
+"""Time between two looks at the client [s]."""
+
+
+def leave(connection: Connection, consumer: Consumer, place: TopicPartition) -> bool:
+    """Leave a group in which others take over at once; return whether the group is known to know.
+
+    The client says nothing to the group when a static member is closed, so its partitions wait for the session
+    time-out. It does when the subscription is given up. The client forgets its member id as it sends that, and the
+    answer to a later question on the same connection says that the group has it.
+
+    A member that is alone in its group had better stay: it gets its partitions back as soon as it is started again,
+    where an empty group would wait for further members first.
+
+    Parameters
+    ----------
+    consumer
+        Of the member, with nothing left to be committed.
+    place
+        Any partition of its topics.
+    """
+    deadline = connection.clock.monotonic() + timeouts.LEAVE
+    try:
+        consumer.unsubscribe()
+        while consumer.memberid():
+            if connection.clock.monotonic() > deadline:
+                return False
+            consumer.consume(1, _LOOK)  # serves the giving up of the partitions, after which the client leaves
+        consumer.committed([place], timeout=timeouts.LEAVE)
+    except KafkaException:
+        return False  # the others take over after the session's time-out
+    return True
+
+
+def retire(consumer: Consumer) -> None:
+    """Leave a group member's client to the end of the process, instead of closing it.
+
+    Closing is not safe: an assignment that waits to be served is then served while the client shuts
+    down, which waits for ever for an answer, and with the interpreter's lock held, so that no other
+    thread could set a limit to it. Its destructor would do the same, so it must never run.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(consumer))
+
 
 _log = logging.getLogger(__name__)
 
@@ -34,8 +111,8 @@ class KafkaGroupMember:
     Parameters
     ----------
     resets
-        Whether a place that is not on the log is replaced by the beginning of the partition. False: the partition gets
-        another number, so that who keeps its own place compares it with the log.
+        Whether the beginning of a partition replaces a position that is not on its log. False: the partition gets
+        another number, so that the caller compares its own position with the log.
     """
 
     def __init__(
@@ -98,7 +175,7 @@ class KafkaGroupMember:
             raise BusError(f"offsets {dict(offsets)} of {self._topic} are not known to be committed") from error
 
     def _serve_commits(self, timeout: float) -> None:
-        """Commit what other threads ask for, waiting at most so long [s] for the first of them."""
+        """Commit the offsets that other threads ask for; `timeout`: longest wait for the first of them [s]."""
         wait = timeout > 0.0
         while wait or not self._asked.empty():
             try:
@@ -136,7 +213,7 @@ class KafkaGroupMember:
     def go_on(self, offsets: Mapping[int, int]) -> None:
         """Give partitions from other offsets on; see `facade.bus.port.GroupMember`."""
         places = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
-        # The client's `seek` fails on a partition of which it has not begun to read.
+        # The client's `seek` fails on a partition that it has not begun to read.
         try:
             self._consumer.incremental_unassign(places)
             self._consumer.incremental_assign(places)
@@ -187,7 +264,7 @@ class KafkaGroupMember:
         if joins_anew(now, joined_at=self._joined_at, down_at=down_at, lost_at=self._lost_at):
             self._consumer.close()
             self._partitions.clear()
-            self.assignment = {}  # the new client has none: who goes on with one before the next `take` would fail
+            self.assignment = {}  # the new client has none yet
             self._consumer = self._join()
             return
         raise fenced(str(self._settings["group.id"]), str(self._settings["group.instance.id"]))

@@ -55,12 +55,10 @@ class OwnBus:
     _own: Writer | None = None
 
     def _open(self, client: str) -> Writer:
-        """Return the writer of a bus that `close` closes."""
         self._own = open_bus(client.replace("/", "-")).writer()
         return self._own
 
     def _open_durable(self, client: str) -> Callable[[Record], None]:
-        """Return a function that writes durably to such a bus."""
         writer = self._open(client)
         return lambda record: writer.send_durably(record, CONFIRMED_WITHIN)
 

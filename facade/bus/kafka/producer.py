@@ -114,10 +114,7 @@ class ProducerCore:
     ) -> None:
         """Queue a record, on the partition of its key unless `more` names one.
 
-        Parameters
-        ----------
-        waits
-            Wait while the queue is full.
+        `waits`: wait while the queue is full.
 
         Raises
         ------
@@ -151,7 +148,6 @@ class ProducerCore:
             self._replace(client, error)
 
     def _replace(self, dead: Producer, error: KafkaException) -> None:
-        """Go on with another client if this one is dead, else raise the error."""
         if self._replaced is None or not (error.args[0].code() == KafkaError._FATAL or error.args[0].fatal()):
             raise error
         with self._replacing:
@@ -360,7 +356,6 @@ class KafkaSender:
         self._give_up(record.topic, error, doubt, timeout)
 
     def _attempt(self, record: Record, deadline: float, queued: Callable[[], None]) -> KafkaError | None:
-        """Try once; return the reason why the record is not known to be on the bus."""
         receipt = KafkaReceipt(self._core, record.topic, 1)
         try:
             self._core.produce(record, receipt.take)
@@ -388,7 +383,7 @@ class KafkaSender:
         self._core.poll()
 
     def end(self) -> None:
-        """Leave the records that were sent to their callers, who wait for them."""
+        """Do nothing: the callers wait for their records."""
 
     def close(self, timeout: float) -> None:
         """Wait for queued records, at most `timeout` [s]."""
@@ -511,7 +506,7 @@ class KafkaStreamWriter:
         self._core.give_up(self._core.client)
 
     def _on_replaced(self, dead: Producer) -> None:
-        self.failed += len(dead)  # of which nothing is told any more
+        self.failed += len(dead)  # they have no reports
 
     def _on_failure(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from facade.bus.kafka import timeouts
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.records import to_record
+from facade.bus.kafka.connection import Connection, to_record
 from facade.bus.kafka.refusals import MOVING, describe
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError

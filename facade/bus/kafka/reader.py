@@ -6,8 +6,7 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from facade.bus.kafka import timeouts
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.records import to_record
+from facade.bus.kafka.connection import Connection, to_record
 from facade.bus.kafka.refusals import READ, describe, explain, require_present
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
@@ -34,10 +33,10 @@ class KafkaReader:
         Only what transactions have committed. False: at once whatever is on all in-sync replicas, also what a
         transaction may yet take back.
     fetch
-        What is waited for, `AT_ONCE` or `TOGETHER`.
+        `AT_ONCE` or `TOGETHER`.
     resets
-        Whether a place that is not on the log is replaced by the beginning of the partition. False: the reader says
-        that it is misplaced, and whoever keeps the places compares them with the topics.
+        Whether the beginning of a partition replaces a position that is not on its log. False: the reader says that it
+        is misplaced, and the caller compares its positions with the topics.
 
     Raises
     ------
@@ -71,7 +70,7 @@ class KafkaReader:
             connection.answered(health)
         except (KafkaException, BusError) as error:
             if isinstance(error, BusError):
-                connection.answered(health)  # what is wrong with a topic
+                connection.answered(health)  # the fault is the topic's
             self._consumer.close()
             raise BusError(f"cannot read {', '.join(topics)} at {connection.bootstrap}: {describe(error)}") from error
 
@@ -101,7 +100,7 @@ class KafkaReader:
         return all((place.topic, place.partition) in self._ended for place in self._places if place.topic == name)
 
     def behind(self, topic: str) -> dict[int, int]:
-        """Count what is behind the last record taken, by partition; see `facade.bus.port.Reader`."""
+        """Count the records behind the last one taken, by partition; see `facade.bus.port.Reader`."""
         name, found = self._connection.topic(topic), {}
         for place in self._places:
             at = self._next.get((place.topic, place.partition))
@@ -109,10 +108,6 @@ class KafkaReader:
                 end = int(self._consumer.get_watermark_offsets(place, cached=True)[1])
                 found[place.partition] = max(end - at, 0)
         return found
-
-    def lag(self, topic: str) -> int:
-        """Count what is behind the last records taken of all partitions."""
-        return sum(self.behind(topic).values())
 
     def reached(self, topic: str) -> dict[int, int]:
         """Return the next offset to take by partition; see `facade.bus.port.Reader`."""

@@ -39,15 +39,7 @@ def explain(error: KafkaError, topic: str, right: str) -> str:
 def ask_again(question: Callable[[], Asked], clock: Clock, patience: float) -> Asked:
     """Return the answer to a question about a topic, which is put again while the topic is being made or moves.
 
-    Parameters
-    ----------
-    patience
-        How long it is put again [s].
-
-    Raises
-    ------
-    KafkaException
-        Another refusal, or the same one for longer than that.
+    `patience`: how long it is put again [s].
     """
     deadline = clock.monotonic() + patience
     while True:

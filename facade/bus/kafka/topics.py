@@ -18,10 +18,8 @@ _MIN_INSYNC = "min.insync.replicas"
 def create_topics(connection: Connection, topics: dict[str, Topic], *, replicas: int = 1) -> list[str]:
     """Create the topics that are missing.
 
-    Parameters
-    ----------
-    replicas
-        Brokers that are to have each topic; all but one of them must confirm a record, see `min.insync.replicas`.
+    `replicas`: brokers that are to have each topic; all but one of them must confirm a record, see
+    `min.insync.replicas`.
 
     Returns
     -------
@@ -87,13 +85,7 @@ def delete_topics(connection: Connection) -> int:
 
 
 def delete_records(connection: Connection, topic: str, partition: int, before: int) -> None:
-    """Delete the records of a partition that stand before an offset.
-
-    Raises
-    ------
-    BusError
-        The broker does not answer or refuses.
-    """
+    """Delete the records of a partition that stand before an offset."""
     place = TopicPartition(connection.topic(topic), partition, before)
     admin = connection.admin()
     try:
@@ -119,7 +111,6 @@ def broker_settings(topic: Topic) -> dict[str, str]:
 
 
 def _all_settings(topic: Topic, replicas: int) -> dict[str, str]:
-    """Return the settings of the ICD, and the number of replicas that must confirm, which the deployment gives."""
     return {_MIN_INSYNC: str(max(1, replicas - 1)), **broker_settings(topic)}
 
 

@@ -1,4 +1,4 @@
-"""A member of a consumer group that keeps its own places: what it writes and its places are one transaction."""
+"""A member of a consumer group that commits its records and positions in one transaction."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -12,7 +12,7 @@ from facade.errors import BusError
 
 
 class KafkaTransactionalMember(KafkaGroupMember):
-    """See `facade.bus.transactional_member.TransactionalMember`.
+    """See `facade.bus.port.TransactionalMember`.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class KafkaTransactionalMember(KafkaGroupMember):
         self._producer = TransactionalProducer(connection, name, health, marks=marks, partitioner="murmur2_random")
 
     def write(self, records: Iterable[Record], offsets: Mapping[int, int]) -> None:
-        """Write records and commit places; see `facade.bus.transactional_member.TransactionalMember`."""
+        """Write records and commit places; see `facade.bus.port.TransactionalMember`."""
         if strange := set(offsets) - set(self._partitions):
             raise Aborted(f"partitions {sorted(strange)} of {self._topic} are not this member's any more")
         places = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]

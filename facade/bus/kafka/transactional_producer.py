@@ -1,7 +1,7 @@
 """Writes records in transactions, the transactional mode of `facade.bus.kafka.producer`: all or none are on the bus.
 
 `TransactionalProducer` is the producer of one worker slot: its transactions commit records together with the positions
-of a consumer group. `KafkaTransactionWriter` is that of a command that must not do a thing twice, and reads nothing.
+of a consumer group. `KafkaTransactionWriter` is the producer of a command, which reads nothing.
 
 A slot has a stable transactional id. A restarted worker's first act (``init_transactions``) therefore ends the
 transaction that its predecessor left open, so that readers are not held up by it.
@@ -29,9 +29,9 @@ from confluent_kafka import (
 
 from facade.bus.kafka import timeouts
 from facade.bus.kafka.connection import CLIENT_LOG, Connection
+from facade.bus.kafka.group import FENCE
 from facade.bus.kafka.producer import LARGEST, MURMUR, ProducerCore
 from facade.bus.kafka.refusals import WRITE, describe, explain
-from facade.bus.kafka.sessions import FENCE
 from facade.bus.offsets import ACCOUNTS, POSITIONS
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError, NotSent, OutcomeUnknown
@@ -79,21 +79,14 @@ class TransactionalProducer:
         return appended and appended + round((self._connection.clock.monotonic() - told) * 1e6)
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        """Learn the brokers' time from the append time of a record."""
         kind, time = message.timestamp() if error is None else (TIMESTAMP_NOT_AVAILABLE, 0)
         if kind == TIMESTAMP_LOG_APPEND_TIME:
             self._broker_time = time * 1000, self._connection.clock.monotonic()
 
     def open(self) -> ProducerCore:
-        """Complete or undo what an earlier producer of this slot left open, unless this one can go on.
-
-        Raises
-        ------
-        KafkaException
-            The broker does not answer, or refuses.
-        """
+        """Complete or undo what an earlier producer of this slot left open, unless this one can go on."""
         if self._producer is not None:
-            self._producer.poll(0)  # what it has to say of its connections
+            self._producer.poll(0)  # serves the log lines about connections
             if self._link.was_lost:
                 self._producer = None
         if self._producer is None:
@@ -134,7 +127,7 @@ class TransactionalProducer:
         self._unanswered_since = math.inf
 
     def end_again(self, member: Consumer) -> None:
-        """Write the end of this slot's transactions once more, if the brokers have not told for long where to go on.
+        """End the transactions of this slot again, if the brokers have told no positions for `timeouts.HANGING`.
 
         A broker that is killed may keep a transaction open whose coordinator knows that it has ended. Then `positions`,
         or the answer of the group, wait for that end for ever. The next end of the same producer ends it as well.
@@ -171,7 +164,7 @@ class TransactionalProducer:
         return reason
 
     def close(self) -> None:
-        """Let go of the client; the next one undoes what it has begun."""
+        """Let go of the client; the next one undoes its open transaction."""
         self._producer = None
 
 
@@ -199,7 +192,7 @@ def _settings(name: str) -> dict[str, object]:
         "log.connection.close": True,
         # When all brokers are away, the client would forget them and begin with the bootstrap servers, but for the
         # group's coordinator: send_offsets_to_transaction waits for the forgotten one, whatever time-out it is given.
-        # Whoever lost a connection gets a new producer in any case, which begins with the bootstrap servers.
+        # After a lost connection a new producer is made in any case, which begins with the bootstrap servers.
         "metadata.recovery.strategy": "none",
         "transaction.timeout.ms": round(timeouts.TRANSACTION * 1000),
         "linger.ms": 0,

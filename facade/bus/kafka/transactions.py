@@ -1,4 +1,4 @@
-"""Exactly-once consume, transform, produce: what a worker took and what it wrote commit together.
+"""Exactly-once consume, transform, produce: the records taken and the records written commit together.
 
 A worker slot has a stable transactional id and group instance id, so a restarted worker gets its partitions back
 without a rebalance.
@@ -26,7 +26,7 @@ a broker whose clock is set back: by less than the disorder that the interface a
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NoReturn
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -34,13 +34,11 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Me
 from facade.bus import port
 from facade.bus.kafka import timeouts
 from facade.bus.kafka.admin import KafkaTopicWatch
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.departure import leave, retire
-from facade.bus.kafka.partition_batch import KafkaPartitionBatch, by_partition
-from facade.bus.kafka.partition_facts import describe_partitions
-from facade.bus.kafka.sessions import HEARTBEAT, fenced, joins_anew
+from facade.bus.kafka.connection import Connection, to_record
+from facade.bus.kafka.group import HEARTBEAT, fenced, joins_anew, leave, retire
+from facade.bus.kafka.read_range import read_range
 from facade.bus.kafka.transactional_producer import TransactionalProducer
-from facade.bus.offsets import PartitionPositions, newest
+from facade.bus.offsets import POSITIONS, PartitionFacts, PartitionPositions, newest
 from facade.bus.port import Aborted, BusHealth, OffsetRange, PartitionBatch, Record, Revoked
 from facade.errors import BusError
 
@@ -55,6 +53,104 @@ _OF_ANOTHER_LEADER = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
 )
 """A client that only asks looks for a new leader with its next refresh of metadata, which comes every five minutes."""
+
+
+class KafkaPartitionBatch:
+    """Messages of one partition, in the order of the log."""
+
+    __slots__ = ("_connection", "_messages", "appended", "first_offset", "high_watermark", "last_offset",
+                 "partition", "topic")  # fmt: skip
+
+    def __init__(self, connection: Connection, messages: list[Message], high_watermark: int) -> None:
+        first, last = messages[0], messages[-1]
+        self._connection = connection
+        self._messages = messages
+        self.topic: str = connection.name(first.topic())
+        self.partition: int = first.partition()
+        self.first_offset: int = first.offset()
+        self.last_offset: int = last.offset()
+        self.appended: tuple[int, int] = (first.timestamp()[1] * 1000, last.timestamp()[1] * 1000)
+        self.high_watermark = high_watermark
+
+    def values(self) -> list[bytes | None]:
+        """Return the values in order."""
+        return list(map(Message.value, self._messages))
+
+    def append_time(self, index: int) -> int:
+        """Return the timestamp of one record [Unix us]."""
+        return int(self._messages[index].timestamp()[1]) * 1000
+
+    def record(self, index: int) -> Record:
+        """Return one record whole."""
+        return to_record(self._connection, self._messages[index])
+
+
+def by_partition(messages: list[Message], on_event: Callable[[Message], None]) -> Iterable[list[Message]]:
+    """Sort a batch by partition, each in the order of the log.
+
+    By bisection: making a key of each of 10,000 messages would cost as much as a tenth of the whole work on it.
+    """
+    found: dict[tuple[str, int], list[Message]] = {}
+    pending = [(0, len(messages))] if messages else []
+    while pending:
+        low, high = pending.pop()
+        first, last = messages[low], messages[high - 1]
+        if high - low == 1:
+            if first.error() is not None:
+                on_event(first)
+            else:
+                found.setdefault((first.topic(), first.partition()), []).append(first)
+        elif (
+            first.error() is None
+            and last.error() is None
+            and first.topic() == last.topic()
+            and first.partition() == last.partition()
+            and last.offset() - first.offset() == high - low - 1
+            and _is_one_partition(part := messages[low:high])
+        ):
+            found.setdefault((first.topic(), first.partition()), []).extend(part)
+        else:
+            middle = (low + high) // 2
+            pending += [(middle, high), (low, middle)]
+    return found.values()
+
+
+def _is_one_partition(messages: list[Message]) -> bool:
+    """Return whether no message is an event or of another partition: it may be where a log has a hole.
+
+    The mark of a transaction takes an offset, and so does a record that was compacted away.
+    """
+    return all(len(set(map(ask, messages))) == 1 for ask in (Message.partition, Message.topic, Message.error))
+
+
+def describe_partitions(
+    connection: Connection, watch: KafkaTopicWatch, committed: Sequence[TopicPartition], health: BusHealth
+) -> tuple[dict[port.TopicPartition, PartitionFacts], list[Record]]:
+    """Return the brokers' answers about partitions, and everything on `positions`.
+
+    Open transactions on `positions` are waited for: one of them may have the position of another worker on a partition
+    that is this one's now. It is over soon, or the broker ends it after the transaction's time-out.
+
+    `committed`: the offsets that the group has committed for each partition, as it has just answered.
+    """
+    topics = {connection.name(place.topic) for place in committed}
+    extents = watch.extents([*topics, POSITIONS])
+    if missing := {*topics, POSITIONS} - extents.keys():
+        raise BusError(
+            f"topics {', '.join(map(connection.topic, sorted(missing)))} are not there at {connection.bootstrap}, or"
+            " may not be seen; make them with: sdp-facade topics create"
+        )
+    found = {}
+    for place in committed:
+        if place.error is not None:
+            raise KafkaException(place.error)
+        extent = extents[connection.name(place.topic)]
+        first, end = extent.ranges[place.partition]
+        found[connection.name(place.topic), place.partition] = PartitionFacts(
+            extent.id, first, end, max(place.offset, -1)
+        )
+    ranges = extents[POSITIONS].ranges
+    return found, [*read_range(connection, POSITIONS, ranges, whole=True, within=timeouts.STEP, health=health)]
 
 
 class KafkaTransactionalLog:
@@ -148,7 +244,6 @@ class KafkaTransactionalLog:
         return max(self._positions.ranges[place].end, self._empty_from.get(place, 0))
 
     def _is_at_end(self, place: port.TopicPartition) -> bool:
-        """Return whether nothing is known to lie behind what was taken: what is will be taken without a question."""
         return self._high_watermark(*self._on_broker(place)) <= self._reached(place)
 
     def commit(self, records: Iterable[Record]) -> None:
@@ -175,7 +270,6 @@ class KafkaTransactionalLog:
         return all(mine[topic] == self._shapes.get(self._connection.name(topic)) for topic in self._topics)
 
     def _give_up(self, error: KafkaException) -> NoReturn:
-        """Give up a transaction that failed, and go back to what is committed."""
         self._must_rewind = True
         reason = self._producer.give_up(error)
         if reason.code() == KafkaError.FENCED_INSTANCE_ID:
@@ -183,7 +277,6 @@ class KafkaTransactionalLog:
         raise Aborted(f"transaction of {self._slot} given up, its records will be taken again: {reason}") from error
 
     def _rewind(self) -> None:
-        """Set every assigned partition to where this worker goes on."""
         self._positions.forget()
         if self._producer.must_wait:
             self._serve_consumer()
@@ -217,7 +310,7 @@ class KafkaTransactionalLog:
         self._consumer.assign(self._places({place: one.begin for place, one in self._positions.ranges.items()}))
 
     def _look_at_topics(self) -> None:
-        """Begin anew where a topic was made again meanwhile: the client goes on with the new one by itself."""
+        """Begin again if a topic was made again: the client goes on with the new one by itself."""
         for topic, shape in self._watch.step({topic for topic, _ in self._positions.ranges}).items():
             if not self._positions.is_of(topic, shape.id):
                 self._must_rewind = True
@@ -226,7 +319,7 @@ class KafkaTransactionalLog:
             self._look_at_ends()
 
     def _look_at_ends(self) -> None:
-        """Begin anew where the client fetches nothing from a partition: it does not say why, nor until when."""
+        """Begin again if the client fetches nothing from a partition: it gives no reason."""
         now = self._connection.clock.monotonic()
         places = [place for place in self._positions.ranges if self._high_watermark(*self._on_broker(place)) < 0]
         if not places:
@@ -262,7 +355,7 @@ class KafkaTransactionalLog:
             raise Revoked("partitions were taken away from this worker; what it had not committed goes to others")
 
     def _serve_consumer(self) -> None:
-        """Keep the membership alive and hear what the group has to say; what is taken here is taken again."""
+        """Keep the membership alive and hear its events; records given here are given again."""
         for message in self._consumer.consume(1, 0.0):
             if message.error() is not None:
                 self._on_event(message)
@@ -284,7 +377,7 @@ class KafkaTransactionalLog:
         self._on_revoke(consumer, partitions)
 
     def _on_events(self, events: list[Message]) -> None:
-        """Hear the events of a batch; first the one after which the client gives nothing more, not even it again."""
+        """Hear the events of a batch; first the final one, as the client gives nothing after it."""
         for event in sorted(events, key=lambda event: _is_final(event.error()), reverse=True):
             self._on_event(event)
 
@@ -325,7 +418,6 @@ def _is_final(error: KafkaError) -> bool:
 
 
 def _asker_settings(group: str) -> dict[str, object]:
-    """Return the settings of a client that reads nothing: it must not wait behind questions for records."""
     return {
         "group.id": group,  # the client wants one; it never joins
         "isolation.level": "read_uncommitted",
@@ -339,7 +431,7 @@ def _consumer_settings(group: str, slot: str) -> dict[str, object]:
         "group.instance.id": slot,
         "client.id": slot,
         "enable.auto.commit": False,
-        # A position that is not on the log is compared anew, see `facade.bus.offsets`.
+        # A position that is not on the log is compared again, see `facade.bus.offsets`.
         "auto.offset.reset": "error",
         "isolation.level": "read_committed",
         "enable.partition.eof": True,

@@ -1,4 +1,4 @@
-"""The intake worker: takes packets and writes the small alert of each; see `facade.runtime.record_worker`."""
+"""The intake worker: takes packets and writes the small alert of each; see `facade.runtime.worker`."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,7 +10,7 @@ from facade.flows.alerts.messages import ALERTS, PACKET, PACKETS, decode_alert_o
 from facade.flows.alerts.packets import PacketCodec
 from facade.icd.model import Icd
 from facade.outcome import USED, Outcome, Unused
-from facade.runtime.record_worker import RecordBatching, RecordWorker
+from facade.runtime.worker import RecordBatching, RecordWorker
 
 
 class Intake(RecordWorker):

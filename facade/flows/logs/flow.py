@@ -21,7 +21,6 @@ from facade.runtime.view import NewestView
 from facade.severities import WARNING
 
 RISING, SILENT = "errorsRising", "componentSilent"
-"""Conditions of the ICD."""
 _WORST = {"temperature": "nodeTemperature", "diskUsed": "nodeDiskUsed", "memoryUsed": "nodeMemoryUsed"}
 """Attributes that show the largest entry of another one."""
 _MOST_NAMES = 8
@@ -144,7 +143,7 @@ class LogsView(NewestView):
         heard = self._ledger.state.heard
         for name, reading in super()._show(values, now, is_known=is_known):
             stale_after = self._attributes[name].stale_after if name in self._attributes else None
-            if stale_after and heard:  # whether 0 is true, nobody knows later
+            if stale_after and heard:  # later a rate of 0 may be true or not
                 dated = Reading(reading.value, heard, reading.quality)
                 yield name, dated.invalid() if now - heard > stale_after else dated
             elif stale_after:
@@ -155,7 +154,6 @@ class LogsView(NewestView):
             yield from self._nodes.items()
 
     def _measured(self, now: float) -> Iterator[tuple[str, Reading]]:
-        """Return the readings of metrics; their time is that of the newest value."""
         metrics = self._ledger.metrics
         most = self._attributes["nodes"].length or len(metrics)
         hosts = sorted(metrics)
@@ -166,7 +164,6 @@ class LogsView(NewestView):
             found = [metrics[host].get(name, {}).values() for host in hosts]
             columns[name] = tuple(max((one.value for one in its), default=math.nan) for its in found)
             times[name] = max((one.time / 1e6 for its in found for one in its), default=0.0)
-            # Nobody has dated the metrics of no node.
             shown = columns[name][:most]
             yield name, Reading(shown, times[name]) if times[name] else self._changes.reading(name, (), now)
         self._beyond = []

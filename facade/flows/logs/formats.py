@@ -1,32 +1,416 @@
 """The formats in which shippers write logs and metrics, told apart by how a record begins.
 
-Each format is one entry of a table. A decoder gives what it finds in a record: records, and for what it cannot use the
-reason. Nothing that a record holds raises here.
+Each format is one entry of a table: OTLP in JSON and in protobuf, events of Elastic's shippers, lines, and collectd. A
+decoder returns the records that it finds, and a `BadRow` with the reason for each part that it cannot use. The content
+of a record never raises here.
+
+The two forms of OTLP have the same fields. In JSON, null is the absence of a field, as everywhere in proto3. A field of
+the Elastic Common Schema stands within objects (``{"log": {"level": ...}}``, Filebeat) or under its whole name
+(``{"log.level": ...}``, loggers of programs).
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, reduce
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from facade.bus.port import Record
 from facade.config import Settings
-from facade.flows.logs import elastic, otlp
 from facade.flows.logs.lines import ska_line, syslog_message
-from facade.flows.logs.names import of_collectd
+from facade.flows.logs.names import METRICBEAT, of_collectd, of_otlp
 from facade.flows.logs.records import (
+    OF_SYSLOG,
     BadRow,
     LogRecord,
     MetricRecord,
     cleaned,
+    from_nano,
     metric_record,
     micro,
     rejected,
+    severity_of,
+    source_of,
+    time_of,
+    without_nulls,
 )
 from facade.icd.model import Icd
+from facade.numbers import LARGEST
 from facade.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed
+from facade.runtime.log_export import SEQUENCE
+
+_LOCATION = {"host.name", "rack", "eb_id", "service.name", "service.namespace"}
+
+
+class _Json(msgspec.Struct, rename="camel", gc=False):
+    """A part of the JSON form; whatever else it has is left out."""
+
+
+class _Value(_Json):
+    string_value: str = ""
+    int_value: int | None = None
+    double_value: float | None = None
+    bool_value: bool | None = None
+
+
+class _Attribute(_Json):
+    key: str
+    value: _Value = msgspec.field(default_factory=_Value)
+
+
+class _Resource(_Json):
+    attributes: list[_Attribute] = []
+
+
+class _Scope(_Json):
+    name: str = ""
+
+
+class _LogRecord(_Json):
+    time_unix_nano: int = 0
+    observed_time_unix_nano: int = 0
+    severity_number: int = 0
+    severity_text: str = ""
+    body: _Value = msgspec.field(default_factory=_Value)
+    attributes: list[_Attribute] = []
+
+
+class _ScopeLogs(_Json):
+    scope: _Scope = msgspec.field(default_factory=_Scope)
+    log_records: list[_LogRecord] = []
+
+
+class _ResourceLogs(_Json):
+    resource: _Resource = msgspec.field(default_factory=_Resource)
+    scope_logs: list[_ScopeLogs] = []
+
+
+class _Logs(_Json):
+    resource_logs: list[_ResourceLogs] = []
+
+
+class _Point(_Json):
+    time_unix_nano: int = 0
+    as_double: float | None = None
+    as_int: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    attributes: list[_Attribute] = []
+
+
+class _Points(_Json):
+    data_points: list[_Point] = []
+
+
+class _Metric(_Json):
+    name: str
+    gauge: _Points = msgspec.field(default_factory=_Points)
+    sum: _Points = msgspec.field(default_factory=_Points)
+
+
+class _ScopeMetrics(_Json):
+    metrics: list[_Metric] = []
+
+
+class _ResourceMetrics(_Json):
+    resource: _Resource = msgspec.field(default_factory=_Resource)
+    scope_metrics: list[_ScopeMetrics] = []
+
+
+class _Metrics(_Json):
+    resource_metrics: list[_ResourceMetrics] = []
+
+
+ExportRequest = TypeVar("ExportRequest", _Logs, _Metrics)
+RowType = TypeVar("RowType", LogRecord, MetricRecord)
+# 64-bit integers are texts in this form; not strict, so that numbers pass as well.
+_logs_decoder = msgspec.json.Decoder(_Logs, strict=False)
+_metrics_decoder = msgspec.json.Decoder(_Metrics, strict=False)
+_LOGS = ("resourceLogs", "scopeLogs", "logRecords")
+_METRICS = ("resourceMetrics", "scopeMetrics", "metrics")
+_MOST_APART = 64_000_000
+"""Of a batch that is taken apart, as each part repeats what it has in common with others [bytes]."""
+
+
+def json_logs(value: bytes) -> Iterator[LogRecord | BadRow]:
+    """Return the records of a batch in JSON."""
+    return _rows(value, _logs_decoder, lambda batch: _logs(batch.resource_logs), _LOGS)
+
+
+def json_metrics(value: bytes) -> Iterator[MetricRecord | BadRow]:
+    """Return the values of a batch in JSON."""
+    return _rows(value, _metrics_decoder, lambda batch: _metrics(batch.resource_metrics), _METRICS)
+
+
+def _rows(
+    value: bytes,
+    decoder: "msgspec.json.Decoder[ExportRequest]",
+    rows: Callable[[ExportRequest], Iterator[RowType]],
+    levels: tuple[str, ...],
+) -> Iterator[RowType | BadRow]:
+    try:
+        batch = decoder.decode(value)
+    except msgspec.ValidationError:
+        document = without_nulls(msgspec.json.decode(value))
+    else:
+        yield from rows(batch)
+        return
+    length = 0
+    for path, part in _parts(document, levels):
+        alone = msgspec.json.encode(part)
+        if (length := length + len(alone)) > _MOST_APART:
+            raise ValueError(f"expected parts of at most {_MOST_APART} bytes together, got more")
+        try:
+            batch = decoder.decode(alone)
+        except msgspec.ValidationError as error:
+            if path == "$":
+                raise
+            yield BadRow(rejected("otlp-json", path, error), alone)
+        else:
+            yield from rows(batch)
+
+
+def _parts(part: Any, levels: tuple[str, ...], path: str = "$") -> Iterator[tuple[str, Any]]:
+    """Return where each record of a batch is, and a batch of it alone; a part that has none is left as it is."""
+    if not levels:
+        yield from _points(part, path)
+        return
+    name, *rest = levels
+    entries = part.get(name) if isinstance(part, dict) else None
+    if not isinstance(entries, list):
+        yield path, part
+        return
+    for at, entry in enumerate(entries):
+        for where, alone in _parts(entry, tuple(rest), f"{path}.{name}[{at}]"):
+            yield where, {**part, name: [alone]}
+
+
+def _points(record: Any, path: str) -> Iterator[tuple[str, Any]]:
+    kinds = [kind for kind in ("gauge", "sum") if isinstance(record, dict) and isinstance(record.get(kind), dict)]
+    if not kinds:
+        yield path, record
+    for kind in kinds:
+        others = {name: value for name, value in record.items() if name not in kinds}
+        for where, alone in _parts(record[kind], ("dataPoints",), f"{path}.{kind}"):
+            yield where, {**others, kind: alone}
+
+
+def protobuf_logs(value: bytes) -> Iterator[LogRecord]:
+    """Return the records of a batch in protobuf."""
+    return _logs(_parse("logs", value).resource_logs)
+
+
+def protobuf_metrics(value: bytes) -> Iterator[MetricRecord]:
+    """Return the values of a batch in protobuf."""
+    return _metrics(_parse("metrics", value).resource_metrics)
+
+
+def _parse(kind: str, value: bytes) -> Any:
+    make = _request(kind)
+    if make is None:
+        raise ValueError("expected a form without protobuf, as the package opentelemetry-proto is not installed")
+    request = make()
+    try:
+        request.ParseFromString(value)
+    except Exception as error:  # protobuf's own classes, which are not there without it
+        raise ValueError(f"expected an export request in protobuf, got: {error}") from error
+    return request
+
+
+@cache
+def _request(kind: str) -> Any:
+    try:
+        if kind == "logs":
+            from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest as Logs
+
+            return Logs
+        from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest as Metrics
+
+        return Metrics
+    except ImportError:
+        return None
+
+
+def _texts(attributes: Iterable[Any]) -> dict[str, str]:
+    return {one.key: cleaned(one.value.string_value) for one in attributes if one.key in _LOCATION}
+
+
+def _number(attributes: Iterable[Any]) -> int:
+    found = next((one.value.int_value or 0 for one in attributes if one.key == SEQUENCE), 0)
+    return found if 0 < found <= LARGEST else 0
+
+
+def _logs(resources: Iterable[Any]) -> Iterator[LogRecord]:
+    for resource in resources:
+        where = _texts(resource.resource.attributes)
+        host, rack, of_all = where.get("host.name", ""), where.get("rack", ""), where.get("eb_id", "")
+        for scope in resource.scope_logs:
+            service = "/".join(where[one] for one in ("service.namespace", "service.name") if where.get(one))
+            component = service if where.get("service.name") else cleaned(scope.scope.name)
+            shipper = f"{host} {component}"
+            for one in scope.log_records:
+                own = _texts(one.attributes) if one.attributes else {}
+                severity = one.severity_number or severity_of(one.severity_text)
+                source = source_of(component, severity, host, rack, own.get("eb_id", of_all))
+                time = from_nano(one.time_unix_nano or one.observed_time_unix_nano)
+                number = _number(one.attributes) if one.attributes else 0
+                yield LogRecord(source, time, one.body.string_value, number, shipper if number else "")
+
+
+def _metrics(resources: Iterable[Any]) -> Iterator[MetricRecord]:
+    for resource in resources:
+        where = _texts(resource.resource.attributes)
+        host, rack = where.get("host.name", ""), where.get("rack", "")
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                for point in (*metric.gauge.data_points, *metric.sum.data_points):
+                    yield _point(metric.name, point, host, rack)
+
+
+def _point(name: str, point: Any, host: str, rack: str) -> MetricRecord:
+    labels = {one.key: one.value.string_value for one in point.attributes}
+    shown, factor, instance = of_otlp(name, labels)
+    value = point.as_double if point.as_double is not None else point.as_int
+    if not isinstance(point, _Point):  # protobuf has no None: of numbers, it says which one is set
+        which = point.WhichOneof("value")
+        value = getattr(point, which) if which else None
+    return metric_record(from_nano(point.time_unix_nano), host, shown, instance, value, factor, rack)
+
+
+_NONE: Mapping[str, Any] = {}
+
+
+class _Object(msgspec.Struct, gc=False):
+    """The known fields below `host`, `log`, `service`, `process` and `event`."""
+
+    name: str = ""
+    hostname: str = ""
+    level: str = ""
+    logger: str = ""
+    dataset: str = ""
+
+
+class _Event(msgspec.Struct, gc=False):
+    """What events of logs and of metrics have in common."""
+
+    timestamp: str = msgspec.field(default="", name="@timestamp")
+    host: str | _Object = ""
+    host_name: str = msgspec.field(default="", name="host.name")
+    rack: str = ""
+    eb_id: str = ""
+    labels: Mapping[str, Any] = _NONE
+    fields: Mapping[str, Any] = _NONE
+    """Where Filebeat and Metricbeat have what a site adds to each event."""
+
+    def where(self) -> tuple[str, str, str]:
+        """Return host, rack and execution block; empty texts: it names none."""
+        host = self.host if isinstance(self.host, str) else self.host.name or self.host.hostname
+        return self.host_name or host, self._added("rack", self.rack), self._added("eb_id", self.eb_id)
+
+    def _added(self, name: str, own: str) -> str:
+        text = own or self.labels.get(name) or self.fields.get(name)
+        return text if isinstance(text, str) else ""
+
+    def time(self) -> int:
+        """Return when it was made [Unix us]; 0: it does not say."""
+        return time_of(self.timestamp) if self.timestamp else 0
+
+
+class _LogEvent(_Event, kw_only=True, gc=False):
+    """An event of a log: fields of Logstash, and of the Elastic Common Schema."""
+
+    message: str
+    level: str = ""
+    severity: str | int = ""
+    log: _Object = msgspec.field(default_factory=_Object)
+    log_level: str = msgspec.field(default="", name="log.level")
+    log_logger: str = msgspec.field(default="", name="log.logger")
+    logger_name: str = ""
+    program: str = ""
+    service: str | _Object = ""
+    service_name: str = msgspec.field(default="", name="service.name")
+    process: str | _Object = ""
+    process_name: str = msgspec.field(default="", name="process.name")
+    event: str | _Object = ""
+    event_dataset: str = msgspec.field(default="", name="event.dataset")
+
+    def component(self) -> str:
+        """Return what logs: the service, else the program, else the logger, else the kind of the log."""
+        service = self.service_name or _name(self.service)
+        program = self.program or self.process_name or _name(self.process)
+        logger = self.logger_name or self.log_logger or self.log.logger
+        kind = self.event.dataset if isinstance(self.event, _Object) else self.event
+        return service or program or logger or self.event_dataset or kind
+
+
+class _MetricsEvent(_Event, gc=False):
+    """An event of Metricbeat."""
+
+    system: Mapping[str, Any] = _NONE
+
+
+_Kind = TypeVar("_Kind", _LogEvent, _MetricsEvent)
+_log_event_decoder = msgspec.json.Decoder(_LogEvent)
+_metrics_event_decoder = msgspec.json.Decoder(_MetricsEvent)
+
+
+def _decoded(decoder: "msgspec.json.Decoder[_Kind]", value: bytes) -> _Kind:
+    try:
+        return decoder.decode(value)
+    except msgspec.ValidationError:  # perhaps of a null
+        return decoder.decode(msgspec.json.encode(without_nulls(msgspec.json.decode(value))))
+
+
+def _name(one: str | _Object) -> str:
+    return one if isinstance(one, str) else one.name
+
+
+def log_event(value: bytes) -> LogRecord:
+    """Decode an event of Logstash, of Filebeat, or of a logger that writes the Elastic Common Schema."""
+    one = _decoded(_log_event_decoder, value)
+    if isinstance(one.severity, int):  # as the syslog input of Logstash has it
+        severity = OF_SYSLOG[one.severity] if 0 <= one.severity < len(OF_SYSLOG) else 0
+    else:
+        severity = severity_of(one.level or one.log_level or one.log.level or one.severity)
+    return LogRecord(source_of(one.component(), severity, *one.where()), one.time(), one.message)
+
+
+def metrics_event(value: bytes) -> Iterator[MetricRecord | BadRow]:
+    """Return the values of an event of Metricbeat: those that attributes show, or one that none shows.
+
+    Raises
+    ------
+    ValueError
+        It is no such event.
+    """
+    one = _decoded(_metrics_event_decoder, value)
+    if not one.timestamp:
+        raise ValueError("expected an export request of OTLP, or an event of Metricbeat with @timestamp")
+    host, rack, _ = one.where()
+    time, is_shown = one.time(), False
+    for path, (shown, factor, of) in METRICBEAT.items():
+        number = _at(one.system, path)
+        if number is None:
+            continue
+        is_shown = True
+        if isinstance(number, bool) or not isinstance(number, int | float) or abs(number) > sys.float_info.max:
+            where, alone = f"$.system.{'.'.join(path)}", {"@timestamp": one.timestamp, "host": {"name": host}}
+            alone["system"] = reduce(lambda part, name: {name: part}, reversed(path), number)
+            why = rejected("metricbeat", where, f"expected a number, got {number!r:.40}")
+            yield BadRow(why, msgspec.json.encode(alone))
+            continue
+        instance = _at(one.system, of)
+        yield metric_record(time, cleaned(host), shown, str(instance or ""), number, factor, cleaned(rack))
+    if not is_shown:
+        yield metric_record(time, cleaned(host), "", "", None)
+
+
+def _at(found: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if path else None
+
 
 MOST_ROWS = 100_000
 """Records in one record of the bus."""
@@ -67,7 +451,7 @@ def _collectd(value: bytes) -> Iterator[LogRow]:
         try:
             one = _decode_list(raw)
             shown, instance = of_collectd(one.plugin, one.plugin_instance, one.type, one.type_instance)
-            # Of several values of a list, such as the load, the first is the one that is shown; NaN is null.
+            # Of several values of a list, such as the load, the first is shown; NaN is null.
             number = one.values[0] if one.values else None
             yield metric_record(micro(one.time), cleaned(one.host), shown, instance, number)
         except _FAILURES as error:
@@ -81,27 +465,24 @@ def _begins(pattern: bytes) -> "re.Pattern[bytes]":
 LOGS: Final = (
     Format("syslog", _begins(rb"<\d"), syslog_message),
     Format("ska", _begins(rb"1\|"), ska_line),
-    Format("otlp-json", _begins(rb'\s*\{\s*"resourceLogs"'), otlp.json_logs, is_batch=True),
-    Format("logstash", _begins(rb"\s*\{"), elastic.log_event),
-    Format("otlp-protobuf", _begins(rb"\n"), otlp.protobuf_logs, is_batch=True),
+    Format("otlp-json", _begins(rb'\s*\{\s*"resourceLogs"'), json_logs, is_batch=True),
+    Format("logstash", _begins(rb"\s*\{"), log_event),
+    Format("otlp-protobuf", _begins(rb"\n"), protobuf_logs, is_batch=True),
 )
 METRICS: Final = (
     Format("collectd", _begins(rb"\s*\["), _collectd, is_batch=True),
-    Format("otlp-json", _begins(rb'\s*\{\s*"resourceMetrics"'), otlp.json_metrics, is_batch=True),
-    Format("metricbeat", _begins(rb"\s*\{"), elastic.metrics_event, is_batch=True),
-    Format("otlp-protobuf", _begins(rb"\n"), otlp.protobuf_metrics, is_batch=True),
+    Format("otlp-json", _begins(rb'\s*\{\s*"resourceMetrics"'), json_metrics, is_batch=True),
+    Format("metricbeat", _begins(rb"\s*\{"), metrics_event, is_batch=True),
+    Format("otlp-protobuf", _begins(rb"\n"), protobuf_metrics, is_batch=True),
 )
 FORMATS: Final = {"logs": LOGS, "metrics": METRICS}
 """By topic; the first whose begin fits."""
 
 
 def decode(topic: str, value: bytes | None) -> "tuple[Format | None, list[LogRow] | RecordRejected | Suppressed]":
-    """Return the format of a record and what it holds, in order; of one that is refused whole, why.
+    """Return the format of a record and its rows in order; if it is refused whole, the reason.
 
-    Parameters
-    ----------
-    topic
-        Of `FORMATS`.
+    `topic`: of `FORMATS`.
     """
     if value is None:
         return None, TOMBSTONE
@@ -127,7 +508,6 @@ def trials(icd: Icd, settings: Settings) -> Mapping[str, Callable[[Record], Outc
 
 
 def _trial(record: Record) -> Outcome:
-    """Return the fate of a record; it is rejected if each of its rows is."""
     _, rows = decode(record.topic, record.value)
     if not isinstance(rows, list):
         return rows

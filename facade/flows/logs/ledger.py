@@ -1,9 +1,10 @@
 """What a device server makes of the sums of logs and metrics: totals, recent errors, silence, newest values of nodes.
 
-Time is the brokers': a component is silent when others were heard long after it. So a stopped worker makes nobody
+Time is the brokers': a component is silent when others were heard long after it. So a stopped worker makes no component
 silent, and a restart judges as before.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,9 +13,75 @@ from facade.bus.offsets import CountedOffsets, Overlap
 from facade.clock import utc_text
 from facade.flows.logs.messages import LogCount, LogSummary
 from facade.flows.logs.records import ERROR, LOG_SEVERITIES
-from facade.flows.logs.sequences import ShipperNumbers
 from facade.flows.logs.sums import OTHER
 from facade.runtime.log_export import NAMESPACE
+
+MOST_SHIPPERS: Final = 2000
+"""Another one takes the place of the one that was silent longest, if that was so for long."""
+MOST_MISSING: Final = 10
+"""Runs of missing numbers of a shipper that may still come."""
+_RESTART: Final = 1
+"""A shipper that starts gives this number (RFC 5424), also after its largest one."""
+
+NumberRange = tuple[int, int]
+
+
+class Shipper(msgspec.Struct):
+    """The numbers of one shipper."""
+
+    newest: int
+    missing: list[NumberRange] = []
+    """Runs of numbers that did not come yet, ascending; the newest ones."""
+    heard: float = 0.0
+    """Brokers' time of its newest records [Unix s]."""
+
+    def fill(self, first: int, last: int) -> int:
+        """Take a run of numbers from those that are missing; return how many were."""
+        left: list[NumberRange] = []
+        for low, high in self.missing:
+            left += [run for run in ((low, min(high, first - 1)), (max(low, last + 1), high)) if run[0] <= run[1]]
+        filled = _size(self.missing) - _size(left)
+        self.missing = left
+        return filled
+
+
+class ShipperNumbers(msgspec.Struct):
+    """Counts holes in the numbers of all shippers."""
+
+    shippers: dict[str, Shipper] = {}
+    holes: int = 0
+
+    def add(self, name: str, runs: Sequence[NumberRange], at: float, *, silent_since: float) -> None:
+        """Take runs of numbers in the order in which they came, at a time [Unix s].
+
+        `silent_since`: a shipper that was heard last before this time may be forgotten for another one [Unix s].
+        """
+        if name not in self.shippers and len(self.shippers) >= MOST_SHIPPERS:
+            silent_longest = next(iter(self.shippers))
+            if self.shippers[silent_longest].heard >= silent_since:
+                return
+            del self.shippers[silent_longest]
+        for first, last in runs:
+            found = self.shippers.get(name)
+            if found is None or first == _RESTART:
+                self.shippers[name] = Shipper(last)
+            elif first > found.newest:
+                if first > found.newest + 1:
+                    self.holes += first - found.newest - 1
+                    found.missing = [*found.missing, (found.newest + 1, first - 1)][-MOST_MISSING:]
+                found.newest = last
+            else:
+                # Some came on another way, or again, as the shipper was not sure that they had arrived.
+                self.holes -= found.fill(first, last)
+                found.newest = max(found.newest, last)
+        if (found := self.shippers.pop(name, None)) is not None:
+            found.heard = at
+            self.shippers[name] = found  # at the end: the one at the beginning was silent longest
+
+
+def _size(runs: Sequence[NumberRange]) -> int:
+    return sum(high - low + 1 for low, high in runs)
+
 
 MOST_COMPONENTS: Final = 1000
 """Another one takes the place of the one that was silent longest, once nobody waits for that any more."""
@@ -26,7 +93,6 @@ MOST_ERRORS: Final = 32
 BUCKET: Final = 10
 """Errors and signs of life are counted over so long [s]."""
 BUCKETS: Final = 30
-"""So many are kept."""
 REGULAR: Final = 5
 """A component that wrote in so many of the newest ten buckets writes regularly."""
 SILENT: Final = 30.0
@@ -51,10 +117,9 @@ class Component(msgspec.Struct):
     wrote: list[int] = []
     """The newest buckets in which it wrote, ascending; as many as tell whether it does so regularly."""
     failed: dict[int, int] = {}
-    """Errors by bucket."""
 
     def recent(self, now: float, over: float) -> int:
-        """Return the errors of the last so many seconds, to a bucket."""
+        """Return the errors of the last `over` seconds, to a bucket."""
         first = int((now - over) // BUCKET)
         return sum(count for bucket, count in self.failed.items() if bucket > first)
 
@@ -93,11 +158,9 @@ class LogState(msgspec.Struct):
     late: int = 0
     merged: int = 0
     numbers: ShipperNumbers = msgspec.field(default_factory=ShipperNumbers)
-    """Of shippers."""
     heard: float = 0.0
     """Brokers' time of the newest summary of logs [Unix s]."""
     counted: dict[str, CountedOffsets] = {}
-    """By topic and partition."""
 
 
 RATE_OVER: Final = 10
@@ -105,7 +168,7 @@ RATE_OVER: Final = 10
 
 
 class LogLedger:
-    """Adds up summaries; `state` is what it knows."""
+    """Adds up summaries in `state`."""
 
     def __init__(self) -> None:
         self.state = LogState()
@@ -210,7 +273,7 @@ class LogLedger:
             found[instance] = value
 
     def forget(self, now: float) -> None:
-        """Forget metrics that are not shown any more, and components for which nobody waits."""
+        """Forget metrics that are not shown any more, and components that stay silent."""
         for host in list(self.metrics):
             kinds = self.metrics[host]
             for found in kinds.values():

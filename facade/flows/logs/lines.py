@@ -58,7 +58,6 @@ _SECOND, _FRACTION = 19, 26
 """Where the whole second and its six digits of fraction end."""
 _MOST_DIGITS: Final = 18
 _LONGEST: Final = 1 << 30
-"""More than a record has."""
 Indices = npt.NDArray[np.int64]
 
 
@@ -157,7 +156,6 @@ def ska_line(value: bytes) -> LogRecord:
 
 
 def _of_ska(found: "re.Match[str]") -> tuple[str, int, dict[str, str]]:
-    """Return component, severity and tags of a line."""
     tags = dict(_SKA_TAG.findall(found[4])) if found[4] else {}
     return tags.get("tango-device") or found[3], severity_of(found[2]), tags
 
@@ -168,11 +166,9 @@ class Columns(NamedTuple):
     row: Indices
     """Of the message among those that were given."""
     source: Indices
-    """Index in `sources`."""
     time: Indices
     """When it was made [Unix us]."""
     number: Indices
-    """Of the shipper."""
     sources: list[LogSource]
 
 
@@ -235,7 +231,6 @@ def _times(texts: Any) -> tuple[npt.NDArray[np.bool_], Indices]:
 
 
 def _second(text: bytes) -> int | None:
-    """Return the time of a text without its fraction [Unix us]; None: it is none."""
     zone = text[_FRACTION:]
     if zone and zone[:1] not in b"Z+-":
         return None
@@ -269,7 +264,6 @@ def _kinds(columns: Sequence[Any]) -> tuple[Indices, Indices]:
 
 
 def _only(rows: Indices, index: Indices, fields: list[Any], *more: Any) -> Any:
-    """Return some rows of all that is given."""
     if len(rows) == len(index):
         return index, fields, *more
     taken = pa.array(rows)
@@ -277,13 +271,12 @@ def _only(rows: Indices, index: Indices, fields: list[Any], *more: Any) -> Any:
 
 
 def _columns(split: Any, width: int) -> list[Any]:
-    """Return the columns of lists that all have so many entries."""
     flat = split.flatten()
     return [flat.take(pa.array(np.arange(at, len(flat), width))) for at in range(width)]
 
 
 def _decimal(texts: Any, most: int) -> Any:
-    # What is no UTF-8 is no decimal either, so that nothing needs to be checked here.
+    # Text that is not UTF-8 is not decimal either.
     text = pc.cast(texts, pa.string(), safe=False)
     return pc.and_(pc.ascii_is_decimal(text), pc.less_equal(pc.binary_length(texts), most))
 

@@ -49,7 +49,6 @@ class LogRecord(msgspec.Struct, gc=False):
     time: int
     """When it was made [Unix us]; 0: it does not say."""
     body: str | bytes = ""
-    """Text, or UTF-8."""
     sequence: int = 0
     """Number that the shipper gave it; 0: none."""
     shipper: str = ""
@@ -84,13 +83,7 @@ _one = lru_cache(65_536)(LogSource)
 
 @lru_cache(65_536)
 def source_of(component: str, severity: int, host: str = "", rack: str = "", observation: str = "") -> LogSource:
-    """Return the source of a record.
-
-    Parameters
-    ----------
-    severity
-        OpenTelemetry's number, 1 to 24; 0: it does not say.
-    """
+    """Return the source of a record; `severity`: OpenTelemetry's number, 1 to 24, or 0."""
     number = (severity + 3) // 4 if 0 <= severity <= 24 else 0
     return _one(cleaned(component), number, cleaned(host), cleaned(rack), observation_of(observation))
 
@@ -164,7 +157,7 @@ def from_nano(nanoseconds: int) -> int:
 def metric_record(
     time: int, host: str, metric: str, instance: str, value: float | None, factor: float = 1.0, rack: str = ""
 ) -> MetricRecord:
-    """Return a value of a metric; one that is no finite number is shown by no attribute."""
+    """Return a value of a metric; no attribute shows a value that is not finite."""
     number = math.nan if value is None else float(value) * factor
     if not math.isfinite(number):
         return MetricRecord(time, host, "", "", 0.0, rack)
@@ -172,7 +165,7 @@ def metric_record(
 
 
 def without_nulls(part: Any) -> Any:
-    """Return what JSON says without the fields that are null: shippers write them for what is not there."""
+    """Return a document without the fields that are null, which shippers write for absent ones."""
     if isinstance(part, dict):
         return {name: without_nulls(value) for name, value in part.items() if value is not None}
     return [without_nulls(value) for value in part] if isinstance(part, list) else part

@@ -22,7 +22,6 @@ MOST_ERRORS: Final = 40
 """Kept of a transaction: half of them the first ones."""
 MOST_SHIPPERS: Final = 1000
 MOST_RUNS: Final = 1000
-"""Of a shipper."""
 _ROWS: Final = 1000
 """Of each kind in one summary: at its longest texts it is smaller than any topic takes."""
 _COUNT, _LATE_COUNT, _OLDEST, _NEWEST = range(4)
@@ -41,10 +40,7 @@ class LogSums:
     def add(self, one: LogRecord, appended: int) -> bool:
         """Count a record; return whether it is late.
 
-        Parameters
-        ----------
-        appended
-            When it came to the bus [Unix us]: also the time of a record that says none, or one that is yet to come.
+        `appended`: when it came to the bus [Unix us]; it is the time of a record with none, or one of the future.
         """
         time = one.time if 0 < one.time < appended else appended
         is_late = appended - time > LATE
@@ -107,7 +103,6 @@ class LogSums:
         group[_NEWEST] = max(group[_NEWEST], newest)
 
     def _number_all(self, found: Columns) -> None:
-        """Take the numbers of messages, in runs of each shipper."""
         hosts = {host: code for code, host in enumerate(dict.fromkeys(one.host for one in found.sources))}
         shipper = np.array([hosts[one.host] for one in found.sources])[found.source]
         order = np.argsort(shipper, kind="stable")
@@ -143,7 +138,6 @@ class LogSums:
         kept.append(error)
 
     def _number(self, shipper: str, first: int, last: int) -> None:
-        """Take a run of numbers."""
         runs = self._runs.get(shipper)
         if runs is None:
             if len(self._runs) < MOST_SHIPPERS:
@@ -156,7 +150,7 @@ class LogSums:
     def summaries(
         self, worker: str, stream: str, partition: int, offsets: OffsetRange, most: int
     ) -> Iterator[LogSummary]:
-        """Return what is written about the partition, in parts none of which is larger than `most` [bytes]."""
+        """Return the summaries of the partition, none larger than `most` [bytes]."""
         counts = [
             LogCount(
                 component=one.component,
@@ -200,7 +194,7 @@ class MetricSums:
     def summaries(
         self, worker: str, stream: str, partition: int, offsets: OffsetRange, most: int
     ) -> Iterator[LogSummary]:
-        """Return what is written about the partition, in parts none of which is larger than `most` [bytes]."""
+        """Return the summaries of the partition, none larger than `most` [bytes]."""
         metrics = [
             NodeMetric(host=host, metric=metric, instance=instance, time=time, value=value)
             for (host, metric, instance), (time, value) in self._newest.items()
@@ -217,7 +211,7 @@ def _parts(
     rows: dict[str, Sequence[msgspec.Struct]],
     rest: dict[str, Any],
 ) -> Iterator[LogSummary]:
-    """Return summaries that share the rows; what they do not share is in the first one."""
+    """Return summaries that share the rows; the first one has the `rest`."""
     of_kind = [(kind, one) for kind, found in rows.items() for one in found]
     remaining, part = iter(of_kind), 0
     while (mine := list(_within(remaining, most))) or not part:
@@ -237,7 +231,6 @@ def _parts(
 
 
 def _within(rows: "Iterator[tuple[str, msgspec.Struct]]", most: int) -> "Iterator[tuple[str, msgspec.Struct]]":
-    """Return the next rows, as many as fit into a record; one more than fits ends it."""
     size = 0
     for row in islice(rows, _ROWS):
         yield row

@@ -36,7 +36,6 @@ class LogBatching:
     interval: float = 0.5
     """Time between commits while records come [s]: whoever looks at logs may wait a second."""
     batch: int = 10_000
-    """Records taken at once."""
     limit: int = 2_000_000
     """Most records in one transaction."""
     limit_bytes: int = 32_000_000
@@ -158,7 +157,7 @@ class LogWorker(TransactionalWorker):
         account.used += 1
 
     def _place(self, run: PartitionBatch, index: int, host: str) -> tuple[str, str]:
-        """Return host and rack of a record; what it does not name itself is in its key, ``rack/host`` or the host."""
+        """Return host and rack of a record: its own names, or those of its key, ``rack/host`` or the host."""
         if host and (rack := self._racks.get(host)) is not None:
             return host, rack
         first, has_rack, second = (run.record(index).key or b"").decode("ascii", "replace").partition("/")
@@ -181,4 +180,3 @@ class LogWorker(TransactionalWorker):
     def _forget(self) -> None:
         self._logs: dict[int, LogSums] = {}
         self._metrics: dict[int, MetricSums] = {}
-        """By partition."""

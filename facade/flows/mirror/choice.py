@@ -34,7 +34,7 @@ _ASKED_WITHIN = 10.0
 
 
 class Choice(Flow):
-    """A flow: the rules, and beside them what is reported of subarrays; another thread asks what follows from them.
+    """A flow: the rules and the reports about subarrays; another thread asks for the choice.
 
     Parameters
     ----------
@@ -49,7 +49,6 @@ class Choice(Flow):
         self.crowded: dict[str, str] = {}
         """Patterns that fit too many attributes, and what is said of them."""
         self.rules: dict[str, MirrorRule] = {}
-        """By name."""
         self._receptors: dict[str, frozenset[str]] = {}
         self._pointing: dict[str, frozenset[str]] = {}
         """By the device of the subarray."""
@@ -73,7 +72,7 @@ class Choice(Flow):
         return USED
 
     def take(self, message: StateMessage) -> None:
-        """Take what was reported of a device."""
+        """Take a report about a device."""
         if message.attribute == RESOURCES:
             resources = _parsed(message.value)
             found = resources.get("receptors") if isinstance(resources, dict) else None
@@ -87,7 +86,7 @@ class Choice(Flow):
             self.version += 1
 
     def patterns(self) -> Iterator[tuple[str, float]]:
-        """Return what is chosen, names and patterns of names in lower case, each with the time between two reads."""
+        """Return the names and patterns chosen, in lower case, each with the time between two reads [s]."""
         receptors = sorted(frozenset().union(*list(self._receptors.values())))
         for rule in list(self.rules.values()):
             for pattern in map(str.lower, rule.patterns):
@@ -104,14 +103,14 @@ class Choice(Flow):
         return "the facade's own devices are not mirrored" if self.is_own(device_of(pattern)) else ""
 
     def wanted(self, known: Iterable[str], mirrored: Container[str] = ()) -> dict[str, float]:
-        """Return the names of what is to be mirrored, with the shortest time between two reads that is wanted [s].
+        """Return the names of the attributes to mirror, with the shortest time wanted between two reads [s].
 
         Parameters
         ----------
         known
             Names that have been found by searches, now or before.
         mirrored
-            What is mirrored now, which stays so where a pattern fits too many attributes.
+            Attributes mirrored now, which stay so where a pattern fits too many attributes.
         """
         found: dict[str, float] = {}
         crowded: dict[str, str] = {}
@@ -140,7 +139,6 @@ def matcher(pattern: str) -> Callable[[str], object]:
 
 
 def _parsed(text: str) -> object:
-    """Return what a reported text has in JSON; what has none is as good as nothing."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -162,7 +160,7 @@ class _Database:
 
 
 class Searches:
-    """What is searched for, when, and what was found.
+    """The searches for devices and attributes, and their results.
 
     Parameters
     ----------
@@ -189,10 +187,7 @@ class Searches:
     def want(self, patterns: Iterable[str], refused: Mapping[str, str], now: float) -> None:
         """Search for these patterns from now on [monotonic s], and for no others.
 
-        Parameters
-        ----------
-        refused
-            Why some of them choose nothing; they are not searched for.
+        `refused`: why some of them choose nothing; they are not searched for.
         """
         self._refused = dict(refused)
         self._patterns = {one: device_of(one) for one in sorted(patterns) if "*" in one and one not in refused}
@@ -259,8 +254,8 @@ class Searches:
         Parameters
         ----------
         before
-            Names of attributes that are or were mirrored, each with what was said last of its connection. They are
-            known as long as nobody says that they are gone; those that have ended, only if their device is there.
+            Names of attributes that are or were mirrored, each with its last connection. They are known until a
+            device or database says that they are gone; those that have ended, only if their device is there.
         """
         known = {name for names in self._names.values() for name in names}
         exists: dict[str, bool | None] = {}
@@ -275,7 +270,6 @@ class Searches:
         return known
 
     def _exists(self, device: str) -> bool | None:
-        """Return whether a database has a device; None: none was asked."""
         for pattern, found in reversed(self._found.items()):
             if matcher(pattern)(device):
                 return device in found.defined
@@ -302,5 +296,4 @@ class Searches:
 
 
 def _host(pattern: str) -> str:
-    """Return host and port of a pattern's database; empty: it names none."""
     return pattern.partition("://")[2].partition("/")[0]

@@ -1,4 +1,4 @@
-"""SdpMirror on a device server: what it shows of the mirror, its alarms, and its composition."""
+"""SdpMirror on a device server: its view of the mirror, its alarms, and its composition."""
 
 import re
 from collections import defaultdict, deque
@@ -23,10 +23,8 @@ from facade.runtime.flow import Fault, FaultKey
 from facade.runtime.view import NewestView
 from facade.severities import WARNING
 
-_RATE_OVER = 10.0
-"""[s]"""
+_RATE_OVER = 10.0  # [s]
 _MOST_NAMES = 8
-"""That Status gives."""
 _LONGEST_TEXT = 500
 DISCONNECTED, CONFLICT = CONDITIONS = "mirrorDisconnected", "mirrorConflict"
 """Conditions of the ICD, which says how long a device must be away, and another mirror be there."""
@@ -95,7 +93,6 @@ class MirrorView(NewestView):
         return "ALARM" if self._away or self._others else "ON", lines
 
     def _rates(self, now: float) -> tuple[float, float]:
-        """Return values and records per second."""
         if self._counts and now < self._counts[-1][0]:
             self._counts.clear()  # the clock was set back
         newest = now, self._mirror.values, self._mirror.outbox.records
@@ -114,13 +111,7 @@ def _lines(texts: "Iterator[str] | list[str]") -> tuple[str, ...]:
 
 
 def find_faults(mirror: Mirror, device: str) -> Mapping[FaultKey, Fault] | None:
-    """Return all faults; None: what is wanted is not known yet.
-
-    Parameters
-    ----------
-    device
-        The one that shows the mirror.
-    """
+    """Return all faults of the mirror that a device shows; None: the choice is not known yet."""
     away, others = find_disconnected(mirror), mirror.writers.beside(mirror.own)
     if away is None or not others:
         return away
@@ -130,7 +121,7 @@ def find_faults(mirror: Mirror, device: str) -> Mapping[FaultKey, Fault] | None:
 
 
 def find_disconnected(mirror: Mirror) -> Mapping[FaultKey, Fault] | None:
-    """Return the devices whose attributes are wanted and that do not answer; None: what is wanted is not known yet."""
+    """Return the devices that are chosen and do not answer; None: the choice is not known yet."""
     if not mirror.has_chosen:
         return None
     away: defaultdict[str, list[MirroredAttribute]] = defaultdict(list)

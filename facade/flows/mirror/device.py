@@ -50,11 +50,11 @@ class MirroredAttribute:
 
     @property
     def connection(self) -> str:
-        """Return what was last said of the connection; empty: nothing."""
+        """Return the connection of the newest record; empty: there is none."""
         return self.newest.connection if self.newest is not None else ""
 
     def see(self, seen: AttributeValue, by: By, now: int) -> TelescopeAttribute | None:
-        """Take a value that has come now [Unix us], and return the record of it; None: it is the one that is known."""
+        """Take a value that has come now [Unix us], and return its record; None: it is known already."""
         newest, was_doubtful = self.newest, self.is_doubtful
         self.is_doubtful = False
         if newest is not None and newest.connection == CONNECTED:
@@ -90,7 +90,7 @@ class MirroredAttribute:
         return None if self.connection == DISCONNECTED and self._is_own else self._leave(DISCONNECTED, why, now)
 
     def overlook(self, why: str, now: int) -> TelescopeAttribute:
-        """Note that nobody has looked at it for long [Unix us], and return the record of it."""
+        """Note that it was not looked at for long [Unix us], and return the record of it."""
         return self._leave(DISCONNECTED, why, now)
 
     def end(self, now: int) -> TelescopeAttribute | None:
@@ -165,7 +165,7 @@ class MirroredDevice:
         return not self.entries and not self.leaving and self.list_at == float("inf")
 
     def job(self, now: float) -> DeviceJob:
-        """Return what is to be done with it."""
+        """Return its next job."""
         if self.is_lost:
             self.unread, self.leaving = list(self.entries), set()
             self.is_deaf = True
@@ -180,14 +180,14 @@ class MirroredDevice:
         subscribe = [one for one in entries if one.push_at <= now][:MOST_AT_ONCE]
         for one in subscribe:
             one.is_unsure = True
-        # Who waits longest comes first: the others may be due again before it had its turn.
+        # The longest wait comes first: others may be due again before it had its turn.
         read = [one.name for one in sorted(entries, key=lambda one: one.read_at) if one.read_at <= now]
         return DeviceJob(
             self.name, tuple(read[:MOST_AT_ONCE]), tuple(one.name for one in subscribe), leave, anew, names
         )
 
     def next_due(self, now: float) -> float:
-        """Return when it is to be asked next."""
+        """Return when to ask it next [monotonic s]."""
         if self.unread or self.leaving:
             return now
         return min((min(one.read_at, one.push_at) for one in self.entries.values()), default=self.list_at)

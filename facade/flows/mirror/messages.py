@@ -56,7 +56,7 @@ class MirrorWriter(NamedTuple):
 
 
 def writer_of(message: TelescopeAttribute) -> MirrorWriter:
-    """Return who wrote a record."""
+    """Return the writer of a record."""
     return MirrorWriter(message.epoch, message.incarnation)
 
 

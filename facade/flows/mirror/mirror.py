@@ -1,9 +1,9 @@
 """Mirrors attributes of devices: decides what to subscribe to, what to read, and which records to write.
 
 A device is asked for one thing at a time. At first all of its attributes are read, so that their values are known at
-once; then they are subscribed to, and read once more: what a device pushes while a subscription is being made is lost.
-Later they are read now and then, as any event may be lost without a word. Of what a device does not push, each value is
-read. A device that gives no other sign of life is asked whether it is there.
+once; then they are subscribed to, and read once more, as events are lost while a subscription is being made. Later they
+are read now and then, as any event may be lost without a word. Attributes that a device does not push are read each
+period. A device that gives no other sign of life is asked whether it is there.
 
 A device that hangs costs the others nothing: it is left alone for longer and longer, and takes none of their turns.
 A job holds a thread of the source until its device answers, or Tango gives up, which takes 3 to 9 s. Jobs that were
@@ -124,7 +124,6 @@ class Latency:
 
     def __init__(self) -> None:
         self._longest: deque[tuple[int, float]] = deque(maxlen=_OVER)
-        """By second [monotonic s]."""
 
     def note(self, now: float, latency: float) -> None:
         """Take the time of one value [s], now [monotonic s]."""
@@ -156,7 +155,6 @@ class ModelOutbox:
         self._under_way: deque[tuple[int, int]] = deque()
         """Marks, and how many records stand between each and the one before."""
         self.records = 0
-        """Records written."""
         self.gaps = 0
         """Records that say that others before them were not written."""
 
@@ -200,19 +198,19 @@ class ModelOutbox:
             before = self._held.get(message.name)
             skips = before is not None and before.number != message.number
             self.gaps += skips
-            # The sign of life of a record that stands here says nothing of what was left out before that record.
+            # The sign of life of a held record keeps the gap before that record.
             is_gap = skips or (before is not None and before.gap)
             self._held[message.name] = replace(message, gap=True) if is_gap else message
         self._queue = []
 
 
 class Mirror:
-    """Mirrors what is chosen; `run` is the body of a thread, and `step` is one turn of it.
+    """Mirrors the attributes chosen; `run` is the body of a thread, and `step` is one turn of it.
 
     Parameters
     ----------
     known
-        Whether all rules, and what is reported of subarrays, have been read that stood on the bus at the start.
+        Whether all rules and reports have been read that stood on the bus at the start.
     incarnation
         Tells this mirror from those before it, and from others that run at the same time.
     forms
@@ -239,7 +237,6 @@ class Mirror:
         """What is mirrored, by name."""
         self.searches = Searches(source, choice.is_own)
         self.values = 0
-        """Values that came."""
         self._latency = Latency()
         self._gaps = 0
         self._before: dict[str, TelescopeAttribute] = {}
@@ -276,7 +273,6 @@ class Mirror:
             reader.close()
 
     def _read_back(self, reader: Reader, stop: threading.Event) -> Reader:
-        """Read what stands on the topic, where only the newest record of each attribute counts."""
         newest: dict[bytes | None, Record] = {}
         while not reader.caught_up(MODEL) and not stop.is_set():
             newest.update((record.key, record) for record in reader.take(_MANY, _WAIT))
@@ -290,7 +286,7 @@ class Mirror:
         self.own = self.own._replace(epoch=self.writers.next_epoch())
 
     def step(self) -> bool:
-        """Do what is due, and never wait; return whether anything came."""
+        """Take one turn, without waiting; return whether anything came."""
         now = self._clock.monotonic()
         if self._known():
             self._choose(now)
@@ -323,7 +319,7 @@ class Mirror:
         self.outbox.send()
         return bool(came)
 
-    # What is chosen
+    # Choice
 
     def _choose(self, now: float) -> None:
         self.searches.begin(now)
@@ -378,7 +374,6 @@ class Mirror:
     # Devices
 
     def _call(self, device: MirroredDevice, at: float) -> None:
-        """Ask a device at some time, or as soon as it has done what it does."""
         device.due = at
         if not device.is_busy:
             heappush(self._due, (at, device.name))
@@ -413,7 +408,7 @@ class Mirror:
                 entry.read_at = now + (CONFIRM if entry.is_pushed else entry.period)
             elif name in done.pushed:
                 device.leaving.add(name)
-        for seen in done.seen:  # what was read before a subscription is older than its first event
+        for seen in done.seen:  # a read before a subscription is older than its first event
             if (entry := device.entries.get(seen.name)) is not None:
                 self._take(entry, seen, "POLL", now)
                 if seen.name not in done.pushed:
@@ -474,7 +469,7 @@ class Mirror:
 
     @property
     def has_chosen(self) -> bool:
-        """Return whether it is known what is wanted; from any thread."""
+        """Return whether the choice is known; from any thread."""
         return self._version >= 0
 
     @property

@@ -17,7 +17,6 @@ class AttributeValue(NamedTuple):
     """As the device gives it [Unix us]."""
     label: str = ""
     error: str = ""
-    """Why there is no value."""
 
 
 class EventsMissed(NamedTuple):

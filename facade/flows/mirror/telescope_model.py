@@ -234,7 +234,6 @@ class TelescopeModel:
 
 
 def _numbers(message: TelescopeAttribute) -> Any:
-    """Return the value of an attribute, with numbers as NumPy has them."""
     if message.type not in _FLOATS or message.value is None:
         return np.asarray(message.value) if _is_table(message) else message.value
     value = np.asarray(message.value, dtype=float)  # NumPy reads NaN and Infinity, too
@@ -246,7 +245,6 @@ def _is_table(message: TelescopeAttribute) -> bool:
 
 
 def _between(before: Any, after: Any, share: float, wrap: float | None) -> Any:
-    """Return a value between two, of which one may be of another shape: then None."""
     first, second = np.asarray(before), np.asarray(after)
     if first.shape != second.shape:
         return None

@@ -14,5 +14,5 @@ MANIFEST = Manifest(
     },
     set_aside_by={"heartbeats": "subarray"},
     device_classes={"SdpMaster": "devices.commands:CommandedDevice", "SdpBus": "devices.base:FacadeDevice"},
-    compose="facade.flows.overview.composition:compose",
+    compose="facade.flows.overview.views:compose",
 )

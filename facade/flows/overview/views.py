@@ -1,20 +1,143 @@
-"""What SdpMaster and SdpBus show that comes from no single flow."""
+"""SdpMaster and SdpBus: which processes are alive, what the two devices show, and their composition."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 
 from facade.bus.port import BusHealth
+from facade.errors import ConfigError
 from facade.flows.overview.health import Overview, figure
-from facade.icd.model import AccountSource, Attribute, DeviceClass
+from facade.icd.model import AccountSource, Attribute, DeviceClass, instance_role
+from facade.instances import devices_of
+from facade.manifest import WorkerEntry, manifests
 from facade.printable import printable
 from facade.reading import Changes, Quality, Reading, Value, judge
 from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
 from facade.runtime.admin_mode import DISABLED
+from facade.runtime.composition import Server
 from facade.runtime.device_state import STATE, DeviceStates
-from facade.runtime.flow import VIEW_PERIOD, DeviceReading
-from facade.runtime.health_issues import FAILED
-from facade.runtime.stream_accounts import StreamTotals, reasons_by_stream
+from facade.runtime.device_state import TOPIC as STATES
+from facade.runtime.flow import VIEW_PERIOD, DeviceReading, FaultKey
+from facade.runtime.health_issues import DEGRADED, FAILED, ORIGIN, HealthIssue, HealthSource
+from facade.runtime.heartbeats import TOPIC
+from facade.runtime.scans import scans
+from facade.runtime.stream_accounts import ReaderAccounts, StreamTotals, WorkerAccounts, reasons_by_stream
+from facade.severities import CRITICAL
+
+_MOST_LISTED = 4
+_SERVER, _WORKER = "serverGone", "workerSilent"
+_NO_ACCOUNT = 15.0
+"""A device server gives an account each 2 s; one that gave none for so long is named [s]."""
+_NEVER_STARTED = 60.0
+"""Who was never heard of is an alarm only after so long [s]: not everything is started at once."""
+
+
+class Presence(HealthSource):
+    """Device servers of the deployment, and workers; see `facade.runtime.health_issues.HealthSource`.
+
+    Expected are each device-server instance that the deployment has, one worker of each kind at least, and whatever
+    worker was heard of within the retention of the signs of life and did not say goodbye.
+
+    Parameters
+    ----------
+    accounts_us
+        When each device server last gave an account, by its own clock [Unix us].
+
+    Raises
+    ------
+    ConfigError
+        The setting `without` names something that is no role of the ICD.
+    """
+
+    def __init__(self, server: Server, accounts_us: Mapping[str, int]) -> None:
+        self._accounts_us = accounts_us
+        self._lives: dict[str, tuple[str, int]] = {}
+        """Incarnation of each device server, and when it was first heard of, by its own clock [Unix us]."""
+        icd, settings = server.icd, server.settings
+        without = settings.left_out
+        if odd := without - icd.roles.keys():
+            known = ", ".join(sorted(icd.roles))
+            raise ConfigError(f"settings: without: expected roles of the ICD ({known}), got {', '.join(sorted(odd))}")
+        self._server, self._heartbeats, self._scans = server, server.heartbeats(), scans(server)
+        self._within = icd.topics[TOPIC].retention or 0.0
+        own = next(icd.classes[name].instance for name in server.devices)
+        self._prefix = server.instance.removesuffix(own)
+        found = (one for one in icd.classes.values() if instance_role(one.instance) not in without)
+        self._instances = sorted({instance for one in found for instance in devices_of(one, settings)})
+        self._workers: list[WorkerEntry] = [
+            worker for one in manifests() for worker in one.workers if worker.name not in without
+        ]
+        gone = {worker.gone for one in manifests() for worker in one.workers}
+        self.conditions: Mapping[str, str] = dict.fromkeys((_SERVER, _WORKER, *gone), ORIGIN)
+        self._began = server.clock.monotonic()
+        self._rows: list[HealthIssue] = []
+
+    def issues(self, now: float) -> Iterator[HealthIssue]:
+        """Return the processes that are missing, and the complaints of devices."""
+        yield from self._look()
+        for component, heard in self._heartbeats.newest.items():
+            if component != self._server.instance and self._heartbeats.alive(component):
+                for one in heard.heartbeat.complaints:
+                    if not one.subarray or one.subarray in self._scans.scanning(now):
+                        yield HealthIssue(
+                            DEGRADED, f"{one.device}: {one.text}", device=one.device, reasons=tuple(one.reasons)
+                        )
+
+    def _look(self) -> list[HealthIssue]:
+        # Right after the bus was away nothing new is known of anybody.
+        if self._server.has_read(TOPIC) and self._heartbeats.can_tell:
+            self._rows = [*self._servers(), *(row for worker in self._workers for row in self._of_kind(worker))]
+        return self._rows
+
+    def _servers(self) -> Iterator[HealthIssue]:
+        for instance in self._instances:
+            is_own = (name := self._prefix + instance) == self._server.instance
+            # This server is alive, though after a start its own sign of life may be the last one to be read.
+            if not (is_own or self._heartbeats.alive(name)):
+                text = f"device server {instance} {self._seen(name)}"
+                yield HealthIssue(DEGRADED, text, self._alarm(name, _SERVER, instance), CRITICAL)
+            elif self._is_known(name) and self._without_account(name) > _NO_ACCOUNT:
+                text = f"device server {instance} is alive but writes no account: the figures of its streams are old"
+                yield HealthIssue(DEGRADED, text, of_bus=True)
+
+    def _without_account(self, name: str) -> float:
+        """Return for how long a device server has lived without giving an account, by its own clock [s]."""
+        beat = self._heartbeats.newest[name].heartbeat
+        if self._lives.get(name, ("", 0))[0] != beat.incarnation:
+            self._lives[name] = beat.incarnation, beat.time
+        return (beat.time - max(self._lives[name][1], self._accounts_us.get(name, 0))) / 1e6
+
+    def _of_kind(self, worker: WorkerEntry) -> Iterator[HealthIssue]:
+        heard = self._heartbeats.heard_of(worker.group)
+        start = f"sdp-facade {' '.join(worker.start)}"
+        if not self._heartbeats.alive_of(worker.group):
+            heard.sort(key=lambda name: -self._heartbeats.newest[name].at)
+            last = heard[:_MOST_LISTED] or ["the first one"]
+            text = f"no {worker.name} worker alive ({start}): {', '.join(f'{n} {self._seen(n)}' for n in last)}"
+            yield HealthIssue(FAILED, text, self._alarm(last[0], worker.gone), CRITICAL, of_bus=True)
+            return
+        for name in heard:
+            silent = not (self._heartbeats.newest[name].heartbeat.stopping or self._heartbeats.alive(name))
+            if silent and self._heartbeats.silence(name) < self._within:
+                yield HealthIssue(
+                    DEGRADED, f"worker {name} ({start}) {self._seen(name)}", self._alarm(name, _WORKER, name)
+                )
+
+    def _alarm(self, component: str, condition: str, *part: str) -> FaultKey | None:
+        """Return the alarm to raise; None for a component that was never heard of, as not all start at once."""
+        is_early = self._server.clock.monotonic() - self._began < _NEVER_STARTED
+        return None if is_early and not self._is_known(component) else (condition, "/".join((ORIGIN, *part)))
+
+    def _is_known(self, component: str) -> bool:
+        return component in self._heartbeats.newest
+
+    def _seen(self, component: str) -> str:
+        if not self._is_known(component):
+            return "was not heard of yet"
+        heard = self._heartbeats.newest[component]
+        at = datetime.fromtimestamp(heard.at, UTC).isoformat(timespec="seconds")
+        return f"{'was stopped at' if heard.heartbeat.stopping else 'silent since'} {at}"
+
 
 _MOST_REASONS = 64
 
@@ -102,9 +225,9 @@ class BusView:
     def _figure(self, attribute: Attribute, source: AccountSource, stream: StreamTotals, now: float) -> Reading:
         value = figure(stream, source.figure, now)
         silent = now - stream.heard > self._class.stale_after
-        # Totals stay true in silence; a rate or a lag that nobody measures any more does not.
+        # Totals stay true in silence; a rate or a lag does not.
         stale = silent and source.figure in ("rate", "lag", "lag_time", "in_flight")
-        # The lag of a partition that nobody takes is not known, whatever the others say.
+        # The lag of a partition without a worker is not known.
         is_lag = source.figure in ("lag", "lag_time")
         stale = stale or (is_lag and bool(stream.untaken(now, self._class.stale_after)))
         quality = Quality.INVALID if stale else judge(value, attribute.limits)
@@ -132,7 +255,7 @@ class BusView:
 
 
 def _uncounted(streams: Mapping[str, StreamTotals]) -> list[str]:
-    """Say what is in no total: records before the first account that is left of a partition."""
+    """Name the records that are in no total: those before the first account that is left of a partition."""
     return [
         f"{name}, partition {number}: "
         + (
@@ -161,3 +284,20 @@ def _last_error(health: BusHealth, streams: Mapping[str, StreamTotals]) -> str:
     # A snapshot of an older release does not say when.
     when = datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(timespec="seconds") if at_us else "(time not known)"
     return f"{when} {where}: {what}"
+
+
+MASTER, BUS = "SdpMaster", "SdpBus"
+
+
+def compose(server: Server) -> None:
+    """Add the overview to a device server."""
+    workers, readers = server.share(WorkerAccounts), ReaderAccounts()
+    server.flows += [workers, readers]
+    flows = [Presence(server, readers.newest_us), *server.health_sources()]
+    overview = Overview(server.icd.classes[BUS], server.bus.health, workers, readers, flows)
+    server.views += [BusView(device, server.icd.classes[BUS], overview) for device in server.devices.get(BUS, ())]
+    for device in server.devices.get(MASTER, ()):
+        view = MasterView(device, overview, server.states, lambda: server.has_read(STATES), server.versions)
+        server.views.append(view)
+    if server.devices.get(MASTER):
+        server.report(overview.find, overview.finds, STATES, workers.topic, readers.topic)

@@ -22,8 +22,7 @@ from facade.bus.offsets import (
     newest,
     position_record,
 )
-from facade.bus.port import Record
-from facade.bus.transactional_member import TransactionalMember
+from facade.bus.port import Record, TransactionalMember
 from facade.errors import BusError
 from facade.flows.tables.messages import ASSEMBLING, CALIBRATION, TABLES, decode_table
 from facade.messages import Table

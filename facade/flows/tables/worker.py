@@ -15,8 +15,7 @@ import logging
 from dataclasses import dataclass
 
 from facade.bus.offsets import is_log_of
-from facade.bus.port import Aborted, Record
-from facade.bus.transactional_member import TransactionalMember
+from facade.bus.port import Aborted, Record, TransactionalMember
 from facade.clock import Clock
 from facade.errors import BusError
 from facade.flows.tables.assembly import Assembly, AssemblyLimits, Ended, PartialTable, Repeated
