@@ -56,13 +56,15 @@ CHECKED = {
     "SdpMaster/latencyP99/pace": "Attribute.sampling DeviceClass.sampling Sampling.shortest",
     "SdpMaster/latencyP99/fresh": "Attribute.stale_after DeviceClass.stale_after Window.lateness",
     "SdpMaster/adminMode/on-bus": "Attribute.reported",
-    "SdpSubarray/Scan/exists": "Command.name DeviceClass.commands",
-    "SdpSubarray/Scan/types": "Command.argument",
-    "SdpSubarray/Scan/refuses-state": "Command.state Command.obs_state",
+    "SdpSubarray/Scan/exists": "CommandDefinition.name DeviceClass.commands",
+    "SdpSubarray/Scan/types": "CommandDefinition.argument",
+    "SdpSubarray/Scan/refuses-state": "CommandDefinition.state CommandDefinition.obs_state",
     "SdpSubarray/Scan/knows-version-0.4": "Icd.arguments",
-    "SdpSubarray/Scan/durable": "Command.repeatable Command.start_within Command.deadline Command.ceiling",
-    "SdpSubarray/Scan/effect": "Command.reports Command.transitional Command.targets Command.commanded",
-    "SdpSubarray/Abort/overtakes": "Command.overtakes",
+    "SdpSubarray/Scan/durable": """CommandDefinition.repeatable CommandDefinition.start_within
+        CommandDefinition.deadline CommandDefinition.ceiling""",
+    "SdpSubarray/Scan/effect": """CommandDefinition.reports CommandDefinition.transitional CommandDefinition.targets
+        CommandDefinition.commanded""",
+    "SdpSubarray/Abort/overtakes": "CommandDefinition.overtakes",
     "SdpAlerts/GetAlarms/exists": "Query.name DeviceClass.queries",
     "SdpAlerts/GetAlarms/types": "Query.argument Query.result",
     "SdpAlerts/GetAlarms/description": "Query.argument_description Query.result_description",
@@ -87,7 +89,8 @@ UNCHECKED = {
         Attribute.source Attribute.account Source.topic Source.rule Source.field Source.over Source.q Source.of
         AccountSource.stream AccountSource.figure DeviceClass.state_source""",
     "for people; neither Tango nor Kafka has a place for it": """
-        Command.description Query.description DeviceClass.description Topic.description Role.description Role.side
+        CommandDefinition.description Query.description DeviceClass.description Topic.description
+        Role.description Role.side
         Topic.operations Topic.bytes Topic.traits Operation.action Operation.summary Operation.roles Operation.messages
         Operation.reply Icd.participants Icd.qos
         Condition.causes Condition.check Condition.response Condition.ends Condition.priority""",

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from facade.cli.app import app
+from facade.cli.icd_diff import ENTRIES, FIELDS, Difference, VersionStep, compare, judge_version, with_avro
 from facade.errors import IcdError
-from facade.icd.diff import ENTRIES, FIELDS, Difference, VersionStep, compare, compare_avro, judge_version
 from facade.icd.load import load
 from facade.icd.model import Attribute, CommandDefinition, Condition, DeviceClass, Executor, Icd, Query
 from facade.icd.topic_model import Role, Topic, Window
@@ -258,7 +258,7 @@ CASES: dict[str, tuple[Edit, VersionStep, str, str]] = {
         field("alert", "state", enum=["ACTIVE", "CLEARED", "NEW"]),
         MINOR,
         "consumers of alerts",
-        "also NEW",
+        "also 11 NEW",
     ),
     "message version": (field("heap", "schema", const="heap/2"), MAJOR, "consumers of ingest.heaps", "-> heap/2"),
     "pattern": (field("alert", "condition", pattern="^x"), MAJOR, "producers of alerts", "condition.pattern"),
@@ -407,7 +407,7 @@ def test_avro_that_is_kept_beside_the_new_one_breaks_nobody(folder: Path) -> Non
     messages = folder / "messages"
     (messages / "alert-packet-1.avsc").write_bytes((messages / "alert-packet.avsc").read_bytes())
     edited(messages / "alert-packet.avsc", '"name": "traceparent"', '"name": "trace"')
-    found = list(compare_avro(resource("schemas"), folder))
+    found = compare(*(with_avro(ICD, one) for one in (resource("schemas"), folder)))
     assert {one.step for one in found} == {VersionStep.MINOR}
     assert "packets by the former schema are read as well" in str(found)
 
