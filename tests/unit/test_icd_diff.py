@@ -51,8 +51,6 @@ def device_class(name: str, **changes: Any) -> Edit:
 
 
 def entry(owner: str, kind: str, name: str, **changes: Any) -> Edit:
-    """Change an attribute, command or query; without changes, remove it."""
-
     def edit(icd: Icd) -> Icd:
         every = getattr(icd.classes[owner], kind)
         assert any(one.name == name for one in every)

@@ -112,7 +112,6 @@ def _written(root: ElementTree.Element) -> str:
 @pytest.mark.forked
 @pytest.mark.parametrize("name", sorted(ICD.classes))
 def test_a_file_is_as_the_device_that_runs(name: str) -> None:
-    """Attributes with type, shape, access, unit, label, level and limits; commands with their types."""
     (made,) = (one for one in device_classes(ICD) if one.__name__ == name)
     entry = ElementTree.fromstring(FILES[f"pogo/{name}.xmi"]).find("classes")
     with DeviceTestContext(made, process=False, timeout=HANG) as proxy:

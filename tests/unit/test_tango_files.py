@@ -47,7 +47,6 @@ def test_every_device_is_registered_once_in_the_server_of_its_class(settings: Se
 
 
 def test_the_registration_has_the_properties_that_the_classes_read() -> None:
-    """None does: settings are in the environment. A class that gets one must be registered with it."""
     for made in device_classes(ICD):
         assert made.TangoClassClass.device_property_list == {}
         assert made.TangoClassClass.class_property_list == {}
@@ -60,7 +59,6 @@ def test_nothing_is_polled_as_all_events_are_pushed() -> None:
 
 
 def parsed_yaml(text: str) -> dict[str, Any]:
-    """Read the little of YAML that the file has, and nothing else: mappings by indentation, and one list."""
     found: dict[str, Any] = {}
     classes: dict[str, dict[str, dict[str, str]]] = {}
     for line in text.splitlines():
@@ -126,14 +124,12 @@ COMPARISON = re.compile(rf"([\w.+-]+/[\w.+-]+/[\w.+-]+)/(\w+) (==|<=|>=) (UNACK|
 
 
 def parsed_rule(line: str) -> dict[str, str]:
-    """Read a rule as the handler does: keys in order, each ending at the next semicolon."""
     pairs = [pair.split("=", 1) for pair in line.split(";")]
     assert tuple(key for key, _ in pairs) == KEYS, line
     return dict(pairs)
 
 
 def comparisons(formula: str) -> list[tuple[str, str, str, str]]:
-    """Read a formula: comparisons of attributes with numbers or alarm states, any of which is enough."""
     assert formula[0] + formula[-1] == "()"
     found = [COMPARISON.fullmatch(part) for part in formula[1:-1].split(" || ")]
     assert all(found), formula
@@ -161,7 +157,6 @@ def test_the_tags_are_unique_without_regard_to_case() -> None:
 
 
 def told_by_condition(entry: Attribute) -> bool:
-    """Return whether a condition tells of the limit of an attribute: an account, a reservation, a mirrored device."""
     return entry.account is not None or entry.name in ("reservationConflicts", "disconnected")
 
 
