@@ -1,4 +1,4 @@
-"""Checks of attributes: names and texts, shapes, limits, events, reports, and the source of the value."""
+"""Rules of attributes: names and texts, shapes, limits, events, reports, and the source of the value."""
 
 import json
 import re
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from facade.icd.checks import FULL_STOP, Checks, Entries, Mistakes, entries, is_sentence
-from facade.icd.fields import Schema, bound, is_numeric, kind, message_of, properties, window_of
+from facade.icd.checks import NO_VALUE, SENTENCE, Row, entries, findings, is_sentence
+from facade.icd.fields import bound, is_numeric, kind, message_of, properties, window_of
 from facade.icd.finding import IcdFinding
 from facade.icd.model import MOST_PUSHED, Attribute, DeviceClass, Icd, Rule, Source
 from facade.icd.units import known_units
@@ -17,194 +17,15 @@ _SKAS_OWN = re.compile(r"pointing_cal_[A-Z]{3}\d{3}|_lrcEvent")
 """Names that TM's software reads, whatever the rule."""
 _INTEGERS = frozenset({"DevLong", "DevLong64", "DevULong64"})
 _NUMBERS = _INTEGERS | {"DevDouble"}
-_LIMITS = ("min_alarm", "min_warning", "max_warning", "max_alarm")
 _STATE = "state"
 """Topic and message of reports."""
 _BITS = {"DevLong": 32, "DevLong64": 64}
 _REPORTED = ("DevString", "DevEnum", *_BITS)
 """Types that the text of a report can be read as."""
-
-
-def _timed(icd: Icd) -> Entries:
-    """Give the entries that have a sampling: each class, and each attribute."""
-    yield from ((f"{owner.name}.toml", "", (owner, owner)) for owner in icd.classes.values())
-    yield from entries("attributes")(icd)
-
-
-of_attribute, of_timing = Checks(entries("attributes")), Checks(_timed)
-of_attribute.rows(
-    (
-        (
-            "names_are_lower_camel_case",
-            "name",
-            lambda _, __, a: _LOWER_CAMEL_CASE.fullmatch(a.name) or _SKAS_OWN.fullmatch(a.name),
-            "lowerCamelCase",
-        ),
-        (
-            "names_are_not_tangos",
-            "name",
-            lambda _, __, a: a.name.casefold() not in ("state", "status"),
-            "a name that Tango does not use itself",
-        ),
-        ("texts_are_complete", "label", lambda _, __, a: a.label.strip(), "text"),
-        ("texts_are_complete", "description", lambda _, __, a: is_sentence(a.description), FULL_STOP),
-        (
-            "enums_exist",
-            "enum",
-            lambda icd, _, a: a.enum in icd.enums if a.type == "DevEnum" else a.enum is None,
-            lambda icd, _, a: f"one of {sorted(icd.enums)}, for the type DevEnum only",
-        ),
-        ("lengths_are_positive", "length", lambda _, __, a: a.length >= 0, "integer >= 0"),
-        ("images_have_rows", "height", lambda _, __, a: a.height >= 0, "integer >= 0"),
-        (
-            "images_have_rows",
-            "height",
-            lambda _, __, a: a.height <= 0 or (a.length > 0 and a.type in _NUMBERS),
-            "0, because only numbers with a length make an image",
-        ),
-        ("spectra_can_be_pushed", "length", lambda _, __, a: a.height or a.is_pushed, f"integer <= {MOST_PUSHED}"),
-        (
-            "units_are_known",
-            "unit",
-            lambda icd, _, a: a.unit is None or a.unit in known_units(icd),
-            lambda icd, _, __: f"one of {sorted(known_units(icd))}",
-        ),
-        (
-            "reported_values_have_no_source",
-            "reported",
-            lambda _, __, a: not (a.reported and (a.source or a.account)),
-            "false beside a source or an account",
-        ),
-        (
-            "reported_types_are_readable",
-            "type",
-            lambda _, __, a: not a.reported or a.type in _REPORTED,
-            f"one of {list(_REPORTED)}, because it is reported",
-        ),
-        (
-            "reported_types_are_readable",
-            "length",
-            lambda _, __, a: not (a.reported and a.length) or a.type not in _REPORTED or a.type == "DevString",
-            "0, because only texts are reported as lists",
-        ),
-        (
-            "initial_values_fit",
-            "initial",
-            lambda icd, _, a: a.initial is None or not _misfit(icd, a),
-            lambda icd, _, a: _misfit(icd, a),
-        ),
-        (
-            "obs_states_have_a_beginning",
-            "initial",
-            lambda _, owner, a: a.name != "obsState" or not (owner.commands and a.reported and a.initial is None),
-            "a value, because commands depend on it",
-        ),
-    )
-)
-
-
-def _misfit(icd: Icd, attribute: Attribute) -> str:
-    """Return the expectation that an initial value misses; empty if it fits."""
-    text = str(attribute.initial)
-    if not attribute.reported:
-        return "none, because the attribute is not reported"
-    if attribute.type == "DevEnum":
-        labels = icd.enums.get(attribute.enum or "", ())
-        return "" if text in labels else f"one of {list(labels)}"
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if attribute.length:
-        fits = isinstance(found, list) and len(found) <= attribute.length and all(isinstance(one, str) for one in found)
-        return "" if fits else f"a JSON list of at most {attribute.length} texts"
-    bits = _BITS.get(attribute.type, 0)
-    limit = 2 ** (bits - 1)
-    fits = isinstance(found, int) and not isinstance(found, bool) and -limit <= found < limit
-    return "" if fits or not bits else f"an integer of {bits} bits"
-
-
-@of_attribute.rule
-def limits_are_for_numbers(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Mistakes:
-    """Refuse limits but on numeric scalars; those of an integer are integers."""
-    if attribute.limits is not None and (attribute.type not in _NUMBERS or attribute.length):
-        yield "limits", f"expected none, because the attribute is no numeric scalar, got {attribute.type}"
-    elif attribute.type in _INTEGERS:
-        for name, limit in _limits(attribute):
-            if not limit.is_integer():
-                yield f"limits.{name}", f"expected an integer, got {limit:g}"
-
-
-@of_attribute.rule
-def limits_are_ordered(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Mistakes:
-    """Require min_alarm < min_warning < max_warning < max_alarm, of those that are given."""
-    for (lower, low), (upper, high) in pairwise(_limits(attribute)):
-        if not low < high:
-            yield f"limits.{upper}", f"expected number > {lower} = {low:g}, got {high:g}"
-
-
-def _limits(attribute: Attribute) -> Iterator[tuple[str, float]]:
-    for name in _LIMITS:
-        limit = getattr(attribute.limits, name, None)
-        if limit is not None:
-            yield name, float(limit)
-
-
-@of_timing.rule
-def sampling_is_possible(icd: Icd, owner: DeviceClass, one: DeviceClass | Attribute) -> Mistakes:
-    """Require 0 <= shortest <= longest and 0 < longest, and deadbands that are not negative."""
-    sampling = one.sampling
-    if sampling is None:
-        return
-    for name in ("shortest", "absolute", "relative"):
-        if not getattr(sampling, name) >= 0:
-            yield f"sampling.{name}", f"expected number >= 0, got {getattr(sampling, name):g}"
-    if sampling.shortest >= 0 and not (sampling.longest >= sampling.shortest and sampling.longest > 0):
-        what = f"expected number > 0 and >= shortest = {sampling.shortest:g}, got {sampling.longest:g}"
-        yield "sampling.longest", what
-
-
-@of_timing.rule
-def staleness_outlasts_sampling(icd: Icd, owner: DeviceClass, one: DeviceClass | Attribute) -> Mistakes:
-    """Refuse that an attribute is stale before it may speak again."""
-    limit = owner.stale_after if one.stale_after is None else one.stale_after
-    shortest = (one.sampling or owner.sampling).shortest
-    is_own = one.stale_after is not None or one.sampling is not None
-    if is_own and limit != 0 and not limit > max(shortest, 0):
-        yield "stale_after", f"expected 0 or number > sampling.shortest = {shortest:g}, got {limit:g}"
-
-
-def names_are_unique(icd: Icd) -> Iterator[IcdFinding]:
-    """Require different names; Tango does not tell upper from lower case in them."""
-    return _repeated(icd, "name")
-
-
-def labels_are_unique(icd: Icd) -> Iterator[IcdFinding]:
-    """Require different labels: the same ones cannot be told apart on a screen."""
-    return _repeated(icd, "label")
-
-
-def _repeated(icd: Icd, key: str) -> Iterator[IcdFinding]:
-    seen: set[tuple[str, str]] = set()
-    for file, place, (owner, attribute) in entries("attributes")(icd):
-        value: str = getattr(attribute, key)
-        if (owner.name, value.casefold()) in seen:
-            yield IcdFinding(file, f"{place}.{key}", f"expected a {key} of its own, got {value!r} again")
-        seen.add((owner.name, value.casefold()))
-
-
-def reported_values_have_a_topic(icd: Icd) -> Iterator[IcdFinding]:
-    """Require the topic that they are reported on."""
-    topic = icd.topics.get(_STATE)
-    reported = any(attribute.reported for owner in icd.classes.values() for attribute in owner.attributes)
-    if reported and (topic is None or topic.message != _STATE):
-        what = f"expected a topic with the message {_STATE!r}, because there are reported attributes, got none"
-        yield IcdFinding("topics.toml", f"topics[{_STATE}]", what)
+_INT32 = 2**31
 
 
 class _Traits(NamedTuple):
-    """Properties of a rule."""
-
     field: Literal["none", "optional", "needed"]
     is_additive: bool
     """Whether it may run over everything since the ledger began."""
@@ -231,225 +52,193 @@ _NEED_WINDOW_ALWAYS = frozenset({"gaps", "duplicates", "late"})
 _NEED_SEQUENCE = frozenset({"gaps", "duplicates"})
 _ADDS_UP = frozenset({"sum", "rate", "mean", "std", "fraction"})
 _LARGEST_SUMMAND = 2**33
-"""A million of them, the most in one transaction, add up to 2^53: what JSON numbers hold exactly."""
-_INT32 = 2**31
+"""A million of them, the most in one transaction, add up to 2^53: the largest sum that JSON numbers hold exactly."""
 
 
-def _sourced(icd: Icd) -> Entries:
-    return (one for one in entries("attributes")(icd) if one[2][1].source is not None)
-
-
-of_sourced = Checks(_sourced)
-of_attribute.rows(
-    (
-        ("one_source_at_most", "account", lambda _, __, a: not (a.source and a.account), "none beside source"),
-        (
-            "only_provided_values_are_written",
-            "access",
-            lambda _, __, a: a.access != "READ_WRITE" or not (a.source or a.account),
-            "'READ', because it has a source",
-        ),
-        (
-            "sourced_values_are_scalars",
-            "length",
-            lambda _, __, a: a.length <= 0 or not (a.source or a.account),
-            "0, because a source gives one value",
-        ),
-        (
-            "topics_exist",
-            "source.topic",
-            lambda icd, _, a: a.source is None or a.source.topic in icd.topics,
-            lambda icd, _, __: f"one of {sorted(icd.topics)}",
-        ),
-        (
-            "topics_exist",
-            "account.stream",
-            lambda icd, _, a: a.account is None or a.account.stream in icd.topics,
-            lambda icd, _, __: f"one of {sorted(icd.topics)}",
-        ),
-        (
-            "types_fit",
-            "type",
-            lambda icd, _, a: a.type in (_types(icd, a) or (a.type,)),
-            lambda icd, _, a: " or ".join(_types(icd, a)),
-        ),
-    )
-)
-of_sourced.rows(
-    (
-        (
-            "windows_exist",
-            "source.topic",
-            lambda icd, _, a: (
-                a.source.topic not in icd.topics
-                or window_of(icd, a.source.topic) is not None
-                or (a.source.over != "window" and a.source.rule not in _NEED_WINDOW_ALWAYS)
-            ),
-            lambda _, __, a: f"a topic with a window for {a.source.rule!r}",
-        ),
-        (
-            "fields_are_given_where_needed",
-            "source.field",
-            lambda _, __, a: _RULES[a.source.rule].field != "needed" or a.source.field is not None,
-            lambda _, __, a: f"a field for {a.source.rule!r}",
-        ),
-        (
-            "fields_are_given_where_needed",
-            "source.field",
-            lambda _, __, a: _RULES[a.source.rule].field != "none" or a.source.field is None,
-            lambda _, __, a: f"none, because {a.source.rule!r} is about whole records",
-        ),
-        (
-            "quantiles_have_a_probability",
-            "source.q",
-            lambda _, __, a: a.source.rule == "quantile" or a.source.q is None,
-            lambda _, __, a: f"none for {a.source.rule!r}",
-        ),
-        (
-            "quantiles_have_a_probability",
-            "source.q",
-            lambda _, __, a: a.source.rule != "quantile" or (a.source.q is not None and 0 < a.source.q < 1),
-            "number > 0 and < 1",
-        ),
-        (
-            "totals_add_up",
-            "source.over",
-            lambda _, __, a: a.source.over != "total" or _RULES[a.source.rule].is_additive,
-            lambda _, __, a: f"'window' for {a.source.rule!r}",
-        ),
-        (
-            "units_follow_from_fields",
-            "unit",
-            lambda _, __, a: a.source.field is None or a.unit is None,
-            lambda _, __, a: f"none, because it follows from {a.source.field!r}",
-        ),
-    )
-)
-
-
-@of_sourced.rule
-def fields_exist(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Mistakes:
-    """Require fields of the topic's message."""
-    for key, source, name, known in _fields(icd, attribute):
-        if source.topic in icd.topics and name not in known:
-            yield f"source.{key}", f"expected a field of the message ({', '.join(known) or 'none'}), got {name!r}"
-
-
-@of_sourced.rule
-def fields_are_numeric(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Mistakes:
-    """Require numbers: they are what a window keeps."""
-    for key, source, name, known in _fields(icd, attribute):
-        if name in known and not is_numeric(known[name]):
-            what = f"expected a numeric field for {source.rule!r}, got {name!r} ({kind(known[name])})"
-            yield f"source.{key}", what
-
-
-@of_sourced.rule
-def sums_stay_exact(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Mistakes:
-    """Refuse to add up integers that could pass 2^53 within a transaction."""
-    for _, source, name, known in _fields(icd, attribute):
-        field = known.get(name, {})
-        largest = max(abs(bound(field, "minimum", 0)), abs(bound(field, "maximum", 0)))
-        if source.rule in _ADDS_UP and kind(field) == "integer" and largest > _LARGEST_SUMMAND:
-            what = f"expected a field of at most {_LARGEST_SUMMAND} for {source.rule!r}, or a number, got {largest}"
-            yield "source.field", what
-
-
-@of_sourced.rule
-def fractions_have_a_whole(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Mistakes:
-    """Require a whole that contains the part and adds up like with like."""
-    source = _source(attribute)
-    if source.rule != "fraction":
-        if source.of:
-            yield "source.of", f"expected none for {source.rule!r}, got {list(source.of)}"
-        return
-    if source.field not in source.of or len(set(source.of)) < len(source.of):
-        what = f"expected different fields with {source.field!r} among them, got {list(source.of)}"
-        yield "source.of", what
-    known = properties(message_of(icd, source.topic) or {})
-    units = {str(known[name].get("x-unit", "")) for name in source.of if name in known}
-    if len(units) > 1:
-        yield "source.of", f"expected fields of one unit, got {sorted(units)}"
-
-
-@of_sourced.rule
-def windows_keep_what_rules_need(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Mistakes:
-    """Require a sequence for rules over sequence numbers; for quantiles an error bound and no negative values."""
-    source = _source(attribute)
-    if (window := window_of(icd, source.topic)) is None:
-        return
-    if source.rule in _NEED_SEQUENCE and window.sequence is None:
-        what = f"expected a topic whose window has a `sequence` for {source.rule!r}, got {source.topic!r}"
-        yield "source.rule", what
-    if source.rule == "quantile":
-        field = properties(message_of(icd, source.topic) or {}).get(source.field or "", {})
-        if window.quantile_error is None:
-            what = f"expected a topic whose window has a `quantile_error` for 'quantile', got {source.topic!r}"
-            yield "source.rule", what
-        if is_numeric(field) and bound(field, "minimum", -1) < 0:
-            what = f"expected a field with a minimum of at least 0 for 'quantile', got {field.get('minimum')}"
-            yield "source.field", what
-
-
-@of_sourced.rule
-def devices_have_the_groups(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Mistakes:
-    """Require that a device that stands for a node or a subarray is made of a topic with such groups."""
-    source = _source(attribute)
-    window = window_of(icd, source.topic)
-    if window is not None and owner.family not in ("", window.groups):
-        what = f"expected a topic whose window has groups = {owner.family!r}, because the device stands for one"
-        yield "source.topic", f"{what}, got {source.topic!r} with {window.groups!r}"
-
-
-@of_sourced.rule
-def windows_close_before_they_are_stale(icd: Icd, owner: DeviceClass, attribute: Attribute) -> Mistakes:
-    """Refuse a staleness limit that passes before a window can be shown."""
-    source = _source(attribute)
-    window = window_of(icd, source.topic)
-    limit = owner.stale_after if attribute.stale_after is None else attribute.stale_after
-    if window is not None and source.over == "window" and 0 < limit < (least := window.length + window.disorder):
-        yield "stale_after", f"expected 0 or number >= window.length + disorder = {least:g}, got {limit:g}"
-
-
-def states_have_a_source(icd: Icd) -> Iterator[IcdFinding]:
-    """Require for a class's State a windowed topic that its devices show, each its own group."""
+def check_attributes(icd: Icd) -> Iterator[IcdFinding]:
+    """Give the findings."""
+    units = known_units(icd)
+    seen = set[tuple[str, str, str]]()
     for owner in icd.classes.values():
-        if owner.state_source is None:
-            continue
-        window = window_of(icd, owner.state_source)
-        shown = any(one.source is not None and one.source.topic == owner.state_source for one in owner.attributes)
-        if window is None or not shown or owner.family != (window.groups or ""):
-            what = "expected a windowed topic that an attribute names, of which each device is a group"
-            yield IcdFinding(f"{owner.name}.toml", "state_source", f"{what}, got {owner.state_source!r}")
+        yield from findings(f"{owner.name}.toml", "", (*_of_timing(owner, owner), *_of_state(icd, owner)))
+    for file, place, owner, one in entries(icd, "attributes"):
+        # Tango does not tell upper from lower case; the same labels cannot be told apart on a screen.
+        for rule, key in (("names_are_unique", "name"), ("labels_are_unique", "label")):
+            entry = (owner.name, key, getattr(one, key).casefold())
+            row = (rule, key, entry not in seen, f"a {key} of its own, not one", f"{getattr(one, key)} again")
+            yield from findings(file, place, [row])
+            seen.add(entry)
+        yield from findings(file, place, (*_of_attribute(icd, owner, one, units), *_of_timing(owner, one)))
+        if one.source is not None:
+            yield from findings(file, place, _of_source(icd, owner, one, one.source))
+    topic = icd.topics.get(_STATE)
+    if any(one.reported for _, _, _, one in entries(icd, "attributes")):
+        is_right = topic is not None and topic.message == _STATE
+        what = f"a topic with the message {_STATE!r}, because there are reported attributes"
+        rows = (("reported_values_have_a_topic", "", is_right, what, NO_VALUE),)
+        yield from findings("topics.toml", f"topics[{_STATE}]", rows)
 
 
-CHECKS = (
-    *of_attribute,
-    *of_timing,
-    *of_sourced,
-    names_are_unique,
-    labels_are_unique,
-    reported_values_have_a_topic,
-    states_have_a_source,
-)
+def _of_attribute(icd: Icd, owner: DeviceClass, a: Attribute, units: frozenset[str]) -> Iterator[Row]:
+    is_name = _LOWER_CAMEL_CASE.fullmatch(a.name) or _SKAS_OWN.fullmatch(a.name)
+    is_free = a.name.casefold() not in ("state", "status")
+    yield "names_are_lower_camel_case", "name", is_name, "lowerCamelCase", a.name
+    yield "names_are_not_tangos", "name", is_free, "a name that Tango does not use itself", a.name
+    yield "texts_are_complete", "label", a.label.strip(), "text", a.label
+    yield "texts_are_complete", "description", is_sentence(a.description), SENTENCE, a.description
+    is_right = a.enum in icd.enums if a.type == "DevEnum" else a.enum is None
+    yield "enums_exist", "enum", is_right, f"one of {sorted(icd.enums)}, for the type DevEnum only", a.enum
+    yield "lengths_are_positive", "length", a.length >= 0, "integer >= 0", a.length
+    yield "images_have_rows", "height", a.height >= 0, "integer >= 0", a.height
+    is_right = a.height <= 0 or (a.length > 0 and a.type in _NUMBERS)
+    yield "images_have_rows", "height", is_right, "0, because only numbers with a length make an image", a.height
+    yield "spectra_can_be_pushed", "length", a.height or a.is_pushed, f"integer <= {MOST_PUSHED}", a.length
+    if a.unit is not None:
+        yield "units_are_known", "unit", a.unit in units, f"one of {sorted(units)}", a.unit
+    has_source = a.source or a.account
+    if a.reported:
+        yield "reported_values_have_no_source", "reported", not has_source, "false beside a source or an account", True
+        what = f"one of {list(_REPORTED)}, because it is reported"
+        yield "reported_types_are_readable", "type", a.type in _REPORTED, what, a.type
+        is_right = not a.length or a.type not in _REPORTED or a.type == "DevString"
+        what = "0, because only texts are reported as lists"
+        yield "reported_types_are_readable", "length", is_right, what, a.length
+    if a.initial is not None:
+        what = _misfit(icd, a)
+        yield "initial_values_fit", "initial", not what, what, a.initial
+    is_right = a.name != "obsState" or not (owner.commands and a.reported and a.initial is None)
+    yield "obs_states_have_a_beginning", "initial", is_right, "a value, because commands depend on it", a.initial
+    yield "one_source_at_most", "account", not (a.source and a.account), "none beside source", NO_VALUE
+    is_right = a.access != "READ_WRITE" or not has_source
+    yield "only_provided_values_are_written", "access", is_right, "'READ', because it has a source", a.access
+    is_right = a.length <= 0 or not has_source
+    yield "sourced_values_are_scalars", "length", is_right, "0, because a source gives one value", a.length
+    topics = (("source.topic", a.source and a.source.topic), ("account.stream", a.account and a.account.stream))
+    for key, topic in topics:
+        if topic is not None:
+            yield "topics_exist", key, topic in icd.topics, f"one of {sorted(icd.topics)}", topic
+    types = _types(icd, a)
+    yield "types_fit", "type", not types or a.type in types, " or ".join(types), a.type
+    limits = {} if a.limits is None else {name: getattr(a.limits, name) for name in a.limits.__struct_fields__}
+    given = [(name, float(limit)) for name, limit in limits.items() if limit is not None]
+    is_scalar = a.type in _NUMBERS and not a.length
+    what = "none, because the attribute is no numeric scalar"
+    yield "limits_are_for_numbers", "limits", a.limits is None or is_scalar, what, a.type
+    for name, limit in given if is_scalar and a.type in _INTEGERS else ():
+        yield "limits_are_for_numbers", f"limits.{name}", limit.is_integer(), "an integer", limit
+    for (lower, low), (upper, high) in pairwise(given):
+        yield "limits_are_ordered", f"limits.{upper}", low < high, f"number > {lower} = {low:g}", high
 
 
-def _source(attribute: Attribute) -> Source:
-    assert attribute.source is not None  # as `_sourced` has it
-    return attribute.source
+def _misfit(icd: Icd, attribute: Attribute) -> str:
+    """Return the expectation that an initial value misses; empty if it fits."""
+    text = str(attribute.initial)
+    if not attribute.reported:
+        return "none, because the attribute is not reported"
+    if attribute.type == "DevEnum":
+        labels = icd.enums.get(attribute.enum or "", ())
+        return "" if text in labels else f"one of {list(labels)}"
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if attribute.length:
+        fits = isinstance(found, list) and len(found) <= attribute.length and all(isinstance(one, str) for one in found)
+        return "" if fits else f"a JSON list of at most {attribute.length} texts"
+    bits = _BITS.get(attribute.type, 0)
+    limit = 2 ** (bits - 1)
+    fits = isinstance(found, int) and not isinstance(found, bool) and -limit <= found < limit
+    return "" if fits or not bits else f"an integer of {bits} bits"
 
 
-def _fields(icd: Icd, attribute: Attribute) -> Iterator[tuple[str, Source, str, dict[str, Schema]]]:
-    """Give each field that a source names: its key, the source, the field, and the fields of the topic's message."""
-    source = _source(attribute)
+def _of_timing(owner: DeviceClass, one: DeviceClass | Attribute) -> Iterator[Row]:
+    sampling = one.sampling or owner.sampling
+    shortest, longest = sampling.shortest, sampling.longest
+    if one.sampling is not None:
+        for name in ("shortest", "absolute", "relative"):
+            value = getattr(sampling, name)
+            yield "sampling_is_possible", f"sampling.{name}", value >= 0, "number >= 0", value
+        is_right = shortest < 0 or (longest >= shortest and longest > 0)
+        what = f"number > 0 and >= shortest = {shortest:g}"
+        yield "sampling_is_possible", "sampling.longest", is_right, what, longest
+    if one.stale_after is not None or one.sampling is not None:
+        limit = owner.stale_after if one.stale_after is None else one.stale_after
+        is_right = limit == 0 or limit > max(shortest, 0)
+        what = f"0 or number > sampling.shortest = {shortest:g}"
+        yield "staleness_outlasts_sampling", "stale_after", is_right, what, limit
+
+
+def _of_source(icd: Icd, owner: DeviceClass, a: Attribute, source: Source) -> Iterator[Row]:
+    rule, traits, window = source.rule, _RULES[source.rule], window_of(icd, source.topic)
+    needs_window = source.over == "window" or rule in _NEED_WINDOW_ALWAYS
+    is_right = source.topic not in icd.topics or window is not None or not needs_window
+    yield "windows_exist", "source.topic", is_right, f"a topic with a window for {rule!r}", source.topic
+    given = source.field is not None
+    name = "fields_are_given_where_needed"
+    yield name, "source.field", given or traits.field != "needed", f"a field for {rule!r}", source.field
+    what = f"none, because {rule!r} is about whole records"
+    yield name, "source.field", not given or traits.field != "none", what, source.field
+    is_right = source.q is None if rule != "quantile" else source.q is not None and 0 < source.q < 1
+    what = f"none for {rule!r}" if rule != "quantile" else "number > 0 and < 1"
+    yield "quantiles_have_a_probability", "source.q", is_right, what, source.q
+    is_right = source.over != "total" or traits.is_additive
+    yield "totals_add_up", "source.over", is_right, f"'window' for {rule!r}", source.over
+    what = f"none, because it follows from {source.field!r}"
+    yield "units_follow_from_fields", "unit", not given or a.unit is None, what, a.unit
     known = properties(message_of(icd, source.topic) or {})
-    for key, name in (("field", source.field), *(("of", name) for name in source.of)):
-        if name is not None:
-            yield key, source, name, known
+    named = [("source.field", source.field), *(("source.of", one) for one in source.of)]
+    for key, field in named if source.topic in icd.topics else ():
+        if field is None:
+            continue
+        part, what = known.get(field, {}), f"a field of the message ({', '.join(known) or 'none'})"
+        yield "fields_exist", key, field in known, what, field
+        what = f"a numeric field for {rule!r}"
+        yield "fields_are_numeric", key, field not in known or is_numeric(part), what, f"{field} ({kind(part)})"
+        largest = max(abs(bound(part, "minimum", 0)), abs(bound(part, "maximum", 0)))
+        is_exact = rule not in _ADDS_UP or kind(part) != "integer" or largest <= _LARGEST_SUMMAND
+        what = f"a field of at most {_LARGEST_SUMMAND} for {rule!r}, or a number"
+        yield "sums_stay_exact", "source.field", is_exact, what, largest
+    if rule == "fraction":
+        is_right = source.field in source.of and len(set(source.of)) == len(source.of)
+        what = f"different fields with {source.field!r} among them"
+        yield "fractions_have_a_whole", "source.of", is_right, what, source.of
+        units = {str(known[one].get("x-unit", "")) for one in source.of if one in known}
+        yield "fractions_have_a_whole", "source.of", len(units) <= 1, "fields of one unit", sorted(units)
+    else:
+        yield "fractions_have_a_whole", "source.of", not source.of, f"none for {rule!r}", source.of
+    if window is None:
+        return
+    needs = "windows_keep_what_rules_need"
+    is_right = rule not in _NEED_SEQUENCE or window.sequence is not None
+    yield needs, "source.rule", is_right, f"a topic whose window has a `sequence` for {rule!r}", source.topic
+    if rule == "quantile":
+        what = "a topic whose window has a `quantile_error` for 'quantile'"
+        yield needs, "source.rule", window.quantile_error is not None, what, source.topic
+        field_ = known.get(source.field or "", {})
+        is_right = not is_numeric(field_) or bound(field_, "minimum", -1) >= 0
+        what = "a field with a minimum of at least 0 for 'quantile'"
+        yield needs, "source.field", is_right, what, field_.get("minimum")
+    is_right = owner.family in ("", window.groups)
+    what = f"a topic whose window has groups = {owner.family!r}, because the device stands for one"
+    yield "devices_have_the_groups", "source.topic", is_right, what, f"{source.topic} with {window.groups}"
+    limit = owner.stale_after if a.stale_after is None else a.stale_after
+    least = window.length + window.disorder
+    is_right = source.over != "window" or not 0 < limit < least
+    what = f"0 or number >= window.length + disorder = {least:g}"
+    yield "windows_close_before_they_are_stale", "stale_after", is_right, what, limit
+
+
+def _of_state(icd: Icd, owner: DeviceClass) -> Iterator[Row]:
+    if owner.state_source is not None:
+        window = window_of(icd, owner.state_source)
+        is_shown = any(one.source is not None and one.source.topic == owner.state_source for one in owner.attributes)
+        is_right = window is not None and is_shown and owner.family == (window.groups or "")
+        what = "a windowed topic that an attribute names, of which each device is a group"
+        yield "states_have_a_source", "state_source", is_right, what, owner.state_source
 
 
 def _types(icd: Icd, attribute: Attribute) -> tuple[str, ...]:
-    """Return the Tango types that hold every value of the rule; none when another check has the say."""
+    """Return the Tango types that hold every value of the rule; none when another rule decides."""
     source = attribute.source
     if source is None:
         if attribute.account is None:

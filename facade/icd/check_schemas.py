@@ -1,136 +1,20 @@
-"""Checks of the schemas of messages and of command arguments: named, described, bounded, with units that we know."""
+"""Rules of the schemas of messages and of command arguments: named, described, bounded, with known units."""
 
 import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urldefrag, urljoin
 
-from facade.icd.checks import Checks, Entries, Mistakes, illegal, is_text
+from facade.icd.checks import NO_VALUE, Row, findings
 from facade.icd.explain import shown
 from facade.icd.fields import Schema, is_numeric, kind, properties, walk
+from facade.icd.finding import IcdFinding
 from facade.icd.model import Icd
 from facade.icd.units import known_units
 
-_BOUNDS = (("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems"))
-
-
-def _messages(icd: Icd) -> Entries:
-    return ((f"{name}.schema.json", "", (name, schema)) for name, schema in icd.messages.items())
-
-
-of_message, of_message_slowly = Checks(_messages), Checks(_messages)
-
-
-@of_message.rule
-def messages_are_closed_objects(icd: Icd, name: str, schema: Schema) -> Mistakes:
-    """Require an object with properties and no others than those."""
-    if schema.get("type") != "object":
-        yield "type", f"expected 'object', got {shown(schema.get('type'))}"
-    found = schema.get("properties")
-    if not isinstance(found, dict) or not all(isinstance(field, dict) for field in found.values()):
-        yield "properties", f"expected an object of objects, got {shown(found)}"
-    if schema.get("additionalProperties") is not False:
-        yield "additionalProperties", f"expected false, got {shown(schema.get('additionalProperties'))}"
-
-
-@of_message.rule
-def messages_name_their_version(icd: Icd, name: str, schema: Schema) -> Mistakes:
-    """Require the field ``schema``: the message's name and major version, as at the end of ``$id``."""
-    version = properties(schema).get("schema", {}).get("const")
-    if not isinstance(version, str) or not re.fullmatch(rf"{re.escape(name)}/[1-9]\d*", version):
-        yield "properties.schema.const", f"expected '{name}/' and a number, got {shown(version)}"
-        return
-    required = schema.get("required")
-    if not isinstance(required, list) or "schema" not in required:
-        yield "required", f"expected 'schema' among them, got {shown(required)}"
-    if not str(schema.get("$id")).endswith(f"/{version}"):
-        yield "$id", f"expected an address that ends with '/{version}', got {shown(schema.get('$id'))}"
-
-
-@of_message.rule
-def required_properties_exist(icd: Icd, name: str, schema: Schema) -> Mistakes:
-    """Require a property for each required name."""
-    for path, part in [("", schema), *((f"{path}.", part) for path, part, _ in walk(schema))]:
-        required = part.get("required", [])
-        known = properties(part)
-        if not isinstance(required, list) or any(key not in known for key in map(str, required)):
-            yield f"{path}required", f"expected names of properties ({', '.join(known)}), got {shown(required)}"
-
-
-@of_message.rule
-def properties_are_described(icd: Icd, name: str, schema: Schema) -> Mistakes:
-    """Require a description of every property and of the message itself."""
-    if not is_text(schema.get("description")):
-        yield "description", f"expected text, got {shown(schema.get('description'))}"
-    for path, field, named in walk(schema):
-        text = field.get("description")
-        if named and not is_text(text):
-            yield f"{path}.description", f"expected text, got {shown(text)}"
-
-
-@of_message.rule
-def numbers_are_bounded(icd: Icd, name: str, schema: Schema) -> Mistakes:
-    """Require a range of every integer, and of every number that the message itself has.
-
-    Numbers further down are statistics, whose range follows from other fields and their count.
-    """
-    own = properties(schema)
-    for path, field, _ in walk(schema):
-        top = path.removeprefix("properties.") in own
-        if "const" in field or "enum" in field or not is_numeric(field):
-            continue
-        for key in ("minimum", "maximum"):
-            bound = field.get(key)
-            if bound is None and kind(field) == "number" and not top:
-                continue
-            if isinstance(bound, bool) or not isinstance(bound, int | float):
-                yield f"{path}.{key}", f"expected number, got {shown(bound)}"
-
-
-@of_message.rule
-def bounds_are_ordered(icd: Icd, name: str, schema: Schema) -> Mistakes:
-    """Refuse a minimum above the maximum: such a field could hold nothing."""
-    for path, field, _ in walk(schema):
-        for lower, upper in _BOUNDS:
-            low, high = field.get(lower), field.get(upper)
-            if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
-                yield f"{path}.{upper}", f"expected number >= {lower} = {low}, got {high}"
-
-
-@of_message.rule
-def field_units_are_known(icd: Icd, name: str, schema: Schema) -> Mistakes:
-    """Require units of the list, and only for numbers."""
-    for path, field, _ in walk(schema):
-        if "x-unit" not in field:
-            continue
-        unit = field["x-unit"]
-        if not is_numeric(field):
-            yield f"{path}.x-unit", f"expected none, because it is no number, got {shown(unit)}"
-        elif not isinstance(unit, str) or unit not in known_units(icd):
-            yield f"{path}.x-unit", f"expected one of {sorted(known_units(icd))}, got {shown(unit)}"
-
-
-@of_message_slowly.rule
-def schemas_are_legal(icd: Icd, name: str, schema: Schema) -> Mistakes:
-    """Require schemas that follow JSON Schema 2020-12."""
-    yield from illegal(schema)
-
-
-@of_message_slowly.rule
-def examples_are_legal(icd: Icd, name: str, schema: Schema) -> Mistakes:
-    """Require examples that the schema itself allows."""
-    from jsonschema import Draft202012Validator
-
-    if any(True for _ in illegal(schema)):
-        return
-    for index, example in enumerate(schema.get("examples", ())):
-        for error in Draft202012Validator(schema).iter_errors(example):
-            path = ".".join((f"examples[{index}]", *map(str, error.path)))
-            yield path, f"expected a message as the schema says, got: {error.message:.200}"
-
-
 ADDRESS = "https://schema.skao.int/ska-sdp-{family}/{version}"
-"""What an argument's ``interface`` says, and the schema's ``$id``."""
+"""``interface`` of an argument, and ``$id`` of its schema."""
+_BOUNDS = (("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems"))
 _SUPPORTED = frozenset(
     (
         *("$schema", "$id", "$ref", "$defs", "title", "description"),
@@ -143,62 +27,108 @@ _SUPPORTED = frozenset(
 """Keywords for which a refusal has words."""
 
 
-def _arguments(icd: Icd) -> Entries:
+def check_schemas(icd: Icd) -> Iterator[IcdFinding]:
+    """Give the findings."""
+    units = known_units(icd)
+    for name, schema in icd.messages.items():
+        yield from findings(f"{name}.schema.json", "", (*_of_message(name, schema), *_of_fields(schema, units)))
+    for family, version, schema in _arguments(icd):
+        yield from findings(f"{family}-{version}.schema.json", "", _of_argument(icd, family, version, schema))
+
+
+def check_legality(icd: Icd) -> Iterator[IcdFinding]:
+    """Give the findings of the JSON Schema library, which is slow to import."""
+    from jsonschema import Draft202012Validator
+
+    meta = Draft202012Validator(Draft202012Validator.META_SCHEMA)
+
+    def illegal(rule: str, schema: Schema) -> list[Row]:
+        return [
+            (rule, ".".join(map(str, one.path)), False, f"JSON Schema 2020-12, got: {one.message:.200}", NO_VALUE)
+            for one in meta.iter_errors(schema)
+        ]
+
+    for name, schema in icd.messages.items():
+        rows = illegal("schemas_are_legal", schema)
+        for index, example in enumerate(schema.get("examples", ()) if not rows else ()):
+            for error in Draft202012Validator(schema).iter_errors(example):
+                path = ".".join((f"examples[{index}]", *map(str, error.path)))
+                what = f"a message as the schema says, got: {error.message:.200}"
+                rows.append(("examples_are_legal", path, False, what, NO_VALUE))
+        yield from findings(f"{name}.schema.json", "", rows)
+    for family, version, schema in _arguments(icd):
+        yield from findings(f"{family}-{version}.schema.json", "", illegal("argument_schemas_are_legal", schema))
+
+
+def _of_message(name: str, schema: Schema) -> Iterator[Row]:
+    rule, found, extra = "messages_are_closed_objects", schema.get("properties"), schema.get("additionalProperties")
+    yield rule, "type", schema.get("type") == "object", "'object'", schema.get("type")
+    is_right = isinstance(found, dict) and all(isinstance(field, dict) for field in found.values())
+    yield rule, "properties", is_right, "an object of objects", shown(found)
+    yield rule, "additionalProperties", extra is False, "false", shown(extra)
+    rule, version = "messages_name_their_version", properties(schema).get("schema", {}).get("const")
+    is_version = isinstance(version, str) and re.fullmatch(rf"{re.escape(name)}/[1-9]\d*", version)
+    yield rule, "properties.schema.const", is_version, f"'{name}/' and a number", shown(version)
+    if is_version:
+        required, id = schema.get("required"), schema.get("$id")
+        is_right = isinstance(required, list) and "schema" in required
+        yield rule, "required", is_right, "'schema' among them", shown(required)
+        yield rule, "$id", str(id).endswith(f"/{version}"), f"an address that ends with '/{version}'", shown(id)
+    for path, part in [("", schema), *((f"{path}.", part) for path, part, _ in walk(schema))]:
+        required, known = part.get("required", []), properties(part)
+        is_right = isinstance(required, list) and all(key in known for key in map(str, required))
+        what = f"names of properties ({', '.join(known)})"
+        yield "required_properties_exist", f"{path}required", is_right, what, shown(required)
+
+
+def _of_fields(schema: Schema, units: frozenset[str]) -> Iterator[Row]:
+    rule, own, text = "properties_are_described", properties(schema), schema.get("description")
+    yield rule, "description", _is_text(text), "text", shown(text)
+    for path, field, named in walk(schema):
+        text, unit = field.get("description"), field.get("x-unit")
+        yield rule, f"{path}.description", not named or _is_text(text), "text", shown(text)
+        # Numbers further down are statistics, whose range follows from other fields and their count.
+        is_free = kind(field) == "number" and path.removeprefix("properties.") not in own
+        for key in ("minimum", "maximum") if is_numeric(field) and not field.keys() & {"const", "enum"} else ():
+            value = field.get(key)
+            is_right = is_free if value is None else isinstance(value, int | float) and not isinstance(value, bool)
+            yield "numbers_are_bounded", f"{path}.{key}", is_right, "number", shown(value)
+        for lower, upper in _BOUNDS:
+            low, high = field.get(lower), field.get(upper)
+            is_right = not (isinstance(low, int | float) and isinstance(high, int | float) and low > high)
+            yield "bounds_are_ordered", f"{path}.{upper}", is_right, f"number >= {lower} = {low}", high
+        if "x-unit" in field:
+            is_right = is_numeric(field) and isinstance(unit, str) and unit in units
+            what = f"one of {sorted(units)}" if is_numeric(field) else "none, because it is no number"
+            yield "field_units_are_known", f"{path}.x-unit", is_right, what, shown(unit)
+
+
+def _arguments(icd: Icd) -> Iterator[tuple[str, str, Schema]]:
     for family, versions in icd.arguments.items():
         for version, schema in versions.items():
-            yield f"{family}-{version}.schema.json", "", (family, version, schema)
+            yield family, version, schema
 
 
-of_argument, of_argument_slowly = Checks(_arguments), Checks(_arguments)
-
-
-@of_argument.rule
-def argument_schemas_name_themselves(icd: Icd, family: str, version: str, schema: Schema) -> Mistakes:
-    """Require SKA's address as ``$id``, and the same one as the only value of ``interface``."""
-    address = ADDRESS.format(family=family, version=version)
-    if schema.get("$id") != address:
-        yield "$id", f"expected {address!r}, got {shown(schema.get('$id'))}"
+def _of_argument(icd: Icd, family: str, version: str, schema: Schema) -> Iterator[Row]:
+    rule, address = "argument_schemas_name_themselves", ADDRESS.format(family=family, version=version)
     interface = properties(schema).get("interface", {}).get("const")
-    if interface != address:
-        yield "properties.interface.const", f"expected {address!r}, got {shown(interface)}"
-
-
-@of_argument.rule
-def argument_properties_are_described(icd: Icd, family: str, version: str, schema: Schema) -> Mistakes:
-    """Require a title and a description of each schema, and of every key, unless its `$ref` leads to one."""
+    yield rule, "$id", schema.get("$id") == address, repr(address), shown(schema.get("$id"))
+    yield rule, "properties.interface.const", interface == address, repr(address), shown(interface)
+    rule = "argument_properties_are_described"
     for key in ("title", "description"):
-        if not is_text(schema.get(key)):
-            yield key, f"expected text, got {shown(schema.get(key))}"
-    for path, part, named in _parts(schema):
-        if named and "$ref" not in part and not is_text(part.get("description")):
-            yield f"{path}.description", f"expected text, got {shown(part.get('description'))}"
-
-
-@of_argument.rule
-def argument_references_lead_somewhere(icd: Icd, family: str, version: str, schema: Schema) -> Mistakes:
-    """Require a part of this or another of the schemas for every ``$ref``."""
-    for path, part in [("", schema), *((f"{path}.", part) for path, part, _ in _parts(schema))]:
+        yield rule, key, _is_text(schema.get(key)), "text", shown(schema.get(key))
+    parts = list(_parts(schema))
+    for path, part, named in parts:
+        is_right = not named or "$ref" in part or _is_text(part.get("description"))
+        yield rule, f"{path}.description", is_right, "text", shown(part.get("description"))
+    for path, part in [("", schema), *((f"{path}.", part) for path, part, _ in parts)]:
         reference = part.get("$ref")
-        if reference is not None and not _leads(str(schema.get("$id")), reference, icd):
-            yield f"{path}$ref", f"expected the address of a part of these schemas, got {shown(reference)}"
-
-
-@of_argument.rule
-def argument_keywords_are_supported(icd: Icd, family: str, version: str, schema: Schema) -> Mistakes:
-    """Refuse keywords for which a refusal would have no words."""
-    for path, part in [("", schema), *((f"{path}.", part) for path, part, _ in _parts(schema))]:
+        is_right = reference is None or _leads(str(schema.get("$id")), reference, icd)
+        what = "the address of a part of these schemas"
+        yield "argument_references_lead_somewhere", f"{path}$ref", is_right, what, shown(reference)
         for keyword in sorted(part.keys() - _SUPPORTED):
-            yield f"{path}{keyword}", f"expected one of {sorted(_SUPPORTED)}, got an unsupported keyword"
-
-
-@of_argument_slowly.rule
-def argument_schemas_are_legal(icd: Icd, family: str, version: str, schema: Schema) -> Mistakes:
-    """Require schemas that follow JSON Schema 2020-12."""
-    yield from illegal(schema)
-
-
-CHECKS = (*of_message, *of_argument)
-THOROUGH_CHECKS = (*of_message_slowly, *of_argument_slowly)
+            what = f"one of {sorted(_SUPPORTED)}, got an unsupported keyword"
+            yield "argument_keywords_are_supported", f"{path}{keyword}", False, what, NO_VALUE
 
 
 def _parts(schema: Schema) -> Iterator[tuple[str, Schema, bool]]:
@@ -221,3 +151,7 @@ def _leads(base: str, reference: object, icd: Icd) -> bool:
     for step in fragment.split("/")[1:]:
         part = part.get(step) if isinstance(part, dict) else None
     return isinstance(part, dict)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())

@@ -1,6 +1,6 @@
 """A finding of a check: the place of a mistake, the expected value and the present one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +13,8 @@ class IcdFinding:
     """Dotted path of the key, entries of lists by their name; empty for the file as a whole."""
     what: str
     """The expected value and the present one."""
+    rule: str = field(default="", compare=False)
+    """Name of the rule."""
 
     def __str__(self) -> str:
         """Return the line that a user reads."""
