@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from facade.icd.checks import NO_VALUE, SENTENCE, Row, entries, findings, is_sentence
+from facade.icd.checks import NO_VALUE, SENTENCE, IcdFinding, Row, entries, findings, is_sentence
 from facade.icd.fields import bound, is_numeric, kind, message_of, properties, window_of
-from facade.icd.finding import IcdFinding
 from facade.icd.model import MOST_PUSHED, Attribute, DeviceClass, Icd, Rule, Source
 from facade.icd.units import known_units
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from facade.icd.checks import SENTENCE, Row, entries, findings, is_sentence
-from facade.icd.finding import IcdFinding
+from facade.icd.checks import SENTENCE, IcdFinding, Row, entries, findings, is_sentence
 from facade.icd.model import Attribute, CommandDefinition, Condition, DeviceClass, Executor, Icd, Query
 
 TANGO_STATES = tuple("ON OFF CLOSE OPEN INSERT EXTRACT MOVING STANDBY FAULT INIT RUNNING ALARM DISABLE UNKNOWN".split())

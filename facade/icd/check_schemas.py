@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urldefrag, urljoin
 
-from facade.icd.checks import NO_VALUE, Row, findings
+from facade.icd.checks import NO_VALUE, IcdFinding, Row, findings
 from facade.icd.explain import shown
 from facade.icd.fields import Schema, is_numeric, kind, properties, walk
-from facade.icd.finding import IcdFinding
 from facade.icd.model import Icd
 from facade.icd.units import known_units
 

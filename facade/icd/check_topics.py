@@ -4,9 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from facade.icd.checks import NO_VALUE, SENTENCE, Row, findings, is_sentence
+from facade.icd.checks import NO_VALUE, SENTENCE, IcdFinding, Row, findings, is_sentence
 from facade.icd.fields import bound, is_numeric, kind, message_of, properties, why_no_column
-from facade.icd.finding import IcdFinding
 from facade.icd.model import Icd, instance_role
 from facade.icd.topic_model import Topic, Window
 

@@ -4,11 +4,30 @@ One mistake gives one finding: a rule stays silent about the findings of another
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from facade.icd.explain import shown
-from facade.icd.finding import IcdFinding
 from facade.icd.model import Icd
+
+
+@dataclass(frozen=True, slots=True)
+class IcdFinding:
+    """One thing that is wrong with the interface."""
+
+    file: str
+    """Name of the file, without its folder."""
+    key: str
+    """Dotted path of the key, entries of lists by their name; empty for the file as a whole."""
+    what: str
+    """The expected value and the present one."""
+    rule: str = field(default="", compare=False)
+    """Name of the rule."""
+
+    def __str__(self) -> str:
+        """Return the line that a user reads."""
+        return ": ".join(part for part in (self.file, self.key, self.what) if part)
+
 
 Row = tuple[str, str, object, str, object]
 """Rule, key within the entry, whether the entry is right, the expected value in words, and the present value."""

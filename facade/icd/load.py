@@ -16,7 +16,7 @@ from facade.icd.check_attributes import check_attributes
 from facade.icd.check_classes import check_classes
 from facade.icd.check_schemas import check_legality, check_schemas
 from facade.icd.check_topics import check_topics
-from facade.icd.finding import IcdFinding
+from facade.icd.checks import IcdFinding
 from facade.icd.model import Icd
 from facade.icd.read import read
 from facade.manifest import manifests

@@ -12,8 +12,7 @@ from clients.conformance.alarm_checks import condition_of_test
 from clients.conformance.checks import CheckOptions, CheckResult, decide, flow_checks
 from clients.conformance.command_checks import is_given, require_outcome
 from clients.conformance.live_system import in_order
-from clients.conformance.report import write_html
-from clients.conformance.runner import catalogue, is_wanted
+from clients.conformance.runner import catalogue, is_wanted, write_html
 from clients.conformance.subarray_run import STEPS, bad_arguments, good_argument
 from clients.conformance.topics import find_invalid, headers_of
 from clients.sample_arguments import FAMILIES

@@ -33,7 +33,7 @@ from clients.conformance.command_checks import (
     judge_taken,
 )
 from clients.conformance.devices import judge_answer
-from clients.conformance.events import AttributeTrace, EventStream, TangoValue
+from clients.conformance.live_system import AttributeTrace, EventStream, TangoValue
 from clients.conformance.subarray_run import CommandAnswer, RefusedCall, SubarrayRun, TakenCall
 from clients.conformance.topics import find_invalid, judge_records
 from facade.bus.port import Record

@@ -29,7 +29,7 @@ class Crash(BaseException):
 
 @dataclass
 class Fate:
-    """See `facade.producer.forwarding.Fate`."""
+    """See `facade.producer.heaps.Fate`."""
 
     confirmed: bool
     settled: bool

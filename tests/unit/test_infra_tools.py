@@ -16,9 +16,9 @@ from facade.bus.kafka.admin import find_cluster
 from facade.cli.app import app
 from facade.errors import InfraError
 from facade.infra import kafka, local, tools
+from facade.infra.local import InfraState, ServiceName, ServiceState, load, save
 from facade.infra.ports import HOST, choose_port, is_free
 from facade.infra.processes import Process, ProcessRecord
-from facade.infra.runtime import InfraState, ServiceName, ServiceState, load, save
 from proving import debian
 from tests.support.waiting import HANG
 

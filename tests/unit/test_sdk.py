@@ -41,7 +41,7 @@ WRITE = {
 
 @dataclass
 class Confirmed:
-    """See `facade.producer.forwarding.Fate`."""
+    """See `facade.producer.heaps.Fate`."""
 
     confirmed = settled = True
 

@@ -83,7 +83,7 @@ class PacketCodec:
     Examples
     --------
     >>> detections = AlertSource("transients/beam-17", packets=PacketCodec())
-    >>> image = Content("cutoutDifference", "application/fits", b"SIMPLE  = ...")
+    >>> image = PacketContent("cutoutDifference", "application/fits", b"SIMPLE  = ...")
     >>> alert = detections.raise_alert("transientDetected", "INFO", "7.5 sigma", {"snr": 7.5}, with_attachments=[image])
     >>> detections.close()
     """
