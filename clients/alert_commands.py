@@ -15,7 +15,7 @@ from rich.progress import track
 from clients.alarm_choice import ACTIONS, AlarmDict, OperatorAction, choose, request, urgency
 from clients.alarm_lines import alarm_lines, entry_line, without_repeats
 from facade.cli.tango_host import TangoHost, require_tango_database
-from facade.console import ERR, OUT, say
+from facade.console import ERR, OUT, AsJson, say
 from facade.durations import parse_duration
 from facade.errors import CommandRefused, ConfigError
 from facade.flows.alerts.follower import FollowedAlert
@@ -28,7 +28,6 @@ _MANY = 100
 """Alarms that take so long that progress is shown."""
 
 DeviceName = Annotated[str, typer.Option(help="The device of the alerts.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Which = Annotated[
     list[str] | None, typer.Argument(help="Numbers as `alerts list` shows them, conditions, or condition@source.")
 ]
