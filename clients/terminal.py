@@ -145,7 +145,7 @@ SHOWN = {
 
 
 def rows_in(height: int, subarrays: int = 0, *, alerts: bool = False, calibrated: int = 0) -> int:
-    """Return how many nodes have a row on a terminal of so many lines, beside so many subarrays, and the rest."""
+    """Return the number of nodes with a row on a terminal, beside the rows of subarrays and the rest."""
     others = _FIXED_LINES + (subarrays + _SUBARRAY_LINES if subarrays else 0) + (_ALERTS + 2 if alerts else 0)
     others += calibrated + 2 if calibrated else 0
     return max(4, min(height - others, MOST_ROWS))
@@ -270,7 +270,7 @@ def _bus(scene: Scene) -> RenderableType:
 
 
 def _alerts(scene: Scene) -> RenderableType:
-    """Show the alarms that need an operator: those that are active, and those that nobody has acknowledged."""
+    """Show the alarms that need an operator: active ones, and ones without acknowledgement."""
 
     def count(attribute: str) -> Text:
         return cell(scene.first(ALERTS, attribute), number, "bold")
@@ -304,7 +304,7 @@ def _alarm(alarm: Mapping[str, Any]) -> Text:
 
 
 def _calibration(scene: Scene) -> RenderableType:
-    """Show the solution of each subarray, and what is under way."""
+    """Show the solution of each subarray, and its transfers."""
     devices = scene.devices[CALIBRATION]
     body = Group(*(_solution(scene, device) for device in devices))
     return Panel(body, title="SdpCalibration", border_style="dim", height=len(devices) + 2)

@@ -1,7 +1,7 @@
 """The Tango device server: ``SdpFacade <instance>``.
 
 One process serves the devices that the Tango database lists for the instance. One thread reads
-the bus and pushes; Tango's own threads only read what it has put in memory.
+the bus and pushes; Tango's own threads only read from memory.
 """
 
 import json
@@ -103,7 +103,7 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
         levels = LogLevels(_loggers)
         levels.start(arguments[1:])
         threads.append(threading.Thread(target=levels.run, args=(stop,), name="log-level", daemon=True))
-        # Tango deletes the devices at once when it is told to end: whoever pushes must end before.
+        # Tango deletes the devices at once when it is told to end: threads that push must end before.
         FacadeDevice.before_end = end
         for device in [*FacadeDevice.present.values()][:1]:
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -114,7 +114,7 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
     def end() -> None:
         stop.set()
         for thread in threads:
-            thread.join(4.0 if thread.name == EVENT_LOOP else 0.5)  # nothing is lost with who only fetches
+            thread.join(4.0 if thread.name == EVENT_LOOP else 0.5)  # the other threads only fetch
 
     classes = tuple(device_classes(icd, _wanted(icd, arguments)))
     # Else Tango would end with exit code 0, whatever has failed.
@@ -132,7 +132,7 @@ def _leave() -> None:
 
 
 def _wanted(icd: Icd, arguments: Sequence[str]) -> list[str]:
-    """Return the device classes of this instance: a server loads what its devices need, and no more.
+    """Return the device classes of this instance: a server loads no others.
 
     Raises
     ------

@@ -18,7 +18,7 @@ class Console(rich.console.Console):
     def render(
         self, renderable: rich.console.RenderableType, options: rich.console.ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Return the segments of what is to be shown: the one way that all text takes, be it in a table or live."""
+        """Return the segments of a renderable: all text passes here, in tables and live views too."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text, keep="\n"), style, control)
 

@@ -125,7 +125,7 @@ def export(
 ) -> None:
     """Write dead letters to a file, a line of JSON each: where from, why, key, headers and value.
 
-    What is text in UTF-8 is written as text, and other bytes as base64: `encoding` says which.
+    UTF-8 is written as text, and other bytes as base64: `encoding` says which.
 
     Example: sdp-facade dead-letters export letters.jsonl --reason schema
     """

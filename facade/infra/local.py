@@ -2,7 +2,7 @@
 
 A lock makes callers take turns, so two `up`s at once start one broker. A service keeps its port
 and its data while it is stopped: clients that wait for it find it again where it was.
-An `up` that fails or is interrupted stops what it had not brought to the point of answering.
+An `up` that fails or is interrupted stops the services that do not answer yet.
 """
 
 import os
@@ -281,7 +281,7 @@ class Runtime:
         self._put(name, replace(service, processes=(), ready=False))
 
     def wipe(self) -> None:
-        """Remove what was made in the folder, and the folder itself if that leaves it empty."""
+        """Remove the files of the services, and the folder if it is empty then."""
         for name in ServiceName:
             shutil.rmtree(self.state_dir / name, ignore_errors=True)
         for file in (STATE_FILE, LOCK_FILE):
@@ -397,7 +397,7 @@ def up(
     Raises
     ------
     InfraError
-        Something is missing, a port is taken, or what runs differs from what is asked for.
+        Something is missing, a port is taken, or the running services differ from the wanted ones.
     """
     options = options or LocalOptions()
     runtime = Runtime(options.state_dir, report, clock)

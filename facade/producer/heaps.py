@@ -39,7 +39,7 @@ _SKEW: Final = 60.0
 
 
 class Fate(Protocol):
-    """What is known of a record that was posted."""
+    """The state of a posted record."""
 
     @property
     def confirmed(self) -> bool:
@@ -72,7 +72,7 @@ class BatchLog(Protocol):
         """
 
     def close(self, timeout: float) -> None:
-        """Wait for what is queued, at most `timeout` [s]."""
+        """Wait for the queue, at most `timeout` [s]."""
 
 
 def pack(header: bytes, value: bytes) -> bytes:
@@ -167,7 +167,7 @@ class Forwarder:
             return
         header, value = msgspec.msgpack.decode(content, type=tuple[bytes, bytes])
         headers = ((CONTENT_TYPE, ARROW.encode()), (HEADER, header))
-        # The mark comes first: what may be on the bus must be known to whoever follows after a crash.
+        # The mark comes first: after a crash the successor must know the batches that may be on the bus.
         if not self._spool.mark(done=self._spool.done, posted=max(self._spool.posted, stored.sequence)):
             raise BusError(f"nothing is sent, as the spool's mark cannot be written: {self._spool.trouble}")
         record = Record(topic=self._topic, key=self._key, value=value, headers=headers)
