@@ -1,15 +1,289 @@
-"""Rules of device classes, executors, their commands and queries, enumerations, the version and alarm conditions."""
+"""Rules of device classes and executors with their attributes, commands and queries, and of alarm conditions."""
 
+import json
 import math
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from string import Formatter
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from facade.icd.checks import SENTENCE, IcdFinding, Row, entries, findings, is_sentence
-from facade.icd.model import Attribute, CommandDefinition, Condition, DeviceClass, Executor, Icd, Query
+from facade.icd.checks import NO_VALUE, SENTENCE, IcdFinding, Row, entries, findings, is_sentence
+from facade.icd.fields import bound, is_numeric, kind, message_of, properties, window_of
+from facade.icd.model import (
+    MOST_PUSHED,
+    Attribute,
+    CommandDefinition,
+    Condition,
+    DeviceClass,
+    Executor,
+    Icd,
+    Query,
+    Rule,
+    Source,
+)
+from facade.icd.units import known_units
+
+# --- Attributes ---
+
+_LOWER_CAMEL_CASE = re.compile(r"[a-z][A-Za-z0-9]*")
+_SKAS_OWN = re.compile(r"pointing_cal_[A-Z]{3}\d{3}|_lrcEvent")
+"""Names that TM's software reads, whatever the rule."""
+_INTEGERS = frozenset({"DevLong", "DevLong64", "DevULong64"})
+_NUMBERS = _INTEGERS | {"DevDouble"}
+_STATE = "state"
+"""Topic and message of reports."""
+_BITS = {"DevLong": 32, "DevLong64": 64}
+_REPORTED = ("DevString", "DevEnum", *_BITS)
+"""Types that the text of a report can be read as."""
+_INT32 = 2**31
+
+
+class _Traits(NamedTuple):
+    field: Literal["none", "optional", "needed"]
+    is_additive: bool
+    """Whether it may run over everything since the ledger began."""
+    type: Literal["integer", "double", "field"]
+    """Type of its result; ``field``: the type of its field."""
+
+
+_RULES: dict[Rule, _Traits] = {
+    "count": _Traits("none", True, "integer"),
+    "gaps": _Traits("none", True, "integer"),
+    "duplicates": _Traits("none", True, "integer"),
+    "late": _Traits("none", True, "integer"),
+    "rate": _Traits("optional", False, "double"),
+    "sum": _Traits("needed", True, "field"),
+    "mean": _Traits("needed", False, "double"),
+    "std": _Traits("needed", False, "double"),
+    "quantile": _Traits("needed", False, "double"),
+    "fraction": _Traits("needed", False, "double"),
+    "min": _Traits("needed", False, "field"),
+    "max": _Traits("needed", False, "field"),
+    "last": _Traits("needed", False, "field"),
+}
+_NEED_WINDOW_ALWAYS = frozenset({"gaps", "duplicates", "late"})
+_NEED_SEQUENCE = frozenset({"gaps", "duplicates"})
+_ADDS_UP = frozenset({"sum", "rate", "mean", "std", "fraction"})
+_LARGEST_SUMMAND = 2**33
+"""A million of them, the most in one transaction, add up to 2^53: the largest sum that JSON numbers hold exactly."""
+
+
+def check_attributes(icd: Icd) -> Iterator[IcdFinding]:
+    """Give the findings."""
+    units = known_units(icd)
+    seen = set[tuple[str, str, str]]()
+    for owner in icd.classes.values():
+        yield from findings(f"{owner.name}.toml", "", (*_of_timing(owner, owner), *_of_state(icd, owner)))
+    for file, place, owner, one in entries(icd, "attributes"):
+        # Tango does not tell upper from lower case; the same labels cannot be told apart on a screen.
+        for rule, key in (("names_are_unique", "name"), ("labels_are_unique", "label")):
+            entry = (owner.name, key, getattr(one, key).casefold())
+            row = (rule, key, entry not in seen, f"a {key} of its own, not one", f"{getattr(one, key)} again")
+            yield from findings(file, place, [row])
+            seen.add(entry)
+        yield from findings(file, place, (*_of_attribute(icd, owner, one, units), *_of_timing(owner, one)))
+        if one.source is not None:
+            yield from findings(file, place, _of_source(icd, owner, one, one.source))
+    topic = icd.topics.get(_STATE)
+    if any(one.reported for _, _, _, one in entries(icd, "attributes")):
+        is_right = topic is not None and topic.message == _STATE
+        what = f"a topic with the message {_STATE!r}, because there are reported attributes"
+        rows = (("reported_values_have_a_topic", "", is_right, what, NO_VALUE),)
+        yield from findings("topics.toml", f"topics[{_STATE}]", rows)
+
+
+def _of_attribute(icd: Icd, owner: DeviceClass, a: Attribute, units: frozenset[str]) -> Iterator[Row]:
+    is_name = _LOWER_CAMEL_CASE.fullmatch(a.name) or _SKAS_OWN.fullmatch(a.name)
+    is_free = a.name.casefold() not in ("state", "status")
+    yield "names_are_lower_camel_case", "name", is_name, "lowerCamelCase", a.name
+    yield "names_are_not_tangos", "name", is_free, "a name that Tango does not use itself", a.name
+    yield "texts_are_complete", "label", a.label.strip(), "text", a.label
+    yield "texts_are_complete", "description", is_sentence(a.description), SENTENCE, a.description
+    is_right = a.enum in icd.enums if a.type == "DevEnum" else a.enum is None
+    yield "enums_exist", "enum", is_right, f"one of {sorted(icd.enums)}, for the type DevEnum only", a.enum
+    yield "lengths_are_positive", "length", a.length >= 0, "integer >= 0", a.length
+    yield "images_have_rows", "height", a.height >= 0, "integer >= 0", a.height
+    is_right = a.height <= 0 or (a.length > 0 and a.type in _NUMBERS)
+    yield "images_have_rows", "height", is_right, "0, because only numbers with a length make an image", a.height
+    yield "spectra_can_be_pushed", "length", a.height or a.is_pushed, f"integer <= {MOST_PUSHED}", a.length
+    if a.unit is not None:
+        yield "units_are_known", "unit", a.unit in units, f"one of {sorted(units)}", a.unit
+    has_source = a.source or a.account
+    if a.reported:
+        yield "reported_values_have_no_source", "reported", not has_source, "false beside a source or an account", True
+        what = f"one of {list(_REPORTED)}, because it is reported"
+        yield "reported_types_are_readable", "type", a.type in _REPORTED, what, a.type
+        is_right = not a.length or a.type not in _REPORTED or a.type == "DevString"
+        what = "0, because only texts are reported as lists"
+        yield "reported_types_are_readable", "length", is_right, what, a.length
+    if a.initial is not None:
+        what = _misfit(icd, a)
+        yield "initial_values_fit", "initial", not what, what, a.initial
+    is_right = a.name != "obsState" or not (owner.commands and a.reported and a.initial is None)
+    yield "obs_states_have_a_beginning", "initial", is_right, "a value, because commands depend on it", a.initial
+    yield "one_source_at_most", "account", not (a.source and a.account), "none beside source", NO_VALUE
+    is_right = a.access != "READ_WRITE" or not has_source
+    yield "only_provided_values_are_written", "access", is_right, "'READ', because it has a source", a.access
+    is_right = a.length <= 0 or not has_source
+    yield "sourced_values_are_scalars", "length", is_right, "0, because a source gives one value", a.length
+    topics = (("source.topic", a.source and a.source.topic), ("account.stream", a.account and a.account.stream))
+    for key, topic in topics:
+        if topic is not None:
+            yield "topics_exist", key, topic in icd.topics, f"one of {sorted(icd.topics)}", topic
+    types = _types(icd, a)
+    yield "types_fit", "type", not types or a.type in types, " or ".join(types), a.type
+    limits = {} if a.limits is None else {name: getattr(a.limits, name) for name in a.limits.__struct_fields__}
+    given = [(name, float(limit)) for name, limit in limits.items() if limit is not None]
+    is_scalar = a.type in _NUMBERS and not a.length
+    what = "none, because the attribute is no numeric scalar"
+    yield "limits_are_for_numbers", "limits", a.limits is None or is_scalar, what, a.type
+    for name, limit in given if is_scalar and a.type in _INTEGERS else ():
+        yield "limits_are_for_numbers", f"limits.{name}", limit.is_integer(), "an integer", limit
+    for (lower, low), (upper, high) in pairwise(given):
+        yield "limits_are_ordered", f"limits.{upper}", low < high, f"number > {lower} = {low:g}", high
+
+
+def _misfit(icd: Icd, attribute: Attribute) -> str:
+    """Return the expectation that an initial value misses; empty if it fits."""
+    text = str(attribute.initial)
+    if not attribute.reported:
+        return "none, because the attribute is not reported"
+    if attribute.type == "DevEnum":
+        labels = icd.enums.get(attribute.enum or "", ())
+        return "" if text in labels else f"one of {list(labels)}"
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if attribute.length:
+        fits = isinstance(found, list) and len(found) <= attribute.length and all(isinstance(one, str) for one in found)
+        return "" if fits else f"a JSON list of at most {attribute.length} texts"
+    bits = _BITS.get(attribute.type, 0)
+    limit = 2 ** (bits - 1)
+    fits = isinstance(found, int) and not isinstance(found, bool) and -limit <= found < limit
+    return "" if fits or not bits else f"an integer of {bits} bits"
+
+
+def _of_timing(owner: DeviceClass, one: DeviceClass | Attribute) -> Iterator[Row]:
+    sampling = one.sampling or owner.sampling
+    shortest, longest = sampling.shortest, sampling.longest
+    if one.sampling is not None:
+        for name in ("shortest", "absolute", "relative"):
+            value = getattr(sampling, name)
+            yield "sampling_is_possible", f"sampling.{name}", value >= 0, "number >= 0", value
+        is_right = shortest < 0 or (longest >= shortest and longest > 0)
+        what = f"number > 0 and >= shortest = {shortest:g}"
+        yield "sampling_is_possible", "sampling.longest", is_right, what, longest
+    if one.stale_after is not None or one.sampling is not None:
+        limit = owner.stale_after if one.stale_after is None else one.stale_after
+        is_right = limit == 0 or limit > max(shortest, 0)
+        what = f"0 or number > sampling.shortest = {shortest:g}"
+        yield "staleness_outlasts_sampling", "stale_after", is_right, what, limit
+
+
+def _of_source(icd: Icd, owner: DeviceClass, a: Attribute, source: Source) -> Iterator[Row]:
+    rule, traits, window = source.rule, _RULES[source.rule], window_of(icd, source.topic)
+    needs_window = source.over == "window" or rule in _NEED_WINDOW_ALWAYS
+    is_right = source.topic not in icd.topics or window is not None or not needs_window
+    yield "windows_exist", "source.topic", is_right, f"a topic with a window for {rule!r}", source.topic
+    given = source.field is not None
+    name = "fields_are_given_where_needed"
+    yield name, "source.field", given or traits.field != "needed", f"a field for {rule!r}", source.field
+    what = f"none, because {rule!r} is about whole records"
+    yield name, "source.field", not given or traits.field != "none", what, source.field
+    is_right = source.q is None if rule != "quantile" else source.q is not None and 0 < source.q < 1
+    what = f"none for {rule!r}" if rule != "quantile" else "number > 0 and < 1"
+    yield "quantiles_have_a_probability", "source.q", is_right, what, source.q
+    is_right = source.over != "total" or traits.is_additive
+    yield "totals_add_up", "source.over", is_right, f"'window' for {rule!r}", source.over
+    what = f"none, because it follows from {source.field!r}"
+    yield "units_follow_from_fields", "unit", not given or a.unit is None, what, a.unit
+    known = properties(message_of(icd, source.topic) or {})
+    named = [("source.field", source.field), *(("source.of", one) for one in source.of)]
+    for key, field in named if source.topic in icd.topics else ():
+        if field is None:
+            continue
+        part, what = known.get(field, {}), f"a field of the message ({', '.join(known) or 'none'})"
+        yield "fields_exist", key, field in known, what, field
+        what = f"a numeric field for {rule!r}"
+        yield "fields_are_numeric", key, field not in known or is_numeric(part), what, f"{field} ({kind(part)})"
+        largest = max(abs(bound(part, "minimum", 0)), abs(bound(part, "maximum", 0)))
+        is_exact = rule not in _ADDS_UP or kind(part) != "integer" or largest <= _LARGEST_SUMMAND
+        what = f"a field of at most {_LARGEST_SUMMAND} for {rule!r}, or a number"
+        yield "sums_stay_exact", "source.field", is_exact, what, largest
+    if rule == "fraction":
+        is_right = source.field in source.of and len(set(source.of)) == len(source.of)
+        what = f"different fields with {source.field!r} among them"
+        yield "fractions_have_a_whole", "source.of", is_right, what, source.of
+        units = {str(known[one].get("x-unit", "")) for one in source.of if one in known}
+        yield "fractions_have_a_whole", "source.of", len(units) <= 1, "fields of one unit", sorted(units)
+    else:
+        yield "fractions_have_a_whole", "source.of", not source.of, f"none for {rule!r}", source.of
+    if window is None:
+        return
+    needs = "windows_keep_what_rules_need"
+    is_right = rule not in _NEED_SEQUENCE or window.sequence is not None
+    yield needs, "source.rule", is_right, f"a topic whose window has a `sequence` for {rule!r}", source.topic
+    if rule == "quantile":
+        what = "a topic whose window has a `quantile_error` for 'quantile'"
+        yield needs, "source.rule", window.quantile_error is not None, what, source.topic
+        field_ = known.get(source.field or "", {})
+        is_right = not is_numeric(field_) or bound(field_, "minimum", -1) >= 0
+        what = "a field with a minimum of at least 0 for 'quantile'"
+        yield needs, "source.field", is_right, what, field_.get("minimum")
+    is_right = owner.family in ("", window.groups)
+    what = f"a topic whose window has groups = {owner.family!r}, because the device stands for one"
+    yield "devices_have_the_groups", "source.topic", is_right, what, f"{source.topic} with {window.groups}"
+    limit = owner.stale_after if a.stale_after is None else a.stale_after
+    least = window.length + window.disorder
+    is_right = source.over != "window" or not 0 < limit < least
+    what = f"0 or number >= window.length + disorder = {least:g}"
+    yield "windows_close_before_they_are_stale", "stale_after", is_right, what, limit
+
+
+def _of_state(icd: Icd, owner: DeviceClass) -> Iterator[Row]:
+    if owner.state_source is not None:
+        window = window_of(icd, owner.state_source)
+        is_shown = any(one.source is not None and one.source.topic == owner.state_source for one in owner.attributes)
+        is_right = window is not None and is_shown and owner.family == (window.groups or "")
+        what = "a windowed topic that an attribute names, of which each device is a group"
+        yield "states_have_a_source", "state_source", is_right, what, owner.state_source
+
+
+def _types(icd: Icd, attribute: Attribute) -> tuple[str, ...]:
+    """Return the Tango types that hold every value of the rule; none when another rule decides."""
+    source = attribute.source
+    if source is None:
+        if attribute.account is None:
+            return ()
+        return ("DevDouble",) if attribute.account.figure in ("rate", "lag_time") else ("DevLong64",)
+    given = _RULES[source.rule].type
+    if given != "field":
+        return ("DevDouble",) if given == "double" else ("DevLong64",)
+    field = properties(message_of(icd, source.topic) or {}).get(source.field or "", {})
+    match kind(field):
+        case "number":
+            return ("DevDouble",)
+        case "boolean":
+            return ("DevBoolean",)
+        case "string":
+            labels = icd.enums.get(attribute.enum or "")
+            same = labels is not None and list(labels) == field.get("enum")
+            return ("DevString", "DevEnum") if same else ("DevString",)
+        case "integer":
+            low, high = field.get("minimum"), field.get("maximum")
+            small = isinstance(low, int) and isinstance(high, int) and -_INT32 <= low and high < _INT32
+            positive = isinstance(low, int) and low >= 0
+            more = (*(["DevLong"] if small else []), *(["DevULong64"] if positive else []))
+            return ("DevLong64", *(more if source.rule != "sum" else ()))
+    return ()
+
+
+# --- Classes, executors, conditions and commands ---
+
 
 TANGO_STATES = tuple("ON OFF CLOSE OPEN INSERT EXTRACT MOVING STANDBY FAULT INIT RUNNING ALARM DISABLE UNKNOWN".split())
 """Values of Tango's State."""

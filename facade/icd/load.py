@@ -12,10 +12,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from facade.errors import IcdError
-from facade.icd.check_attributes import check_attributes
-from facade.icd.check_classes import check_classes
-from facade.icd.check_schemas import check_legality, check_schemas
-from facade.icd.check_topics import check_topics
+from facade.icd.check_classes import check_attributes, check_classes
+from facade.icd.check_topics import check_legality, check_schemas, check_topics
 from facade.icd.checks import IcdFinding
 from facade.icd.model import Icd
 from facade.icd.read import read
