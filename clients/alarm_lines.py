@@ -33,7 +33,7 @@ def entry_line(entry: FollowedAlert, *, date: bool = False) -> str:
 def alarm_lines(
     alarm: Mapping[str, Any], conditions: Mapping[str, Condition], *, clients: bool = False
 ) -> Iterator[str]:
-    """Return an alarm as some lines with rich's markup: what and since when, its text, who did what, what to do.
+    """Return an alarm as some lines with rich's markup: state, time, text, actions and response.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from rich.progress import track
 from clients.alarm_choice import ACTIONS, AlarmDict, OperatorAction, choose, request, urgency
 from clients.alarm_lines import alarm_lines, entry_line, without_repeats
 from facade.cli.tango_host import TangoHost, require_tango_database
-from facade.console import ERR, OUT, say
+from facade.console import ERR, OUT, AsJson, say
 from facade.durations import parse_duration
 from facade.errors import CommandRefused, ConfigError
 from facade.flows.alerts.follower import FollowedAlert
@@ -28,7 +28,6 @@ _MANY = 100
 """Alarms that take so long that progress is shown."""
 
 DeviceName = Annotated[str, typer.Option(help="The device of the alerts.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Which = Annotated[
     list[str] | None, typer.Argument(help="Numbers as `alerts list` shows them, conditions, or condition@source.")
 ]
@@ -41,7 +40,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask, also for several a
 def list_alarms(tango_host: TangoHost = "", device: DeviceName = DEVICE, as_json: AsJson = False) -> None:
     """Print all alarms that are not at rest: those that wait for an acknowledgement first, then by severity.
 
-    The number before each one is that of its occurrence, by which it can be acknowledged.
+    The number before each alarm is its occurrence; `alerts ack` takes it.
 
     Example: TANGO_HOST=localhost:10000 sdp-facade alerts list
     """
@@ -248,7 +247,7 @@ def _show(alarms: Sequence[AlarmDict], as_json: bool) -> None:
 
 def _server(tango_host: str, device: str) -> Any:
     require_tango_database(tango_host)
-    from clients.ask import AskedDevice  # Tango takes a second to import, and a wrong address is to be said at once
+    from clients.ask import AskedDevice  # Tango takes a second to import: a wrong address is refused before
 
     return AskedDevice(tango_host, device, SERVER)
 

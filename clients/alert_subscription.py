@@ -184,4 +184,4 @@ class AlertSubscription:
             except Exception:
                 _log.exception("callback failed for alert %d", entry.sequence)
             self.place = entry.sequence
-        self.place = follower.seen  # beyond the last entry where some were given up; 0 where the log was made anew
+        self.place = follower.seen  # beyond the last entry after a gap; 0 after a new log

@@ -13,7 +13,7 @@ from clients.status import counts, judge, left_out, without
 from facade.cli.tango_host import TangoHost, require_tango_database
 from facade.clock import SystemClock
 from facade.config import load_settings
-from facade.console import Console, say
+from facade.console import AsJson, Console, say
 from facade.errors import ConfigError, FacadeError
 from facade.exports.tango_db import SERVER
 from facade.findings import EXIT_CODES, STYLES, UNKNOWN, Finding, line
@@ -75,9 +75,7 @@ def watch(
             draw(view.scene(), picture)
 
 
-def status(
-    tango_host: TangoHost = "", as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
-) -> None:
+def status(tango_host: TangoHost = "", as_json: AsJson = False) -> None:
     """Show the health of the deployment in one word, then each fault, the worst first, and what to do about it.
 
     The exit code is 0 if it is OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN: no Tango database, no broker, or the device

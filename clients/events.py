@@ -1,7 +1,7 @@
 """Listens to Tango change events of many attributes and keeps what came.
 
-Tango calls back from its own threads, one event at a time: the callback copies what it needs
-under a lock and returns. Whoever wants to show or judge something takes a copy.
+Tango calls back from its own threads, one event at a time: the callback copies the event
+under a lock and returns. Readers take a copy.
 """
 
 import math
@@ -140,7 +140,7 @@ class EventRecorder:
                 self.subscribe(device, [attribute])
 
     def compare(self, device: str) -> None:
-        """Read what was subscribed to, and keep what is newer than the last event: that one was lost, or is on its way.
+        """Read all subscribed attributes, and keep values newer than the last event, which was lost or is on its way.
 
         Tango loses events without a word: of a connection that is still being made, and beyond ZMQ's high-water mark.
         """
@@ -343,7 +343,7 @@ def open_database(tango_host: str) -> Any:
     ConfigError
         The address has another form than host:port.
     tango.DevFailed
-        Nobody answers there.
+        The device does not answer.
     """
     host, _, port = tango_host.rpartition(":")
     if not host or not port.isdigit():

@@ -51,7 +51,7 @@ class Scene:
 
     @property
     def silence(self) -> str:
-        """Return who does not answer since when, in a line; empty: everybody answers."""
+        """Return the devices that do not answer, and since when, in a line; empty: all answer."""
         if not self.silent:
             return ""
         since = datetime.fromtimestamp(min(self.silent.values()), UTC).strftime("%H:%M:%S")

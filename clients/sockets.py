@@ -1,4 +1,4 @@
-"""ZMQ's sockets in a client of Tango events: who begins or ends many subscriptions lets them be closed in between."""
+"""ZMQ's sockets in a client of Tango events: between many subscriptions there is time to close them."""
 
 import os
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Judges in one word how a deployment is, and names what is wrong, the worst first, with what to do about it."""
+"""Judges the health of a deployment in one word, and names its problems, the worst first, each with the remedy."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,7 +66,7 @@ def without(seen: Seen, icd: Icd, settings: Settings) -> Seen:
 
 
 def judge(seen: Seen, conditions: Mapping[str, Condition]) -> tuple[str, list[Finding]]:
-    """Return how the deployment is, and what is to be said about it, the worst first."""
+    """Return the health of the deployment, and the findings, the worst first."""
     found = [
         *_servers(seen),
         *_health(seen.master, seen.alarms or (), conditions),

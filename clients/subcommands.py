@@ -19,7 +19,7 @@ SUBCOMMANDS = (
     Subcommand(("command",), "clients.command:command", "Give a command to a device, and wait for its outcome."),
     Subcommand(
         ("conformance",),
-        "clients.conformance.cli:conformance",
+        "clients.conformance.runner:conformance",
         "Compare a running system with the ICD.",
         section="Publish",
     ),

@@ -1,6 +1,6 @@
 """A live view of a deployment, fed by Tango change events, and compared with a read now and then.
 
-What it shows is what any Tango client gets: no look at the bus. `clients.terminal` draws it.
+It shows the values of any Tango client, without a look at the bus. `clients.terminal` draws it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -40,14 +40,14 @@ class SdpAlerts(QueriedDevice):
         Raises
         ------
         tango.DevFailed
-            Says what was expected and found, and whether anything may have been done.
+            The action was refused, or its outcome is unknown.
         """
         where = f"SdpAlerts.{name}"
         operator_api = None if self.service is None else self.service.find(OperatorApi)
         if operator_api is None:
             raise refusal("the device server is still starting; try again", where)
         given = (*argument, client_of(self)) if name in ACTIONS else argument
-        # Those who read the device do not wait with an operator for the bus.
+        # Readers of the device do not wait for the bus.
         with tango.AutoTangoAllowThreads(self), as_tango(where):
             if name in ACTIONS:
                 return operator_api.act(name, ACTIONS[name], *given)

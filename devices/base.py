@@ -69,7 +69,7 @@ class FacadeDevice(Device):
         return {}
 
     def init_device(self) -> None:
-        """Prepare for pushing; what was known before an Init stays."""
+        """Prepare for pushing; an Init keeps all values."""
         super().init_device()
         if not hasattr(self, "_shown"):
             now = self.clock.now()
@@ -169,7 +169,7 @@ class FacadeDevice(Device):
 
         An alarm event goes with it if the quality is another one than before, or the State.
         An attribute that no client has subscribed to since the server began costs nothing: Tango would make its
-        events only to drop them. Who subscribes later is given what is shown, which is never older.
+        events only to drop them. A later subscriber gets the shown value, which is never older.
         """
         if name in self.entries and not self.entries[name].is_pushed:
             self._ready += 1
@@ -190,14 +190,14 @@ class FacadeDevice(Device):
     def _is_followed(self, name: str) -> bool:
         """Return whether any client has subscribed to an attribute since the device began."""
         if name in self.entries and not self.entries[name].is_pushed:
-            return True  # of an image clients are told that it can be read, and Tango does not say who listens
+            return True  # an image is announced by data-ready events, whose listeners Tango does not name
         attribute = self._attributes.get(name)
         if attribute is None:
             attribute = self._attributes[name] = self.get_device_attr().get_attr_by_name(name)
         return bool(attribute.use_zmq_event() or attribute.use_notifd_event())
 
     def _in_tango(self, name: str, reading: Reading) -> TangoReading:
-        """Return a reading in Tango's form, made once for those who read and those who get the event."""
+        """Return a reading in Tango's form, made once for reads and events."""
         made = self._made.get(name)
         if made is None or made[0] is not reading:
             made = self._made[name] = (reading, to_tango(self.icd, self.entries[name], reading))
@@ -229,7 +229,7 @@ class TangoSink:
             # Not held while Tango is called, which may wait for a device that Tango's own threads hold.
             present = FacadeDevice.pushing = FacadeDevice.present.get(device.lower())
         if present is None:
-            return True  # nobody is there to be told; who comes is shown everything
+            return True  # there is no listener; a new one gets all values
         try:
             return self._push(present, device, attribute, reading)
         finally:

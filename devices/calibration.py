@@ -15,7 +15,7 @@ class SdpCalibration(QueriedDevice):
     """The calibration of one subarray."""
 
     def query_ListTables(self) -> str:  # noqa: N802 - Tango's name
-        """Return what is known of each product."""
+        """Return the newest table of each product, as JSON."""
         tables = self._tables("ListTables")
         return _text([describe(one) for one in tables.of(self._prefix())])
 

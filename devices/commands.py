@@ -34,7 +34,7 @@ _RESULT = "[ResultCode.QUEUED], [command id]: the bus has the command; its outco
 class CommandedDevice(FacadeDevice):
     """A device with adminMode and commands.
 
-    No call holds the device while it waits for the bus: those who read it would wait as well.
+    No call holds the device while it waits for the bus: its readers would wait as well.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -51,8 +51,8 @@ class CommandedDevice(FacadeDevice):
     def read_shown(self, name: str) -> TangoReading:
         """Return what an attribute shows.
 
-        The event loop alone shows readings and sends their events. Whoever reads after a call has returned finds what
-        it brought about all the same: adminMode, obsState and lastRefusal are read from the stores that calls change.
+        The event loop alone shows readings and sends their events. A read after a call shows the effect of the
+        call all the same: adminMode, obsState and lastRefusal are read from the stores that calls change.
         """
         shown, newest = super().read_shown(name), self._newest(name)
         made = shown if newest is None else to_tango(self.icd, self.entries[name], newest)
@@ -120,7 +120,7 @@ class CommandedDevice(FacadeDevice):
             return [QUEUED], [gateway.give(device, name, argument, tracing.current(), client=client)]
 
     def query_GetCommand(self, id: str) -> str:  # noqa: N802 - Tango's name
-        """Return what is known of one command."""
+        """Return the record of one command, as JSON."""
         tracked = self.gateway("GetCommand").tracker.find(id)
         if tracked is None or tracked.device != self.get_name().lower():
             what = f"expected the id of a command of this device, got {id!r:.100}; GetCommandHistory gives the newest"

@@ -83,7 +83,7 @@ def to_tango(icd: Icd, entry: Attribute, reading: Reading) -> TangoReading:
 def tango_text(text: str) -> str:
     r"""Return a text as Tango can carry it: it knows only Latin-1, many clients only ASCII, and NUL ends it.
 
-    Controls and what is beyond ASCII become ``\uXXXX``, which in JSON means the same as before.
+    Control characters and characters beyond ASCII become ``\uXXXX``, which JSON reads as the same text.
     """
     if text.isascii() and text.isprintable():
         return text

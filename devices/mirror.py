@@ -50,8 +50,8 @@ _AWAY = (tango.ConnectionFailed, tango.CommunicationFailed)
 
 _QUALITIES = {one: str(one).removeprefix("ATTR_") for one in tango.AttrQuality}
 
-# PyTango makes a wrapper for the traces of device servers anew for each event that a client gets, which takes longer
-# than all else that is done with it here. This process answers for no call when it gets an event.
+# PyTango makes a wrapper for the traces of device servers for each event of a client, which takes longer than all
+# other work on it. This process answers no call when it gets an event.
 tango.green._forcefully_traced_method = lambda callback: callback  # noqa: SLF001 - there is no other way
 
 Tell = Callable[[SourceEvent], None]
@@ -82,7 +82,7 @@ class TangoSource:
 
     def take(self) -> Sequence[SourceEvent]:
         """Return what has come; see `facade.flows.mirror.source.DeviceSource`."""
-        self._arrived.clear()  # first: what comes from now on is told of again
+        self._arrived.clear()  # first: a later event sets it again
         found = [self._events.popleft() for _ in range(len(self._events))]
         found += [EventsMissed(self._dropped.popitem()[0]) for _ in range(len(self._dropped))]
         return found
@@ -98,7 +98,7 @@ class TangoSource:
 
     def _tell(self, event: SourceEvent) -> None:
         if isinstance(event, AttributeValue) and len(self._events) >= MOST_WAITING:
-            self._dropped[event.name] = None  # who is behind by so much reads the newest instead
+            self._dropped[event.name] = None  # so far behind, the newest value is read instead
         else:
             self._events.append(event)
         self._arrived.set()
@@ -218,7 +218,7 @@ class _Session:
         except _AWAY:
             raise
         except tango.DevFailed as failed:
-            self.check()  # whoever does not answer pushes perhaps
+            self.check()  # a device without an answer may push
             if any(one.reason in _NOT_PUSHED for one in failed.args):
                 return False
             _log.warning("subscription failed attribute=%s why=%s", name, _reason(failed))

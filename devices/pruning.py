@@ -46,7 +46,7 @@ def find_surplus(icd: Icd, settings: Settings, tango_host: str) -> dict[str, lis
 
 
 def prune(surplus: Mapping[str, Sequence[str]], tango_host: str) -> int:
-    """Remove devices, and instances of which nothing is left, from the Tango database.
+    """Remove devices, and empty instances, from the Tango database.
 
     Returns
     -------

@@ -81,7 +81,7 @@ def as_tango(where: str) -> Iterator[None]:
 
 
 def refusal(what: str | Sequence[str], where: str, reason: str = FAILED) -> tango.DevFailed:
-    """Make the one form in which a Tango call fails: reason, what was wrong, where. Several faults have a line each."""
+    """Make the exception of a failed Tango call: reason, text with a line for each fault, and origin."""
     text = "\n".join(map(tango_text, [what] if isinstance(what, str) else what))
     try:
         tango.Except.throw_exception(reason, text, where, tango.ErrSeverity.ERR)

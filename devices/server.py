@@ -1,7 +1,7 @@
 """The Tango device server: ``SdpFacade <instance>``.
 
 One process serves the devices that the Tango database lists for the instance. One thread reads
-the bus and pushes; Tango's own threads only read what it has put in memory.
+the bus and pushes; Tango's own threads only read from memory.
 """
 
 import json
@@ -18,12 +18,14 @@ if not tracing.enabled():
     # PyTango reads it as it is imported: else it takes the time to import OpenTelemetry, and traces nothing.
     os.environ.setdefault("PYTANGO_DISABLE_TELEMETRY_PATCHING", "1")
 
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
 import tango
 from tango.server import run
 
 from devices.base import FacadeDevice, TangoSink
 from devices.classes import device_classes
-from devices.logs import LogLevels, TangoLogger
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.clock import SystemClock
@@ -101,7 +103,7 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
         levels = LogLevels(_loggers)
         levels.start(arguments[1:])
         threads.append(threading.Thread(target=levels.run, args=(stop,), name="log-level", daemon=True))
-        # Tango deletes the devices at once when it is told to end: whoever pushes must end before.
+        # Tango deletes the devices at once when it is told to end: threads that push must end before.
         FacadeDevice.before_end = end
         for device in [*FacadeDevice.present.values()][:1]:
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -112,7 +114,7 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
     def end() -> None:
         stop.set()
         for thread in threads:
-            thread.join(4.0 if thread.name == EVENT_LOOP else 0.5)  # nothing is lost with who only fetches
+            thread.join(4.0 if thread.name == EVENT_LOOP else 0.5)  # the other threads only fetch
 
     classes = tuple(device_classes(icd, _wanted(icd, arguments)))
     # Else Tango would end with exit code 0, whatever has failed.
@@ -130,7 +132,7 @@ def _leave() -> None:
 
 
 def _wanted(icd: Icd, arguments: Sequence[str]) -> list[str]:
-    """Return the device classes of this instance: a server loads what its devices need, and no more.
+    """Return the device classes of this instance: a server loads no others.
 
     Raises
     ------
@@ -193,6 +195,77 @@ def _assemble(icd: Icd, settings: Settings, instance: str) -> Server:
         clock=clock,
         versions=_versions(icd),
     )
+
+
+# --- Log levels: Tango's SetLoggingLevel ---
+#
+# Tango keeps a level per device; the Python loggers of the process have one. So the process logs as its most talkative
+# device. At the start each device has the level of the process, unless Tango's option -v says another.
+
+_LOOK = 0.5
+"""Time between two looks at the levels [s]."""
+
+_LEVELS = {
+    0: logging.CRITICAL + 1,
+    100: logging.CRITICAL + 1,
+    200: logging.CRITICAL,
+    300: logging.ERROR,
+    400: logging.WARNING,
+    500: logging.INFO,
+    600: logging.DEBUG,
+}
+"""Level of Tango's logger to level of Python's; above CRITICAL is off."""
+
+
+class TangoLogger(Protocol):
+    """The logger that Tango keeps for a device."""
+
+    def get_level(self) -> int:
+        """Return the level."""
+
+    def set_level(self, level: int) -> None:
+        """Set the level."""
+
+
+class LogLevels:
+    """Follows the levels of some devices with the level of the process.
+
+    Parameters
+    ----------
+    loggers
+        Gives the loggers of the devices that are there now.
+    """
+
+    def __init__(self, loggers: Callable[[], Iterable[TangoLogger]]) -> None:
+        self._loggers = loggers
+        self._seen = logging.root.level
+
+    def start(self, arguments: Sequence[str]) -> None:
+        """Make both sides agree: Tango follows the process, unless the server was started with -v."""
+        if any(argument.startswith("-v") for argument in arguments):
+            return
+        wanted = max(tango for tango, level in _LEVELS.items() if level >= self._seen)
+        for logger in self._loggers():
+            logger.set_level(wanted)
+
+    def step(self) -> None:
+        """Take over what Tango has been told."""
+        found = min((_LEVELS[logger.get_level()] for logger in self._loggers()), default=self._seen)
+        if found != self._seen:
+            self._seen = found
+            off = found > logging.CRITICAL
+            logging.root.setLevel(min(found, logging.CRITICAL))
+            said = min(max(found, logging.WARNING), logging.CRITICAL)
+            _log.log(said, "log level is now %s, as Tango says", "OFF" if off else logging.getLevelName(found))
+            logging.root.setLevel(found)
+
+    def run(self, stop: threading.Event) -> None:
+        """Follow until told to stop."""
+        while not stop.wait(_LOOK):
+            try:
+                self.step()
+            except Exception:  # whatever Tango raises about a device, the next look may find all well
+                _log.exception("log level cannot be looked at")
 
 
 def _loggers() -> Iterator[TangoLogger]:

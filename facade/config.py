@@ -100,7 +100,7 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
     Raises
     ------
     ConfigError
-        A setting is wrong. The text names it, what was expected, and where it came from.
+        A setting is wrong. The text names it, the expected value, and its origin.
     """
     values, origin = read_file(environment)
     for variable, name in ENVIRONMENT.items():
@@ -155,7 +155,7 @@ def make_settings(values: Mapping[str, Any], origin: str) -> Settings:
     Raises
     ------
     ConfigError
-        Says which setting is wrong, and what was expected.
+        A setting is wrong.
     """
     try:
         settings = msgspec.convert(values, Settings, strict=False)

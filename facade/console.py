@@ -1,9 +1,10 @@
 """The terminal: rich's console, behind which no text from elsewhere can do more than be read."""
 
 from collections.abc import Container, Iterable
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import rich.console
+import typer
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -17,7 +18,7 @@ class Console(rich.console.Console):
     def render(
         self, renderable: rich.console.RenderableType, options: rich.console.ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Return the segments of what is to be shown: the one way that all text takes, be it in a table or live."""
+        """Return the segments of a renderable: all text passes here, in tables and live views too."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text, keep="\n"), style, control)
 
@@ -27,6 +28,8 @@ OUT: Final = Console(highlight=False, soft_wrap=True, emoji=False)
 ERR: Final = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 """Standard error; the same."""
 _PIPE_WIDTH: Final = 180
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+"""Option of a sub-command that prints JSON."""
 
 
 def say(text: str) -> None:

@@ -14,7 +14,7 @@ def parse_duration(text: str, option: str) -> float:
     Parameters
     ----------
     option
-        What it was given for, such as ``--since``.
+        Name of the option, such as ``--since``.
 
     Raises
     ------

@@ -20,7 +20,7 @@ class ConfigError(FacadeError):
 
 
 class BusError(FacadeError):
-    """Kafka refused or did not answer; the message says what was tried and what to do."""
+    """Kafka refused or did not answer; the message names the attempt and the remedy."""
 
 
 class InfraError(FacadeError):
@@ -32,7 +32,7 @@ class NotSent(BusError):
 
 
 class OutcomeUnknown(BusError):
-    """A record may be on the bus, or still come there; the message says what is known."""
+    """A record may be on the bus, or still come there; the message says more."""
 
 
 class CommandRefused(FacadeError):
@@ -43,9 +43,9 @@ class CommandRefused(FacadeError):
     reason
         Tango's word for the kind of refusal (``API_CommandNotAllowed``, ``API_CommandFailed``).
     text
-        What was expected, and what was found.
+        Expected and present value.
     origin
-        Who refused.
+        Origin of the refusal.
     faults
         Each fault by itself, where there are several; the text has all of them in one line, for logs.
     """
@@ -58,7 +58,7 @@ class CommandRefused(FacadeError):
 
 
 class ArgumentError(FacadeError):
-    """The argument of a command is wrong; the message says which key, what was expected and what came.
+    """The argument of a command is wrong; the message names the key, and the expected and the present value.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ import msgspec
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file beside its place and rename it: whoever reads, or a crash, meets all of it or what was before."""
+    """Write a file beside its place and rename it: a reader, or a crash, meets the new or the old content."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.write_bytes(content)
     beside.replace(path)

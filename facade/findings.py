@@ -1,4 +1,4 @@
-"""What a look at the deployment finds: one word each, what is wrong, and what to do about it."""
+"""Findings about the deployment: a level, the problem, and the remedy."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -28,7 +28,7 @@ class Finding(NamedTuple):
 
 
 def overall(findings: Sequence[Finding]) -> str:
-    """Return the worst of what was found."""
+    """Return the worst level of the findings."""
     levels = {one.level for one in findings}
     return next((level for level in RANKS if level in levels and level != NOTE), OK)
 

@@ -6,7 +6,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """The record is in what is shown; `USED` is the one value."""
+    """The record is part of the shown values; `USED` is the one value."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Which ingest nodes belong together: a rack is served by one device-server instance.
 
 The partials of a rack are on one partition of the summary topic, so that a device server reads
-what is its own and little else.
+little else than its own.
 """
 
 from collections.abc import Iterable

@@ -38,7 +38,7 @@ class Reading(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Changes:
-    """The readings of values that nobody has dated: their time is that at which they were first found so."""
+    """Readings of values without a time: each has the time of its first sight."""
 
     def __init__(self) -> None:
         self.shown: dict[str, Reading] = {}

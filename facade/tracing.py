@@ -61,7 +61,7 @@ def trace_id(headers: Headers) -> str:
 
 def current() -> Headers:
     """Return the trace context of what runs now as record headers."""
-    if _LIBRARY not in sys.modules:  # nobody has begun a span
+    if _LIBRARY not in sys.modules:  # there is no span
         return ()
     from opentelemetry import propagate
 

@@ -10,8 +10,16 @@ import tango
 from jsonschema import Draft202012Validator
 
 from clients.conformance.checks import LiveCheck, Mismatch, NotShown, Subject, demand
-from clients.conformance.events import AttributeTrace, EventStream, TangoValue, kinds_of, read_all
-from clients.conformance.live_system import CLOCKS, LiveSystem, read_json
+from clients.conformance.live_system import (
+    CLOCKS,
+    AttributeTrace,
+    EventStream,
+    LiveSystem,
+    TangoValue,
+    kinds_of,
+    read_all,
+    read_json,
+)
 from clients.timing import LASTING, RATE_SLACK, closest
 from facade.icd.model import Attribute, Icd, Sampling
 from facade.icd.units import unit_of

@@ -10,8 +10,7 @@ from typing import Any
 import tango
 
 from clients.conformance.checks import FlowChecks, LiveCheck, Mismatch, NotShown, Subject, demand
-from clients.conformance.events import KINDS
-from clients.conformance.live_system import LiveSystem
+from clients.conformance.live_system import KINDS, LiveSystem
 from clients.sockets import await_sockets
 from facade.icd.model import DeviceClass
 from facade.instances import FAMILIES, number_of, pattern_of

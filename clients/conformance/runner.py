@@ -2,11 +2,18 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from html import escape
+from pathlib import Path
+from typing import Annotated
+from xml.etree import ElementTree as Xml
 
+import typer
 from rich.progress import Progress
 
 from clients.conformance.attributes import ATTRIBUTE_CHECKS, REPORT_CHECKS
@@ -21,15 +28,176 @@ from clients.conformance.devices import (
     wanted_devices,
 )
 from clients.conformance.live_system import LiveSystem
-from clients.conformance.report import print_report, write_html, write_junit
 from clients.conformance.topics import topic_checks
-from facade.clock import Clock
+from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings
-from facade.console import Console
+from facade.console import Console, table, wide
 from facade.errors import ConfigError, FacadeError
 from facade.icd.load import load
 from facade.icd.model import DeviceClass
+from facade.printable import printable
 from facade.runtime.stopping import terminable
+
+# --- The command ---
+
+
+def conformance(
+    tango_host: Annotated[str, typer.Option(envvar="TANGO_HOST", help="Tango database, host:port.")] = "",
+    bus: Annotated[
+        str, typer.Option(envvar="KAFKA_BOOTSTRAP", help="Kafka brokers, host:port with commas between.")
+    ] = "127.0.0.1:9092",
+    prefix: Annotated[str, typer.Option(envvar="SDP_TOPIC_PREFIX", help="Prefix of all topic names.")] = "local.",
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Only these entries, such as SdpMaster, SdpMaster/healthState, 'topics/*/partitions'."),
+    ] = None,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Compare each device of a family, not only the first.")
+    ] = False,
+    active: Annotated[
+        bool, typer.Option("--active", help="Also command --subarray and raise one test alert; both are put back.")
+    ] = False,
+    subarray: Annotated[str, typer.Option(help="Device to command; it must be OFF and EMPTY.")] = "mid-sdp/subarray/01",
+    outcome: Annotated[
+        str,
+        typer.Option(
+            metavar="COMMAND=OUTCOME",
+            help="With --active: the controller is set to end COMMAND so (REJECTED, FAILED, TIMED_OUT), "
+            "and the observation ends there.",
+        ),
+    ] = "",
+    nodes: Annotated[int | None, typer.Option(min=1, help="Ingest nodes. Default: as SDP says.")] = None,
+    subarrays: Annotated[int | None, typer.Option(min=1, help="Subarrays. Default: as many as there are.")] = None,
+    window: Annotated[float, typer.Option(min=1, help="Time for which events are observed, in seconds.")] = 10.0,
+    icd: Annotated[Path | None, typer.Option(help="Folder of another ICD than the installed one.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write the results as JUnit XML.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the results as one page.")] = None,
+) -> None:
+    """Compare a running system with the ICD, entry by entry, through its Tango database and its brokers.
+
+    Nothing is changed without --active. What the deployment leaves out (SDP_WITHOUT) is not shown. The exit code is 0
+    when all passed, 1 when something failed, and 2 when the database or the brokers do not answer.
+
+    Examples: sdp-facade conformance --only SdpMaster
+
+    sdp-facade conformance --active --outcome AssignResources=FAILED, beside a controller that was started by
+    sdp-facade simulate controller --fault fail:AssignResources
+    """
+    command, _, ending = outcome.partition("=")
+    options = CheckOptions(
+        tango_host=tango_host,
+        bootstrap=bus,
+        prefix=prefix,
+        only=tuple(only or ()),
+        thorough=thorough,
+        active=active,
+        subarray=subarray.lower(),
+        outcome=(command, ending) if outcome else None,
+        nodes=nodes,
+        subarrays=subarrays,
+        window=window,
+        icd=icd,
+        junit=junit,
+        html=html,
+    )
+    raise typer.Exit(run(options, wide(120), SystemClock()))
+
+
+# --- Reports: a table on the terminal, JUnit XML, and one HTML page without other files ---
+
+_WORDS = {"passed": "passed", "failed": "failed", "skipped": "not shown"}
+"""Outcomes, in the words of the reports."""
+_MOST_REASONS = 12
+_STYLE = """
+body { font: 14px/1.4 sans-serif; margin: 2em; max-width: 110em; }
+table { border-collapse: collapse; margin: 1em 0; }
+th, td { border: 1px solid #bbb; padding: .2em .6em; text-align: left; vertical-align: top; }
+.failed { background: #fbd5d5; }
+.skipped { background: #fdf3cf; }
+"""
+
+
+def print_report(console: Console, results: Sequence[CheckResult], seconds: float) -> None:
+    """Print each failure, the reasons of checks that are not shown, and the counts by class."""
+    lines = [("FAILED", f"{one.id}: {_line(one.detail)}", "bold red") for one in results if one.outcome == "failed"]
+    reasons = Counter(_line(result.detail) for result in results if result.outcome == "skipped")
+    lines += [("not shown", f"{count} x {reason}", "yellow") for reason, count in reasons.most_common(_MOST_REASONS)]
+    if len(reasons) > _MOST_REASONS:
+        lines.append(("not shown", f"{len(reasons) - _MOST_REASONS} more reasons; see --html", "yellow"))
+    for word, text, style in lines:
+        console.print(word, style=style, end="  ")
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    *rows, sums = _counts(results)
+    verdict = f"{sums[2]} failed" if sums[2] != "0" else "conforms, as far as it was shown"
+    caption = f"{len(results)} checks in {seconds:.0f} s"
+    shown = table(("part", *_WORDS.values()), rows, title=f"conformance: {verdict}", caption=caption)
+    for column in shown.columns[1:]:
+        column.justify = "right"
+    shown.add_row(*sums, style="bold")
+    console.print(shown)
+
+
+def write_junit(path: Path, results: Sequence[CheckResult]) -> None:
+    """Write the older form of JUnit's XML, which has a place for the measured value."""
+    tags = {"failed": "failure", "skipped": "skipped"}
+    failures, skipped = (str(sum(result.outcome == one for result in results)) for one in tags)
+    numbers = {"tests": str(len(results)), "errors": "0", "failures": failures, "skipped": skipped}
+    root = Xml.Element("testsuites")
+    seconds = f"{sum(result.seconds for result in results):.3f}"
+    suite = Xml.SubElement(root, "testsuite", numbers, name="conformance", time=seconds)
+    for result in results:
+        attributes = {"classname": "entries", "name": f"test_icd[{result.id}]", "time": f"{result.seconds:.3f}"}
+        case, detail = Xml.SubElement(suite, "testcase", attributes), printable(result.detail, keep="\n")
+        if result.outcome == "passed":
+            Xml.SubElement(Xml.SubElement(case, "properties"), "property", name="measured", value=detail)
+        else:
+            Xml.SubElement(case, tags[result.outcome], message=detail).text = detail
+    Xml.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
+
+
+def write_html(path: Path, results: Sequence[CheckResult], options: CheckOptions, now: float) -> None:
+    """Write the counts of each part, and a line for each check."""
+    *parts, sums = _counts(results)
+    title = f"Conformance with the ICD: {'all passed that was shown' if sums[2] == '0' else f'{sums[2]} failed'}"
+    about = (
+        f"Tango database {options.tango_host}, brokers {options.bootstrap}, topics {options.prefix}*;"
+        f" {'read-only and active' if options.active else 'read-only'};"
+        f" {datetime.fromtimestamp(now, UTC):%Y-%m-%d %H:%M:%S} UTC; events observed for {options.window:g} s."
+    )
+    rows = [(one.outcome, (one.id, _WORDS[one.outcome], _line(one.detail))) for one in results]
+    text = "\n".join(
+        (
+            f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{escape(title)}</title>',
+            f"<style>{_STYLE}</style></head>\n<body>\n<h1>{escape(title)}</h1>\n<p>{escape(about)}</p>",
+            _html_table(("part", *_WORDS.values()), [("", part) for part in parts]),
+            _html_table(("entry and aspect", "result", "measured, or expected and got"), rows),
+            "</body>\n</html>\n",
+        )
+    )
+    path.write_text(text, encoding="utf-8")
+
+
+def _html_table(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
+    lines = [f"<tr>{''.join(f'<th>{escape(one)}</th>' for one in headings)}</tr>"]
+    lines += [f'<tr class="{kind}">{"".join(f"<td>{escape(cell)}</td>" for cell in row)}</tr>' for kind, row in rows]
+    return "\n".join(("<table>", *lines, "</table>"))
+
+
+def _counts(results: Sequence[CheckResult]) -> list[tuple[str, ...]]:
+    """Return the counts of each outcome in each part of the ICD, and the sums."""
+    found: dict[str, Counter[str]] = {}
+    for result in results:
+        found.setdefault(result.id.partition("/")[0], Counter())[result.outcome] += 1
+    found["all"] = Counter(result.outcome for result in results)
+    return [(part, *(str(counts[outcome]) for outcome in _WORDS)) for part, counts in found.items()]
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+# --- The run ---
+
 
 PASSED, FAILED, NOT_RUN = 0, 1, 2
 """Exit codes."""

@@ -87,7 +87,7 @@ class _Root(TyperGroup):
         super().__init__(**attributes)
         self._sections = {one.words[0]: one.section for one in (*OWN, *subcommands()) if len(one.words) == 1}
         groups: dict[tuple[str, ...], TyperGroup] = {(): self}
-        for one in sorted((*OWN, *subcommands())):  # a group before what is in it
+        for one in sorted((*OWN, *subcommands())):  # a group before its sub-commands
             above, name = one.words[:-1], one.words[-1]
             if above not in groups or name in groups[above].commands:
                 why = "it is there already" if above in groups else f"{' '.join(above)!r} is no group"

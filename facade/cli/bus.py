@@ -14,7 +14,7 @@ from facade.bus.kafka import admin
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.topics import differences
 from facade.config import Settings, load_settings
-from facade.console import say
+from facade.console import AsJson, say
 from facade.errors import BusError, ConfigError
 from facade.findings import EXIT_CODES, NOTE, RANKS, STYLES, UNKNOWN, Finding, line, overall
 from facade.icd.load import load
@@ -35,7 +35,7 @@ def check(
         list[str] | None,
         typer.Option(help="Role of the ICD that this principal plays, such as aggregate; repeatable. Default: none."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the faults of the bus, the worst first, with their severity and what to do.
 

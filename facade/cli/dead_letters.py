@@ -38,7 +38,7 @@ from facade.clock import Clock, SystemClock
 from facade.codec.decode import BatchDecoder
 from facade.codec.json_schema import compile_message
 from facade.config import Settings, load_settings
-from facade.console import ERR, OUT, table, wide
+from facade.console import ERR, OUT, AsJson, table, wide
 from facade.durations import parse_duration
 from facade.errors import BusError, ConfigError
 from facade.icd.load import load
@@ -59,7 +59,6 @@ Since = Annotated[
 ]
 Reasons = Annotated[list[str] | None, typer.Option("--reason", help="Only with this reason; repeatable.")]
 Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only of this topic; repeatable.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OffsetArgument = Annotated[str, typer.Argument(metavar="PARTITION:OFFSET", help="As `list` shows it, such as 0:117.")]
 
 
@@ -126,7 +125,7 @@ def export(
 ) -> None:
     """Write dead letters to a file, a line of JSON each: where from, why, key, headers and value.
 
-    What is text in UTF-8 is written as text, and other bytes as base64: `encoding` says which.
+    UTF-8 is written as text, and other bytes as base64: `encoding` says which.
 
     Example: sdp-facade dead-letters export letters.jsonl --reason schema
     """

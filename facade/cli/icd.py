@@ -10,7 +10,7 @@ from rich.table import Table
 from facade.codec.json_schema import compile_message
 from facade.console import ERR, table, wide
 from facade.errors import IcdError
-from facade.icd.finding import IcdFinding
+from facade.icd.checks import IcdFinding
 from facade.icd.load import inspect, load
 from facade.icd.model import DeviceClass, Icd
 from facade.icd.units import unit_of

@@ -77,7 +77,7 @@ def down(
     state_dir: StateDir = local.DEFAULT_STATE_DIR,
     wipe: Annotated[bool, typer.Option("--wipe", help="Remove all data and logs as well.")] = False,
 ) -> None:
-    """Stop what was started here, nothing else; the data are kept.
+    """Stop the local services, nothing else; the data are kept.
 
     Example: sdp-facade infra down --wipe
     """

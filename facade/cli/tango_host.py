@@ -35,7 +35,7 @@ def require_tango_database(tango_host: str) -> None:
     ConfigError
         There is no address.
     InfraError
-        Nobody listens there.
+        Nothing listens at the address.
     """
     require_tango_host(tango_host)
     host, _, port = tango_host.rpartition(":")

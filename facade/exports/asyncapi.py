@@ -258,7 +258,7 @@ def document(icd: Icd) -> Node:
 
 
 def ends(topic: Topic) -> Iterator[tuple[str, Side]]:
-    """Return who takes part in a topic, and on which side of it."""
+    """Return the roles of a topic, each with its side."""
     yield from ((role, "send") for role in topic.writers)
     yield from ((role, "receive") for role in topic.readers)
 

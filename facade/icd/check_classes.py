@@ -1,112 +1,419 @@
-"""Checks of the device classes, the executors' names, the enumerations, the version and the alarm conditions."""
+"""Rules of device classes and executors with their attributes, commands and queries, and of alarm conditions."""
 
+import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from string import Formatter
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from facade.icd.checks import Checks, Entries, Mistakes
-from facade.icd.finding import IcdFinding
-from facade.icd.model import Condition, DeviceClass, Executor, Icd
+from facade.icd.checks import NO_VALUE, SENTENCE, IcdFinding, Row, entries, findings, is_sentence
+from facade.icd.fields import bound, is_numeric, kind, message_of, properties, window_of
+from facade.icd.model import (
+    MOST_PUSHED,
+    Attribute,
+    CommandDefinition,
+    Condition,
+    DeviceClass,
+    Executor,
+    Icd,
+    Query,
+    Rule,
+    Source,
+)
+from facade.icd.units import known_units
 
-_VERSION = re.compile(r"\d+\.\d+\.\d+")
+# --- Attributes ---
+
+_LOWER_CAMEL_CASE = re.compile(r"[a-z][A-Za-z0-9]*")
+_SKAS_OWN = re.compile(r"pointing_cal_[A-Z]{3}\d{3}|_lrcEvent")
+"""Names that TM's software reads, whatever the rule."""
+_INTEGERS = frozenset({"DevLong", "DevLong64", "DevULong64"})
+_NUMBERS = _INTEGERS | {"DevDouble"}
+_STATE = "state"
+"""Topic and message of reports."""
+_BITS = {"DevLong": 32, "DevLong64": 64}
+_REPORTED = ("DevString", "DevEnum", *_BITS)
+"""Types that the text of a report can be read as."""
+_INT32 = 2**31
+
+
+class _Traits(NamedTuple):
+    field: Literal["none", "optional", "needed"]
+    is_additive: bool
+    """Whether it may run over everything since the ledger began."""
+    type: Literal["integer", "double", "field"]
+    """Type of its result; ``field``: the type of its field."""
+
+
+_RULES: dict[Rule, _Traits] = {
+    "count": _Traits("none", True, "integer"),
+    "gaps": _Traits("none", True, "integer"),
+    "duplicates": _Traits("none", True, "integer"),
+    "late": _Traits("none", True, "integer"),
+    "rate": _Traits("optional", False, "double"),
+    "sum": _Traits("needed", True, "field"),
+    "mean": _Traits("needed", False, "double"),
+    "std": _Traits("needed", False, "double"),
+    "quantile": _Traits("needed", False, "double"),
+    "fraction": _Traits("needed", False, "double"),
+    "min": _Traits("needed", False, "field"),
+    "max": _Traits("needed", False, "field"),
+    "last": _Traits("needed", False, "field"),
+}
+_NEED_WINDOW_ALWAYS = frozenset({"gaps", "duplicates", "late"})
+_NEED_SEQUENCE = frozenset({"gaps", "duplicates"})
+_ADDS_UP = frozenset({"sum", "rate", "mean", "std", "fraction"})
+_LARGEST_SUMMAND = 2**33
+"""A million of them, the most in one transaction, add up to 2^53: the largest sum that JSON numbers hold exactly."""
+
+
+def check_attributes(icd: Icd) -> Iterator[IcdFinding]:
+    """Give the findings."""
+    units = known_units(icd)
+    seen = set[tuple[str, str, str]]()
+    for owner in icd.classes.values():
+        yield from findings(f"{owner.name}.toml", "", (*_of_timing(owner, owner), *_of_state(icd, owner)))
+    for file, place, owner, one in entries(icd, "attributes"):
+        # Tango does not tell upper from lower case; the same labels cannot be told apart on a screen.
+        for rule, key in (("names_are_unique", "name"), ("labels_are_unique", "label")):
+            entry = (owner.name, key, getattr(one, key).casefold())
+            row = (rule, key, entry not in seen, f"a {key} of its own, not one", f"{getattr(one, key)} again")
+            yield from findings(file, place, [row])
+            seen.add(entry)
+        yield from findings(file, place, (*_of_attribute(icd, owner, one, units), *_of_timing(owner, one)))
+        if one.source is not None:
+            yield from findings(file, place, _of_source(icd, owner, one, one.source))
+    topic = icd.topics.get(_STATE)
+    if any(one.reported for _, _, _, one in entries(icd, "attributes")):
+        is_right = topic is not None and topic.message == _STATE
+        what = f"a topic with the message {_STATE!r}, because there are reported attributes"
+        rows = (("reported_values_have_a_topic", "", is_right, what, NO_VALUE),)
+        yield from findings("topics.toml", f"topics[{_STATE}]", rows)
+
+
+def _of_attribute(icd: Icd, owner: DeviceClass, a: Attribute, units: frozenset[str]) -> Iterator[Row]:
+    is_name = _LOWER_CAMEL_CASE.fullmatch(a.name) or _SKAS_OWN.fullmatch(a.name)
+    is_free = a.name.casefold() not in ("state", "status")
+    yield "names_are_lower_camel_case", "name", is_name, "lowerCamelCase", a.name
+    yield "names_are_not_tangos", "name", is_free, "a name that Tango does not use itself", a.name
+    yield "texts_are_complete", "label", a.label.strip(), "text", a.label
+    yield "texts_are_complete", "description", is_sentence(a.description), SENTENCE, a.description
+    is_right = a.enum in icd.enums if a.type == "DevEnum" else a.enum is None
+    yield "enums_exist", "enum", is_right, f"one of {sorted(icd.enums)}, for the type DevEnum only", a.enum
+    yield "lengths_are_positive", "length", a.length >= 0, "integer >= 0", a.length
+    yield "images_have_rows", "height", a.height >= 0, "integer >= 0", a.height
+    is_right = a.height <= 0 or (a.length > 0 and a.type in _NUMBERS)
+    yield "images_have_rows", "height", is_right, "0, because only numbers with a length make an image", a.height
+    yield "spectra_can_be_pushed", "length", a.height or a.is_pushed, f"integer <= {MOST_PUSHED}", a.length
+    if a.unit is not None:
+        yield "units_are_known", "unit", a.unit in units, f"one of {sorted(units)}", a.unit
+    has_source = a.source or a.account
+    if a.reported:
+        yield "reported_values_have_no_source", "reported", not has_source, "false beside a source or an account", True
+        what = f"one of {list(_REPORTED)}, because it is reported"
+        yield "reported_types_are_readable", "type", a.type in _REPORTED, what, a.type
+        is_right = not a.length or a.type not in _REPORTED or a.type == "DevString"
+        what = "0, because only texts are reported as lists"
+        yield "reported_types_are_readable", "length", is_right, what, a.length
+    if a.initial is not None:
+        what = _misfit(icd, a)
+        yield "initial_values_fit", "initial", not what, what, a.initial
+    is_right = a.name != "obsState" or not (owner.commands and a.reported and a.initial is None)
+    yield "obs_states_have_a_beginning", "initial", is_right, "a value, because commands depend on it", a.initial
+    yield "one_source_at_most", "account", not (a.source and a.account), "none beside source", NO_VALUE
+    is_right = a.access != "READ_WRITE" or not has_source
+    yield "only_provided_values_are_written", "access", is_right, "'READ', because it has a source", a.access
+    is_right = a.length <= 0 or not has_source
+    yield "sourced_values_are_scalars", "length", is_right, "0, because a source gives one value", a.length
+    topics = (("source.topic", a.source and a.source.topic), ("account.stream", a.account and a.account.stream))
+    for key, topic in topics:
+        if topic is not None:
+            yield "topics_exist", key, topic in icd.topics, f"one of {sorted(icd.topics)}", topic
+    types = _types(icd, a)
+    yield "types_fit", "type", not types or a.type in types, " or ".join(types), a.type
+    limits = {} if a.limits is None else {name: getattr(a.limits, name) for name in a.limits.__struct_fields__}
+    given = [(name, float(limit)) for name, limit in limits.items() if limit is not None]
+    is_scalar = a.type in _NUMBERS and not a.length
+    what = "none, because the attribute is no numeric scalar"
+    yield "limits_are_for_numbers", "limits", a.limits is None or is_scalar, what, a.type
+    for name, limit in given if is_scalar and a.type in _INTEGERS else ():
+        yield "limits_are_for_numbers", f"limits.{name}", limit.is_integer(), "an integer", limit
+    for (lower, low), (upper, high) in pairwise(given):
+        yield "limits_are_ordered", f"limits.{upper}", low < high, f"number > {lower} = {low:g}", high
+
+
+def _misfit(icd: Icd, attribute: Attribute) -> str:
+    """Return the expectation that an initial value misses; empty if it fits."""
+    text = str(attribute.initial)
+    if not attribute.reported:
+        return "none, because the attribute is not reported"
+    if attribute.type == "DevEnum":
+        labels = icd.enums.get(attribute.enum or "", ())
+        return "" if text in labels else f"one of {list(labels)}"
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if attribute.length:
+        fits = isinstance(found, list) and len(found) <= attribute.length and all(isinstance(one, str) for one in found)
+        return "" if fits else f"a JSON list of at most {attribute.length} texts"
+    bits = _BITS.get(attribute.type, 0)
+    limit = 2 ** (bits - 1)
+    fits = isinstance(found, int) and not isinstance(found, bool) and -limit <= found < limit
+    return "" if fits or not bits else f"an integer of {bits} bits"
+
+
+def _of_timing(owner: DeviceClass, one: DeviceClass | Attribute) -> Iterator[Row]:
+    sampling = one.sampling or owner.sampling
+    shortest, longest = sampling.shortest, sampling.longest
+    if one.sampling is not None:
+        for name in ("shortest", "absolute", "relative"):
+            value = getattr(sampling, name)
+            yield "sampling_is_possible", f"sampling.{name}", value >= 0, "number >= 0", value
+        is_right = shortest < 0 or (longest >= shortest and longest > 0)
+        what = f"number > 0 and >= shortest = {shortest:g}"
+        yield "sampling_is_possible", "sampling.longest", is_right, what, longest
+    if one.stale_after is not None or one.sampling is not None:
+        limit = owner.stale_after if one.stale_after is None else one.stale_after
+        is_right = limit == 0 or limit > max(shortest, 0)
+        what = f"0 or number > sampling.shortest = {shortest:g}"
+        yield "staleness_outlasts_sampling", "stale_after", is_right, what, limit
+
+
+def _of_source(icd: Icd, owner: DeviceClass, a: Attribute, source: Source) -> Iterator[Row]:
+    rule, traits, window = source.rule, _RULES[source.rule], window_of(icd, source.topic)
+    needs_window = source.over == "window" or rule in _NEED_WINDOW_ALWAYS
+    is_right = source.topic not in icd.topics or window is not None or not needs_window
+    yield "windows_exist", "source.topic", is_right, f"a topic with a window for {rule!r}", source.topic
+    given = source.field is not None
+    name = "fields_are_given_where_needed"
+    yield name, "source.field", given or traits.field != "needed", f"a field for {rule!r}", source.field
+    what = f"none, because {rule!r} is about whole records"
+    yield name, "source.field", not given or traits.field != "none", what, source.field
+    is_right = source.q is None if rule != "quantile" else source.q is not None and 0 < source.q < 1
+    what = f"none for {rule!r}" if rule != "quantile" else "number > 0 and < 1"
+    yield "quantiles_have_a_probability", "source.q", is_right, what, source.q
+    is_right = source.over != "total" or traits.is_additive
+    yield "totals_add_up", "source.over", is_right, f"'window' for {rule!r}", source.over
+    what = f"none, because it follows from {source.field!r}"
+    yield "units_follow_from_fields", "unit", not given or a.unit is None, what, a.unit
+    known = properties(message_of(icd, source.topic) or {})
+    named = [("source.field", source.field), *(("source.of", one) for one in source.of)]
+    for key, field in named if source.topic in icd.topics else ():
+        if field is None:
+            continue
+        part, what = known.get(field, {}), f"a field of the message ({', '.join(known) or 'none'})"
+        yield "fields_exist", key, field in known, what, field
+        what = f"a numeric field for {rule!r}"
+        yield "fields_are_numeric", key, field not in known or is_numeric(part), what, f"{field} ({kind(part)})"
+        largest = max(abs(bound(part, "minimum", 0)), abs(bound(part, "maximum", 0)))
+        is_exact = rule not in _ADDS_UP or kind(part) != "integer" or largest <= _LARGEST_SUMMAND
+        what = f"a field of at most {_LARGEST_SUMMAND} for {rule!r}, or a number"
+        yield "sums_stay_exact", "source.field", is_exact, what, largest
+    if rule == "fraction":
+        is_right = source.field in source.of and len(set(source.of)) == len(source.of)
+        what = f"different fields with {source.field!r} among them"
+        yield "fractions_have_a_whole", "source.of", is_right, what, source.of
+        units = {str(known[one].get("x-unit", "")) for one in source.of if one in known}
+        yield "fractions_have_a_whole", "source.of", len(units) <= 1, "fields of one unit", sorted(units)
+    else:
+        yield "fractions_have_a_whole", "source.of", not source.of, f"none for {rule!r}", source.of
+    if window is None:
+        return
+    needs = "windows_keep_what_rules_need"
+    is_right = rule not in _NEED_SEQUENCE or window.sequence is not None
+    yield needs, "source.rule", is_right, f"a topic whose window has a `sequence` for {rule!r}", source.topic
+    if rule == "quantile":
+        what = "a topic whose window has a `quantile_error` for 'quantile'"
+        yield needs, "source.rule", window.quantile_error is not None, what, source.topic
+        field_ = known.get(source.field or "", {})
+        is_right = not is_numeric(field_) or bound(field_, "minimum", -1) >= 0
+        what = "a field with a minimum of at least 0 for 'quantile'"
+        yield needs, "source.field", is_right, what, field_.get("minimum")
+    is_right = owner.family in ("", window.groups)
+    what = f"a topic whose window has groups = {owner.family!r}, because the device stands for one"
+    yield "devices_have_the_groups", "source.topic", is_right, what, f"{source.topic} with {window.groups}"
+    limit = owner.stale_after if a.stale_after is None else a.stale_after
+    least = window.length + window.disorder
+    is_right = source.over != "window" or not 0 < limit < least
+    what = f"0 or number >= window.length + disorder = {least:g}"
+    yield "windows_close_before_they_are_stale", "stale_after", is_right, what, limit
+
+
+def _of_state(icd: Icd, owner: DeviceClass) -> Iterator[Row]:
+    if owner.state_source is not None:
+        window = window_of(icd, owner.state_source)
+        is_shown = any(one.source is not None and one.source.topic == owner.state_source for one in owner.attributes)
+        is_right = window is not None and is_shown and owner.family == (window.groups or "")
+        what = "a windowed topic that an attribute names, of which each device is a group"
+        yield "states_have_a_source", "state_source", is_right, what, owner.state_source
+
+
+def _types(icd: Icd, attribute: Attribute) -> tuple[str, ...]:
+    """Return the Tango types that hold every value of the rule; none when another rule decides."""
+    source = attribute.source
+    if source is None:
+        if attribute.account is None:
+            return ()
+        return ("DevDouble",) if attribute.account.figure in ("rate", "lag_time") else ("DevLong64",)
+    given = _RULES[source.rule].type
+    if given != "field":
+        return ("DevDouble",) if given == "double" else ("DevLong64",)
+    field = properties(message_of(icd, source.topic) or {}).get(source.field or "", {})
+    match kind(field):
+        case "number":
+            return ("DevDouble",)
+        case "boolean":
+            return ("DevBoolean",)
+        case "string":
+            labels = icd.enums.get(attribute.enum or "")
+            same = labels is not None and list(labels) == field.get("enum")
+            return ("DevString", "DevEnum") if same else ("DevString",)
+        case "integer":
+            low, high = field.get("minimum"), field.get("maximum")
+            small = isinstance(low, int) and isinstance(high, int) and -_INT32 <= low and high < _INT32
+            positive = isinstance(low, int) and low >= 0
+            more = (*(["DevLong"] if small else []), *(["DevULong64"] if positive else []))
+            return ("DevLong64", *(more if source.rule != "sum" else ()))
+    return ()
+
+
+# --- Classes, executors, conditions and commands ---
+
+
+TANGO_STATES = tuple("ON OFF CLOSE OPEN INSERT EXTRACT MOVING STANDBY FAULT INIT RUNNING ALARM DISABLE UNKNOWN".split())
+"""Values of Tango's State."""
+MOST_ENCODED = 100_000_000
+"""Bytes that a call may give: Tango carries 256 MB in one message, and the server keeps a copy for each caller."""
+_UPPER_CAMEL_CASE = re.compile(r"[A-Z][A-Za-z0-9]*")
+_CONDITION_NAME = re.compile(r"[a-z][A-Za-z0-9]{0,99}")
 _NAME_PART = re.compile(r"[A-Za-z0-9_.-]+")
-_CLASS_NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
-
-of_class = Checks(lambda icd: ((f"{one.name}.toml", "", (one,)) for one in icd.classes.values()))
-
-
-@Checks(lambda icd: (("executors.toml", f"executors[{name}]", (one,)) for name, one in icd.executors.items())).rule
-def executor_patterns_are_names(icd: Icd, one: Executor) -> Mistakes:
-    """Require names as devices have them."""
-    placeholder = "subarray" if "{subarray" in one.device else "node"
-    if problem := _pattern_problem(one.device, placeholder, parts=3):
-        yield "device", problem
+_TANGOS_OWN = ("state", "status", "init")
+_OBS_STATE, _COMMANDED = "obsState", "commandedObsState"
+_COMMAND_TOPICS = {"commands": "command", "command-acks": "command-ack", "heartbeats": "heartbeat"}
+"""Topics of the command path, and their messages."""
 
 
-def version_is_semantic(icd: Icd) -> Iterator[IcdFinding]:
-    """Require a version of the form MAJOR.MINOR.PATCH."""
-    if not _VERSION.fullmatch(icd.version):
-        yield IcdFinding("icd.toml", "version", f"expected MAJOR.MINOR.PATCH, got {icd.version!r}")
-
-
-def enums_have_labels(icd: Icd) -> Iterator[IcdFinding]:
-    """Require labels, all different and none empty."""
+def check_classes(icd: Icd) -> Iterator[IcdFinding]:
+    """Give the findings."""
+    version = re.fullmatch(r"\d+\.\d+\.\d+", icd.version)
+    yield from findings("icd.toml", "", [("version_is_semantic", "version", version, "MAJOR.MINOR.PATCH", icd.version)])
     for name, labels in icd.enums.items():
-        if not labels or not all(labels) or len(set(labels)) < len(labels):
-            what = f"expected different labels that are not empty, got {list(labels)}"
-            yield IcdFinding("enums.toml", f"enums[{name}]", what)
+        is_right = labels and all(labels) and len(set(labels)) == len(labels)
+        row = ("enums_have_labels", "", is_right, "different labels that are not empty", labels)
+        yield from findings("enums.toml", f"enums[{name}]", [row])
+    seen: dict[str, str] = {}
+    for name, one in icd.commanded.items():
+        owner = seen.setdefault(one.device.casefold(), one.name if isinstance(one, DeviceClass) else name)
+        if isinstance(one, DeviceClass):
+            yield from findings(f"{one.name}.toml", "", _of_class(one, owner))
+        else:
+            yield from findings("executors.toml", f"executors[{name}]", _of_executor(icd, name, one, owner))
+    for name, condition in icd.conditions.items():
+        yield from findings("conditions.toml", f"conditions[{name}]", _of_condition(icd, name, condition))
+    yield from _check_commands(icd)
+    tables = [
+        *((f"{name}.toml", "", one) for name, one in icd.classes.items()),
+        *(("executors.toml", f"executors[{name}]", one) for name, one in icd.executors.items()),
+        *(("topics.toml", f"topics[{name}]", one) for name, one in icd.topics.items()),
+    ]
+    for file, place, table in tables:
+        rows = [
+            ("numbers_are_finite", key, math.isfinite(value), "a finite number", value)
+            for key, value in _numbers(table)
+        ]
+        yield from findings(file, place, rows)
 
 
-@of_class.rule
-def class_texts_are_complete(icd: Icd, one: DeviceClass) -> Mistakes:
-    """Require a CamelCase name, and a description that ends with a full stop."""
-    if not _CLASS_NAME.fullmatch(one.name):
-        yield "name", f"expected UpperCamelCase, got {one.name!r}"
-    if not one.description.strip().endswith("."):
-        yield "description", f"expected text that ends with a full stop, got {one.description!r}"
+def _of_class(one: DeviceClass, owner: str) -> Iterator[Row]:
+    yield "class_texts_are_complete", "name", _UPPER_CAMEL_CASE.fullmatch(one.name), "UpperCamelCase", one.name
+    yield "class_texts_are_complete", "description", is_sentence(one.description), SENTENCE, one.description
+    yield "device_patterns_are_names", "device", *_pattern(one.device, _number(one.device), 3)
+    yield "instance_patterns_are_names", "instance", *_pattern(one.instance, "rack", 1)
+    what = f"a name of its own, not the one of {owner}"
+    yield "device_patterns_are_unique", "device", owner == one.name, what, one.device
 
 
-@of_class.rule
-def device_patterns_are_names(icd: Icd, one: DeviceClass) -> Mistakes:
-    """Require three parts and no other placeholder than one of ``{node}`` and ``{subarray}``."""
-    placeholder = "subarray" if "{subarray" in one.device else "node"
-    problem = _pattern_problem(one.device, placeholder, parts=3)
-    if problem:
-        yield "device", problem
+def _of_executor(icd: Icd, name: str, one: Executor, owner: str) -> Iterator[Row]:
+    rule = "executors_are_complete"
+    is_new = _UPPER_CAMEL_CASE.fullmatch(name) and name not in icd.classes
+    yield rule, "", is_new, "UpperCamelCase that no class has", name
+    yield rule, "description", is_sentence(one.description), SENTENCE, one.description
+    yield rule, "device", owner == name, f"a name of its own, not the one of {owner}", one.device
+    yield rule, "commands", one.commands, "at least one", one.commands
+    yield "executor_patterns_are_names", "device", *_pattern(one.device, _number(one.device), 3)
+    names: set[str] = set()
+    for command in one.commands:
+        place = f"commands[{command.name}]"
+        is_free = _UPPER_CAMEL_CASE.fullmatch(command.name) and command.name not in names
+        yield rule, f"{place}.name", is_free, "UpperCamelCase, once", command.name
+        names.add(command.name)
+        yield rule, f"{place}.description", is_sentence(command.description), SENTENCE, command.description
+        for key in ("state", "obs_state", "targets", "transitional", "commanded"):
+            given = getattr(command, key)
+            yield rule, f"{place}.{key}", not given, "none, because an executor has no states", given
 
 
-@of_class.rule
-def instance_patterns_are_names(icd: Icd, one: DeviceClass) -> Mistakes:
-    """Require one part and no other placeholder than ``{rack}``."""
-    problem = _pattern_problem(one.instance, "rack", parts=1)
-    if problem:
-        yield "instance", problem
+def _of_condition(icd: Icd, name: str, one: Condition) -> Iterator[Row]:
+    rule = "condition_texts_are_complete"
+    yield rule, "", _CONDITION_NAME.fullmatch(name), "lowerCamelCase, at most 100 letters", name
+    yield rule, "label", one.label.strip(), "text", one.label
+    yield rule, "causes", one.causes, "at least one cause", one.causes
+    texts = {key: getattr(one, key) for key in ("description", "check", "response", "ends")}
+    for key, text in {**texts, **{f"causes[{at}]": text for at, text in enumerate(one.causes)}}.items():
+        yield rule, key, is_sentence(text), SENTENCE, text
+    for key in ("on_delay", "off_delay", "re_alarm"):
+        value = getattr(one, key)
+        yield "condition_delays_are_possible", key, 0 <= value <= 3600, "0 to 3600", value
+    growth = one.re_alarm_growth
+    is_growth = not growth or growth > 1
+    yield (
+        "condition_growths_are_more_than_once",
+        "re_alarm_growth",
+        is_growth,
+        "a factor above 1, or 0 for none",
+        growth,
+    )
+    for other in one.suppressed_by:
+        known = f"one of {sorted(icd.conditions)}"
+        yield "suppressors_exist", "suppressed_by", other in icd.conditions, known, other
+        is_free = name not in _suppressors(icd, other)
+        yield "suppressors_exist", "suppressed_by", is_free, "one that does not depend on this one", other
 
 
-@of_class.rule
-def device_patterns_are_unique(icd: Icd, one: DeviceClass) -> Mistakes:
-    """Require different device names; Tango does not tell upper from lower case in them."""
-    owner = next(other for other in icd.classes.values() if other.device.casefold() == one.device.casefold())
-    if owner.name != one.name:
-        yield "device", f"expected a name of its own, got {one.device!r} of {owner.name}"
+def _suppressors(icd: Icd, name: str) -> set[str]:
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        one = waiting.pop()
+        if one not in found and one in icd.conditions:
+            found.add(one)
+            waiting += icd.conditions[one].suppressed_by
+    return found
 
 
-def numbers_are_finite(icd: Icd) -> Iterator[IcdFinding]:
-    """Refuse ``nan`` and ``inf``, which TOML can say."""
-    for one in icd.classes.values():
-        for key, value in _numbers(one):
-            if not math.isfinite(value):
-                yield IcdFinding(f"{one.name}.toml", key, f"expected a finite number, got {value}")
-    for name, executor in icd.executors.items():
-        for key, value in _numbers(executor, f"executors[{name}]."):
-            if not math.isfinite(value):
-                yield IcdFinding("executors.toml", key, f"expected a finite number, got {value}")
-    for name, topic in icd.topics.items():
-        for key, value in _numbers(topic):
-            if not math.isfinite(value):
-                what = f"expected a finite number, got {value}"
-                yield IcdFinding("topics.toml", f"topics[{name}].{key}", what)
+def _number(pattern: str) -> str:
+    return "subarray" if "{subarray" in pattern else "node"
 
 
-def _pattern_problem(pattern: str, placeholder: str, *, parts: int) -> str:
-    """Return the mistake of a pattern; empty: there is none."""
+def _pattern(pattern: str, placeholder: str, parts: int) -> tuple[bool, str, str]:
+    """Judge a pattern of names; its parts have ``/`` between."""
     try:
         names = [name for _, name, _, _ in Formatter().parse(pattern) if name is not None]
         example = pattern.format(**{placeholder: 1})
     except (ValueError, KeyError, IndexError, AttributeError):
         names, example = ["?"], ""
-    if any(name != placeholder for name in names):
-        return f"expected no placeholder but {{{placeholder}}} with an integer format, got {pattern!r}"
     found = example.split("/")
-    if len(found) != parts or not all(_NAME_PART.fullmatch(part) for part in found):
-        return f"expected {parts} part(s) of letters, digits and _.- with / between, got {pattern!r}"
-    return ""
+    is_right = set(names) <= {placeholder} and len(found) == parts and all(map(_NAME_PART.fullmatch, found))
+    what = f"{parts} part(s) of letters, digits and _.- with / between, and no placeholder but {{{placeholder}}}"
+    return is_right, f"{what} with an integer format", pattern
 
 
-def _numbers(table: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, float]]:
+def _numbers(table: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
     for key in table.__struct_fields__:
         value = getattr(table, key)
         if isinstance(value, float):
@@ -118,77 +425,110 @@ def _numbers(table: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, flo
                 yield from _numbers(entry, f"{prefix}{key}[{entry.name}].")
 
 
-_NAME = re.compile(r"[a-z][A-Za-z0-9]{0,99}")
+# --- Commands and queries ---
 
 
-def _conditions(icd: Icd) -> Entries:
-    return (("conditions.toml", f"conditions[{name}]", (name, one)) for name, one in icd.conditions.items())
+def _check_commands(icd: Icd) -> Iterator[IcdFinding]:
+    taken = {(name, own): "Tango" for name in icd.classes for own in _TANGOS_OWN}
+    taken |= {(owner.name, one.name.casefold()): "an attribute" for _, _, owner, one in entries(icd, "attributes")}
+    for file, place, owner, entry in entries(icd, "commands", "queries"):
+        by = taken.setdefault((owner.name, entry.name.casefold()), "")
+        row = ("command_names_are_free", "name", not by, f"a name of its own, as {by} has this one", entry.name)
+        yield from findings(file, place, [row])
+        taken[owner.name, entry.name.casefold()] = by or "another command"
+        yield from findings(file, place, _of_entry(entry))
+        rows = _of_query(entry) if isinstance(entry, Query) else _of_command(icd, owner, entry)
+        yield from findings(file, place, rows)
+        if isinstance(entry, CommandDefinition):
+            yield from findings(file, place, _of_any_command(icd, entry))
+    for name, executor in icd.executors.items():
+        for command in executor.commands:
+            place = f"executors[{name}].commands[{command.name}]"
+            yield from findings("executors.toml", place, _of_any_command(icd, command))
+    if any(owner.commands for owner in icd.commanded.values()):
+        yield from findings("topics.toml", "", _of_command_topics(icd))
 
 
-of_condition = Checks(_conditions)
+def _of_entry(entry: CommandDefinition | Query) -> Iterator[Row]:
+    is_name = _UPPER_CAMEL_CASE.fullmatch(entry.name)
+    yield "command_names_are_camel_case", "name", is_name, "UpperCamelCase", entry.name
+    texts = {"description": entry.description}
+    if isinstance(entry, Query):
+        texts["result_description"] = entry.result_description
+        if entry.argument != "DevVoid":
+            texts["argument_description"] = entry.argument_description
+    for key, text in texts.items():
+        yield "command_texts_are_complete", key, is_sentence(text), SENTENCE, text
 
 
-@of_condition.rule
-def condition_texts_are_complete(icd: Icd, name: str, one: Condition) -> Mistakes:
-    """Require a name fit for an attribute, a label, and texts that end with a full stop."""
-    if not _NAME.fullmatch(name):
-        yield "", f"expected lowerCamelCase, at most 100 letters, got {name!r}"
-    if not one.label.strip():
-        yield "label", f"expected text, got {one.label!r}"
-    for key in ("description", "check", "response", "ends"):
-        text = getattr(one, key)
-        if not text.strip().endswith("."):
-            yield key, f"expected text that ends with a full stop, got {text!r}"
-    if not one.causes:
-        yield "causes", "expected at least one cause, got none"
-    for at, text in enumerate(one.causes):
-        if not text.strip().endswith("."):
-            yield f"causes[{at}]", f"expected text that ends with a full stop, got {text!r}"
+def _of_query(query: Query) -> Iterator[Row]:
+    text, size, is_encoded = query.argument_description, query.max_bytes, query.result == "DevEncoded"
+    is_right = query.argument != "DevVoid" or not text
+    yield "queries_describe_arguments", "argument_description", is_right, "none without an argument", text
+    is_right = 1 <= size <= MOST_ENCODED if is_encoded else not size
+    what = f"1 to {MOST_ENCODED}" if is_encoded else f"none, because the result is {query.result}"
+    yield "encoded_results_are_bounded", "max_bytes", is_right, what, size
 
 
-@of_condition.rule
-def condition_delays_are_possible(icd: Icd, name: str, one: Condition) -> Mistakes:
-    """Require delays from 0 to 3600 s: a longer one would hide the problem."""
-    for key in ("on_delay", "off_delay", "re_alarm"):
-        value = getattr(one, key)
-        if not 0 <= value <= 3600:
-            yield key, f"expected 0 to 3600, got {value:g}"
+def _of_any_command(icd: Icd, command: CommandDefinition) -> Iterator[Row]:
+    is_known = command.argument is None or command.argument in icd.arguments
+    yield "command_arguments_exist", "argument", is_known, f"one of {sorted(icd.arguments)}", command.argument
+    lower, least = "0", 0.0
+    for key in ("start_within", "deadline", "ceiling"):
+        value: float = getattr(command, key)
+        is_right = value >= least and value > 0
+        yield "command_times_are_ordered", key, is_right, f"number > 0 and >= {lower}", value
+        lower, least = f"{key} = {value:g}", value
+    # After a crash the effect of a command that overtakes is not known.
+    is_right = command.repeatable or not command.overtakes
+    yield "overtaking_commands_are_repeatable", "repeatable", is_right, "true, because the command overtakes", False
 
 
-@of_condition.rule
-def condition_growths_are_more_than_once(icd: Icd, name: str, one: Condition) -> Mistakes:
-    """Require a factor above 1: an alarm that does not grow is no other one."""
-    if one.re_alarm_growth and not one.re_alarm_growth > 1:
-        yield "re_alarm_growth", f"expected a factor above 1, or 0 for none, got {one.re_alarm_growth:g}"
+def _of_command(icd: Icd, owner: DeviceClass, command: CommandDefinition) -> Iterator[Row]:
+    attributes: dict[str, Attribute] = {one.name: one for one in owner.attributes}
+    obs_state = attributes.get(_OBS_STATE)
+    obs_states = () if obs_state is None else icd.enums.get(obs_state.enum or "", ())
+    yield "command_states_exist", "state", command.state, "at least one state", ()
+    yield from _labels("command_states_exist", "state", command.state, TANGO_STATES)
+    yield from _labels("command_states_exist", "obs_state", command.obs_state, obs_states)
+    is_right = command.reports != _OBS_STATE or (obs_state is not None and obs_state.reported)
+    what = f"'State', because controllers do not report {_OBS_STATE}"
+    yield "command_reports_exist", "reports", is_right, what, command.reports
+    rule, labels = "command_targets_exist", obs_states if command.reports == _OBS_STATE else TANGO_STATES
+    yield rule, "targets", command.targets, "at least one value", ()
+    yield from _labels(rule, "targets", command.targets, labels)
+    if (label := command.transitional) is not None:
+        yield from _labels(rule, "transitional", (label,), labels)
+        yield rule, "transitional", label not in command.targets, "a value that is not one of the targets", label
+    if command.commanded is not None:
+        yield from _labels("commanded_states_exist", "commanded", (command.commanded,), obs_states)
+        what = f"none, because the class has no {_COMMANDED}"
+        yield "commanded_states_exist", "commanded", _COMMANDED in attributes, what, command.commanded
+    # A controller that hangs must not hold a device.
+    ways_out = [other for other in owner.commands if other.overtakes and set(other.state) & set(command.state)]
+    can_be_left = any(not other.obs_state or label in other.obs_state for other in ways_out)
+    is_right = label is None or command.overtakes or can_be_left
+    what = "a state in which some command that overtakes is allowed"
+    yield "transitions_can_be_left", "transitional", is_right, what, label
 
 
-@of_condition.rule
-def suppressors_exist(icd: Icd, name: str, one: Condition) -> Mistakes:
-    """Require other conditions of the ICD, and none that is suppressed by this one, even by way of others."""
-    for other in one.suppressed_by:
-        if other not in icd.conditions:
-            yield "suppressed_by", f"expected one of {sorted(icd.conditions)}, got {other!r}"
-        elif name in _suppressors(icd, other):
-            yield "suppressed_by", f"expected one that does not depend on this one, got {other!r}"
+def _labels(rule: str, key: str, given: Sequence[str], known: Sequence[str]) -> Iterator[Row]:
+    for label in given:
+        yield rule, key, label in known, f"one of {list(known)}", label
+    yield rule, key, len(set(given)) == len(given), "each value once", given
 
 
-CHECKS = (
-    *of_class,
-    *of_condition,
-    executor_patterns_are_names,
-    version_is_semantic,
-    enums_have_labels,
-    numbers_are_finite,
-)
-
-
-def _suppressors(icd: Icd, name: str) -> set[str]:
-    """Return a condition and all that suppress it, directly or not."""
-    found: set[str] = set()
-    waiting = [name]
-    while waiting:
-        one = waiting.pop()
-        if one not in found and one in icd.conditions:
-            found.add(one)
-            waiting += icd.conditions[one].suppressed_by
-    return found
+def _of_command_topics(icd: Icd) -> Iterator[Row]:
+    for name, message in _COMMAND_TOPICS.items():
+        rule, place, topic = "command_topics_exist", f"topics[{name}]", icd.topics.get(name)
+        yield rule, place, topic, "such a topic, because there are commands", None
+        if topic is not None:
+            yield rule, f"{place}.message", topic.message == message, repr(message), topic.message
+            is_right = topic.message != message or topic.timestamp == "LogAppendTime"
+            yield rule, f"{place}.timestamp", is_right, "'LogAppendTime'", topic.timestamp
+    commands, acks = (icd.topics.get(name) for name in ("commands", "command-acks"))
+    if commands is not None and acks is not None and None not in (commands.retention, acks.retention):
+        # A command without its outcome would be executed again.
+        is_right = (acks.retention or 0) >= (commands.retention or 0)
+        what = f"number >= that of commands = {commands.retention:g}"
+        yield "acks_outlive_commands", "topics[command-acks].retention", is_right, what, acks.retention

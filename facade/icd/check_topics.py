@@ -1,353 +1,350 @@
-"""Checks of the topics: what Kafka would refuse, roles, and what the aggregate worker could not do with a window."""
+"""Rules of topics with their windows and roles, and of the schemas of messages and command arguments."""
 
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urldefrag, urljoin
 
-from facade.icd.fields import bound, is_numeric, kind, message_of, properties, why_no_column
-from facade.icd.finding import IcdFinding
+from facade.icd.checks import NO_VALUE, SENTENCE, IcdFinding, Row, findings, is_sentence
+from facade.icd.explain import shown
+from facade.icd.fields import Schema, bound, is_numeric, kind, message_of, properties, walk, why_no_column
 from facade.icd.model import Icd, instance_role
 from facade.icd.topic_model import Topic, Window
+from facade.icd.units import known_units
+
+# --- Messages and arguments of commands ---
+
+ADDRESS = "https://schema.skao.int/ska-sdp-{family}/{version}"
+"""``interface`` of an argument, and ``$id`` of its schema."""
+_BOUNDS = (("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems"))
+_SUPPORTED = frozenset(
+    (
+        *("$schema", "$id", "$ref", "$defs", "title", "description"),
+        *("type", "const", "enum", "anyOf", "pattern"),
+        *("properties", "required", "additionalProperties", "minProperties"),
+        *("items", "prefixItems", "minItems", "maxItems", "minLength"),
+        *("minimum", "maximum", "exclusiveMinimum"),
+    )
+)
+"""Keywords for which a refusal has words."""
+
+
+def check_schemas(icd: Icd) -> Iterator[IcdFinding]:
+    """Give the findings."""
+    units = known_units(icd)
+    for name, schema in icd.messages.items():
+        yield from findings(f"{name}.schema.json", "", (*_of_message(name, schema), *_of_fields(schema, units)))
+    for family, version, schema in _arguments(icd):
+        yield from findings(f"{family}-{version}.schema.json", "", _of_argument(icd, family, version, schema))
+
+
+def check_legality(icd: Icd) -> Iterator[IcdFinding]:
+    """Give the findings of the JSON Schema library, which is slow to import."""
+    from jsonschema import Draft202012Validator
+
+    meta = Draft202012Validator(Draft202012Validator.META_SCHEMA)
+
+    def illegal(rule: str, schema: Schema) -> list[Row]:
+        return [
+            (rule, ".".join(map(str, one.path)), False, f"JSON Schema 2020-12, got: {one.message:.200}", NO_VALUE)
+            for one in meta.iter_errors(schema)
+        ]
+
+    for name, schema in icd.messages.items():
+        rows = illegal("schemas_are_legal", schema)
+        for index, example in enumerate(schema.get("examples", ()) if not rows else ()):
+            for error in Draft202012Validator(schema).iter_errors(example):
+                path = ".".join((f"examples[{index}]", *map(str, error.path)))
+                what = f"a message as the schema says, got: {error.message:.200}"
+                rows.append(("examples_are_legal", path, False, what, NO_VALUE))
+        yield from findings(f"{name}.schema.json", "", rows)
+    for family, version, schema in _arguments(icd):
+        yield from findings(f"{family}-{version}.schema.json", "", illegal("argument_schemas_are_legal", schema))
+
+
+def _of_message(name: str, schema: Schema) -> Iterator[Row]:
+    rule, found, extra = "messages_are_closed_objects", schema.get("properties"), schema.get("additionalProperties")
+    yield rule, "type", schema.get("type") == "object", "'object'", schema.get("type")
+    is_right = isinstance(found, dict) and all(isinstance(field, dict) for field in found.values())
+    yield rule, "properties", is_right, "an object of objects", shown(found)
+    yield rule, "additionalProperties", extra is False, "false", shown(extra)
+    rule, version = "messages_name_their_version", properties(schema).get("schema", {}).get("const")
+    is_version = isinstance(version, str) and re.fullmatch(rf"{re.escape(name)}/[1-9]\d*", version)
+    yield rule, "properties.schema.const", is_version, f"'{name}/' and a number", shown(version)
+    if is_version:
+        required, id = schema.get("required"), schema.get("$id")
+        is_right = isinstance(required, list) and "schema" in required
+        yield rule, "required", is_right, "'schema' among them", shown(required)
+        yield rule, "$id", str(id).endswith(f"/{version}"), f"an address that ends with '/{version}'", shown(id)
+    for path, part in [("", schema), *((f"{path}.", part) for path, part, _ in walk(schema))]:
+        required, known = part.get("required", []), properties(part)
+        is_right = isinstance(required, list) and all(key in known for key in map(str, required))
+        what = f"names of properties ({', '.join(known)})"
+        yield "required_properties_exist", f"{path}required", is_right, what, shown(required)
+
+
+def _of_fields(schema: Schema, units: frozenset[str]) -> Iterator[Row]:
+    rule, own, text = "properties_are_described", properties(schema), schema.get("description")
+    yield rule, "description", _is_text(text), "text", shown(text)
+    for path, field, named in walk(schema):
+        text, unit = field.get("description"), field.get("x-unit")
+        yield rule, f"{path}.description", not named or _is_text(text), "text", shown(text)
+        # Numbers further down are statistics, whose range follows from other fields and their count.
+        is_free = kind(field) == "number" and path.removeprefix("properties.") not in own
+        for key in ("minimum", "maximum") if is_numeric(field) and not field.keys() & {"const", "enum"} else ():
+            value = field.get(key)
+            is_right = is_free if value is None else isinstance(value, int | float) and not isinstance(value, bool)
+            yield "numbers_are_bounded", f"{path}.{key}", is_right, "number", shown(value)
+        for lower, upper in _BOUNDS:
+            low, high = field.get(lower), field.get(upper)
+            is_right = not (isinstance(low, int | float) and isinstance(high, int | float) and low > high)
+            yield "bounds_are_ordered", f"{path}.{upper}", is_right, f"number >= {lower} = {low}", high
+        if "x-unit" in field:
+            is_right = is_numeric(field) and isinstance(unit, str) and unit in units
+            what = f"one of {sorted(units)}" if is_numeric(field) else "none, because it is no number"
+            yield "field_units_are_known", f"{path}.x-unit", is_right, what, shown(unit)
+
+
+def _arguments(icd: Icd) -> Iterator[tuple[str, str, Schema]]:
+    for family, versions in icd.arguments.items():
+        for version, schema in versions.items():
+            yield family, version, schema
+
+
+def _of_argument(icd: Icd, family: str, version: str, schema: Schema) -> Iterator[Row]:
+    rule, address = "argument_schemas_name_themselves", ADDRESS.format(family=family, version=version)
+    interface = properties(schema).get("interface", {}).get("const")
+    yield rule, "$id", schema.get("$id") == address, repr(address), shown(schema.get("$id"))
+    yield rule, "properties.interface.const", interface == address, repr(address), shown(interface)
+    rule = "argument_properties_are_described"
+    for key in ("title", "description"):
+        yield rule, key, _is_text(schema.get(key)), "text", shown(schema.get(key))
+    parts = list(_parts(schema))
+    for path, part, named in parts:
+        is_right = not named or "$ref" in part or _is_text(part.get("description"))
+        yield rule, f"{path}.description", is_right, "text", shown(part.get("description"))
+    for path, part in [("", schema), *((f"{path}.", part) for path, part, _ in parts)]:
+        reference = part.get("$ref")
+        is_right = reference is None or _leads(str(schema.get("$id")), reference, icd)
+        what = "the address of a part of these schemas"
+        yield "argument_references_lead_somewhere", f"{path}$ref", is_right, what, shown(reference)
+        for keyword in sorted(part.keys() - _SUPPORTED):
+            what = f"one of {sorted(_SUPPORTED)}, got an unsupported keyword"
+            yield "argument_keywords_are_supported", f"{path}{keyword}", False, what, NO_VALUE
+
+
+def _parts(schema: Schema) -> Iterator[tuple[str, Schema, bool]]:
+    """Visit every schema below one, and below its definitions."""
+    yield from walk(schema)
+    definitions = schema.get("$defs")
+    if isinstance(definitions, dict):
+        for name, part in definitions.items():
+            if isinstance(part, dict):
+                yield f"$defs.{name}", part, False
+                yield from walk(part, f"$defs.{name}.")
+
+
+def _leads(base: str, reference: object, icd: Icd) -> bool:
+    if not isinstance(reference, str):
+        return False
+    address, fragment = urldefrag(urljoin(base, reference))
+    schemas = (schema for versions in icd.arguments.values() for schema in versions.values())
+    part: Any = next((schema for schema in schemas if schema.get("$id") == address), None)
+    for step in fragment.split("/")[1:]:
+        part = part.get(step) if isinstance(part, dict) else None
+    return isinstance(part, dict)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+# --- Topics and their windows ---
+
 
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,150}")
+"""Kafka's letters, with room for a deployment's prefix below its limit of 249."""
+_ROLE_NAME = re.compile(r"[a-z]+(-[a-z]+)*")
 _MODELLED = frozenset({"cleanup.policy", "retention.ms", "message.timestamp.type", "max.message.bytes"})
 _DEAD_LETTERS = "dead-letters"
 _HEADER_ROOM = 65_536
-"""What a dead letter may be larger than its original [bytes]."""
-
-
-def topic_names_are_legal(icd: Icd) -> Iterator[IcdFinding]:
-    """Require Kafka's letters, and leave room for a deployment's prefix below its limit of 249."""
-    for name, topic in icd.topics.items():
-        if not _TOPIC_NAME.fullmatch(name):
-            yield _at(name, "", f"expected letters, digits and ._- (at most 151), got {name!r}")
-        if not topic.description.strip().endswith("."):
-            what = f"expected text that ends with a full stop, got {topic.description!r}"
-            yield _at(name, "description", what)
-
-
-def topic_messages_exist(icd: Icd) -> Iterator[IcdFinding]:
-    """Require schemas for a topic's messages, each of them once."""
-    for name, topic in icd.topics.items():
-        for index, further in enumerate(topic.also):
-            if further not in icd.messages or further in (topic.message, *topic.also[:index]):
-                yield _at(name, "also", f"expected others of {sorted(icd.messages)}, got {further!r}")
-        if topic.message is not None and topic.message not in icd.messages:
-            yield _at(name, "message", f"expected one of {sorted(icd.messages)}, got {topic.message!r}")
-
-
-def records_are_described(icd: Icd) -> Iterator[IcdFinding]:
-    """Require exactly one of message, header and bytes, with a known message in the header."""
-    for name, topic in icd.topics.items():
-        if sum((topic.message is not None, topic.header is not None, bool(topic.bytes))) != 1:
-            yield _at(name, "", "expected exactly one of message, header and bytes")
-        if topic.header is not None and topic.header.message not in icd.messages:
-            yield _at(name, "header.message", f"expected one of {sorted(icd.messages)}, got {topic.header.message!r}")
-
-
-def operations_are_of_the_topic(icd: Icd) -> Iterator[IcdFinding]:
-    """Require that operations name roles and messages of their topic, and topics for replies."""
-    for name, topic in icd.topics.items():
-        for index, one in enumerate(topic.operations):
-            known = {
-                "roles": topic.writers if one.action == "send" else topic.readers,
-                "messages": (topic.message, *topic.also),
-                "reply": tuple(icd.topics),
-            }
-            got = {"roles": one.roles, "messages": one.messages, "reply": (one.reply,) if one.reply else ()}
-            for key, values in got.items():
-                for value in values:
-                    if value not in known[key]:
-                        what = f"expected one of {', '.join(map(str, known[key]))}, got {value!r}"
-                        yield _at(name, f"operations[{index}].{key}", what)
-
-
-def columnar_messages_are_numbers(icd: Icd) -> Iterator[IcdFinding]:
-    """Require JSON among the encodings, as dead letters of rows are JSON; and of columnar messages, numbers."""
-    for name, topic in icd.topics.items():
-        if "json" not in topic.encodings or len(set(topic.encodings)) < len(topic.encodings):
-            yield _at(
-                name, "encodings", f"expected json, and arrow at most, got {', '.join(topic.encodings) or 'none'}"
-            )
-        if "arrow" not in topic.encodings:
-            continue
-        if topic.window is None or topic.message is None or topic.also:
-            yield _at(name, "encodings", "expected json only, as arrow is for a topic with a window and one message")
-        for field, part in properties(message_of(icd, name) or {}).items():
-            if "const" not in part and not is_numeric(part):
-                what = f"expected json only, as field {field!r} of {topic.message!r} is no number"
-                yield _at(name, "encodings", what)
-
-
-def retention_fits_cleanup(icd: Icd) -> Iterator[IcdFinding]:
-    """Refuse a retention for a compacted topic and require one for any other."""
-    for name, topic in icd.topics.items():
-        if topic.cleanup == "compact" and topic.retention is not None:
-            what = f"expected none for a compacted topic, got {topic.retention:g}"
-            yield _at(name, "retention", what)
-        elif topic.cleanup == "delete" and not (topic.retention is not None and topic.retention > 0):
-            yield _at(name, "retention", f"expected number > 0, got {topic.retention}")
-
-
-def topic_sizes_are_positive(icd: Icd) -> Iterator[IcdFinding]:
-    """Require at least one partition, and records of at least one byte."""
-    for name, topic in icd.topics.items():
-        for key in ("partitions", "max_bytes"):
-            value = getattr(topic, key)
-            if value < 1:
-                yield _at(name, key, f"expected integer >= 1, got {value}")
-
-
-def growing_topics_have_no_one_order(icd: Icd) -> Iterator[IcdFinding]:
-    """Refuse more partitions where one is one order for all, and on compacted topics.
-
-    There, the old record of a key that moves would stay on its old partition for ever.
-    """
-    for name, topic in icd.topics.items():
-        if topic.partitions_may_grow and (topic.partitions == 1 or topic.cleanup == "compact"):
-            what = "expected false for one partition and for a compacted topic, got true"
-            yield _at(name, "partitions_may_grow", what)
-
-
-def dead_letters_take_anything(icd: Icd) -> Iterator[IcdFinding]:
-    """Require room on the dead-letter topic for the largest record of any other, with the headers added to it.
-
-    A record too large to be set aside would come again and again, and hold up everything behind it.
-    """
-    letters = icd.topics.get(_DEAD_LETTERS)
-    if letters is None:
-        return
-    most = letters.max_bytes - _HEADER_ROOM
-    for name, topic in icd.topics.items():
-        if name != _DEAD_LETTERS and topic.max_bytes > most:
-            yield _at(
-                name, "max_bytes", f"expected at most {most}, which {_DEAD_LETTERS} can take, got {topic.max_bytes}"
-            )
-
-
-def topic_config_does_not_overrule(icd: Icd) -> Iterator[IcdFinding]:
-    """Refuse to set by Kafka's name what has a key of its own."""
-    for name, topic in icd.topics.items():
-        for key in sorted(topic.config.keys() & _MODELLED):
-            yield _at(name, f"config[{key}]", "expected the topic's own key for this, got a second place")
-
-
-def _at(name: str, key: str, what: str) -> IcdFinding:
-    return IcdFinding("topics.toml", f"topics[{name}].{key}" if key else f"topics[{name}]", what)
-
-
+"""Bytes by which a dead letter may be larger than its original: one too large would hold up everything behind it."""
 SHORTEST, LONGEST = 1.0, 86_400.0
 """Lengths of windows [s]: a worker that is behind commits once a second, and no window is longer than a day."""
 MOST_GROUPS = 10_000
 _LONGEST_NAME = 200
 """Characters of a group's name, as the summary messages have them."""
 _WATERMARK = "watermark"
-"""Message that summary topics must have beside their own: it closes windows."""
+"""Message that closes windows; summary topics have it beside their own."""
 _SUMMARY_FIELDS = ("worker", "partition", "partials")
 
 
-def window_numbers_are_possible(icd: Icd) -> Iterator[IcdFinding]:
-    """Require a length in whole microseconds that a worker can keep up with, and tolerances of at most a day."""
-    for name, _, window in _windowed(icd):
-        if not SHORTEST <= window.length <= LONGEST or not (window.length * 1e6).is_integer():
-            what = f"expected number from {SHORTEST:g} to {LONGEST:g}, in whole microseconds, got {window.length:g}"
-            yield _at_window(name, "length", f"{what}; a worker that is behind commits once in {SHORTEST:g} s")
-        for key in ("lateness", "ahead", "disorder"):
-            value = getattr(window, key)
-            if not 0 <= value <= LONGEST:
-                yield _at_window(name, key, f"expected number from 0 to {LONGEST:g}, got {value:g}")
-        if window.quantile_error is not None and not 0 < window.quantile_error < 1:
-            yield _at_window(name, "quantile_error", f"expected number > 0 and < 1, got {window.quantile_error:g}")
-
-
-def window_messages_are_flat(icd: Icd) -> Iterator[IcdFinding]:
-    """Require a message of scalars that every record has: the worker decodes it into columns."""
-    for name, topic, _ in _windowed(icd):
-        if topic.message is None:
-            yield _at(name, "message", "expected a message, because the topic has a window, got none")
-        schema = message_of(icd, name) or {}
-        for field, part in properties(schema).items():
-            if why := why_no_column(part, required=_requires(schema, field)):
-                yield IcdFinding(f"{topic.message}.schema.json", f"properties.{field}", f"{why}; {name!r} has a window")
-
-
-def window_fields_have_the_right_type(icd: Icd) -> Iterator[IcdFinding]:
-    """Require integers for time, sequence and epoch, and an integer or a text for the group."""
-    for name, topic, window in _windowed(icd):
-        if (schema := message_of(icd, name)) is None:
-            continue
-        known = properties(schema)
-        for key in ("time", "sequence", "epoch", "group"):
-            field = getattr(window, key)
-            fits = ("integer", "string") if key == "group" else ("integer",)
-            if field is not None and (kind(known.get(field, {})) not in fits or not _requires(schema, field)):
-                what = f"expected a required {' or '.join(fits)} field of {topic.message!r}, got {field!r}"
-                yield _at_window(name, key, what)
-            elif field is not None and kind(known[field]) == "integer" and bound(known[field], "minimum", -1) < 0:
-                yield _at_window(
-                    name, key, f"expected a field with a minimum of at least 0, got {known[field].get('minimum')}"
-                )
-
-
-def window_time_is_in_microseconds(icd: Icd) -> Iterator[IcdFinding]:
-    """Require microseconds since the Unix epoch for the data time."""
-    for name, _, window in _windowed(icd):
-        field = properties(message_of(icd, name) or {}).get(window.time)
-        if field is not None and field.get("x-unit") != "us":
-            yield _at_window(name, "time", f"expected a field with the unit 'us', got {field.get('x-unit')!r}")
-
-
-def window_groups_are_bounded(icd: Icd) -> Iterator[IcdFinding]:
-    """Require a bound of the groups: those of the deployment, the names that the schema lists, or a number."""
-    for name, _, window in _windowed(icd):
-        field = properties(message_of(icd, name) or {}).get(window.group or "", {})
-        if window.group is None:
-            for key, default in (("groups", None), ("most_groups", 0), ("all_expected", False)):
-                if getattr(window, key) != default:
-                    yield _at_window(name, key, f"expected none without `group`, got {getattr(window, key)!r}")
-            continue
-        if window.groups is not None and kind(field) == "string":
-            yield _at_window(
-                name, "groups", f"expected none, because {window.group!r} is a text, got {window.groups!r}"
-            )
-        if "enum" in field or window.groups is not None:
-            if window.most_groups:
-                yield _at_window(
-                    name, "most_groups", f"expected none, because the groups are known, got {window.most_groups}"
-                )
-            continue
-        if not 1 <= window.most_groups <= MOST_GROUPS:
-            what = f"expected 1 to {MOST_GROUPS}, or `groups`, got {window.most_groups}"
-            yield _at_window(name, "most_groups", what)
-        if kind(field) == "string":
-            if bound(field, "maxLength", _LONGEST_NAME + 1) > _LONGEST_NAME:
-                what = f"expected a field with a maxLength of at most {_LONGEST_NAME}, got {field.get('maxLength')}"
-                yield _at_window(name, "group", what)
-            if window.all_expected:
-                yield _at_window(
-                    name, "all_expected", "expected false, because it is not known which names come, got true"
-                )
-
-
-def window_times_are_the_brokers(icd: Icd) -> Iterator[IcdFinding]:
-    """Require the broker's time stamps: lateness and silence are judged by them."""
-    for name, topic, window in _windowed(icd):
-        if topic.timestamp != "LogAppendTime":
-            yield _at(name, "timestamp", f"expected 'LogAppendTime', got {topic.timestamp!r}")
-        summary = icd.topics.get(window.summary)
-        if summary is not None and summary.timestamp != "LogAppendTime":
-            what = f"expected 'LogAppendTime' for summaries, got {summary.timestamp!r}"
-            yield _at(window.summary, "timestamp", what)
-
-
-def window_summaries_have_a_topic(icd: Icd) -> Iterator[IcdFinding]:
-    """Require a topic whose message can say what the worker has to say."""
+def check_topics(icd: Icd) -> Iterator[IcdFinding]:
+    """Give the findings."""
     users: dict[str, str] = {}
-    for name, _, window in _windowed(icd):
-        known = properties(message_of(icd, window.summary) or {})
-        needed = {*_SUMMARY_FIELDS, window.group if window.group in known else "group"}
-        if window.summary not in icd.topics or not needed <= known.keys():
-            what = f"expected a topic with {', '.join(sorted(map(str, needed)))} in its message, got {window.summary!r}"
-            yield _at_window(name, "summary", what)
-            continue
-        if _WATERMARK not in icd.topics[window.summary].also:
-            yield _at(window.summary, "also", f"expected {_WATERMARK!r} among them, as windows are closed by it")
-        other = users.setdefault(window.summary, name)
-        if other != name and "stream" not in known:
-            what = f"expected a topic of its own, because its message has no `stream`, got that of {other!r}"
-            yield _at_window(name, "summary", what)
-
-
-def _windowed(icd: Icd) -> Iterator[tuple[str, Topic, Window]]:
     for name, topic in icd.topics.items():
+        yield from findings("topics.toml", f"topics[{name}]", _of_topic(icd, name, topic))
         if topic.window is not None:
-            yield name, topic, topic.window
+            schema = message_of(icd, name) or {}
+            columns = [
+                (field, why_no_column(part, required=_requires(schema, field)) or "")
+                for field, part in properties(schema).items()
+            ]
+            rows = [
+                ("window_messages_are_flat", f"properties.{field}", not why, f"{why}; {name!r} has a window", NO_VALUE)
+                for field, why in columns
+            ]
+            yield from findings(f"{topic.message}.schema.json", "", rows)
+            yield from findings("topics.toml", f"topics[{name}].window", _of_window(icd, name, topic.window, schema))
+            yield from findings("topics.toml", "", _of_summary(icd, name, topic.window, users))
+    busy = {role for topic in icd.topics.values() for role in (*topic.writers, *topic.readers)}
+    for name, role in icd.roles.items():
+        is_name = _ROLE_NAME.fullmatch(name)
+        of_role: list[Row] = [
+            ("role_texts_are_complete", "", is_name, "lower-case words with hyphens between", name),
+            ("role_texts_are_complete", "description", is_sentence(role.description), SENTENCE, role.description),
+            ("roles_take_part", "", name in busy, "a topic that it writes or reads", None),
+        ]
+        yield from findings("topics.toml", f"roles[{name}]", of_role)
+    for name, one in icd.classes.items():
+        role_, what = instance_role(one.instance), f"an instance whose role is one of {sorted(icd.roles)}"
+        row = ("device_servers_are_roles", "instance", role_ in icd.roles, what, role_)
+        yield from findings(f"{name}.toml", "", [row])
+
+
+def _of_topic(icd: Icd, name: str, topic: Topic) -> Iterator[Row]:
+    rule, messages = "topic_names_are_legal", sorted(icd.messages)
+    yield rule, "", _TOPIC_NAME.fullmatch(name), "letters, digits and ._- (at most 151)", name
+    yield rule, "description", is_sentence(topic.description), SENTENCE, topic.description
+    for index, further in enumerate(topic.also):
+        is_right = further in icd.messages and further not in (topic.message, *topic.also[:index])
+        yield "topic_messages_exist", "also", is_right, f"others of {messages}", further
+    is_right = topic.message is None or topic.message in icd.messages
+    yield "topic_messages_exist", "message", is_right, f"one of {messages}", topic.message
+    forms = (topic.message is not None, topic.header is not None, bool(topic.bytes))
+    yield "records_are_described", "", sum(forms) == 1, "exactly one of message, header and bytes", NO_VALUE
+    if topic.header is not None:
+        known = topic.header.message in icd.messages
+        yield "records_are_described", "header.message", known, f"one of {messages}", topic.header.message
+    for index, one in enumerate(topic.operations):
+        roles = topic.writers if one.action == "send" else topic.readers
+        replies = (one.reply,) if one.reply else ()
+        for key, values, allowed in (
+            ("roles", one.roles, roles),
+            ("messages", one.messages, (topic.message, *topic.also)),
+            ("reply", replies, tuple(icd.topics)),
+        ):
+            for value in values:
+                what = f"one of {', '.join(map(str, allowed))}"
+                yield "operations_are_of_the_topic", f"operations[{index}].{key}", value in allowed, what, value
+    rule, encodings = "columnar_messages_are_numbers", topic.encodings
+    # Dead letters of rows are JSON.
+    is_right = "json" in encodings and len(set(encodings)) == len(encodings)
+    yield rule, "encodings", is_right, "json, and arrow at most", ", ".join(encodings) or "none"
+    if "arrow" in encodings:
+        is_right = topic.window is not None and topic.message is not None and not topic.also
+        what = "json only, as arrow is for a topic with a window and one message"
+        yield rule, "encodings", is_right, what, NO_VALUE
+        for field, part in properties(message_of(icd, name) or {}).items():
+            what = f"json only, as field {field!r} of {topic.message!r} is no number"
+            yield rule, "encodings", "const" in part or is_numeric(part), what, NO_VALUE
+    is_compact, kept = topic.cleanup == "compact", topic.retention
+    is_right = kept is None if is_compact else kept is not None and kept > 0
+    what = "none for a compacted topic" if is_compact else "number > 0"
+    yield "retention_fits_cleanup", "retention", is_right, what, kept
+    for key, size in (("partitions", topic.partitions), ("max_bytes", topic.max_bytes)):
+        yield "topic_sizes_are_positive", key, size >= 1, "integer >= 1", size
+    # On a compacted topic the old record of a key that moves would stay on its old partition for ever.
+    is_right = not topic.partitions_may_grow or not (topic.partitions == 1 or is_compact)
+    what = "false for one partition and for a compacted topic"
+    yield "growing_topics_have_no_one_order", "partitions_may_grow", is_right, what, True
+    if (letters := icd.topics.get(_DEAD_LETTERS)) is not None and name != _DEAD_LETTERS:
+        most = letters.max_bytes - _HEADER_ROOM
+        what = f"at most {most}, which {_DEAD_LETTERS} can take"
+        yield "dead_letters_take_anything", "max_bytes", topic.max_bytes <= most, what, topic.max_bytes
+    for key in sorted(topic.config.keys() & _MODELLED):
+        what = "the topic's own key for this"
+        yield "topic_config_does_not_overrule", f"config[{key}]", False, what, "a second place"
+    for key, some in (("writers", topic.writers), ("readers", topic.readers)):
+        yield "topics_have_two_ends", key, some, "at least one role", ()
+        for index, role in enumerate(some):
+            is_right = role in icd.roles and role not in some[:index]
+            yield "topic_roles_exist", key, is_right, f"others of {sorted(icd.roles)}", role
+    if topic.window is not None:
+        is_given, what = topic.message is not None, "a message, because the topic has a window"
+        yield "window_messages_are_flat", "message", is_given, what, None
+        # Lateness and silence are judged by the broker's time stamps.
+        is_right = topic.timestamp == "LogAppendTime"
+        yield "window_times_are_the_brokers", "timestamp", is_right, "'LogAppendTime'", topic.timestamp
+
+
+def _of_window(icd: Icd, name: str, window: Window, schema: dict[str, Any]) -> Iterator[Row]:
+    rule, known = "window_numbers_are_possible", properties(schema)
+    is_right = SHORTEST <= window.length <= LONGEST and (window.length * 1e6).is_integer()
+    what = f"number from {SHORTEST:g} to {LONGEST:g}, in whole microseconds"
+    yield rule, "length", is_right, what, window.length
+    for key in ("lateness", "ahead", "disorder"):
+        value = getattr(window, key)
+        yield rule, key, 0 <= value <= LONGEST, f"number from 0 to {LONGEST:g}", value
+    error = window.quantile_error
+    yield rule, "quantile_error", error is None or 0 < error < 1, "number > 0 and < 1", error
+    for key in ("time", "sequence", "epoch", "group") if schema else ():
+        field = getattr(window, key)
+        if field is None:
+            continue
+        part, fits = known.get(field, {}), ("integer", "string") if key == "group" else ("integer",)
+        is_right = kind(part) in fits and _requires(schema, field)
+        what = f"a required {' or '.join(fits)} field of the message"
+        yield "window_fields_have_the_right_type", key, is_right, what, field
+        is_right = not is_right or kind(part) != "integer" or bound(part, "minimum", -1) >= 0
+        what = "a field with a minimum of at least 0"
+        yield "window_fields_have_the_right_type", key, is_right, what, part.get("minimum")
+    if (time := known.get(window.time)) is not None:
+        is_right, what = time.get("x-unit") == "us", "a field with the unit 'us'"
+        yield "window_time_is_in_microseconds", "time", is_right, what, time.get("x-unit")
+    yield from _of_groups(window, known.get(window.group or "", {}))
+
+
+def _of_groups(window: Window, field: dict[str, Any]) -> Iterator[Row]:
+    """Demand a bound of the groups: the deployment's own, the names that the schema lists, or a number."""
+    rule, is_text, most = "window_groups_are_bounded", kind(field) == "string", window.most_groups
+    if window.group is None:
+        for key, default in (("groups", None), ("most_groups", 0), ("all_expected", False)):
+            value = getattr(window, key)
+            yield rule, key, value == default, "none without `group`", value
+        return
+    is_right, what = window.groups is None or not is_text, f"none, because {window.group!r} is a text"
+    yield rule, "groups", is_right, what, window.groups
+    if "enum" in field or window.groups is not None:
+        yield rule, "most_groups", not most, "none, because the groups are known", most
+        return
+    yield rule, "most_groups", 1 <= most <= MOST_GROUPS, f"1 to {MOST_GROUPS}, or `groups`", most
+    if is_text:
+        is_right = bound(field, "maxLength", _LONGEST_NAME + 1) <= _LONGEST_NAME
+        what = f"a field with a maxLength of at most {_LONGEST_NAME}"
+        yield rule, "group", is_right, what, field.get("maxLength")
+        what = "false, because it is not known which names come"
+        yield rule, "all_expected", not window.all_expected, what, True
+
+
+def _of_summary(icd: Icd, name: str, window: Window, users: dict[str, str]) -> Iterator[Row]:
+    rule, place, summary = "window_summaries_have_a_topic", f"topics[{name}].window.summary", window.summary
+    topic, known = icd.topics.get(summary), properties(message_of(icd, summary) or {})
+    needed = {*_SUMMARY_FIELDS, window.group if window.group in known else "group"}
+    what = f"a topic with {', '.join(sorted(map(str, needed)))} in its message"
+    is_right = topic is not None and needed <= known.keys()
+    yield rule, place, is_right, what, summary
+    if topic is not None:
+        is_brokers, what = topic.timestamp == "LogAppendTime", "'LogAppendTime' for summaries"
+        yield "window_times_are_the_brokers", f"topics[{summary}].timestamp", is_brokers, what, topic.timestamp
+    if topic is not None and is_right:
+        what = f"{_WATERMARK!r} among them, as windows are closed by it"
+        yield rule, f"topics[{summary}].also", _WATERMARK in topic.also, what, NO_VALUE
+        other = users.setdefault(summary, name)
+        what = "a topic of its own, because its message has no `stream`"
+        yield rule, place, other == name or "stream" in known, what, f"that of {other}"
 
 
 def _requires(schema: dict[str, Any], field: str) -> bool:
     required = schema.get("required")
     return isinstance(required, list) and field in required
-
-
-def _at_window(name: str, key: str, what: str) -> IcdFinding:
-    return _at(name, f"window.{key}", what)
-
-
-_ROLE_NAME = re.compile(r"[a-z]+(-[a-z]+)*")
-
-
-def role_texts_are_complete(icd: Icd) -> Iterator[IcdFinding]:
-    """Require names in lower case, and a description."""
-    for name, role in icd.roles.items():
-        if not _ROLE_NAME.fullmatch(name):
-            yield IcdFinding(
-                "topics.toml", f"roles[{name}]", f"expected lower-case words with hyphens between, got {name!r}"
-            )
-        if not role.description.strip().endswith("."):
-            what = f"expected text that ends with a full stop, got {role.description!r}"
-            yield IcdFinding("topics.toml", f"roles[{name}].description", what)
-
-
-def topic_roles_exist(icd: Icd) -> Iterator[IcdFinding]:
-    """Require known roles, each of them once."""
-    for topic, key, roles in _lists(icd):
-        for index, role in enumerate(roles):
-            if role not in icd.roles or role in roles[:index]:
-                yield IcdFinding(
-                    "topics.toml", f"topics[{topic}].{key}", f"expected others of {sorted(icd.roles)}, got {role!r}"
-                )
-
-
-def topics_have_two_ends(icd: Icd) -> Iterator[IcdFinding]:
-    """Require a writer and a reader of each topic."""
-    for topic, key, roles in _lists(icd):
-        if not roles:
-            yield _at(topic, key, "expected at least one role, got none")
-
-
-def roles_take_part(icd: Icd) -> Iterator[IcdFinding]:
-    """Require at least one topic for each role."""
-    busy = {role for _, _, roles in _lists(icd) for role in roles}
-    for name in icd.roles:
-        if name not in busy:
-            yield IcdFinding("topics.toml", f"roles[{name}]", "expected a topic that it writes or reads, got none")
-
-
-def device_servers_are_roles(icd: Icd) -> Iterator[IcdFinding]:
-    """Require a role of its name for each device-server instance; those of racks are one role."""
-    for name, one in icd.classes.items():
-        if (role := instance_role(one.instance)) not in icd.roles:
-            what = f"expected an instance whose role is one of {sorted(icd.roles)}, got {role!r}"
-            yield IcdFinding(f"{name}.toml", "instance", what)
-
-
-def _lists(icd: Icd) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    for name, topic in icd.topics.items():
-        yield name, "writers", topic.writers
-        yield name, "readers", topic.readers
-
-
-CHECKS = (
-    topic_names_are_legal,
-    topic_messages_exist,
-    records_are_described,
-    operations_are_of_the_topic,
-    columnar_messages_are_numbers,
-    retention_fits_cleanup,
-    topic_sizes_are_positive,
-    growing_topics_have_no_one_order,
-    dead_letters_take_anything,
-    topic_config_does_not_overrule,
-    window_numbers_are_possible,
-    window_messages_are_flat,
-    window_fields_have_the_right_type,
-    window_time_is_in_microseconds,
-    window_groups_are_bounded,
-    window_times_are_the_brokers,
-    window_summaries_have_a_topic,
-    role_texts_are_complete,
-    topic_roles_exist,
-    topics_have_two_ends,
-    roles_take_part,
-    device_servers_are_roles,
-)

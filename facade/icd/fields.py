@@ -1,7 +1,7 @@
 """Looks into a message's JSON Schema without trusting its shape.
 
 The checks run before a schema is known to be well formed, so these functions leave out malformed parts;
-`check_schemas` reports them.
+`facade.icd.check_topics` reports them.
 """
 
 from collections.abc import Iterator, Mapping

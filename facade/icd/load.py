@@ -12,29 +12,18 @@ from importlib.resources import files
 from pathlib import Path
 
 from facade.errors import IcdError
-from facade.icd import check_attributes, check_classes, check_commands, check_schemas, check_topics
-from facade.icd.checks import Check
-from facade.icd.finding import IcdFinding
+from facade.icd.check_classes import check_attributes, check_classes
+from facade.icd.check_topics import check_legality, check_schemas, check_topics
+from facade.icd.checks import IcdFinding
 from facade.icd.model import Icd
 from facade.icd.read import read
 from facade.manifest import manifests
 from facade.resources import resource
 
-CHECKS: tuple[Check, ...] = (
-    *check_classes.CHECKS,
-    *check_attributes.CHECKS,
-    *check_commands.CHECKS,
-    *check_topics.CHECKS,
-    *check_schemas.CHECKS,
-)
-"""The checks of every start. One mistake gives one finding: a check stays silent about the findings of another one."""
-THOROUGH_CHECKS: tuple[Check, ...] = check_schemas.THOROUGH_CHECKS
-"""Checks that need slow libraries: for ``icd check`` and the tests."""
-
 
 def check(icd: Icd, *, thorough: bool = False) -> list[IcdFinding]:
-    """Return the findings of all checks."""
-    checks = CHECKS + THOROUGH_CHECKS if thorough else CHECKS
+    """Return the findings of all rules; the thorough ones, for ``icd check`` and the tests, need a slow library."""
+    checks = (check_classes, check_attributes, check_topics, check_schemas, *((check_legality,) if thorough else ()))
     return [finding for one in checks for finding in one(icd)]
 
 

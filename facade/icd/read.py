@@ -13,9 +13,9 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from facade.icd.checks import IcdFinding
 from facade.icd.expand import expand
 from facade.icd.explain import explain
-from facade.icd.finding import IcdFinding
 from facade.icd.model import Condition, DeviceClass, Executor, Icd
 from facade.icd.topic_model import Operation, Role, Topic
 

@@ -121,8 +121,8 @@ def direct_memory(properties: str) -> int:
     """Return the direct memory that a broker with these settings may need [bytes].
 
     Java reads from and writes to sockets and files by way of a buffer outside of the heap. Each thread keeps the
-    largest one that it has needed. A limit to what is kept (jdk.nio.maxCachedBufferSize) would save the memory, but a
-    new buffer for each part that arrives makes a message of 100 MB take 48 s instead of 3 s.
+    largest one that it has needed. A limit of the kept buffers (jdk.nio.maxCachedBufferSize) would save the memory,
+    but a new buffer for each part that arrives makes a message of 100 MB take 48 s instead of 3 s.
     """
     found = dict(re.findall(r"^([a-z.]+)=(\d+)$", properties, re.MULTILINE))
     threads = int(found["num.network.threads"]) + int(found["num.io.threads"])
@@ -146,7 +146,7 @@ def find_limp(port: int) -> str:
 
 
 def find_java() -> str:
-    """Return the path of a Java that can run Kafka: that of JAVA_HOME, else the first on the PATH.
+    """Return the path of a Java that can run Kafka: from JAVA_HOME, else the first on the PATH.
 
     Raises
     ------
@@ -190,7 +190,7 @@ def libraries(report: tools.Notify) -> Path:
 
 
 def configure(arguments: Sequence[str], properties: Path | None, report: tools.Notify) -> str:
-    """Run Kafka's own tool for settings of its entities, and return what it says.
+    """Run Kafka's own tool for settings of its entities, and return its output.
 
     Parameters
     ----------
@@ -218,7 +218,7 @@ def archived_classes(java: str, report: tools.Notify) -> Path | None:
         report("Kafka: archiving its classes, so that it starts in half the time (once, 50 MB; 5 to 30 s)")
         broker, port = Kafka(folder=folder / "broker", heap="256m", report=lambda _: None), choose_port()
         running: list[Process] = []
-        # `timeout` ends it should this process be killed: nobody would find it.
+        # `timeout` ends it if this process is killed.
         limited = ["timeout", f"{_STARTS_WITHIN_S + _ARCHIVES_WITHIN_S:g}", java]
         broker.run(limited, [f"-XX:ArchiveClassesAtExit={folder / 'classes.jsa'}"], port, running.append)
         try:

@@ -120,13 +120,13 @@ class Process:
             raise InfraError(f"{name} cannot be started: {error} (command: {' '.join(argv)})") from error
         # Popen would warn that it is left running, which is the very purpose; `is_alive` collects it.
         child.returncode = 0
-        created = psutil.Process(child.pid).create_time()  # at worst a zombie: nobody has collected it yet
+        created = psutil.Process(child.pid).create_time()  # at worst a zombie: not collected yet
         record = ProcessRecord(name=name, pid=child.pid, created=created, argv=tuple(argv), log=str(log))
         return cls(record, clock)
 
     @property
     def name(self) -> str:
-        """Return what it is called here."""
+        """Return the name of the service."""
         return self.record.name
 
     @property
@@ -220,7 +220,7 @@ class Process:
         if not self.is_alive:
             return
         try:
-            # Its group is its own and holds nothing but itself and what it started; its leader may have ended before.
+            # Its group is its own and holds only the process and its children; its leader may have ended before.
             os.killpg(os.getpgid(self.pid), number)
         except ProcessLookupError:
             return
@@ -258,7 +258,7 @@ def check_alive(process: Process) -> None:
 def _signals_deferred() -> Iterator[None]:
     """Hold SIGINT and SIGTERM back, as far as this process has handlers for them.
 
-    A handler that raises between fork and exec would leave a child that nobody knows: it has neither its session nor
+    A handler that raises between fork and exec would leave an unknown child: it has neither its session nor
     its environment yet. A blocked signal would stay blocked in the child, so the handlers are exchanged instead.
     """
     came: list[int] = []
@@ -277,7 +277,7 @@ def _signals_deferred() -> Iterator[None]:
 
 
 def started_in(folder: Path, clock: Clock | None = None) -> list[Process]:
-    """Return what runs with its log in a folder, whoever has started it: one of each group, mostly its leader."""
+    """Return the processes with a log in a folder: one of each group, mostly its leader."""
     clock = clock or SystemClock()
     found: dict[int, Process] = {}
     for one in psutil.process_iter():

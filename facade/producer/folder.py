@@ -19,7 +19,7 @@ class Folder(Protocol):
         """Return the names of all files."""
 
     def read(self, name: str, begin: int = 0, size: int | None = None) -> bytes:
-        """Return so many bytes of a file, or all that are there."""
+        """Return bytes of a file, fewer at its end."""
 
     def write(self, name: str, begin: int, content: bytes) -> None:
         """Let a file have this content at a place, and its end behind it; if the disk is full, a part may be there."""
@@ -63,7 +63,7 @@ class DiskFolder:
         return sorted(one.name for one in self._path.iterdir())
 
     def read(self, name: str, begin: int = 0, size: int | None = None) -> bytes:
-        """Return so many bytes of a file, or all that are there."""
+        """Return bytes of a file, fewer at its end."""
         with (self._path / name).open("rb") as file:
             file.seek(begin)
             return file.read(size)
@@ -83,7 +83,7 @@ class DiskFolder:
         (self._path / name).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let another process be the owner; closing it once more does nothing."""
+        """Let another process be the owner; a second call does nothing."""
         for name in [*self._files]:
             self._release(name)
         if self._guard >= 0:

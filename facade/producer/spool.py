@@ -1,6 +1,6 @@
-"""A bounded queue of batches on disk: append-only files of frames, and a mark of what is done.
+"""A bounded queue of batches on disk: append-only files of frames, and a mark of the confirmed batches.
 
-What was appended outlives a crash of the process, as the operating system has it then. A torn end is cut at the start.
+Appended data outlive a crash of the process, as the operating system has them. A torn end is cut at the start.
 A batch that the disk does not take waits in memory, as far as there is room, and goes to the disk once that takes it;
 what neither takes is refused. On disk are always the older ones, so that a crash costs the newest alone: the mark says
 how many were in memory.
@@ -106,7 +106,7 @@ class Spool:
         return next(iter([*self._troubles.values()]), "")  # a copy: other threads change it
 
     def head(self, count: int) -> list[Stored]:
-        """Return the first batches that wait, at most so many."""
+        """Return the first batches that wait, up to a number."""
         with self._lock:
             return list(islice(self.waiting, count))
 
@@ -151,7 +151,7 @@ class Spool:
         return frame[_FRAME.size :] if len(frame) == stored.size and _is_whole(frame) else None
 
     def mark(self, *, done: int, posted: int) -> bool:
-        """Keep up to which batch all are done, and which may be on the bus; forget what is done.
+        """Keep up to which batch all are done, and which may be on the bus; forget the done ones.
 
         False: the disk does not take the mark, and all stays as it was.
         """
@@ -183,7 +183,7 @@ class Spool:
         self._troubles[kind] = f"{self._folder}: {error.strerror or error}"
 
     def _hold(self, sequence: int) -> None:
-        """Tell whoever follows after a crash that a batch was in memory alone, as far as the disk lets us."""
+        """Leave a note for a successor that a batch was in memory alone, as far as the disk allows."""
         self._held = sequence
         self._try_mark(self.done, self.posted)
 

@@ -1,1 +1,1 @@
-"""Stand-ins for the SDP side of the bus, which know exactly what they sent and what must become of it."""
+"""Stand-ins for the SDP side of the bus, which know each record sent and its expected outcome."""

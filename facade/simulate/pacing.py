@@ -88,7 +88,7 @@ class Bursts:
     size
         Records of one burst.
     every
-        Time from the beginning of one burst to that of the next [s].
+        Time between the beginnings of two bursts [s].
     chunk
         Most that are due at once.
     """

@@ -1,4 +1,4 @@
-"""The frame of simulators: a stream is sent at its pace until it is time to stop, and a report says what was sent.
+"""The frame of simulators: a stream is sent at its pace until the end, and a report counts the records.
 
 Delivery: idempotent, to all in-sync replicas. Nothing is ever dropped for a full queue: with the
 broker away the stream stands still, and moves on when the broker is back. When the run is over
@@ -78,7 +78,7 @@ class Outlet(Protocol):
         """Wait for all records, at most `timeout` [s]; False: some are left."""
 
     def abandon(self) -> None:
-        """Forget what is left."""
+        """Drop the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class Stop:
 
 
 class Stream(Protocol):
-    """What is sent."""
+    """The records."""
 
     topic: str
 
@@ -113,7 +113,7 @@ class StreamSender(ABC, Generic[ReportT]):
     topic_name
         The topic's name on the brokers, for the report.
     most_waiting
-        With so many records unconfirmed the stream waits.
+        Unconfirmed records with which the stream waits.
     chunk
         Most that is made at once, between two looks at the clock.
     each_second

@@ -17,7 +17,6 @@ SILENT = 3
 
 @pytest.fixture(scope="session")
 def system(infra: local.Endpoints, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """Give a deployment with the default settings, in which everything has a value."""
     # What tango-db/sdp.json registers: that is what dsconfig compares with.
     with Deployment(infra, tmp_path_factory.mktemp("system"), nodes=4, subarrays=2) as deployment:
         deployment.prepare()
@@ -36,8 +35,6 @@ def system(infra: local.Endpoints, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def await_values(deployment: Deployment) -> None:
-    """Wait until all parts are heard."""
-
     def heard() -> dict[str, object]:
         return {
             "solution": deployment.read_one("mid-sdp/calibration/01", "solutionId"),
@@ -53,11 +50,9 @@ def await_values(deployment: Deployment) -> None:
 
 
 def silent(deployment: Deployment) -> bool:
-    """Tell whether the silent node is shown as such."""
     return deployment.quality(node_device(SILENT), "heapRate") == "INVALID"
 
 
 @pytest.fixture
 def client_settings(system: Deployment, tmp_path: Path) -> dict[str, str]:
-    """Give the environment variables of a client."""
     return environment(system.tango_host, tmp_path)

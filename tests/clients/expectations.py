@@ -30,7 +30,6 @@ class Shown(NamedTuple):
 
 
 def expected() -> dict[str, Shown]:
-    """Give all attributes of a device of each class, by full name; of those that exist for each receptor, none."""
     return {
         f"{device}/{entry.name}": shown(entry)
         for name, device in FAMILIES.items()
@@ -40,6 +39,5 @@ def expected() -> dict[str, Shown]:
 
 
 def shown(entry: Attribute) -> Shown:
-    """Give what is shown of one."""
     labels = ICD.enums[entry.enum] if entry.enum is not None else ()
     return Shown(entry.label, unit_of(ICD, entry), entry.type, tuple(labels))

@@ -15,7 +15,6 @@ TANGOGQL, DESK, JTANGO = (ROOT / ".venv" / f"clients-{name}" for name in ("tango
 
 
 def installed(path: Path) -> str:
-    """Give a path that `make clients` makes; fail the test where it is missing."""
     if not path.exists():
         pytest.fail(
             f"expected {path.relative_to(ROOT)}, which is not there; install the clients and try again: make clients"
@@ -24,7 +23,6 @@ def installed(path: Path) -> str:
 
 
 def environment(tango_host: str, home: Path) -> dict[str, str]:
-    """Give what a client gets of this process' environment: nothing of ours, no settings of whoever runs the tests."""
     kept = ("PATH", "JAVA_HOME", "LANG", "LD_LIBRARY_PATH")
     found = {name: os.environ[name] for name in kept if name in os.environ}
     return {**found, "TANGO_HOST": tango_host, "HOME": str(home), "PYTHONUNBUFFERED": "1"}
@@ -34,7 +32,6 @@ Output = subprocess.CompletedProcess[str]
 
 
 def run(argv: Sequence[str], settings: Mapping[str, str], folder: Path, *, code: int = 0, text: str = "") -> Output:
-    """Run a client to its end, with `text` as its input; give what it has printed."""
     done = subprocess.run(
         argv, env=settings, cwd=folder, input=text, capture_output=True, text=True, timeout=HANG, check=False
     )

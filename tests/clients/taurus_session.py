@@ -51,7 +51,6 @@ def write(name: str, value: int) -> dict[str, Any]:
 
 
 def listen(names: dict[str, int]) -> dict[str, int]:
-    """Give how many events came of each, once enough of all have come."""
     counts, enough, listeners = dict.fromkeys(names, 0), threading.Event(), []
     for name in names:
 

@@ -38,7 +38,6 @@ OTHERS = {"controller-in-another-language.md": subarray_device(2)}
 
 
 def script(page: Path, tango_host: str) -> str:
-    """Return the blocks of a page one after the other, as its reader runs them."""
     blocks = [re.sub(rf"^{indent}", "", text, flags=re.MULTILINE) for indent, text in BLOCK.findall(page.read_text())]
     found = "\n".join(one for one in blocks if not any(text in one for text in LEFT_OUT))
     found = found and f"{found}\n{END}"
@@ -48,7 +47,6 @@ def script(page: Path, tango_host: str) -> str:
 
 
 def switch_off(subarrays: Iterable[tango.DeviceProxy]) -> None:
-    """Leave subarrays as a page expects them."""
     for subarray in subarrays:
         if subarray.State() == tango.DevState.ON:
             subarray.Off()
@@ -56,7 +54,6 @@ def switch_off(subarrays: Iterable[tango.DeviceProxy]) -> None:
 
 
 def test_the_pages(system: Deployment, tmp_path: Path) -> None:
-    """All at once, as most of them wait for events; the subarrays are switched off in between."""
     for name in ("difference.fits", "template.fits"):
         (tmp_path / name).write_bytes(b"SIMPLE")
     pages = {page.name: script(page, system.tango_host) for page in PAGES if page.name not in ELSEWHERE}

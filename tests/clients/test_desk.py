@@ -21,7 +21,6 @@ REGISTRATION = ROOT / "tango-db/sdp.json"
 
 
 def test_taurus_models(client_settings: dict[str, str], tmp_path: Path) -> None:
-    """Every attribute as a model: label, unit, value, quality; what a form writes, is refused and listens to."""
     live = {f"{node_device(0)}/latencyMean": 3, f"{FAMILIES['SdpQuality']}/noiseBaseline": 2}
     stale = f"{node_device(SILENT)}/latencyMean"
     wanted = {
@@ -75,7 +74,6 @@ get_ipython().run_line_magic("lsserv", "")
 
 
 def test_an_itango_session(client_settings: dict[str, str], tmp_path: Path) -> None:
-    """Device classes by their names, enums by their labels, a refusal in words, the listings of the database."""
     argv = [installed(DESK / "bin/itango3"), "--simple-prompt", "--no-banner", "--colors=NoColor", "-c", ITANGO]
     text = run(argv, client_settings, tmp_path).stdout
     assert "heaps ATTR_VALID True" in text
@@ -88,7 +86,6 @@ def test_an_itango_session(client_settings: dict[str, str], tmp_path: Path) -> N
 
 
 def test_dsconfig_finds_what_is_committed(client_settings: dict[str, str], tmp_path: Path) -> None:
-    """The registration in tango-db/ is that of default settings, as is the dump; a change is seen."""
     json2tango = installed(DESK / "bin/json2tango")
     assert "No changes needed" in run([json2tango, str(REGISTRATION)], client_settings, tmp_path).stderr
     changed = json.loads(REGISTRATION.read_text())

@@ -43,7 +43,6 @@ class Jive:
         self._reader.start()
 
     def ask(self, *words: object) -> dict[str, Any]:
-        """Give the answer to one request."""
         assert self._process.stdin is not None
         self._process.stdin.write("\t".join(map(str, words)) + "\n")
         self._process.stdin.flush()
@@ -54,11 +53,9 @@ class Jive:
         assert "id" in found, found
 
     def values(self, attribute: str) -> list[Any]:
-        """Give the values of all events of an attribute."""
         return [event.get("value") for event in list(self.events) if event["event"] == attribute]
 
     def end(self) -> int:
-        """Close its input, which ends it."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -87,7 +84,6 @@ def jive(system: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def test_jive_shows_what_the_icd_says(jive: Jive) -> None:
-    """The database's tree; label, unit, type and enum labels of every attribute; each can be read."""
     devices = jive.ask("devices", "mid-sdp/*/*")["devices"]
     assert set(devices) >= set(FAMILIES.values())
     for device in FAMILIES.values():
@@ -111,7 +107,6 @@ def test_limits_are_shown(jive: Jive) -> None:
 
 
 def test_values_images_and_stale_ones(jive: Jive) -> None:
-    """A number, a text, an image with its shape, and a node that is silent."""
     assert jive.ask("read", node_device(0), "scanID")["value"] == [7]
     assert jive.ask("read", FAMILIES["SdpQuality"], "antennaNames")["value"][5] == "SKA006"
     image = jive.ask("read", FAMILIES["SdpQuality"], "noiseBaseline")
@@ -127,7 +122,6 @@ def test_values_images_and_stale_ones(jive: Jive) -> None:
 
 
 def test_jive_acts(jive: Jive) -> None:
-    """A written setting as a ZMQ event; a command, and its outcome as an event; refusals say why."""
     for name in ("longRunningCommandResult", "State", "adminMode"):
         jive.subscribe(SUBARRAY, name)
 
@@ -149,7 +143,6 @@ def test_jive_acts(jive: Jive) -> None:
 
 
 def test_a_panel_is_live(jive: Jive) -> None:
-    """Change events of a number and a spectrum keep coming; a stale attribute's event says so; images have none."""
     jive.subscribe(node_device(0), "latencyMean")
     jive.subscribe(FAMILIES["SdpQuality"], "noiseAntenna")
     for name in ("latencyMean", "noiseAntenna"):

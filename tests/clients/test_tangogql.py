@@ -49,7 +49,6 @@ class Dashboard:
         until(self._answers, "TangoGQL answers")
 
     def ask(self, query: str, **variables: object) -> Any:
-        """Give the data of an answer without errors."""
         body = json.dumps({"query": query, "variables": variables}).encode()
         request = urllib.request.Request(
             f"http://127.0.0.1:{self._port}/db", body, {"Content-Type": "application/json"}
@@ -60,7 +59,6 @@ class Dashboard:
         return found["data"]
 
     def follow(self, *names: str) -> "Subscription":
-        """Subscribe to attributes."""
         script = str(HERE / "tangogql_follow.py")
         argv = [installed(TANGOGQL / "bin/python"), script, str(self._port), *names]
         process = self._start(f"follow-{len(self.processes)}", argv)
@@ -88,12 +86,10 @@ class Subscription:
         self._frames: dict[str, list[dict[str, Any]]] = {}
 
     def __call__(self, name: str) -> list[dict[str, Any]]:
-        """Give all frames of an attribute."""
         return self.all.get(name.lower(), [])
 
     @property
     def all(self) -> dict[str, list[dict[str, Any]]]:
-        """All frames, by the attributes' full names in lower case."""
         with self._log.open("rb") as log:
             log.seek(self._read)
             whole, end, _ = log.read().rpartition(b"\n")
@@ -116,7 +112,6 @@ def dashboard(system: Deployment, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 def test_a_dashboard_shows_what_the_icd_says(dashboard: Dashboard) -> None:
-    """All devices by their states; label, unit, type, enum labels of every attribute; nothing INVALID has a value."""
     devices = dashboard.ask('{ devices(pattern: "mid-sdp/*") { name state connected deviceClass } }')["devices"]
     assert {d["deviceClass"]: d["name"] for d in reversed(devices)} == FAMILIES
     assert [d["name"] for d in devices if not d["connected"]] == []
@@ -138,7 +133,6 @@ def test_a_dashboard_shows_what_the_icd_says(dashboard: Dashboard) -> None:
 
 
 def test_values_are_typed_and_stale_ones_are_empty(dashboard: Dashboard) -> None:
-    """Enums as numbers with labels, spectra and images as lists, nothing where a node is silent."""
     names = [f"{QUALITY}/noiseBaseline", f"{QUALITY}/antennaNames", f"{MASTER}/adminMode", f"{MASTER}/healthInfo"]
     names += [f"{node_device(SILENT)}/latencyP99", f"{node_device(0)}/latencyP99", f"{node_device(0)}/scanID"]
     query = "query($n: [String]!) { attributes(fullNames: $n) { value quality unit maxalarm writevalue writable } }"
@@ -155,7 +149,6 @@ def test_values_are_typed_and_stale_ones_are_empty(dashboard: Dashboard) -> None
 
 
 def test_a_dashboard_acts(dashboard: Dashboard) -> None:
-    """A setting is written, and comes as an event; a button runs a command, as does its outcome; refusals say why."""
     result, mode = (f"{SUBARRAY}/{name}" for name in ("longRunningCommandResult", "adminMode"))
     frames = dashboard.follow(result, mode)
     until(lambda: frames(result) and frames(mode), "the first values")
@@ -188,7 +181,6 @@ def test_a_dashboard_acts(dashboard: Dashboard) -> None:
 
 
 def test_a_dashboard_follows(dashboard: Dashboard) -> None:
-    """Events of numbers, arrays, states and texts come as change events; images, which have none, by polling."""
     events = [f"{MASTER}/State", f"{MASTER}/heapRate", f"{node_device(0)}/latencyMean", f"{QUALITY}/noiseAntenna"]
     polled = [f"{QUALITY}/noiseBaseline", f"{CALIBRATION}/gainPhase"]
     silent = f"{node_device(SILENT)}/heapRate"
@@ -211,7 +203,6 @@ def test_a_dashboard_follows(dashboard: Dashboard) -> None:
 
 
 def test_every_attribute_can_be_followed(dashboard: Dashboard) -> None:
-    """The first frame of each attribute of all classes, without an error; which of them hold NaN is known."""
     names = {name.lower() for name in expected()}
     frames = dashboard.follow(*names)
     until(lambda: set(frames.all) >= names, "a frame of each attribute")

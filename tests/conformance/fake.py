@@ -38,7 +38,6 @@ def wrong_values(icd_version: str) -> dict[tuple[str, str], Reading]:
 
 
 def answer_queries() -> None:
-    """Return the devices answers that need no bus: two of them are wrong, as are two refusals."""
     CommandedDevice.query_GetCommandHistory = lambda self, most: _list(most)
     SdpCalibration.query_ListTables = lambda self: "none"
     SdpCalibration.query_GetTable = SdpCalibration.query_GetTableContent = lambda self, name: _refuse(name)

@@ -27,12 +27,10 @@ class Mutant:
 
 
 def attribute(device_class: str, name: str, **changes: object) -> Alter:
-    """Serve an attribute with other properties."""
     return _entries(device_class, "attributes", name, lambda one: (replace(one, **changes),))
 
 
 def without(device_class: str, kind: str, name: str) -> Alter:
-    """Serve a class without an entry."""
     return _entries(device_class, kind, name, lambda one: ())
 
 
@@ -48,8 +46,6 @@ def _entries(device_class: str, kind: str, name: str, change: Callable) -> Alter
 
 
 def enum(device_class: str, name: str, *labels: str) -> Alter:
-    """Serve an attribute with labels of its own."""
-
     def alter(icd: Icd) -> Icd:
         own = f"{name}Labels"
         return attribute(device_class, name, enum=own)(replace(icd, enums={**icd.enums, own: labels}))
@@ -58,17 +54,14 @@ def enum(device_class: str, name: str, *labels: str) -> Alter:
 
 
 def topic(name: str, **changes: object) -> Alter:
-    """Make a topic with other settings."""
     return lambda icd: replace(icd, topics={**icd.topics, name: replace(icd.topics[name], **changes)})
 
 
 def command(device_class: str, name: str, **changes: object) -> Alter:
-    """Serve a command with other properties."""
     return _entries(device_class, "commands", name, lambda one: (replace(one, **changes),))
 
 
 def query(device_class: str, name: str, **changes: object) -> Alter:
-    """Serve a query with other properties."""
     return _entries(device_class, "queries", name, lambda one: (replace(one, **changes),))
 
 
@@ -168,7 +161,6 @@ MUTANTS = (
 
 
 def served(icd: Icd) -> Icd:
-    """Return the ICD with all that is wrong in it."""
     for mutant in MUTANTS:
         icd = mutant.alter(icd)
     topics = {name: one for name, one in icd.topics.items() if name != "heartbeats"}

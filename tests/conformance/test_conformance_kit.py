@@ -12,8 +12,7 @@ from clients.conformance.alarm_checks import condition_of_test
 from clients.conformance.checks import CheckOptions, CheckResult, decide, flow_checks
 from clients.conformance.command_checks import is_given, require_outcome
 from clients.conformance.live_system import in_order
-from clients.conformance.report import write_html
-from clients.conformance.runner import catalogue, is_wanted
+from clients.conformance.runner import catalogue, is_wanted, write_html
 from clients.conformance.subarray_run import STEPS, bad_arguments, good_argument
 from clients.conformance.topics import find_invalid, headers_of
 from clients.sample_arguments import FAMILIES
@@ -56,13 +55,15 @@ CHECKED = {
     "SdpMaster/latencyP99/pace": "Attribute.sampling DeviceClass.sampling Sampling.shortest",
     "SdpMaster/latencyP99/fresh": "Attribute.stale_after DeviceClass.stale_after Window.lateness",
     "SdpMaster/adminMode/on-bus": "Attribute.reported",
-    "SdpSubarray/Scan/exists": "Command.name DeviceClass.commands",
-    "SdpSubarray/Scan/types": "Command.argument",
-    "SdpSubarray/Scan/refuses-state": "Command.state Command.obs_state",
+    "SdpSubarray/Scan/exists": "CommandDefinition.name DeviceClass.commands",
+    "SdpSubarray/Scan/types": "CommandDefinition.argument",
+    "SdpSubarray/Scan/refuses-state": "CommandDefinition.state CommandDefinition.obs_state",
     "SdpSubarray/Scan/knows-version-0.4": "Icd.arguments",
-    "SdpSubarray/Scan/durable": "Command.repeatable Command.start_within Command.deadline Command.ceiling",
-    "SdpSubarray/Scan/effect": "Command.reports Command.transitional Command.targets Command.commanded",
-    "SdpSubarray/Abort/overtakes": "Command.overtakes",
+    "SdpSubarray/Scan/durable": """CommandDefinition.repeatable CommandDefinition.start_within
+        CommandDefinition.deadline CommandDefinition.ceiling""",
+    "SdpSubarray/Scan/effect": """CommandDefinition.reports CommandDefinition.transitional CommandDefinition.targets
+        CommandDefinition.commanded""",
+    "SdpSubarray/Abort/overtakes": "CommandDefinition.overtakes",
     "SdpAlerts/GetAlarms/exists": "Query.name DeviceClass.queries",
     "SdpAlerts/GetAlarms/types": "Query.argument Query.result",
     "SdpAlerts/GetAlarms/description": "Query.argument_description Query.result_description",
@@ -87,7 +88,8 @@ UNCHECKED = {
         Attribute.source Attribute.account Source.topic Source.rule Source.field Source.over Source.q Source.of
         AccountSource.stream AccountSource.figure DeviceClass.state_source""",
     "for people; neither Tango nor Kafka has a place for it": """
-        Command.description Query.description DeviceClass.description Topic.description Role.description Role.side
+        CommandDefinition.description Query.description DeviceClass.description Topic.description
+        Role.description Role.side
         Topic.operations Topic.bytes Topic.traits Operation.action Operation.summary Operation.roles Operation.messages
         Operation.reply Icd.participants Icd.qos
         Condition.causes Condition.check Condition.response Condition.ends Condition.priority""",

@@ -55,7 +55,6 @@ def run_kit(deployment: Deployment, *options: object) -> tuple[int, dict[str, st
 
 
 def one_instance(folder: Path) -> Icd:
-    """Copy the ICD so that one process can serve all of it, but one class, which must be elsewhere."""
     shutil.copytree(resource("schemas"), folder)
     for path in (folder / "icd").glob("Sdp*.toml"):
         # Two antennas are as good as all of them.
@@ -81,7 +80,6 @@ def register(icd: Icd, tango_host: str) -> None:
 
 
 def mode_on_bus(mode: str) -> bytes:
-    """Return what stands on the topic when the master's adminMode was set."""
     fields = {"schema": "state/1", "device": "mid-sdp/control/0", "attribute": "adminMode", "value": mode}
     return json.dumps({**fields, "time": round(CLOCK.now() * 1e6), "origin": "mutants"}).encode()
 
@@ -100,7 +98,6 @@ def write_wrong_records(deployment: Deployment) -> None:
 
 
 def test_each_mutant_is_red_in_its_check_and_nothing_else_is(deploy: Deploy) -> None:
-    """A fake system with all mutants at once, each in an entry of its own."""
     deployment = deploy(prepare=False, nodes=2)
     folder = deployment.folder / "schemas"
     icd = one_instance(folder)

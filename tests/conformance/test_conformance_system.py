@@ -25,7 +25,6 @@ ALERTS, TABLES, QUALITY = "mid-sdp/alerts/0", "mid-sdp/calibration/01", "mid-sdp
 
 
 def start(deployment: Deployment) -> None:
-    """Start everything, and wait until all of it speaks."""
     instances = ("control", "subarray", "ingest-00", "alerts", "calibration", "quality", "mirror", "logs")
     # One after the other: all at once they hold each other up, until the controller is late at its group.
     for name, server in {name: deployment.server(name, ready=False) for name in instances}.items():
@@ -46,7 +45,6 @@ def start(deployment: Deployment) -> None:
 
 
 def write_nonsense(deployment: Deployment) -> None:
-    """Have records on `state` that a device sets aside, under the key of one that is good."""
     device = subarray_device(1)
     no_time = {"schema": "state/1", "device": device, "attribute": "obsState", "value": "FAULT", "origin": "x"}
     values = [
@@ -59,7 +57,6 @@ def write_nonsense(deployment: Deployment) -> None:
 
 
 def test_the_whole_system_conforms_and_is_left_as_it_was(deploy: Deploy) -> None:
-    """Read-only and active in one run: every check of every entry, a whole observation, and one test alert."""
     deployment = deploy(nodes=2, subarrays=1)
     start(deployment)
     write_nonsense(deployment)
@@ -100,7 +97,6 @@ def test_the_whole_system_conforms_and_is_left_as_it_was(deploy: Deploy) -> None
 
 
 def interrupt(deployment: Deployment) -> None:
-    """End the kit while it has resources assigned."""
     subarray = deployment.proxy(subarray_device(1))
     kit = deployment.start("kit", ["sdp-facade", "conformance", "--active", "--only", "SdpSubarray/Scan/taken"])
     until(lambda: subarray.obsState != 0, "the kit commands the subarray")
@@ -109,7 +105,6 @@ def interrupt(deployment: Deployment) -> None:
 
 
 def test_each_outcome_that_is_no_good_is_shown(deploy: Deploy) -> None:
-    """A controller is set to it; one that is not is found out. The subarray is put back each time."""
     deployment = deploy(nodes=1, subarrays=1)
     deployment.serve()
     for fault, outcome, aspect, code in (
@@ -129,7 +124,6 @@ def test_each_outcome_that_is_no_good_is_shown(deploy: Deploy) -> None:
 
 
 def test_where_nothing_can_be_asked_the_kit_says_so(deploy: Deploy) -> None:
-    """No database, no broker, a subarray that is not there, and nothing that was asked for."""
     deployment = deploy(prepare=False)
     nobody = f"127.0.0.1:{choose_port()}"
     here = {"tango_host": deployment.tango_host, "bootstrap": deployment.bootstrap, "prefix": deployment.prefix}

@@ -33,7 +33,7 @@ from clients.conformance.command_checks import (
     judge_taken,
 )
 from clients.conformance.devices import judge_answer
-from clients.conformance.events import AttributeTrace, EventStream, TangoValue
+from clients.conformance.live_system import AttributeTrace, EventStream, TangoValue
 from clients.conformance.subarray_run import CommandAnswer, RefusedCall, SubarrayRun, TakenCall
 from clients.conformance.topics import find_invalid, judge_records
 from facade.bus.port import Record
@@ -57,7 +57,6 @@ def entry(device_class: str, name: str) -> model.Attribute:
 
 
 def verdict(judge: Callable[[], str | None]) -> str:
-    """Return how a judgement ends."""
     try:
         judge()
     except (Mismatch, NotShown) as found:
@@ -154,8 +153,6 @@ def test_pace(events, ends):
     ],
 )
 def test_alarm_events(changes: str, alarms: str, ends: str) -> None:
-    """V: valid, W: warning, A: alarm."""
-
     names = {"V": "VALID", "W": "WARNING", "A": "ALARM"}
     pushed = [seen(quality=names[letter], age=-float(number)) for number, letter in enumerate(changes.split())]
     turns = [event for before, event in pairwise(pushed) if before.quality != event.quality]
@@ -298,7 +295,6 @@ def test_one_cause_is_one_failure(monkeypatch):
 def ended(
     outcome: str = "FAILED", task: str = "FAILED", code: int = 3, took: float = 1.0, **more: object
 ) -> SubarrayRun:
-    """Return a run whose last command has ended so."""
     times = [datetime.fromtimestamp(NOW + one, UTC).isoformat(timespec="milliseconds") for one in (0.0, took)]
     known = {
         "status": outcome,

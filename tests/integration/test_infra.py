@@ -16,8 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from facade.errors import InfraError
 from facade.infra import local
-from facade.infra.local import LocalOptions, ServiceName
-from facade.infra.runtime import load
+from facade.infra.local import LocalOptions, ServiceName, load
 from tests.support.waiting import HANG
 
 REGISTER = """

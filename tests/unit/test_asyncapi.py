@@ -85,14 +85,12 @@ def test_a_message_has_its_schema_with_units_and_is_used(name: str) -> None:
 
 
 def untitled(schema: Any) -> Any:
-    """Leave out titles, which are strings; a field of that name is an object."""
     if not isinstance(schema, dict):
         return schema
     return {key: untitled(part) for key, part in schema.items() if key != "title" or not isinstance(part, str)}
 
 
 def models(node: Any) -> Iterator[Any]:
-    """Return each schema of which a generator makes a class or an enumeration."""
     if isinstance(node, dict):
         if "object" in node.get("type", ()) or "properties" in node or "enum" in node:
             yield node

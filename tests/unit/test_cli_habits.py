@@ -35,7 +35,6 @@ def test_each_help_has_an_example(words: str) -> None:
 
 @pytest.mark.parametrize("words", COMMANDS)
 def test_a_help_is_shown_as_it_is_written(words: str) -> None:
-    """Rich took the unit `[s]` for the style of struck-through text."""
     for parameter in COMMANDS[words].params:
         written = getattr(parameter, "help", None) or ""
         assert Text.from_markup(written).plain == written
@@ -110,7 +109,6 @@ def test_the_version_is_printed_and_success_is_0(words: list[str]) -> None:
 
 
 def test_the_shell_completes() -> None:
-    """As bash asks: the words so far in the environment, the completions on standard output."""
     asks = {"_SDP_FACADE_COMPLETE": "complete_bash", "COMP_WORDS": "sdp-facade con", "COMP_CWORD": "1"}
     done = subprocess.run(
         [sys.executable, "-c", "from facade.cli.app import app; app(prog_name='sdp-facade')"],
@@ -137,7 +135,6 @@ finally:
 
 
 def loaded_by(words: str) -> tuple[str, set[str]]:
-    """Return what a call prints, and which of the larger packages it has imported."""
     done = subprocess.run(
         [sys.executable, "-c", ALONE, words], capture_output=True, text=True, timeout=HANG, check=False
     )
@@ -212,7 +209,6 @@ def plug_in(monkeypatch: pytest.MonkeyPatch, *contributed: Subcommand) -> None:
 
 def test_a_flow_from_outside_has_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     def play(rate: float = 1.0) -> None:
-        """Play the weather."""
         print(f"rate {rate}")
 
     sub = typer.Typer()

@@ -48,7 +48,6 @@ def sample(entry):
 
 
 def plain(value):
-    """Return what a proxy has read, arrays as lists."""
     return value.tolist() if hasattr(value, "tolist") else list(value) if isinstance(value, tuple) else value
 
 
@@ -58,7 +57,6 @@ def device(proxy) -> FacadeDevice:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_attribute_is_what_the_icd_says(name):
-    """Name, type, shape, unit, label, description, format, access, limits and enum labels."""
     with context(name) as proxy:
         wanted = {entry.name: entry for entry in ICD.classes[name].attributes}
         assert set(proxy.get_attribute_list()) == {*wanted, "State", "Status"}
@@ -90,7 +88,6 @@ def test_before_anything_is_known_every_attribute_is_invalid_and_the_state_unkno
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_shown_is_read_and_pushed_with_its_time_and_quality(name):
-    """Change and archive events for every attribute, State and Status included; never INVALID by accident."""
     with context(name) as proxy:
         target = device(proxy)
         at = 1_700_000_000.25
@@ -129,7 +126,6 @@ def test_what_is_shown_is_read_and_pushed_with_its_time_and_quality(name):
 
 
 def test_what_nobody_has_subscribed_to_is_shown_and_made_no_event(monkeypatch):
-    """Making events that Tango drops was two fifths of a device server's time for a command."""
     with context("SdpIngestNode") as proxy:
         target, made = device(proxy), []
         for kind in ("change", "archive", "alarm"):
@@ -154,7 +150,6 @@ def test_what_nobody_has_subscribed_to_is_shown_and_made_no_event(monkeypatch):
 
 
 def test_a_change_of_quality_or_of_the_state_is_an_alarm_event_and_nothing_else(monkeypatch):
-    """What a client gets by reading when it subscribes is not repeated: what nobody heard counts as told."""
     with context("SdpIngestNode") as proxy:
         target, made = device(proxy), []
         monkeypatch.setattr(target, "push_alarm_event", lambda name, *event: made.append((name, *event[2:])))
@@ -177,7 +172,6 @@ LARGE = [(name, one.name) for name in NAMES for one in ICD.classes[name].attribu
 
 @pytest.mark.parametrize(("name", "attribute"), LARGE)
 def test_an_image_is_said_to_be_ready_and_can_be_read(name, attribute):
-    """As an event, a large array could hold up the whole server: Tango waits until every client has it."""
     with context(name) as proxy:
         (entry,) = (one for one in ICD.classes[name].attributes if one.name == attribute)
         ready = threading.Event()
@@ -202,7 +196,6 @@ def test_the_quality_is_the_one_of_the_reading(quality):
 
 
 def test_a_limit_that_a_client_sets_is_told_by_quality_and_leaves_the_state():
-    """In reads and change events alike, by Tango's own rule; State is that of SDP, in both as well."""
     with context("SdpMaster") as proxy:
         target, told = device(proxy), {}
         for name in ("heapRate", "State"):
@@ -257,7 +250,6 @@ def test_every_command_is_what_the_icd_says_and_answers_before_the_bus_is_there(
 
 
 def test_the_bytes_of_a_table_come_through_tango_as_they_are():
-    """As DevEncoded, the largest that is promised, with the media type as its format; a refusal says why."""
     (entry,) = (one for one in ICD.classes["SdpCalibration"].queries if one.name == "GetTableContent")
     content = bytes(range(256)) * (entry.max_bytes // 256)
 
@@ -287,8 +279,6 @@ def test_the_bytes_of_a_table_come_through_tango_as_they_are():
 
 
 def test_after_a_call_obs_state_is_read_as_the_command_has_made_it():
-    """Before the event loop has shown it, which alone does so; what was shown before is never read again."""
-
     class Gateway:
         def __init__(self):
             self.label, self.known = "IDLE", True
@@ -403,7 +393,6 @@ WAITING = {
 
 @pytest.mark.parametrize("name", WAITING)
 def test_a_device_is_read_and_pushes_while_calls_wait_for_the_bus(name):
-    """Twelve clients wait; else the first would hold the device's monitor, for which Tango waits three seconds."""
     held, server = HeldBus(), context(name)
     with server as proxy, ThreadPoolExecutor(12) as pool:
         target, device_name = device(proxy), proxy.dev_name().lower()
@@ -440,7 +429,6 @@ def test_a_mode_cannot_be_set_before_the_bus_was_reached():
 
 
 def test_a_mode_is_read_as_the_call_has_set_it_and_shown_by_the_event_loop():
-    """Who has set it finds it at once, and so does the next call; its record need not have come back."""
     written = []
     with context("SdpMaster") as proxy:
         name, offline = proxy.dev_name().lower(), ICD.enums["AdminMode"].index("OFFLINE")

@@ -110,7 +110,6 @@ def test_every_service_is_bounded_and_restarted() -> None:
 
 
 def test_a_tango_database_that_lost_its_tables_is_started_again() -> None:
-    """It never connects again to a MariaDB that was away, and nobody restarts what is only unhealthy."""
     kind, check = SERVICES["tango-databaseds"]["healthcheck"]["test"]
     assert kind == "CMD-SHELL"
     for answer, expected in (("true", (0, "")), ("false", (1, "killed 1\n"))):

@@ -31,13 +31,11 @@ def argument(name: str) -> str:
 
 
 def copied() -> list[str]:
-    """Return what is copied from the sources, in any stage."""
     lines = [rest for word, rest in LINES if word == "COPY" and not rest.startswith("--from")]
     return [source.rstrip("/") for line in lines for source in line.split()[:-1]]
 
 
 def sent(path: str) -> bool:
-    """Return whether a path gets to the builder: the last line of .dockerignore that fits decides."""
     there = True
     for line in (ROOT / ".dockerignore").read_text().split():
         pattern, wanted = line.removeprefix("!"), line.startswith("!")

@@ -26,7 +26,6 @@ OLDEST = "1.32"
 
 
 def resources(folder: Path) -> list[dict[str, Any]]:
-    """Return what the files of a folder say, without what its components add."""
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
     files = [folder / name for name in kustomization["resources"] if name.endswith(".yaml")]
     return [one for file in files for one in documents(file)]

@@ -41,13 +41,11 @@ def name(page: Path) -> str:
 
 
 def blocks(page: Path, language: str) -> list[tuple[str, str]]:
-    """Return the blocks of a language with what stands behind the language's name; those in lists are set in."""
     found = re.findall(rf"^( *)```{language}\b([^\n]*)\n(.*?)^\1```$", page.read_text(), re.DOTALL | re.MULTILINE)
     return [(info.strip(), re.sub(rf"^{indent}", "", text, flags=re.MULTILINE)) for indent, info, text in found]
 
 
 def calls(page: Path) -> Iterator[list[str]]:
-    """Return the words of each call of sdp-facade, in blocks for a shell and in running text."""
     text = page.read_text()
     code = [line for _, block in blocks(page, "sh") for line in block.splitlines()]
     code += re.findall(r"`(sdp-facade [^`\n]+)`", text)
@@ -81,7 +79,6 @@ def test_python_compiles_and_its_imports_are_there(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_python_uses_no_name_that_the_page_does_not_define(page: Path) -> None:
-    """Blocks of a page go on from one to the next. Those with a title are excerpts of files that are tested."""
     code = "\n".join(dedent(block) for info, block in blocks(page, "python") if not info.startswith("title="))
     argv = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", "--stdin-filename", "page.py", "-"]
     done = subprocess.run(argv, input=code, capture_output=True, text=True, timeout=HANG, check=False)
@@ -99,7 +96,6 @@ def test_the_example_of_a_solution_is_a_table_that_tango_can_show() -> None:
 
 
 def test_messages_that_pages_show_are_messages() -> None:
-    """Those with ... in them are cut short."""
     seen = []
     for page in PAGES:
         for _, block in blocks(page, "json"):
@@ -133,7 +129,6 @@ def test_pages_import_from_the_public_surface_only() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_devices_have_the_attributes_that_are_read(page: Path) -> None:
-    """In Python code, what is read of a proxy is an attribute, a command or Tango's own."""
     icd = load()
     every = {entry.name for one in icd.classes.values() for entry in (*one.attributes, *one.commands, *one.queries)}
     every |= {*icd.conditions, "State", "Status"}
@@ -152,7 +147,6 @@ def test_devices_have_the_attributes_that_are_read(page: Path) -> None:
 
 
 def test_what_the_page_adds_to_the_interface_is_taken(tmp_path: Path) -> None:
-    """Each block goes into the file that it names; the whole must be an interface without a finding."""
     page = DOCS / "how-to" / "add-to-the-interface.md"
     schemas = tmp_path / "schemas"
     shutil.copytree(SCHEMAS, schemas)
@@ -187,7 +181,6 @@ def test_settings_of_one_process_are_in_the_deploy_page() -> None:
 
 
 def broken_links(site: Path) -> Iterator[str]:
-    """Yield the links of a site to files or places of its own that are not there."""
     pages = {page: page.read_text() for page in site.rglob("*.html")}
     places = {page: {"", *map(unescape, re.findall(r'\b(?:id|name)="([^"]+)"', text))} for page, text in pages.items()}
     for page, text in pages.items():
@@ -237,7 +230,6 @@ def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> No
 
 
 def test_the_operators_page_leads_to_the_runbook_of_each_condition() -> None:
-    """The links themselves are followed in the site."""
     page = (DOCS / "how-to" / "when-something-is-wrong.md").read_text()
     linked = re.findall(r"\[`(\w+)`\]\(\.\./reference/alerts\.md#(\w+)\)", page)
     assert sorted(name for name, _ in linked) == sorted(load().conditions)

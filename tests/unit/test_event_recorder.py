@@ -101,7 +101,6 @@ class Server:
 
 @pytest.mark.parametrize("fault", ["hangs", "gone"])
 def test_a_server_without_an_answer_is_silent_and_no_other_with_it(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    """With one server frozen, all others seemed silent, as they were asked one after the other."""
     servers: dict[str, Server] = {}
     monkeypatch.setattr(
         events.tango, "DeviceProxy", lambda name: servers.setdefault(name.rsplit("/", 1)[-1], Server(name))
@@ -112,7 +111,6 @@ def test_a_server_without_an_answer_is_silent_and_no_other_with_it(monkeypatch: 
     mine, other = (pulse._asked[name] for name in "ab")
 
     def asked_again(one: Any) -> None:
-        """Wait for an answer of now."""
         until(lambda: one.answered == clock.now() and one.unanswered == math.inf, "an answer")
 
     asked_again(mine)

@@ -37,14 +37,12 @@ def expressions() -> Iterator[str]:
 
 
 def names(expression: str) -> set[str]:
-    """Give the metrics of an expression: the words that are neither functions nor labels nor durations."""
     bare = re.sub(r"\{[^}]*\}|\bby \([^)]*\)|\bon \([^)]*\)|\[[^\]]*\]|, stream\)", "", expression)
     return set(re.findall(r"[a-z_]\w*", bare)) - WORDS
 
 
 @pytest.fixture(scope="module")
 def served() -> dict[str, set[str]]:
-    """Give the labels of each sample that a process serves, for an account of every topic."""
     accounts = {}
     for topic in ICD.topics:
         accounts[topic] = account = RunningAccount()

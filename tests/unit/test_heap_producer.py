@@ -29,7 +29,7 @@ class Crash(BaseException):
 
 @dataclass
 class Fate:
-    """See `facade.producer.forwarding.Fate`."""
+    """See `facade.producer.heaps.Fate`."""
 
     confirmed: bool
     settled: bool
@@ -47,7 +47,6 @@ class Log:
     looks: int = 0
 
     def post(self, record: Record) -> Fate:
-        """Do what the script says."""
         act = self.script.pop(0) if self.script else "taken"
         if act == "full":
             raise BusError("the queue is full")
@@ -62,14 +61,12 @@ class Log:
         return fate
 
     def since(self, topic: str, time: float) -> Iterable[Record]:
-        """Return all."""
         self.looks += 1
         if self.away:
             raise BusError("no broker answers")
         return list(self.records)
 
     def back(self) -> None:
-        """Answer again; what waited has failed."""
         self.away = False
         for fate in self.waiting:
             fate.settled = True
@@ -78,13 +75,11 @@ class Log:
         """Nothing is queued."""
 
     def batches(self) -> list[ReadBatch]:
-        """Return what is there, as a worker reads it."""
         found = [READER.read(record.value or b"", record.headers) for record in self.records]
         assert all(isinstance(one, ReadBatch) for one in found), found
         return found  # type: ignore[return-value]
 
     def seqs(self) -> list[int]:
-        """Return the sequence numbers of all notifications."""
         return [int(n) + b.header.bases["seq"] for b in self.batches() for n in b.content.columns["seq"]]
 
 
@@ -99,7 +94,6 @@ class ScriptedFolder(DiskFolder):
         super().__init__(path)
 
     def write(self, name: str, begin: int, content: bytes) -> None:
-        """Do what the test says."""
         self.do(self, name, begin, content)
 
 
@@ -107,7 +101,6 @@ write_all: Write = DiskFolder.write
 
 
 def full(folder: DiskFolder, name: str, begin: int, content: bytes) -> None:
-    """Be a full disk: what is there can be written over, and of what is new a part is there."""
     if name.endswith(".spool") and content:
         DiskFolder.write(folder, name, begin, content[:20])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -129,7 +122,6 @@ class Bench:
         self.start()
 
     def start(self) -> None:
-        """Start it, as after a crash."""
         if "producer" in vars(self):
             self.producer._spool.close()
         self.producer = HeapProducer(
@@ -138,7 +130,6 @@ class Bench:
         )  # fmt: skip
 
     def send(self, count: int = 10, **changed: object) -> None:
-        """Take notifications."""
         seq = np.arange(self.seq, self.seq + count)
         self.seq += count
         columns = {name: np.full(count, 1) for name in ("channel_start", "received", "lost", "late")}
@@ -148,13 +139,11 @@ class Bench:
         })  # fmt: skip
 
     def send_often(self, times: int) -> None:
-        """Take notifications and do what is due, in turn."""
         for _ in range(times):
             self.send()
             self.producer.step()
 
     def run(self, seconds: float = 5.0) -> None:
-        """Let it do what is due."""
         for _ in range(round(seconds / 0.1)):
             self.producer.step()
             self.clock.sleep(0.1)
@@ -162,12 +151,10 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    """Return a bench whose bus and disk are in order."""
     return Bench(tmp_path / "spool")
 
 
 def test_a_batch_is_cut_by_rows_age_and_scan(bench: Bench) -> None:
-    """Ten rows, 100 ms, or another scan; what a worker reads are the values that were given."""
     bench.send(13)
     bench.producer.step()
     assert [batch.rows for batch in bench.log.batches()] == [10]
@@ -183,7 +170,6 @@ def test_a_batch_is_cut_by_rows_age_and_scan(bench: Bench) -> None:
 
 
 def test_values_that_need_more_bits_get_them(bench: Bench) -> None:
-    """No value is cut to the width of its column."""
     bench.send(10, lost=[70_000] * 10, received=[-1] * 10)
     bench.producer.step()
     (batch,) = bench.log.batches()
@@ -193,7 +179,6 @@ def test_values_that_need_more_bits_get_them(bench: Bench) -> None:
 
 @pytest.mark.parametrize("changed", [{"lost": [1.5] * 10}, {"lost": ["x"] * 10}, {"lost": [1]}, {"more": [1] * 10}])
 def test_what_is_no_notification_is_refused(bench: Bench, changed: dict[str, object]) -> None:
-    """It is an error of the caller, and nothing was taken."""
     with pytest.raises(ValueError, match="expected"):
         bench.send(10, **changed)
     bench.run(1)
@@ -211,7 +196,6 @@ def test_what_is_no_notification_is_refused(bench: Bench, changed: dict[str, obj
     ],
 )
 def test_what_fails_is_sent_again_unless_it_is_there(bench: Bench, script: list[str]) -> None:
-    """Each notification is there once, whatever the producer was told."""
     bench.log.script = script
     for _ in range(6):
         bench.send()
@@ -222,7 +206,6 @@ def test_what_fails_is_sent_again_unless_it_is_there(bench: Bench, script: list[
 
 
 def test_an_outage_of_the_brokers(bench: Bench) -> None:
-    """What came meanwhile is on disk, comes in its order, and the files are gone then."""
     bench.log.away = True
     for _ in range(200):
         bench.send()
@@ -239,7 +222,6 @@ CRASHES = [*((["taken"] * at) + [kind] for at in range(4) for kind in ("crash be
 
 @pytest.mark.parametrize("script", CRASHES, ids=lambda script: f"{script[-1]} {len(script)}")
 def test_a_crash_around_each_post(bench: Bench, script: list[str]) -> None:
-    """What was in the spool is on the log once, in order; the producer goes on with the next number."""
     bench.log.script = script
     with pytest.raises(Crash):
         bench.send_often(5)
@@ -252,7 +234,6 @@ def test_a_crash_around_each_post(bench: Bench, script: list[str]) -> None:
 
 @pytest.mark.parametrize("part", [0, 1, 8, 30, 100, 10_000])
 def test_a_crash_in_the_middle_of_a_frame(bench: Bench, part: int) -> None:
-    """A torn end is cut at the start; a batch that stands there whole is sent."""
     bench.log.away = True
     bench.send()
 
@@ -276,7 +257,6 @@ def test_a_crash_in_the_middle_of_a_frame(bench: Bench, part: int) -> None:
 
 
 def test_a_crash_before_the_mark_says_what_is_done(bench: Bench) -> None:
-    """The log decides; and it is looked at twice, as what was sent last may come late."""
     bench.log.script = ["taken", "taken", "crash after"]
     with pytest.raises(Crash):
         bench.send_often(3)
@@ -290,7 +270,6 @@ def test_a_crash_before_the_mark_says_what_is_done(bench: Bench) -> None:
 
 
 def test_a_full_disk_is_told_and_costs_nothing_while_the_bus_takes_all(bench: Bench) -> None:
-    """Batches go through memory then, and through the disk again when it has room."""
     bench.write = full
     bench.send_often(5)
     assert "No space left" in bench.producer.standing.disk
@@ -306,7 +285,6 @@ def test_a_full_disk_is_told_and_costs_nothing_while_the_bus_takes_all(bench: Be
 
 @pytest.mark.parametrize("away", [True, False], ids=["brokers away", "sent, and not confirmed"])
 def test_what_was_in_memory_when_it_crashed_is_counted(bench: Bench, away: bool) -> None:
-    """The disk is full for the newest batches: no later one shows that they are missing, so the mark does."""
     bench.log.away = True
     bench.send_often(1)
     bench.write = full
@@ -326,7 +304,6 @@ def test_what_was_in_memory_when_it_crashed_is_counted(bench: Bench, away: bool)
 
 
 def test_what_waits_in_memory_goes_to_the_disk_once_that_takes_it(bench: Bench) -> None:
-    """A crash costs only what came while the disk was full; and the files have the batches in their order."""
     bench.log.away = True
     bench.send_often(1)
     bench.write = full
@@ -343,8 +320,6 @@ def test_what_waits_in_memory_goes_to_the_disk_once_that_takes_it(bench: Bench) 
 
 
 def test_a_disk_that_is_full_at_the_first_start(bench: Bench, tmp_path: Path) -> None:
-    """It is refused: without room for the mark nothing could ever be sent. With room again it starts."""
-
     def no_room(folder: DiskFolder, name: str, begin: int, content: bytes) -> None:
         write_all(folder, name, begin, content[:3])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -362,7 +337,6 @@ def test_a_disk_that_is_full_at_the_first_start(bench: Bench, tmp_path: Path) ->
 
 
 def test_a_file_that_cannot_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told, and tried again."""
     spool = Spool(DiskFolder(tmp_path), segment_bytes=100)
     for number in range(4):
         assert spool.add(b"x" * 90, 1, number)
@@ -375,8 +349,6 @@ def test_a_file_that_cannot_be_removed(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_nothing_is_sent_that_a_crash_would_repeat(bench: Bench) -> None:
-    """The disk does not take the mark that says what may be on the bus."""
-
     def broken(folder: DiskFolder, name: str, begin: int, content: bytes) -> None:
         if name == "mark":
             raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -396,8 +368,6 @@ def test_nothing_is_sent_that_a_crash_would_repeat(bench: Bench) -> None:
 
 
 def test_a_mark_that_is_written_again_is_no_trouble(bench: Bench) -> None:
-    """A producer that rests is not said to have a disk that takes nothing."""
-
     def write(folder: DiskFolder, name: str, begin: int, content: bytes) -> None:
         if name == "mark":
             raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -413,7 +383,6 @@ def test_a_mark_that_is_written_again_is_no_trouble(bench: Bench) -> None:
 
 
 def test_what_finds_no_room_is_counted_and_told(bench: Bench) -> None:
-    """The newest is dropped, numbers have no holes, and the next batch says how many were dropped before it."""
     bench.most_bytes = 5_000
     bench.start()
     bench.log.away = True
@@ -433,7 +402,6 @@ def test_what_finds_no_room_is_counted_and_told(bench: Bench) -> None:
 
 
 def test_what_the_disk_does_not_give_back_is_counted(bench: Bench) -> None:
-    """A damaged batch is dropped and told; its neighbours are sent."""
     bench.log.away = True
     bench.send_often(100)
     stored = bench.producer._spool.waiting[80]
@@ -450,7 +418,6 @@ def test_what_the_disk_does_not_give_back_is_counted(bench: Bench) -> None:
 
 
 def test_a_spool_has_one_owner(tmp_path: Path) -> None:
-    """Two processes would send each batch twice."""
     first = DiskFolder(tmp_path)
     with pytest.raises(ConfigError, match="another process"):
         HeapProducer(42, tmp_path)
@@ -459,7 +426,6 @@ def test_a_spool_has_one_owner(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
-    """It is said at the start."""
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="can be written"):
         HeapProducer(42, tmp_path / "file")
@@ -467,7 +433,6 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"torn", bytes(20)])
 def test_a_mark_that_cannot_be_read(bench: Bench, content: bytes) -> None:
-    """Then the log says what is there."""
     for _ in range(3):
         bench.send()
         bench.run(0.3)
@@ -481,7 +446,6 @@ def test_a_mark_that_cannot_be_read(bench: Bench, content: bytes) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 12, bytes(12)], ids=["none", "no text", "zeros"])
 def test_a_name_that_cannot_be_read(bench: Bench, content: bytes) -> None:
-    """A file system that lost power gives back anything: the spool takes another name, and is used."""
     (bench.folder / "id").write_bytes(content)
     bench.start()
     bench.send()
@@ -491,7 +455,6 @@ def test_a_name_that_cannot_be_read(bench: Bench, content: bytes) -> None:
 
 
 def test_old_files_are_removed_and_nothing_comes_again(tmp_path: Path) -> None:
-    """The file that is written to stays, and says which number is next."""
     spool = Spool(DiskFolder(tmp_path), segment_bytes=100)
     for number in range(10):
         assert spool.add(b"x" * 60, 1, number)
@@ -504,7 +467,6 @@ def test_old_files_are_removed_and_nothing_comes_again(tmp_path: Path) -> None:
 
 
 def test_the_end(bench: Bench) -> None:
-    """What was taken is sent or stays on disk, the folder is free, and a second end does nothing."""
     with bench.producer as producer:
         producer.start()
         bench.send(25)
@@ -519,7 +481,6 @@ def test_the_end(bench: Bench) -> None:
 
 
 def test_nothing_is_taken_after_the_end(bench: Bench) -> None:
-    """Whoever has the folder then would find what another process writes."""
     bench.log.away = True
     bench.send(15)
     bench.producer.close()
@@ -536,7 +497,6 @@ def test_nothing_is_taken_after_the_end(bench: Bench) -> None:
 
 
 def test_a_mistake_of_ours_does_not_end_the_sending(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread goes on, and until then the producer does not seem to send."""
     monkeypatch.setattr(bench.log, "post", MagicMock(side_effect=RuntimeError("no such thing")))
     with bench.producer as producer:
         producer.start()

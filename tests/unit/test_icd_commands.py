@@ -42,7 +42,6 @@ TABLE = [
 def test_a_command_is_allowed_where_ska_allows_it(
     name: str, state: str, obs_states: str, transitional: str | None, target: str
 ) -> None:
-    """And leads where SKA's does."""
     command = COMMANDS[name]
     assert command.state == (state,)
     assert set(command.obs_state) == set(obs_states.split())
@@ -52,28 +51,23 @@ def test_a_command_is_allowed_where_ska_allows_it(
 
 
 def test_the_subarray_has_these_commands_and_no_others() -> None:
-    """In the order in which an observation uses them."""
     assert [one.name for one in SUBARRAY.commands] == [row[0] for row in TABLE]
 
 
 def test_a_command_that_does_harm_when_it_is_done_twice_is_not_repeatable() -> None:
-    """A second execution block, scan type or scan is not what was asked for; to stop twice is to stop."""
     assert {name for name, one in COMMANDS.items() if not one.repeatable} == {"AssignResources", "Configure", "Scan"}
 
 
 def test_what_stops_everything_need_not_wait() -> None:
-    """Abort, and Off, which SKA allows in any obsState."""
     assert {name for name, one in COMMANDS.items() if one.overtakes} == {"Abort", "Off"}
 
 
 def test_the_commanded_state_is_a_stable_one() -> None:
-    """One of the four that SKA's commandedObsState may have."""
     stable = {"EMPTY", "IDLE", "READY", "ABORTED"}
     assert {one.commanded or one.targets[0] for one in SUBARRAY.commands} == stable
 
 
 def test_every_obs_state_can_be_reached_and_left() -> None:
-    """By some command; FAULT is the controllers' to report."""
     shown = {label for one in SUBARRAY.commands for label in (*one.targets, one.transitional)}
     assert set(OBS_STATES) - shown == {"FAULT"}
     for label in OBS_STATES:
@@ -81,7 +75,6 @@ def test_every_obs_state_can_be_reached_and_left() -> None:
 
 
 def test_the_enumerations_have_skas_values() -> None:
-    """TM's code compares numbers."""
     numbers = {"EMPTY": 0, "IDLE": 2, "READY": 4, "SCANNING": 5, "ABORTED": 7, "FAULT": 9, "RESTARTING": 10}
     assert {label: OBS_STATES.index(label) for label in numbers} == numbers
     assert ICD.enums["HealthState"] == ("OK", "DEGRADED", "FAILED", "UNKNOWN")
@@ -89,7 +82,6 @@ def test_the_enumerations_have_skas_values() -> None:
 
 @pytest.mark.parametrize("name", ["On", "Off", "Standby", "Disable"])
 def test_sdp_as_a_whole_goes_from_any_state_to_any_other(name: str) -> None:
-    """But not to the one in which it is."""
     command = next(one for one in MASTER.commands if one.name == name)
     target = name.upper()
     assert command.targets == (target,)
@@ -98,7 +90,6 @@ def test_sdp_as_a_whole_goes_from_any_state_to_any_other(name: str) -> None:
 
 
 def test_both_devices_show_commands_in_the_same_way() -> None:
-    """The same queries, and the same attributes of long-running commands, as events without delay."""
     assert SUBARRAY.queries == MASTER.queries
     names = {one.name for one in SUBARRAY.attributes if one.name.startswith(("longRunning", "lrc"))}
     assert len(names) == 10
@@ -163,7 +154,6 @@ MESSAGES = {
 
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message_is_what_its_schema_says(name: str) -> None:
-    """Field by field."""
     schema, message = ICD.messages[name], json.loads(msgspec.json.encode(MESSAGES[name]))
     jsonschema.validate(message, schema)
     assert list(message) == list(schema["properties"])
@@ -171,7 +161,6 @@ def test_a_message_is_what_its_schema_says(name: str) -> None:
 
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message_without_its_optional_fields_is_legal_too(name: str) -> None:
-    """And those that the schema asks for are those without a default."""
     schema, message = ICD.messages[name], MESSAGES[name]
     fields = msgspec.structs.fields(message)
     assert schema["required"] == ["schema", *(field.encode_name for field in fields if field.required)]
@@ -180,21 +169,18 @@ def test_a_message_without_its_optional_fields_is_legal_too(name: str) -> None:
 
 
 def test_a_command_without_an_argument_says_null() -> None:
-    """Not an empty object, which would be an argument."""
     message = msgspec.structs.replace(MESSAGES["command"], argument=None)
     jsonschema.validate(json.loads(msgspec.json.encode(message)), ICD.messages["command"])
 
 
 @pytest.mark.parametrize("count", [1, 2, 16])
 def test_the_subarrays_are_registered_by_number_from_one(count: int) -> None:
-    """On an instance of their own, with the names that TM uses."""
     server = registration(ICD, Settings(subarrays=count))["servers"]["SdpFacade"]["subarray"]
     assert list(server["SdpSubarray"]) == [f"mid-sdp/subarray/{number:02d}" for number in range(1, count + 1)]
 
 
 @pytest.mark.parametrize("count", ["0", "17", "-1"])
 def test_there_are_sixteen_subarrays_at_most(count: str) -> None:
-    """And at least one."""
     with pytest.raises(ConfigError, match=rf"subarrays: expected 1 to 16, got {count}"):
         load_settings({"SDP_SUBARRAYS": count})
     assert load_settings({"SDP_SUBARRAYS": "16"}).subarrays == 16

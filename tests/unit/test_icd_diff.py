@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from facade.cli.app import app
+from facade.cli.icd_diff import ENTRIES, FIELDS, Difference, VersionStep, compare, judge_version, with_avro
 from facade.errors import IcdError
-from facade.icd.diff import ENTRIES, FIELDS, Difference, VersionStep, compare, compare_avro, judge_version
 from facade.icd.load import load
 from facade.icd.model import Attribute, CommandDefinition, Condition, DeviceClass, Executor, Icd, Query
 from facade.icd.topic_model import Role, Topic, Window
@@ -26,8 +26,12 @@ CLIENTS, CONTROLLERS = "Tango clients", "controllers"
 Edit = Callable[[Icd], Icd]
 
 
-def without(table: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: part for key, part in table.items() if key != name}
+def gone(kind: str, name: str) -> Edit:
+    return lambda icd: replace(icd, **{kind: {key: part for key, part in getattr(icd, kind).items() if key != name}})
+
+
+def copied(kind: str, name: str) -> Edit:
+    return lambda icd: replace(icd, **{kind: {**getattr(icd, kind), "new": getattr(icd, kind)[name]}})
 
 
 def topic(name: str, **changes: Any) -> Edit:
@@ -51,8 +55,6 @@ def device_class(name: str, **changes: Any) -> Edit:
 
 
 def entry(owner: str, kind: str, name: str, **changes: Any) -> Edit:
-    """Change an attribute, command or query; without changes, remove it."""
-
     def edit(icd: Icd) -> Icd:
         every = getattr(icd.classes[owner], kind)
         assert any(one.name == name for one in every)
@@ -97,7 +99,7 @@ def new_field(name: str, *, required: bool) -> Edit:
 
 def argument(family: str, version: str, schema: dict[str, Any] | None) -> Edit:
     def edit(icd: Icd) -> Icd:
-        versions = without(icd.arguments[family], version)
+        versions = {key: one for key, one in icd.arguments[family].items() if key != version}
         return replace(icd, arguments={**icd.arguments, family: {**versions, **({version: schema} if schema else {})}})
 
     return edit
@@ -116,7 +118,7 @@ OBS = ICD.enums["ObsState"]
 
 CASES: dict[str, tuple[Edit, VersionStep, str, str]] = {
     # what was done: how, the step, who is concerned, what is said
-    "class removed": (lambda icd: replace(icd, classes=without(icd.classes, "SdpBus")), MAJOR, CLIENTS, "SdpBus:"),
+    "class removed": (gone("classes", "SdpBus"), MAJOR, CLIENTS, "SdpBus:"),
     "class text": (device_class("SdpBus", description="Other."), PATCH, "", "SdpBus.description: text changed"),
     "devices renamed": (device_class("SdpBus", device="a/b/c"), MAJOR, CLIENTS, "device: mid-sdp/bus/0 -> a/b/c"),
     "class elsewhere": (device_class("SdpBus", instance="bus"), MINOR, "site engineers", "SdpBus.instance"),
@@ -134,8 +136,8 @@ CASES: dict[str, tuple[Edit, VersionStep, str, str]] = {
     "unit of its field": (field("heap", "latency", **{"x-unit": "us"}), MAJOR, CLIENTS, "unit: s -> us"),
     "enum label moved": (enum("ObsState", OBS[1], OBS[0], *OBS[2:]), MAJOR, CLIENTS, "0 EMPTY, 1 RESOURCING"),
     "enum label removed": (enum("ObsState", *OBS[:-1]), MAJOR, CLIENTS, "10 RESTARTING"),
-    "enum label added": (enum("ObsState", *OBS, "NEW"), MINOR, CLIENTS, "enums.ObsState: also NEW"),
-    "enum removed": (lambda icd: replace(icd, enums=without(icd.enums, "ObsState")), MAJOR, CLIENTS, "enums.ObsState"),
+    "enum label added": (enum("ObsState", *OBS, "NEW"), MINOR, CLIENTS, "enums.ObsState: also 11 NEW"),
+    "enum removed": (gone("enums", "ObsState"), MAJOR, CLIENTS, "enums.ObsState"),
     "command removed": (command("Scan"), MAJOR, CLIENTS, "SdpSubarray.Scan: removed"),
     "command added": (more("SdpSubarray", "commands", replace(SCAN, name="Look")), MINOR, CONTROLLERS, "Look: added"),
     "command narrowed": (command("Abort", obs_state=("IDLE",)), MAJOR, CLIENTS, "Abort.obs_state: without"),
@@ -154,39 +156,19 @@ CASES: dict[str, tuple[Edit, VersionStep, str, str]] = {
     "query other": (entry("SdpAlerts", "queries", "GetAlarms", argument="DevLong64"), MAJOR, CLIENTS, "-> DevLong64"),
     "query text": (entry("SdpAlerts", "queries", "GetAlarms", result_description="It."), PATCH, "", "text changed"),
     "condition removed": (
-        lambda icd: replace(icd, conditions=without(icd.conditions, "receiveOverrun")),
+        gone("conditions", "receiveOverrun"),
         MAJOR,
         "producers of alerts",
         "conditions.receiveOverrun: removed",
     ),
     "condition priority": (condition("receiveOverrun", priority="LOW"), MINOR, "operators", "priority: "),
     "condition text": (condition("receiveOverrun", response="Other."), PATCH, "", "response: text changed"),
-    "topic removed": (
-        lambda icd: replace(icd, topics=without(icd.topics, "quality")),
-        MAJOR,
-        "consumers of quality",
-        "topics.quality: removed",
-    ),
-    "topic added": (
-        lambda icd: replace(icd, topics={**icd.topics, "new": icd.topics["state"]}),
-        MINOR,
-        "producers of new",
-        "topics.new: added",
-    ),
+    "topic removed": (gone("topics", "quality"), MAJOR, "consumers of quality", "topics.quality: removed"),
+    "topic added": (copied("topics", "state"), MINOR, "producers of new", "topics.new: added"),
     "topic text": (topic("state", description="Other."), PATCH, "", "topics.state.description"),
     "partitions": (topic("commands", partitions=8), MAJOR, "producers of commands", "4 -> 8, so keys move"),
-    "role added": (
-        lambda icd: replace(icd, roles={**icd.roles, "new": icd.roles["control"]}),
-        MINOR,
-        "site engineers",
-        "roles.new: added",
-    ),
-    "role removed": (
-        lambda icd: replace(icd, roles=without(icd.roles, "control")),
-        MAJOR,
-        "site engineers",
-        "roles.control: removed",
-    ),
+    "role added": (copied("roles", "control"), MINOR, "site engineers", "roles.new: added"),
+    "role removed": (gone("roles", "control"), MAJOR, "site engineers", "roles.control: removed"),
     "writer": (topic("tables", writers=("controller",)), MAJOR, "producers of tables", "without tables-assemble"),
     "reader": (
         topic("dead-letters", readers=("operator-tool", "controller")),
@@ -219,12 +201,7 @@ CASES: dict[str, tuple[Edit, VersionStep, str, str]] = {
     "late sooner": (window(lateness=1.0), MAJOR, "producers of ingest.heaps", "window.lateness: 10.0 -> 1.0"),
     "late later": (window(lateness=60.0), MINOR, CLIENTS, "window.lateness"),
     "no windows": (topic("ingest.heaps", window=None), MAJOR, CLIENTS, "-> none"),
-    "message added": (
-        lambda icd: replace(icd, messages={**icd.messages, "new": icd.messages["state"]}),
-        MINOR,
-        "consumers of new",
-        "messages.new: added",
-    ),
+    "message added": (copied("messages", "state"), MINOR, "consumers of new", "messages.new: added"),
     "field required and new": (new_field("heap", required=True), MAJOR, "producers of ingest.heaps", "added, required"),
     "field new": (new_field("heap", required=False), MINOR, "consumers of ingest.heaps", "heap.extra: added"),
     "field removed": (
@@ -407,7 +384,7 @@ def test_avro_that_is_kept_beside_the_new_one_breaks_nobody(folder: Path) -> Non
     messages = folder / "messages"
     (messages / "alert-packet-1.avsc").write_bytes((messages / "alert-packet.avsc").read_bytes())
     edited(messages / "alert-packet.avsc", '"name": "traceparent"', '"name": "trace"')
-    found = list(compare_avro(resource("schemas"), folder))
+    found = compare(*(with_avro(ICD, one) for one in (resource("schemas"), folder)))
     assert {one.step for one in found} == {VersionStep.MINOR}
     assert "packets by the former schema are read as well" in str(found)
 

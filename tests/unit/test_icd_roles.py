@@ -77,7 +77,6 @@ class SeenBus(MemoryBus):
 
 @pytest.mark.parametrize("role", INSTANCES)
 def test_a_device_server_reads_what_the_icd_says_and_writes_nothing_else(role: str) -> None:
-    """For half a minute, in which no worker and no controller is there, and a record on each topic is broken."""
     classes = {name: one for name, one in ICD.classes.items() if instance_role(one.instance) == role}
     clock = ManualClock(1_795_276_800.0)
     broker = MemoryBroker(clock, {name: topic.partitions for name, topic in ICD.topics.items()})
@@ -135,7 +134,6 @@ PROCESSES = {
 
 
 def test_each_other_process_has_its_topics() -> None:
-    """By the constants of their modules."""
     assert {*PROCESSES, *INSTANCES} == set(ICD.roles)
     for role, (read, written) in PROCESSES.items():
         assert (READ[role], WRITTEN[role]) == (read, written), role
@@ -171,7 +169,6 @@ def rows() -> Iterator[list[str]]:
 
 
 def test_the_page_about_rights_has_the_roles_of_the_icd() -> None:
-    """Its table was tried with a broker that asks for them."""
     found = {}
     for process, reads, writes, *_ in rows():
         if process not in ("`sdp-facade topics create`", "`sdp-facade conformance`"):

@@ -16,9 +16,9 @@ from facade.bus.kafka.admin import find_cluster
 from facade.cli.app import app
 from facade.errors import InfraError
 from facade.infra import kafka, local, tools
+from facade.infra.local import InfraState, ServiceName, ServiceState, load, save
 from facade.infra.ports import HOST, choose_port, is_free
 from facade.infra.processes import Process, ProcessRecord
-from facade.infra.runtime import InfraState, ServiceName, ServiceState, load, save
 from proving import debian
 from tests.support.waiting import HANG
 
@@ -31,7 +31,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def server(answer: bytes) -> Iterator[int]:
-    """Answer each request with these bytes, and hang up."""
     with socket.create_server((HOST, choose_port())) as listener:
 
         def serve() -> None:
@@ -65,7 +64,6 @@ def test_what_is_not_kafka_does_not_pass_for_it(answer: bytes) -> None:
 
 
 def test_a_broker_has_direct_memory_for_the_largest_request_in_each_thread() -> None:
-    """Java's default, as much as the heap, was not enough for five messages of 100 MB on as many connections."""
     settings = "#num.io.threads=9\nnum.network.threads=3\nnum.io.threads=2\nsocket.request.max.bytes=1000\n"
     assert kafka.direct_memory(settings) == 5 * 1000 + 64 * 1024 * 1024
 
@@ -180,7 +178,6 @@ def test_the_state_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_a_service_that_nobody_could_write_down_is_stopped_with_the_others(tmp_path: Path) -> None:
-    """Its `up` was killed right after the start."""
     save(tmp_path, InfraState().with_service(ServiceName.KAFKA, ServiceState(port=9)))
     left = Process.start("kafka", ["sleep", "60"], log=tmp_path / "kafka" / "kafka.log")
     local.down(tmp_path)
@@ -188,7 +185,6 @@ def test_a_service_that_nobody_could_write_down_is_stopped_with_the_others(tmp_p
 
 
 def test_without_apt_a_message_says_how_to_do_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Elsewhere than on Debian, and nothing half done is left."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(InfraError, match=r"`apt-get` is not on the PATH .*do without `--logs`"):
@@ -251,7 +247,6 @@ def test_a_java_that_archives_no_classes_starts_the_broker_without(
 def test_a_broker_unpacks_libraries_in_its_own_folder_which_each_start_empties(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A killed broker left its library of lz4 in the machine's temporary folder each time."""
     monkeypatch.setattr(kafka, "libraries", lambda report: tmp_path / "libs")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "meta.properties").touch()

@@ -15,7 +15,7 @@ from tango.test_context import DeviceTestContext
 
 from devices.base import FacadeDevice
 from devices.classes import device_classes
-from devices.logs import LogLevels
+from devices.server import LogLevels
 from facade.errors import ConfigError
 from facade.icd.load import load
 from facade.logs import SkaFormatter, start_logging

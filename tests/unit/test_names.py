@@ -22,7 +22,6 @@ def retired() -> set[str]:
 
 
 def words(name: str) -> set[str]:
-    """Return the words of a name, whether it is written with underscores or capitals; a plural as its singular."""
     found = {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
     return found | {word.removesuffix("s") for word in found} | {re.sub("ies$", "y", word) for word in found}
 

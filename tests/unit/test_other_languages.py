@@ -14,7 +14,6 @@ RUST = Path(__file__).parents[2] / "examples" / "rust-producer"
 
 
 def read(folder: Path) -> Joined:
-    """Read a header and a value, as a worker does."""
     reader = BatchReader(load().messages["heap"], ["seq", "time"])
     header = (folder / "header.json").read_bytes()
     batch = reader.read((folder / "value.arrow").read_bytes(), (("batch", header),))
@@ -23,7 +22,6 @@ def read(folder: Path) -> Joined:
 
 
 def check(folder: Path) -> None:
-    """Compare a batch of the Rust program with what it has put in."""
     joined = read(folder)
     assert joined.rejected == {}
     assert joined["seq"].tolist() == list(range(1_000_000, 1_000_100))
@@ -35,13 +33,11 @@ def check(folder: Path) -> None:
 
 
 def test_a_batch_that_rust_wrote() -> None:
-    """Its bytes were kept when the program was built last."""
     check(RUST / "batch")
 
 
 @pytest.mark.skipif("SDP_TEST_RUST" not in os.environ, reason="a build takes minutes: set SDP_TEST_RUST=1 for it")
 def test_a_batch_that_rust_writes_now(tmp_path: Path) -> None:
-    """The program is built and run; cargo gets its crates from the registry."""
     env = {**os.environ, "CARGO_TARGET_DIR": str(tmp_path / "target")}
     subprocess.run(["cargo", "run", "--release", "--locked", "--", str(tmp_path)], cwd=RUST, env=env, check=True)
     check(tmp_path)

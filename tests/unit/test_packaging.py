@@ -29,7 +29,6 @@ PROOFS = re.compile(r"proving/((bench|containers|fault_runs)/|(gauges|testbed)\.
 
 
 def build(kind: str, source: Path, folder: Path) -> Path:
-    """Build a wheel or a source distribution and give its file."""
     argv = [sys.executable, "-m", "hatchling", "build", "--target", kind, "--directory", str(folder)]
     done = subprocess.run(argv, cwd=source, capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 0, done.stderr
@@ -43,13 +42,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def contents(file: Path) -> dict[str, int]:
-    """Return the checksum of each file of a wheel; of its own list of files, none."""
     with zipfile.ZipFile(file) as archive:
         return {one.filename: one.CRC for one in archive.infolist() if not one.filename.endswith("/RECORD")}
 
 
 def asked_for() -> Iterator[tuple[str, ...]]:
-    """Return what the code asks `facade.resources.resource` for."""
     for file in SOURCES:
         text = file.read_text()
         if "facade.resources import resource" not in text:

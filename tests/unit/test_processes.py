@@ -55,7 +55,6 @@ def test_a_spawned_process_is_alive_until_it_is_stopped(log: Path) -> None:
 def test_a_signal_while_it_starts_waits_until_it_has_its_own_environment(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The handler of a demo raises: between fork and exec, that would leave a process that nobody finds."""
     started: list[subprocess.Popen[bytes]] = []
     begin = subprocess.Popen
 

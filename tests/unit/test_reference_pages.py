@@ -46,7 +46,6 @@ def anchors(text: str) -> list[str]:
 
 
 def section(text: str, heading: str) -> str:
-    """Give what stands below a heading, up to the next one."""
     return re.split(r"^#+ ", text.partition(f"# {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
 
 
@@ -87,7 +86,6 @@ def test_every_page_can_be_reached_from_the_index() -> None:
 
 
 def home(name: str, entry: str) -> str:
-    """Return the page that describes an attribute or a command of a class: its own, or the one that it links to."""
     for said in re.findall(r"^The same as on .*?(?=\n\n|\Z)", PAGES[f"{name}.md"], re.MULTILINE | re.DOTALL):
         if same := re.search(rf"\[`{re.escape(entry)}`\]\((\w+\.md)#{anchor(entry)}\)", said):
             return PAGES[same[1]]
@@ -126,7 +124,6 @@ def test_a_device_page_has_all_that_the_class_has(name: str) -> None:
 
 
 def test_each_figure_of_each_account_can_be_found_on_the_page_of_the_bus() -> None:
-    """An attribute's name is the beginning in the table, and the end in a heading; its streams have the figure."""
     text = PAGES["SdpBus.md"]
     rows = re.findall(r"^\| `(\w+)\{\}` \| \[`(\S+)`\]\(\S+\) \| (.+) \|$", text, re.MULTILINE)
     found = {}
@@ -180,7 +177,6 @@ def test_messages_have_all_their_fields_and_refuse_others_and_internal_ones_are_
 
 
 def parts(name: str) -> dict[str, str]:
-    """Give the parts of a page by their headings."""
     return {part.partition("\n")[0]: part for part in re.split(r"^## ", PAGES[name], flags=re.MULTILINE)[1:]}
 
 

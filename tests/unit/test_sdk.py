@@ -41,7 +41,7 @@ WRITE = {
 
 @dataclass
 class Confirmed:
-    """See `facade.producer.forwarding.Fate`."""
+    """See `facade.producer.heaps.Fate`."""
 
     confirmed = settled = True
 
@@ -65,7 +65,6 @@ class BatchLog:
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryLog:
-    """Return the bus that programs get from the environment."""
     log = MemoryLog()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
@@ -75,7 +74,6 @@ def log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryLog:
 
 
 def example(name: str, **replaced: Any) -> doctest.DocTest:
-    """Return the example of a docstring; it finds the public surface, as a program that imports all of it."""
     names = {one: getattr(sdp_facade_sdk, one) for one in sdp_facade_sdk.__all__}
     text = "" if isinstance(names[name], str) else names[name].__doc__ or ""
     return doctest.DocTestParser().get_doctest(text, {**names, **replaced}, name, None, 0)

@@ -79,7 +79,6 @@ def test_a_class_that_is_no_longer_in_the_interface_is_said_and_left_out(
 def test_an_instance_that_is_exported_without_an_address_is_unexported(
     exported: bool, address: str, mended: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As Astor's "Start New" leaves it on the embedded database."""
     listing(monkeypatch, "SdpBus")
     database, done = server.tango.Database(), []
     database.get_device_info = lambda device: SimpleNamespace(exported=exported, ior=address)
@@ -108,7 +107,6 @@ def test_without_a_database_a_server_has_the_classes_that_its_call_names(option:
 
 
 def test_what_tango_refuses_at_the_start_is_a_failure() -> None:
-    """Two classes without a device: without a database Tango names both NoName."""
     call = [sys.executable, "-m", "devices.server", "control", "-nodb", "-ORBendPoint", "giop:tcp:127.0.0.1:0"]
     ended = subprocess.run(call, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 1
@@ -118,8 +116,6 @@ def test_what_tango_refuses_at_the_start_is_a_failure() -> None:
 def test_a_mistake_in_a_flow_ends_the_server_that_it_keeps_from_starting(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Tango would go on, or end with exit code 0, after which no supervisor starts it again."""
-
     def fail(*_: object) -> None:
         raise ZeroDivisionError("a mistake")
 

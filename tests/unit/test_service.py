@@ -73,7 +73,6 @@ class Deployment:
         return service, sink, bus
 
     def send(self, rate=10, seconds=1.0, servers=()):
-        """Send heaps of both nodes as time goes by, and let everybody work."""
         for _ in range(round(seconds * rate)):
             at, seq = self.clock.now() - BASE_US / 1e6 + 0.03, next(self.seq)
             for node in (0, 1):
@@ -82,7 +81,6 @@ class Deployment:
             self.idle(1 / rate, servers)
 
     def beat(self):
-        """Let a controller of the master say that it lives."""
         time = round(self.clock.now() * 1e6)
         beat = HeartbeatMessage(component="c", incarnation="1", devices=(MASTER,), time=time, interval=1.0)
         self.broker.append(heartbeat_record(beat))
@@ -122,7 +120,6 @@ def test_heaps_become_readings_and_events(deployment):
 
 
 def test_a_killed_server_goes_on_where_its_snapshot_says(deployment):
-    """Design rule 4, at every distance between the snapshot and the kill."""
     for lived in (0.3, 1.0, 1.5, 2.6):
         service, _, _ = deployment.server(NODES, "ingest-00")
         deployment.send(seconds=lived, servers=[opened(service)])  # and dropped without a word: kill -9
@@ -193,7 +190,6 @@ def test_a_snapshot_of_another_form_means_reading_the_topic_anew(deployment):
     ids=["empty", "text", "list", "object", "deep", "no UTF-8"],
 )
 def test_a_bad_record_on_any_topic_is_a_dead_letter_and_hides_no_neighbour(deployment, topic, value):
-    """Design rule 1 for the device server's own consumers."""
     deployment.broker.append(Record(topic=topic, key=b"k", value=value, partition=0))
     service, sink, _ = deployment.server(CONTROL, "control")
     server = opened(service)
@@ -208,7 +204,6 @@ def test_a_bad_record_on_any_topic_is_a_dead_letter_and_hides_no_neighbour(deplo
 
 @pytest.mark.parametrize("field", ["time", "account"])
 def test_numbers_that_nobody_can_reckon_with_stop_nothing(deployment, field):
-    """A snapshot with a time of 400 digits once stopped SdpMaster and SdpBus for good; beside it all is legal."""
     ingest, _, _ = deployment.server(NODES, "ingest-00")
     deployment.send(seconds=3, servers=[opened(ingest)])
     huge = int("9" * 400)
@@ -259,8 +254,6 @@ def test_control_shows_health_accounts_and_their_balance(deployment):
 
 
 def test_the_last_error_is_the_newest_and_keeps_its_time(deployment):
-    """Neither a further account of its stream nor a restart of who shows it makes an old error a new one."""
-
     def shown(seconds):
         deployment.send(seconds=seconds, servers=servers)
         return sink.shown[BUS, "lastError"].value
@@ -367,7 +360,6 @@ def test_a_mistake_in_a_flow_does_not_end_the_thread(deployment, caplog):
 
 
 def test_events_are_paced_and_only_the_newest_waits():
-    """Rule 8: a burst of many attributes leaves spread over time; nothing piles up."""
     clock, sink = ManualClock(0.0), Sink()
     devices = {f"mid-sdp/ingest/{n:04d}": "SdpIngestNode" for n in range(1000)}
     publisher = Publisher(ICD, devices, sink, clock)
@@ -387,8 +379,6 @@ def test_events_are_paced_and_only_the_newest_waits():
 
 
 def test_what_nobody_follows_takes_no_place_of_what_is_followed():
-    """Else the budget goes to events that Tango drops: of 1,500 nodes clients had one event in three seconds."""
-
     class Followed(Sink):
         def show(self, device, attribute, reading):
             super().show(device, attribute, reading)
@@ -411,7 +401,6 @@ def test_what_nobody_follows_takes_no_place_of_what_is_followed():
 
 
 def test_of_a_device_that_begins_anew_everything_is_shown_and_told():
-    """What it showed as well as what comes; its subscribers are told once Tango has given it their subscriptions."""
     clock, sink = ManualClock(0.0), Sink()
     publisher = Publisher(ICD, {NODE: "SdpIngestNode"}, sink, clock)
     readings = {"heapRate": Reading(1.0, 0.0), "heapsTotal": Reading(5, 0.0), "State": Reading("ON", 0.0)}
@@ -434,7 +423,6 @@ def test_of_a_device_that_begins_anew_everything_is_shown_and_told():
 
 
 def test_a_newer_value_keeps_the_place_in_the_queue():
-    """Else values that change faster than the queue drains would never leave."""
     clock, sink = ManualClock(0.0), Sink()
     devices = {f"mid-sdp/ingest/{n:04d}": "SdpIngestNode" for n in range(1500)}
     publisher = Publisher(ICD, devices, sink, clock)

@@ -37,7 +37,6 @@ def alarm(state="UNACK", severity="ALARM", condition="workerGone", source="sdp-f
 
 
 def health(state, *reasons, **alarm_of):
-    """Return what SdpMaster says: the first reason is of the state, others are of DEGRADED."""
     levels = (state, *["DEGRADED"] * len(reasons))
     issues = [{"health": one, "text": text, **alarm_of} for one, text in zip(levels, reasons, strict=False)]
     said = {"healthInfo": reasons, "healthIssues": tuple(map(json.dumps, issues))}
@@ -115,7 +114,6 @@ GONE = {"condition": "workerGone", "source": "sdp-facade"}
     ],
 )
 def test_a_problem_is_told_once_with_its_alarm_and_what_to_do_and_not_while_it_is_shelved(state, word):
-    """The same fault was told three times, and shelving its alarm did not quiet it."""
     alarms = () if state is None else (alarm(state),)
     found, findings = judge(FINE._replace(alarms=alarms, **health("FAILED", "no worker", **GONE)), CONDITIONS)
     assert found == word

@@ -65,7 +65,6 @@ def variables(name: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", ["environment", "sdp-facade-aggregate-0.environment"])
 def test_an_environment_has_variables_of_processes_only(name: str) -> None:
-    """KAFKA_BOOTSTRAP of the shipped environment beat the file with TLS: SASL_SSL went to the plain port."""
     assert set(variables(name)) <= set(PROCESS_VARIABLES)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+import yaml
 from dsconfig.formatting import validate_json
 
 from devices.classes import device_classes
@@ -47,7 +48,6 @@ def test_every_device_is_registered_once_in_the_server_of_its_class(settings: Se
 
 
 def test_the_registration_has_the_properties_that_the_classes_read() -> None:
-    """None does: settings are in the environment. A class that gets one must be registered with it."""
     for made in device_classes(ICD):
         assert made.TangoClassClass.device_property_list == {}
         assert made.TangoClassClass.class_property_list == {}
@@ -55,48 +55,28 @@ def test_the_registration_has_the_properties_that_the_classes_read() -> None:
         assert all(content == {} for devices in classes.values() for content in devices.values())
 
 
-def test_nothing_is_polled_as_all_events_are_pushed() -> None:
-    assert "poll" not in json.dumps(REGISTRATION["servers"])
-
-
-def parsed_yaml(text: str) -> dict[str, Any]:
-    """Read the little of YAML that the file has, and nothing else: mappings by indentation, and one list."""
-    found: dict[str, Any] = {}
-    classes: dict[str, dict[str, dict[str, str]]] = {}
-    for line in text.splitlines():
-        if not line or line.startswith("#") or line in ("configuration:", "    attributes:"):
-            continue
-        if top := re.fullmatch(r'(\w+): "([\w/:.-]+)"', line):
-            found[top[1]] = top[2]
-        elif entry := re.fullmatch(r"  - class: (\w+)", line):
-            attributes = classes.setdefault(entry[1], {})
-        elif attribute := re.fullmatch(r"      (\w+):", line):
-            assert attribute[1] not in attributes, line
-            settings = attributes[attribute[1]] = {}
-        else:
-            setting = re.fullmatch(r"        (\w+): (\w+)", line)
-            assert setting, line
-            settings[setting[1]] = setting[2]
-    return {**found, "configuration": classes}
+def archive() -> dict[str, Any]:
+    content = yaml.safe_load(archiving.export(ICD)["tango-db/archiving.yaml"])
+    return {**content, "configuration": {one["class"]: one["attributes"] for one in content["configuration"]}}
 
 
 def test_the_archive_takes_pushed_attributes_and_no_data_products() -> None:
-    content = parsed_yaml(archiving.export(ICD)["tango-db/archiving.yaml"])
+    content = archive()
     assert content.keys() == {"db", "manager", "archiver", "configuration"}
     assert content["configuration"].keys() == ICD.classes.keys()
     for name, attributes in content["configuration"].items():
-        assert attributes.pop("State") == {"code_push_event": "true", "archive_strategy": "ALWAYS"}
+        assert attributes.pop("State") == {"code_push_event": True, "archive_strategy": "ALWAYS"}
         assert attributes.keys() <= ATTRIBUTES[name].keys()
         for attribute, settings in attributes.items():
             entry = ATTRIBUTES[name][attribute]
-            assert settings == {"code_push_event": "true", "archive_strategy": "ALWAYS"}
+            assert settings == {"code_push_event": True, "archive_strategy": "ALWAYS"}
             assert entry.is_pushed
             assert not entry.height
             assert entry.length <= (64 if entry.type == "DevString" else 256)
 
 
 def test_the_archive_takes_what_an_engineer_looks_for_first() -> None:
-    content = parsed_yaml(archiving.export(ICD)["tango-db/archiving.yaml"])["configuration"]
+    content = archive()["configuration"]
     assert {"obsState", "adminMode", "healthState", "healthInfo", "longRunningCommandResult"} <= content[
         "SdpSubarray"
     ].keys()
@@ -126,14 +106,12 @@ COMPARISON = re.compile(rf"([\w.+-]+/[\w.+-]+/[\w.+-]+)/(\w+) (==|<=|>=) (UNACK|
 
 
 def parsed_rule(line: str) -> dict[str, str]:
-    """Read a rule as the handler does: keys in order, each ending at the next semicolon."""
     pairs = [pair.split("=", 1) for pair in line.split(";")]
     assert tuple(key for key, _ in pairs) == KEYS, line
     return dict(pairs)
 
 
 def comparisons(formula: str) -> list[tuple[str, str, str, str]]:
-    """Read a formula: comparisons of attributes with numbers or alarm states, any of which is enough."""
     assert formula[0] + formula[-1] == "()"
     found = [COMPARISON.fullmatch(part) for part in formula[1:-1].split(" || ")]
     assert all(found), formula
@@ -161,7 +139,6 @@ def test_the_tags_are_unique_without_regard_to_case() -> None:
 
 
 def told_by_condition(entry: Attribute) -> bool:
-    """Return whether a condition tells of the limit of an attribute: an account, a reservation, a mirrored device."""
     return entry.account is not None or entry.name in ("reservationConflicts", "disconnected")
 
 

@@ -23,7 +23,6 @@ STANDARD = {"state", "status"}
 
 
 def classes() -> dict[str, DeviceClass]:
-    """Return the class of each device of the default deployment."""
     servers = registration(ICD, Settings())["servers"][SERVER]
     return {
         device: ICD.classes[name] for one in servers.values() for name, devices in one.items() for device in devices
@@ -31,17 +30,14 @@ def classes() -> dict[str, DeviceClass]:
 
 
 def attributes(device_class: DeviceClass) -> dict[str, str]:
-    """Return the types of the attributes by their names as Taranta writes them."""
     return {one.name.lower(): one.type for one in device_class.attributes} | dict.fromkeys(STANDARD, "DevState")
 
 
 def commands(device_class: DeviceClass) -> dict[str, bool]:
-    """Return whether the commands of a class, and what it can be asked, take an argument."""
     return {one.name: bool(one.argument) for one in (*device_class.commands, *device_class.queries)}
 
 
 def within(value: Any, key: str) -> Iterator[dict[str, Any]]:
-    """Return each mapping with a device and what `key` names, however deep."""
     if isinstance(value, dict):
         if isinstance(value.get(key), str) and "device" in value:
             yield value

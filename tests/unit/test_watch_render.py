@@ -217,7 +217,6 @@ def test_an_old_value_in_a_plain_line_is_a_dash() -> None:
     [(Quality.WARNING, "\x1b[33m"), (Quality.ALARM, "\x1b[1;31m"), (Quality.INVALID, "\x1b[2;9m"), (Quality.VALID, "")],
 )
 def test_quality_is_seen(quality: Quality, codes: str) -> None:
-    """INVALID: the last value, dim and struck out."""
     text = shown(scene(quality=quality, heapRate=777.0), colour=True)
     found = [line for line in text.splitlines() if "0002" in line]
     assert len(found) == 1
@@ -324,7 +323,6 @@ def test_one_plain_line_says_it_all() -> None:
 
 
 def test_the_picture_fetches_nothing(tmp_path: Path) -> None:
-    """No font from elsewhere: the documentation must work without a network."""
     file = tmp_path / "images" / "watch.svg"
     draw(scene(), file)
     picture = file.read_text()

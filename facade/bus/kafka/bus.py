@@ -77,7 +77,7 @@ class KafkaBus:
 
 
 class KafkaBatchLog:
-    """The topic to which a producer forwards its batches; see `facade.producer.forwarding.BatchLog`."""
+    """The topic to which a producer forwards its batches; see `facade.producer.heaps.BatchLog`."""
 
     def __init__(self, connection: Connection, *, client: str) -> None:
         self._connection = connection

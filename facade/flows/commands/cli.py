@@ -18,7 +18,7 @@ from facade.bus.kafka.read_range import read_range
 from facade.bus.port import Record
 from facade.clock import SystemClock
 from facade.config import load_settings
-from facade.console import ERR, OUT, wide
+from facade.console import ERR, OUT, AsJson, wide
 from facade.durations import parse_duration
 from facade.errors import BusError, ConfigError
 from facade.flows.commands.messages import ACKS, COMMANDS, REFUSALS, issued
@@ -35,9 +35,6 @@ _AWAY = 60.0
 _MANY = 20_000
 """Records that take so long to read, some two seconds, that progress is shown."""
 _STYLES = {"COMPLETED": "green", "OPEN": "yellow", "ABORTED": "yellow"}
-
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def list_commands(

@@ -9,7 +9,7 @@ from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.clock import SystemClock
 from facade.config import MOST_SUBARRAYS, load_settings
-from facade.console import ERR, OUT, table, wide
+from facade.console import ERR, OUT, AsJson, table, wide
 from facade.flows.reservations.flow import as_dict
 from facade.flows.reservations.ledger import RESERVATIONS, ReservationLedger, owner_of
 from facade.messages import Reservation
@@ -25,7 +25,7 @@ def list_reservations(
     ] = None,
     kind: Annotated[list[str] | None, typer.Option(help="Only of this kind, such as receptors; repeatable.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="Also those that have expired.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show who holds which resources until when, what is requested or refused, and where owners conflict.
 
