@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 GOOD = [f"mid-dish/good/{number}" for number in range(3)]
 STOPPED = {f"stopped-{one}": [f"mid-dish/stopped/{one}{number}" for number in range(2)] for one in "ab"}
 SLOW = "mid-dish/slow/0"
-VALUES = 300
+VALUES = 150
 """Values of each good device while the bad ones stand still. Tango looks each 10 s for servers that send no events."""
 PAUSE = 0.1
 """[s]"""
@@ -156,7 +156,7 @@ def test_devices_that_hang_cost_the_others_no_value(deploy: Deploy) -> None:
         for value in range(VALUES):
             for device in GOOD:
                 set_values(deployment, device, azimuth=1000.0 + value)
-            if value % 60 == 0:
+            if value % 50 == 0:
                 for device in GOOD:
                     set_values(deployment, device, temperature=float(value))
                 until(partial(are_read, model, value), f"each good device is read, which is at {value}")

@@ -16,7 +16,7 @@ from tests.support.windows import heaps_by_window, in_time
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
-LOOKED_AT = 5.0
+LOOKED_AT = 3.0
 """So long is looked at what is shown after a start [s]."""
 
 
@@ -61,7 +61,7 @@ def test_totals_and_last_values_are_back_in_silence(deploy: Deploy) -> None:
 
 @pytest.mark.slow
 def test_no_half_window_is_ever_shown(deploy: Deploy) -> None:
-    """While records flow, device servers are killed and started again and again: each window that a client is told
+    """While records flow, device servers are killed and started again: each window that a client is told
     of, per node and over all nodes, is whole (but for the sender's first and last), at every moment."""
     deployment = deploy(nodes=4, rack_size=2)
     servers = deployment.serve()
@@ -83,7 +83,7 @@ def test_no_half_window_is_ever_shown(deploy: Deploy) -> None:
                 if str(found.quality) in ("ATTR_VALID", "ATTR_WARNING"):
                     seen.setdefault((device, name), set()).add((found.value, found.time.totime()))
 
-    for instance in ("control", "ingest-00", "control", "ingest-01", "control"):
+    for instance in ("control", "ingest-00", "control"):
         restart(deployment, servers, instance)
         end = time.monotonic() + LOOKED_AT
         while time.monotonic() < end:
@@ -133,27 +133,26 @@ def test_health_does_not_flap_at_a_restart(deploy: Deploy) -> None:
     simulation = deployment.simulate("--rate", 500)
     until(lambda: deployment.read_one(MASTER, "healthState") == 0, "all is well")
     until(lambda: str(deployment.proxy(BUS).state()) == "ON", "all is well")
-    for _ in range(3):
-        until(lambda: snapshot_says_well(deployment), "the snapshot says so too", every=0.3)
-        restart(deployment, servers, "control")
-        seen: set[tuple[object, str, str]] = set()
+    until(lambda: snapshot_says_well(deployment), "the snapshot says so too", every=0.3)
+    restart(deployment, servers, "control")
+    seen: set[tuple[object, str, str]] = set()
 
-        def well(seen: set[tuple[object, str, str]] = seen) -> bool:
-            # The reasons are read before and after the health: those of one that changes meanwhile are seen, too.
-            before = deployment.read_one(MASTER, "healthInfo") or ()
-            health = deployment.read_one(MASTER, "healthState")
-            said = (*before, *(deployment.read_one(MASTER, "healthInfo") or ())) if health else ()
-            if said and all(" lags by " in line for line in said):
-                return False  # on a busy machine it was away for longer than a reader may lag: that is true
-            seen.add((health, str(deployment.proxy(BUS).state()), str(deployment.proxy(MASTER).state())))
-            if health:
-                print(f"{time.monotonic():.3f} s: {said}")
-            return (0, "ON", "ON") in seen
+    def well() -> bool:
+        # The reasons are read before and after the health: those of one that changes meanwhile are seen, too.
+        before = deployment.read_one(MASTER, "healthInfo") or ()
+        health = deployment.read_one(MASTER, "healthState")
+        said = (*before, *(deployment.read_one(MASTER, "healthInfo") or ())) if health else ()
+        if said and all(" lags by " in line for line in said):
+            return False  # on a busy machine it was away for longer than a reader may lag: that is true
+        seen.add((health, str(deployment.proxy(BUS).state()), str(deployment.proxy(MASTER).state())))
+        if health:
+            print(f"{time.monotonic():.3f} s: {said}")
+        return (0, "ON", "ON") in seen
 
-        until(well, "all is well again", every=0.005)
-        later = time.monotonic() + 1.5
-        until(lambda at=later: well() and time.monotonic() > at, "and stays so", every=0.005)
-        states = {"UNKNOWN", "ON"}
-        bad = {s for s in seen if s[0] not in (None, 0) or not {s[1], s[2]} <= states}
-        assert not bad, bad
+    until(well, "all is well again", every=0.005)
+    later = time.monotonic() + 1.5
+    until(lambda: well() and time.monotonic() > later, "and stays so", every=0.005)
+    states = {"UNKNOWN", "ON"}
+    bad = {s for s in seen if s[0] not in (None, 0) or not {s[1], s[2]} <= states}
+    assert not bad, bad
     simulation.stop()

@@ -73,9 +73,6 @@ def test_the_interface_has_it(installed: Path, tmp_path: Path):
     facade(installed, "icd", "export", "reference", "--to", str(tmp_path))
     assert "windSpeed" in (tmp_path / "docs" / "reference" / "SdpWeather.md").read_text()
     assert '"station": "north"' in (tmp_path / "docs" / "reference" / "messages.md").read_text()
-
-
-def test_the_asyncapi_document_has_the_texts_of_the_flow(installed: Path, tmp_path: Path):
     facade(installed, "icd", "export", "asyncapi", "--to", str(tmp_path))
     document = yaml.safe_load((tmp_path / "schemas" / "asyncapi.yaml").read_text())
     assert "- You have a weather station: write `weather.raw`." in document["info"]["description"]

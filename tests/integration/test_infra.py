@@ -126,6 +126,43 @@ def test_a_second_up_finds_what_the_first_one_started(state_dir: Path) -> None:
     assert ended(infra_command(state_dir, "status"))[0] == 1
     assert local.start_service(state_dir, "tango-db") == first
     assert ended(infra_command(state_dir, "status"))[0] == 0
+    down_leaves_a_stranger_alone(state_dir)
+    a_port_that_somebody_took_is_named_or_replaced(state_dir, first)
+
+
+def down_leaves_a_stranger_alone(state_dir: Path) -> None:
+    """As if the kernel had given the id of ours to another process, later."""
+    ours = pids(state_dir).values()
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as stranger:
+        try:
+            path = state_dir / "infra.json"
+            original = path.read_text()
+            claimed = json.loads(original)
+            [database] = claimed["services"]["tango-db"]["processes"]
+            database |= {"pid": stranger.pid, "created": database["created"] - 60.0}
+            path.write_text(json.dumps(claimed))
+            local.down(state_dir)
+            assert stranger.poll() is None
+            path.write_text(original)
+            local.down(state_dir)
+            assert not any(map(runs, ours))
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
+    assert [line.alive for line in local.status(state_dir)] == [False, False]
+
+
+def a_port_that_somebody_took_is_named_or_replaced(state_dir: Path, first: local.Endpoints) -> None:
+    host, port = first.tango_host.split(":")
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind((host, int(port)))
+        taken.listen()
+        with pytest.raises(InfraError, match=rf"tango-db cannot have port {port}"):
+            local.start_service(state_dir, ServiceName.TANGO_DB)
+        again = local.up(LocalOptions(state_dir=state_dir))
+        assert again.tango_host != first.tango_host
+        assert again.bootstrap == first.bootstrap
 
 
 @pytest.mark.kafka
@@ -145,34 +182,9 @@ def test_two_ups_at_once_start_one_broker(state_dir: Path) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.tango
-def test_down_stops_ours_and_leaves_a_stranger_alone(state_dir: Path) -> None:
-    local.up(LocalOptions(state_dir=state_dir))
-    ours = pids(state_dir).values()
-    with subprocess.Popen(["sleep", "60"], start_new_session=True) as stranger:
-        try:
-            # The state now claims the stranger's id: as if the kernel had given ours to somebody else, later.
-            path = state_dir / "infra.json"
-            original = path.read_text()
-            claimed = json.loads(original)
-            [database] = claimed["services"]["tango-db"]["processes"]
-            database |= {"pid": stranger.pid, "created": database["created"] - 60.0}
-            path.write_text(json.dumps(claimed))
-            local.down(state_dir)
-            assert stranger.poll() is None
-            path.write_text(original)
-            local.down(state_dir)
-            assert not any(map(runs, ours))
-            assert stranger.poll() is None
-        finally:
-            stranger.kill()
-    assert [line.alive for line in local.status(state_dir)] == [False, False]
-
-
-@pytest.mark.kafka
-@pytest.mark.tango
 @pytest.mark.slow
 def test_a_killed_broker_comes_back_on_its_port_with_its_data(state_dir: Path) -> None:
-    record = os.urandom(10_000_000)
+    record = os.urandom(1_000_000)
     first = local.up(LocalOptions(state_dir=state_dir))
     produce(first.bootstrap, record)
     run_tango(REGISTER, first.tango_host)
@@ -185,27 +197,7 @@ def test_a_killed_broker_comes_back_on_its_port_with_its_data(state_dir: Path) -
     assert after["tango-db/tango-db"] == before["tango-db/tango-db"]
     assert consume(first.bootstrap) == record
 
-    local.down(state_dir)
-    assert local.up(LocalOptions(state_dir=state_dir)) == first
-    assert consume(first.bootstrap) == record
     assert run_tango(LOOK_UP, first.tango_host) == "Sample\n"
-
-
-@pytest.mark.kafka
-@pytest.mark.tango
-def test_a_port_that_somebody_took_is_named_or_replaced(state_dir: Path) -> None:
-    first = local.up(LocalOptions(state_dir=state_dir))
-    local.down(state_dir)
-    host, port = first.tango_host.split(":")
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind((host, int(port)))
-        taken.listen()
-        with pytest.raises(InfraError, match=rf"tango-db cannot have port {port}"):
-            local.start_service(state_dir, ServiceName.TANGO_DB)
-        again = local.up(LocalOptions(state_dir=state_dir))
-        assert again.tango_host != first.tango_host
-        assert again.bootstrap == first.bootstrap
 
 
 @pytest.mark.kafka

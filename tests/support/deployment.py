@@ -25,7 +25,7 @@ from facade.infra import local
 from facade.infra.ports import choose_port
 from proving.progress import ProgressLine
 from proving.supervisor import Supervisor
-from tests.support import patient_server, topics
+from tests.support import topics
 from tests.support.processes import Running
 from tests.support.waiting import HANG, until
 
@@ -60,9 +60,8 @@ class Deployment(proving.deployment.Deployment):
 
     Parameters
     ----------
-    deadlines
-        Commands that have the deadlines of the ICD, with commas between; others have as long as a test waits for
-        anything. None: all have those of the ICD.
+    patient
+        Whether commands have as long as a test waits for anything, and not the deadlines of the ICD.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class Deployment(proving.deployment.Deployment):
         subarrays: int = 0,
         tango_host: str = "",
         mirror_forms: str = "",
-        deadlines: str | None = None,
+        patient: bool = False,
         without: str = "alerts,calibration,quality,mirror,logs,alerts-intake,tables-assemble,logs-aggregate",
     ) -> None:
         settings = Settings(
@@ -95,9 +94,9 @@ class Deployment(proving.deployment.Deployment):
         """Set where a test provokes what is otherwise forbidden in a log."""
         self.tango_host = tango_host
         self._facade = ["SdpFacade"]
-        if deadlines is not None:
+        if patient:
             self._facade = [sys.executable, "-m", "tests.support.patient_server"]
-            self._variables |= {patient_server.VARIABLE: deadlines, "PYTHONPATH": str(_ROOT)}
+            self._variables |= {"PYTHONPATH": str(_ROOT)}
         self._proxies: dict[str, tango.DeviceProxy] = {}
 
     def __enter__(self) -> "Deployment":
