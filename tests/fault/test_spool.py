@@ -41,7 +41,6 @@ with HeapProducer(0, sys.argv[1], rows=500) as producer:
 
 
 def start(deployment: Deployment, spool: Path, scan: int) -> Running:
-    """Start a producer of one scan."""
     return deployment.start(f"producer-{scan}", [sys.executable, "-c", PRODUCER, str(spool), str(scan)])
 
 

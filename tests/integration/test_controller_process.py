@@ -61,7 +61,6 @@ class Sdp:
         return process
 
     def launch(self, name: str, *options: str) -> Running:
-        """Start the reference controller."""
         return self._deployment.start(name, [*SIMULATE, "--subarrays", "2", "--report", str(self.report), *options])
 
     def send(self, name: str, device: str = FIRST, argument: Any = None, *, within: float = 300.0) -> dict[str, Any]:
@@ -101,7 +100,6 @@ class Sdp:
         return self.all_acks()[command["id"]]
 
     def all_acks(self) -> dict[str, list[dict[str, Any]]]:
-        """All acknowledgements by id."""
         found: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for message in self.read("command-acks"):
             ack = json.loads(message.value())
@@ -109,7 +107,6 @@ class Sdp:
         return found
 
     def outcome(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Wait for the first outcome."""
         what = f"an outcome of {command['command']}"
         return until(lambda: next((a for a in self.acks(command) if a["status"] in FINAL), None), what)
 
@@ -121,7 +118,6 @@ class Sdp:
         return command
 
     def show(self, command: dict[str, Any]) -> dict[str, Any]:
-        """What `commands show` prints."""
         return dict(json.loads(self._deployment.command("commands", "show", command["id"], "--json")))
 
     def orders(self) -> list[dict[str, Any]]:
@@ -130,7 +126,6 @@ class Sdp:
         return list({one["id"]: one for one in found if one.get("parent")}.values())
 
     def executions(self) -> Counter[str]:
-        """How often each command was executed."""
         if not self.report.exists():
             return Counter()
         return Counter(json.loads(line)["id"] for line in self.report.read_text().splitlines())

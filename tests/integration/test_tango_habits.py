@@ -77,7 +77,6 @@ class Site:
         return self._answers(device) and bool(self.proxy(device).state() == state)
 
     def proxy(self, device: str) -> Any:
-        """Return a proxy of a device."""
         return tango.DeviceProxy(f"tango://{self.host}/{device}")
 
     def subscribe(self, device: str) -> Any:
@@ -99,7 +98,6 @@ class Site:
         return [one.name for one in proxy.attribute_list_query() if one.data_format != image]
 
     def levels(self, devices: list[str]) -> list[int]:
-        """Return the log levels of devices."""
         return list(self.admin.GetLoggingLevel(devices)[0])
 
     def shown(self, device: str) -> dict[str, Any]:

@@ -97,7 +97,6 @@ class Reader:
         return printed
 
     def leave(self) -> None:
-        """Close all shells."""
         for one in self._shells.values():
             one.kill()
         self._python.kill()

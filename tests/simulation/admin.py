@@ -26,7 +26,6 @@ class Answer:
         self._waiting: Any = None
 
     def set(self, value: Any = None, error: int | None = None) -> None:
-        """Answer, once."""
         if not self._is_done:
             self._is_done, self._value = True, value
             self._error = None if error is None else KafkaException(KafkaError(error))
@@ -34,7 +33,6 @@ class Answer:
                 self._process.scheduler.wake(self._waiting)
 
     def done(self) -> bool:
-        """Return whether the answer is there."""
         return self._is_done
 
     def exception(self) -> KafkaException | None:
@@ -42,7 +40,6 @@ class Answer:
         return self._error
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for the answer."""
         scheduler = self._process.scheduler
         until = scheduler.now + (60.0 if timeout is None else timeout)
         self._waiting = scheduler.current
@@ -64,19 +61,15 @@ class SimulatedAdmin:
         self._link = Link(network, process, f"{process.name}/admin")
 
     def poll(self, timeout: float) -> int:
-        """Have nothing to say."""
         return 0
 
     def list_topics(self, topic: str | None = None, timeout: float = 10.0) -> Any:
-        """Return what the brokers say of topics."""
         return self._ask("Metadata", lambda: metadata(self._broker, topic), timeout).result()
 
     def describe_cluster(self, request_timeout: float = 10.0, **_: Any) -> Answer:
-        """Return what cluster it is."""
         return self._ask("DescribeCluster", lambda: SimpleNamespace(cluster_id="simulated"), request_timeout)
 
     def describe_topics(self, topics: TopicCollection, request_timeout: float = 10.0, **_: Any) -> dict[str, Answer]:
-        """Return what topics are."""
         names = sorted(topics.topic_names)
         whole = self._ask("DescribeTopics", lambda: {name: self._describe(name) for name in names}, request_timeout)
         return {name: Part(whole, name) for name in names}
@@ -92,7 +85,6 @@ class SimulatedAdmin:
     def list_offsets(
         self, wanted: Mapping[TopicPartition, Any], request_timeout: float = 10.0, isolation_level: Any = None, **_: Any
     ) -> dict[Any, Any]:
-        """Return first or last offsets."""
         order = sorted(wanted, key=lambda one: (one.topic, one.partition))
         whole = self._ask(
             "ListOffsets",
@@ -133,7 +125,6 @@ class Part:
         self._whole, self._name = whole, name
 
     def done(self) -> bool:
-        """Return whether the answer is there."""
         return self._whole.done()
 
     def exception(self) -> Any:
@@ -144,7 +135,6 @@ class Part:
         return KafkaException(KafkaError(part)) if isinstance(part, int) else None
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for the answer."""
         part = self._whole.result(timeout)[self._name]
         if isinstance(part, int):
             raise KafkaException(KafkaError(part))

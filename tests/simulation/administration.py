@@ -30,7 +30,6 @@ class Administrator(SimulatedAdmin):
     # Topics
 
     def create_topics(self, topics: Sequence[NewTopic], operation_timeout: float = 10.0, **_: Any) -> dict[str, Any]:
-        """Make topics."""
         broker = self._broker
         requests = {
             one.topic: lambda one=one: broker.create(one.topic, one.num_partitions, one.config or {}) for one in topics
@@ -45,7 +44,6 @@ class Administrator(SimulatedAdmin):
     def create_partitions(
         self, wanted: Sequence[NewPartitions], operation_timeout: float = 10.0, **_: Any
     ) -> dict[str, Any]:
-        """Give topics more partitions."""
         requests = {one.topic: lambda one=one: self._grow(one.topic, one.new_total_count) for one in wanted}
         return self._each("CreatePartitions", requests, operation_timeout)
 
@@ -70,7 +68,6 @@ class Administrator(SimulatedAdmin):
     # Groups
 
     def describe_consumer_groups(self, names: Sequence[str], request_timeout: float = 10.0, **_: Any) -> dict[str, Any]:
-        """Return who is in groups."""
         requests = {name: lambda name=name: self._describe_group(name) for name in names}
         return self._each("DescribeGroups", requests, request_timeout)
 
@@ -92,7 +89,6 @@ class Administrator(SimulatedAdmin):
         return SimpleNamespace(group_id=name, state=state, members=members)
 
     def delete_consumer_groups(self, names: Sequence[str], request_timeout: float = 10.0, **_: Any) -> dict[str, Any]:
-        """Delete groups that have no members."""
         requests = {name: lambda name=name: self._delete_group(name) for name in names}
         return self._each("DeleteGroups", requests, request_timeout)
 
@@ -105,7 +101,6 @@ class Administrator(SimulatedAdmin):
     def list_consumer_group_offsets(
         self, asked: Sequence[ConsumerGroupTopicPartitions], request_timeout: float = 10.0, **_: Any
     ) -> dict[str, Any]:
-        """Return what groups have committed."""
         requests = {one.group_id: lambda one=one: self._offsets_of(one) for one in asked}
         return self._each("OffsetFetch", requests, request_timeout)
 
@@ -118,7 +113,6 @@ class Administrator(SimulatedAdmin):
     def alter_consumer_group_offsets(
         self, wanted: Sequence[ConsumerGroupTopicPartitions], request_timeout: float = 10.0, **_: Any
     ) -> dict[str, Any]:
-        """Set offsets of groups that have no members."""
         requests = {one.group_id: lambda one=one: self._alter(one) for one in wanted}
         return self._each("OffsetCommit", requests, request_timeout)
 

@@ -53,7 +53,6 @@ class Controllers:
     _read: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def add(self, site: "Site") -> None:
-        """Add the controllers to a site."""
         for name in self.names:
             site.bodies[name] = partial(self._control, site, GROUP, (SUBARRAY, MASTER))
         if self.gives_orders:
@@ -166,7 +165,6 @@ def _execute(site: "Site", process: Process, handler: Handler, call: Call) -> ob
 
 
 def draw_controllers(seed: int) -> Controllers:
-    """Draw which controllers run."""
     random = Random(f"controllers-{seed}")
     names = PAIR if random.random() < _SHARE else (GROUP,)
     return Controllers(names, random.random() < _SHARE)

@@ -253,7 +253,6 @@ class NeverFall:
         """Value and time, by device and attribute."""
 
     def watch(self, device: str, attribute: str, before: Reading | None, now: Reading) -> None:
-        """Take a reading."""
         if attribute.endswith("Total") and now.quality is not Quality.INVALID and isinstance(now.value, int | float):
             most, at = self._most.get((device, attribute), (0, 0.0))
             if now.value < most and now.time >= at:

@@ -36,7 +36,6 @@ class Measuring:
         self.sent = 0
 
     def add(self, site: "Site") -> None:
-        """Add the processes to a site."""
         for number in range(PIPELINES):
             site.bodies[f"pipeline-{number}"] = partial(self._measure, number + 1, site)
 

@@ -40,7 +40,6 @@ _job, _done = MirroredDevice.job, Mirror._done
 
 
 def guards() -> Iterator[Guard]:
-    """Return all of them."""
     yield Guard("events that are missed are a gap", MirroredAttribute, "miss", lambda self: None)
     yield Guard("what is pushed is read now and then", mirror, "CHECK", 1e9)
     yield Guard("what is pushed while a subscription is made is a gap", MirroredDevice, "job", _is_sure)

@@ -109,7 +109,6 @@ def _places_ahead(self: Progress, *args: Any, **more: Any) -> Any:
 
 
 def _one_partition(self: Watermarks, sources: Any, summaries: Any) -> int:
-    """Be content with one partition."""
     return max((_read_to(self, [source], summaries) for source in sources or range(self.partitions)), default=0)
 
 

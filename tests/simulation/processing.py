@@ -82,7 +82,6 @@ class Processing:
         """How often the controller of each subarray has started; each time, its clock has been set back."""
 
     def add(self, site: "Site") -> None:
-        """Add the processes to a site."""
         for subarray in SUBARRAYS:
             site.bodies[f"processor-{subarray}"] = partial(self._control, subarray, site)
 

@@ -6,19 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from tests.simulation.controllers import Controllers
-from tests.simulation.faults import (
-    Fault,
-    draw,
-    draw_aimed,
-    draw_devices,
-    draw_disks,
-    draw_jumps,
-    draw_own_disks,
-    draw_places,
-    draw_seconds,
-    draw_stops,
-    plan,
-)
+from tests.simulation.faults import Fault, draw, plan
 from tests.simulation.invariants import ALWAYS, AT_THE_END, IN_SILENCE, NeverFall
 from tests.simulation.memory import EACH, Growth
 from tests.simulation.shown import NAMED_WITHIN, SILENCE, WholeWindows, unnamed
@@ -105,13 +93,7 @@ def _run(
     names = [name for name in site.bodies if not name.startswith("node")]
     groups = [GROUPS[flow] for flow in site.flows if flow in GROUPS] or ["none"]
     if faults is None:
-        faults = draw(seed, seconds, per_second, names, groups)
-        planned = [*draw_jumps(seed, seconds, names), *draw_aimed(seed, seconds), *draw_stops(seed, seconds, names)]
-        planned += [*draw_disks(seed, seconds), *draw_seconds(seed, seconds, names)]
-        planned += draw_devices(seed, seconds) if "mirror" in site.flows else []
-        planned += draw_own_disks(seed, seconds, names)
-        planned += draw_places(seed, seconds) if "references" in site.flows else []
-        faults = sorted([*faults, *planned], key=lambda one: one.at)
+        faults = draw(seed, seconds, per_second, names, groups, site.flows)
     plan(site, faults)
     result, falls, growth = Result(seed, faults), NeverFall(), Growth()
     whole = WholeWindows(site)

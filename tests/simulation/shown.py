@@ -71,7 +71,6 @@ class WholeWindows:
             self._devices[_MASTER] = range(site.nodes)
 
     def watch(self, device: str, attribute: str, before: Reading | None, now: Reading) -> None:
-        """Take a reading."""
         if attribute != "heapRate" or now.quality is not Quality.VALID or device not in self._devices:
             return
         self._look()

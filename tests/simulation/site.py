@@ -72,7 +72,6 @@ class Sink:
         return True
 
     def push(self, device: str, attribute: str, reading: Reading) -> bool:
-        """Take an event."""
         if self._site.is_first(self._process):
             self._site.event(self._process, device, attribute, reading)
             if attribute == "lastAlert":
@@ -159,7 +158,6 @@ class Site:
         self.scheduler.at(30.0, self._tidy)
 
     def fall_quiet(self) -> None:
-        """Let nothing new come."""
         self.is_sending = self.commanding.is_giving = self.alerting.is_raising = False
         self.tabling.is_sending = self.measuring.is_sending = False
         self.processing.is_telling = self.shipping.is_sending = self.spooling.is_sending = False
@@ -169,7 +167,6 @@ class Site:
     # Processes
 
     def start(self, name: str) -> None:
-        """Start a process, unless it runs."""
         if (before := self.processes.get(name)) is not None and not before.is_dead:
             return
         process = Process(self.scheduler, name, self._clock(before))
@@ -297,7 +294,6 @@ class Site:
     # What is shown
 
     def shown(self, process: Process, device: str, attribute: str, reading: Reading) -> None:
-        """Take what a device shows."""
         key = (device, attribute)
         before = self.readings.get(key)
         self.readings[key] = reading
@@ -305,7 +301,6 @@ class Site:
             watcher(device, attribute, before, reading)
 
     def event(self, process: Process, device: str, attribute: str, reading: Reading) -> None:
-        """Take an event."""
         self.pushed[device, attribute] += 1
         if (known := _ATTRIBUTES.get((name := self.classes[device], attribute))) is not None:
             self.pace.watch(process, name, device, reading, known)

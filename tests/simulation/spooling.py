@@ -117,7 +117,6 @@ class Spooling:
             kept.is_safe |= kept.process is process
 
     def look(self, site: "Site") -> None:
-        """Read the log."""
         self.on_log = {}
         for partition in site.broker.topics[f"{site.settings.prefix}ingest.heaps"].partitions:
             for entry in partition.entries:

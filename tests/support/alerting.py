@@ -108,7 +108,6 @@ class Server:
             self.bench.clock.sleep(seconds)
 
     def shows(self, attribute: str) -> Any:
-        """Return what an attribute shows."""
         return self.sink.shown[DEVICE, attribute].value
 
     def events(self) -> list[dict[str, Any]]:

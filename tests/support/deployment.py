@@ -138,7 +138,6 @@ class Deployment(proving.deployment.Deployment):
         return host
 
     def topic(self, name: str) -> str:
-        """Return a topic's name on the broker."""
         return self.prefix + name
 
     def prepare(self) -> None:
@@ -176,7 +175,6 @@ class Deployment(proving.deployment.Deployment):
         return self.processes.start(Running, name, argv, {**self.environment, **changes}, ends=ends)
 
     def worker(self, slot: str = "0", *options: str, log: str = "", **changes: str) -> Running:
-        """Start an aggregate worker."""
         return self.launch(log or f"aggregate-{slot}", "aggregate", "--slot", slot, *options, **changes)
 
     def server(self, instance: str, *, ready: bool = True, **changes: str) -> Running:
@@ -187,7 +185,6 @@ class Deployment(proving.deployment.Deployment):
         return process
 
     def await_server(self, process: Running, instance: str) -> None:
-        """Wait until a device server answers."""
 
         def answers() -> bool:
             assert process.running, f"{instance} ended: {process.tail()}"
@@ -196,14 +193,12 @@ class Deployment(proving.deployment.Deployment):
         until(answers, f"the device server {instance} answers")
 
     def serve(self) -> dict[str, Running]:
-        """Start all device servers."""
         started = {instance: self.server(instance, ready=False) for instance in self.instances}
         for instance, process in started.items():
             self.await_server(process, instance)
         return started
 
     def simulate(self, *options: object, name: str = "simulate") -> "Simulation":
-        """Start the simulator."""
         file = self.folder / f"{name}.json"
         return Simulation(self.launch(name, "simulate", "ingest", "--report", file, *options), file)
 
@@ -257,7 +252,6 @@ class Deployment(proving.deployment.Deployment):
         return {a.name: None if a.has_failed or a.quality == invalid else a.value for a in found}
 
     def read_one(self, device: str, name: str) -> Any:
-        """Return the value of one attribute."""
         return self.read(device, name)[name]
 
     def quality(self, device: str, name: str) -> str:
@@ -269,7 +263,6 @@ class Deployment(proving.deployment.Deployment):
             return "no answer"
 
     def account(self) -> dict[str, Any]:
-        """Return what SdpBus says of the heap notifications."""
         figures = ("Consumed", "Used", "Late", "Suppressed", "DeadLettered", "InFlight", "Balance", "Lag")
         found = self.read(BUS, *(f"ingestHeaps{figure}" for figure in figures), "ingestSummaryBalance")
         found |= {"ingestSummaryLag": self.read_one(BUS, "ingestSummaryLag")}
@@ -310,7 +303,6 @@ class Simulation:
         until(sent, f"{records} records sent")
 
     def stop(self) -> HeapReport:
-        """End it and give its exact account."""
         assert self.process.terminate() == 0, self.process.tail()
         return self.report
 

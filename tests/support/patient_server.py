@@ -17,7 +17,6 @@ def _patient(command: CommandDefinition) -> CommandDefinition:
 
 
 def main() -> None:
-    """Run the device server."""
     icd = load.load()
     classes = {name: replace(one, commands=tuple(map(_patient, one.commands))) for name, one in icd.classes.items()}
     patient = replace(icd, classes=classes)

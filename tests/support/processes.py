@@ -42,13 +42,11 @@ class Running(Process):
         return self.exit_code()
 
     def exit_code(self, within: float = HANG) -> int:
-        """Wait for its end."""
         assert self.wait(within), f"{self.name} still runs after {within:g} s; its log ends:\n{self.tail()}"
         assert self.code is not None
         return self.code
 
     def says(self, text: str) -> None:
-        """Wait until its log holds a text."""
         try:
             until(lambda: text in self.text, f"{text!r} in the log of {self.name}")
         except AssertionError as error:

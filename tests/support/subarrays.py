@@ -92,7 +92,6 @@ class Subarrays:
         return until(taken, f"{name} is taken")
 
     def refusal(self, device: str, name: str, argument: Any = None) -> str:
-        """Give a command that fails, and return why."""
         try:
             id = self.give(device, name, argument)
         except tango.DevFailed as failed:
@@ -108,7 +107,6 @@ class Subarrays:
         return [ack["status"] for ack in self.told(device, id)["acks"]]
 
     def outcome(self, device: str, id: str) -> dict[str, Any]:
-        """Wait for an outcome."""
 
         def final() -> dict[str, Any] | None:
             told = self.told(device, id)
@@ -117,7 +115,6 @@ class Subarrays:
         return until(final, f"an outcome of {id}")
 
     def does(self, device: str, name: str, argument: Any = None) -> str:
-        """Return a command and see it completed."""
         id = self.give(device, name, argument)
         told = self.outcome(device, id)
         assert told["status"] == "COMPLETED", told
@@ -134,7 +131,6 @@ class Subarrays:
         until(lambda: self.obs_state(device) == obs_state, f"{device} is {obs_state}")
 
     def executions(self, id: str) -> int:
-        """Tell how often controllers have begun a command."""
         return sum(line["id"] == id for line in self.deployment.executions())
 
     # The bus.

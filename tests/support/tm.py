@@ -342,7 +342,6 @@ def assignment(number):
 
 
 def aborting(subarray):
-    """Abort in a scan."""
     subarray.takes("AssignResources", "RESOURCING", "IDLE", argument=assignment(1))
     subarray.takes("Configure", "CONFIGURING", "READY")
     subarray.takes("Scan", "SCANNING")
