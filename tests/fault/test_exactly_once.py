@@ -10,7 +10,7 @@ import pytest
 from facade.flows.telemetry.simulator.report import HeapReport
 from tests.conftest import Deploy
 from tests.support.deployment import BUS, MASTER, Deployment, expected_totals, node_device
-from tests.support.topics import Member, members, read_all
+from tests.support.topics import Member, members
 from tests.support.waiting import until, until_equal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
@@ -54,7 +54,7 @@ def exact(deployment: Deployment, report: HeapReport) -> None:
 
 def offsets_are_disjoint(deployment: Deployment) -> None:
     """The committed entries of the account cover each partition of the log once, without a hole."""
-    entries = [json.loads(m.value()) for m in read_all(deployment.bootstrap, deployment.topic("accounts"))]
+    entries = [json.loads(m.value()) for m in deployment.messages("accounts")]
     entries = [entry for entry in entries if entry["stream"] == "ingest.heaps"]
     for partition in {entry["partition"] for entry in entries} - {-1}:
         ranges = sorted((e["offset_from"], e["offset_to"]) for e in entries if e["partition"] == partition)

@@ -10,7 +10,6 @@ from tests.conftest import Deploy
 from tests.support.deployment import BUS, MASTER, Deployment, expected_totals, node_device, reasons
 from tests.support.events import Subscriber
 from tests.support.processes import Running
-from tests.support.topics import read_all
 from tests.support.waiting import until, until_equal
 from tests.support.windows import heaps_by_window, in_time
 
@@ -91,7 +90,7 @@ def test_no_half_window_is_ever_shown(deploy: Deploy) -> None:
         until(lambda: deployment.quality(MASTER, "heapRate") in ("VALID", "WARNING"), "values go on")
         until(lambda: deployment.quality(node_device(0), "heapRate") == "VALID", "of the node as well")
     simulation.stop()
-    raw = heaps_by_window(read_all(deployment.bootstrap, deployment.topic("ingest.heaps")))
+    raw = heaps_by_window(deployment.messages("ingest.heaps"))
     first, last = max(map(min, raw.values())), min(map(max, raw.values()))
     for events in subscriber.by_attribute().values():
         for event in events:
@@ -116,7 +115,7 @@ def test_no_half_window_is_ever_shown(deploy: Deploy) -> None:
 
 def snapshot_says_well(deployment: Deployment) -> bool:
     """Return whether the newest snapshots of the control instance were taken in health."""
-    newest = {m.key(): json.loads(m.value()) for m in read_all(deployment.bootstrap, deployment.topic("snapshots"))}
+    newest = {m.key(): json.loads(m.value()) for m in deployment.messages("snapshots")}
     shown = [s["readings"].get(MASTER, {}) for key, s in newest.items() if key.startswith(b"SdpFacade-control/")]
     kept = [readings for readings in shown if readings]  # what begins anew at each start keeps none
     return bool(kept) and all(readings.get("healthState", [""])[0] == "OK" for readings in kept)

@@ -10,7 +10,6 @@ from facade.codec.batches import BatchReader, ReadBatch
 from tests.conftest import Deploy
 from tests.support.deployment import ICD, Deployment
 from tests.support.processes import Running
-from tests.support.topics import read_all
 from tests.support.waiting import until, until_equal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
@@ -53,7 +52,7 @@ def stored(producer: Running) -> int:
 def on_log(deployment: Deployment) -> dict[int, list[int]]:
     """Return the sequence numbers on the log in their order, by scan."""
     reader, found = BatchReader(ICD.messages["heap"], ["seq", "time"]), defaultdict[int, list[int]](list)
-    for message in read_all(deployment.bootstrap, deployment.topic("ingest.heaps")):
+    for message in deployment.messages("ingest.heaps"):
         batch = reader.read(message.value() or b"", tuple(message.headers() or ()))
         assert isinstance(batch, ReadBatch), batch
         base = batch.header.bases["seq"]

@@ -4,11 +4,10 @@ import sys
 
 import pytest
 
-from facade.flows.alerts.messages import Alert, alert_record
 from tests.conftest import Deploy
+from tests.support.alerting import alert
 from tests.support.deployment import Deployment
 from tests.support.processes import Running
-from tests.support.topics import send
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
@@ -26,22 +25,7 @@ class Source:
     def send(self, count: int) -> None:
         begin = self.sent + 1
         self.sent += count
-        records = [
-            alert_record(
-                Alert(
-                    condition="receiveOverrun",
-                    source="receive/1",
-                    severity="ALARM",
-                    state="ACTIVE",
-                    text=f"no. {number}",
-                    raised_at=1_800_000_000_000_000,
-                    sequence=number,
-                )
-            )
-            for number in range(begin, self.sent + 1)
-        ]
-        pairs = [(record.key, record.value) for record in records]
-        send(self._deployment.bootstrap, self._deployment.topic("alerts"), pairs)
+        self._deployment.send(*(alert(number) for number in range(begin, self.sent + 1)))
 
 
 def printed(client: Running) -> list[int]:

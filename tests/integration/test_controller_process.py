@@ -87,7 +87,7 @@ class Sdp:
 
     def put(self, *commands: dict[str, Any]) -> None:
         records = [(command["device"].encode(), json.dumps(command).encode()) for command in commands]
-        headers = [("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")]
+        headers = (("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),)
         self.write("commands", records, headers=headers, settings={"partitioner": "murmur2_random"})
 
     def write(self, topic: str, records: list[tuple[bytes | None, bytes | None]], **options: Any) -> None:

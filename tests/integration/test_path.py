@@ -10,7 +10,6 @@ import pytest
 from tests.conftest import Deploy
 from tests.support.deployment import BUS, ICD, MASTER, Deployment, expected_totals, node_device, reasons
 from tests.support.events import Event, Subscriber
-from tests.support.topics import read_all
 from tests.support.waiting import until, until_equal
 from tests.support.windows import ROUGH, Heap, all_nodes_values, heaps_by_window, in_time, node_values
 
@@ -30,7 +29,7 @@ def class_of(device: str) -> str:
 
 def check_windows(deployment: Deployment, events: dict[tuple[str, str], list[Event]]) -> set[tuple[str, str]]:
     """Compare each event of a closed window with the raw records of that window; return whose there were."""
-    raw = heaps_by_window(read_all(deployment.bootstrap, deployment.topic("ingest.heaps")))
+    raw = heaps_by_window(deployment.messages("ingest.heaps"))
     together: dict[int, list] = defaultdict(list)
     for windows in raw.values():
         for window, heaps in windows.items():
@@ -80,7 +79,7 @@ def test_a_client_gets_every_attribute_right(deploy: Deploy) -> None:
     until_equal(deployment.totals, expected_totals(report), "totals are what was sent")
 
     stale = ICD.classes["SdpIngestNode"].stale_after
-    messages = read_all(deployment.bootstrap, deployment.topic("ingest.heaps"))
+    messages = deployment.messages("ingest.heaps")
     newest_data = max(json.loads(message.value())["time"] for message in messages) / 1e6
     until(lambda: deployment.quality(node_device(0), "heapRate") == "INVALID", "INVALID in silence")
     until(lambda: deployment.quality(MASTER, "heapRate") == "INVALID", "INVALID in silence")
@@ -172,5 +171,5 @@ def test_totals_of_a_bad_day(deploy: Deploy) -> None:
         {f"ingest.heaps {reason}": count for reason, count in refused.items()},
         "each is counted under its reason",
     )
-    letters = read_all(deployment.bootstrap, deployment.topic("dead-letters"))
+    letters = deployment.messages("dead-letters")
     assert len(letters) == sum(report.expected.dead_lettered.values())

@@ -117,7 +117,7 @@ def _run(
     wrong = ["not looked at"]
     while wrong and site.scheduler.now < until and not result.failures:
         _second(site, result, checks)
-        wrong = [f"{one.name} ({one.rule}): {text}" for one in AT_THE_END for text in one.find(site)]
+        wrong = [text for one in AT_THE_END for text in one.failures(site)]
     if not result.failures:
         result.failures += wrong or _in_silence(site, result, checks, growth)
     for text in result.failures:
@@ -152,7 +152,7 @@ def _in_silence(site: Site, result: Result, checks: Checks, growth: Growth) -> l
     """Let nothing come for a while, then kill a process and keep it away; return what did not hold."""
     for _ in range(round(SILENCE)):
         _second(site, result, checks)
-    wrong = [f"{one.name} ({one.rule}): {text}" for one in IN_SILENCE for text in one.find(site)]
+    wrong = [text for one in IN_SILENCE for text in one.failures(site)]
     wrong += [f"memory is bounded: {text}" for text in growth.found()]
     dead = site.scheduler.random.choice(sorted({*site.servers, *site.workers} - {"control"}))
     site.kill(dead, away=2 * NAMED_WITHIN)
@@ -163,7 +163,7 @@ def _in_silence(site: Site, result: Result, checks: Checks, growth: Growth) -> l
 def _second(site: Site, result: Result, checks: Checks) -> None:
     steps = site.scheduler.steps
     site.scheduler.run(site.scheduler.now + 1.0)
-    result.failures += [f"{one.name} ({one.rule}): {text}" for one in ALWAYS for text in one.find(site)]
+    result.failures += [text for one in ALWAYS for text in one.failures(site)]
     result.failures += [f"{name}: {text}" for name, found in checks for text in found]
     if site.scheduler.steps - steps > _STEPS_PER_SECOND:
         result.failures.append("every loop ends (rule 19): more than 200,000 steps in a simulated second")

@@ -19,7 +19,7 @@ from facade.reading import Quality, Reading
 from facade.runtime.composition import Server, assemble
 from facade.runtime.heartbeats import INTERVAL, SignOfLife
 from facade.runtime.worker_process import Worker as WorkerLoop
-from tests.simulation.administration import Administrator
+from tests.simulation.admin import SimulatedAdmin
 from tests.simulation.alerting import Alerting
 from tests.simulation.broker import Broker
 from tests.simulation.commanding import Commanding, WitnessedBus
@@ -316,7 +316,7 @@ def clients(process: Process, broker: Broker, groups: Groups, network: Network) 
     return Clients(
         consumer=lambda config: SimulatedConsumer(process, broker, groups, network, config),  # type: ignore[arg-type,return-value]
         producer=lambda config: SimulatedProducer(process, broker, groups, network, config),  # type: ignore[arg-type,return-value]
-        admin=lambda config: Administrator(process, broker, groups, network, config),  # type: ignore[arg-type,return-value]
+        admin=lambda config: SimulatedAdmin(process, broker, groups, network, config),  # type: ignore[arg-type,return-value]
     )
 
 

@@ -128,8 +128,9 @@ class Spooling:
         for node in range(site.nodes, site.nodes + NODES):
             site.sent[node] = len(self.on_log.get(node, ()))
 
-    def repeated(self) -> Iterator[str]:
+    def repeated(self, site: "Site") -> Iterator[str]:
         """Say what is on the log twice."""
+        self.look(site)
         for node, rows in self.on_log.items():
             if twice := [one for one, times in Counter(rows).items() if times > 1]:
                 yield f"node {node}: notifications {twice} are on the log twice"

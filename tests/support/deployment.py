@@ -12,10 +12,12 @@ from typing import Any
 
 import msgspec
 import tango
+from confluent_kafka import Message
 from rich.console import Console
 
 import proving.deployment
 from clients.events import open_database
+from facade.bus.port import Record
 from facade.clock import SystemClock
 from facade.config import LONGEST_COMMAND_TIMEOUT, Settings
 from facade.exports.tango_db import SERVER, registration
@@ -139,6 +141,14 @@ class Deployment(proving.deployment.Deployment):
 
     def topic(self, name: str) -> str:
         return self.prefix + name
+
+    def messages(self, topic: str) -> list[Message]:
+        """Return all committed records of a topic, as a plain client has them."""
+        return topics.read_all(self.bootstrap, self.topic(topic))
+
+    def send(self, *records: Record) -> None:
+        """Write records with a plain client, and wait until the broker has them."""
+        topics.send_records(self.bootstrap, self.prefix, records)
 
     def prepare(self) -> None:
         """Make topics and devices, without a process for it."""

@@ -32,6 +32,8 @@ from tests.simulation.site import clients
 
 _ROUND_TRIP = 0.01
 """Longer than the model's requests and answers take [s]."""
+_LONGEST_JUMP = 120.0
+"""Where a test's clock jumps further, all that was due earlier happens this long before the end of the jump [s]."""
 _PATIENCE = 0.05
 """How long a client waits for records, by the brokers' time [s]."""
 
@@ -59,12 +61,13 @@ class Inline(Scheduler):
     def settle(self, seconds: float = _ROUND_TRIP) -> None:
         """Let happen what is under way, and what is due by the test's clock."""
         until = max(self.now + seconds, self._clock.monotonic() - self._began)
+        self.now = max(self.now, until - _LONGEST_JUMP)
         while self._events and self._events[0][0] <= until:
             self._next()
 
     def _next(self) -> None:
-        self.now, _, call, args = heappop(self._events)
-        self.current = None
+        at, _, call, args = heappop(self._events)
+        self.now, self.current = max(self.now, at), None
         call(*args)
         self.current = self._test
 

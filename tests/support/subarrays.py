@@ -139,7 +139,7 @@ class Subarrays:
         topics.send(self.deployment.bootstrap, self.deployment.topic(topic), records, settings=ORDER)
 
     def messages(self, topic: str) -> list[Message]:
-        return topics.read_all(self.deployment.bootstrap, self.deployment.topic(topic))
+        return self.deployment.messages(topic)
 
     def written(self, topic: str, id: str) -> list[dict[str, Any]]:
         """Return what is on a topic of one command."""
