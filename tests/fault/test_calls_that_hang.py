@@ -18,7 +18,7 @@ import tango
 from facade.infra.ports import choose_port
 from tests.support.waiting import HANG, until
 
-pytestmark = pytest.mark.tango
+pytestmark = [pytest.mark.tango, pytest.mark.xdist_group("calls")]
 
 ROOT = Path(__file__).parents[2]
 CHANGE, SYNC = tango.EventType.CHANGE_EVENT, tango.EventSubMode.Sync

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from tests.support.deployment import Deployment
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.tango]
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.xdist_group("example")]
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "weather"
 MOST_LINES = 150

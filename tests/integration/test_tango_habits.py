@@ -181,6 +181,7 @@ ANEW = (init, dev_restart, restart_server)
 """Those after which whoever has subscribed is told everything."""
 
 
+@pytest.mark.xdist_group("habits")
 @pytest.mark.parametrize("habit", HABITS)
 def test_after_a_habit_of_tango_all_is_as_it_was(site: Site, habit: Callable[[Site, str], None]) -> None:
     """Values, State, events and log levels of a device of each class; the process is the same one."""
