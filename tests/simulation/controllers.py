@@ -103,7 +103,7 @@ class Controllers:
                     self.newest[state.device, state.attribute] = state
 
     def _new(self, site: "Site", topic: str) -> Iterator[Entry]:
-        for partition in site.broker.topics[f"{site.settings.prefix}{topic}"].partitions:
+        for partition in site.partitions(topic):
             place = topic, partition.number
             yield from (one for one in partition.entries if one.offset >= self._read.get(place, 0) and not one.is_mark)
             self._read[place] = partition.end
@@ -111,11 +111,10 @@ class Controllers:
     def misplaced(self, site: "Site") -> Iterator[str]:
         """Return what is on the log behind a state that was told later, or is shown in its place."""
         last: dict[tuple[str, str], StateMessage] = {}
-        for partition in site.broker.topics[f"{site.settings.prefix}{STATES}"].partitions:
-            for entry in partition.entries:
-                state = decode_state(entry.value)
-                if isinstance(state, StateMessage):
-                    last[state.device, state.attribute] = state
+        for entry in site.entries(STATES):
+            state = decode_state(entry.value)
+            if isinstance(state, StateMessage):
+                last[state.device, state.attribute] = state
         for (device, attribute), newest in self.newest.items():
             if (now := last[device, attribute]).time < newest.time:
                 yield (

@@ -84,9 +84,7 @@ def _letters(site: Site, *, is_action: bool) -> list[bytes]:
 
     Of a table for which an assembler had no room there is one each time, and of one that is not at its place.
     """
-    partitions = site.broker.topics[f"{site.settings.prefix}dead-letters"].partitions
-    entries = [entry for partition in partitions for entry in partition.entries if not entry.is_mark]
-    reasons = ((entry, dict(entry.headers).get("dl.reason")) for entry in entries)
+    reasons = ((entry, dict(entry.headers).get("dl.reason")) for entry in site.entries("dead-letters"))
     return [one.value or b"" for one, reason in reasons if reason not in _TABLES and (reason == b"action") is is_action]
 
 

@@ -88,7 +88,7 @@ class Mirroring:
 
     def look(self, site: "Site") -> None:
         """Take what was written since the last look."""
-        for partition in site.broker.topics[site.settings.prefix + MODEL].partitions:
+        for partition in site.partitions(MODEL):
             begin = self._next.get(partition.number, 0)
             for entry in partition.entries:
                 if entry.offset >= begin:

@@ -1,7 +1,7 @@
 """A deployment of the facade: its processes, each started again when it ends, on one model of the brokers."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from tests.simulation.controllers import GROUP as CONTROLLERS
 from tests.simulation.controllers import Controllers, draw_controllers
 from tests.simulation.disks import Disk
 from tests.simulation.groups import Groups
+from tests.simulation.logs import Entry, Partition
 from tests.simulation.measuring import Measuring
 from tests.simulation.mirroring import Mirroring
 from tests.simulation.network import Network
@@ -224,6 +225,14 @@ class Site:
         """Return how a process reaches the simulated brokers."""
         made = clients(process, self.broker, self.groups, self.network)
         return Connection(self.settings, clock=process.clock, clients=made)
+
+    def partitions(self, topic: str) -> Sequence[Partition]:
+        """Return the partitions of a topic of the ICD."""
+        return self.broker.topics[self.settings.prefix + topic].partitions
+
+    def entries(self, topic: str) -> Iterator[Entry]:
+        """Return the records on a topic, partition by partition, of whatever transaction."""
+        return (entry for partition in self.partitions(topic) for entry in partition.entries if not entry.is_mark)
 
     def _tidy(self) -> None:
         self.broker.tidy()

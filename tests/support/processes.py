@@ -4,8 +4,6 @@ import os
 from pathlib import Path
 from signal import SIGTERM, Signals
 
-import psutil
-
 from facade.infra.processes import Process
 from proving.deployment import PROGRAM
 from tests.support.waiting import HANG, until
@@ -22,11 +20,6 @@ class Running(Process):
     def text(self) -> str:
         """What it has written so far; a successor with the same log goes on behind it."""
         return self.log.read_text(errors="replace")
-
-    @property
-    def resident(self) -> int:
-        """Resident memory [bytes]."""
-        return int(psutil.Process(self.pid).memory_info().rss)
 
     def signal(self, number: Signals) -> None:
         self.send(number)

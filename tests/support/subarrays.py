@@ -102,10 +102,6 @@ class Subarrays:
         """Return what the device says of a command; it raises where it does not know it."""
         return json.loads(self.deployment.proxy(device).GetCommand(id))
 
-    def statuses(self, device: str, id: str) -> list[str]:
-        """Return the acknowledgements of a command that the device has kept, in their order."""
-        return [ack["status"] for ack in self.told(device, id)["acks"]]
-
     def outcome(self, device: str, id: str) -> dict[str, Any]:
 
         def final() -> dict[str, Any] | None:
