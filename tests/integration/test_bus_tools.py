@@ -207,11 +207,9 @@ def test_quotas_are_set_and_compared_on_a_real_broker(infra: local.Endpoints) ->
         done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=HANG, check=False)
         return done.returncode, done.stdout + done.stderr
 
-    assert run("plan")[1].startswith(f"kafka-configs.sh --bootstrap-server {infra.bootstrap} --alter")
     high = ("--rate", "log=2000000000")  # no other test is slowed down by it
     code, text = run("check", *high)
     assert code == 1
     assert "sdp-shipper: expected producer_byte_rate=2000000000, got" in text
     assert run("apply", *high)[0] == 0
     assert run("check", *high) == (0, "1 quotas are as planned, and no other role has one\n")
-    assert run("check", "--rate", "log=5")[0] == 1

@@ -103,7 +103,7 @@ def test_a_second_controller_of_another_group_is_refused(sdp: Sdp) -> None:
     assert [one["id"] for one in sdp.deployment.executions()] == [command["id"]]
     successor.kill()
     sdp.controller("--name", "stranger", name="stranger-again")
-    sdp.do("On")
+    sdp.do("Off")
 
 
 def test_orders_go_down_to_the_worker_through_a_kill(sdp: Sdp) -> None:
