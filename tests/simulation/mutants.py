@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from confluent_kafka import KafkaException
+from msgspec.structs import replace
 
 from facade.bus import offsets
 from facade.bus.kafka import reader, transactional_producer, transactions
@@ -100,15 +101,13 @@ def _counts_all(self: Progress, record: Any) -> Any:
 
 def _snapshot_of_nothing(self: Progress, *args: Any, **more: Any) -> Any:
     """Write where a flow is without what it has made of the records before."""
-    made = _snapshot(self, *args, **more)
-    return type(made)(**{**{name: getattr(made, name) for name in made.__struct_fields__}, "ledger": {}})
+    return replace(_snapshot(self, *args, **more), ledger={})
 
 
 def _places_ahead(self: Progress, *args: Any, **more: Any) -> Any:
     """Write a place some records behind what was folded: the last offsets are marks of transactions."""
     made = _snapshot(self, *args, **more)
-    ahead = {one: max(at - 4, 0) for one, at in made.offsets.items()}
-    return type(made)(**{**{name: getattr(made, name) for name in made.__struct_fields__}, "offsets": ahead})
+    return replace(made, offsets={one: max(at - 4, 0) for one, at in made.offsets.items()})
 
 
 def _one_partition(self: Watermarks, sources: Any, summaries: Any) -> int:
