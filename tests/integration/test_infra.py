@@ -11,13 +11,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from facade.errors import InfraError
 from facade.infra import local
 from facade.infra.local import LocalOptions, ServiceName
 from facade.infra.runtime import load
+from tests.support import topics
 from tests.support.waiting import HANG
 
 REGISTER = """
@@ -78,26 +78,13 @@ def run_tango(code: str, tango_host: str) -> str:
 def produce(bootstrap: str, value: bytes) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for made in admin.create_topics([NewTopic("local.sample", 1, 1)]).values():
-        made.result(30)
-    errors: list[object] = []
-    producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 16_000_000})
-    producer.produce("local.sample", value, on_delivery=lambda error, _: errors.append(error))
-    assert producer.flush(30) == 0
-    assert errors == [None]
+        made.result(HANG)
+    topics.send(bootstrap, "local.sample", [(None, value)])
 
 
 def consume(bootstrap: str) -> bytes:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
-    try:
-        consumer.assign([TopicPartition("local.sample", 0, 0)])
-        deadline = time.monotonic() + HANG
-        while time.monotonic() < deadline:
-            message = consumer.poll(0.5)
-            if message is not None and message.error() is None:
-                return bytes(message.value())
-    finally:
-        consumer.close()
-    raise AssertionError("no record came")
+    (message,) = topics.read_all(bootstrap, "local.sample")
+    return bytes(message.value())
 
 
 @pytest.mark.kafka
