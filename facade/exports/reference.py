@@ -64,7 +64,8 @@ def device_page(icd: Icd, device_class: DeviceClass) -> str:
     """Return the page of one device class."""
     found = list(families(device_class.attributes))
     own = [one for one in found if one.first.account is None and one.name not in icd.conditions]
-    described = [one for one in own if _home(icd, device_class, one) == device_class]
+    homes = _homes(icd, device_class, own)
+    described = [one for one in own if homes[one.name] == device_class]
     return page(
         device_class.name,
         paragraph(escaped(device_class.description)),
@@ -82,24 +83,30 @@ def device_page(icd: Icd, device_class: DeviceClass) -> str:
 
 def entry(icd: Icd, device_class: DeviceClass, one: AttributeFamily) -> str:
     """Return a link to the entry of an attribute, named with its class."""
-    return link(code(f"{device_class.name}.{one.name}"), f"{_home(icd, device_class, one).name}.md", one.name)
+    return link(
+        code(f"{device_class.name}.{one.name}"), f"{_homes(icd, device_class, [one])[one.name].name}.md", one.name
+    )
 
 
-def _home(icd: Icd, device_class: DeviceClass, one: AttributeFamily | Query) -> DeviceClass:
-    """Return the first class that has an attribute or a command in the same words: its page has the entry."""
+def _homes(icd: Icd, device_class: DeviceClass, found: Sequence[AttributeFamily | Query]) -> dict[str, DeviceClass]:
+    """Return the first class that has each attribute or command in the same words: its page has the entry."""
+    homes = {one.name: device_class for one in found}
+    left = list(found)
     for other in takewhile(lambda other: other != device_class, icd.classes.values()):
-        if one in (*families(other.attributes), *other.queries):
-            return other
-    return device_class
+        entries = [*families(other.attributes), *other.queries]
+        homes |= {one.name: other for one in left if one in entries}
+        left = [one for one in left if one not in entries]
+    return homes
 
 
 def _elsewhere(icd: Icd, device_class: DeviceClass, found: Sequence[AttributeFamily | Query]) -> Iterator[str]:
     """Name the attributes or commands whose entries are on the pages of other classes."""
+    homes = _homes(icd, device_class, found)
     for other in icd.classes.values():
         names = [
             link(code(one.name), f"{other.name}.md", one.name)
             for one in found
-            if other != device_class and _home(icd, device_class, one) == other
+            if other != device_class and homes[one.name] == other
         ]
         if names:
             yield paragraph(f"The same as on {other.name}, with the defaults of this page: {', '.join(names)}.")
@@ -266,7 +273,8 @@ def _queries(icd: Icd, device_class: DeviceClass) -> Iterator[str]:
     yield "## Commands that the device answers"
     yield paragraph(_QUERIES)
     yield from _elsewhere(icd, device_class, device_class.queries)
-    for query in (one for one in device_class.queries if _home(icd, device_class, one) == device_class):
+    homes = _homes(icd, device_class, device_class.queries)
+    for query in (one for one in device_class.queries if homes[one.name] == device_class):
         yield f"### {code(query.name)}"
         yield paragraph(escaped(query.description))
         yield items(_query_facts(query))

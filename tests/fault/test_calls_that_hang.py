@@ -7,6 +7,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +18,7 @@ import tango
 from facade.infra.ports import choose_port
 from tests.support.waiting import HANG, until
 
-pytestmark = pytest.mark.tango
+pytestmark = [pytest.mark.tango, pytest.mark.xdist_group("calls")]
 
 ROOT = Path(__file__).parents[2]
 CHANGE, SYNC = tango.EventType.CHANGE_EVENT, tango.EventSubMode.Sync
@@ -76,23 +78,22 @@ def attempt(call: Callable[[], Any]) -> Any:
         return None
 
 
-def turns_beside(call: Callable[[], Any]) -> tuple[int, float]:
-    """Return how many steps another thread made while a call was under way, and how long that was [s]."""
-    found: list[tuple[int, float]] = []
+def turns_beside(*calls: Callable[[], Any]) -> list[tuple[int, float]]:
+    """Return how many steps this thread made while each call was under way in another, and for how long [s]."""
     turns = 0
 
-    def make() -> None:
+    def make(call: Callable[[], Any]) -> tuple[int, float]:
         with tango.EnsureOmniThread():
             before, began = turns, time.monotonic()
             attempt(call)
-            found.append((turns - before, time.monotonic() - began))
+            return turns - before, time.monotonic() - began
 
-    thread = threading.Thread(target=make)
-    thread.start()
-    while thread.is_alive():
-        turns += 1
-        thread.join(0.02)
-    return found[0]
+    with ThreadPoolExecutor(len(calls)) as pool:
+        made = [pool.submit(make, call) for call in calls]
+        while not all(one.done() for one in made):
+            turns += 1
+            time.sleep(0.02)
+    return [one.result() for one in made]
 
 
 CALLS: dict[str, Callable[[Hanging], Any]] = {
@@ -109,17 +110,17 @@ CALLS: dict[str, Callable[[Hanging], Any]] = {
 """What `devices/mirror.py` calls; `tests/unit/test_mirror_source.py` holds this against it."""
 
 
-@pytest.mark.parametrize(
-    "call", [pytest.param(one, marks=pytest.mark.slow) if one == "command_inout" else one for one in CALLS]
-)
-def test_a_call_that_the_mirror_makes_lets_other_threads_work(hanging: Hanging, call: str) -> None:
-    turns, took = turns_beside(lambda: CALLS[call](hanging))
-    assert turns >= TURNS or took < SHORT, f"{turns} steps of another thread in {took:.1f} s"
+@pytest.mark.slow
+def test_a_call_that_the_mirror_makes_lets_other_threads_work(hanging: Hanging) -> None:
+    """All at once: one that keeps the lock makes no steps possible while it waits."""
+    found = turns_beside(*(partial(call, hanging) for call in CALLS.values()))
+    kept = {name: one for name, one in zip(CALLS, found, strict=True) if one[0] < TURNS and one[1] >= SHORT}
+    assert not kept, "name: steps of another thread, seconds"
 
 
 def test_a_call_that_keeps_the_lock_is_found(hanging: Hanging) -> None:
     """If this fails, PyTango has mended it: the mirror may set its own time limit."""
     proxy = tango.DeviceProxy(hanging.device)  # it has no connection: the call makes one
-    turns, took = turns_beside(lambda: proxy.set_timeout_millis(2000))
+    [(turns, took)] = turns_beside(lambda: proxy.set_timeout_millis(2000))
     assert turns < TURNS, f"{turns} steps of another thread in {took:.1f} s"
     assert took > SHORT

@@ -9,7 +9,6 @@ import pytest
 from tests.conftest import Deploy
 from tests.support.deployment import MASTER, Deployment
 from tests.support.processes import Running
-from tests.support.topics import read_all
 from tests.support.waiting import until
 
 INSTANCES = ("alerts", "calibration", "control", "ingest-00", "quality", "subarray")
@@ -51,7 +50,7 @@ def alerts(deployment: Deployment) -> list[tuple[str, str, str]]:
     """Return condition, source and state of each change that the facade has told of; new texts of one are none."""
     found: list[tuple[str, str, str]] = []
     last: dict[tuple[str, str], str] = {}
-    for message in read_all(deployment.bootstrap, deployment.topic("alerts")):
+    for message in deployment.messages("alerts"):
         one = json.loads(message.value())
         key = (one["condition"], one["source"])
         if last.get(key) != one["state"]:
@@ -62,7 +61,7 @@ def alerts(deployment: Deployment) -> list[tuple[str, str, str]]:
 
 def heard_of(deployment: Deployment) -> set[str]:
     """Return the processes that have given a sign of life, by the names of this page."""
-    found = (json.loads(one.value()) for one in read_all(deployment.bootstrap, deployment.topic("heartbeats")))
+    found = (json.loads(one.value()) for one in deployment.messages("heartbeats"))
     return {one["component"].removeprefix("SdpFacade-") for one in found}
 
 

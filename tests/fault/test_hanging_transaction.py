@@ -8,11 +8,11 @@ import pytest
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.port import Aborted, BusHealth
+from facade.bus.port import Aborted, BusHealth, Record
 from facade.config import Settings
 from facade.infra import local
 from tests.support.deployment import Deployment
-from tests.support.topics import last_offset, send
+from tests.support.topics import last_offset
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -50,7 +50,7 @@ def test_a_worker_goes_on_when_the_end_of_its_transaction_is_lost(
     deployment.create_topics()
     settings = Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix)
     log = KafkaTransactionalLog(Connection(settings), SOURCE, group="marks", slot="0", health=BusHealth())
-    send(deployment.bootstrap, deployment.topic(SOURCE), [(b"0", b"first")], partition=0)
+    deployment.send(Record(topic=SOURCE, key=b"0", value=b"first", partition=0))
     assert until(lambda: copied(log), "the first record") == [b"first"]
     positions, data = deployment.topic("positions"), infra.state_dir / "kafka" / "data"
     before: list[int] = []
@@ -64,6 +64,6 @@ def test_a_worker_goes_on_when_the_end_of_its_transaction_is_lost(
     deployment.broker.kill()
     cut_last_batch(data / f"{positions}-0")
     deployment.broker.start()
-    send(deployment.bootstrap, deployment.topic(SOURCE), [(b"0", b"second")], partition=0)
+    deployment.send(Record(topic=SOURCE, key=b"0", value=b"second", partition=0))
     assert until(lambda: copied(log), "the second record") == [b"second"]
     log.close()

@@ -13,11 +13,9 @@ from typing import Any
 
 import pytest
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.flows.mirror.messages import MODEL, MirrorRule, TelescopeAttribute, decode_attribute, rule_record
 from tests.conftest import Deploy
 from tests.support.deployment import Deployment
-from tests.support.telescope import add_dish, start_dish
+from tests.support.telescope import Mirrored, add_dish, start_dish
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
@@ -25,7 +23,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 GOOD = [f"mid-dish/good/{number}" for number in range(3)]
 STOPPED = {f"stopped-{one}": [f"mid-dish/stopped/{one}{number}" for number in range(2)] for one in "ab"}
 SLOW = "mid-dish/slow/0"
-VALUES = 300
+VALUES = 150
 """Values of each good device while the bad ones stand still. Tango looks each 10 s for servers that send no events."""
 PAUSE = 0.1
 """[s]"""
@@ -80,19 +78,8 @@ def others() -> Iterator[tuple[Server, list[str]]]:
         yield silent, [at(one.port, f"{name}/{n}") for one, name in of for n in range(2)] + [at(refusing, "refusing/0")]
 
 
-class Model:
-    """What was written, by name."""
-
-    def __init__(self, bus: KafkaBus) -> None:
-        self._reader = bus.open_reader({MODEL: None}, {})
-        self.all: dict[str, list[TelescopeAttribute]] = {}
-
-    def take(self) -> dict[str, list[TelescopeAttribute]]:
-        for record in self._reader.take(1000, 0.01):
-            message = decode_attribute(record.value)
-            assert isinstance(message, TelescopeAttribute), message
-            self.all.setdefault(message.name, []).append(message)
-        return self.all
+class Model(Mirrored):
+    """What was said last of connections, and each value."""
 
     def connections(self, devices: list[str], attribute: str = "azimuth") -> set[str]:
         """Return what was said last of the connections to some devices."""
@@ -101,9 +88,6 @@ class Model:
 
     def values(self, name: str) -> list[Any]:
         return [one.value for one in self.take().get(name, ()) if one.connection == "CONNECTED"]
-
-    def close(self) -> None:
-        self._reader.close()
 
 
 def set_values(deployment: Deployment, device: str, **values: object) -> None:
@@ -142,11 +126,9 @@ def test_devices_that_hang_cost_the_others_no_value(deploy: Deploy) -> None:
     stopped = [start_dish(deployment, devices[0], instance) for instance, devices in STOPPED.items()]
     bad = [device for devices in STOPPED.values() for device in devices]
     deployment.server("mirror")
-    bus = KafkaBus(deployment.connection, client="test")
-    with others() as (silent, far), closing(Model(bus)) as model:
+    with others() as (silent, far), closing(Model(deployment)) as model:
         patterns = [f"{device}/{name}" for device in (*GOOD, SLOW, *bad, *far) for name in ("azimuth", "temperature")]
-        rule = MirrorRule(rule="all", patterns=[*patterns, "mid-dish/*/*/azi*"], period=0.5, time=1, origin="test")
-        bus.writer().send_durably(rule_record(rule), 30.0)
+        model.rule("all", *patterns, "mid-dish/*/*/azi*")
         until(lambda: model.connections([*GOOD, SLOW, *bad]) == {"CONNECTED"}, "all are mirrored")
         until(partial(are_pushed, deployment, model), "the good ones are subscribed to")
         set_values(deployment, SLOW, slowness=2.5)
@@ -156,7 +138,7 @@ def test_devices_that_hang_cost_the_others_no_value(deploy: Deploy) -> None:
         for value in range(VALUES):
             for device in GOOD:
                 set_values(deployment, device, azimuth=1000.0 + value)
-            if value % 60 == 0:
+            if value % 50 == 0:
                 for device in GOOD:
                     set_values(deployment, device, temperature=float(value))
                 until(partial(are_read, model, value), f"each good device is read, which is at {value}")

@@ -10,13 +10,12 @@ from tests.conftest import Deploy
 from tests.support.deployment import BUS, MASTER, Deployment, expected_totals, node_device, reasons
 from tests.support.events import Subscriber
 from tests.support.processes import Running
-from tests.support.topics import read_all
 from tests.support.waiting import until, until_equal
 from tests.support.windows import heaps_by_window, in_time
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
-LOOKED_AT = 5.0
+LOOKED_AT = 3.0
 """So long is looked at what is shown after a start [s]."""
 
 
@@ -61,7 +60,7 @@ def test_totals_and_last_values_are_back_in_silence(deploy: Deploy) -> None:
 
 @pytest.mark.slow
 def test_no_half_window_is_ever_shown(deploy: Deploy) -> None:
-    """While records flow, device servers are killed and started again and again: each window that a client is told
+    """While records flow, device servers are killed and started again: each window that a client is told
     of, per node and over all nodes, is whole (but for the sender's first and last), at every moment."""
     deployment = deploy(nodes=4, rack_size=2)
     servers = deployment.serve()
@@ -83,7 +82,7 @@ def test_no_half_window_is_ever_shown(deploy: Deploy) -> None:
                 if str(found.quality) in ("ATTR_VALID", "ATTR_WARNING"):
                     seen.setdefault((device, name), set()).add((found.value, found.time.totime()))
 
-    for instance in ("control", "ingest-00", "control", "ingest-01", "control"):
+    for instance in ("control", "ingest-00", "control"):
         restart(deployment, servers, instance)
         end = time.monotonic() + LOOKED_AT
         while time.monotonic() < end:
@@ -91,7 +90,7 @@ def test_no_half_window_is_ever_shown(deploy: Deploy) -> None:
         until(lambda: deployment.quality(MASTER, "heapRate") in ("VALID", "WARNING"), "values go on")
         until(lambda: deployment.quality(node_device(0), "heapRate") == "VALID", "of the node as well")
     simulation.stop()
-    raw = heaps_by_window(read_all(deployment.bootstrap, deployment.topic("ingest.heaps")))
+    raw = heaps_by_window(deployment.messages("ingest.heaps"))
     first, last = max(map(min, raw.values())), min(map(max, raw.values()))
     for events in subscriber.by_attribute().values():
         for event in events:
@@ -116,7 +115,7 @@ def test_no_half_window_is_ever_shown(deploy: Deploy) -> None:
 
 def snapshot_says_well(deployment: Deployment) -> bool:
     """Return whether the newest snapshots of the control instance were taken in health."""
-    newest = {m.key(): json.loads(m.value()) for m in read_all(deployment.bootstrap, deployment.topic("snapshots"))}
+    newest = {m.key(): json.loads(m.value()) for m in deployment.messages("snapshots")}
     shown = [s["readings"].get(MASTER, {}) for key, s in newest.items() if key.startswith(b"SdpFacade-control/")]
     kept = [readings for readings in shown if readings]  # what begins anew at each start keeps none
     return bool(kept) and all(readings.get("healthState", [""])[0] == "OK" for readings in kept)
@@ -133,27 +132,26 @@ def test_health_does_not_flap_at_a_restart(deploy: Deploy) -> None:
     simulation = deployment.simulate("--rate", 500)
     until(lambda: deployment.read_one(MASTER, "healthState") == 0, "all is well")
     until(lambda: str(deployment.proxy(BUS).state()) == "ON", "all is well")
-    for _ in range(3):
-        until(lambda: snapshot_says_well(deployment), "the snapshot says so too", every=0.3)
-        restart(deployment, servers, "control")
-        seen: set[tuple[object, str, str]] = set()
+    until(lambda: snapshot_says_well(deployment), "the snapshot says so too", every=0.3)
+    restart(deployment, servers, "control")
+    seen: set[tuple[object, str, str]] = set()
 
-        def well(seen: set[tuple[object, str, str]] = seen) -> bool:
-            # The reasons are read before and after the health: those of one that changes meanwhile are seen, too.
-            before = deployment.read_one(MASTER, "healthInfo") or ()
-            health = deployment.read_one(MASTER, "healthState")
-            said = (*before, *(deployment.read_one(MASTER, "healthInfo") or ())) if health else ()
-            if said and all(" lags by " in line for line in said):
-                return False  # on a busy machine it was away for longer than a reader may lag: that is true
-            seen.add((health, str(deployment.proxy(BUS).state()), str(deployment.proxy(MASTER).state())))
-            if health:
-                print(f"{time.monotonic():.3f} s: {said}")
-            return (0, "ON", "ON") in seen
+    def well() -> bool:
+        # The reasons are read before and after the health: those of one that changes meanwhile are seen, too.
+        before = deployment.read_one(MASTER, "healthInfo") or ()
+        health = deployment.read_one(MASTER, "healthState")
+        said = (*before, *(deployment.read_one(MASTER, "healthInfo") or ())) if health else ()
+        if said and all(" lags by " in line for line in said):
+            return False  # on a busy machine it was away for longer than a reader may lag: that is true
+        seen.add((health, str(deployment.proxy(BUS).state()), str(deployment.proxy(MASTER).state())))
+        if health:
+            print(f"{time.monotonic():.3f} s: {said}")
+        return (0, "ON", "ON") in seen
 
-        until(well, "all is well again", every=0.005)
-        later = time.monotonic() + 1.5
-        until(lambda at=later: well() and time.monotonic() > at, "and stays so", every=0.005)
-        states = {"UNKNOWN", "ON"}
-        bad = {s for s in seen if s[0] not in (None, 0) or not {s[1], s[2]} <= states}
-        assert not bad, bad
+    until(well, "all is well again", every=0.005)
+    later = time.monotonic() + 1.5
+    until(lambda: well() and time.monotonic() > later, "and stays so", every=0.005)
+    states = {"UNKNOWN", "ON"}
+    bad = {s for s in seen if s[0] not in (None, 0) or not {s[1], s[2]} <= states}
+    assert not bad, bad
     simulation.stop()

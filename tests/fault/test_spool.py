@@ -10,7 +10,6 @@ from facade.codec.batches import BatchReader, ReadBatch
 from tests.conftest import Deploy
 from tests.support.deployment import ICD, Deployment
 from tests.support.processes import Running
-from tests.support.topics import read_all
 from tests.support.waiting import until, until_equal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
@@ -41,7 +40,6 @@ with HeapProducer(0, sys.argv[1], rows=500) as producer:
 
 
 def start(deployment: Deployment, spool: Path, scan: int) -> Running:
-    """Start a producer of one scan."""
     return deployment.start(f"producer-{scan}", [sys.executable, "-c", PRODUCER, str(spool), str(scan)])
 
 
@@ -54,7 +52,7 @@ def stored(producer: Running) -> int:
 def on_log(deployment: Deployment) -> dict[int, list[int]]:
     """Return the sequence numbers on the log in their order, by scan."""
     reader, found = BatchReader(ICD.messages["heap"], ["seq", "time"]), defaultdict[int, list[int]](list)
-    for message in read_all(deployment.bootstrap, deployment.topic("ingest.heaps")):
+    for message in deployment.messages("ingest.heaps"):
         batch = reader.read(message.value() or b"", tuple(message.headers() or ()))
         assert isinstance(batch, ReadBatch), batch
         base = batch.header.bases["seq"]

@@ -28,7 +28,7 @@ def intake(deployment: Deployment, slot: str = "0") -> Running:
 
 
 def alerts(deployment: Deployment) -> list[dict[str, Any]]:
-    return [json.loads(m.value()) for m in topics.read_all(deployment.bootstrap, deployment.topic("alerts"))]
+    return [json.loads(m.value()) for m in deployment.messages("alerts")]
 
 
 def attachment(deployment: Deployment, *arguments: str) -> subprocess.CompletedProcess[bytes]:
@@ -65,7 +65,7 @@ def test_a_kill_in_the_middle_loses_and_doubles_no_packet(deploy: Deploy) -> Non
 
 def accounted(deployment: Deployment) -> int:
     """Count what the committed entries of the account say was taken."""
-    entries = topics.read_all(deployment.bootstrap, deployment.topic("accounts"))
+    entries = deployment.messages("accounts")
     return sum(json.loads(entry.value())["consumed"] for entry in entries)
 
 
@@ -75,7 +75,7 @@ def compare(deployment: Deployment, sent: AlertReport) -> None:
         by_source[alert["source"]].append(alert["sequence"])
     assert by_source == {name: list(range(1, source.count + 1)) for name, source in sent.sources.items()}
     assert sum(map(len, by_source.values())) == sent.alerts == sent.sent - sum(sent.garbage.values()) >= PACKETS * 0.9
-    letters = topics.read_all(deployment.bootstrap, deployment.topic("dead-letters"))
+    letters = deployment.messages("dead-letters")
     reasons = Counter(dict(letter.headers())["dl.reason"].decode() for letter in letters)
     assert reasons == sent.dead_letters
     assert accounted(deployment) == sent.sent
@@ -84,10 +84,7 @@ def compare(deployment: Deployment, sent: AlertReport) -> None:
 def fetch_some(deployment: Deployment) -> None:
     """From the alert alone: the bytes of its images, as they are in the packet."""
     codec = PacketCodec(load())
-    packets = {
-        f"{m.partition()}/{m.offset()}": m.value()
-        for m in topics.read_all(deployment.bootstrap, deployment.topic("alert-packets"))
-    }
+    packets = {f"{m.partition()}/{m.offset()}": m.value() for m in deployment.messages("alert-packets")}
     for number, said in enumerate(alerts(deployment)[PACKETS // 2]["attachments"]):
         done = attachment(deployment, said["packet"], said["name"], "--sha256", said["sha256"])
         assert done.returncode == 0, done.stderr

@@ -5,15 +5,10 @@ import json
 import pytest
 import tango
 
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.producer import KafkaWriter
-from facade.bus.port import BusHealth
-from facade.config import Settings
-from facade.flows.alerts.messages import Alert, alert_record
 from tests.conftest import Deploy
-from tests.support.deployment import CLOCK, ICD, Deployment
+from tests.support.alerting import alert
+from tests.support.deployment import ICD, Deployment
 from tests.support.events import Subscriber
-from tests.support.topics import read_all
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
@@ -25,20 +20,13 @@ class Source:
     """Sends alerts of one source."""
 
     def __init__(self, deployment: Deployment) -> None:
-        settings = Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix)
-        self._writer = KafkaWriter(Connection(settings, clock=CLOCK), health=BusHealth(), client="source")
+        self._deployment = deployment
         self._sequence = 0
 
-    def send(self, condition: str, state: str = "ACTIVE", **more: object) -> None:
-        self._sequence += 1
-        content = {"severity": "ALARM", "text": "too fast", "raised_at": round(CLOCK.now() * 1e6), **more}
-        alert = Alert(condition=condition, source="receive/1", state=state, sequence=self._sequence, **content)
-        self._writer.send(alert_record(alert))
-
-    def flush(self) -> None:
-        mark = self._writer.mark()
-        until(lambda: self._writer.settled(mark), "all alerts are on the bus")
-        assert self._writer.failures("alerts") == 0
+    def send(self, *conditions: str, state: str = "ACTIVE") -> None:
+        first = self._sequence + 1
+        self._sequence += len(conditions)
+        self._deployment.send(*(alert(first + n, condition=one, state=state) for n, one in enumerate(conditions)))
 
 
 def events(subscriber: Subscriber, kind: str = "change") -> list[dict]:
@@ -62,10 +50,8 @@ def test_a_client_sees_every_alert_and_acts_through_a_kill(deploy: Deploy) -> No
     until(lambda: deployment.proxy(ALERTS).state() == tango.DevState.ON, "the alerts are read")
     subscriber, source = Subscriber(deployment, [ALERTS]), Source(deployment)
     source.send("storageLow")
-    source.send("storageLow", "CLEARED")
-    for _ in range(998):
-        source.send("receiveOverrun")
-    source.flush()
+    source.send("storageLow", state="CLEARED")
+    source.send(*["receiveOverrun"] * 998)
     for kind in ("change", "archive"):
         until(lambda kind=kind: set(sequences(subscriber, kind)) >= {*range(1, 1001)}, f"all as {kind} events")
         found = sequences(subscriber, kind)
@@ -96,8 +82,7 @@ def test_a_client_sees_every_alert_and_acts_through_a_kill(deploy: Deploy) -> No
     page = json.loads(deployment.proxy(ALERTS).GetAlertsSince(990))
     assert [entry["sequence"] for entry in page["entries"]] == [*range(991, 1003)]
     assert page["entries"][-2]["action"]["operator"] == "ann"
-    source.send("receiveOverrun", "CLEARED")
-    source.flush()
+    source.send("receiveOverrun", state="CLEARED")
     until(lambda: 1003 in sequences(subscriber), "the client hears on")
     assert "receiveOverrun" not in alarms(deployment)
     id = deployment.proxy(ALERTS).RefreshAlerts()
@@ -108,4 +93,4 @@ def test_a_client_sees_every_alert_and_acts_through_a_kill(deploy: Deploy) -> No
     until(lambda: [one.get("mark") for one in refreshed()] == ["START", None, "END"], "all that is not at rest")
     assert refreshed()[1]["alarm"]["condition"] == "storageLow"
     assert deployment.read_one(ALERTS, "alertsTotal") == 1001
-    assert len(read_all(deployment.bootstrap, deployment.topic("dead-letters"))) == 0
+    assert len(deployment.messages("dead-letters")) == 0

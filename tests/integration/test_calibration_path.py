@@ -9,7 +9,6 @@ import tango
 from facade.flows.alerts.messages import decode_alert
 from facade.flows.tables.content import ARROW
 from tests.conftest import Deploy
-from tests.support import topics
 from tests.support.deployment import Deployment
 from tests.support.events import Subscriber
 from tests.support.tables import cut
@@ -36,16 +35,9 @@ def digest_of_content(proxy: tango.DeviceProxy) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def lose_table(deployment: Deployment) -> None:
-    """Send a table whose bytes are not those that its producer says."""
-    (record,) = cut("lost", b"x", product="subarray/01/gains", sha256="0" * 64)
-    (header,) = record.headers
-    topics.send(deployment.bootstrap, deployment.topic("calibration"), [(record.key, record.value)], headers=[header])
-
-
 def alerts_of(deployment: Deployment) -> list[str]:
     """Return the states of all alerts of lost tables, in their order."""
-    records = topics.read_all(deployment.bootstrap, deployment.topic("alerts"))
+    records = deployment.messages("alerts")
     alerts = [decode_alert(record.value() or b"") for record in records]
     return [one.state for one in alerts if one.key == ("tableLost", "subarray/01/gains")]
 
@@ -89,7 +81,8 @@ def test_a_solution_is_shown_and_is_back_at_once_after_a_kill(deploy: Deploy) ->
     until_equal(lambda: deployment.read_one(DEVICE, "digest"), before, "the solution is back")
     until_equal(lambda: digest_of_content(deployment.proxy(DEVICE)), before, "its bytes are back")
     assert deployment.proxy(DEVICE).gainAmplitude.shape == (8, 64)
-    lose_table(deployment)
+    # The bytes are not those that the producer says.
+    deployment.send(*cut("lost", b"x", product="subarray/01/gains", sha256="0" * 64))
     (later,) = solve(deployment, 1, seed=2)
     until(lambda: later in deployment.proxy(DEVICE).ListTables(), "it goes on")
     until_equal(lambda: alerts_of(deployment), ["ACTIVE", "CLEARED"], "the lost one was told, and made good")

@@ -1,78 +1,42 @@
 """The reference controller as a process on a real broker: what is on the bus after it was killed."""
 
 import json
-import signal
 import time
 import uuid
-from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Message
 
 from tests.support import topics
+from tests.support.arguments import example
 from tests.support.deployment import Deployment
 from tests.support.processes import Running
+from tests.support.subarrays import FINAL, ORDER
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-SIMULATE = ["sdp-facade", "simulate", "controller", "--speed", "20"]
+TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 FIRST, SECOND, MASTER = "mid-sdp/subarray/01", "mid-sdp/subarray/02", "mid-sdp/control/0"
-FINAL = {"COMPLETED", "FAILED", "ABORTED", "REJECTED"}
 REPEATABLE = {"On", "Off", "ReleaseResources", "ReleaseAllResources", "EndScan", "End", "Abort", "ObsReset", "Restart"}
-RESOURCES = {
-    "interface": "https://schema.skao.int/ska-sdp-assignres/1.0",
-    "resources": {"receptors": ["SKA001", "SKA002"]},
-    "execution_block": {
-        "eb_id": "eb-test-20261121-00001",
-        "beams": [{"beam_id": "vis0", "function": "visibilities"}],
-        "scan_types": [
-            {"scan_type_id": ".default", "beams": {"vis0": {"channels_id": "all"}}},
-            {"scan_type_id": "target:a", "derive_from": ".default"},
-        ],
-        "channels": [
-            {
-                "channels_id": "all",
-                "spectral_windows": [
-                    {"spectral_window_id": "low", "count": 8192, "start": 0, "freq_min": 3.5e8, "freq_max": 4e8}
-                ],
-            }
-        ],
-    },
-}
+RESOURCES = example("assignres", "1.0")
 
 
 class Sdp:
     """The commands' side of the bus, seen by plain Kafka clients."""
 
     def __init__(self, deployment: Deployment) -> None:
-        self._deployment = deployment
-        self._bootstrap = deployment.bootstrap
-        self.report = deployment.folder / "executions.jsonl"
+        self.deployment = deployment
 
     def controller(self, *options: str, name: str = "controller") -> Running:
         """Start the reference controller, and wait until it has its devices."""
-        before = self._deployment.folder.joinpath(f"{name}.log")
-        seen = before.read_text().count("partitions assigned") if before.exists() else 0
-        process = self.launch(name, *options)
-        until(lambda: process.text.count("partitions assigned") > seen, "the controller has its partitions")
-        return process
+        return self.deployment.controller("--subarrays", "2", *options, log=name)
 
-    def launch(self, name: str, *options: str) -> Running:
-        """Start the reference controller."""
-        return self._deployment.start(name, [*SIMULATE, "--subarrays", "2", "--report", str(self.report), *options])
-
-    def send(self, name: str, device: str = FIRST, argument: Any = None, *, within: float = 300.0) -> dict[str, Any]:
-        command = self.command(name, device, argument, within=within)
-        self.put(command)
-        return command
-
-    def command(self, name: str, device: str, argument: Any = None, *, within: float = 300.0) -> dict[str, Any]:
+    def send(self, name: str, device: str = FIRST, argument: Any = None) -> dict[str, Any]:
         now = time.time_ns() // 1000
-        return {
+        command = {
             "schema": "command/1",
             "id": f"{now / 1e6:.6f}_{uuid.uuid4().int % 10**12:012d}_{name}",
             "device": device,
@@ -80,39 +44,25 @@ class Sdp:
             "argument": argument,
             "transaction_id": "txn-test-20261121-00001",
             "issued": now,
-            "not_after": now + round(within * 1e6),
+            "not_after": now + 300_000_000,
             "deadline": now + 300_000_000,
             "ceiling": now + 600_000_000,
             "repeatable": device == MASTER or name in REPEATABLE,
             "origin": "test",
         }
+        record = (device.encode(), json.dumps(command).encode())
+        deployment, headers = self.deployment, (("traceparent", TRACE),)
+        topics.send(deployment.bootstrap, deployment.topic("commands"), [record], headers=headers, settings=ORDER)
+        return command
 
-    def put(self, *commands: dict[str, Any]) -> None:
-        records = [(command["device"].encode(), json.dumps(command).encode()) for command in commands]
-        headers = [("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")]
-        self.write("commands", records, headers=headers, settings={"partitioner": "murmur2_random"})
-
-    def write(self, topic: str, records: list[tuple[bytes | None, bytes | None]], **options: Any) -> None:
-        topics.send(self._bootstrap, self._deployment.topic(topic), records, **options)
-
-    def read(self, topic: str) -> list[Message]:
-        return topics.read_all(self._bootstrap, self._deployment.topic(topic))
-
-    def acks(self, command: dict[str, Any]) -> list[dict[str, Any]]:
-        return self.all_acks()[command["id"]]
-
-    def all_acks(self) -> dict[str, list[dict[str, Any]]]:
-        """All acknowledgements by id."""
-        found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for message in self.read("command-acks"):
-            ack = json.loads(message.value())
-            found[ack["id"]].append(ack)
-        return found
+    def read(self, topic: str) -> list[dict[str, Any]]:
+        return [json.loads(message.value()) for message in self.deployment.messages(topic)]
 
     def outcome(self, command: dict[str, Any]) -> dict[str, Any]:
         """Wait for the first outcome."""
+        acks = lambda: (ack for ack in self.read("command-acks") if ack["id"] == command["id"])  # noqa: E731
         what = f"an outcome of {command['command']}"
-        return until(lambda: next((a for a in self.acks(command) if a["status"] in FINAL), None), what)
+        return until(lambda: next((ack for ack in acks() if ack["status"] in FINAL), None), what)
 
     def do(self, name: str, device: str = FIRST, argument: Any = None) -> dict[str, Any]:
         """Send a command and wait until it has completed."""
@@ -121,24 +71,12 @@ class Sdp:
         assert outcome["status"] == "COMPLETED", outcome
         return command
 
-    def show(self, command: dict[str, Any]) -> dict[str, Any]:
-        """What `commands show` prints."""
-        return dict(json.loads(self._deployment.command("commands", "show", command["id"], "--json")))
-
     def orders(self) -> list[dict[str, Any]]:
         """All commands that controllers have given, each once; one that was written twice is the same."""
-        found = [json.loads(message.value()) for message in self.read("commands")]
-        return list({one["id"]: one for one in found if one.get("parent")}.values())
-
-    def executions(self) -> Counter[str]:
-        """How often each command was executed."""
-        if not self.report.exists():
-            return Counter()
-        return Counter(json.loads(line)["id"] for line in self.report.read_text().splitlines())
+        return list({one["id"]: one for one in self.read("commands") if one.get("parent")}.values())
 
     def state(self, device: str = FIRST) -> dict[str, str]:
-        found = [json.loads(message.value()) for message in self.read("state")]
-        return {one["attribute"]: one["value"] for one in found if one["device"] == device}
+        return {one["attribute"]: one["value"] for one in self.read("state") if one["device"] == device}
 
 
 @pytest.fixture
@@ -148,81 +86,24 @@ def sdp(deploy: Callable[..., Deployment], tmp_path: Path) -> Sdp:
     return Sdp(deployment)
 
 
-def test_an_observation(sdp: Sdp) -> None:
-    """Every command in its order: acknowledged, traced, and its state reported; then an orderly end."""
-    process = sdp.controller()
-    sdp.do("On", MASTER)
-    sdp.do("On")
-    sdp.do("AssignResources", argument=RESOURCES)
-    addresses = json.loads(sdp.state()["receiveAddresses"])
-    assert addresses["target:a"]["vis0"] == {
-        "function": "visibilities",
-        "host": [[0, "10.1.0.1"], [4096, "10.1.0.2"]],
-        "port": [[0, 9000, 1], [4096, 9000, 1]],
-    }
-    sdp.do("Configure", argument={"scan_type": "target:a"})
-    scan = sdp.do("Scan", argument={"scan_id": 7})
-    state = sdp.state()
-    assert (state["obsState"], state["scanID"], state["scanType"]) == ("SCANNING", "7", "target:a")
-    for name in ("EndScan", "End", "ReleaseAllResources"):
-        sdp.do(name)
-    state = sdp.state()
-    assert (state["obsState"], state["resources"], state["receiveAddresses"]) == ("EMPTY", "{}", "null")
-    assert sdp.state(MASTER)["State"] == "ON"
-    assert [ack["status"] for ack in sdp.acks(scan)] == ["ACCEPTED", "COMPLETED"]
-    traced = [message for message in sdp.read("command-acks") if scan["id"].encode() in message.value()]
-    assert {dict(message.headers())["traceparent"][:2] for message in traced} == {b"00"}
-    assert process.terminate() == 0
-    beats = [json.loads(message.value()) for message in sdp.read("heartbeats")]
-    assert [beat.get("stopping", False) for beat in beats] == [False] * (len(beats) - 1) + [True]
-    assert set(beats[0]["devices"]) == {FIRST, SECOND, MASTER}
-
-
 def test_a_second_controller_of_another_group_is_refused(sdp: Sdp) -> None:
     """One of the same name takes the place of the first one, which ends with a message that says why."""
     first = sdp.controller()
     until(lambda: sdp.read("heartbeats"), "the first one has said that it lives")
-    second = sdp.launch("stranger", "--name", "stranger")
+    stranger = ["sdp-facade", "simulate", "controller", "--subarrays", "2", "--name", "stranger"]
+    second = sdp.deployment.start("stranger", stranger)
     assert second.exit_code() == 1, "the devices are those of one that is alive"
     assert "is alive" in second.text
     assert first.running
-    sdp.controller(name="successor")
+    successor = sdp.controller(name="successor")
     assert first.exit_code() == 1
     assert "another process has joined group" in first.text
     assert "--name" in first.text
     command = sdp.do("On")
-    assert sdp.executions()[command["id"]] == 1
-
-
-def test_a_controller_of_another_name_succeeds_one_that_was_killed(sdp: Sdp) -> None:
-    first = sdp.controller()
-    until(lambda: sdp.read("heartbeats"), "the first one has said that it lives")
-    first.kill()
-    sdp.controller("--name", "stranger", name="stranger")
-    sdp.do("On")
-
-
-def test_broken_records_stop_nothing(sdp: Sdp) -> None:
-    """The controller goes on; what nobody can read is set aside by a device server, what only it sees by itself."""
-    sdp.controller()
-    elsewhere = json.dumps(sdp.command("On", FIRST)).encode()
-    sdp.write("commands", [(b"x", b"{"), (FIRST.encode(), b'{"schema": "command/9"}'), (FIRST.encode(), None)])
-    sdp.write("commands", [(b"another key", elsewhere)])
-    sdp.do("On")
-    letters = until(lambda: [dict(m.headers()) for m in sdp.read("dead-letters")], "dead letters")
-    assert [letter["dl.reason"] for letter in letters] == [b"key"]
-
-
-def test_sigint_ends_in_the_middle_of_a_command(sdp: Sdp) -> None:
-    """A command that must not be repeated has failed and says so; the process ends soon, with exit code 0."""
-    process = sdp.controller("--fault", "hang:AssignResources")
-    sdp.do("On")
-    command = sdp.send("AssignResources", argument=RESOURCES)
-    until(lambda: sdp.executions()[command["id"]] == 1, "it hangs")
-    process.signal(signal.SIGINT)
-    assert process.exit_code() == 0
-    outcome = sdp.outcome(command)
-    assert (outcome["status"], "stopped while it ran" in outcome["text"]) == ("FAILED", True)
+    assert [one["id"] for one in sdp.deployment.executions()] == [command["id"]]
+    successor.kill()
+    sdp.controller("--name", "stranger", name="stranger-again")
+    sdp.do("Off")
 
 
 def test_orders_go_down_to_the_worker_through_a_kill(sdp: Sdp) -> None:
@@ -254,9 +135,9 @@ def test_orders_go_down_to_the_worker_through_a_kill(sdp: Sdp) -> None:
     for order in orders.values():
         assert sdp.outcome(order)["status"] == "COMPLETED"
         assert order["deadline"] <= configure["deadline"]
-    traced = {dict(message.headers() or ())["traceparent"] for message in sdp.read("commands")}
-    assert traced == {b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
-    shown = sdp.show(configure)
+    traced = {dict(message.headers() or ())["traceparent"] for message in sdp.deployment.messages("commands")}
+    assert traced == {TRACE}
+    shown = json.loads(sdp.deployment.command("commands", "show", configure["id"], "--json"))
     assert shown["trace"] == "0af7651916cd43dd8448eb211c80319c"
     assert [one["id"] for one in (*shown["orders"], *shown["orders"][0]["orders"])] == list(orders)
     assert all(one["outcome"] == "COMPLETED" for one in (shown, *shown["orders"], *shown["orders"][0]["orders"]))

@@ -14,7 +14,6 @@ from facade.bus.port import Aborted, BusHealth, Record
 from facade.config import Settings
 from tests.support.deployment import Deployment
 from tests.support.kafka_proxy import END_TXN, KafkaProxy
-from tests.support.topics import read_all, send
 from tests.support.waiting import HANG, until
 
 pytestmark = pytest.mark.kafka
@@ -68,18 +67,17 @@ def test_a_delayed_end_ends_no_later_transaction(deploy: Callable[..., Deploymen
     transaction. The broker refuses it, and what comes of each record is on the log once."""
     deployment = deploy(nodes=1, prepare=False)
     deployment.create_topics()
-    source, result = deployment.topic(SOURCE), deployment.topic(RESULT)
     answers: list[int] = []
     with KafkaProxy(deployment.bootstrap) as proxy:
         copier = Copier(proxy.bootstrap, deployment.prefix)
 
         proxy.hold_next(END_TXN)
-        send(deployment.bootstrap, source, [(b"0", b"first")], partition=0)
+        deployment.send(Record(topic=SOURCE, key=b"0", value=b"first", partition=0))
         copier.copy(b"first")
         assert proxy.holds_one
-        send(deployment.bootstrap, source, [(b"0", b"second")], partition=0)
+        deployment.send(Record(topic=SOURCE, key=b"0", value=b"second", partition=0))
         copier.copy(b"second", lambda: answers.append(proxy.deliver()))
-        found = [message.value() for message in read_all(deployment.bootstrap, result)]
+        found = [message.value() for message in deployment.messages(RESULT)]
         copier.log.close()
     assert found == [b"first", b"first", b"second", b"second"], answers
     assert answers[0] in _FENCED
@@ -91,7 +89,6 @@ def test_a_broker_that_goes_away_within_a_transaction_holds_it_up_for_seconds(
     """The client knows the group coordinator again when it comes back, and does not wait for it without an end."""
     deployment = deploy(nodes=1, prepare=False)
     deployment.create_topics()
-    source, result = deployment.topic(SOURCE), deployment.topic(RESULT)
     with KafkaProxy(deployment.bootstrap) as proxy:
         copier = Copier(proxy.bootstrap, deployment.prefix)
 
@@ -100,11 +97,11 @@ def test_a_broker_that_goes_away_within_a_transaction_holds_it_up_for_seconds(
             threading.Timer(1.0, proxy.come_back).start()
 
         for value, meanwhile in ((b"first", nothing), (b"second", leave)):
-            send(deployment.bootstrap, source, [(b"0", value)], partition=0)
+            deployment.send(Record(topic=SOURCE, key=b"0", value=value, partition=0))
             copying = threading.Thread(target=copier.copy, args=(value, meanwhile), daemon=True)
             copying.start()
             until(lambda copying=copying: not copying.is_alive(), f"the {value.decode()} record is copied")
         assert copier.producer.meanwhile is nothing, "the broker was away"
-        found = [message.value() for message in read_all(deployment.bootstrap, result)]
+        found = [message.value() for message in deployment.messages(RESULT)]
         copier.log.close()
     assert found == [b"first", b"first", b"second", b"second"]

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from tests.support.deployment import Deployment
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.tango]
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.xdist_group("example")]
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "weather"
 MOST_LINES = 150
@@ -73,9 +73,6 @@ def test_the_interface_has_it(installed: Path, tmp_path: Path):
     facade(installed, "icd", "export", "reference", "--to", str(tmp_path))
     assert "windSpeed" in (tmp_path / "docs" / "reference" / "SdpWeather.md").read_text()
     assert '"station": "north"' in (tmp_path / "docs" / "reference" / "messages.md").read_text()
-
-
-def test_the_asyncapi_document_has_the_texts_of_the_flow(installed: Path, tmp_path: Path):
     facade(installed, "icd", "export", "asyncapi", "--to", str(tmp_path))
     document = yaml.safe_load((tmp_path / "schemas" / "asyncapi.yaml").read_text())
     assert "- You have a weather station: write `weather.raw`." in document["info"]["description"]

@@ -10,10 +10,11 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.port import Record
 from facade.clock import ManualClock, SystemClock
 from facade.config import load_settings
-from facade.flows.alerts.messages import Alert, alert_record
 from facade.flows.telemetry.worker import TelemetryWorker
 from facade.icd.load import load
 from facade.runtime.composition import assemble
+from tests.support.alerting import alert
+from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
 from tests.support.waiting import until
@@ -21,22 +22,6 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.kafka
 ICD = load()
 NODE, ALERTS = "mid-sdp/ingest/0000", "mid-sdp/alerts/0"
-
-
-class Sink:
-    """Keeps what is shown and what is sent."""
-
-    def __init__(self) -> None:
-        self.shown: dict[tuple[str, str], object] = {}
-        self.sent: list[tuple[str, str, object]] = []
-
-    def show(self, device, attribute, reading):
-        self.shown[device, attribute] = reading.value
-        return True
-
-    def push(self, device, attribute, reading):
-        self.sent.append((device, attribute, reading.value))
-        return True
 
 
 def summaries(heaps: int, now: float) -> list[Record]:
@@ -92,20 +77,15 @@ def test_records_that_are_taken_back_are_not_counted_where_alerts_wait_for_nobod
     taken_back.abort_transaction()
     write(kept, *summaries(3, clock.now()))
     kept.commit_transaction()
-    now_us = round(clock.now() * 1e6)
-    alert = Alert(
-        condition="receiveOverrun", source="receive/1", severity="ALARM", state="ACTIVE", text="open", raised_at=now_us,
-        sequence=1,
-    )  # fmt: skip
-    write(left_open, alert_record(alert))
+    write(left_open, alert())
 
     def both_are_shown() -> bool:
         server.event_loop.cycle(reader)
-        return (NODE, "heapsTotal") in sink.shown and any(name == "lastAlert" for _, name, _ in sink.sent)
+        return (NODE, "heapsTotal") in sink.shown and any(name == "lastAlert" for _, name, _ in sink.pushed)
 
     try:
         until(both_are_shown, "the heaps that were committed, and the alert that was not")
-        assert sink.shown[NODE, "heapsTotal"] == 3
+        assert sink.shown[NODE, "heapsTotal"].value == 3
         mine = [one for one in summaries(3, clock.now()) if one.partition == 0]  # that of the only rack
         assert server.event_loop.accounts["ingest.summary"].consumed == len(mine)
     finally:

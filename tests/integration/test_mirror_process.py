@@ -13,19 +13,15 @@ from streaming_data_types import deserialise_al00, deserialise_f144
 from facade.bus.kafka.bus import KafkaBus
 from facade.flows.mirror import cli
 from facade.flows.mirror.messages import (
-    MODEL,
-    MirrorRule,
     TelescopeAttribute,
     attribute_record,
-    decode_attribute,
-    rule_record,
 )
 from facade.flows.mirror.streaming import STREAMING
 from facade.flows.mirror.telescope_model import TelescopeModel
 from facade.runtime.device_state import StateMessage, state_record
 from tests.conftest import Deploy
 from tests.support.deployment import CLOCK, Deployment
-from tests.support.telescope import add_dish, start_dish
+from tests.support.telescope import Mirrored, add_dish, start_dish
 from tests.support.waiting import HANG, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
@@ -33,24 +29,11 @@ pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 DISH, MIRROR, SUBARRAY = "mid-dish/dish-manager/ska001", "mid-sdp/mirror/01", "mid-sdp/subarray/01"
 
 
-class Model:
-    """Everything that was written about the telescope, in its order."""
-
-    def __init__(self, deployment: Deployment) -> None:
-        self.bus = KafkaBus(deployment.connection, client="reader")
-        self._reader = self.bus.open_reader({MODEL: None}, {})
-        self.all: dict[str, list[TelescopeAttribute]] = {}
-
-    def take(self) -> None:
-        for record in self._reader.take(1000, 0.05):
-            message = decode_attribute(record.value)
-            assert isinstance(message, TelescopeAttribute), message
-            assert record.key == message.name.encode()
-            self.all.setdefault(message.name, []).append(message)
+class Model(Mirrored):
+    """The newest records of the dish."""
 
     def newest(self, attribute: str, device: str = DISH) -> TelescopeAttribute | None:
-        self.take()
-        found = self.all.get(f"{device}/{attribute}".lower())
+        found = self.take().get(f"{device}/{attribute}".lower())
         return found[-1] if found else None
 
     def shows(self, attribute: str, value: Any, connection: str = "CONNECTED") -> TelescopeAttribute:
@@ -60,13 +43,6 @@ class Model:
             return newest if fits else None
 
         return until(found, f"{attribute} is {value!r}, {connection}")
-
-    def rule(self, name: str, *patterns: str, period: float = 0.5) -> None:
-        rule = MirrorRule(rule=name, patterns=list(patterns), period=period, time=1, origin="test")
-        self.bus.writer().send_durably(rule_record(rule), 30.0)
-
-    def close(self) -> None:
-        self._reader.close()
 
 
 def reported(bus: KafkaBus) -> list[str]:
@@ -130,7 +106,7 @@ def test_attributes_are_mirrored_through_deaths(
             mirror = deployment.server("mirror", ready=False)
     deployment.await_server(mirror, "mirror")
     model.shows("azimuth", 299.0)
-    records = {one.number: one for one in model.all[f"{DISH}/azimuth"]}.values()
+    records = {one.number: one for one in model.take()[f"{DISH}/azimuth"]}.values()
     for before, after in pairwise(records):
         assert after.number == before.number + 1
         assert after.gap or before.value in ("NaN", 1.5) or after.value == before.value + 1

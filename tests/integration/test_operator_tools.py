@@ -7,16 +7,14 @@ from typing import Any
 
 import pytest
 
-from facade.flows.alerts.messages import Alert, alert_record
 from tests.conftest import Deploy
+from tests.support.alerting import alert
 from tests.support.deployment import CLOCK, ICD, Deployment, subarray_device
-from tests.support.topics import send
 from tests.support.waiting import HANG, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
 WITHOUT = "ingest,calibration,quality,mirror,logs,aggregate,alerts-intake,tables-assemble,logs-aggregate"
-_sources = iter(range(100))
 
 
 def run(deployment: Deployment, *words: str, **changes: str) -> Any:
@@ -38,20 +36,6 @@ def call(deployment: Deployment, *words: str, **changes: str) -> tuple[int, Any]
     )
     print(words, done.stdout, done.stderr)  # shown by pytest when the test has failed
     return done.returncode, json.loads(done.stdout)
-
-
-def raise_alert(deployment: Deployment, severity: str) -> None:
-    alert = Alert(
-        condition="receiveOverrun",
-        source="receive/1",
-        severity=severity,
-        state="ACTIVE",
-        text="too fast",
-        raised_at=round(CLOCK.now() * 1e6),
-        sequence=next(_sources),
-    )
-    record = alert_record(alert)
-    send(deployment.bootstrap, deployment.topic("alerts"), [(record.key, record.value)])
 
 
 def state(deployment: Deployment) -> str:
@@ -81,7 +65,7 @@ def test_an_operator_sees_and_does_what_is_needed_from_a_terminal(deploy: Deploy
         deployment.await_server(server, name)
     until(lambda: deployment.read_one(subarray_device(1), "healthState") == 0, "the controller is heard")
 
-    raise_alert(deployment, "WARNING")
+    deployment.send(alert(severity="WARNING"))
     until(lambda: state(deployment) == "UNACK", "the alarm stands")
     (alarm,) = (one for one in run(deployment, "alerts", "list") if one["condition"] == "receiveOverrun")
     (done,) = run(deployment, "alerts", "ack", str(alarm["occurrence"]), "--user", "ann", "--comment", "seen")

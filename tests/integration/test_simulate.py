@@ -1,14 +1,12 @@
 """The ingest simulator against a real broker: the report is what a reader finds."""
 
 import os
-import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -88,12 +86,11 @@ def compare(records: list[Record], report: HeapReport, *, exact_lateness: bool =
     assert all(record.key is not None for record in records)
 
 
-@pytest.mark.parametrize("faults", [[], EVERYTHING], ids=["faultless", "everything"])
-def test_the_report_is_what_arrived(infra: local.Endpoints, tmp_path: Path, faults: list[str]) -> None:
-    """Two seconds at 20,000 heaps/s, counted again from what a reader gets."""
-    connection = connect(infra, f"simulate-{'bad' if faults else 'good'}.")
+def test_the_report_is_what_arrived(infra: local.Endpoints, tmp_path: Path) -> None:
+    """With each fault, counted again from what a reader gets."""
+    connection = connect(infra, "simulate-bad.")
     file = tmp_path / "sent.json"
-    process = simulate(connection, file, ["--rate", "20000", "--seconds", "2", *faults])
+    process = simulate(connection, file, ["--rate", "20000", "--seconds", "2", *EVERYTHING])
     _, stderr = process.communicate(timeout=HANG)
     assert process.returncode == 0, stderr
     report = read_report(file)
@@ -101,22 +98,7 @@ def test_the_report_is_what_arrived(infra: local.Endpoints, tmp_path: Path, faul
     assert report.certain
     assert report.stopped_by == "seconds"
     assert report.heaps == 40_000
-    if faults:
-        assert all(report.fired.values())
-    compare(read_all(connection), report)
-
-
-def test_sigterm_ends_with_an_exact_report(infra: local.Endpoints, tmp_path: Path) -> None:
-    """A stream without an end is stopped in the middle; the exit code is 0."""
-    connection = connect(infra, "simulate-term.")
-    file = tmp_path / "sent.json"
-    process = simulate(connection, file, ["--rate", "20000"])
-    wait_for(file)
-    process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate(timeout=HANG)
-    assert process.returncode == 0, stderr
-    report = read_report(file)
-    assert (report.finished, report.stopped_by) == (True, "signal")
+    assert all(report.fired.values())
     compare(read_all(connection), report)
 
 
@@ -136,30 +118,3 @@ def test_nothing_is_lost_or_doubled_when_the_broker_dies(infra: local.Endpoints,
     assert report.heaps == 40_000
     assert report.longest_wait > 0.5
     compare(read_all(connection), report, exact_lateness=report.certain)
-
-
-def test_a_missing_topic_is_said_at_once(infra: local.Endpoints, tmp_path: Path) -> None:
-    """The exit code is 1, and the message says how to make the topic."""
-    connection = Connection(Settings(bootstrap=infra.bootstrap, prefix="simulate-absent."))
-    process = simulate(connection, tmp_path / "sent.json", ["--count", "10"])
-    _, stderr = process.communicate(timeout=HANG)
-    assert process.returncode == 1
-    assert "topic simulate-absent.ingest.heaps does not exist" in stderr
-    assert "Traceback" not in stderr
-
-
-def test_a_dead_broker_is_waited_for_until_the_signal(tmp_path: Path) -> None:
-    """With no broker at all the backlog is kept, and a signal ends the wait with exit code 1 and the truth."""
-    connection = Connection(Settings(bootstrap="127.0.0.1:1", prefix="simulate-dead."))
-    file = tmp_path / "sent.json"
-    process = simulate(connection, file, ["--rate", "1000"])
-    wait_for(file)
-    running = msgspec.to_builtins(read_report(file))
-    process.send_signal(signal.SIGTERM)
-    process.send_signal(signal.SIGTERM)  # does not wait for the flush; where both are taken for one, it takes longer
-    _, stderr = process.communicate(timeout=HANG)
-    assert process.returncode == 1, stderr
-    report = read_report(file)
-    assert (running["sent"], running["backlog"]) == (0, running["queued"])
-    assert (report.sent, report.undelivered) == (0, report.queued)
-    assert "undelivered" in stderr

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from facade.bus.port import Record
 from tests.conftest import Deploy
-from tests.support import topics
 from tests.support.deployment import Deployment
 from tests.support.processes import Running
 from tests.support.tables import cut
@@ -31,13 +31,13 @@ def tables(deployment: Deployment, *arguments: str | Path) -> subprocess.Complet
 
 
 def said(deployment: Deployment, state: str) -> list[dict[str, Any]]:
-    found = topics.read_all(deployment.bootstrap, deployment.topic("tables"))
+    found = deployment.messages("tables")
     values = [json.loads(message.value()) for message in found if message.value() is not None]
     return [value for value in values if value["state"] == state]
 
 
 def accounts(deployment: Deployment) -> list[dict[str, Any]]:
-    found = topics.read_all(deployment.bootstrap, deployment.topic("accounts"))
+    found = deployment.messages("accounts")
     return [json.loads(message.value()) for message in found]
 
 
@@ -51,25 +51,19 @@ def test_a_kill_in_the_middle_loses_and_doubles_nothing(deploy: Deploy, tmp_path
     """A table of which a part has come, a bad record and a whole one behind it; kill -9; the rest; fetched again."""
     deployment = deploy(prepare=False, tango_host=NO_TANGO)
     deployment.create_topics()
-    calibration = deployment.topic("calibration")
     content = random.Random(1).randbytes(SIZE)
     (tmp_path / "in").write_bytes(content)
     part = cut("held", content, 1_000_000, product="held")
 
-    def send(records: list[Any]) -> None:
-        for record in records:
-            pair = [(record.key, record.value)]
-            topics.send(deployment.bootstrap, calibration, pair, headers=list(record.headers))
-
     worker = assembler(deployment)
-    send(part[:10])
-    topics.send(deployment.bootstrap, calibration, [(b"held", b"no header")])
+    deployment.send(*part[:10])
+    deployment.send(Record(topic="calibration", key=b"held", value=b"no header"))
     name = put(deployment, tmp_path / "in", "held")
     until(lambda: said(deployment, "COMPLETE"), "the table behind it is complete")
     until(lambda: [one for one in said(deployment, "ASSEMBLING") if "last_offset" in one], "it is written down")
     worker.kill()
     worker = assembler(deployment)
-    send(part[10:])
+    deployment.send(*part[10:])
     until(lambda: len(said(deployment, "COMPLETE")) > 1, "the other table is complete as well")
     other = put(deployment, tmp_path / "in", "other/1", "--segment", "300000", "--content-type", "application/fits")
     until(lambda: len(said(deployment, "COMPLETE")) > 2, "a third one is complete")
@@ -78,7 +72,7 @@ def test_a_kill_in_the_middle_loses_and_doubles_nothing(deploy: Deploy, tmp_path
 
     assert [one["table"] for one in said(deployment, "COMPLETE")] == [name, "held", other]
     assert (consumed(deployment), consumed(deployment, "used")) == (108, 107)
-    letters = topics.read_all(deployment.bootstrap, deployment.topic("dead-letters"))
+    letters = deployment.messages("dead-letters")
     assert [dict(letter.headers())["dl.reason"] for letter in letters] == [b"no-header"]
     for wanted in ("held", "other/1", other):
         done = tables(deployment, "get", wanted, "-o", tmp_path / "out")

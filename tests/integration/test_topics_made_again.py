@@ -9,12 +9,10 @@ import tango
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from facade.bus.port import Record
-from facade.flows.alerts.messages import Alert, alert_record
 from facade.flows.quality.records import encode_metric
 from facade.runtime.snapshots import Snapshot, decode_snapshot
 from tests.conftest import Deploy
-from tests.support import topics
+from tests.support.alerting import alert
 from tests.support.deployment import CLOCK, Deployment, subarray_device
 from tests.support.tables import cut
 from tests.support.waiting import HANG, until, until_equal
@@ -49,15 +47,8 @@ class Site:
             process.kill()
         self.deployment.forget_proxies()
 
-    def send(self, *records: Record) -> None:
-        for record in records:
-            topic, headers = self.deployment.topic(record.topic), [*record.headers]
-            topics.send(self.deployment.bootstrap, topic, [(record.key, record.value)], headers=headers)
-
     def alert(self, text: str) -> None:
-        now = round(CLOCK.now() * 1e6)
-        content = {"severity": "ALARM", "text": text, "raised_at": now, "sequence": now}
-        self.send(alert_record(Alert(condition="receiveOverrun", source="receive/1", state="ACTIVE", **content)))
+        self.deployment.send(alert(round(CLOCK.now() * 1e6), text=text))
 
     def newest_alert(self) -> tuple[int, str]:
         entry = json.loads(self.deployment.read_one(ALERTS, "lastAlert") or '{"sequence": 0}')
@@ -66,7 +57,7 @@ class Site:
     def measured(self, value: float) -> float | None:
         """Send a metric, which is stale after 5 s, and read it."""
         now = round(CLOCK.now() * 1e6)
-        self.send(encode_metric(np.float64(value), subarray=1, metric="flaggedFraction", time=now, unit=""))
+        self.deployment.send(encode_metric(np.float64(value), subarray=1, metric="flaggedFraction", time=now, unit=""))
         return self.deployment.read_one(QUALITY, "flaggedFraction")
 
     def tables(self) -> list[str]:
@@ -80,7 +71,7 @@ class Site:
         number = next(self.rounds)
         before, _ = self.newest_alert()
         self.alert(f"round {number}")
-        self.send(*cut(f"table-{number}", b"abcdef", 2, product="subarray/01/other"))
+        self.deployment.send(*cut(f"table-{number}", b"abcdef", 2, product="subarray/01/other"))
         (state,) = until(self._switched, "a command is taken")
         until(lambda: self.newest_alert()[1] == f"round {number}", "the alert is an event")
         assert self.newest_alert()[0] > before
@@ -134,7 +125,7 @@ class Site:
         until(is_set, "the group is set forward")
 
     def snapshot(self, topic: str) -> Snapshot:
-        records = topics.read_all(self.deployment.bootstrap, self.deployment.topic("snapshots"))
+        records = self.deployment.messages("snapshots")
         found = [one for record in records if isinstance(one := decode_snapshot(record.value()), Snapshot)]
         return [one for one in found if one.topic == topic][-1]
 

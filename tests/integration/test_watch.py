@@ -34,11 +34,10 @@ def test_each_process_that_is_stopped_or_killed_is_seen(deploy: Deploy) -> None:
         )
 
     shows("nodes 2/2")
-    for name, device in (("ingest-00", "mid-sdp/ingest/0000"), ("control", "mid-sdp/bus/0")):
-        servers[name].send(signal.SIGSTOP)
-        shows(f"NO ANSWER from {device}", without="no such text")
-        servers[name].send(signal.SIGCONT)
-        shows("nodes 2/2")
+    servers["ingest-00"].send(signal.SIGSTOP)
+    shows("NO ANSWER from mid-sdp/ingest/0000", without="no such text")
+    servers["ingest-00"].send(signal.SIGCONT)
+    shows("nodes 2/2")
     worker.send(signal.SIGKILL)
     shows("nodes 0/2")  # nothing is aggregated: the nodes' values are stale
     servers["control"].send(signal.SIGKILL)

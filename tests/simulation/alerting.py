@@ -87,7 +87,6 @@ class Alerting:
             self.raised[key] = None
 
     def intake(self, slot: str, site: "Site", process: Process) -> None:
-        """Be an intake of packets."""
         connection, name = site.connection(process), f"alerts-intake-{slot}"
         log = KafkaTransactionalLog(connection, PACKETS, group="alerts-intake", slot=slot, health=BusHealth())
         worker = Intake(log, ICD, slot=slot, clock=process.clock)

@@ -150,12 +150,10 @@ class Broker:
         self.tell(name)
 
     def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
-        """Write offsets of a group down."""
         known = self.committed.setdefault(group, {})
         known.update(offsets)
 
     def tidy(self) -> None:
-        """Do what retention and compaction do."""
         for topic in self.topics.values():
             for partition in topic.partitions:
                 if "compact" in topic.cleanup:
@@ -196,7 +194,6 @@ class Broker:
     # Writing
 
     def new_producer(self) -> tuple[int, int]:
-        """Give an idempotent producer its number and epoch."""
         self._producers += 1
         return self._producers, 0
 
@@ -297,7 +294,6 @@ class Broker:
         return None
 
     def end_transaction(self, slot: str, epoch: int, *, committed: bool) -> int | None:
-        """Commit or abort what is under way."""
         known = self.transactions.get(slot)
         if known is None or epoch != known.epoch:
             return self._refusal(known)

@@ -67,7 +67,6 @@ class WitnessedBus(KafkaBus):
         self._commanding, self._process = commanding, process
 
     def sender(self) -> KafkaSender:
-        """Open a producer for commands."""
         sender = super().sender()
         send, given = sender.send, self._commanding.given
 

@@ -178,7 +178,6 @@ class SimulatedConsumer:
         return partition.stable if self._committed_only else partition.end
 
     def assign(self, places: Sequence[TopicPartition]) -> None:
-        """Read these partitions and no others."""
         self._require_alive()
         self._at, self._assigned = {}, {}
         self._ahead.clear()
@@ -186,7 +185,6 @@ class SimulatedConsumer:
         self.incremental_assign(places)
 
     def incremental_assign(self, places: Sequence[TopicPartition]) -> None:
-        """Read these partitions as well."""
         if any((one.topic, one.partition) in self._assigned for one in places):
             raise KafkaException(KafkaError(KafkaError._CONFLICT))
         self._has_assigned = True
@@ -203,7 +201,6 @@ class SimulatedConsumer:
             self._told_end.pop(place, None)
 
     def incremental_unassign(self, places: Sequence[TopicPartition]) -> None:
-        """Read these partitions no more."""
         if any((one.topic, one.partition) not in self._assigned for one in places):
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
         self._purge({(one.topic, one.partition) for one in places})
@@ -212,7 +209,6 @@ class SimulatedConsumer:
             self._assigned.pop((one.topic, one.partition), None)
 
     def assignment(self) -> list[TopicPartition]:
-        """Return the partitions that are read."""
         return [TopicPartition(*place) for place in self._assigned]
 
     # Asking
@@ -247,7 +243,6 @@ class SimulatedConsumer:
         )
 
     def list_topics(self, topic: str | None = None, timeout: float = 10.0) -> Any:
-        """Return what the brokers say of topics."""
         return self._ask("Metadata", lambda: metadata(self._broker, topic), timeout)
 
     def committed(self, places: Sequence[TopicPartition], timeout: float = 10.0) -> list[TopicPartition]:
@@ -292,7 +287,6 @@ class SimulatedConsumer:
     # The group
 
     def subscribe(self, topics: Sequence[str], on_assign: Any = None, on_revoke: Any = None, on_lost: Any = None):
-        """Join the group."""
         self._callbacks = {"assign": on_assign, "revoke": on_revoke}
         cooperative = "cooperative" in str(self._config.get("partition.assignment.strategy", ""))
         self._member = Member(
@@ -423,7 +417,6 @@ class SimulatedConsumer:
         return self._link.network.is_down
 
     def _speak(self) -> None:
-        """Give the statistics of each second."""
         now = self._scheduler.now
         if now - self._spoke >= 1.0:
             self._spoke = now

@@ -53,7 +53,6 @@ class Controllers:
     _read: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def add(self, site: "Site") -> None:
-        """Add the controllers to a site."""
         for name in self.names:
             site.bodies[name] = partial(self._control, site, GROUP, (SUBARRAY, MASTER))
         if self.gives_orders:
@@ -104,7 +103,7 @@ class Controllers:
                     self.newest[state.device, state.attribute] = state
 
     def _new(self, site: "Site", topic: str) -> Iterator[Entry]:
-        for partition in site.broker.topics[f"{site.settings.prefix}{topic}"].partitions:
+        for partition in site.partitions(topic):
             place = topic, partition.number
             yield from (one for one in partition.entries if one.offset >= self._read.get(place, 0) and not one.is_mark)
             self._read[place] = partition.end
@@ -112,11 +111,10 @@ class Controllers:
     def misplaced(self, site: "Site") -> Iterator[str]:
         """Return what is on the log behind a state that was told later, or is shown in its place."""
         last: dict[tuple[str, str], StateMessage] = {}
-        for partition in site.broker.topics[f"{site.settings.prefix}{STATES}"].partitions:
-            for entry in partition.entries:
-                state = decode_state(entry.value)
-                if isinstance(state, StateMessage):
-                    last[state.device, state.attribute] = state
+        for entry in site.entries(STATES):
+            state = decode_state(entry.value)
+            if isinstance(state, StateMessage):
+                last[state.device, state.attribute] = state
         for (device, attribute), newest in self.newest.items():
             if (now := last[device, attribute]).time < newest.time:
                 yield (
@@ -166,7 +164,6 @@ def _execute(site: "Site", process: Process, handler: Handler, call: Call) -> ob
 
 
 def draw_controllers(seed: int) -> Controllers:
-    """Draw which controllers run."""
     random = Random(f"controllers-{seed}")
     names = PAIR if random.random() < _SHARE else (GROUP,)
     return Controllers(names, random.random() < _SHARE)

@@ -45,7 +45,6 @@ class DiskFolder:
         return f"the disk of {self._process.name}"
 
     def names(self) -> list[str]:
-        """Return the names of all files."""
         return sorted(self._disk.files)
 
     def read(self, name: str, begin: int = 0, size: int | None = None) -> bytes:
@@ -67,12 +66,11 @@ class DiskFolder:
             del file[end:]
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
         self._process.require_alive()
         self._disk.files.pop(name, None)
 
     def close(self) -> None:
-        """Nothing is to be closed."""
+        pass
 
 
 class TemporaryFile(io.FileIO):
@@ -86,7 +84,6 @@ class TemporaryFile(io.FileIO):
         self.close()  # its process was killed
 
     def write(self, content: bytes) -> int:  # type: ignore[override]
-        """Write what there is room for."""
         whole = bytes(content)
         super().write(whole[: self._disk.written(self._process, whole)])
         self._disk.judge(self._process)

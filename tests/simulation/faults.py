@@ -1,13 +1,17 @@
-"""Faults as data: drawn from a seed, applied to a site, left out one by one to find the few that matter."""
+"""Faults as data: drawn from a seed, applied to a site, left out one by one to find the few that matter.
 
-from collections.abc import Callable, Mapping
+A kind of fault is a row of `KINDS`: what it does, to whom, and for how long. Usual kinds come at any time. A row of
+`APART` has faults of its own for some seeds only, with random numbers of its own.
+"""
+
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Any, NamedTuple
 
 from tests.simulation.broker import NUMBER_OF_DISKS, OFFSETS, TRANSACTIONS
-from tests.simulation.mirroring import draw_telescope
 from tests.simulation.site import Site
-from tests.simulation.telescope import TELESCOPE
+from tests.simulation.telescope import DEVICES
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,11 @@ class Fault:
         return f"{self.at:9.3f} s  {self.kind} {self.who} {self.amount:.2f}".rstrip()
 
 
+# What each kind does
+
+Act = Callable[[Site, Fault], None]
+
+
 def _kill(site: Site, fault: Fault) -> None:
     if not site.processes[fault.who].is_dead:
         site.kill(fault.who, fault.amount)
@@ -36,30 +45,15 @@ def _stop(site: Site, fault: Fault) -> None:
         site.processes[fault.who].stop(fault.amount)
 
 
-def _ask(site: Site, fault: Fault) -> None:
-    site.asked.add(fault.who)
+def _start_another(site: Site, fault: Fault) -> None:
+    if not site.processes[fault.who].is_dead:
+        site.start_another(fault.who, fault.amount)
 
 
 def _disconnect(site: Site, fault: Fault) -> None:
     for link in list(site.network.links):
         if link.process.name == fault.who:
             link.drop()
-
-
-def _hold(site: Site, fault: Fault) -> None:
-    site.network.holds.append((fault.who, fault.amount))
-
-
-def _overtake(site: Site, fault: Fault) -> None:
-    site.network.overtakings.append((fault.who, round(fault.amount)))
-
-
-def _lose(which: str) -> Callable[[Site, Fault], None]:
-    return lambda site, fault: site.network.losses.append((fault.who, which))
-
-
-def _kill_at(site: Site, fault: Fault) -> None:
-    site.network.kills.append((fault.who, bool(fault.amount)))
 
 
 def _down(site: Site, fault: Fault) -> None:
@@ -88,19 +82,8 @@ def _lose_offsets(site: Site, fault: Fault) -> None:
         del site.broker.committed[group]
 
 
-def _rebalance(site: Site, fault: Fault) -> None:
-    site.groups.rebalance(site.settings.prefix + fault.who)
-
-
-def _tidy(site: Site, fault: Fault) -> None:
-    site.broker.tidy()
-
-
-def _jump(site: Site, fault: Fault) -> None:
-    site.processes[fault.who].clock.skew = fault.amount
-
-
 def _fill(site: Site, fault: Fault) -> None:
+    """Let one of the brokers' disks refuse reads and writes until other brokers lead its partitions."""
     disk = int(fault.who)
     if disk not in site.broker.full:
         site.broker.fill(disk)
@@ -113,47 +96,16 @@ def _lead_elsewhere(site: Site, disk: int) -> None:
     _refuse(site)
 
 
-def _refuse(site: Site) -> None:
-    """Let coordinators that cannot write refuse what they are asked."""
-    refused = [requests for place, requests in _COORDINATORS.items() if site.broker.is_full(place)]
-    site.network.unserved = frozenset(one for requests in refused for one in requests)
-
-
-CLOCKS: Mapping[str, Callable[[Site, Fault], None]] = {"clock jumps": _jump}
-"""Of the wall clock of one host, which is then ahead of the others or behind."""
-_BY_NTP = ("alerts", "subarray", "controller", "quality", "pipeline", "processor", "spooler")
-"""Processes that judge delays, deadlines and ages by their own clock, or give times, which NTP keeps right."""
-
-AIMED: Mapping[str, Callable[[Site, Fault], None]] = {"kill -9 at a request": _kill_at}
-"""Kills between two steps that a kill at a random time seldom meets."""
-
-STOPS: Mapping[str, Callable[[Site, Fault], None]] = {"ask to stop": _ask}
-"""Of a worker, which is started again."""
-
-DISKS: Mapping[str, Callable[[Site, Fault], None]] = {"disk full": _fill}
-"""One of the brokers' disks: who writes to it is refused, nothing is read from it, and then others lead."""
 _COORDINATORS = {
     OFFSETS: ("JoinGroup", "OffsetCommit", "OffsetFetch", "TxnOffsetCommit"),
     TRANSACTIONS: ("InitProducerId", "AddOffsetsToTxn", "AddPartitionsToTxn", "EndTxn"),
 }
-"""What coordinators are asked, and where they write."""
+"""Requests to coordinators, by the partition to which they write."""
 
 
-def _start_another(site: Site, fault: Fault) -> None:
-    if not site.processes[fault.who].is_dead:
-        site.start_another(fault.who, fault.amount)
-
-
-SECONDS: Mapping[str, Callable[[Site, Fault], None]] = {"a second one": _start_another}
-"""A process is started twice by mistake."""
-
-
-_ONCE = ("source", "calibrator", "pipeline", "processor", "spooler")
-"""Processes that are not ours to protect: of a component's name there is one."""
-
-
-def _trouble(site: Site, fault: Fault) -> None:
-    TELESCOPE[fault.kind](site.mirroring.telescope, site.scheduler.now, fault.who, fault.amount)
+def _refuse(site: Site) -> None:
+    refused = [requests for place, requests in _COORDINATORS.items() if site.broker.is_full(place)]
+    site.network.unserved = frozenset(one for requests in refused for one in requests)
 
 
 def _fill_ours(site: Site, fault: Fault) -> None:
@@ -162,177 +114,192 @@ def _fill_ours(site: Site, fault: Fault) -> None:
     site.scheduler.at(fault.amount, setattr, disk, "is_full", False)
 
 
-def _kill_in_a_write(site: Site, fault: Fault) -> None:
-    site.disks[fault.who].kills_in_a_write = True
+def _lose(which: str) -> Act:
+    return lambda site, fault: site.network.losses.append((fault.who, which))
 
 
-OUR_DISKS: Mapping[str, Callable[[Site, Fault], None]] = {
-    "own disk full": _fill_ours,
-    "kill -9 in a write": _kill_in_a_write,
-}
-"""Of the hosts on which our processes keep something on disk."""
-
-
-def _spoil(how: str) -> Callable[[Site, Fault], None]:
+def _spoil(how: str) -> Act:
     return lambda site, fault: site.tabling.store.spoil(how)
 
 
-def _slow_store(site: Site, fault: Fault) -> None:
-    site.tabling.store.slow_until = site.scheduler.now + fault.amount
+def _until(part: Callable[[Site], Any], name: str) -> Act:
+    """Let a state of a part of the site last for a while."""
+    return lambda site, fault: setattr(part(site), name, site.scheduler.now + fault.amount)
 
 
-def _no_store(site: Site, fault: Fault) -> None:
-    site.tabling.store.away_until = site.scheduler.now + fault.amount
+def _store(site: Site) -> Any:
+    return site.tabling.store
 
 
-PLACES: Mapping[str, Callable[[Site, Fault], None]] = {
-    "table gone": _spoil("gone"),
-    "table cut": _spoil("cut"),
-    "table changed": _spoil("changed"),
-    "slow store": _slow_store,
-    "no store": _no_store,
-}
-"""Of the place to which tables refer."""
-_WITH_DISK = ("spooler", "assembler")
+def _telescope(site: Site) -> Any:
+    return site.mirroring.telescope
 
-ACTS: Mapping[str, Callable[[Site, Fault], None]] = {
-    "kill -9": _kill,
-    "kill -9 and stay away": _kill,
-    "stand still": _stop,
-    "disconnect": _disconnect,
-    "hold a request": _hold,
-    "overtake a request": _overtake,
-    "lose a request": _lose("request"),
-    "lose an answer": _lose("answer"),
-    "no broker": _down,
-    "slow network": _slow,
-    "late marks": _late_marks,
-    "group set back": _stale_offsets,
-    "group's offsets lost": _lose_offsets,
-    "rebalance": _rebalance,
-    "compaction": _tidy,
-    **CLOCKS,
-    **AIMED,
-    **STOPS,
-    **DISKS,
-    **SECONDS,
-    **dict.fromkeys(TELESCOPE, _trouble),
-    **OUR_DISKS,
-    **PLACES,
-}
-"""What each kind of fault does."""
+
+# Whom they strike, and for how long
 
 REQUESTS = ("EndTxn", "EndTxn", "EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn", "AddPartitionsToTxn", "InitProducerId",
             "Produce", "OffsetFetch", "JoinGroup", "Metadata", "DescribeTopics", "ListOffsets")  # fmt: skip
 """Those that are held, overtaken and lost; the end of a transaction more often, as most depends on it."""
 
 
-def draw(seed: int, seconds: float, per_second: float, names: list[str], groups: list[str]) -> list[Fault]:
-    """Draw the faults of a run.
+class Kind(NamedTuple):
+    """One kind of fault."""
 
-    Each seed has kinds of its own, about half of them: what one kind brings about, another one often hides.
+    act: Act
+    who: str = ""
+    """`process`, `request` or `group`; empty: nobody."""
+    amounts: Sequence[float] = ()
+    """Of which one is drawn; empty: none."""
+
+
+KINDS: dict[str, Kind] = {
+    "kill -9": Kind(_kill, "process"),
+    "kill -9 and stay away": Kind(_kill, "process", (7.0, 15.0)),  # so long that others take over
+    "stand still": Kind(_stop, "process", (0.2, 1.0, 4.0, 9.0)),
+    "disconnect": Kind(_disconnect, "process"),
+    "hold a request": Kind(
+        lambda site, fault: site.network.holds.append((fault.who, fault.amount)), "request", (0.02, 0.15, 0.3, 1.0, 3.0)
+    ),
+    "overtake a request": Kind(
+        lambda site, fault: site.network.overtakings.append((fault.who, round(fault.amount))), "request", range(2, 26)
+    ),
+    "lose a request": Kind(_lose("request"), "request", (0.02, 0.15, 0.3, 1.0, 3.0)),
+    "lose an answer": Kind(_lose("answer"), "request", (0.02, 0.15, 0.3, 1.0, 3.0)),
+    "no broker": Kind(_down, "", (0.1, 1.0, 4.0)),
+    "slow network": Kind(_slow, "", (0.2, 1.0, 3.0)),
+    "late marks": Kind(_late_marks, "", (0.2, 1.0, 3.0)),
+    "group set back": Kind(_stale_offsets, "group"),  # to a random share of its offsets
+    "group's offsets lost": Kind(_lose_offsets, "group"),
+    "rebalance": Kind(lambda site, fault: site.groups.rebalance(site.settings.prefix + fault.who), "group"),
+    "compaction": Kind(lambda site, fault: site.broker.tidy()),
+}
+"""Usual kinds, of which each seed has some: what one kind brings about, another one often hides."""
+
+_BY_NTP = ("alerts", "subarray", "controller", "quality", "pipeline", "processor", "spooler")
+"""Processes that judge delays, deadlines and ages by their own clock, or give times, which NTP keeps right."""
+_ONCE = ("source", "calibrator", "pipeline", "processor", "spooler")
+"""Processes that are not ours to protect: of a component's name there is one."""
+
+
+class Apart(NamedTuple):
+    """Kinds of faults that some seeds have beside the usual ones."""
+
+    name: str
+    """Of the random numbers."""
+    gap: float
+    """Mean time between two [s]."""
+    seeds: Callable[[int], bool]
+    """Whether a seed has them."""
+    acts: dict[str, Act]
+    who: Callable[[list[str]], Sequence[str]] | None = None
+    """Chooses from the names of the processes."""
+    amounts: Sequence[float] = ()
+    some: bool = False
+    """Whether a seed has some of the kinds only."""
+    flow: str = ""
+    """The flow that they need."""
+
+
+APART = (
+    Apart(
+        "clocks", 20.0, lambda seed: seed % 3 == 0,
+        {"clock jumps": lambda site, fault: setattr(site.processes[fault.who].clock, "skew", fault.amount)},
+        lambda names: [one for one in names if not one.startswith(_BY_NTP)], (-10.0, -1.0, 0.0, 1.0, 10.0),
+    ),
+    Apart(  # between two steps, which a kill at a random time seldom meets
+        "aimed", 4.0, lambda seed: seed % 2 == 0,
+        {"kill -9 at a request": lambda site, fault: site.network.kills.append((fault.who, bool(fault.amount)))},
+        lambda _: REQUESTS, (0.0, 1.0),
+    ),
+    Apart(
+        "stops", 15.0, lambda seed: seed % 3 == 1,
+        {"ask to stop": lambda site, fault: site.asked.add(fault.who)},
+        lambda names: [one for one in names if one.startswith(("aggregate", "logs-aggregate"))],
+    ),
+    Apart(
+        "disks", 15.0, lambda seed: seed % 3 == 2, {"disk full": _fill},
+        lambda _: [str(disk) for disk in range(NUMBER_OF_DISKS)], (0.3, 1.0, 4.0, 8.0),
+    ),
+    Apart(  # a process that is started twice by mistake
+        "seconds", 12.0, lambda seed: seed % 4 == 1, {"a second one": _start_another},
+        lambda names: [one for one in names if not one.startswith(_ONCE)], (1.0, 5.0, 15.0),
+    ),
+    Apart(
+        "telescope", 4.0, lambda _: True,
+        {
+            "device away": lambda site, fault: site.mirroring.telescope.go_away(fault.who, fault.amount),
+            "events lost": _until(_telescope, "deaf_until"),
+            "events late": _until(_telescope, "late_until"),
+            "subscriptions fail": _until(_telescope, "failing_until"),
+            "devices are slow": _until(_telescope, "slow_until"),
+        },
+        lambda _: DEVICES, (0.05, 0.5, 2.0, 9.0), some=True, flow="mirror",
+    ),
+    Apart(  # of the hosts on which our processes keep something on disk
+        "own disks", 5.0, lambda seed: seed % 3 != 0,
+        {
+            "own disk full": _fill_ours,
+            "kill -9 in a write": lambda site, fault: setattr(site.disks[fault.who], "kills_in_a_write", True),
+        },
+        lambda names: [one for one in names if one.startswith(("spooler", "assembler"))], (0.5, 2.0, 8.0),
+    ),
+    Apart(  # of the place to which tables refer
+        "places", 4.0, lambda _: True,
+        {
+            "table gone": _spoil("gone"),
+            "table cut": _spoil("cut"),
+            "table changed": _spoil("changed"),
+            "slow store": _until(_store, "slow_until"),
+            "no store": _until(_store, "away_until"),
+        },
+        amounts=(1.0, 4.0, 12.0), flow="references",
+    ),
+)  # fmt: skip
+"""Faults that would hide others, or are too rare, if they were drawn with the usual ones."""
+
+ACTS = {name: kind.act for name, kind in KINDS.items()} | {name: act for one in APART for name, act in one.acts.items()}
+
+
+def draw(
+    seed: int, seconds: float, per_second: float, names: list[str], groups: list[str], flows: Collection[str]
+) -> list[Fault]:
+    """Draw the faults of a run, in the order of their times.
 
     Parameters
     ----------
     names
         Processes that may be killed.
     """
+    found = _draw_usual(seed, seconds, per_second, names, groups)
+    for one in APART:
+        if one.seeds(seed) and (not one.flow or one.flow in flows):
+            found += _draw_apart(one, seed, seconds, names)
+    return sorted(found, key=lambda fault: fault.at)
+
+
+def _draw_usual(seed: int, seconds: float, per_second: float, names: list[str], groups: list[str]) -> list[Fault]:
     random, at, found = Random(f"faults-{seed}"), 0.0, []
-    special = (*CLOCKS, *AIMED, *STOPS, *DISKS, *SECONDS, *OUR_DISKS, *PLACES, *TELESCOPE)
-    usual = [kind for kind in ACTS if kind not in special]
-    kinds = random.sample(usual, random.randint(2, len(usual) // 2))
+    kinds = random.sample([*KINDS], random.randint(2, len(KINDS) // 2))
     requests = random.sample(REQUESTS, random.choice((1, 2, len(REQUESTS))))
+    struck = {"process": names, "request": requests, "group": groups}
     while (at := at + random.expovariate(per_second)) < seconds:
-        kind = random.choice(kinds)
-        who, amount = "", 0.0
-        match kind:
-            case "kill -9" | "disconnect":
-                who = random.choice(names)
-            case "kill -9 and stay away":  # so long that others take over
-                who, amount = random.choice(names), random.choice((7.0, 15.0))
-            case "stand still":
-                who, amount = random.choice(names), random.choice((0.2, 1.0, 4.0, 9.0))
-            case "hold a request" | "lose a request" | "lose an answer":
-                who, amount = random.choice(requests), random.choice((0.02, 0.15, 0.3, 1.0, 3.0))
-            case "overtake a request":
-                who, amount = random.choice(requests), random.randint(2, 25)
-            case "no broker":
-                amount = random.choice((0.1, 1.0, 4.0))
-            case "slow network" | "late marks":
-                amount = random.choice((0.2, 1.0, 3.0))
-            case "group set back":
-                who, amount = random.choice(groups), random.random()
-            case "group's offsets lost" | "rebalance":
-                who = random.choice(groups)
-        found.append(Fault(round(at, 3), kind, who, amount))
+        name = random.choice(kinds)
+        kind = KINDS[name]
+        who = random.choice(struck[kind.who]) if kind.who else ""
+        amount = random.choice(kind.amounts) if kind.amounts else random.random() if name == "group set back" else 0.0
+        found.append(Fault(round(at, 3), name, who, amount))
     return found
 
 
-def draw_jumps(seed: int, seconds: float, names: list[str]) -> list[Fault]:
-    """Draw jumps of clocks, one in 20 s on average, for every third seed."""
-    random, at, found = Random(f"clocks-{seed}"), 0.0, list[Fault]()
-    while seed % 3 == 0 and (at := at + random.expovariate(0.05)) < seconds:
-        who = random.choice([one for one in names if not one.startswith(_BY_NTP)])
-        found.append(Fault(round(at, 3), "clock jumps", who, random.choice((-10.0, -1.0, 0.0, 1.0, 10.0))))
+def _draw_apart(one: Apart, seed: int, seconds: float, names: list[str]) -> list[Fault]:
+    random, at, found = Random(f"{one.name}-{seed}"), 0.0, list[Fault]()
+    struck = [""] if one.who is None else one.who(names)
+    kinds = random.sample([*one.acts], random.randint(1, len(one.acts))) if one.some else [*one.acts]
+    while struck and (at := at + random.expovariate(1 / one.gap)) < seconds:
+        kind = random.choice(kinds) if len(one.acts) > 1 else kinds[0]
+        who = "" if one.who is None else random.choice(struck)
+        found.append(Fault(round(at, 3), kind, who, random.choice(one.amounts) if one.amounts else 0.0))
     return found
-
-
-def draw_aimed(seed: int, seconds: float) -> list[Fault]:
-    """Draw kills at a request, one in 4 s on average, for every second seed."""
-    random, at, found = Random(f"aimed-{seed}"), 0.0, list[Fault]()
-    while seed % 2 == 0 and (at := at + random.expovariate(0.25)) < seconds:
-        found.append(Fault(round(at, 3), "kill -9 at a request", random.choice(REQUESTS), float(random.randint(0, 1))))
-    return found
-
-
-def draw_stops(seed: int, seconds: float, names: list[str]) -> list[Fault]:
-    """Draw planned stops of workers, one in 15 s on average, for every third seed."""
-    random, at, found = Random(f"stops-{seed}"), 0.0, list[Fault]()
-    workers = [one for one in names if one.startswith(("aggregate", "logs-aggregate"))]
-    while workers and seed % 3 == 1 and (at := at + random.expovariate(1 / 15)) < seconds:
-        found.append(Fault(round(at, 3), "ask to stop", random.choice(workers), 0.0))
-    return found
-
-
-def draw_disks(seed: int, seconds: float) -> list[Fault]:
-    """Draw disks of brokers that are full, one in 15 s on average, for every third seed."""
-    random, at, found = Random(f"disks-{seed}"), 0.0, list[Fault]()
-    while seed % 3 == 2 and (at := at + random.expovariate(1 / 15)) < seconds:
-        who, amount = str(random.randrange(NUMBER_OF_DISKS)), random.choice((0.3, 1.0, 4.0, 8.0))
-        found.append(Fault(round(at, 3), "disk full", who, amount))
-    return found
-
-
-def draw_own_disks(seed: int, seconds: float, names: list[str]) -> list[Fault]:
-    """Draw disks of our hosts that are full, and kills in a write, one in 5 s on average, for two of three seeds."""
-    random, at, found = Random(f"own disks-{seed}"), 0.0, list[Fault]()
-    ours = [one for one in names if one.startswith(_WITH_DISK)]
-    while ours and seed % 3 and (at := at + random.expovariate(1 / 5)) < seconds:
-        kind, who = random.choice([*OUR_DISKS]), random.choice(ours)
-        found.append(Fault(round(at, 3), kind, who, random.choice((0.5, 2.0, 8.0))))
-    return found
-
-
-def draw_places(seed: int, seconds: float) -> list[Fault]:
-    """Draw what happens to tables that are sent as references, and to their place, one in 4 s on average."""
-    random, at, found = Random(f"places-{seed}"), 0.0, list[Fault]()
-    while (at := at + random.expovariate(1 / 4)) < seconds:
-        found.append(Fault(round(at, 3), random.choice([*PLACES]), "", random.choice((1.0, 4.0, 12.0))))
-    return found
-
-
-def draw_seconds(seed: int, seconds: float, names: list[str]) -> list[Fault]:
-    """Draw processes that are started twice, one in 12 s on average, for every fourth seed."""
-    random, at, found = Random(f"seconds-{seed}"), 0.0, list[Fault]()
-    ours = [one for one in names if not one.startswith(_ONCE)]
-    while seed % 4 == 1 and (at := at + random.expovariate(1 / 12)) < seconds:
-        found.append(Fault(round(at, 3), "a second one", random.choice(ours), random.choice((1.0, 5.0, 15.0))))
-    return found
-
-
-def draw_devices(seed: int, seconds: float) -> list[Fault]:
-    """Draw what goes wrong with devices of the telescope."""
-    return [Fault(*one) for one in draw_telescope(seed, seconds)]
 
 
 def plan(site: Site, faults: list[Fault]) -> None:

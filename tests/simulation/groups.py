@@ -128,7 +128,6 @@ class Groups:
         self.scheduler.at(SESSION, self._expire, group, name, id)
 
     def depart(self, group: str, name: str, id: str) -> None:
-        """Take note that a member leaves."""
         known = self.groups[group]
         if (member := known.members.get(name)) is not None and member.id == id:
             self.note("group", f"{group}: {name} leaves")
@@ -191,7 +190,6 @@ class Groups:
         self.scheduler.at(0.001 + 0.003 * self.scheduler.random.random(), call, *args)
 
     def has_members(self, group: str) -> bool:
-        """Return whether anybody is in a group."""
         return group in self.groups and bool(self.groups[group].members)
 
     def on_growth(self, topic: str) -> None:

@@ -1,7 +1,7 @@
 """What must hold in every run: a table, with the rule of the design beside each."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -23,8 +23,15 @@ class Invariant(NamedTuple):
     name: str
     rule: str
     """Of the design, section 4."""
-    find: Callable[[Site], Iterator[str]]
+    find: Callable[[Site], Iterable[str]]
     """Returns what is wrong."""
+    flow: str = ""
+    """What must run for it to be looked at; empty: nothing particular."""
+
+    def failures(self, site: Site) -> list[str]:
+        """Return what is wrong, with name and rule."""
+        found = self.find(site) if not self.flow or self.flow in site.flows else ()
+        return [f"{self.name} ({self.rule}): {text}" for text in found]
 
 
 def _totals(site: Site) -> Iterator[str]:
@@ -47,7 +54,7 @@ def _accounts(site: Site) -> Iterator[str]:
 
 
 def _worker_accounts(site: Site) -> Iterator[str]:
-    for flow in site.servers["control"].flows if "logs" in site.flows else ():
+    for flow in site.servers["control"].flows:
         for topic in TOPICS if isinstance(flow, WorkerAccounts) else ():
             account = flow.streams[topic].account if topic in flow.streams else RunningAccount()
             if (sent := site.shipping.sent(topic)) != account.consumed:
@@ -56,30 +63,9 @@ def _worker_accounts(site: Site) -> Iterator[str]:
                 yield f"{topic}: overlap {account.overlap}, skipped {account.skipped}: {account.deviations}"
 
 
-def _logs(site: Site) -> Iterator[str]:
-    if "logs" in site.flows:
-        yield from site.shipping.differences(site)
-
-
-def _spools(site: Site) -> Iterator[str]:
-    if "spools" in site.flows:
-        site.spooling.look(site)
-        yield from site.spooling.repeated()
-
-
-def _kept(site: Site) -> Iterator[str]:
-    yield from site.spooling.lost()
-
-
-def _blocks(site: Site) -> Iterator[str]:
-    if "blocks" in site.flows:
-        yield from site.processing.differences(site)
-
-
 def _mirrored(site: Site) -> Iterator[str]:
-    if "mirror" in site.flows:
-        yield from site.mirroring.differences(site)
-        yield from (line for line in site.trace.lines if "mirroring failed" in line)
+    yield from site.mirroring.differences(site)
+    yield from (line for line in site.trace.lines if "mirroring failed" in line)
 
 
 def _balances(site: Site) -> Iterator[str]:
@@ -98,9 +84,7 @@ def _letters(site: Site, *, is_action: bool) -> list[bytes]:
 
     Of a table for which an assembler had no room there is one each time, and of one that is not at its place.
     """
-    partitions = site.broker.topics[f"{site.settings.prefix}dead-letters"].partitions
-    entries = [entry for partition in partitions for entry in partition.entries if not entry.is_mark]
-    reasons = ((entry, dict(entry.headers).get("dl.reason")) for entry in entries)
+    reasons = ((entry, dict(entry.headers).get("dl.reason")) for entry in site.entries("dead-letters"))
     return [one.value or b"" for one, reason in reasons if reason not in _TABLES and (reason == b"action") is is_action]
 
 
@@ -134,25 +118,6 @@ def _commands(site: Site) -> Iterator[str]:
             yield f"{one.name} {id} was executed, and its caller was told that it will not be"
 
 
-def _told_late(site: Site) -> Iterator[str]:
-    if "commands" in site.flows:
-        yield from site.controllers.late(site)
-
-
-def _misplaced(site: Site) -> Iterator[str]:
-    if "commands" in site.flows:
-        yield from site.controllers.misplaced(site)
-
-
-def _orders(site: Site) -> Iterator[str]:
-    if "commands" in site.flows:
-        yield from site.controllers.unordered(site)
-
-
-def _order(site: Site) -> Iterator[str]:
-    yield from site.alerting.wrong
-
-
 def _announced(site: Site) -> Iterator[str]:
     site.tabling.look(site)
     yield from site.tabling.wrong
@@ -165,11 +130,6 @@ def _tables(site: Site) -> Iterator[str]:
         yield from site.tabling.missing(site)
     if "references" in site.flows:
         yield from site.tabling.not_held(site)
-
-
-def _metrics(site: Site) -> Iterator[str]:
-    if "quality" in site.flows:
-        yield from differences(site)
 
 
 def _actions(site: Site) -> Iterator[str]:
@@ -203,37 +163,54 @@ def _outcomes(site: Site) -> Iterator[str]:
             yield f"{one.name} {id} is COMPLETED, and was never executed"
 
 
-def _pace(site: Site) -> Iterator[str]:
-    yield from site.pace.found
-
-
 ALWAYS = (
-    Invariant("no event comes faster than the ICD says", "rule 7", _pace),
-    Invariant("a client sees alerts in their order", "rule 6", _order),
+    Invariant("no event comes faster than the ICD says", "rule 7", lambda site: site.pace.found),
+    Invariant("a client sees alerts in their order", "rule 6", lambda site: site.alerting.wrong),
     Invariant("each record ends as exactly one of used, late, suppressed, dead-lettered", "rule 1", _balances),
     Invariant("a table is announced once, and only whole", "rule 3", _announced),
-    Invariant("what a producer keeps on disk is sent once", "rule 3", _spools),
+    Invariant(
+        "what a producer keeps on disk is sent once", "rule 3", lambda site: site.spooling.repeated(site), "spools"
+    ),
     Invariant("no process ends by itself", "rule 1", _crashes),
     Invariant("a command has one outcome, is not begun late, nor twice if it must not be", "rule 5", _commands),
-    Invariant("no state is told of a command that has ended", "rule 5", _told_late),
+    Invariant(
+        "no state is told of a command that has ended", "rule 5", lambda site: site.controllers.late(site), "commands"
+    ),
 )
 """Checked each simulated second."""
 AT_THE_END = (
     Invariant("totals are what was sent", "rule 3", _totals),
     Invariant("accounts say what was sent, with no overlap and no hole", "rules 3 and 15", _accounts),
     Invariant("a client sees each alert once", "rule 6", _alerts),
-    Invariant("alarms are as the log gives them from its beginning on", "rule 4", alarms),
+    Invariant("alarms are as the log gives them from its beginning on", "rule 4", alarms, "alerts"),
     Invariant("a client sees each action of an operator once", "rule 6", _actions),
     Invariant("each table that was sent is announced, and the newest of its product shown", "rule 3", _tables),
-    Invariant("the newest metric of each name is shown as it was sent", "rule 4", _metrics),
-    Invariant("accounts of logs and metrics say what was sent", "rules 3 and 15", _worker_accounts),
-    Invariant("sums of logs are what was sent", "rule 3", _logs),
-    Invariant("each block's state shown is the one that was confirmed last", "rule 4", _blocks),
-    Invariant("what a producer has kept is sent, or counted as missing", "rule 3", _kept),
+    Invariant("the newest metric of each name is shown as it was sent", "rule 4", differences, "quality"),
+    Invariant("accounts of logs and metrics say what was sent", "rules 3 and 15", _worker_accounts, "logs"),
+    Invariant("sums of logs are what was sent", "rule 3", lambda site: site.shipping.differences(site), "logs"),
+    Invariant(
+        "each block's state shown is the one that was confirmed last",
+        "rule 4",
+        lambda site: site.processing.differences(site),
+        "blocks",
+    ),
+    Invariant("what a producer has kept is sent, or counted as missing", "rule 3", lambda site: site.spooling.lost()),
     Invariant("each command has an outcome", "rule 5", _outcomes),
-    Invariant("the state of a device is the one that a controller has told last", "rule 4", _misplaced),
-    Invariant("each order has an outcome, and what is done has all its orders done", "rule 5", _orders),
-    Invariant("newest values of the telescope are right, and none is missing unsaid", "rules 3 and 15", _mirrored),
+    Invariant(
+        "the state of a device is the one that a controller has told last",
+        "rule 4",
+        lambda site: site.controllers.misplaced(site),
+        "commands",
+    ),
+    Invariant(
+        "each order has an outcome, and what is done has all its orders done",
+        "rule 5",
+        lambda site: site.controllers.unordered(site),
+        "commands",
+    ),
+    Invariant(
+        "newest values of the telescope are right, and none is missing unsaid", "rules 3 and 15", _mirrored, "mirror"
+    ),
     Invariant("what is good is used", "rule 1", _dead_letters),
 )
 """Hold within a bounded time once no more faults come."""
@@ -253,7 +230,6 @@ class NeverFall:
         """Value and time, by device and attribute."""
 
     def watch(self, device: str, attribute: str, before: Reading | None, now: Reading) -> None:
-        """Take a reading."""
         if attribute.endswith("Total") and now.quality is not Quality.INVALID and isinstance(now.value, int | float):
             most, at = self._most.get((device, attribute), (0, 0.0))
             if now.value < most and now.time >= at:

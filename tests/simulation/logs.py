@@ -25,7 +25,6 @@ class Entry:
 
     @property
     def is_mark(self) -> bool:
-        """Return whether it is no record."""
         return self.mark is not None
 
 

@@ -36,7 +36,6 @@ class Measuring:
         self.sent = 0
 
     def add(self, site: "Site") -> None:
-        """Add the processes to a site."""
         for number in range(PIPELINES):
             site.bodies[f"pipeline-{number}"] = partial(self._measure, number + 1, site)
 
@@ -67,11 +66,10 @@ def differences(site: "Site") -> Iterator[str]:
     """Say where a device server has something else than the newest metric of its name on the log."""
     (flow,) = (one for one in site.servers["quality"].flows if isinstance(one, QualityFlow))
     newest: dict[tuple[int, str], Metric] = {}
-    for partition in site.broker.topics[site.settings.prefix + QUALITY].partitions:
-        for entry in partition.entries:
-            header = read_header(Record(topic=QUALITY, key=entry.key, value=entry.value, headers=entry.headers))
-            assert isinstance(header, Metric)
-            newest[header.subarray, header.metric] = header
+    for entry in site.entries(QUALITY):
+        header = read_header(Record(topic=QUALITY, key=entry.key, value=entry.value, headers=entry.headers))
+        assert isinstance(header, Metric)
+        newest[header.subarray, header.metric] = header
     for (subarray, name), header in newest.items():
         shown = flow.measured[subarray].newest.get(name)
         if shown is None or shown.header != header or not np.all(shown.array == header.sequence):

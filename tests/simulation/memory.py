@@ -105,7 +105,6 @@ class Growth:
         self._looks: dict[Process, list[tuple[float, Counter[str]]]] = {}
 
     def look(self, site: "Site") -> None:
-        """Measure all processes that run."""
         alive = [one for one in site.processes.values() if not one.is_dead]
         self._looks = {one: [*self._looks.get(one, ()), (site.scheduler.now, sizes(one))] for one in alive}
 

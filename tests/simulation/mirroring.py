@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from random import Random
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -25,7 +24,7 @@ from facade.flows.mirror.source import DeviceSource
 from facade.runtime.composition import Server
 from proving.mirror_account import account_of
 from tests.simulation.scheduler import Process
-from tests.simulation.telescope import DEVICES, TELESCOPE, SimulatedSource, Telescope
+from tests.simulation.telescope import DEVICES, SimulatedSource, Telescope
 from tests.simulation.threads import Event
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ class Mirroring:
 
     @property
     def written(self) -> int:
-        """Count the records."""
         return sum(map(len, self.records.values()))
 
     def add(self, site: "Site") -> None:
@@ -90,7 +88,7 @@ class Mirroring:
 
     def look(self, site: "Site") -> None:
         """Take what was written since the last look."""
-        for partition in site.broker.topics[site.settings.prefix + MODEL].partitions:
+        for partition in site.partitions(MODEL):
             begin = self._next.get(partition.number, 0)
             for entry in partition.entries:
                 if entry.offset >= begin:
@@ -128,13 +126,3 @@ class Mirroring:
             found.append(replace(message, gap=True) if breaks else message)
             heard = at
         return found
-
-
-def draw_telescope(seed: int, seconds: float) -> list[tuple[float, str, str, float]]:
-    """Draw what goes wrong with devices, once in 4 s on average: of each seed some kinds; time, kind, who, how long."""
-    random, at, found = Random(f"telescope-{seed}"), 0.0, []
-    kinds = random.sample([*TELESCOPE], random.randint(1, len(TELESCOPE)))
-    while (at := at + random.expovariate(0.25)) < seconds:
-        kind, who = random.choice(kinds), random.choice(DEVICES)
-        found.append((round(at, 3), kind, who, random.choice((0.05, 0.5, 2.0, 9.0))))
-    return found

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from confluent_kafka import KafkaException
+from msgspec.structs import replace
 
 from facade.bus import offsets
 from facade.bus.kafka import reader, transactional_producer, transactions
@@ -25,6 +26,10 @@ from facade.flows.blocks.flow import BlocksFlow
 from facade.flows.commands.lease import Lease
 from facade.flows.commands.messages import ack_record
 from facade.flows.commands.tracker import Tracker
+from facade.flows.mirror import mirror
+from facade.flows.mirror.device import MirroredAttribute, MirroredDevice
+from facade.flows.mirror.mirror import Mirror
+from facade.flows.mirror.source import DeviceJob, JobResult
 from facade.flows.tables import assembly, worker
 from facade.flows.tables.assembly import Assembly
 from facade.flows.tables.references import ReferenceReader
@@ -37,7 +42,6 @@ from facade.runtime.heartbeats import Heartbeats
 from facade.runtime.progress import Progress
 from facade.runtime.publisher import Sampler
 from tests.simulation.controllers import GROUP, PAIR, Controllers
-from tests.simulation.mirror_mutants import guards
 from tests.simulation.run import Result, run
 
 BUDGET = 60.0
@@ -97,19 +101,16 @@ def _counts_all(self: Progress, record: Any) -> Any:
 
 def _snapshot_of_nothing(self: Progress, *args: Any, **more: Any) -> Any:
     """Write where a flow is without what it has made of the records before."""
-    made = _snapshot(self, *args, **more)
-    return type(made)(**{**{name: getattr(made, name) for name in made.__struct_fields__}, "ledger": {}})
+    return replace(_snapshot(self, *args, **more), ledger={})
 
 
 def _places_ahead(self: Progress, *args: Any, **more: Any) -> Any:
     """Write a place some records behind what was folded: the last offsets are marks of transactions."""
     made = _snapshot(self, *args, **more)
-    ahead = {one: max(at - 4, 0) for one, at in made.offsets.items()}
-    return type(made)(**{**{name: getattr(made, name) for name in made.__struct_fields__}, "offsets": ahead})
+    return replace(made, offsets={one: max(at - 4, 0) for one, at in made.offsets.items()})
 
 
 def _one_partition(self: Watermarks, sources: Any, summaries: Any) -> int:
-    """Be content with one partition."""
     return max((_read_to(self, [source], summaries) for source in sources or range(self.partitions)), default=0)
 
 
@@ -179,6 +180,24 @@ def _check_what_runs(self: Ownership, execution: Execution, *, max_age: float = 
     return Owner.SELF if believes else _check(self, execution, max_age=max_age, within=within)
 
 
+def _is_sure(self: MirroredDevice, now: float) -> DeviceJob:
+    """Take no subscription for one that may lose events while it is made."""
+    job = _job(self, now)
+    for name in job.subscribe:
+        self.entries[name].is_unsure = False
+    return job
+
+
+def _takes_for_read(self: Mirror, done: JobResult, now: float) -> None:
+    """Take a device whose subscription has failed for one that pushes nothing."""
+    _done(self, done._replace(failed=frozenset()), now)
+
+
+def _recalls_nothing(self: Mirror, records: Iterable[Record]) -> None:
+    """Know nothing of what the mirror before has written."""
+
+
+_job, _done = MirroredDevice.job, Mirror._done
 _check = Ownership.check
 _reader_settings = reader._settings
 _fold_block = BlocksFlow.fold
@@ -251,7 +270,13 @@ MUTANTS = (
     Mutant("an attempt to read a reference begins from the beginning", ReferenceReader, "_open", _goes_on,
            "references"),
     Mutant("only the newest windows are kept", windows, "KEPT_WINDOWS", 1_000_000),
-    *(Mutant(f"mirror: {one.guard}", one.where, one.name, one.put, "mirror") for one in guards()),
+    Mutant("mirror: events that are missed are a gap", MirroredAttribute, "miss", lambda self: None, "mirror"),
+    Mutant("mirror: what is pushed is read now and then", mirror, "CHECK", 1e9, "mirror"),
+    Mutant("mirror: what is pushed while a subscription is made is a gap", MirroredDevice, "job", _is_sure, "mirror"),
+    Mutant("mirror: what is pushed while a subscription is made is read", mirror, "CONFIRM", 1e9, "mirror"),
+    Mutant("mirror: a subscription that fails says nothing of what is pushed", Mirror, "_done", _takes_for_read,
+           "mirror"),
+    Mutant("mirror: a mirror that starts knows the records before it", Mirror, "recall", _recalls_nothing, "mirror"),
 )  # fmt: skip
 """What is taken out, and how."""
 

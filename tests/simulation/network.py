@@ -67,7 +67,6 @@ class Network:
         self.scheduler.at(seconds, self.come_up)
 
     def come_up(self) -> None:
-        """Let the brokers answer again."""
         self.is_down = False
         for link in list(self.links):
             link.on_up()
@@ -107,7 +106,6 @@ class Link:
         process.at_death.append(self.close)
 
     def close(self) -> None:
-        """Close for good."""
         self.is_open = False
         self._number += 1
         self._waiting.clear()

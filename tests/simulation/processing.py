@@ -82,7 +82,6 @@ class Processing:
         """How often the controller of each subarray has started; each time, its clock has been set back."""
 
     def add(self, site: "Site") -> None:
-        """Add the processes to a site."""
         for subarray in SUBARRAYS:
             site.bodies[f"processor-{subarray}"] = partial(self._control, subarray, site)
 
@@ -158,11 +157,10 @@ class Processing:
     def _of_commands(self, site: "Site") -> list[ProcessingBlock]:
         """Return the blocks of the controller that executes commands, as the topic has them."""
         newest: dict[str, ProcessingBlock] = {}
-        for partition in site.broker.topics[site.settings.prefix + BLOCKS].partitions:
-            for entry in partition.entries:
-                block = read_block(Record(topic=BLOCKS, key=entry.key, value=entry.value))
-                if isinstance(block, ProcessingBlock) and block.pb_id not in self.blocks:
-                    newest[block.pb_id] = block
+        for entry in site.entries(BLOCKS):
+            block = read_block(Record(topic=BLOCKS, key=entry.key, value=entry.value))
+            if isinstance(block, ProcessingBlock) and block.pb_id not in self.blocks:
+                newest[block.pb_id] = block
         return list(newest.values())
 
 

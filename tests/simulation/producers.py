@@ -68,7 +68,6 @@ class SimulatedProducer:
             process.parts[self._slot] = self
 
     def close(self) -> None:
-        """Be of no more use."""
         self._link.close()
         self._queues.clear()
         self._under_way.clear()
@@ -82,7 +81,6 @@ class SimulatedProducer:
         self, topic: str, value: Any = None, key: Any = None, partition: int = -1, on_delivery: Any = None,
         headers: Any = None, **_: Any,
     ) -> None:  # fmt: skip
-        """Queue a record."""
         self._process.require_alive()
         if self._error is not None and self._error.fatal():
             raise KafkaException(KafkaError(KafkaError._FATAL))
@@ -244,7 +242,6 @@ class SimulatedProducer:
             self._report([one for items in under_way.values() for one in items], KafkaError._PURGE_INFLIGHT)
 
     def list_topics(self, topic: str | None = None, timeout: float = 10.0) -> Any:
-        """Return what the brokers say of topics."""
         answer = self._link.ask("Metadata", lambda: metadata(self._broker, topic), self._scheduler.now + timeout)
         if answer is None or answer is LOST:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
@@ -285,11 +282,9 @@ class SimulatedProducer:
         self._insist("TxnOffsetCommit", commit, until - self._scheduler.now)
 
     def commit_transaction(self, timeout: float) -> None:
-        """Wait until all records are there, and commit."""
         self._end(timeout, committed=True)
 
     def abort_transaction(self, timeout: float) -> None:
-        """Take everything back."""
         self.purge()
         self._tell_reports()
         error = self._error

@@ -90,5 +90,4 @@ class StoreReferences(References):
         self._place = StorePlace(store, process)
 
     def place(self, url: str) -> Place:
-        """Return the store."""
         return self._place

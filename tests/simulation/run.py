@@ -6,19 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from tests.simulation.controllers import Controllers
-from tests.simulation.faults import (
-    Fault,
-    draw,
-    draw_aimed,
-    draw_devices,
-    draw_disks,
-    draw_jumps,
-    draw_own_disks,
-    draw_places,
-    draw_seconds,
-    draw_stops,
-    plan,
-)
+from tests.simulation.faults import Fault, draw, plan
 from tests.simulation.invariants import ALWAYS, AT_THE_END, IN_SILENCE, NeverFall
 from tests.simulation.memory import EACH, Growth
 from tests.simulation.shown import NAMED_WITHIN, SILENCE, WholeWindows, unnamed
@@ -105,13 +93,7 @@ def _run(
     names = [name for name in site.bodies if not name.startswith("node")]
     groups = [GROUPS[flow] for flow in site.flows if flow in GROUPS] or ["none"]
     if faults is None:
-        faults = draw(seed, seconds, per_second, names, groups)
-        planned = [*draw_jumps(seed, seconds, names), *draw_aimed(seed, seconds), *draw_stops(seed, seconds, names)]
-        planned += [*draw_disks(seed, seconds), *draw_seconds(seed, seconds, names)]
-        planned += draw_devices(seed, seconds) if "mirror" in site.flows else []
-        planned += draw_own_disks(seed, seconds, names)
-        planned += draw_places(seed, seconds) if "references" in site.flows else []
-        faults = sorted([*faults, *planned], key=lambda one: one.at)
+        faults = draw(seed, seconds, per_second, names, groups, site.flows)
     plan(site, faults)
     result, falls, growth = Result(seed, faults), NeverFall(), Growth()
     whole = WholeWindows(site)
@@ -135,7 +117,7 @@ def _run(
     wrong = ["not looked at"]
     while wrong and site.scheduler.now < until and not result.failures:
         _second(site, result, checks)
-        wrong = [f"{one.name} ({one.rule}): {text}" for one in AT_THE_END for text in one.find(site)]
+        wrong = [text for one in AT_THE_END for text in one.failures(site)]
     if not result.failures:
         result.failures += wrong or _in_silence(site, result, checks, growth)
     for text in result.failures:
@@ -170,7 +152,7 @@ def _in_silence(site: Site, result: Result, checks: Checks, growth: Growth) -> l
     """Let nothing come for a while, then kill a process and keep it away; return what did not hold."""
     for _ in range(round(SILENCE)):
         _second(site, result, checks)
-    wrong = [f"{one.name} ({one.rule}): {text}" for one in IN_SILENCE for text in one.find(site)]
+    wrong = [text for one in IN_SILENCE for text in one.failures(site)]
     wrong += [f"memory is bounded: {text}" for text in growth.found()]
     dead = site.scheduler.random.choice(sorted({*site.servers, *site.workers} - {"control"}))
     site.kill(dead, away=2 * NAMED_WITHIN)
@@ -181,7 +163,7 @@ def _in_silence(site: Site, result: Result, checks: Checks, growth: Growth) -> l
 def _second(site: Site, result: Result, checks: Checks) -> None:
     steps = site.scheduler.steps
     site.scheduler.run(site.scheduler.now + 1.0)
-    result.failures += [f"{one.name} ({one.rule}): {text}" for one in ALWAYS for text in one.find(site)]
+    result.failures += [text for one in ALWAYS for text in one.failures(site)]
     result.failures += [f"{name}: {text}" for name, found in checks for text in found]
     if site.scheduler.steps - steps > _STEPS_PER_SECOND:
         result.failures.append("every loop ends (rule 19): more than 200,000 steps in a simulated second")

@@ -41,7 +41,6 @@ class Shipping:
         self.metrics = 0
 
     def add(self, site: "Site") -> None:
-        """Add the processes to a site."""
         for number in range(SHIPPERS):
             site.bodies[f"node-{number}-shipper"] = partial(self._ship, f"n{number}", site)
         for slot in range(SLOTS):

@@ -71,7 +71,6 @@ class WholeWindows:
             self._devices[_MASTER] = range(site.nodes)
 
     def watch(self, device: str, attribute: str, before: Reading | None, now: Reading) -> None:
-        """Take a reading."""
         if attribute != "heapRate" or now.quality is not Quality.VALID or device not in self._devices:
             return
         self._look()
@@ -84,7 +83,7 @@ class WholeWindows:
 
     def _look(self) -> None:
         """Look at what has come on the topic."""
-        for partition in self._site.broker.topics[f"{self._site.settings.prefix}ingest.heaps"].partitions:
+        for partition in self._site.partitions("ingest.heaps"):
             entries, after = partition.read(self._read.get(partition.number, 0), 1 << 60, committed=False)
             self._read[partition.number] = after
             for entry in entries:
@@ -97,19 +96,15 @@ class WholeWindows:
 
 def alarms(site: "Site") -> Iterator[str]:
     """Compare the states of the alarms with those that the log of alerts and actions gives from its beginning on."""
-    if "alerts" not in site.flows:
-        return
     server = site.servers["alerts"]
     shown = next(one for one in server.flows if isinstance(one, AlertsFlow)).ledger
     again = AlertsFlow(ICD, DEVICE)
-    (partition,) = site.broker.topics[f"{site.settings.prefix}{again.topic}"].partitions
-    for entry in partition.entries:
-        if not entry.is_mark:
-            again.ledger.fire(entry.time_us)
-            again.fold(
-                Record(topic=again.topic, key=entry.key, value=entry.value, headers=entry.headers, partition=0,
-                       offset=entry.offset, timestamp_us=entry.time_us), count=True,
-            )  # fmt: skip
+    for entry in site.entries(again.topic):
+        again.ledger.fire(entry.time_us)
+        again.fold(
+            Record(topic=again.topic, key=entry.key, value=entry.value, headers=entry.headers, partition=0,
+                   offset=entry.offset, timestamp_us=entry.time_us), count=True,
+        )  # fmt: skip
     again.ledger.fire(round(server.clock.now() * 1e6))
     states, expected = (
         {(one.condition, one.source): state for state, one in ledger.all_shown()} for ledger in (shown, again.ledger)

@@ -1,7 +1,7 @@
 """A deployment of the facade: its processes, each started again when it ends, on one model of the brokers."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from facade.reading import Quality, Reading
 from facade.runtime.composition import Server, assemble
 from facade.runtime.heartbeats import INTERVAL, SignOfLife
 from facade.runtime.worker_process import Worker as WorkerLoop
-from tests.simulation.administration import Administrator
+from tests.simulation.admin import SimulatedAdmin
 from tests.simulation.alerting import Alerting
 from tests.simulation.broker import Broker
 from tests.simulation.commanding import Commanding, WitnessedBus
@@ -28,6 +28,7 @@ from tests.simulation.controllers import GROUP as CONTROLLERS
 from tests.simulation.controllers import Controllers, draw_controllers
 from tests.simulation.disks import Disk
 from tests.simulation.groups import Groups
+from tests.simulation.logs import Entry, Partition
 from tests.simulation.measuring import Measuring
 from tests.simulation.mirroring import Mirroring
 from tests.simulation.network import Network
@@ -72,7 +73,6 @@ class Sink:
         return True
 
     def push(self, device: str, attribute: str, reading: Reading) -> bool:
-        """Take an event."""
         if self._site.is_first(self._process):
             self._site.event(self._process, device, attribute, reading)
             if attribute == "lastAlert":
@@ -159,7 +159,6 @@ class Site:
         self.scheduler.at(30.0, self._tidy)
 
     def fall_quiet(self) -> None:
-        """Let nothing new come."""
         self.is_sending = self.commanding.is_giving = self.alerting.is_raising = False
         self.tabling.is_sending = self.measuring.is_sending = False
         self.processing.is_telling = self.shipping.is_sending = self.spooling.is_sending = False
@@ -169,7 +168,6 @@ class Site:
     # Processes
 
     def start(self, name: str) -> None:
-        """Start a process, unless it runs."""
         if (before := self.processes.get(name)) is not None and not before.is_dead:
             return
         process = Process(self.scheduler, name, self._clock(before))
@@ -227,6 +225,14 @@ class Site:
         """Return how a process reaches the simulated brokers."""
         made = clients(process, self.broker, self.groups, self.network)
         return Connection(self.settings, clock=process.clock, clients=made)
+
+    def partitions(self, topic: str) -> Sequence[Partition]:
+        """Return the partitions of a topic of the ICD."""
+        return self.broker.topics[self.settings.prefix + topic].partitions
+
+    def entries(self, topic: str) -> Iterator[Entry]:
+        """Return the records on a topic, partition by partition, of whatever transaction."""
+        return (entry for partition in self.partitions(topic) for entry in partition.entries if not entry.is_mark)
 
     def _tidy(self) -> None:
         self.broker.tidy()
@@ -297,7 +303,6 @@ class Site:
     # What is shown
 
     def shown(self, process: Process, device: str, attribute: str, reading: Reading) -> None:
-        """Take what a device shows."""
         key = (device, attribute)
         before = self.readings.get(key)
         self.readings[key] = reading
@@ -305,7 +310,6 @@ class Site:
             watcher(device, attribute, before, reading)
 
     def event(self, process: Process, device: str, attribute: str, reading: Reading) -> None:
-        """Take an event."""
         self.pushed[device, attribute] += 1
         if (known := _ATTRIBUTES.get((name := self.classes[device], attribute))) is not None:
             self.pace.watch(process, name, device, reading, known)
@@ -321,7 +325,7 @@ def clients(process: Process, broker: Broker, groups: Groups, network: Network) 
     return Clients(
         consumer=lambda config: SimulatedConsumer(process, broker, groups, network, config),  # type: ignore[arg-type,return-value]
         producer=lambda config: SimulatedProducer(process, broker, groups, network, config),  # type: ignore[arg-type,return-value]
-        admin=lambda config: Administrator(process, broker, groups, network, config),  # type: ignore[arg-type,return-value]
+        admin=lambda config: SimulatedAdmin(process, broker, groups, network, config),  # type: ignore[arg-type,return-value]
     )
 
 

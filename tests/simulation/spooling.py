@@ -117,20 +117,19 @@ class Spooling:
             kept.is_safe |= kept.process is process
 
     def look(self, site: "Site") -> None:
-        """Read the log."""
         self.on_log = {}
-        for partition in site.broker.topics[f"{site.settings.prefix}ingest.heaps"].partitions:
-            for entry in partition.entries:
-                if not entry.is_mark and entry.key is not None and int(entry.key) >= site.nodes:
-                    batch = self._reader.read(entry.value or b"", entry.headers)
-                    assert isinstance(batch, ReadBatch), batch
-                    rows = [int(one) + batch.header.bases["seq"] for one in batch.content.columns["seq"]]
-                    self.on_log.setdefault(int(entry.key), []).extend(rows)
+        for entry in site.entries("ingest.heaps"):
+            if entry.key is not None and int(entry.key) >= site.nodes:
+                batch = self._reader.read(entry.value or b"", entry.headers)
+                assert isinstance(batch, ReadBatch), batch
+                rows = [int(one) + batch.header.bases["seq"] for one in batch.content.columns["seq"]]
+                self.on_log.setdefault(int(entry.key), []).extend(rows)
         for node in range(site.nodes, site.nodes + NODES):
             site.sent[node] = len(self.on_log.get(node, ()))
 
-    def repeated(self) -> Iterator[str]:
+    def repeated(self, site: "Site") -> Iterator[str]:
         """Say what is on the log twice."""
+        self.look(site)
         for node, rows in self.on_log.items():
             if twice := [one for one, times in Counter(rows).items() if times > 1]:
                 yield f"node {node}: notifications {twice} are on the log twice"

@@ -97,7 +97,7 @@ class Tabling:
 
     def look(self, site: "Site") -> None:
         """Take note of what was announced: of transactions that are committed."""
-        (partition,) = site.broker.topics[site.settings.prefix + TABLES].partitions
+        (partition,) = site.partitions(TABLES)
         entries, self._looked = partition.read(self._looked, 1_000_000, committed=True)
         for entry in entries:
             self._announced(decode_table(entry.value))

@@ -7,7 +7,6 @@ that fails; a server that goes away and comes back without its subscriptions, of
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from facade.flows.mirror.choice import matcher
 from facade.flows.mirror.messages import device_of
@@ -120,7 +119,6 @@ class Telescope:
             self.scheduler.at(session.next_at - now, _arrive, session, one)
 
     def seen(self, name: str) -> AttributeValue:
-        """Return what a device answers now."""
         value, time = self.values[name]
         return AttributeValue(name, value, "DevDouble", "VALID", time if name in self.pushed else self.now_us())
 
@@ -163,22 +161,19 @@ class SimulatedSource:
             process.spawn(self._work)
 
     def begin(self, task: SourceTask) -> None:
-        """Take a task."""
         self._tasks.put(task)
 
     def take(self) -> Sequence[SourceEvent]:
-        """Return what has come."""
         self._arrived.clear()
         found = list(self._news)
         self._news.clear()
         return found
 
     def wait(self, timeout: float) -> None:
-        """Wait until something has come."""
         self._arrived.wait(timeout)
 
     def close(self) -> None:
-        """End."""
+        pass
 
     def _tell(self, news: SourceEvent) -> None:
         if not self._process.is_dead:
@@ -241,33 +236,3 @@ class SimulatedSource:
 
     def _pause(self, longest: float) -> None:
         self._process.clock.sleep(self._telescope.scheduler.random.random() * longest)
-
-
-def _lose_events(telescope: Telescope, now: float, _: str, amount: float) -> None:
-    telescope.deaf_until = now + amount
-
-
-def _delay_events(telescope: Telescope, now: float, _: str, amount: float) -> None:
-    telescope.late_until = now + amount
-
-
-def _refuse(telescope: Telescope, now: float, _: str, amount: float) -> None:
-    telescope.failing_until = now + amount
-
-
-def _slow_down(telescope: Telescope, now: float, _: str, amount: float) -> None:
-    telescope.slow_until = now + amount
-
-
-def _go_away(telescope: Telescope, now: float, who: str, amount: float) -> None:
-    telescope.go_away(who, amount)
-
-
-TELESCOPE: dict[str, Callable[[Telescope, float, str, float], Any]] = {
-    "device away": _go_away,
-    "events lost": _lose_events,
-    "events late": _delay_events,
-    "subscriptions fail": _refuse,
-    "devices are slow": _slow_down,
-}
-"""What goes wrong with devices: what each does, with whom and for how long [s]."""

@@ -26,7 +26,6 @@ class Waiting:
         self._tasks: list[Task] = []
 
     def wait(self, until: float | None) -> None:
-        """Let the current task wait."""
         task = self.scheduler.current
         assert task is not None
         self._tasks.append(task)
@@ -36,7 +35,6 @@ class Waiting:
             self._tasks.remove(task)
 
     def wake(self) -> None:
-        """Wake all."""
         for task in self._tasks:
             self.scheduler.wake(task)
 
@@ -66,7 +64,6 @@ class Lock:
         return True
 
     def release(self) -> None:
-        """Give it back."""
         if self._scheduler.current is None:
             return
         self._times -= 1
@@ -114,14 +111,12 @@ class Condition:
         return until is None or self._scheduler.now < until
 
     def wait_for(self, predicate: Any, timeout: float | None = None) -> Any:
-        """Wait until something is so."""
         until = None if timeout is None else self._scheduler.now + timeout
         while not (found := predicate()) and (until is None or self._scheduler.now < until):
             self.wait(None if until is None else until - self._scheduler.now)
         return found
 
     def notify_all(self) -> None:
-        """Tell all."""
         self._waiting.wake()
 
     notify = notify_all
@@ -137,21 +132,17 @@ class Event:
         """What `threading.Event.wait` looks for, where it was bound before a site ran."""
 
     def is_set(self) -> bool:
-        """Return whether it was set."""
         return self._flag
 
     def set(self) -> None:
-        """Set it."""
         self._flag = True
         self._waiting.wake()
         self._cond.notify_all()
 
     def clear(self) -> None:
-        """Take it back."""
         self._flag = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set."""
         until = None if timeout is None else self._scheduler.now + timeout
         while not self._flag and (until is None or self._scheduler.now < until):
             self._waiting.wait(until)
@@ -169,7 +160,6 @@ class Thread:
         self._is_started = False
 
     def start(self) -> None:
-        """Begin."""
         task = self._scheduler.current
         assert task is not None
         self._is_started = True
@@ -182,11 +172,9 @@ class Thread:
             self._ended.set()
 
     def is_alive(self) -> bool:
-        """Return whether it runs."""
         return self._is_started and not self._ended.is_set()
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end."""
         self._ended.wait(timeout)
 
 
@@ -198,16 +186,13 @@ class SimpleQueue:
         self._items: deque[Any] = deque()
 
     def put(self, item: Any) -> None:
-        """Put something in."""
         self._items.append(item)
         self._waiting.wake()
 
     def empty(self) -> bool:
-        """Return whether there is nothing."""
         return not self._items
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        """Take the first one out, waiting for it."""
         until = None if timeout is None else self._scheduler.now + timeout
         while block and not self._items and (until is None or self._scheduler.now < until):
             self._waiting.wait(until)
@@ -225,13 +210,11 @@ class Queue(SimpleQueue):
         self._room = Waiting(scheduler)
 
     def put(self, item: Any) -> None:
-        """Put something in, waiting for room."""
         while 0 < self._most <= len(self._items):
             self._room.wait(None)
         super().put(item)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        """Take the first one out, waiting for it."""
         item = super().get(block, timeout)
         self._room.wake()
         return item
@@ -250,17 +233,14 @@ class Future:
         self._error: BaseException | None = None
 
     def set_result(self, value: Any) -> None:
-        """Answer."""
         self._value = value
         self._done.set()
 
     def set_exception(self, error: BaseException) -> None:
-        """Answer with an error."""
         self._error = error
         self._done.set()
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for the answer."""
         if not self._done.wait(timeout):
             raise TimeoutError
         if self._error is not None:
@@ -275,11 +255,9 @@ class Secrets:
         self._random = Random(f"secrets-{scheduler.seed}")
 
     def token_hex(self, size: int = 16) -> str:
-        """See `secrets.token_hex`."""
         return self._random.randbytes(size).hex()
 
     def randbelow(self, most: int) -> int:
-        """See `secrets.randbelow`."""
         return self._random.randrange(most)
 
 
@@ -292,31 +270,24 @@ class Threading:
         self._scheduler = scheduler
 
     def Lock(self) -> Any:
-        """See `threading.Lock`."""
         return Lock(self._scheduler)
 
     def RLock(self) -> Any:
-        """See `threading.RLock`."""
         return Lock(self._scheduler, is_reentrant=True)
 
     def Condition(self, lock: Any = None) -> Any:
-        """See `threading.Condition`."""
         return Condition(self._scheduler, lock)
 
     def Event(self) -> Any:
-        """See `threading.Event`."""
         return Event(self._scheduler)
 
     def Thread(self, **options: Any) -> Any:
-        """See `threading.Thread`."""
         return Thread(self._scheduler, **options)
 
     def get_ident(self) -> int:
-        """See `threading.get_ident`."""
         return id(self._scheduler.current)
 
     def current_thread(self) -> Any:
-        """See `threading.current_thread`."""
         return self._scheduler.current
 
 

@@ -21,7 +21,6 @@ class Trace:
         self.lines: deque[str] = deque(maxlen=_KEPT)
 
     def note(self, who: str, what: str) -> None:
-        """Take one event."""
         line = f"{self._scheduler.now:12.4f} s  step {self._scheduler.steps:>9}  {who:<14} {what:.300}"
         self._digest.update(line.encode())
         self.lines.append(line)

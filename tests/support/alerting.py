@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any
 
 from facade.bus.port import Record
-from facade.clock import ManualClock
+from facade.clock import ManualClock, SystemClock
 from facade.config import Settings
 from facade.flows.alerts.messages import Action, Alert, alert_record
 from facade.flows.alerts.operator_api import OperatorApi
@@ -19,6 +19,13 @@ from tests.support.simulated_bus import MemoryBroker, MemoryBus
 ICD = load()
 PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
 DEVICE = "mid-sdp/alerts/0"
+
+
+def alert(sequence: int = 1, **more: Any) -> Record:
+    """Return the record of an alert of now; what is not said is as usual."""
+    usual = {"condition": "receiveOverrun", "source": "receive/1", "severity": "ALARM", "state": "ACTIVE"}
+    usual |= {"text": "too fast", "raised_at": round(SystemClock().now() * 1e6)}
+    return alert_record(Alert(sequence=sequence, **{**usual, **more}))
 
 
 class Bench:
@@ -52,7 +59,7 @@ class Bench:
     def action(self, action, condition="receiveOverrun", source="receive/1", **more: Any) -> None:
         """Put an operator's action on the log, as another program could."""
         content = {
-            "id": str(len(self.broker.read("alerts"))),
+            "id": str(self.broker.end("alerts", 0)),
             "operator": "o",
             "comment": "",
             "time": self.now_us,
@@ -108,7 +115,6 @@ class Server:
             self.bench.clock.sleep(seconds)
 
     def shows(self, attribute: str) -> Any:
-        """Return what an attribute shows."""
         return self.sink.shown[DEVICE, attribute].value
 
     def events(self) -> list[dict[str, Any]]:

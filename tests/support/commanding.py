@@ -66,7 +66,6 @@ class Server:
         )
 
     def open(self) -> None:
-        """Reach the bus."""
         self.reader = self.service.event_loop._open()
 
     @property
@@ -85,17 +84,14 @@ class Server:
     def give(
         self, name: str, argument: Any = None, device: str = SUBARRAY, headers: Headers = (), client: str = ""
     ) -> str:
-        """Return a command as Tango does."""
         self.bench.clock.sleep(0.001)
         text = None if argument is None else json.dumps(argument)
         return self.gateway.give(device, name, text, headers, client=client)
 
     def shows(self, attribute: str, device: str = SUBARRAY) -> Any:
-        """Return what an attribute shows."""
         return self.sink.shown[device, attribute].value
 
     def stop(self) -> None:
-        """End in good order."""
         for one in self.service.event_loop._periodic_tasks:
             one.end()
 

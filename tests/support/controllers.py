@@ -94,7 +94,6 @@ class Site:
         )
 
     def send(self, name: str = "Configure", device: str = FIRST, **options: Any) -> CommandMessage:
-        """Put a command on the bus."""
         message = self.command(name, device, **options)
         self.broker.append(command_record(message, (("traceparent", b"00-01"), ("other", b"x"))))
         return message

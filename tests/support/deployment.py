@@ -12,10 +12,12 @@ from typing import Any
 
 import msgspec
 import tango
+from confluent_kafka import Message
 from rich.console import Console
 
 import proving.deployment
 from clients.events import open_database
+from facade.bus.port import Record
 from facade.clock import SystemClock
 from facade.config import LONGEST_COMMAND_TIMEOUT, Settings
 from facade.exports.tango_db import SERVER, registration
@@ -25,7 +27,7 @@ from facade.infra import local
 from facade.infra.ports import choose_port
 from proving.progress import ProgressLine
 from proving.supervisor import Supervisor
-from tests.support import patient_server, topics
+from tests.support import topics
 from tests.support.processes import Running
 from tests.support.waiting import HANG, until
 
@@ -60,9 +62,8 @@ class Deployment(proving.deployment.Deployment):
 
     Parameters
     ----------
-    deadlines
-        Commands that have the deadlines of the ICD, with commas between; others have as long as a test waits for
-        anything. None: all have those of the ICD.
+    patient
+        Whether commands have as long as a test waits for anything, and not the deadlines of the ICD.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Deployment(proving.deployment.Deployment):
         subarrays: int = 0,
         tango_host: str = "",
         mirror_forms: str = "",
-        deadlines: str | None = None,
+        patient: bool = False,
         without: str = "alerts,calibration,quality,mirror,logs,alerts-intake,tables-assemble,logs-aggregate",
     ) -> None:
         settings = Settings(
@@ -91,13 +92,11 @@ class Deployment(proving.deployment.Deployment):
         forms = {"SDP_MIRROR_FORMS": mirror_forms}
         super().__init__(settings, infra, progress, Supervisor(folder, CLOCK, append=True), forms)
         self.bootstrap, self.prefix, self.nodes, self.subarrays = infra.bootstrap, settings.prefix, nodes, subarrays
-        self.expect_trouble = False
-        """Set where a test provokes what is otherwise forbidden in a log."""
         self.tango_host = tango_host
         self._facade = ["SdpFacade"]
-        if deadlines is not None:
+        if patient:
             self._facade = [sys.executable, "-m", "tests.support.patient_server"]
-            self._variables |= {patient_server.VARIABLE: deadlines, "PYTHONPATH": str(_ROOT)}
+            self._variables |= {"PYTHONPATH": str(_ROOT)}
         self._proxies: dict[str, tango.DeviceProxy] = {}
 
     def __enter__(self) -> "Deployment":
@@ -111,10 +110,9 @@ class Deployment(proving.deployment.Deployment):
         for name, text in sorted(texts.items()):
             print(f"--- {name}\n{text[-6000:]}")  # shown by pytest when the test has failed
         topics.delete(self.bootstrap, self.prefix)
-        if not self.expect_trouble:
-            for name, text in texts.items():
-                found = _TROUBLE.search(text)
-                assert found is None, f"{name}: {text[max(0, found.start() - 300) : found.end() + 1500]}"
+        for name, text in texts.items():
+            found = _TROUBLE.search(text)
+            assert found is None, f"{name}: {text[max(0, found.start() - 300) : found.end() + 1500]}"
 
     @property
     def instances(self) -> list[str]:
@@ -139,8 +137,15 @@ class Deployment(proving.deployment.Deployment):
         return host
 
     def topic(self, name: str) -> str:
-        """Return a topic's name on the broker."""
         return self.prefix + name
+
+    def messages(self, topic: str) -> list[Message]:
+        """Return all committed records of a topic, as a plain client has them."""
+        return topics.read_all(self.bootstrap, self.topic(topic))
+
+    def send(self, *records: Record) -> None:
+        """Write records with a plain client, and wait until the broker has them."""
+        topics.send_records(self.bootstrap, self.prefix, records)
 
     def prepare(self) -> None:
         """Make topics and devices, without a process for it."""
@@ -177,7 +182,6 @@ class Deployment(proving.deployment.Deployment):
         return self.processes.start(Running, name, argv, {**self.environment, **changes}, ends=ends)
 
     def worker(self, slot: str = "0", *options: str, log: str = "", **changes: str) -> Running:
-        """Start an aggregate worker."""
         return self.launch(log or f"aggregate-{slot}", "aggregate", "--slot", slot, *options, **changes)
 
     def server(self, instance: str, *, ready: bool = True, **changes: str) -> Running:
@@ -188,7 +192,6 @@ class Deployment(proving.deployment.Deployment):
         return process
 
     def await_server(self, process: Running, instance: str) -> None:
-        """Wait until a device server answers."""
 
         def answers() -> bool:
             assert process.running, f"{instance} ended: {process.tail()}"
@@ -197,14 +200,12 @@ class Deployment(proving.deployment.Deployment):
         until(answers, f"the device server {instance} answers")
 
     def serve(self) -> dict[str, Running]:
-        """Start all device servers."""
         started = {instance: self.server(instance, ready=False) for instance in self.instances}
         for instance, process in started.items():
             self.await_server(process, instance)
         return started
 
     def simulate(self, *options: object, name: str = "simulate") -> "Simulation":
-        """Start the simulator."""
         file = self.folder / f"{name}.json"
         return Simulation(self.launch(name, "simulate", "ingest", "--report", file, *options), file)
 
@@ -258,7 +259,6 @@ class Deployment(proving.deployment.Deployment):
         return {a.name: None if a.has_failed or a.quality == invalid else a.value for a in found}
 
     def read_one(self, device: str, name: str) -> Any:
-        """Return the value of one attribute."""
         return self.read(device, name)[name]
 
     def quality(self, device: str, name: str) -> str:
@@ -270,7 +270,6 @@ class Deployment(proving.deployment.Deployment):
             return "no answer"
 
     def account(self) -> dict[str, Any]:
-        """Return what SdpBus says of the heap notifications."""
         figures = ("Consumed", "Used", "Late", "Suppressed", "DeadLettered", "InFlight", "Balance", "Lag")
         found = self.read(BUS, *(f"ingestHeaps{figure}" for figure in figures), "ingestSummaryBalance")
         found |= {"ingestSummaryLag": self.read_one(BUS, "ingestSummaryLag")}
@@ -311,7 +310,6 @@ class Simulation:
         until(sent, f"{records} records sent")
 
     def stop(self) -> HeapReport:
-        """End it and give its exact account."""
         assert self.process.terminate() == 0, self.process.tail()
         return self.report
 

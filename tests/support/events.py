@@ -37,7 +37,6 @@ class Subscriber:
         self.process.says("subscribed")
 
     def events(self) -> Iterator[Event]:
-        """Return all events so far."""
         if not self._file.exists():
             return
         for line in self._file.read_text().splitlines(keepends=True):

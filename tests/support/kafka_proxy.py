@@ -68,7 +68,6 @@ class KafkaProxy:
             _cut(each)
 
     def come_back(self) -> None:
-        """Take connections again."""
         self._is_away = False
 
     def deliver(self) -> int:

@@ -4,8 +4,6 @@ import os
 from pathlib import Path
 from signal import SIGTERM, Signals
 
-import psutil
-
 from facade.infra.processes import Process
 from proving.deployment import PROGRAM
 from tests.support.waiting import HANG, until
@@ -23,11 +21,6 @@ class Running(Process):
         """What it has written so far; a successor with the same log goes on behind it."""
         return self.log.read_text(errors="replace")
 
-    @property
-    def resident(self) -> int:
-        """Resident memory [bytes]."""
-        return int(psutil.Process(self.pid).memory_info().rss)
-
     def signal(self, number: Signals) -> None:
         self.send(number)
 
@@ -42,13 +35,11 @@ class Running(Process):
         return self.exit_code()
 
     def exit_code(self, within: float = HANG) -> int:
-        """Wait for its end."""
         assert self.wait(within), f"{self.name} still runs after {within:g} s; its log ends:\n{self.tail()}"
         assert self.code is not None
         return self.code
 
     def says(self, text: str) -> None:
-        """Wait until its log holds a text."""
         try:
             until(lambda: text in self.text, f"{text!r} in the log of {self.name}")
         except AssertionError as error:

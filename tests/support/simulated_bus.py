@@ -32,6 +32,8 @@ from tests.simulation.site import clients
 
 _ROUND_TRIP = 0.01
 """Longer than the model's requests and answers take [s]."""
+_LONGEST_JUMP = 120.0
+"""Where a test's clock jumps further, all that was due earlier happens this long before the end of the jump [s]."""
 _PATIENCE = 0.05
 """How long a client waits for records, by the brokers' time [s]."""
 
@@ -59,12 +61,13 @@ class Inline(Scheduler):
     def settle(self, seconds: float = _ROUND_TRIP) -> None:
         """Let happen what is under way, and what is due by the test's clock."""
         until = max(self.now + seconds, self._clock.monotonic() - self._began)
+        self.now = max(self.now, until - _LONGEST_JUMP)
         while self._events and self._events[0][0] <= until:
             self._next()
 
     def _next(self) -> None:
-        self.now, _, call, args = heappop(self._events)
-        self.current = None
+        at, _, call, args = heappop(self._events)
+        self.now, self.current = max(self.now, at), None
         call(*args)
         self.current = self._test
 
@@ -104,7 +107,6 @@ class MemoryBroker:
 
     @property
     def partitions(self) -> dict[str, int]:
-        """Return the number of partitions by topic."""
         return {name: len(topic.partitions) for name, topic in self.model.topics.items()}
 
     @property
@@ -120,7 +122,6 @@ class MemoryBroker:
         }
 
     def connection(self) -> Connection:
-        """Return how clients reach it."""
         made = clients(self.scheduler.process, self.model, self.groups, self.network)
         return Connection(Settings(prefix=""), clock=self.clock, clients=made)
 
@@ -136,7 +137,6 @@ class MemoryBroker:
         self.model.tell(record.topic)
 
     def read(self, topic: str) -> list[Record]:
-        """Return everything on a topic, partition by partition."""
         self.scheduler.settle()
         return [
             _record(topic, one.number, entry)
@@ -151,7 +151,6 @@ class MemoryBroker:
         return [_record(topic, partition, entry) for entry in entries]
 
     def end(self, topic: str, partition: int) -> int:
-        """Return the offset after the newest record."""
         self.scheduler.settle()
         return self._partition(topic, partition).end
 
@@ -266,7 +265,6 @@ class MemoryBus(KafkaBus):
 
     @property
     def away(self) -> bool:
-        """Return whether no broker answers."""
         return self._broker.network.is_down
 
     @away.setter
@@ -300,11 +298,9 @@ class MemoryBus(KafkaBus):
         return self._writer.post(records)
 
     def send_durably(self, record: Record, timeout: float) -> None:
-        """Write a record."""
         self.send_all_durably([record], timeout)
 
     def send_all_durably(self, records: Sequence[Record], timeout: float) -> None:
-        """Write records."""
         self.post(records).wait(timeout)
 
     def _require(self) -> None:
@@ -330,7 +326,6 @@ class MemoryBus(KafkaBus):
         return self
 
     def sender(self) -> "MemorySender":
-        """Return what puts commands on the bus."""
         return MemorySender(self._broker, self)
 
     def __getattr__(self, name: str) -> Any:
@@ -361,7 +356,6 @@ class MemoryTransactionalLog(KafkaTransactionalLog):
         raise AssertionError("the group gave no partitions")
 
     def commit(self, records: Iterable[Record]) -> None:
-        """Write and commit, or neither."""
         try:
             self._fault()
         except Aborted:
@@ -415,7 +409,6 @@ class MemorySender:
         self._broker, self._bus = broker, bus
 
     def send(self, record: Record, timeout: float, queued: Callable[[], None] = lambda: None) -> None:
-        """Write a record."""
         queued()
         if self._bus.away:
             raise NotSent("the broker in memory plays dead")
@@ -430,10 +423,10 @@ class MemorySender:
         self._bus.send(record)
 
     def perform(self) -> None:
-        """Have nothing to say."""
+        pass
 
     def end(self) -> None:
-        """Have nothing under way."""
+        pass
 
     def close(self, timeout: float) -> None:
-        """Have nothing queued."""
+        pass

@@ -92,7 +92,6 @@ class Subarrays:
         return until(taken, f"{name} is taken")
 
     def refusal(self, device: str, name: str, argument: Any = None) -> str:
-        """Give a command that fails, and return why."""
         try:
             id = self.give(device, name, argument)
         except tango.DevFailed as failed:
@@ -103,12 +102,7 @@ class Subarrays:
         """Return what the device says of a command; it raises where it does not know it."""
         return json.loads(self.deployment.proxy(device).GetCommand(id))
 
-    def statuses(self, device: str, id: str) -> list[str]:
-        """Return the acknowledgements of a command that the device has kept, in their order."""
-        return [ack["status"] for ack in self.told(device, id)["acks"]]
-
     def outcome(self, device: str, id: str) -> dict[str, Any]:
-        """Wait for an outcome."""
 
         def final() -> dict[str, Any] | None:
             told = self.told(device, id)
@@ -117,7 +111,6 @@ class Subarrays:
         return until(final, f"an outcome of {id}")
 
     def does(self, device: str, name: str, argument: Any = None) -> str:
-        """Return a command and see it completed."""
         id = self.give(device, name, argument)
         told = self.outcome(device, id)
         assert told["status"] == "COMPLETED", told
@@ -134,7 +127,6 @@ class Subarrays:
         until(lambda: self.obs_state(device) == obs_state, f"{device} is {obs_state}")
 
     def executions(self, id: str) -> int:
-        """Tell how often controllers have begun a command."""
         return sum(line["id"] == id for line in self.deployment.executions())
 
     # The bus.
@@ -143,7 +135,7 @@ class Subarrays:
         topics.send(self.deployment.bootstrap, self.deployment.topic(topic), records, settings=ORDER)
 
     def messages(self, topic: str) -> list[Message]:
-        return topics.read_all(self.deployment.bootstrap, self.deployment.topic(topic))
+        return self.deployment.messages(topic)
 
     def written(self, topic: str, id: str) -> list[dict[str, Any]]:
         """Return what is on a topic of one command."""

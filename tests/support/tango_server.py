@@ -50,7 +50,6 @@ class _EventLoop:
         self._devices = tuple(classes)
 
     def run(self, stop: threading.Event) -> None:
-        """Work until told to stop."""
         count = 0
         while not stop.wait(_PAUSE):
             count += 1
@@ -76,7 +75,6 @@ def _assemble(icd: Icd, settings: Settings, instance: str) -> Any:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the device server."""
     devices.server._assemble = _assemble
     devices.server.main(arguments)
 

@@ -13,6 +13,8 @@ from typing import Any
 import tango
 from tango.server import Device, attribute, command, run
 
+from facade.bus.kafka.bus import KafkaBus
+from facade.flows.mirror.messages import MODEL, MirrorRule, TelescopeAttribute, decode_attribute, rule_record
 from tests.support.deployment import Deployment
 from tests.support.processes import Running
 from tests.support.waiting import until
@@ -90,6 +92,30 @@ class Dish(Device):
             self._values[name] = value
             if name in PUSHED:
                 self.push_change_event(name, value)
+
+
+class Mirrored:
+    """What was written about the telescope, by name and in its order."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.bus = KafkaBus(deployment.connection, client="reader")
+        self._reader = self.bus.open_reader({MODEL: None}, {})
+        self._all: dict[str, list[TelescopeAttribute]] = {}
+
+    def take(self) -> dict[str, list[TelescopeAttribute]]:
+        for record in self._reader.take(1000, 0.05):
+            message = decode_attribute(record.value)
+            assert isinstance(message, TelescopeAttribute), message
+            assert record.key == message.name.encode()
+            self._all.setdefault(message.name, []).append(message)
+        return self._all
+
+    def rule(self, name: str, *patterns: str) -> None:
+        rule = MirrorRule(rule=name, patterns=list(patterns), period=0.5, time=1, origin="test")
+        self.bus.writer().send_durably(rule_record(rule), 30.0)
+
+    def close(self) -> None:
+        self._reader.close()
 
 
 def add_dish(deployment: Deployment, name: str, instance: str = "") -> None:

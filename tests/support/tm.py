@@ -82,19 +82,6 @@ CONFIGURE = {"interface": SCHEMA.format("configure"), "scan_type": "target:a"}
 SCAN = {"interface": SCHEMA.format("scan"), "scan_id": 17}
 ARGUMENTS = {"AssignResources": ASSIGN, "ReleaseResources": RELEASE, "Configure": CONFIGURE, "Scan": SCAN}
 
-ALLOWED = {  # obsStates in State ON; Off is always allowed, On never
-    "AssignResources": {"EMPTY", "IDLE"},
-    "ReleaseResources": {"IDLE"},
-    "ReleaseAllResources": {"IDLE"},
-    "Configure": {"IDLE", "READY"},
-    "Scan": {"READY"},
-    "EndScan": {"SCANNING"},
-    "End": {"READY"},
-    "Abort": {"RESOURCING", "IDLE", "CONFIGURING", "READY", "SCANNING", "RESETTING"},
-    "ObsReset": {"ABORTED", "FAULT"},
-    "Restart": {"ABORTED", "FAULT"},
-}
-
 
 def say(check, ok, found):
     print(json.dumps({"check": check, "ok": bool(ok), "found": found}, default=str), flush=True)
@@ -205,12 +192,9 @@ class Subarray(Device):
         argument = ARGUMENTS.get(name) if argument is None else argument
         return self.goes(f"{name} leads to {path[-1]}", "obsState", name, argument, list(path), code)
 
-    def refuses_all_but_the_allowed(self, obs_state):
-        for name, allowed in ALLOWED.items():
-            if obs_state not in allowed:
-                check = f"{name} in {obs_state} is refused"
-                self.refused(check, name, ARGUMENTS.get(name), NOT_ALLOWED, name, f"obsState is {obs_state}")
-        self.refused(f"On in {obs_state} is refused", "On", None, NOT_ALLOWED, "State is ON")
+    def refuses(self, name, *words):
+        """See that a command is not allowed now, and that the error says what would be."""
+        self.refused(f"{name} is refused: {words}", name, ARGUMENTS.get(name), NOT_ALLOWED, name, *words)
 
     def has(self, check, name, wanted):
         value = self.proxy.read_attribute(name).value
@@ -219,41 +203,23 @@ class Subarray(Device):
 
 def switching_on(subarray):
     say("State is OFF at first", subarray.values["State"] == ["OFF"], subarray.values["State"])
-    for name in (*ALLOWED, "Off"):
-        check = f"{name} in State OFF is refused"
-        subarray.refused(check, name, ARGUMENTS.get(name), NOT_ALLOWED, "expected State ON, got OFF")
+    subarray.refuses("AssignResources", "expected State ON, got OFF")
     subarray.goes("On leads to ON", "State", "On", None, ["ON"])
+    subarray.refuses("On", "State is ON")
 
 
 def bad_arguments(subarray):
     """What is wrong with the text of an argument, in a state in which the command is allowed."""
     block = ASSIGN["execution_block"]
+    missing = {k: v for k, v in block.items() if k != "eb_id"}
     cases = {
         "not JSON": ("{not json", "JSON"),
-        "nothing": ("", "JSON"),
-        "a list": ("[]", "object"),
-        "a key that is repeated": ('{"resources": {}, "resources": {}}', "resources"),
         "unknown version": ({**ASSIGN, "interface": SCHEMA.format("assignres")[:-3] + "9.9"}, "$.interface", "9.9"),
-        "schema of another command": ({**ASSIGN, "interface": SCHEMA.format("scan")}, "$.interface"),
-        "a missing key": (
-            {**ASSIGN, "execution_block": {k: v for k, v in block.items() if k != "eb_id"}},
-            "$.execution_block.eb_id",
-        ),
-        "a value of another type": (
-            {**ASSIGN, "execution_block": {**block, "max_length": "long"}},
-            "$.execution_block.max_length",
-            "long",
-        ),
-        "an unknown key": ({**ASSIGN, "recources": {}}, "$.recources"),
-        "a bad transaction_id": ({**ASSIGN, "transaction_id": "me and you"}, "$.transaction_id", "me and you"),
+        "a missing key": ({**ASSIGN, "execution_block": missing}, "$.execution_block.eb_id"),
         "a scan type twice": (
             {**ASSIGN, "execution_block": {**block, "scan_types": [*block["scan_types"], block["scan_types"][1]]}},
             "scan_types[2].scan_type_id",
             "target:a",
-        ),
-        "a processing block twice": (
-            {**ASSIGN, "processing_blocks": ASSIGN["processing_blocks"] * 2},
-            "processing_blocks[1].pb_id",
         ),
     }
     for what, (argument, *words) in cases.items():
@@ -282,7 +248,7 @@ def scanning(subarray):
     transaction = {**SCAN, "transaction_id": "txn-tm-20261121-00001"}
     id = subarray.takes("Scan", "SCANNING", argument=transaction)
     subarray.has("scanID while scanning", "scanID", 17)
-    subarray.refuses_all_but_the_allowed("SCANNING")
+    subarray.refuses("Configure", "obsState is SCANNING")
     again = subarray.call("Scan", transaction)
     say("the same transaction_id gives the same command", again == [QUEUED, id], str(again))
     another = {**transaction, "scan_id": 18}
@@ -292,13 +258,13 @@ def scanning(subarray):
 
 def observing(subarray):
     """The observation as it should be, and in each state what is not allowed there."""
-    subarray.refuses_all_but_the_allowed("EMPTY")
+    subarray.refuses("Configure", "obsState is EMPTY")
     bad_arguments(subarray)
     assigning(subarray)
-    subarray.refuses_all_but_the_allowed("IDLE")
+    subarray.refuses("Scan", "obsState is IDLE")
     subarray.takes("Configure", "CONFIGURING", "READY")
     subarray.has("scanType when configured", "scanType", "target:a")
-    subarray.refuses_all_but_the_allowed("READY")
+    subarray.refuses("ReleaseResources", "obsState is READY")
     id = scanning(subarray)
     subarray.takes("EndScan", "READY")
     subarray.has("scanID after the scan", "scanID", 0)
@@ -342,7 +308,6 @@ def assignment(number):
 
 
 def aborting(subarray):
-    """Abort in a scan."""
     subarray.takes("AssignResources", "RESOURCING", "IDLE", argument=assignment(1))
     subarray.takes("Configure", "CONFIGURING", "READY")
     subarray.takes("Scan", "SCANNING")
@@ -366,13 +331,11 @@ def interrupting(subarray):
     say("Configure is shown under way", *subarray.shows_under_way("Configure"))
     subarray.takes("Abort", "ABORTING", "ABORTED")
     subarray.ends("Abort ends Configure", configure, ABORTED)
-    subarray.refuses_all_but_the_allowed("ABORTED")
+    subarray.refuses("Abort", "obsState is ABORTED")
     subarray.takes("ObsReset", "RESETTING", "IDLE")
     subarray.takes("ReleaseAllResources", "RESOURCING", "EMPTY")
     assign = subarray.takes("AssignResources", "RESOURCING", argument=assignment(4), code=None)
-    for name in ("Configure", "AssignResources", "Restart"):
-        words = (name, "RESOURCING")
-        subarray.refused(f"{name} in RESOURCING is refused", name, ARGUMENTS.get(name), NOT_ALLOWED, *words)
+    subarray.refuses("Configure", "RESOURCING")
     subarray.takes("Abort", "ABORTING", "ABORTED")
     subarray.ends("Abort ends AssignResources", assign, ABORTED)
     subarray.takes("Restart", "RESTARTING", "EMPTY")

@@ -17,9 +17,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from facade.bus.kafka.admin import ask_coordinator
+from facade.bus.port import Headers, Record
 from tests.support.waiting import HANG
-
-Header = tuple[str, bytes | None]
 
 
 def read_all(bootstrap: str, topic: str) -> list[Message]:
@@ -59,11 +58,19 @@ def send(
     topic: str,
     records: Iterable[tuple[bytes | None, bytes | None]],
     *,
-    headers: list[Header] | None = None,
+    headers: Headers = (),
     settings: Mapping[str, Any] | None = None,
     partition: int = -1,
 ) -> None:
     """Write keys and values in order and wait until the broker has them."""
+    whole = (Record(topic=topic, key=key, value=value, headers=headers, partition=partition) for key, value in records)
+    send_records(bootstrap, "", whole, settings)
+
+
+def send_records(
+    bootstrap: str, prefix: str, records: Iterable[Record], settings: Mapping[str, Any] | None = None
+) -> None:
+    """Write records in order and wait until the broker has them."""
     failures: list[str] = []
     producer = Producer(
         {
@@ -75,18 +82,18 @@ def send(
             **(settings or {}),
         }
     )
-    for key, value in records:
+    for one in records:
         producer.produce(
-            topic,
-            value,
-            key,
-            partition=partition,
-            headers=headers or [],
+            prefix + one.topic,
+            one.value,
+            one.key,
+            partition=one.partition,
+            headers=[*one.headers],
             on_delivery=lambda error, _: failures.append(str(error)) if error else None,
         )
         producer.poll(0)
-    left = producer.flush(20.0)
-    assert not left, f"{left} records were not delivered to {topic}"
+    left = producer.flush(HANG)
+    assert not left, f"{left} records were not delivered"
     assert not failures, failures[:3]
 
 

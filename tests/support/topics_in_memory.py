@@ -21,6 +21,5 @@ class Upstream:
         self._producer.flush(5.0)
 
     def commit(self) -> None:
-        """End it."""
         self._producer.commit_transaction(5.0)
         self._broker.scheduler.settle()

@@ -39,7 +39,6 @@ class Turns:
             self._thread.join(_HANG)
 
     def kill(self) -> None:
-        """End it where it waits."""
         if self.alive:
             self._killed = True
             self.resume()

@@ -36,7 +36,6 @@ def until_equal(get: Callable[[], Found], wanted: Found, what: str) -> None:
 
 
 def difference(found: object, wanted: object) -> str:
-    """Say where two values differ."""
     if isinstance(found, dict) and isinstance(wanted, dict):
         keys = [key for key in {**found, **wanted} if found.get(key) != wanted.get(key)]
         return "; ".join(f"{key}: found {found.get(key)!r}, wanted {wanted.get(key)!r}" for key in keys)

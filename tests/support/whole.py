@@ -73,7 +73,6 @@ class Site:
         self.broker.append(record)
 
     def streams(self) -> dict[str, StreamTotals]:
-        """Return the accounts of all streams."""
         both = [one for one in self.server.flows if isinstance(one, ReaderAccounts | WorkerAccounts)]
         return {name: totals for one in both for name, totals in one.streams.items()}
 
@@ -84,7 +83,6 @@ class Site:
         return sum(record.offset < offsets.get(record.partition, 0) for record in self.broker.read(topic))
 
     def shows(self, device: str, attribute: str) -> Any:
-        """Return what an attribute shows."""
         return self.sink.shown[device, attribute].value
 
     def cycle(self, times: int = 2) -> None:

@@ -226,7 +226,6 @@ def _describe(play: Play, what: str, group: str) -> None:
 
 
 def offsets_of(assignment) -> list[int]:
-    """Return the partitions of a member."""
     return sorted(one.partition for one in assignment.topic_partitions)
 
 

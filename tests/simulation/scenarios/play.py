@@ -19,7 +19,6 @@ WAIT = 20.0
 
 
 def scenario(play: Scenario) -> Scenario:
-    """Add a function to the scenarios."""
     SCENARIOS.append(play)
     return play
 
@@ -221,7 +220,6 @@ class Play:
         self.tell(what, *found.values())
 
     def committed(self, what: str, consumer: Consumer, topic: str, partitions: int = 1, wait: float = WAIT) -> None:
-        """Tell what a group has committed."""
         places = [TopicPartition(topic, number) for number in range(partitions)]
         self.attempt(
             what, lambda: consumer.committed(places, timeout=wait), lambda found: [one.offset for one in found]
@@ -257,5 +255,4 @@ def _is_held(consumer: Consumer, end: Message) -> bool:
 
 
 def offsets(places: Sequence[TopicPartition]) -> list[str]:
-    """Return partitions, each with its offset."""
     return [f"{one.partition}:{one.offset}" for one in places]
