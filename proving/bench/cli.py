@@ -24,8 +24,6 @@ Measure = Callable[..., BenchOutcome]
 MEASUREMENTS = {
     "worker": "proving.bench.throughput:one_worker",
     "columnar": "proving.bench.throughput:columnar",
-    "memory": "proving.bench.throughput:memory",
-    "memory-columnar": "proving.bench.throughput:memory_columnar",
     "growth": "proving.bench.throughput:growth",
     "two-workers": "proving.bench.throughput:two_workers",
     "peers": "proving.bench.peers:peers",
@@ -42,7 +40,6 @@ MEASUREMENTS = {
     "flood": "proving.bench.logs:flood",
     "mirror": "proving.bench.mirror:mirror",
     "visit": "proving.bench.visit:visit",
-    "alert-restart": "proving.bench.restarts:alert_restart",
     "tables": "proving.bench.tables:tables",
     "sweep": "proving.bench.sweep:sweep",
     "scale": "proving.bench.latency:scale",

@@ -21,7 +21,7 @@ from facade.infra.kafka import configure
 from proving.bench.hops import Sample, hop_notes
 from proving.bench.load import NODES, Filled
 from proving.bench.report import MEGA, BarVerdict, BenchOutcome, at_least, quantiles, ratios
-from proving.bench.throughput_roles import Meter, Parts, RoleTiming, TimedLog
+from proving.bench.throughput_roles import Meter, RoleTiming, TimedLog
 from proving.deployment import Deployment
 from proving.roles import RoleContext
 from proving.testbed import Testbed
@@ -106,11 +106,11 @@ def _otlp(first: int, now: float) -> bytes:
 def worker(context: RoleContext, *, group: str, records: int, broker_pid: int) -> RoleTiming:
     """Run a whole worker, as `sdp-facade logs aggregate` does, until it has taken so many records of logs."""
     gc.set_threshold(_GC_THRESHOLD)
-    meter, parts = Meter(context.clock, broker_pid), Parts()
+    meter = Meter(context.clock, broker_pid)
     connection = Connection(context.settings, clock=context.clock)
     log = KafkaTransactionalLog(connection, LOGS, group=group, slot="0", health=BusHealth())
     log.commit([])  # makes the producer known to the transaction coordinator, before the time begins
-    timed = TimedLog(log, context, meter, parts, gated=False)
+    timed = TimedLog(log, context, meter, gated=False)
     work = LogWorker(timed, load(), slot="0", clock=context.clock)
     account = work.accounts[LOGS]
     while account.consumed + account.uncommitted < records:
@@ -118,7 +118,7 @@ def worker(context: RoleContext, *, group: str, records: int, broker_pid: int) -
     work.finish()
     if account.used + account.late < account.consumed:
         raise Aborted(f"of {account.consumed} records only {account.used} were used")
-    return meter.timing(timed.given_up, parts.seconds)
+    return meter.timing(timed.given_up)
 
 
 BAR = 0.5

@@ -1,21 +1,19 @@
-"""The mirror: rate, delay and recovery with 5,000 attributes."""
+"""The mirror: rate and recovery with 5,000 attributes."""
 
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import tango
-from tango.server import Device, DeviceMeta, attribute, command, run
+from tango.server import Device, DeviceMeta, attribute, run
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.kafka.reader import KafkaReader
-from facade.bus.port import BusHealth, Record
+from facade.bus.port import BusHealth
 from facade.clock import SystemClock
 from facade.errors import InfraError
-from facade.flows.mirror.messages import MODEL, RULES, MirrorRule, TelescopeAttribute, decode_attribute, rule_record
-from proving.bench.hops import Sample, hop_notes, hop_verdicts
+from facade.flows.mirror.messages import MODEL, MirrorRule, TelescopeAttribute, decode_attribute, rule_record
 from proving.bench.report import BarVerdict, BenchOutcome, at_most, quantiles
 from proving.deployment import Deployment
 from proving.gauges import cores_used, cpu_of_all, in_words
@@ -23,14 +21,8 @@ from proving.roles import RoleContext
 from proving.testbed import Testbed
 
 SERVER, FAMILY = "BenchDishes", "bench/dish"
-_PATIENCE = 60.0
-"""Longest wait for anything [s]."""
 _AT_MOST = 120.0
 """Longest wait for all attributes after a restart [s]."""
-_NOT_COUNTED = 20
-"""Samples before those that count."""
-_PAUSE = 0.01
-"""Between two samples [s]."""
 _TICKS = 20
 """Times a second at which devices push a part of their attributes."""
 
@@ -65,30 +57,21 @@ class Dish(Device):
     @property
     def names(self) -> list[str]:
         """Return the names of the attributes."""
-        return ["probe", "bare", *(f"a{number:03}" for number in range(self.count))]
+        return [f"a{number:03}" for number in range(self.count)]
 
     def read_number(self, attr: Any) -> float:
         """Return the number of an attribute."""
         return self._numbers[attr.get_name()]
 
-    def push(self, name: str, number: float) -> float:
-        """Push a number; return when [monotonic s]."""
+    def push(self, name: str, number: float) -> None:
+        """Push a number."""
         self._numbers[name] = number
-        began = self.clock.monotonic()
         self.push_change_event(name, number, self.clock.now(), tango.AttrQuality.ATTR_VALID)
-        return began
-
-    @command(dtype_in=[float], dtype_out=float)
-    def Push(self, argument: Any) -> float:  # noqa: N802 - Tango's style
-        """Push a number: 0 of `probe`, 1 of `bare`, and the number."""
-        which, number = argument
-        return self.push("bare" if which else "probe", float(number))
 
 
 def dishes(context: RoleContext, *, devices: int, attributes: int) -> None:
     """Serve devices, which push each of their attributes once a second from the moment that the gate opens."""
-    made = [attribute(name=name, dtype=float, fget="read_number") for name in ("probe", "bare")]
-    made += [attribute(name=f"a{number:03}", dtype=float, fget="read_number") for number in range(attributes)]
+    made = [attribute(name=f"a{number:03}", dtype=float, fget="read_number") for number in range(attributes)]
     kind = DeviceMeta("BenchDish", (Dish,), {"count": attributes, **{one.name: one for one in made}})
     database = tango.Database()
     for number in range(devices):
@@ -161,63 +144,6 @@ def await_all(context: RoleContext, *, attributes: int) -> float:
     return clock.now() - begin
 
 
-def probe(context: RoleContext, *, count: int) -> list[Sample]:
-    """Push values one by one and wait for their records; and between them make the bare hops."""
-    clock, name = context.clock, f"{FAMILY}/000"
-    device = tango.DeviceProxy(name)
-    came: dict[float, float] = {}
-    changed = threading.Condition()
-
-    def take(event: Any) -> None:
-        now = clock.monotonic()
-        if not event.err:
-            with changed:
-                came[event.attr_value.value] = now
-                changed.notify_all()
-
-    device.subscribe_event("bare", tango.EventType.CHANGE_EVENT, take)
-    reader, bare = _reader(context, MODEL), _reader(context, RULES)
-    writer = KafkaWriter(Connection(context.settings, clock=clock), health=BusHealth(), client="probe")
-    key, samples = f"{name}/probe".encode(), []
-
-    def await_record(number: float) -> float:
-        begin = clock.monotonic()
-        while clock.monotonic() - begin < _PATIENCE:
-            for record in (*reader.take(1, 0.1), *reader.take(500, 0.0)):
-                if record.key == key:
-                    message = decode_attribute(record.value)
-                    if isinstance(message, TelescopeAttribute) and message.value == number:
-                        return clock.monotonic()
-        unread = f"{reader.lag(MODEL)} records of {MODEL} were not read yet"  # else the mirror has not written it
-        raise InfraError(f"no record of number {number:g} within {_PATIENCE:g} s; {unread}")
-
-    def await_event(number: float) -> float:
-        with changed:
-            if not changed.wait_for(lambda: number in came, _PATIENCE):
-                raise InfraError(f"no event of number {number:g} within {_PATIENCE:g} s")
-            return came.pop(number)
-
-    def await_bare(value: bytes) -> float:
-        begin = clock.monotonic()
-        while clock.monotonic() - begin < _PATIENCE:
-            if any(record.value == value for record in bare.take(1, 0.1)):
-                return clock.monotonic()
-        raise InfraError(f"no bare record within {_PATIENCE:g} s")
-
-    start = clock.now()
-    for turn in range(_NOT_COUNTED + count):
-        number = start + turn
-        pushed = device.command_inout("Push", [0.0, number])
-        whole = await_record(number) - pushed
-        pushed = device.command_inout("Push", [1.0, number])
-        hop, began = await_event(number) - pushed, clock.monotonic()
-        value = repr(number).encode()
-        writer.send(Record(topic=RULES, key=b"bare", value=value))
-        samples.append(Sample(whole, await_bare(value) - began, hop))
-        clock.sleep(_PAUSE)
-    return samples[_NOT_COUNTED:]
-
-
 def _reader(context: RoleContext, topic: str) -> KafkaReader:
     """Return a reader that has read all there is."""
     reader = KafkaReader(Connection(context.settings, clock=context.clock), {topic: None}, start={}, health=BusHealth())
@@ -236,8 +162,7 @@ _SETTLE = 5.0
 
 def mirror(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Mirror 5,000 attributes at 1 Hz."""
-    seconds, count = (10.0, 200) if quick else (60.0, 1000)
-    parts: dict[str, Sequence[Sample]] = {}
+    seconds = 10.0 if quick else 60.0
     with testbed.deployment("mirror", without="") as made:
         made.register()
         dishes = made.play("dishes", devices=DEVICES, attributes=ATTRIBUTES)
@@ -249,14 +174,11 @@ def mirror(testbed: Testbed, *, quick: bool) -> BenchOutcome:
             _write_rule(made)
             progress.demand(lambda: _present(made) >= DEVICES * ATTRIBUTES, _WITHIN, "all has been read")
             took = progress.clock.monotonic() - begin
-            parts["quiet"] = made.result(made.play("probe-mirror", ends=True, count=count), list[Sample])
             dishes.release()
             progress.wait(_SETTLE, "warm-up")
             before = cpu_of_all(made)
             followed = made.result(made.play("follow-mirror", ends=True, seconds=seconds), Followed)
             cores = cores_used(before, cpu_of_all(made), followed.seconds)
-            label = f"{DEVICES * ATTRIBUTES:,} values/s"
-            parts[label] = made.result(made.play("probe-mirror", ends=True, count=count), list[Sample])
             waits = made.play("await-mirror", attributes=DEVICES * ATTRIBUTES)
             made.await_ready(waits)
             made.processes.kill(server.name)
@@ -271,11 +193,7 @@ def mirror(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="mirror",
         what="Tango attributes on the bus: event of a device -> record on telescope.model in another process",
-        how=(
-            f"{DEVICES} devices with {ATTRIBUTES} attributes each, pushed once a second by one process; one mirror",
-            f"{count} values of one more attribute, one after the other; between them, in the same process, the bare"
-            " hops: a Tango event until it has come, and a record on Kafka until it is read",
-        ),
+        how=(f"{DEVICES} devices with {ATTRIBUTES} attributes each, pushed once a second by one process; one mirror",),
         verdicts=(
             at_most(f"cores of the mirror at {rate:,.0f} values/s", cores.get("mirror"), 1.0, "cores"),
             BarVerdict(
@@ -284,7 +202,6 @@ def mirror(testbed: Testbed, *, quick: bool) -> BenchOutcome:
                 found=f"{followed.unsaid}; said: {followed.gaps}",
                 reached=followed.unsaid == 0,
             ),
-            *(verdict for name, samples in parts.items() for verdict in hop_verdicts(name, samples)),
             BarVerdict(
                 what="each of these values, from its push to its record",
                 bar="",
@@ -293,12 +210,12 @@ def mirror(testbed: Testbed, *, quick: bool) -> BenchOutcome:
             at_most("from kill -9 until the newest values are right", back, BACK_WITHIN, "s"),
             BarVerdict(what="from the rule until all has been read", bar="", found=f"{took:.1f} s"),
         ),
-        notes=(*(hop_notes(name, samples) for name, samples in parts.items()), in_words(cores)),
+        notes=(in_words(cores),),
     )
 
 
 def _write_rule(made: Deployment) -> None:
-    rule = MirrorRule(rule="bench", patterns=[f"{FAMILY}/*/a*", f"{FAMILY}/000/probe"], time=1, origin="bench")
+    rule = MirrorRule(rule="bench", patterns=[f"{FAMILY}/*/a*"], time=1, origin="bench")
     writer = KafkaWriter(made.connection, health=BusHealth(), client="rule")
     writer.send_durably(rule_record(rule), 30.0)
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 VERSION = "bench/1"
 MEGA = 1_000_000
 
-_LIBRARIES = ("sdp-tango-facade", "pytango", "confluent-kafka", "msgspec", "numpy", "aiokafka")
+_LIBRARIES = ("sdp-tango-facade", "pytango", "confluent-kafka", "msgspec", "numpy")
 
 
 class Ratios(msgspec.Struct, frozen=True, kw_only=True):

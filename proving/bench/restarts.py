@@ -1,6 +1,5 @@
-"""How long what is away is missed: workers that come and go, a bus that is away, a restart with many alarms."""
+"""Waits while workers come and go, and while the bus is away."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,17 +11,14 @@ from confluent_kafka.admin import NewPartitions
 
 from facade.bus.kafka.admin import find_range
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.producer import KafkaStreamWriter
 from facade.bus.kafka.read_range import read_range
 from facade.bus.kafka.reader import KafkaReader
 from facade.bus.port import BusHealth
 from facade.errors import InfraError
-from facade.flows.alerts.messages import ALERTS, Alert, alert_record
 from facade.flows.telemetry.simulator.report import read_report
 from facade.infra.processes import Process
 from facade.runtime.accounts import ACCOUNTS, AccountEntry
-from proving.bench.hops import ALERTS as DEVICE
-from proving.bench.load import NODES, TOPIC
+from proving.bench.load import TOPIC
 from proving.bench.report import BarVerdict, BenchOutcome, at_most
 from proving.deployment import Deployment
 from proving.roles import RoleContext
@@ -274,73 +270,3 @@ def _end(running: Deployment, process: Process) -> float:
 
 def _longest(seconds: Sequence[float]) -> float | None:
     return max(seconds) * 1e3 if seconds else None
-
-
-ALARMS = 10_000
-_ALARMS_WITHIN = 5.0
-"""From the start of the process until a client is given all alarms [s]."""
-_INSTANCE = "alerts"
-_SNAPSHOT = 3.0
-"""So that a snapshot stands after the last alert, as in a quiet hour [s]."""
-
-
-def alert_restart(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Kill the device server with ten thousand retained alarms and start it again."""
-    took, progress = [], testbed.progress
-    with testbed.system("alert-restart", nodes=NODES) as running:
-        _raise(running)
-        progress.demand(lambda: _retained(running) == ALARMS, 60.0, f"{ALARMS:,} alarms")
-        for _ in range(2 if quick else 5):
-            progress.wait(_SNAPSHOT, "at rest")
-            running.processes.kill(_INSTANCE)
-            began = progress.clock.monotonic()
-            running.processes.start_again(_INSTANCE)
-            progress.demand(lambda: _retained(running) == ALARMS, 60.0, "all alarms are back")
-            took.append(progress.clock.monotonic() - began)
-    found = f"{max(took):.2f} s, the longest of {len(took)}"
-    return BenchOutcome(
-        name="alert-restart",
-        what=f"kill -9 with {ALARMS:,} retained alarms -> a client is given all of them again",
-        how=("from the start of the new process, its Python, PyTango and its registration in the database included",),
-        verdicts=(
-            BarVerdict(
-                what="until all are back",
-                bar=f"< {_ALARMS_WITHIN:g} s",
-                found=found,
-                reached=max(took) < _ALARMS_WITHIN,
-            ),
-        ),
-    )
-
-
-def _raise(running: Deployment) -> None:
-    writer = KafkaStreamWriter(running.connection, health=BusHealth(), client="bench-alerts")
-    now_us = round(running.clock.now() * 1e6)
-    records = [
-        alert_record(
-            Alert(
-                condition=f"bench{number % 20}",
-                source=f"source/{number:05d}",
-                severity="WARNING",
-                state="ACTIVE",
-                text="expected nothing, found something",
-                raised_at=now_us,
-                sequence=1,
-            )
-        )
-        for number in range(ALARMS)
-    ]
-    writer.send_many(ALERTS, [record.key for record in records], [record.value for record in records])
-    if not writer.flush(30.0) or writer.failed:
-        raise InfraError(f"{ALARMS:,} alerts were not delivered")
-
-
-def _retained(running: Deployment) -> int:
-    running.processes.check()
-    try:
-        proxy = running.proxy(DEVICE)
-        if proxy.state() == tango.DevState.UNKNOWN:
-            return 0
-        return len(json.loads(proxy.command_inout("GetAlarms")))
-    except tango.DevFailed:
-        return 0

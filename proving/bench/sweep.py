@@ -2,18 +2,15 @@
 
 `ROWS` has every combination of settings that is measured. Producers and consumers are the classes behind
 `kafka-producer-perf-test`, `kafka-consumer-perf-test` and `kafka-e2e-latency`, from the jars of the broker.
-``python -m proving.bench.sweep REPORT FOLDER`` makes tables and pictures of a report, with the papers' figures beside.
 """
 
 import os
 import re
 import resource
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -25,7 +22,7 @@ from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.icd.topic_model import Topic
 from facade.infra.kafka import find_java, libraries
 from proving import gauges
-from proving.bench.report import MEGA, BenchOutcome, Report
+from proving.bench.report import MEGA, BenchOutcome
 from proving.deployment import Deployment
 from proving.testbed import Testbed
 
@@ -402,19 +399,6 @@ def _topics(deployment: Deployment, row: SweepRow, name: str) -> Iterator[Connec
         delete_topics(connection)
 
 
-def page(found: Sequence[SweepResult]) -> str:
-    """Return the tables as Markdown, with the papers' figures beside ours."""
-    parts = []
-    for series, (title, columns) in SERIES.items():
-        rows = [one for one in found if one.row.series == series and not one.failure]
-        heads = ("row", "in [/s]", "in [MB/s]", "out [/s]", "behind [s]", "p50, p99, p99.9 [ms]", "stored [B]", "s/GB")
-        lines = [f"## {title}", "", "| " + " | ".join((*heads, *columns)) + " |"]
-        lines.append("| --- |" + " ---: |" * (len(heads) + len(columns) - 1))
-        lines += ["| " + " | ".join((*_cells(one), *(f"{one:,g}" for one in one.row.paper))) + " |" for one in rows]
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"
-
-
 def _cells(found: SweepResult) -> list[str]:
     row, base = found.row, SweepRow(series="")
     changed = [name for name in row.__struct_fields__ if name not in ("series", "paper", "messages")]
@@ -422,85 +406,3 @@ def _cells(found: SweepResult) -> list[str]:
     figures = (found.sent, found.sent * row.size / MEGA, found.taken, found.behind)
     delays = ", ".join(f"{one:g}" for one in found.delays)
     return [name or "base", *(f"{one:,.4g}" for one in figures), delays, f"{found.stored:,.4g}", f"{found.cpu:.3g}"]
-
-
-def _throughput(found: SweepResult) -> float:
-    return found.sent * found.row.size / MB
-
-
-def _stored(found: SweepResult) -> float:
-    return found.stored / found.row.size
-
-
-def draw(found: Sequence[SweepResult], folder: Path) -> None:
-    """Write the pictures: size, partitions and producers, codecs, and segments."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    def of(series: str, **where: Any) -> list[SweepResult]:
-        rows = (one for one in found if one.row.series == series and not one.failure)
-        return [one for one in rows if all(getattr(one.row, name) == value for name, value in where.items())]
-
-    sizes, parts, codecs = of("size"), of("partitions"), of("codec", unpacked=False)
-    many = {n: of("producers", partitions=n) for n in (1, 20)}
-    segments = {n: of("segments", partitions=n) for n in (1, 20)}
-    curves: dict[str, list[dict[str, tuple[list[Any], list[float]]]]] = {
-        "size": [
-            {side: ([one.row.size for one in sizes], [getattr(one, side) * one.row.size / MB for one in sizes])
-             for side in ("sent", "taken")},
-            {name: ([one.row.size for one in sizes], [one.delays[at] for one in sizes])
-             for at, name in enumerate(("p50", "p99", "p99.9"))},
-        ],
-        "partitions": [
-            {side: ([one.row.partitions for one in parts], [getattr(one, side) for one in parts])
-             for side in ("sent", "taken")},
-            {f"{n} partitions": ([one.row.producers for one in rows], [one.sent for one in rows])
-             for n, rows in many.items()},
-        ],
-        "codec": [
-            {f"{size} B": ([one.row.codec for one in codecs if one.row.size == size],
-                           [value(one) for one in codecs if one.row.size == size]) for size in (256, MB)}
-            for value in (_throughput, _stored)
-        ],
-        "segments": [
-            {f"{n} partitions": ([one.row.size for one in rows], [LARGE / one.row.size / getattr(one, side)
-                                                                  for one in rows]) for n, rows in segments.items()}
-            for side in ("sent", "taken")
-        ],
-    }  # fmt: skip
-    labels = {
-        "size": ("size [B]", "throughput [MB/s]", "size [B]", "delay [ms]"),
-        "partitions": ("partitions", "messages/s", "producers", "messages/s in"),
-        "codec": ("", "in [MB/s]", "", "stored / sent"),
-        "segments": ("segment [B]", "100 MB, producer [s]", "segment [B]", "100 MB, consumer [s]"),
-    }
-    with mpl.rc_context({"svg.hashsalt": "sweep", "font.size": 11}):
-        for name, sides in curves.items():
-            figure = Figure(figsize=(9, 3.4), layout="constrained")
-            for axis, lines, x, y in zip(
-                figure.subplots(1, 2), sides, labels[name][::2], labels[name][1::2], strict=True
-            ):
-                for label, (xs, ys) in lines.items():
-                    axis.plot(xs, ys, "o-", label=label)
-                axis.set(
-                    xlabel=x, ylabel=y, **({"xscale": "log", "yscale": "log"} if name in ("size", "segments") else {})
-                )
-                axis.grid(alpha=0.3)
-                axis.legend()
-            figure.savefig(folder / f"sweep-{name}.svg", metadata={"Date": None})
-
-
-def main() -> None:
-    """Write tables and pictures of a report into a folder."""
-    if len(sys.argv) != 3:
-        raise SystemExit("usage: python -m proving.bench.sweep REPORT FOLDER")
-    report, folder = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Report), Path(sys.argv[2])
-    (outcome,) = (one for one in report.outcomes if one.name == "sweep")
-    found = msgspec.convert(outcome.figures["rows"], list[SweepResult])
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "sweep.md").write_text(page(found))
-    draw(found, folder)
-
-
-if __name__ == "__main__":
-    main()
