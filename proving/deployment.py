@@ -62,7 +62,6 @@ class Broker:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Let it hang (SIGSTOP): it keeps all connections and answers nobody."""
         os.kill(self.pid, signal.SIGSTOP)
         try:
             yield
@@ -162,7 +161,6 @@ class Deployment:
         return self.start(name, [PROGRAM, *map(str, arguments)], ends=ends, **variables)
 
     def server(self, instance: str, *, name: str = "") -> Process:
-        """Start an instance of the device server."""
         return self.start(name or instance, [str(_BIN / SERVER), instance])
 
     def worker(self, slot: int | str) -> Process:
@@ -184,25 +182,12 @@ class Deployment:
         return self.processes.start(RoleProcess, name, argv, self.environment, ends=ends)
 
     def await_ready(self, role: RoleProcess, seconds: float = 60.0) -> None:
-        """Wait until a role is ready.
-
-        Raises
-        ------
-        InfraError
-            It ended before, or takes too long.
-        """
+        """Wait until a role is ready."""
         self.progress.demand(lambda: role.is_ready or not role.is_alive, seconds, f"{role.name} is ready")
         if not role.is_ready:
             raise InfraError(f"{role.name} ended before it was ready; its output ends:\n{role.tail()}")
 
     def result(self, role: RoleProcess, kind: type[Answered], seconds: float = 600.0) -> Answered:
-        """Wait for a role's end and give what it delivered.
-
-        Raises
-        ------
-        InfraError
-            It failed, or takes too long.
-        """
         self.processes.forget(role.name)
         self.progress.demand(lambda: not role.is_alive, seconds, f"the end of {role.name}")
         if not role.result.exists():
@@ -211,7 +196,6 @@ class Deployment:
 
 
 def answers(tango_host: str, device: str) -> bool:
-    """Return whether a device answers."""
     try:
         # A proxy of its own each time: one that has failed waits before it tries again.
         return bool(tango.DeviceProxy(f"tango://{tango_host}/{device}").ping() > 0)

@@ -39,10 +39,6 @@ def resident(pid: int) -> float:
 
 
 def peak_resident(pid: int | str = "self") -> float:
-    """Return the most memory that was ever resident [MB]; 0 when the process is gone.
-
-    Not from ``getrusage``: that figure is inherited from whoever started the process.
-    """
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
@@ -56,7 +52,6 @@ def cpu_of_all(deployment: Deployment) -> dict[str, float]:
 
 
 def proportional_memory(deployment: Deployment) -> dict[str, float]:
-    """Return the memory of each process [MB]; of what it shares with others, such as libraries, only its part."""
     return {process.name: round(_proportional(process.pid), 1) for process in deployment.processes}
 
 

@@ -78,20 +78,13 @@ class ProgressLine:
         return self._wait(condition, self.longest(seconds), what)
 
     def demand(self, condition: Callable[[], bool], seconds: float, what: str) -> float:
-        """Wait for a condition as `wait_until` does and give how long it took [s].
-
-        Raises
-        ------
-        InfraError
-            It did not come true in time.
-        """
+        """Wait for a condition as `wait_until` does and give how long it took [s]."""
         took = self.wait_until(condition, seconds, what)
         if took is None:
             raise InfraError(f"{what}: expected within {self.longest(seconds):.3g} s, got nothing")
         return took
 
     def longest(self, seconds: float) -> float:
-        """Return how long a wait may take on this machine [s], where it is so long on one that is fast enough."""
         return min(seconds * self.patience, max(seconds, _LONGEST))
 
     def _wait(self, condition: Callable[[], bool], seconds: float, what: str) -> float | None:

@@ -66,7 +66,6 @@ class RoleProcess(Process):
 
     @property
     def result(self) -> Path:
-        """Return the file with what it delivers."""
         return self.log.with_suffix(".json")
 
     @property

@@ -50,7 +50,6 @@ class Supervisor:
         return iter([*self._running.values()])
 
     def pid_file(self, name: str) -> Path:
-        """Return the file with the id of a process, for a person who sends it a signal."""
         return self.folder / f"{name}.pid"
 
     def stop_left_over(self) -> list[str]:
@@ -128,13 +127,7 @@ class Supervisor:
             process.end(max(until - self._clock.monotonic(), 0.0))
 
     def check(self) -> None:
-        """Make sure that everything runs that should.
-
-        Raises
-        ------
-        InfraError
-            A process has ended by itself; the message has the end of its log.
-        """
+        """Make sure that everything runs that should."""
         for process in self.ended():
             raise InfraError(
                 f"{process.name} (process {process.pid}) ended by itself; the end of {process.log}:\n{process.tail()}"

@@ -43,7 +43,6 @@ class Receptor(Device):
 
     @attribute(name=POINTING, dtype=(float,), max_dim_x=3)
     def pointing(self) -> tuple[list[float], float, tango.AttrQuality]:
-        """Return where it points."""
         return self._newest
 
     def turn(self) -> None:

@@ -37,13 +37,7 @@ _STARTS_WITHIN: Final = 120.0
 
 
 def start_rabbitmq(deployment: Deployment) -> tuple[Process, int]:
-    """Start a node; return its process and its port.
-
-    Raises
-    ------
-    InfraError
-        Debian's packages cannot be had, or it does not start.
-    """
+    """Start a node; return its process and its port."""
     root = unpacked_packages(_PACKAGES, deployment.progress.step).path
     (erts,) = (root / "usr/lib/erlang").glob("erts-*")
     (scripts,) = (root / "usr/lib/rabbitmq/lib").glob("rabbitmq_server-*/sbin")
@@ -414,7 +408,6 @@ def verdicts(found: list[dict[str, Run]], halves: Mapping[str, list[float]]) -> 
 
 
 def notes(found: list[dict[str, Run]]) -> Iterator[str]:
-    """Say how fast each way was, and what it took."""
     for what in found[0]:
         runs = [one[what] for one in found]
         rate, clients, broker = (

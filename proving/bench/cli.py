@@ -63,8 +63,8 @@ def bench(
 ) -> None:
     """Measure the facade beside the raw limits of this machine, with a Kafka and a Tango database of its own.
 
-    Each bar comes from the project's budgets. One that is not reached is said plainly, and is no error:
-    the exit code is 0 unless a measurement could not be made.
+    Each bar comes from the project's budgets. A bar that is not reached is no error: the exit code is 0 unless a
+    measurement could not be made.
 
     Example: sdp-facade bench --quick --only commands
     """

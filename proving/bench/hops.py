@@ -86,7 +86,6 @@ class BareDevice(Device):
 
 
 def bare_device(context: RoleContext) -> None:
-    """Serve one bare device."""
     _serve(context, lambda: context.clock.sleep(0.05))
 
 
@@ -143,7 +142,6 @@ def echo(context: RoleContext) -> None:
 
 
 def scan_types(size: int) -> list[dict[str, Any]]:
-    """Return new scan types of at least so many bytes of JSON, with long names: the facade bounds their number."""
     one = {"beams": {"vis0": {"channels_id": "vis_channels", "field_id": "field-".ljust(_LONG_NAME, "a")}}}
     each = len(msgspec.json.encode({"scan_type_id": "bench-00000", **one})) + 1
     return [{"scan_type_id": f"bench-{number:05}", **one} for number in range(-(-size // each))]
@@ -240,7 +238,6 @@ def _alert_number(text: str) -> str:
 
 
 def _reader(context: RoleContext, topic: str) -> KafkaReader:
-    """Return a reader that has read all there is."""
     connection = Connection(context.settings, clock=context.clock)
     reader = KafkaReader(connection, {topic: None}, start={}, health=BusHealth())
     while not reader.caught_up(topic):
@@ -264,7 +261,6 @@ class Events:
         """A subscription ends with its proxy."""
 
     def subscribe(self, proxy: Any, attribute: str, about: Callable[[Any], str]) -> None:
-        """Take the events of an attribute that have a value; `about` says which one each is."""
 
         def on_event(event: Any) -> None:
             now = self._clock.monotonic()

@@ -214,13 +214,7 @@ def latency(testbed: Testbed, *, quick: bool) -> BenchOutcome:
 
 
 def notification_times(running: Deployment, records: int) -> dict[int, Times]:
-    """Read the data times of all notifications again, by node [Unix s].
-
-    Raises
-    ------
-    InfraError
-        They cannot all be found.
-    """
+    """Read the data times of all notifications again, by node [Unix s]."""
     log = KafkaTransactionalLog(running.connection, TOPIC, group="times", slot="0", health=BusHealth())
     message = running.icd.topics[TOPIC].message or ""
     decoder = ColumnDecoder(message, running.icd.messages[message])
@@ -428,7 +422,6 @@ def live(testbed: Testbed, *, quick: bool) -> BenchOutcome:
 
 
 def _is_exact(running: Deployment, heard: Listening) -> bool:
-    """Return whether the totals of all nodes become what was sent, and the stream's account balances."""
     proxies = list(map(running.proxy, running.devices("SdpIngestNode")))
     expected = [heard.sent.nodes[str(number)].used for number in range(len(proxies))]
 

@@ -122,7 +122,6 @@ class LoadStream:
         return first
 
     def end(self) -> HeapReport:
-        """Stop sending and give the account of what was sent."""
         for name in self._files:
             self._deployment.processes.stop(name)
         return self.report()
@@ -150,7 +149,6 @@ def large(deployment: Deployment) -> str:
 
 
 def rate_kept(report: HeapReport) -> dict[str, Any]:
-    """Say whether a stream kept its rate."""
     return {
         "rate": report.rate,
         "sent": report.sent,

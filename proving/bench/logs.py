@@ -104,7 +104,6 @@ def _otlp(first: int, now: float) -> bytes:
 
 
 def worker(context: RoleContext, *, group: str, records: int, broker_pid: int) -> RoleTiming:
-    """Run a whole worker, as `sdp-facade logs aggregate` does, until it has taken so many records of logs."""
     gc.set_threshold(_GC_THRESHOLD)
     meter = Meter(context.clock, broker_pid)
     connection = Connection(context.settings, clock=context.clock)

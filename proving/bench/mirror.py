@@ -60,11 +60,9 @@ class Dish(Device):
         return [f"a{number:03}" for number in range(self.count)]
 
     def read_number(self, attr: Any) -> float:
-        """Return the number of an attribute."""
         return self._numbers[attr.get_name()]
 
     def push(self, name: str, number: float) -> None:
-        """Push a number."""
         self._numbers[name] = number
         self.push_change_event(name, number, self.clock.now(), tango.AttrQuality.ATTR_VALID)
 
@@ -145,7 +143,6 @@ def await_all(context: RoleContext, *, attributes: int) -> float:
 
 
 def _reader(context: RoleContext, topic: str) -> KafkaReader:
-    """Return a reader that has read all there is."""
     reader = KafkaReader(Connection(context.settings, clock=context.clock), {topic: None}, start={}, health=BusHealth())
     while not reader.caught_up(topic):
         reader.take(500, 0.1)

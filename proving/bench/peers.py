@@ -59,7 +59,6 @@ class SdpNode(Device):
 
     @attribute(dtype="DevLong64", access=tango.AttrWriteType.READ_WRITE)
     def widgetx(self) -> int:
-        """Return what was written last."""
         return self._value
 
     @widgetx.write

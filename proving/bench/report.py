@@ -106,13 +106,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ratios(pairs: Iterable[tuple[float, float]]) -> Ratios:
-    """Divide the first of each pair by its second.
-
-    Raises
-    ------
-    ValueError
-        There is no pair.
-    """
+    """Divide the first of each pair by its second."""
     quotients = [first / second for first, second in pairs]
     if not quotients:
         raise ValueError("ratios: expected at least one pair, got none")

@@ -168,13 +168,7 @@ class _Run:
         return sent
 
     def waits(self, covered: list[SentCoverage]) -> dict[str, Waits]:
-        """Return the longest wait of a record, by change.
-
-        Raises
-        ------
-        InfraError
-            A record is not accounted for.
-        """
+        """Return the longest wait of a record, by change."""
         appended = self._appended()
         found: dict[str, Waits] = {}
         for name, begin, end in self._phases:

@@ -306,13 +306,7 @@ class Tools:
 
 
 def measure(deployment: Deployment, tools: Tools, row: SweepRow, name: str) -> SweepResult:
-    """Measure one row, on topics of its own.
-
-    Raises
-    ------
-    FacadeError
-        The broker or a tool fails.
-    """
+    """Measure one row, on topics of its own."""
     processes, count = min(row.producers, _MOST_PROCESSES), tools.count(row)
     with _topics(deployment, row, name) as connection:
         topic, total = connection.topic("main"), count * processes
@@ -341,13 +335,7 @@ def measure(deployment: Deployment, tools: Tools, row: SweepRow, name: str) -> S
 
 
 def finish(process: subprocess.Popen[str]) -> str:
-    """Wait for the end of a tool; return its output.
-
-    Raises
-    ------
-    InfraError
-        It fails, or takes too long.
-    """
+    """Wait for the end of a tool; return its output."""
     try:
         output, _ = process.communicate(timeout=_WITHIN)
     except subprocess.TimeoutExpired:

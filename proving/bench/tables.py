@@ -120,7 +120,6 @@ class _NothingBefore:
         self.watch = bus.watch
 
     def read_all(self, topic: str, *, settled: bool = False) -> list[Record]:
-        """Return nothing."""
         return []
 
 
@@ -194,7 +193,6 @@ def _send_at_once(producer: TableProducer, content: bytes, count: int) -> None:
 
 
 def _peak(testbed: Testbed, content: bytes, name: str, count: int) -> float:
-    """Return the most memory that a worker has taken beyond that of an idle one [MB]."""
     with testbed.deployment(name) as deployment:
         worker = deployment.launch(name, "tables", "assemble")
         testbed.progress.wait(_SETTLE, f"a worker starts, for {count} tables")

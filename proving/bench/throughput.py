@@ -96,13 +96,7 @@ def two_workers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
 
 
 def together_rate(timings: Sequence[RoleTiming], warm: int) -> float:
-    """Return how many records per second some workers commit together while all of them work.
-
-    Raises
-    ------
-    InfraError
-        There is no such time, or not all of it was their own work.
-    """
+    """Return how many records per second some workers commit together while all of them work."""
     times = [np.array([mark.time for mark in timing.marks]) for timing in timings]
     counts = [np.array([mark.records - timing.marks[0].records for mark in timing.marks]) for timing in timings]
     begin = max(float(np.interp(warm, count, time)) for time, count in zip(times, counts, strict=True))
@@ -229,7 +223,6 @@ Costs = Mapping[int, Sequence[float]]
 
 
 def growth(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Compare the processor time of notifications; that of the broker is left out."""
     runs, records, batches = (2, 500_000, 6_000) if quick else (3, 2_000_000, 24_000)
     found: dict[str, Costs] = {}
     for name, counts, measure, amount in (

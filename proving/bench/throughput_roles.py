@@ -83,7 +83,6 @@ class Meter:
         self.marks: list[ProgressMark] = []
 
     def mark(self, records: int) -> None:
-        """Note that so many records are done."""
         if self.marks and self.marks[-1].records == records:
             return  # nothing but time has passed
         self.marks.append(
@@ -91,7 +90,6 @@ class Meter:
         )
 
     def timing(self, given_up: Sequence[float] = ()) -> RoleTiming:
-        """Return what was noted."""
         return RoleTiming(marks=self.marks, peak_rss_mb=gauges.peak_resident(), given_up=list(given_up))
 
 
@@ -140,7 +138,6 @@ class TimedLog:
             self._meter.mark(self._taken)
 
     def ranges(self) -> Mapping[tuple[str, int], OffsetRange]:
-        """Return what was taken; see `facade.bus.port.TransactionalLog`."""
         return self._log.ranges()
 
     @property
@@ -171,11 +168,6 @@ class TimedLog:
 def worker(
     context: RoleContext, *, group: str, slot: str, records: int, broker_pid: int, gated: bool = False, rows: int = 1
 ) -> RoleTiming:
-    """Run a whole worker, as `sdp-facade aggregate` does, until it has taken so many records.
-
-    Gated, it is one of several: it takes its share of the partitions, waits to be released, and ends
-    when there is nothing left. `rows`: notifications in each record.
-    """
     gc.set_threshold(_GC_THRESHOLD)
     icd, meter = load(), Meter(context.clock, broker_pid)
     connection = Connection(context.settings, clock=context.clock)
@@ -193,7 +185,6 @@ def worker(
 
 
 def bare(context: RoleContext, *, group: str, records: int, broker_pid: int, topic: str = TOPIC) -> RoleTiming:
-    """Consume so many records with a worker's settings, and do nothing with them."""
     gc.set_threshold(_GC_THRESHOLD)
     meter, taken = Meter(context.clock, broker_pid), 0
     for count in bare_batches(

@@ -53,13 +53,7 @@ _LOCK: Final = Path("/run/lock/sdp-facade-containers")
 
 
 def run(project: Project, progress: ProgressLine, phases: Phases, folder: Path) -> None:
-    """Start the project and drive it.
-
-    Raises
-    ------
-    FacadeError
-        Something does not come about.
-    """
+    """Start the project and drive it."""
     phases.begin("start")
     begin = progress.elapsed
     project.prepare()
@@ -117,13 +111,11 @@ def main() -> int:
 
 
 def _stop(phases: Phases, *_signal: object) -> NoReturn:
-    """End as after an error: what was made is removed."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(f"make containers: {phases.current}: stopped by SIGTERM; what was made is removed")
 
 
 def _run_alone(given: argparse.Namespace, docker: Path, progress: ProgressLine, phases: Phases) -> bool:
-    """Make the images, do what was asked for, and remove what was made; tell whether all went well."""
     with tempfile.TemporaryDirectory(prefix="sdp-facade-") as folder:
         (secrets := Path(folder) / "secrets").mkdir()
         (scratch := Path(folder) / "scratch").mkdir()
@@ -144,7 +136,6 @@ def _run_alone(given: argparse.Namespace, docker: Path, progress: ProgressLine, 
 
 
 def _do(given: argparse.Namespace, project: Project, images: Images, phases: Phases, folder: Path) -> None:
-    """Make the images and do what was asked for."""
     progress = phases.progress
     if given.bare:
         phases.begin("Debian alone")

@@ -23,13 +23,7 @@ _PIP: Final = Path("/etc/pip.conf")
 
 
 def run(images: Images, progress: ProgressLine, folder: Path, releases: Sequence[str] = RELEASES) -> None:
-    """Try the commands on releases of Debian.
-
-    Raises
-    ------
-    InfraError
-        A command fails, or does not say what a user without rights can do.
-    """
+    """Try the commands on releases of Debian."""
     archive = folder / "sources.tar"
     _pack(Path(__file__).parents[2], archive)
     for release in releases:
@@ -62,7 +56,6 @@ class BareMachine:
         self._install("make")
 
     def allow_sudo(self, user: str) -> None:
-        """Make a user who may do everything by sudo."""
         self._install("sudo")
         self._exec(f"useradd --create-home {user} && echo '{user} ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/{user}")
 
@@ -74,11 +67,6 @@ class BareMachine:
         """Run a command in the sources as a user and return its last line.
 
         It is run again if it fails before all that it needs is installed.
-
-        Raises
-        ------
-        InfraError
-            It fails.
         """
         try:
             return _last(self._exec(self._within(command, user)))
@@ -89,13 +77,6 @@ class BareMachine:
             return _last(self._exec(self._within(command, user)))
 
     def refused(self, command: str, *, user: str) -> str:
-        """Run a command as a new user without rights and return what it says.
-
-        Raises
-        ------
-        InfraError
-            It does not fail, or does not say what to do.
-        """
         self._exec(f"useradd --create-home {user}")
         try:
             self._exec(self._within(command, user))

@@ -45,11 +45,6 @@ def kustomize(base: Path, folder: Path, *, prefix: str, image: str, settings: di
         Of the names of all that is made.
     image
         Name and tag of the image of the facade.
-
-    Raises
-    ------
-    InfraError
-        Kustomize is missing or refuses the manifests.
     """
     (folder / "sdp-facade.toml").write_text("")
     name, _, tag = image.rpartition(":")
@@ -75,7 +70,6 @@ def kustomize(base: Path, folder: Path, *, prefix: str, image: str, settings: di
 
 
 def for_podman(manifests: Iterable[KubeManifest]) -> tuple[list[KubeManifest], list[str]]:
-    """Return what podman plays, and the kinds and names of what is left out."""
     played: list[KubeManifest] = []
     left_out: list[str] = []
     for one in manifests:
@@ -124,7 +118,6 @@ def _adapt(spec: KubeManifest, name: str) -> None:
 
 
 def dump(manifests: Iterable[KubeManifest]) -> str:
-    """Return manifests as a stream, without the aliases that YAML makes of what is the same."""
     return "".join(f"---\n{json.dumps(one)}\n" for one in manifests)
 
 
@@ -148,13 +141,7 @@ class Operator:
         self._settings = Settings(bootstrap=outside["KAFKA_BOOTSTRAP"], prefix=outside["SDP_TOPIC_PREFIX"])
 
     def acknowledge_an_alert(self) -> None:
-        """Raise an alert on the bus, and acknowledge it when SdpAlerts has its alarm.
-
-        Raises
-        ------
-        InfraError
-            A state did not come.
-        """
+        """Raise an alert on the bus, and acknowledge it when SdpAlerts has its alarm."""
         clock = SystemClock()
         writer = KafkaWriter(Connection(self._settings, clock=clock), health=BusHealth(), client="containers")
         AlertSource(_SOURCE, writer, clock).raise_alert(_CONDITION, "ALARM", "expected no drops, got 312 heaps/s")
@@ -167,24 +154,12 @@ class Operator:
         self._progress.step("an alert was raised and acknowledged from outside")
 
     def await_state(self, state: str) -> None:
-        """Wait until the alarm has a state.
-
-        Raises
-        ------
-        InfraError
-            It did not come.
-        """
+        """Wait until the alarm has a state."""
         what = f"the alarm {_CONDITION} of {_SOURCE} in the state {state}"
         self._progress.demand(lambda: self._state() == state, _WITHIN_S, what)
 
     def account(self) -> dict[str, int]:
-        """Return what SdpBus says of the balance of each stream, and its dead letters.
-
-        Raises
-        ------
-        InfraError
-            Something is not zero after a while.
-        """
+        """Return what SdpBus says of the balance of each stream, and its dead letters."""
         found: dict[str, int] = {}
 
         def is_balanced() -> bool:
@@ -235,13 +210,7 @@ print(open('/proc/1/status').read())
 
 
 def run(project: Project, images: Images, progress: ProgressLine, folder: Path) -> None:
-    """Play the manifests, observe from outside, kill pods' processes, and remove it all.
-
-    Raises
-    ------
-    InfraError
-        Something does not come about.
-    """
+    """Play the manifests, observe from outside, kill pods' processes, and remove it all."""
     pods = Pods(progress)
     project.prepare(tasks=False)
     settings = {
@@ -300,13 +269,7 @@ class Pods:
         podman("kube", "play", "--network", f"{NAME}_default", str(file))
 
     def await_tasks(self) -> None:
-        """Wait until the Jobs have ended well.
-
-        Raises
-        ------
-        InfraError
-            One does not; the message holds the end of its log.
-        """
+        """Wait until the Jobs have ended well."""
         for name in _TASKS:
             ended = partial(self._has_ended, name)
             if self._progress.wait_until(ended, _PODS_WITHIN_S, f"the Job {name}") is None:
@@ -314,26 +277,13 @@ class Pods:
                 raise InfraError(f"{said}; its log ends:\n{self._log(name)}")
 
     def await_alive(self, names: list[str]) -> None:
-        """Wait until the liveness probes of pods pass.
-
-        Raises
-        ------
-        InfraError
-            One does not; the message holds the end of its log.
-        """
+        """Wait until the liveness probes of pods pass."""
         for name in names:
             if self._progress.wait_until(partial(self._is_alive, name), _PODS_WITHIN_S, f"liveness of {name}") is None:
                 said = f"{name}: not alive within {_PODS_WITHIN_S:g} s, {self._state(name)}"
                 raise InfraError(f"{said}; its log ends:\n{self._log(name)}")
 
     def check_confinement(self, name: str) -> None:
-        """Look from within a pod at what it may do.
-
-        Raises
-        ------
-        InfraError
-            It may do more than the manifest says.
-        """
         said = podman("exec", self._container(name), "python", "-c", _PROBE)
         status = dict(line.split(":\t", 1) for line in said.splitlines() if ":\t" in line)
         found = status["Uid"].split()[0], status["NoNewPrivs"], int(status["CapEff"], 16), int(status["CapBnd"], 16)

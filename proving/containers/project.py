@@ -101,13 +101,7 @@ class Project:
         self._compose("up", "--detach", "--no-build", "--no-deps", *services)
 
     def complete(self, *services: str) -> None:
-        """Run tasks to their ends.
-
-        Raises
-        ------
-        InfraError
-            One has failed; the message holds the end of its log.
-        """
+        """Run tasks to their ends."""
         self.start(*services)
         for service in services:
             code = podman("wait", self.container(service))
@@ -116,13 +110,6 @@ class Project:
                 raise InfraError(f"{said}; its log ends:\n{self.log(service)}")
 
     def await_healthy(self, services: Sequence[str]) -> None:
-        """Wait until the health checks of all services pass; each that gets healthy begins the wait anew.
-
-        Raises
-        ------
-        InfraError
-            No further one does in time; the message says of each what its check says and how its log ends.
-        """
         left = dict.fromkeys(services, "not asked")
         what = f"health of {services[0]}" if len(services) == 1 else f"health of {len(services)} services"
         while left:
@@ -143,7 +130,6 @@ class Project:
         return False
 
     def ailment(self, service: str) -> str:
-        """Run the health check of a service, as nobody else does without systemd; return what is wrong, or nothing."""
         argv = ["podman", "healthcheck", "run", self.container(service)]
         done = subprocess.run(argv, env=environment(), capture_output=True, text=True, check=False)
         if done.returncode == 0:
@@ -185,7 +171,6 @@ class Project:
         return {name.removeprefix(f"{NAME}_").removesuffix("_1"): used.split(" / ")[0] for name, used in mine}
 
     def log(self, service: str) -> str:
-        """Return the end of a service's log."""
         argv = ["podman", "logs", "--tail=15", self.container(service)]
         done = subprocess.run(argv, env=environment(), capture_output=True, text=True, check=False)
         return done.stdout + done.stderr
@@ -207,7 +192,6 @@ class Project:
             podman("network", "rm", "--force", "--time=0", f"{NAME}_default")
 
     def container(self, service: str) -> str:
-        """Return the name of the container of a service."""
         return f"{NAME}_{service}_1"
 
     def _pid(self, service: str) -> int:
@@ -223,10 +207,6 @@ class Project:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return ports of this machine that nobody uses, all different, and that the kernel gives to nobody else.
-
-    Some are bound minutes later, and again after a kill: one that the kernel had chosen was another program's by then.
-    """
     lowest = int(_GIVEN_BY_THE_KERNEL.read_text().split()[0])
     found: list[int] = []
     for port in random.sample(range(lowest // 2, lowest), lowest - lowest // 2):

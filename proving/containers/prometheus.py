@@ -16,13 +16,7 @@ _UP_WITHIN_S, _FIRES_WITHIN_S = 300.0, 300.0
 
 
 def check(project: Project, progress: ProgressLine, worker: str) -> None:
-    """Start Prometheus, wait for its targets, and stop a worker until a rule fires that names it.
-
-    Raises
-    ------
-    InfraError
-        A target is not reached, or the rule does not fire, or does not end.
-    """
+    """Start Prometheus, wait for its targets, and stop a worker until a rule fires that names it."""
     project.start("prometheus")
     project.await_healthy(["prometheus"])
     if progress.wait_until(lambda: not _down(project), _UP_WITHIN_S, "all targets of Prometheus") is None:
@@ -58,7 +52,6 @@ def _fired(project: Project) -> set[str]:
 
 
 def _ask(project: Project, what: str) -> dict[str, Any]:
-    """Return what its interface answers; nothing while it does not."""
     try:
         url = f"http://127.0.0.1:{project.ports['PROMETHEUS_PORT']}/api/v1/{what}"
         with urllib.request.urlopen(url, timeout=5) as answer:

@@ -334,5 +334,4 @@ def _is_completed(one: One) -> bool:
 
 
 def _was_done(one: One) -> bool:
-    """Return whether it was done, be it after its time: who is there already is not ordered again."""
     return any(ack.status == COMPLETED for ack, _ in one.acks)

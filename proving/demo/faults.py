@@ -10,13 +10,7 @@ _DOWN = 1.0
 
 
 def kill_worker(demo: Demo) -> None:
-    """Kill a worker in the middle of a transaction, start it again, and wait for its output.
-
-    Raises
-    ------
-    InfraError
-        Its output does not come back.
-    """
+    """Kill a worker in the middle of a transaction, start it again, and wait for its output."""
     victim = f"aggregate-{WORKERS - 1}"
     began = demo.clock.now()
 
@@ -32,13 +26,7 @@ def kill_worker(demo: Demo) -> None:
 
 
 def kill_server(demo: Demo) -> None:
-    """Kill a device server of ingest nodes, start it again at once, and wait for its values.
-
-    Raises
-    ------
-    InfraError
-        They do not come back.
-    """
+    """Kill a device server of ingest nodes, start it again at once, and wait for its values."""
     side = demo.tango_side
     victim = next(name for name in demo.deployment.instances if name.startswith("ingest-"))
     before, killed = side.totals(), demo.clock.now()
@@ -56,13 +44,7 @@ def kill_server(demo: Demo) -> None:
 
 
 def kill_subarray_server(demo: Demo) -> None:
-    """Kill the device server of the subarrays while a command is executed, and start it again at once.
-
-    Raises
-    ------
-    InfraError
-        No command is executed, or the subarrays' state does not come back.
-    """
+    """Kill the device server of the subarrays while a command is executed, and start it again at once."""
     side, command = demo.tango_side, "AssignResources"
     first = _await_execution(demo, command)
     demo.report.subarray_recovery = demo.restart(
@@ -78,13 +60,7 @@ def kill_subarray_server(demo: Demo) -> None:
 
 
 def kill_controller(demo: Demo) -> None:
-    """Kill the controller in the middle of a command that must not be repeated, and start it again at once.
-
-    Raises
-    ------
-    InfraError
-        The command is not executed, or has no outcome after that.
-    """
+    """Kill the controller in the middle of a command that must not be repeated, and start it again at once."""
     command = "Configure"
     demo.configure_file.touch()
     first = _await_execution(demo, command)

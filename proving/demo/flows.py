@@ -81,13 +81,7 @@ class AlarmStory:
         self._client.close()
 
     def play(self) -> None:
-        """Play the whole scenario.
-
-        Raises
-        ------
-        InfraError
-            A state did not come.
-        """
+        """Play the whole scenario."""
         self._raise("receiveOverrun", "receive/0001", "ALARM", "expected no drops, got 312 heaps/s")
         self._raise("storageLow", "buffer/0", "WARNING", "expected 40 TB free, got 31 TB")
         self._raise("coolantWarm", "cooling/2", "WARNING", "expected at most 18 C, got 19.5 C")
@@ -108,7 +102,6 @@ class AlarmStory:
         self._progress.step("alerts: the acknowledged one is gone, the latching one waits for the operator")
 
     def account(self) -> None:
-        """Put what was sent, and what the client was given, into the report."""
         report, where = self._demo.report, self._name
         numbers = [entry.sequence for entry in self.entries]
         seen = dict.fromkeys(_SOURCES, 0)
@@ -260,13 +253,6 @@ class CalibrationScenario:
         self._progress.step(f"calibration: {TABLES} tables of gains, 20 MB each, in segments of 1 MB")
 
     def kill(self) -> None:
-        """Kill the worker while a table is under way, and start it again; what it had is on the bus.
-
-        Raises
-        ------
-        InfraError
-            The first table never came.
-        """
         self._progress.demand(lambda: self._shown("digest") != "", FLOWS_WITHIN, "a first solution is shown")
         self._progress.wait_until(lambda: bool(self._shown("assembling")), 5.0, "a table is under way")
         before = self._shown("digest")
@@ -277,7 +263,6 @@ class CalibrationScenario:
         self._progress.step(f"the next solution is shown {took:.2f} s after the worker's new start")
 
     def account(self) -> None:
-        """Put what was sent, and what devices and consumers got, into the report."""
         report = self._demo.report
         self._progress.wait_until(lambda: len(self._sent()) == TABLES, FLOWS_WITHIN, "all tables are sent")
         sent = self._sent()
@@ -331,7 +316,6 @@ class CalibrationScenario:
         return KafkaBus(self._demo.deployment.connection, client="demo-tables")
 
     def _read_announcements(self) -> None:
-        """Collect what was announced: more than once in a demo, as the topic forgets what is superseded."""
         for record in self._bus().read_all(TABLES_TOPIC):
             table = decode_table(record.value)
             if isinstance(table, Table) and table.state == COMPLETE and table.product == _PRODUCT:
@@ -379,13 +363,6 @@ class MirrorScenario:
         self._receptors = [name.lower() for name in (*held, _STANDING)]
 
     def begin(self) -> None:
-        """Let the telescope turn, and say what is mirrored.
-
-        Raises
-        ------
-        InfraError
-            It is not mirrored.
-        """
         self._journal.unlink(missing_ok=True)
         made, writer = self._demo.deployment, self._bus().writer()
         self._role: RoleProcess = made.play(
@@ -399,13 +376,7 @@ class MirrorScenario:
         self._progress.step(f"the telescope turns; {_STANDING} is mirrored, others as soon as a subarray holds them")
 
     def kill(self) -> None:
-        """Kill the mirror while receptors are held, and start it again.
-
-        Raises
-        ------
-        InfraError
-            They are not mirrored.
-        """
+        """Kill the mirror while receptors are held, and start it again."""
         some = 1 + len(self._held) // self._demo.options.subarrays
         self._progress.demand(
             lambda: self._mirrored() >= some, FLOWS_WITHIN, "the receptors of a subarray are mirrored"
@@ -420,7 +391,6 @@ class MirrorScenario:
         self._progress.step(f"they are mirrored again {took:.2f} s after the start")
 
     def account(self) -> None:
-        """Stop the telescope, and put what was pushed and what is on the bus into the report."""
         self._role.call_off()
         self._progress.wait_until(self._role.result.exists, FLOWS_WITHIN, "the telescope has stopped")
         pushed = read_journal(self._journal)

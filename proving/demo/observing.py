@@ -32,13 +32,7 @@ from proving.demo.system import Demo
 
 
 def account_for_commands(demo: Demo) -> None:
-    """Wait for the end of the observation, and put the account of its commands into the report.
-
-    Raises
-    ------
-    InfraError
-        It does not end.
-    """
+    """Wait for the end of the observation, and put the account of its commands into the report."""
     progress, report = demo.progress, demo.report
     progress.demand(lambda: read_journal(demo.journal_file).finished, OBSERVED_WITHIN, "the end of the observation")
     # TM goes by obsState, which may be shown before the last command's outcome is.
@@ -52,13 +46,7 @@ def account_for_commands(demo: Demo) -> None:
 
 
 def commands_found(demo: Demo) -> CommandsFound:
-    """Ask everyone what became of the commands.
-
-    Raises
-    ------
-    InfraError
-        Somebody's answer cannot be read.
-    """
+    """Ask everyone what became of the commands."""
     bus, side = KafkaBus(demo.deployment.connection, client="demo-commands"), demo.tango_side
     devices, last = [*side.subarrays], dict[str, str]()
     if demo.options.orders:
@@ -78,13 +66,7 @@ def commands_found(demo: Demo) -> CommandsFound:
 
 
 def await_cascade(demo: Demo) -> None:
-    """Wait until SDP's On has come to all subarrays.
-
-    Raises
-    ------
-    InfraError
-        It does not.
-    """
+    """Wait until SDP's On has come to all subarrays."""
     side = demo.tango_side
 
     def are_on() -> bool:

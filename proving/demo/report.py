@@ -132,7 +132,6 @@ _TITLES = {
 
 
 def print_account(console: Console, sent: HeapReport, lines: Sequence[BalanceLine]) -> None:
-    """Print what was sent beside what Tango clients read."""
     console.print(_equation(sent), highlight=False)
     table = Table("read from", "figure", title="THE ACCOUNT", title_style="bold", title_justify="left")
     for title in ("sent", "read over Tango", ""):
@@ -205,7 +204,6 @@ def print_alerts(console: Console, report: DemoReport) -> None:
 
 
 def print_accounts(console: Console, lines: Sequence[BalanceLine], of: str) -> None:
-    """Print what was expected beside what was found, if anything; a column for each device."""
     if not lines:
         return
     devices = list(dict.fromkeys(line.where for line in lines))
@@ -265,7 +263,6 @@ def print_figures(console: Console, report: DemoReport) -> None:
 
 
 def print_verdict(console: Console, report: DemoReport, file: Path) -> None:
-    """Print what is not well, where the report is, and last of all the verdict in one line."""
     for failure in report.failures:
         console.print(f"[bold red]failure:[/bold red] {escape(failure)}")
     for one in report.experiments:

@@ -70,7 +70,6 @@ class Shippers:
         return self._start(deployment, RSYSLOG, argv, changes)
 
     def collectd(self, deployment: Deployment, key: str) -> Process:
-        """Start collectd, which measures this machine; `key` is that of its records."""
         changes = {
             "Interval 10": f'Interval 1\nBaseDir "{self._folder}"\nPIDFile "{self._folder}/collectd.pid"\n'
             f'PluginDir "{self._root}/usr/lib/collectd"\nHostname "{key.rpartition("/")[2]}"\nFQDNLookup false',
@@ -103,13 +102,6 @@ class LogSocket:
         self._socket.connect(str(address))
 
     def write(self, priority: int, program: str, text: str) -> None:
-        """Write one record; the priority is that of syslog, with its facility.
-
-        Raises
-        ------
-        OSError
-            The daemon is not there, or has taken nothing for a minute.
-        """
         self._socket.send(f"<{priority}>Nov 23 10:00:00 {program}[7]: {text}".encode())
 
     def close(self) -> None:
@@ -193,13 +185,7 @@ class LogScenario:
         self._writer = threading.Thread(target=self._write, name="log", daemon=True)
 
     def begin(self) -> None:
-        """Start the shippers, and write the log from now on.
-
-        Raises
-        ------
-        InfraError
-            They cannot be had, or do not start.
-        """
+        """Start the shippers, and write the log from now on."""
         shippers, address = Shippers(self._folder, self._progress.step), self._folder / "log"
         shippers.rsyslog(self._demo.deployment, address)
         shippers.collectd(self._demo.deployment, _NODE)
@@ -215,13 +201,6 @@ class LogScenario:
         )
 
     def kill(self) -> None:
-        """Kill the worker, and start it again; what is written meanwhile is on the bus.
-
-        Raises
-        ------
-        InfraError
-            It counts no more.
-        """
         before = self._shown("records")
         self._demo.report.logs_recovery = took = self._demo.restart(
             LOG_WORKER,
@@ -232,7 +211,6 @@ class LogScenario:
         self._progress.step(f"further records are counted {took:.2f} s after the worker's new start")
 
     def account(self) -> None:
-        """Stop the shippers, and put what was written, what came, and what devices show into the report."""
         report = self._demo.report
         self._stop.set()
         self._writer.join(_WRITES_WITHIN)

@@ -39,7 +39,6 @@ _PROCESSING, _WORKER = "processing", "processing-worker"
 
 
 def start_controllers(deployment: Deployment, options: DemoOptions, report: Path) -> None:
-    """Start them; each adds to the report what it executes."""
 
     def start(name: str, *more: str) -> None:
         own = [f"--subarrays={options.subarrays}", f"--report={report}"]
@@ -103,7 +102,6 @@ class TangoSide:
         return self.devices[MASTER][0]
 
     def read(self, device: str, attributes: Iterable[str]) -> dict[str, Shown]:
-        """Read some attributes at once; those that cannot be read are left out, all of them if nobody answers."""
         try:
             answers = self._proxies[device].read_attributes(list(attributes))
         except tango.DevFailed:
@@ -230,7 +228,6 @@ class Demo:
 
     @property
     def icd(self) -> Icd:
-        """Return the ICD."""
         return self.deployment.icd
 
     @property
@@ -245,7 +242,6 @@ class Demo:
 
     @property
     def journal_file(self) -> Path:
-        """Where TM writes down what it does and sees."""
         return self.options.folder / "observation.json"
 
     @property
@@ -255,7 +251,6 @@ class Demo:
 
     @property
     def executions_file(self) -> Path:
-        """Where the controller writes down what it executes."""
         return self.options.folder / "executions.jsonl"
 
     @property
@@ -289,14 +284,12 @@ class Demo:
         self.deployment.launch(SIMULATOR, "simulate", "ingest", *rates, *form, *chances, f"--report={self.sent_file}")
 
     def start_calibration(self, count: int) -> None:
-        """Let a calibration pipeline send so many tables."""
         shutil.rmtree(self.tables_folder, ignore_errors=True)
         self.tables_folder.mkdir()
         options = [f"--count={count}", "--every=3", f"--save={self.tables_folder}"]
         self.deployment.launch(CALIBRATOR, "simulate", "calibration", *options, ends=True)
 
     def start_observation(self) -> None:
-        """Let TM observe with all subarrays, and hold back what is to be disturbed until the demo looks."""
         for file in (self.journal_file, self.configure_file):
             file.unlink(missing_ok=True)
         held_back = {"Configure": str(self.configure_file)} if self.options.kills else {}
@@ -306,13 +299,6 @@ class Demo:
         self.deployment.play("tm", name=TM, ends=True, longest=self.progress.longest(LONGEST), **task)
 
     def check_observation(self) -> None:
-        """Make sure that everything runs that should, and that TM goes on: what it leads to does not come otherwise.
-
-        Raises
-        ------
-        InfraError
-            A process has ended by itself, or TM has given up.
-        """
         self.processes.check()
         if errors := read_journal(self.journal_file).errors:
             raise InfraError(f"TM: {'; '.join(errors)}")
@@ -342,11 +328,6 @@ class Demo:
         -------
         float
             From the new start until it is back [s].
-
-        Raises
-        ------
-        InfraError
-            It does not come back.
         """
         began = self.clock.now()
         self.report.kills.append(Kill(began, victim))
@@ -362,13 +343,7 @@ class Demo:
 def set_up(
     options: DemoOptions, processes: Supervisor, progress: ProgressLine, report: DemoReport, stack: ExitStack
 ) -> Demo:
-    """Bring everything up to, but without, the first process of the demo; the stack clears it away.
-
-    Raises
-    ------
-    FacadeError
-        Something is missing, or another deployment is in the way.
-    """
+    """Bring everything up to, but without, the first process of the demo; the stack clears it away."""
     folder, say = options.folder, progress.step
     folder.mkdir(parents=True, exist_ok=True)
     lock = tools.locked(folder / "demo.lock", lambda: say(f"waiting: another demo runs in {options.state_dir}"))

@@ -95,11 +95,6 @@ class Commanded:
             How long a scan lasts [s].
         held_back
             Commands that are not given before a file exists, with its path.
-
-        Raises
-        ------
-        InfraError
-            It does not come to an end.
         """
         self._connect()
         self._demand(lambda: self._shown == steps[0].begins, f"{steps[0].begins} before {steps[0].command}")
@@ -177,7 +172,6 @@ class Commanded:
 
     @property
     def _shown(self) -> str:
-        """What was shown last: obsState, or OFF or UNKNOWN where State is; of SDP as a whole its State."""
         state = str(self._seen["State"])
         if "obsState" not in self._attributes:
             return ON if state == _ON_BUT else state

@@ -55,11 +55,6 @@ def measure_baseline(demo: Demo, *, judges: bool = True) -> None:
     ----------
     judges
         Whether limits are judged by it as well. While all else starts, the machine is slower than later on.
-
-    Raises
-    ------
-    InfraError
-        It does not answer.
     """
     port, report = choose_port(), demo.report
     address, device = f"{HOST}:{port}", f"{DEVICE}#dbase=no"
@@ -99,7 +94,6 @@ def measure(demo: Demo, records: EventRecords) -> None:
 
 
 def passed_limits(options: DemoOptions, icd: Icd, report: DemoReport) -> list[str]:
-    """Say which limits were passed."""
     patience = max(options.patience, report.slowness)
     stale_after = max(icd.classes[name].stale_after for name in (NODE, MASTER)) + INVALID_SLACK
     if report.drained_after is not None:

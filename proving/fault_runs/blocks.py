@@ -126,7 +126,6 @@ def newest(subarray: int, steps: Iterable[Step], confirmed: Iterable[tuple[int, 
 
 
 def failed_now(blocks: Mapping[str, Confirmed], subarray: int) -> list[str]:
-    """Return the blocks of the newest execution block of a subarray that have failed."""
     own = {name: one for name, one in blocks.items() if one.subarray == subarray}
     last = max(own.values(), key=lambda one: one.time, default=None)
     return [name for name, one in own.items() if last and one.eb_id == last.eb_id and one.state == "FAILED"]
@@ -303,7 +302,6 @@ class BlockFaultRun(FaultRun):
         self._moved = self.clock.monotonic()
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
-        """Return controllers and device servers."""
         made = self.deployment
         return {
             **{
@@ -323,7 +321,6 @@ class BlockFaultRun(FaultRun):
         }
 
     def step(self) -> bool:
-        """Go on until all is told and all faults were injected, or nothing more is told."""
         count = sum(count_confirmed(self._journal(number)) for number in self._plans)
         if count != self._count:
             self._count, self._moved = count, self.clock.monotonic()
@@ -331,11 +328,9 @@ class BlockFaultRun(FaultRun):
         return bool(self.left) or (count < SUBARRAYS * self._records and not is_stuck)
 
     def in_words(self) -> str:
-        """Say how much is confirmed."""
         return f"{self._count:,} records confirmed"
 
     def account(self) -> Balance:
-        """Compare the confirmed records with the topic, the devices and the alarms."""
         confirmed = {number: read_confirmed(self._journal(number)) for number in self._plans}
         told = {
             name: one

@@ -133,7 +133,6 @@ class FaultRun:
         raise NotImplementedError
 
     def in_words(self) -> str:
-        """Return the progress of the run in words."""
         raise NotImplementedError
 
     def account(self) -> Balance:
@@ -141,13 +140,7 @@ class FaultRun:
         raise NotImplementedError
 
     def run(self) -> Balance:
-        """Run to the end.
-
-        Raises
-        ------
-        InfraError
-            A part did not come back, or something takes too long.
-        """
+        """Run to the end."""
         self.deployment.register()
         self.revive()
         self.begin()
@@ -183,13 +176,7 @@ class FaultRun:
                 start()
 
     def demand(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
-        """Wait for a condition, and keep every part running.
-
-        Raises
-        ------
-        InfraError
-            It takes too long.
-        """
+        """Wait for a condition, and keep every part running."""
 
         def holds() -> bool:
             self.revive()
@@ -198,7 +185,6 @@ class FaultRun:
         self.progress.demand(holds, seconds, what)
 
     def inject(self, fault: str) -> None:
-        """Inject a fault."""
         if fault == STANDSTILL:
             with self.deployment.broker.frozen():
                 self.clock.sleep(self.chance.uniform(*_STANDS))
@@ -250,7 +236,6 @@ class FaultRun:
 
 
 def process_name(part: str) -> str:
-    """Return the name of a part's process."""
     return part.replace(" ", "-")
 
 

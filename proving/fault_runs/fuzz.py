@@ -60,7 +60,6 @@ class Fuzz(FaultRun):
         self._settles = True
 
     def run(self) -> Balance:
-        """Send all, and check after each phase."""
         for name, words in WORKERS.items():
             self.deployment.launch(name, *words, SDP_TABLE_EXPIRY=_EXPIRY)
         phases = [codec for _ in range(_ROUNDS) for codec in CODECS]

@@ -222,7 +222,6 @@ _IN_HEADERS: Final = {
 
 
 def record(topic: str, message: str, document: FuzzDocument) -> Good:
-    """Return the record of a document."""
     text = json.dumps(document, ensure_ascii=False).encode(errors="surrogatepass")
     key = _KEYS.get(message, _no_key)(document).encode(errors="surrogatepass")
     if message in _IN_HEADERS:

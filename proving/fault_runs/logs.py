@@ -61,7 +61,6 @@ class LogFaultRun(FaultRun):
         self._shown = self._moved = 0.0
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
-        """Return workers and device servers."""
         made = self.deployment
         return {
             **{
@@ -75,13 +74,11 @@ class LogFaultRun(FaultRun):
         }
 
     def begin(self) -> None:
-        """Wait until there is somebody to answer."""
         self.demand(lambda: self._read() is not None, READY_WITHIN, SERVER)
         self._writer = KafkaStreamWriter(self.deployment.connection, health=BusHealth(), client="shipper")
         self._moved = self.clock.monotonic()
 
     def step(self) -> bool:
-        """Send, until all is shown, or nothing more is."""
         self._writer.poll()
         if self._numbers.total() < self.count:
             if self._writer.backlog < 10 * _BURST:
@@ -95,11 +92,9 @@ class LogFaultRun(FaultRun):
         return bool(self.left) or (shown < self._good and not is_stuck)
 
     def in_words(self) -> str:
-        """Say how many were sent and are shown."""
         return f"{self._sent.total():,} sent, {self._shown:,.0f} shown"
 
     def account(self) -> Balance:
-        """Compare the records sent with the figures of the devices."""
         self._writer.flush(READY_WITHIN)
         made = Balance()
         self.demand(lambda: self._read() is not None, READY_WITHIN, SERVER)

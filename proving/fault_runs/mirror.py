@@ -61,7 +61,6 @@ class MirrorFaultRun(FaultRun):
         """Longest time without a record [s]."""
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
-        """Return the mirror and the telescopes."""
         made = self.deployment
         return {
             **{part: partial(self._start, part, number) for part, number in _TELESCOPES.items()},
@@ -69,7 +68,6 @@ class MirrorFaultRun(FaultRun):
         }
 
     def begin(self) -> None:
-        """Have all receptors mirrored."""
         bus = KafkaBus(self.deployment.connection, client="account")
         bus.writer().send_durably(rule("all", [pointing_of("*")], self.clock.now()), READY_WITHIN)
         self._reader = bus.open_reader({MODEL: None}, {})
@@ -77,16 +75,13 @@ class MirrorFaultRun(FaultRun):
         self._heard, self._silence = self.clock.monotonic(), 0.0
 
     def step(self) -> bool:
-        """Read the topic, until all faults were injected."""
         self._take()
         return bool(self.left)
 
     def in_words(self) -> str:
-        """Say how much is mirrored."""
         return f"{sum(map(len, self._records.values())):,} records"
 
     def account(self) -> Balance:
-        """Compare the pushed values with the topic."""
         made = Balance()
         if self.progress.wait_until(self._all_connected, _STANDSTILL, "all receptors are connected") is None:
             made.wrong.append(f"{self._device}: expected all receptors to be connected, got {self._away()}")

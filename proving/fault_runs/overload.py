@@ -143,7 +143,6 @@ class Overload(FaultRun):
         self.wrong: list[str] = []
 
     def run(self) -> Balance:
-        """Send for some time, wait until all is counted, and account for it."""
         for name, words in WORKERS.items():
             self.deployment.launch(name, *words)
         files = self.deployment.folder / "clients"
