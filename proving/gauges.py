@@ -15,12 +15,6 @@ def own_cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def thread_cpu() -> float:
-    """Return the processor time of this thread, user and system [s]."""
-    used = resource.getrusage(resource.RUSAGE_THREAD)
-    return used.ru_utime + used.ru_stime
-
-
 def cpu(pid: int) -> float:
     """Return the processor time of a process, all threads, user and system [s]; 0 when it is gone."""
     try:

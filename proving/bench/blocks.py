@@ -146,11 +146,6 @@ def blocks(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="blocks",
         what="state of a processing block on the bus -> event of newestFailure in another process",
-        how=(
-            f"{records:,} states of blocks of two subarrays, {OPEN} open at once; {count} more blocks fail, one"
-            " after the other; between them, through a bare bridge in a process of its own: a record on Kafka until"
-            " it is read, and a Tango event until it has come",
-        ),
         verdicts=(
             *(verdict for name, samples in parts.items() for verdict in hop_verdicts(name, samples)),
             at_most(f"time to publish {records:,} states", published.seconds, 1.01 * records / PER_SECOND, "s"),

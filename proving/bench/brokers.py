@@ -375,18 +375,6 @@ def brokers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="brokers",
         what=f"messages of {SIZE} B over Kafka, RabbitMQ {rabbitmq_version()} and ZeroMQ",
-        how=(
-            *(
-                f"{what}: {messages // part:,} messages from {_SENDERS[what]} senders to one receiver"
-                for what, messages in _MESSAGES.items()
-            ),
-            f"{_ROUNDS} rounds, one way after the other; each client a Python process, the broker one node",
-            "Kafka: confluent_kafka, acks=all, one partition; RabbitMQ: pika, which sends each message by itself, a"
-            " classic queue, no confirmations, an acknowledgement for 5,000 messages; ZeroMQ: pyzmq, PUSH and PULL over"
-            " TCP",
-            f"delay: half of the time there and back, {asked:,} times a round, one message after the other; ZeroMQ by"
-            " REQ and REP",
-        ),
         verdicts=tuple(verdicts(found, halves)),
         notes=tuple(notes(found)),
     )

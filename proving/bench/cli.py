@@ -104,13 +104,11 @@ def _measure(made: Testbed, name: str, *, quick: bool) -> BenchOutcome:
         measure: Measure = getattr(import_module(module), function)
         return measure(made, quick=quick)
     except (FacadeError, OSError, ImportError, ValueError, msgspec.MsgspecError) as error:
-        return BenchOutcome(name=name, what="", how=(), verdicts=(), failure=f"{type(error).__name__}: {error}")
+        return BenchOutcome(name=name, what="", verdicts=(), failure=f"{type(error).__name__}: {error}")
 
 
 def _show(outcome: BenchOutcome) -> None:
     OUT.print(f"\n[bold]{outcome.name}[/bold]  {escape(outcome.what)}")
-    for line in outcome.how:
-        OUT.print(f"  [dim]{escape(line)}[/dim]")
     for line in outcome.notes:
         OUT.print(f"  {escape(line)}")
     for _, what, bar, found, word in summary([outcome]):

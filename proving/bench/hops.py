@@ -306,11 +306,6 @@ def commands(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         testbed,
         "commands",
         "Tango call -> durable record -> controller -> final ack -> event in the caller's process",
-        "Configure commands, one after the other, to a controller that only reports the new state; between"
-        " them, in the same process, the bare hops: a durable Kafka record to another process, two back one after the"
-        " other, as ACCEPTED and the outcome are, and a"
-        f" Tango call to another process until the event that it sets off. Before all that, {_WARM_UP:,} records"
-        " there and back: a broker that has just been started spends a core on compiling itself",
         begin,
         "call-commands",
         200 if quick else 1000,
@@ -333,7 +328,6 @@ def large_commands(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="large-commands",
         what=f"as commands, with an argument of {_LARGE // 1024} KiB",
-        how=(f"{count} Configure commands, one after the other, quiet; the bare records are as long",),
         verdicts=(at_most("p99 of the outcome", whole.p99 if whole else None, _LARGE_BAR, "s"),),
         notes=(hop_notes("quiet", samples),),
     )
@@ -351,8 +345,6 @@ def alerts(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         testbed,
         "alerts",
         "alert on the bus -> event of lastAlert in another process",
-        "alerts, one after the other; between them, through a bare bridge in a process of its own: a"
-        " record on Kafka until it is read, and a Tango event until it has come",
         begin,
         "send-alerts",
         300 if quick else 2000,
@@ -364,7 +356,6 @@ def _measure(
     testbed: Testbed,
     name: str,
     what: str,
-    how: str,
     begin: Callable[[Deployment, Deployment], str],
     role: str,
     count: int,
@@ -391,7 +382,6 @@ def _measure(
     return BenchOutcome(
         name=name,
         what=what,
-        how=(f"{count} {how}",),
         verdicts=tuple(verdict for label, samples in parts.items() for verdict in hop_verdicts(label, samples)),
         notes=tuple(hop_notes(label, samples) for label, samples in parts.items()),
     )

@@ -195,11 +195,6 @@ def latency(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="latency",
         what="notification to Tango event: from the data time to the event of the window that holds it",
-        how=(
-            f"{NODES} nodes, {RATE:,.0f} notifications/s together; 2 workers, device servers `control` and `ingest-00`,"
-            f" a client subscribed to {ATTRIBUTE} of each node through the database",
-            f"{seconds:g} s after a warm-up of {WARM_UP:g} s; events of {len(after)} node windows",
-        ),
         verdicts=(
             at_most("p99, notification to event", found.p99 if found else None, bar, "s"),
             BarVerdict(what="p50, notification to event", bar="", found=f"{found.p50:.3f} s" if found else "-"),
@@ -310,12 +305,6 @@ def reads(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="reads",
         what="time to answer of State(), read_attribute and read_attributes, by what the bus is doing",
-        how=(
-            f"{NODES} nodes, {RATE:,.0f} notifications/s together; one client reads all {len(devices)} devices in turn:"
-            f" each attribute, all attributes at once, State() after every fifth; {_PAUSE * 1000:g} ms between calls",
-            f"{calm:g} s under load, then {trouble:g} s each: broker killed (SIGKILL), started again, frozen (SIGSTOP),"
-            " thawed",
-        ),
         verdicts=tuple(_verdicts(by_phase)),
         notes=tuple(f"{name}: {_in_words(part)}" for name, part in by_phase.items()),
     )
@@ -406,12 +395,6 @@ def live(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="live",
         what="nodes at 31,800 notifications/s each, as columnar batches, with all that belongs to them on this machine",
-        how=(
-            "two simulators, broker, two workers, device servers, and a client subscribed to one attribute of each"
-            f" node; {seconds:g} s after a warm-up of {WARM_UP:g} s; tried: {', '.join(tried)} nodes",
-            "held: the sender keeps its rate, the totals of all nodes are exact, and p99 from a notification to the"
-            f" event of its window is at most 1 s and {SLACK:g} s; notifications are taken as even over a window",
-        ),
         verdicts=(
             BarVerdict(
                 what="nodes held", bar="≥ 100", found=f"{held} ({held * NODE_RATE:,.0f}/s)", reached=held >= 100
@@ -475,13 +458,6 @@ def scale(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="scale",
         what=f"{ALL_NODES:,} SdpIngestNode devices on one machine, each to be updated at 1 Hz",
-        how=(
-            f"{ALL_NODES:,} nodes in {ALL_NODES // RACK} device servers of {RACK}, one per partition of the summary"
-            " topic; a site has 30 of 50, spread over its hosts",
-            f"{RATE_PER_NODE:g} notifications/s per node, as records of JSON and again as columnar batches; a client"
-            f" subscribed to {' and '.join(ATTRIBUTES)} of all nodes through the database; {seconds:g} s after a"
-            f" warm-up of {_SCALE_WARM_UP:g} s; what processes share of memory is divided among them",
-        ),
         verdicts=tuple(verdict for run in runs.values() for verdict in run.verdicts),
         notes=tuple(note for run in runs.values() for note in run.notes),
     )

@@ -155,11 +155,6 @@ def logs(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="logs",
         what="one worker of logs (decoding, sums, numbers of shippers, transactions), M records/s",
-        how=(
-            f"{records:,} records of 50 nodes and 7 components, as syslog one by one, and as OTLP in protobuf"
-            f" {BATCH} in each",
-            f"{pairs} pairs, worker and bare loop alternately, each a process and a group of its own",
-        ),
         verdicts=tuple(verdicts),
         notes=tuple(notes),
     )
@@ -224,10 +219,6 @@ def flood(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="flood",
         what="alerts and commands beside one node that writes logs as fast as the broker takes them",
-        how=(
-            f"{counts['commands']} commands and {counts['alerts']} alerts, as in `commands` and `alerts`, in each part;"
-            " the quota is that which the class of the topic gives to a shipper",
-        ),
         verdicts=tuple(_verdicts(found)),
         notes=(
             *(f"{label}: {rate:.1f} MB/s of logs" for label, rate in rates.items()),

@@ -190,7 +190,6 @@ def mirror(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="mirror",
         what="Tango attributes on the bus: event of a device -> record on telescope.model in another process",
-        how=(f"{DEVICES} devices with {ATTRIBUTES} attributes each, pushed once a second by one process; one mirror",),
         verdicts=(
             at_most(f"cores of the mirror at {rate:,.0f} values/s", cores.get("mirror"), 1.0, "cores"),
             BarVerdict(

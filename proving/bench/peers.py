@@ -129,12 +129,6 @@ def peers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="peers",
         what="our worker beside other ways of building the facade, notifications/s on the same topic",
-        how=(
-            f"worker: {records:,} records, as in the measurement `worker`",
-            f"SDP memo 052: {memo_records:,} records; kafka-python, json.loads, one attribute write of a DeviceProxy"
-            " per message to a PyTango device in another process",
-            f"{rounds} round(s) of one run each, every run a process of its own",
-        ),
         verdicts=verdicts(found),
         notes=medians(found),
     )

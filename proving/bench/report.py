@@ -67,8 +67,6 @@ class BenchOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     what: str
-    how: tuple[str, ...]
-    """Settings and amounts, one sentence each."""
     verdicts: tuple[BarVerdict, ...]
     notes: tuple[str, ...] = ()
     """What else was seen, one sentence each."""

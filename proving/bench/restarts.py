@@ -97,11 +97,6 @@ def elastic(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="elastic",
         what="from the appending of a record to the account that covers it, through planned changes of workers",
-        how=(
-            f"2 workers, {_PARTITIONS} partitions, {_RATE:,} notifications/s of {_NODES} nodes; twice that many once"
-            f" there are {_MORE} partitions",
-            f"{seconds:g} s from each change to the next; {rounds} rounds of adding, stopping and starting again",
-        ),
         verdicts=(*_judge(waits), _balance(sum(one.consumed for one in covered), sent)),
     )
 
@@ -225,7 +220,6 @@ def outage(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="outage",
         what="time until a call is refused, and until a process has ended after SIGTERM, with no broker to ask",
-        how=(f"{calls} calls each, one after the other; then SIGTERM to {len(ends)} processes, one after the other",),
         verdicts=(
             *(at_most(f"longest refusal of {name}", _longest(part), ANSWER_BAR, "ms") for name, part in took.items()),
             at_most(f"longest end ({slowest})", ends[slowest], END_BAR, "s"),

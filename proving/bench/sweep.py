@@ -209,11 +209,6 @@ def sweep(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="sweep",
         what="the tables of the papers: messages through one broker, one setting at a time around a base point",
-        how=(
-            f"{len(rows)} rows around 256 B, one partition, one producer, one consumer, acks=all, linger.ms 5",
-            "clients are Kafka's own performance tools, at most 10 processes; several producers are started together,"
-            " and their rates are added",
-        ),
         verdicts=(),
         notes=tuple(f"{one.row.series}, {one.row.size} B: {one.failure}" for one in found if one.failure),
         figures={"rows": found},

@@ -45,10 +45,6 @@ def tables(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="tables",
         what="a table of 100 MB in segments of 1 MB on one partition -> announced as complete",
-        how=(
-            "worker and bare loop in turn, in one process, from the first record until the digest is known; the worker"
-            " until its announcement is durable and its offset committed",
-        ),
         verdicts=(
             BarVerdict(
                 what="worker / bare loop with the same digest",

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from facade.errors import InfraError
-from proving.bench.load import NODES, ROWS, Filled, fill_batches, fill_topic
+from proving.bench.load import NODES, ROWS, fill_batches, fill_topic
 from proving.bench.report import MEGA, BarVerdict, BenchOutcome, at_least, ratios
 from proving.bench.throughput_roles import RoleTiming
 from proving.deployment import Deployment
@@ -28,7 +28,7 @@ def one_worker(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     records, pairs = (1_000_000, 2) if quick else (4_000_000, 3)
     timings: list[tuple[RoleTiming, RoleTiming]] = []
     with testbed.deployment("worker") as deployment:
-        filled = fill_topic(deployment, records)
+        fill_topic(deployment, records)
         testbed.progress.step("  a run that does not count, so that both find the page cache warm")
         run(deployment, "bare", records)
         for pair in range(pairs):
@@ -41,11 +41,6 @@ def one_worker(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="worker",
         what="one worker (all reducers, validation, transactions) beside a bare consume() loop, records/s",
-        how=(
-            _amount(filled, 1),
-            "the same consumer settings, batches of 10,000 and collector threshold in both; no producer runs",
-            f"{pairs} pairs, worker and bare alternately, each run a process of its own and a group of its own",
-        ),
         verdicts=(at_least("worker / bare", wall, WORKER_BAR),),
         notes=(
             f"worker {_median_line(workers)}",
@@ -63,7 +58,7 @@ def two_workers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     ceilings: list[float] = []
     cores = len(os.sched_getaffinity(0))
     with testbed.deployment("two", partitions=2) as deployment:
-        filled = fill_topic(deployment, records)
+        fill_topic(deployment, records)
         for pair in range(pairs):
             two, one = (together(deployment, count, records) for count in (2, 1))
             found.append((together_rate(two, _WARM), together_rate(one, _WARM)))
@@ -84,12 +79,6 @@ def two_workers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="two-workers",
         what="two worker processes beside one on the same two partitions, records/s",
-        how=(
-            _amount(filled, 2),
-            "all join first and wait at a gate; counted is the time in which all of them work,"
-            f" without the first {_WARM:,} records of each (what was fetched at the gate)",
-            f"{pairs} pairs, two and one alternately",
-        ),
         verdicts=(at_least("two workers / one", ratios(found), TWO_WORKERS_BAR),),
         notes=tuple(notes),
     )
@@ -143,13 +132,6 @@ def together(deployment: Deployment, count: int, records: int, **more: Any) -> l
     return [deployment.result(worker, RoleTiming) for worker in workers]
 
 
-def _amount(filled: Filled, partitions: int) -> str:
-    return (
-        f"{filled.records:,} simulated notifications of {NODES} nodes on {partitions} partition(s),"
-        f" {filled.value_bytes / filled.records:.0f} B each as JSON"
-    )
-
-
 def _line(name: str, timing: RoleTiming) -> str:
     return f"{name} {timing.rate / 1e6:.2f} M/s, {timing.cpu_per_million:.2f} CPU s/M"
 
@@ -178,7 +160,7 @@ def columnar(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     workers: list[RoleTiming] = []
     bares: list[RoleTiming] = []
     with testbed.deployment("columnar", partitions=2) as deployment:
-        filled = fill_batches(deployment, batches)
+        fill_batches(deployment, batches)
         run(deployment, "bare", batches)  # so that all runs find the page cache warm
         for pair in range(pairs):
             both.append(together(deployment, 2, batches, rows=ROWS))
@@ -191,12 +173,6 @@ def columnar(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="columnar",
         what="columnar notifications drained exactly-once by two workers (all reducers, validation, transactions)",
-        how=(
-            f"{batches * ROWS:,} notifications of {NODES} nodes on 2 partitions, {ROWS:,} in a batch,"
-            f" {filled.value_bytes / filled.records / ROWS:.1f} B each; {len(os.sched_getaffinity(0))} cores, the"
-            " broker on the same",
-            f"{pairs} times: two workers together, one worker, one bare consume() loop, each with a group of its own",
-        ),
         verdicts=(
             BarVerdict(
                 what="two workers", bar=f">= {RATE_BAR / 1e6:g} M/s", found=_millions(rates), reached=rate >= RATE_BAR
@@ -235,13 +211,6 @@ def growth(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="growth",
         what="processor time of workers for a notification, as nodes or workers and partitions become more",
-        how=(
-            f"nodes: one worker on one partition, {records:,} notifications as JSON, {batches * ROWS:,} in columnar"
-            f" batches of {ROWS:,}; {' / '.join(map(str, _NODES))} nodes that send in turn",
-            f"workers: {' / '.join(map(str, _WORKERS))} on as many partitions, {_NODES_OF_WORKERS} nodes; they join"
-            " first and begin together",
-            f"{runs} runs of each, each in a group of its own, from the first records on; medians",
-        ),
         verdicts=tuple(_verdict(name, costs) for name, costs in found.items()),
         notes=tuple(_cost_in_words(name, costs) for name, costs in found.items()),
     )

@@ -480,10 +480,3 @@ def _good(topic: str, message: str, count: int, now_us: int) -> Record:
 def _record(made: Good, value: bytes | None, chance: Random, partitions: dict[str, int]) -> Record:
     partition = chance.randrange(partitions[made.topic]) if chance.random() < 0.2 else -1
     return Record(topic=made.topic, key=made.key, value=value, headers=made.headers, partition=partition)
-
-
-def records(seed: int, first: int, count: int, now_us: int, partitions: dict[str, int]) -> Iterator[Numbered]:
-    """Return some records one after the other, all of one time."""
-    counts: dict[str, int] = {}
-    for number in range(first, first + count):
-        yield numbered(seed, number, now_us, partitions, counts)
