@@ -67,6 +67,5 @@ def cores_used(before: Mapping[str, float], after: Mapping[str, float], seconds:
 
 
 def in_words(cores: Mapping[str, float]) -> str:
-    """List processor use, the largest first."""
     parts = [f"{name} {used:.2f}" for name, used in sorted(cores.items(), key=lambda item: -item[1])]
     return f"cores used: {', '.join(parts)}; together {sum(cores.values()):.2f}"

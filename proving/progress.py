@@ -1,4 +1,4 @@
-"""What is printed while something runs: time-stamped steps, signs of life, and the demo's live table below them."""
+"""The output of a run: time-stamped steps, signs of life, and the demo's live table below them."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -43,8 +43,7 @@ class ProgressLine:
         return self.clock.monotonic() - self._begin
 
     def step(self, text: str) -> None:
-        """Print what happens now."""
-        with suppress(OSError):  # who reads it may have gone, and what is under way must come to its end
+        with suppress(OSError):  # the reader of the output may have gone; the run goes on
             self.console.print(f"[dim]{self.elapsed:6.1f} s[/dim]  {escape(text)}", highlight=False, soft_wrap=True)
             sys.stdout.flush()
 

@@ -38,7 +38,6 @@ MEASUREMENTS = {
     "blocks": "proving.bench.blocks:blocks",
     "logs": "proving.bench.logs:logs",
     "flood": "proving.bench.logs:flood",
-    "mirror": "proving.bench.mirror:mirror",
     "visit": "proving.bench.visit:visit",
     "tables": "proving.bench.tables:tables",
     "sweep": "proving.bench.sweep:sweep",

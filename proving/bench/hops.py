@@ -62,7 +62,6 @@ class BareDevice(Device):
     """A device that answers a call and then pushes one event from a thread of its own."""
 
     def init_device(self) -> None:
-        """Start the pushing thread."""
         super().init_device()
         self._poked: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.set_change_event("last", True, False)
@@ -70,12 +69,10 @@ class BareDevice(Device):
 
     @attribute(dtype=str)
     def last(self) -> str:
-        """Return nothing: it is only pushed."""
         return ""
 
     @command(dtype_in=str, dtype_out="DevVarLongStringArray")
     def Poke(self, number: str) -> tuple[list[int], list[str]]:  # noqa: N802 - Tango's style
-        """Set off an event."""
         self._poked.put(number)
         return [2], [number]
 
@@ -251,7 +248,7 @@ def bare_connection(context: RoleContext, prefix: str) -> Connection:
 
 
 class Events:
-    """Events by what they are about, with the time at which each came."""
+    """Events by subject, with their times of arrival."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -329,7 +326,6 @@ def large_commands(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         name="large-commands",
         what=f"as commands, with an argument of {_LARGE // 1024} KiB",
         verdicts=(at_most("p99 of the outcome", whole.p99 if whole else None, _LARGE_BAR, "s"),),
-        notes=(hop_notes("quiet", samples),),
     )
 
 
@@ -383,12 +379,10 @@ def _measure(
         name=name,
         what=what,
         verdicts=tuple(verdict for label, samples in parts.items() for verdict in hop_verdicts(label, samples)),
-        notes=tuple(hop_notes(label, samples) for label, samples in parts.items()),
     )
 
 
 def hop_verdicts(label: str, samples: Sequence[Sample]) -> list[BarVerdict]:
-    """Judge the whole way beside the bare hops."""
     whole, bare = quantiles([s.whole for s in samples]), quantiles([s.kafka + s.tango for s in samples])
     if whole is None or bare is None:
         return []
@@ -397,18 +391,3 @@ def hop_verdicts(label: str, samples: Sequence[Sample]) -> list[BarVerdict]:
     return [
         BarVerdict(what=f"p99 / p99 of the bare hops, {label}", bar=f"<= {BAR:g}", found=found, reached=ratio <= BAR)
     ]
-
-
-def hop_notes(label: str, samples: Sequence[Sample]) -> str:
-    """Say how long the whole way and each of the bare hops took."""
-
-    def text(values: Sequence[float]) -> str:
-        found = quantiles(values)
-        return "-" if found is None else found.text(1e3, "ms")
-
-    call = f" (the call alone {text([s.call for s in samples])})" if any(s.call for s in samples) else ""
-    return (
-        f"{label}: the whole way {text([s.whole for s in samples])}{call}; bare hops together"
-        f" {text([s.kafka + s.tango for s in samples])} (Kafka {text([s.kafka for s in samples])}; Tango"
-        f" {text([s.tango for s in samples])})"
-    )

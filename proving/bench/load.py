@@ -4,7 +4,6 @@ import io
 import os
 import random
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -146,16 +145,6 @@ def large(deployment: Deployment) -> str:
     deployment.launch("quality-simulator", "simulate", "quality", f"--megabytes-per-second={METRICS:g}")
     deployment.await_ready(deployment.play("send-tables"))
     return f"{METRICS:g} MB/s of metrics, {TABLE // 1_000_000} MB tables"
-
-
-def rate_kept(report: HeapReport) -> dict[str, Any]:
-    return {
-        "rate": report.rate,
-        "sent": report.sent,
-        "seconds": report.elapsed,
-        "slipped_s": report.slipped,
-        "longest_wait_s": report.longest_wait,
-    }
 
 
 ROWS = 3_180

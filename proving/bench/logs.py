@@ -18,7 +18,7 @@ from facade.flows.logs.messages import LOGS
 from facade.flows.logs.worker import LogWorker
 from facade.icd.load import load
 from facade.infra.kafka import configure
-from proving.bench.hops import Sample, hop_notes
+from proving.bench.hops import Sample
 from proving.bench.load import NODES, Filled
 from proving.bench.report import MEGA, BarVerdict, BenchOutcome, at_least, quantiles, ratios
 from proving.bench.throughput_roles import Meter, RoleTiming, TimedLog
@@ -130,12 +130,10 @@ def logs(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Time a worker of logs and a bare loop on the same records."""
     records, pairs = (1_500_000, 2) if quick else (2_000_000, 3)
     verdicts: list[BarVerdict] = []
-    notes: list[str] = []
-    figures: dict[str, Any] = {}
     for form, each in _FORMS.items():
         with testbed.deployment(f"logs-{form}", without="") as made:
             testbed.progress.step(f"  filling {LOGS} with {records:,} records as {form}")
-            filled = made.result(made.play("fill-logs", ends=True, records=records, form=form), Filled, 1800.0)
+            made.result(made.play("fill-logs", ends=True, records=records, form=form), Filled, 1800.0)
             found = [_pair(made, records, each, number) for number in range(pairs)]
         rate = statistics.median(worker.rate * each for worker, _ in found) / MEGA
         if each == 1:
@@ -145,18 +143,10 @@ def logs(testbed: Testbed, *, quick: bool) -> BenchOutcome:
             verdicts.append(BarVerdict(what=f"{form}, {each} in each: one worker", bar="", found=f"{rate:.2f} M/s"))
         beside = ratios((worker.rate, bare.rate) for worker, bare in found)
         verdicts.append(BarVerdict(what=f"{form}: worker / bare consume()", bar="", found=str(beside)))
-        peak = max(worker.peak_rss_mb for worker, _ in found)
-        cpu = statistics.median(worker.cpu_per_million / each for worker, _ in found)
-        notes.append(
-            f"{form}: {filled.value_bytes / records:.0f} B a record; worker {rate:.2f} M/s, {cpu:.2f} CPU s/M,"
-            f" {peak:.0f} MB at most"
-        )
-        figures[form] = [{"worker": worker.rate * each, "bare": bare.rate * each} for worker, bare in found]
     return BenchOutcome(
         name="logs",
         what="one worker of logs (decoding, sums, numbers of shippers, transactions), M records/s",
         verdicts=tuple(verdicts),
-        notes=tuple(notes),
     )
 
 
@@ -220,10 +210,7 @@ def flood(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         name="flood",
         what="alerts and commands beside one node that writes logs as fast as the broker takes them",
         verdicts=tuple(_verdicts(found)),
-        notes=(
-            *(f"{label}: {rate:.1f} MB/s of logs" for label, rate in rates.items()),
-            *(hop_notes(f"{name}, {label}", made) for name, parts in found.items() for label, made in parts.items()),
-        ),
+        notes=(*(f"{label}: {rate:.1f} MB/s of logs" for label, rate in rates.items()),),
     )
 
 

@@ -5,7 +5,6 @@ subscribers, no database. The multiple is therefore a lower bound.
 """
 
 import json
-import statistics
 import sys
 from pathlib import Path
 
@@ -52,7 +51,6 @@ class SdpNode(Device):
     """The device that section 11 of SDP memo 052 sketches: one attribute that a client writes."""
 
     def init_device(self) -> None:
-        """Begin at zero."""
         super().init_device()
         self._value = 0
         self.set_change_event("widgetx", True, False)
@@ -63,7 +61,6 @@ class SdpNode(Device):
 
     @widgetx.write
     def set_widgetx(self, value: int) -> None:
-        """Take a value and tell subscribers."""
         self._value = value
         self.push_change_event("widgetx", value)
 
@@ -123,14 +120,11 @@ def peers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
             for what, version in MEMO.items():
                 made[what] = _memo(deployment, memo_records, version)
             found.append(made)
-            testbed.progress.step(
-                f"  round {number + 1} of {rounds}: " + ", ".join(_line(*one) for one in made.items())
-            )
+            testbed.progress.step(f"  round {number + 1} of {rounds}")
     return BenchOutcome(
         name="peers",
         what="our worker beside other ways of building the facade, notifications/s on the same topic",
         verdicts=verdicts(found),
-        notes=medians(found),
     )
 
 
@@ -145,23 +139,10 @@ def verdicts(found: list[Round]) -> tuple[BarVerdict, ...]:
     return tuple(made)
 
 
-def medians(found: list[Round]) -> tuple[str, ...]:
-    """Say how fast each way was."""
-    return tuple(
-        f"{what}: {statistics.median(one[what].rate for one in found):,.0f}/s,"
-        f" {statistics.median(one[what].rate_per_core for one in found):,.0f}/s per core (medians)"
-        for what in found[0]
-    )
-
-
 def of_worker(timing: RoleTiming) -> PeerTiming:
     """Return what a worker needed, as of a peer."""
     cpu = timing.cpu_per_million * timing.records / 1e6
     return PeerTiming(records=timing.records, seconds=timing.seconds, cpu=cpu)
-
-
-def _line(what: str, timing: PeerTiming) -> str:
-    return f"{what} {timing.rate:,.0f}/s ({timing.rate_per_core:,.0f} per core)"
 
 
 def _kafka_python(version: str, report: tools.Notify) -> Path:

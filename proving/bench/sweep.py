@@ -8,7 +8,7 @@ import os
 import re
 import resource
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -70,7 +70,7 @@ class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
     both: bool = False
     """Whether producers and consumers work at the same time."""
     paper: tuple[float, ...] = ()
-    """Figures that the paper has for this row; `SERIES` names their columns."""
+    """Figures that the paper has for this row, in the order of `docs/explanation/kafka-figures.md`."""
 
 
 class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,23 +91,6 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     """Processor time of producers and broker for 1 GB [s]."""
     failure: str = ""
 
-
-SERIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "size": ("Size of a message", ()),
-    "partitions": ("Partitions", ()),
-    "producers": ("Producers", ()),
-    "codec": ("Compression", ()),
-    "acks": ("Acknowledgements", ()),
-    "linger": ("Time that a producer waits for a batch", ()),
-    "sangrenel": ("SDP memo 052, Table 2: one by one", ("memo [/s]", "memo, p99 [ms]", "memo, longest [ms]")),
-    "perf-test": ("SDP memo 052, 14.4.3", ("memo [/s]",)),
-    "three": ("SDP memo 052, 14.2", ("memo, in [/s]", "memo, out [/s]")),
-    "segments": ("SDP memo 052, Table 3: 100 MB in segments", ("memo, producer [s]", "memo, consumer [s]")),
-    "001": ("Paper 001", ("in [/s]", "out [/s]", "both: in [/s]", "both: out [/s]")),
-    "002": ("DMTN-028: the alerts of a visit", ("all sent after [s]", "behind [s]")),
-    "004": ("Paper 004", ("in [/s]", "out [/s]")),
-}
-"""Title of each series, and the columns of its paper; `docs/explanation/kafka-figures.md` names the papers."""
 
 _MEMO_2 = {
     256: (80_448, 0.411, 206),
@@ -195,7 +178,7 @@ ROWS: Sequence[SweepRow] = (
 
 def sweep(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Measure the rows one after the other; quick: the first and the last one of each series, with a tenth of it."""
-    rows = [one for name in SERIES for one in _of(name, quick=quick)]
+    rows = [one for name in dict.fromkeys(row.series for row in ROWS) for one in _of(name, quick=quick)]
     found: list[SweepResult] = []
     with testbed.deployment("sweep") as deployment:
         tools = Tools(deployment, share=0.1 if quick else 1.0)
@@ -236,13 +219,11 @@ class Tools:
         """Processor time of a producer that sends next to nothing [s]."""
 
     def count(self, row: SweepRow) -> int:
-        """Return the number of messages of one producer."""
         most = _ONE_BY_ONE if not row.batch else _MOST_MESSAGES
         count = row.messages or min(most, max(_LEAST, _MOST_BYTES // row.size))
         return max(2, round(count * self._share) // min(row.producers, _MOST_PROCESSES))
 
     def producer(self, topic: str, row: SweepRow, count: int) -> subprocess.Popen[str]:
-        """Start a producer of some messages."""
         own: dict[str, object] = {"acks": row.acks, "compression.type": row.codec, "linger.ms": f"{row.linger:g}"}
         own |= {"batch.size": row.batch or 1, "max.request.size": 120 * MB, "enable.idempotence": "false"}
         # With room for one message, a producer sends the next one when the one before is acknowledged.
@@ -301,7 +282,6 @@ class Tools:
 
 
 def measure(deployment: Deployment, tools: Tools, row: SweepRow, name: str) -> SweepResult:
-    """Measure one row, on topics of its own."""
     processes, count = min(row.producers, _MOST_PROCESSES), tools.count(row)
     with _topics(deployment, row, name) as connection:
         topic, total = connection.topic("main"), count * processes

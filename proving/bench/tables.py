@@ -5,7 +5,6 @@ import random
 import statistics
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.transactional_member import KafkaTransactionalMember
@@ -37,7 +36,6 @@ _SETTLE = 8.0
 
 
 def tables(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Measure time and memory of large tables."""
     content = random.Random(1).randbytes(_SIZE)  # noqa: S311 - bytes that do not compress
     with testbed.deployment("tables") as deployment:
         ratios, bare, ours = _times(deployment, content, pairs=2 if quick else 7)
@@ -84,7 +82,6 @@ def _times(deployment: Deployment, content: bytes, *, pairs: int) -> tuple[Ratio
 
 
 def _partition(deployment: Deployment, product: str) -> int:
-    """Find out where a product is."""
     bus = KafkaBus(deployment.connection, client="bench-look")
     reader = bus.open_reader({CALIBRATION: None}, {})
     try:
@@ -110,7 +107,7 @@ def _bare(deployment: Deployment, partition: int) -> float:
 
 
 class _NothingBefore:
-    """A bus on which no table was ever announced, so that each run takes the same one anew."""
+    """A bus without announced tables: each run takes the same table."""
 
     def __init__(self, bus: KafkaBus) -> None:
         self.watch = bus.watch
@@ -130,11 +127,9 @@ class _Timed:
 
     @property
     def assignment(self) -> Mapping[int, int]:
-        """Return the member's."""
         return self._member.assignment
 
     def take(self, limit: int, timeout: float) -> Sequence[Record]:
-        """Take, and look at the clock."""
         records = self._member.take(limit, timeout)
         if records:
             self.began = self.began or self._clock.monotonic()
@@ -158,7 +153,7 @@ def _worker(deployment: Deployment, name: str, segments: int) -> float:
         slot=name,
         group=f"bench-{name}",
         clock=clock,
-        summarise=_nothing,
+        summarise=lambda *_: {},
         references=References([]),
         pool=BufferPool(_MEMORY),
         limits=AssemblyLimits(),
@@ -173,12 +168,7 @@ def _worker(deployment: Deployment, name: str, segments: int) -> float:
     return seconds
 
 
-def _nothing(kind: str, content_type: str, content: object) -> dict[str, Any]:
-    return {"note": "not looked into"}
-
-
 def _send_at_once(producer: TableProducer, content: bytes, count: int) -> None:
-    """Send some tables so that their segments interleave."""
 
     def send(number: int) -> None:
         producer.send(f"bench/{number}", "bench", content, "application/x-bench")

@@ -33,21 +33,13 @@ def one_worker(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         run(deployment, "bare", records)
         for pair in range(pairs):
             timings.append((run_worker(deployment, records), run(deployment, "bare", records)))
-            testbed.progress.step(
-                f"  pair {pair + 1} of {pairs}: {_line('worker', timings[-1][0])}; {_line('bare', timings[-1][1])}"
-            )
-    workers, bares = [worker for worker, _ in timings], [bare for _, bare in timings]
+            testbed.progress.step(f"  pair {pair + 1} of {pairs}: {timings[-1][0].rate / 1e6:.2f} M/s")
     wall = ratios((worker.rate, bare.rate) for worker, bare in timings)
     return BenchOutcome(
         name="worker",
         what="one worker (all reducers, validation, transactions) beside a bare consume() loop, records/s",
         verdicts=(at_least("worker / bare", wall, WORKER_BAR),),
-        notes=(
-            f"worker {_median_line(workers)}",
-            f"bare   {_median_line(bares)}",
-            "CPU time per record, bare / worker: "
-            + str(ratios((bare.cpu_per_million, worker.cpu_per_million) for worker, bare in timings)),
-        ),
+        notes=(f"worker {statistics.median(worker.rate for worker, _ in timings) / 1e6:.2f} M/s",),
     )
 
 
@@ -90,7 +82,7 @@ def together_rate(timings: Sequence[RoleTiming], warm: int) -> float:
     counts = [np.array([mark.records - timing.marks[0].records for mark in timing.marks]) for timing in timings]
     begin = max(float(np.interp(warm, count, time)) for time, count in zip(times, counts, strict=True))
     end = min(float(time[-1]) for time in times)
-    # Whoever ends first leaves the group, and the others give up what was open then: later than what is counted.
+    # The first worker to end leaves the group; the others abort their open transactions after the counted time.
     if any(begin <= time < end for timing in timings for time in timing.given_up):
         raise InfraError("a worker gave up a transaction while it was timed, so its records were counted twice")
     if end - begin < 0.5:
@@ -103,7 +95,6 @@ def together_rate(timings: Sequence[RoleTiming], warm: int) -> float:
 
 
 def run_worker(deployment: Deployment, records: int, **task: Any) -> RoleTiming:
-    """Time one worker over a topic's first records."""
     return run(deployment, "worker", records, slot="0", **task)
 
 
@@ -130,21 +121,6 @@ def together(deployment: Deployment, count: int, records: int, **more: Any) -> l
     for worker in workers:
         worker.release()
     return [deployment.result(worker, RoleTiming) for worker in workers]
-
-
-def _line(name: str, timing: RoleTiming) -> str:
-    return f"{name} {timing.rate / 1e6:.2f} M/s, {timing.cpu_per_million:.2f} CPU s/M"
-
-
-def _median_line(timings: Sequence[RoleTiming]) -> str:
-    rate, cpu, broker, peak = (
-        statistics.median(figures)
-        for figures in zip(
-            *((t.rate, t.cpu_per_million, t.broker_cpu_per_million, t.peak_rss_mb) for t in timings), strict=True
-        )
-    )
-    cost = f"{cpu:.2f} CPU s per million (broker {broker:.2f})"
-    return f"{rate / 1e6:.2f} M/s, {cost}, peak {peak:.0f} MB resident (medians)"
 
 
 RATE_BAR = 20e6

@@ -51,7 +51,6 @@ class RoleTiming(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def records(self) -> int:
-        """Return the records counted."""
         return self.marks[-1].records - self.marks[0].records
 
     @property
@@ -96,7 +95,7 @@ class Meter:
 class TimedLog:
     """A transactional log that notes when records are taken and committed, and may wait at a gate first.
 
-    At the gate it takes a record now and then, because only who takes takes part in the group.
+    At the gate it takes a record now and then: a member that takes nothing leaves the group.
     """
 
     def __init__(self, log: TransactionalLog, context: RoleContext, meter: Meter, *, gated: bool) -> None:
@@ -107,7 +106,6 @@ class TimedLog:
         self.given_up: list[float] = []
 
     def take(self, limit: int, timeout: float) -> Sequence[PartitionBatch]:
-        """Take records; see `facade.bus.port.TransactionalLog`."""
         if self._gated and not self._context.released:
             self._context.clock.sleep(_GATE_PAUSE)
             limit, timeout = 1, 0.0
@@ -128,7 +126,6 @@ class TimedLog:
         return runs
 
     def commit(self, records: Iterable[Record]) -> None:
-        """Commit; see `facade.bus.port.TransactionalLog`."""
         try:
             self._log.commit(records)
         except Aborted:
@@ -142,7 +139,6 @@ class TimedLog:
 
     @property
     def broker_time(self) -> int:
-        """Return the brokers' time; see `facade.bus.port.TransactionalLog`."""
         return self._log.broker_time
 
     def ask_ends(self, places: Collection[tuple[str, int]]) -> None:
@@ -150,7 +146,6 @@ class TimedLog:
         self._log.ask_ends(places)
 
     def close(self) -> None:
-        """Leave."""
         self._log.close()
 
     @property

@@ -23,7 +23,6 @@ _PIP: Final = Path("/etc/pip.conf")
 
 
 def run(images: Images, progress: ProgressLine, folder: Path, releases: Sequence[str] = RELEASES) -> None:
-    """Try the commands on releases of Debian."""
     archive = folder / "sources.tar"
     _pack(Path(__file__).parents[2], archive)
     for release in releases:
@@ -60,7 +59,6 @@ class BareMachine:
         self._exec(f"useradd --create-home {user} && echo '{user} ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/{user}")
 
     def remove(self) -> None:
-        """Remove it with all that was installed."""
         podman("rm", "--force", "--time=0", self._name)
 
     def do(self, command: str, *, user: str = "root") -> str:

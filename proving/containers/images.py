@@ -38,7 +38,7 @@ class Images:
     folder
         The folder `docker` of the sources.
     scratch
-        A folder for what is needed while an image is built.
+        A folder for temporary files of a build.
     """
 
     def __init__(self, folder: Path, scratch: Path, progress: ProgressLine) -> None:
@@ -125,7 +125,7 @@ class Images:
         self._build(*arguments, str(self._folder / "local"))
 
     def _build(self, *arguments: str) -> None:
-        # Docker's format, as that of OCI has no health check. The host's network, as it reaches the packages.
+        # OCI's format has no health check. Only the host's network reaches the packages.
         argv = ["build", "--quiet", "--format=docker", "--network=host", *arguments]
         installed(lambda: podman(*argv), self._progress)
 
@@ -151,7 +151,7 @@ def installed(install: Callable[[], str], progress: ProgressLine) -> str:
 
 def podman(*arguments: str) -> str:
     """Run podman to its end and return its standard output."""
-    # Without systemd it says on standard error that nobody runs its health checks: whoever waits runs them.
+    # Without systemd, podman warns on standard error that it runs no health checks: `await_healthy` runs them.
     argv = [_podman(), *arguments]
     done = subprocess.run(argv, env=environment(), capture_output=True, text=True, errors="replace", check=False)
     if done.returncode != 0:

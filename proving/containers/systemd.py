@@ -50,7 +50,6 @@ class Host:
         self._project, self._progress = project, progress
 
     def boot(self) -> None:
-        """Start systemd as process 1."""
         # It makes namespaces for its units, which a container may do with all privileges alone.
         options = ["--detach", "--privileged", "--systemd=always", "--network", f"{NAME}_default", "--hostname=host"]
         podman("run", *options, "--name", _HOST, HOST)
@@ -107,7 +106,6 @@ class Host:
         self._progress.step("the programs were replaced under the units; after a restart all answer")
 
     def stop(self) -> None:
-        """Stop all units by their target."""
         self._do("systemctl", "stop", _TARGET)  # its parts end after it has
 
         def ends() -> dict[str, tuple[str, str]]:

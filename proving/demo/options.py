@@ -76,7 +76,6 @@ class DemoOptions:
 
     @property
     def report_file(self) -> Path:
-        """Where the report goes."""
         return self.report or self.state_dir.resolve() / "demo-report.json"
 
     def faults(self) -> Faults:

@@ -1,4 +1,4 @@
-"""Kafka and the Tango database of a demo: who has started them stops them, also where it is the next demo that does."""
+"""Kafka and the Tango database of a demo: a demo stops them if it, or an earlier demo, has started them."""
 
 from collections.abc import Callable
 from contextlib import suppress

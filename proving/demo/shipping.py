@@ -105,7 +105,6 @@ class LogSocket:
         self._socket.send(f"<{priority}>Nov 23 10:00:00 {program}[7]: {text}".encode())
 
     def close(self) -> None:
-        """End."""
         self._socket.close()
 
 
@@ -129,7 +128,7 @@ _BY_NUMBER: Final = ((21, "FATAL"), (17, "ERROR"), (13, "WARN"), (9, "INFO"), (5
 
 
 class Came:
-    """What is on the topic, record by record: lines of rsyslog, batches of our own processes, and one of nonsense."""
+    """Counts of the records on the topic: lines of rsyslog, batches of our own processes, and unreadable records."""
 
     def __init__(self) -> None:
         self.lines = 0
@@ -142,7 +141,6 @@ class Came:
         """Lines by program or component."""
 
     def add(self, value: bytes) -> None:
-        """Count a record."""
         if (header := _HEADER.match(value)) is not None:
             self._count(header[2].decode(), _SEVERITY[int(header[1]) % 8])
         elif value.startswith(b"{"):
@@ -169,7 +167,7 @@ def _own_components(demo: Demo) -> set[str]:
 
 
 class LogScenario:
-    """Writes a log which rsyslog ships, kills the worker that counts it, and compares what is shown with the topics."""
+    """Writes a log that rsyslog ships, kills the worker that counts it, and compares SdpLogs with the topics."""
 
     def __init__(self, demo: Demo) -> None:
         self._demo, self._progress = demo, demo.progress
@@ -231,7 +229,6 @@ class LogScenario:
             report.failures.append("logs: expected metrics of collectd, got none")
 
     def _agree(self) -> bool:
-        """Compare once."""
         came = self._came()
         consumed = {"logsConsumed": came.lines, "metricsConsumed": self._metrics()}
         expected = {**consumed, "logsDeadLettered": came.nonsense, "metricsDeadLettered": 0}
@@ -255,7 +252,6 @@ class LogScenario:
         return all(line.agrees for line in self._lines)
 
     def close(self) -> None:
-        """Write no more."""
         self._stop.set()
 
     def _write(self) -> None:

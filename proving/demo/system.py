@@ -88,17 +88,14 @@ class TangoSide:
 
     @property
     def nodes(self) -> dict[int, str]:
-        """Return the device of each ingest node."""
         return {int(name.rsplit("/", 1)[-1]): name for name in self.devices[NODE]}
 
     @property
     def subarrays(self) -> Sequence[str]:
-        """Return the devices of the subarrays."""
         return self.devices[SUBARRAY]
 
     @property
     def sdp(self) -> str:
-        """Return the device of SDP as a whole."""
         return self.devices[MASTER][0]
 
     def read(self, device: str, attributes: Iterable[str]) -> dict[str, Shown]:
@@ -113,7 +110,6 @@ class TangoSide:
         }
 
     def bus(self, *attributes: str) -> dict[str, Shown]:
-        """Read attributes of SdpBus."""
         return self.read(self.devices[BUS][0], attributes)
 
     def subarrays_known(self) -> bool:
@@ -169,7 +165,6 @@ class TangoSide:
         return True
 
     def found(self) -> DemoCounts:
-        """Read the whole account."""
         bus_names = [prefix + figure for prefix in STREAMS.values() for figure in BUS_FIGURES]
         reasons = self.bus("deadLetterReasons").get("deadLetterReasons")
         return DemoCounts(
@@ -181,7 +176,6 @@ class TangoSide:
 
 
 def windowed(device_class: DeviceClass) -> list[Attribute]:
-    """Return the attributes that silence makes invalid."""
     return [
         entry
         for entry in device_class.attributes
@@ -223,7 +217,6 @@ class Demo:
 
     @property
     def clock(self) -> Clock:
-        """Return the clock of all that is measured."""
         return self.progress.clock
 
     @property
@@ -232,12 +225,10 @@ class Demo:
 
     @property
     def processes(self) -> Supervisor:
-        """Return what runs."""
         return self.deployment.processes
 
     @property
     def sent_file(self) -> Path:
-        """Where the simulator keeps its account."""
         return self.options.folder / "sent.json"
 
     @property
@@ -272,7 +263,6 @@ class Demo:
             start_controllers(self.deployment, self.options, self.executions_file)
 
     def start_simulator(self) -> None:
-        """Let the ingest nodes speak."""
         options, faults = self.options, msgspec.to_builtins(self.options.faults())
         names = ("gaps", "duplicates", "disorder", "late", "ahead", "garbage")
         chances = [f"--{name}={faults[name]}" for name in names]
@@ -316,7 +306,7 @@ class Demo:
         Parameters
         ----------
         killed
-            What is printed of the kill.
+            The process in words, for the output.
         is_back
             Given the times of the kill and of the new start [Unix s].
         what

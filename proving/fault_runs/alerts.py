@@ -95,7 +95,6 @@ class AlertSequence:
         self._sequences: Counter[str] = Counter()
 
     def records(self, count: int) -> Iterator[Alert | Action]:
-        """Return the next records."""
         for _ in range(count):
             self._now += 1
             self._number += 1
@@ -229,7 +228,6 @@ class _Client:
 
 
 def follow_alerts(context: RoleContext, *, device: str, journal: str) -> FollowerReport:
-    """Follow until called off."""
     client = _Client(journal, context.clock)
     subscription = AlertSubscription(device, client.on_entry, start=0, on_lost=client.lost.append)
     while not context.called_off:
@@ -288,7 +286,6 @@ class FoundAlerts:
 
 
 def account(found: FoundAlerts) -> Balance:
-    """Compare all."""
     made, client = Balance(), found.client
     place = {digest: number for number, (_, digest) in enumerate(found.sent, 1) if number not in found.refused}
     got = Counter(digest for _, digest in found.received)

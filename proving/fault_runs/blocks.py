@@ -137,7 +137,6 @@ _PAUSE = 0.2
 
 
 def count_confirmed(journal: Path) -> int:
-    """Return how many records the bus has confirmed."""
     return journal.stat().st_size // _LINE if journal.exists() else 0
 
 
@@ -210,7 +209,6 @@ class FoundBlocks:
 
 
 def differences(found: FoundBlocks, master: str) -> list[str]:
-    """Compare all; each line names one difference."""
     return [*_on_the_topic(found), *_at_devices(found, master), *_alarms(found)]
 
 
@@ -373,7 +371,7 @@ class BlockFaultRun(FaultRun):
         return FoundBlocks(
             told=told,
             topic=self._topic(),
-            shown={device: self._read(device, names) for device in devices},
+            shown={device: self.deployment.values(device, *names) for device in devices},
             alarms=self._alarms(),
         )
 
@@ -397,11 +395,5 @@ class BlockFaultRun(FaultRun):
 
     def _not_zero(self) -> list[str]:
         names = [f"processingBlocks{figure}" for figure in _NOTHING]
-        values = self._read(self._bus, names)
+        values = self.deployment.values(self._bus, *names)
         return [f"{name}: expected 0, got {values.get(name)}" for name in names if values.get(name) != 0]
-
-    def _read(self, device: str, names: list[str]) -> dict[str, Any]:
-        try:
-            return {one.name: one.value for one in self.deployment.proxy(device).read_attributes(names)}
-        except tango.DevFailed:
-            return {}

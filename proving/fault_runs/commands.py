@@ -202,7 +202,6 @@ class Caller:
 
 
 def _judge(reason: str, text: str) -> Answer:
-    """Tell what an error says of the command."""
     if reason == "API_CommandTimedOut" and "outcome unknown" in text:
         return "unknown"
     if reason == "API_CommandNotAllowed":
@@ -213,7 +212,6 @@ def _judge(reason: str, text: str) -> Answer:
 
 
 def call_random_commands(context: RoleContext, *, journal: str, commands: int, seed: int, devices: list[str]) -> None:
-    """Drive all subarrays at the same time."""
     file = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def drive(device: str, share: int) -> None:
@@ -247,7 +245,6 @@ class FoundCommands:
 
 
 def account(found: FoundCommands) -> Balance:
-    """Compare all."""
     made = Balance()
     answers = Counter(line.answer for line in found.calls if not line.again)
     repeated = Counter(line.answer for line in found.calls if line.again)

@@ -72,8 +72,6 @@ class Balance:
 
     rows: list[tuple[str, int | str]] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
-    more: Sequence[Table] = ()
-    """Printed before the figures."""
 
 
 class FaultRun:
@@ -283,8 +281,7 @@ def _print(progress: ProgressLine, title: str, run: FaultRun, account: Balance) 
         table.add_row(fault if fault in (STANDSTILL, RESET) else f"kill -9 of the {fault}", f"{times:,}")
     for what, number in account.rows:
         table.add_row(what, escape(number) if isinstance(number, str) else f"{number:,}")
-    for one in (*account.more, table):
-        progress.console.print(one)
+    progress.console.print(table)
     for text in account.wrong[:_MOST_SHOWN]:
         progress.console.print(f"[red]wrong[/red]  {escape(text)}")
     if account.wrong:

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-import tango
-
 from facade.bus.kafka.bus import KafkaBus
 from facade.errors import BusError
 from facade.flows.mirror.messages import MODEL, TelescopeAttribute, decode_attribute
@@ -27,7 +25,7 @@ from proving.fault_runs.frame import (
 )
 from proving.mirror_account import MirrorFound, account_of, newest_wrong
 from proving.roles import RoleProcess
-from proving.telescope import pointing_of, read_journal, rule
+from proving.telescope import pointing_of, read_pushed, rule
 
 MIRROR = "mirror"
 RIGHT_WITHIN = 5.0
@@ -90,7 +88,7 @@ class MirrorFaultRun(FaultRun):
             assert isinstance(role, RoleProcess)
             role.call_off()
             self.progress.demand(role.result.exists, READY_WITHIN, f"{part} stands still")
-        journals = [read_journal(self._journal(number)) for number in _TELESCOPES.values()]
+        journals = [read_pushed(self._journal(number)) for number in _TELESCOPES.values()]
         pushed = {name: times for journal in journals for name, times in journal.items()}
         begin = self.clock.monotonic()
         self.progress.wait_until(lambda: not self._wrong(pushed), RIGHT_WITHIN)
@@ -146,11 +144,7 @@ class MirrorFaultRun(FaultRun):
         return not self._away()
 
     def _away(self) -> list[str]:
-        """Return what of the telescopes is not connected."""
-        try:
-            mirrored = self.deployment.proxy(self._device).read_attribute("mirrored").value
-        except tango.DevFailed:
-            return [self._device]
+        mirrored = self.deployment.values(self._device, "mirrored").get("mirrored")
         missing = len(_TELESCOPES) * _RECEPTORS - int(mirrored or 0)
         return [f"{missing} receptors"] if missing else []
 

@@ -43,12 +43,10 @@ _EACH = 1.0
 
 
 def content(seed: int, number: int, size: int) -> bytes:
-    """Return the bytes of a table."""
     return random.Random(seed * 1_000_003 + number).randbytes(size)  # noqa: S311 - the same bytes each time
 
 
 def digest(seed: int, number: int, size: int) -> str:
-    """Return the SHA-256 of a table."""
     return hashlib.sha256(content(seed, number, size)).hexdigest()
 
 
