@@ -66,13 +66,7 @@ class UnpackedRoot:
 
 
 def unpacked_packages(packages: Packages, report: tools.Notify) -> UnpackedRoot:
-    """Return the root with the packages of a list, downloaded and unpacked the first time.
-
-    Raises
-    ------
-    InfraError
-        There is no apt, a package is unknown, or a library is missing after all; it is named.
-    """
+    """Return the root with the packages of a list, downloaded and unpacked the first time."""
     listed = packages.list.read_text()
     wanted = _parse(listed)
 

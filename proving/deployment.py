@@ -49,7 +49,6 @@ class Broker:
 
     @property
     def is_up(self) -> bool:
-        """Return whether it runs."""
         return self.pid != 0
 
     def kill(self) -> None:
@@ -62,7 +61,6 @@ class Broker:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Let it hang (SIGSTOP): it keeps all connections and answers nobody."""
         os.kill(self.pid, signal.SIGSTOP)
         try:
             yield
@@ -70,7 +68,6 @@ class Broker:
             self.thaw()
 
     def thaw(self) -> None:
-        """Let it go on."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGCONT)
 
@@ -83,7 +80,7 @@ class Deployment:
     folder
         For logs and results.
     variables
-        Environment of the processes, besides that which the settings give.
+        Further environment of the processes.
     """
 
     def __init__(
@@ -127,7 +124,6 @@ class Deployment:
 
     @property
     def connection(self) -> Connection:
-        """Return how its brokers are reached."""
         return Connection(self.settings, clock=self.clock)
 
     @property
@@ -146,7 +142,6 @@ class Deployment:
         return create_topics(self.connection, {**self.icd.topics, **(changed or {})})
 
     def register(self) -> int:
-        """Make the devices; return their number."""
         return register(self.icd, self.settings, self.tango_host)
 
     def prune(self) -> int:
@@ -158,15 +153,12 @@ class Deployment:
         return self.processes.start(Process, name, argv, {**self.environment, **variables}, ends=ends)
 
     def launch(self, name: str, *arguments: object, ends: bool = False, **variables: str) -> Process:
-        """Start a sub-command of ``sdp-facade``."""
         return self.start(name, [PROGRAM, *map(str, arguments)], ends=ends, **variables)
 
     def server(self, instance: str, *, name: str = "") -> Process:
-        """Start an instance of the device server."""
         return self.start(name or instance, [str(_BIN / SERVER), instance])
 
     def worker(self, slot: int | str) -> Process:
-        """Start an aggregate worker."""
         return self.launch(f"aggregate-{slot}", "aggregate", "--slot", slot)
 
     def answers(self, instance: str) -> bool:
@@ -177,6 +169,14 @@ class Deployment:
         """Return a proxy of its own each time: one that has failed waits before it tries again."""
         return tango.DeviceProxy(f"tango://{self.tango_host}/{device}")
 
+    def values(self, device: str, *attributes: str) -> dict[str, Any]:
+        """Read attributes; those that cannot be read are left out, all of them if nobody answers."""
+        try:
+            answers = self.proxy(device).read_attributes(list(attributes))
+        except tango.DevFailed:
+            return {}
+        return {one.name: one.value for one in answers if not one.has_failed}
+
     def play(self, role: str, *, name: str = "", ends: bool = False, **task: Any) -> RoleProcess:
         """Start a process that plays a role; see `proving.roles`."""
         name = name or role
@@ -184,25 +184,11 @@ class Deployment:
         return self.processes.start(RoleProcess, name, argv, self.environment, ends=ends)
 
     def await_ready(self, role: RoleProcess, seconds: float = 60.0) -> None:
-        """Wait until a role is ready.
-
-        Raises
-        ------
-        InfraError
-            It ended before, or takes too long.
-        """
         self.progress.demand(lambda: role.is_ready or not role.is_alive, seconds, f"{role.name} is ready")
         if not role.is_ready:
             raise InfraError(f"{role.name} ended before it was ready; its output ends:\n{role.tail()}")
 
     def result(self, role: RoleProcess, kind: type[Answered], seconds: float = 600.0) -> Answered:
-        """Wait for a role's end and give what it delivered.
-
-        Raises
-        ------
-        InfraError
-            It failed, or takes too long.
-        """
         self.processes.forget(role.name)
         self.progress.demand(lambda: not role.is_alive, seconds, f"the end of {role.name}")
         if not role.result.exists():
@@ -211,7 +197,6 @@ class Deployment:
 
 
 def answers(tango_host: str, device: str) -> bool:
-    """Return whether a device answers."""
     try:
         # A proxy of its own each time: one that has failed waits before it tries again.
         return bool(tango.DeviceProxy(f"tango://{tango_host}/{device}").ping() > 0)

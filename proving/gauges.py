@@ -15,12 +15,6 @@ def own_cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def thread_cpu() -> float:
-    """Return the processor time of this thread, user and system [s]."""
-    used = resource.getrusage(resource.RUSAGE_THREAD)
-    return used.ru_utime + used.ru_stime
-
-
 def cpu(pid: int) -> float:
     """Return the processor time of a process, all threads, user and system [s]; 0 when it is gone."""
     try:
@@ -39,10 +33,6 @@ def resident(pid: int) -> float:
 
 
 def peak_resident(pid: int | str = "self") -> float:
-    """Return the most memory that was ever resident [MB]; 0 when the process is gone.
-
-    Not from ``getrusage``: that figure is inherited from whoever started the process.
-    """
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
@@ -56,7 +46,6 @@ def cpu_of_all(deployment: Deployment) -> dict[str, float]:
 
 
 def proportional_memory(deployment: Deployment) -> dict[str, float]:
-    """Return the memory of each process [MB]; of what it shares with others, such as libraries, only its part."""
     return {process.name: round(_proportional(process.pid), 1) for process in deployment.processes}
 
 
@@ -78,6 +67,5 @@ def cores_used(before: Mapping[str, float], after: Mapping[str, float], seconds:
 
 
 def in_words(cores: Mapping[str, float]) -> str:
-    """List processor use, the largest first."""
     parts = [f"{name} {used:.2f}" for name, used in sorted(cores.items(), key=lambda item: -item[1])]
     return f"cores used: {', '.join(parts)}; together {sum(cores.values()):.2f}"

@@ -9,7 +9,7 @@ from facade.flows.mirror.messages import CONNECTED, TelescopeAttribute, writer_o
 
 
 class MirrorFound(msgspec.Struct, kw_only=True):
-    """What was found of one attribute, or of several together."""
+    """Counts of the values of one attribute, or of several."""
 
     pushed: int = 0
     """Values that its device pushed from the first one that was mirrored to the last."""
@@ -27,7 +27,6 @@ class MirrorFound(msgspec.Struct, kw_only=True):
     """Records that say that values may be missing."""
 
     def __add__(self, other: "MirrorFound") -> "MirrorFound":
-        """Return both together."""
         both = {name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__}
         return MirrorFound(**both)
 

@@ -1,4 +1,4 @@
-"""What is printed while something runs: time-stamped steps, signs of life, and the demo's live table below them."""
+"""The output of a run: time-stamped steps, signs of life, and the demo's live table below them."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -43,8 +43,7 @@ class ProgressLine:
         return self.clock.monotonic() - self._begin
 
     def step(self, text: str) -> None:
-        """Print what happens now."""
-        with suppress(OSError):  # who reads it may have gone, and what is under way must come to its end
+        with suppress(OSError):  # the reader of the output may have gone; the run goes on
             self.console.print(f"[dim]{self.elapsed:6.1f} s[/dim]  {escape(text)}", highlight=False, soft_wrap=True)
             sys.stdout.flush()
 
@@ -78,20 +77,13 @@ class ProgressLine:
         return self._wait(condition, self.longest(seconds), what)
 
     def demand(self, condition: Callable[[], bool], seconds: float, what: str) -> float:
-        """Wait for a condition as `wait_until` does and give how long it took [s].
-
-        Raises
-        ------
-        InfraError
-            It did not come true in time.
-        """
+        """Wait for a condition as `wait_until` does and give how long it took [s]."""
         took = self.wait_until(condition, seconds, what)
         if took is None:
             raise InfraError(f"{what}: expected within {self.longest(seconds):.3g} s, got nothing")
         return took
 
     def longest(self, seconds: float) -> float:
-        """Return how long a wait may take on this machine [s], where it is so long on one that is fast enough."""
         return min(seconds * self.patience, max(seconds, _LONGEST))
 
     def _wait(self, condition: Callable[[], bool], seconds: float, what: str) -> float | None:

@@ -31,7 +31,6 @@ ROLES = {
     "bare": "proving.bench.throughput_roles:bare",
     "memo": "proving.bench.peers:write_one_by_one",
     "sink": "proving.bench.peers:sink",
-    "asyncio": "proving.bench.peers:one_at_a_time",
     "watch-accounts": "proving.bench.restarts:watch",
     "listen": "proving.bench.latency:hear",
     "read": "proving.bench.latency:read",
@@ -47,10 +46,6 @@ ROLES = {
     "broker-ask": "proving.bench.brokers:ask",
     "publish-blocks": "proving.bench.blocks:publish",
     "fail-blocks": "proving.bench.blocks:fail_blocks",
-    "dishes": "proving.bench.mirror:dishes",
-    "follow-mirror": "proving.bench.mirror:follow",
-    "await-mirror": "proving.bench.mirror:await_all",
-    "probe-mirror": "proving.bench.mirror:probe",
     "subscribe-alerts": "proving.bench.visit:subscribe",
     "send-tables": "proving.bench.load:send_tables",
     "telescope": "proving.telescope:telescope",
@@ -68,21 +63,17 @@ class RoleProcess(Process):
 
     @property
     def result(self) -> Path:
-        """Return the file with what it delivers."""
         return self.log.with_suffix(".json")
 
     @property
     def address(self) -> str:
-        """Return where the device that it serves is."""
         return self.result.with_suffix(".address").read_text()
 
     @property
     def is_ready(self) -> bool:
-        """Return whether it has said so."""
         return self.result.with_suffix(".ready").exists()
 
     def release(self) -> None:
-        """Open its gate."""
         self.result.with_suffix(".go").touch()
 
     def call_off(self) -> None:
@@ -108,7 +99,6 @@ class RoleContext:
 
     @property
     def tango_host(self) -> str:
-        """Return where the Tango database is."""
         return os.environ["TANGO_HOST"]
 
     def deliver(self, result: Any) -> None:
@@ -121,7 +111,6 @@ class RoleContext:
         self.result.with_suffix(".ready").touch()
 
     def retract(self) -> None:
-        """Say that it is not ready after all."""
         self.result.with_suffix(".ready").unlink(missing_ok=True)
 
     @property
@@ -136,7 +125,6 @@ class RoleContext:
 
 
 def main() -> None:
-    """Play one role."""
     name, result, task = sys.argv[1:]
     logging.basicConfig(level=os.environ.get("SDP_LOG_LEVEL", "WARNING"), stream=sys.stderr)
     module, _, function = ROLES[name].partition(":")

@@ -1,4 +1,4 @@
-"""The processes of a deployment: what was started in its folder is found again, so that none is ever forgotten."""
+"""The processes of a deployment: each process that was started in its folder is found again."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,15 +42,12 @@ class Supervisor:
         """All that were ever started here."""
 
     def __getitem__(self, name: str) -> Process:
-        """Return the newest process of a name."""
         return self._newest[name].process
 
     def __iter__(self) -> Iterator[Process]:
-        """Return all that should run."""
         return iter([*self._running.values()])
 
     def pid_file(self, name: str) -> Path:
-        """Return the file with the id of a process, for a person who sends it a signal."""
         return self.folder / f"{name}.pid"
 
     def stop_left_over(self) -> list[str]:
@@ -128,13 +125,6 @@ class Supervisor:
             process.end(max(until - self._clock.monotonic(), 0.0))
 
     def check(self) -> None:
-        """Make sure that everything runs that should.
-
-        Raises
-        ------
-        InfraError
-            A process has ended by itself; the message has the end of its log.
-        """
         for process in self.ended():
             raise InfraError(
                 f"{process.name} (process {process.pid}) ended by itself; the end of {process.log}:\n{process.tail()}"

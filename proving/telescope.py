@@ -35,7 +35,6 @@ class Receptor(Device):
     journal: IO[str]
 
     def init_device(self) -> None:
-        """Say that the pointing is pushed by code."""
         super().init_device()
         self.set_state(tango.DevState.ON)
         self.set_change_event(POINTING, True, False)
@@ -43,11 +42,9 @@ class Receptor(Device):
 
     @attribute(name=POINTING, dtype=(float,), max_dim_x=3)
     def pointing(self) -> tuple[list[float], float, tango.AttrQuality]:
-        """Return where it points."""
         return self._newest
 
     def turn(self) -> None:
-        """Turn on, and push where it points now."""
         # Neither a Tango time nor JSON has more than microseconds.
         now = round(self.clock.now(), 6)
         value = [now, math.degrees(_SLEW * now) % 360.0, 45.0 + 10.0 * math.sin(_SLEW * now)]
@@ -90,7 +87,7 @@ def telescope(context: RoleContext, *, receptors: list[str], period: float, jour
         run((Receptor,), args=[SERVER, instance], post_init_callback=start, raises=True)
 
 
-def read_journal(journal: Path) -> dict[str, list[float]]:
+def read_pushed(journal: Path) -> dict[str, list[float]]:
     """Return the times of the values that were pushed, by attribute; a line that a kill has cut off is none."""
     pushed: dict[str, list[float]] = {}
     for line in journal.read_text().splitlines():

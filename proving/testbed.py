@@ -76,7 +76,7 @@ class Testbed:
 @contextmanager
 def testbed(parent: Path, progress: ProgressLine) -> Iterator[Testbed]:
     """Start a broker and a Tango database in a new folder, and leave nothing of it behind."""
-    logging.getLogger("facade.bus").setLevel(logging.CRITICAL)  # that no broker answers is mostly what is wanted
+    logging.getLogger("facade.bus").setLevel(logging.CRITICAL)  # runs take the broker away on purpose
     parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=parent.resolve(), ignore_cleanup_errors=True) as folder:
         state_dir = Path(folder) / "infra"

@@ -14,7 +14,7 @@ from facade.clock import Clock
 from facade.errors import InfraError
 from facade.flows.blocks.source import BLOCKS, BlockSource
 from facade.flows.commands.messages import COMMANDS
-from proving.bench.hops import SUBARRAY, Events, Sample, bare_connection, hop_notes, hop_verdicts
+from proving.bench.hops import SUBARRAY, Events, Sample, bare_connection, hop_verdicts
 from proving.bench.load import NODES, RATE, stream
 from proving.bench.report import BarVerdict, BenchOutcome, at_most, flatness
 from proving.deployment import Deployment
@@ -46,7 +46,7 @@ def publish(context: RoleContext, *, records: int, rate: float, subarrays: int) 
     Parameters
     ----------
     records
-        A multiple of the states of so many open blocks, so that all blocks finish.
+        A multiple of `OPEN` times the number of states: then all blocks finish.
     """
     clock, slipped = context.clock, 0.0
     writer = KafkaWriter(Connection(context.settings, clock=clock), health=BusHealth(), client="publisher")
@@ -118,7 +118,6 @@ _PAUSE = 0.01
 
 
 def blocks(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Publish blocks' states beside notifications at full rate."""
     turns, count = (50, 200) if quick else (750, 2000)
     records = turns * OPEN * len(STATES)
     parts: dict[str, Sequence[Sample]] = {}
@@ -146,11 +145,6 @@ def blocks(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="blocks",
         what="state of a processing block on the bus -> event of newestFailure in another process",
-        how=(
-            f"{records:,} states of blocks of two subarrays, {OPEN} open at once; {count} more blocks fail, one"
-            " after the other; between them, through a bare bridge in a process of its own: a record on Kafka until"
-            " it is read, and a Tango event until it has come",
-        ),
         verdicts=(
             *(verdict for name, samples in parts.items() for verdict in hop_verdicts(name, samples)),
             at_most(f"time to publish {records:,} states", published.seconds, 1.01 * records / PER_SECOND, "s"),
@@ -163,7 +157,6 @@ def blocks(testbed: Testbed, *, quick: bool) -> BenchOutcome:
             *(_flat(name, samples) for name, samples in memory.items()),
         ),
         notes=(
-            *(hop_notes(name, samples) for name, samples in parts.items()),
             f"a state was published at most {published.slipped * 1e3:.0f} ms later than planned",
             in_words(cores),
         ),

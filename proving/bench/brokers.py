@@ -2,7 +2,6 @@
 
 import os
 import re
-import statistics
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
@@ -37,13 +36,7 @@ _STARTS_WITHIN: Final = 120.0
 
 
 def start_rabbitmq(deployment: Deployment) -> tuple[Process, int]:
-    """Start a node; return its process and its port.
-
-    Raises
-    ------
-    InfraError
-        Debian's packages cannot be had, or it does not start.
-    """
+    """Start a node; return its process and its port."""
     root = unpacked_packages(_PACKAGES, deployment.progress.step).path
     (erts,) = (root / "usr/lib/erlang").glob("erts-*")
     (scripts,) = (root / "usr/lib/rabbitmq/lib").glob("rabbitmq_server-*/sbin")
@@ -132,8 +125,6 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     began: float
     """[Unix s]."""
     ended: float
-    cpu: float
-    """[s]."""
 
 
 class BrokerLink(Protocol):
@@ -150,27 +141,24 @@ class BrokerLink(Protocol):
 
 
 def send(context: RoleContext, *, way: dict[str, Any], messages: int) -> Moved:
-    """Send as fast as possible."""
     link, clock = _link(context, msgspec.convert(way, Way)), context.clock
     _await_release(context)
-    cpu, began, value = gauges.own_cpu(), clock.now(), bytes(SIZE)
+    began, value = clock.now(), bytes(SIZE)
     for _ in range(messages):
         link.send(value)
     link.flush()
-    return Moved(messages=messages, began=began, ended=clock.now(), cpu=gauges.own_cpu() - cpu)
+    return Moved(messages=messages, began=began, ended=clock.now())
 
 
 def receive(context: RoleContext, *, way: dict[str, Any], messages: int) -> Moved:
-    """Receive until all is there."""
     link, clock = _link(context, msgspec.convert(way, Way), receives=True), context.clock
     context.announce()
-    cpu, began = gauges.own_cpu(), clock.now()
+    began = clock.now()
     _take(context, link, messages)
-    return Moved(messages=messages, began=began, ended=clock.now(), cpu=gauges.own_cpu() - cpu)
+    return Moved(messages=messages, began=began, ended=clock.now())
 
 
 def answer(context: RoleContext, *, way: dict[str, Any], messages: int) -> int:
-    """Send each message back."""
     link = _link(context, msgspec.convert(way, Way), receives=True)
     context.announce()
     for _ in range(messages):
@@ -350,14 +338,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     messages: int
     seconds: float
     """From the first message sent to the last one received."""
-    clients: float
-    """Processor time [s]."""
     broker: float
     """Processor time [s]; 0: there is none."""
 
     @property
     def rate(self) -> float:
-        """Return the messages per second."""
         return self.messages / self.seconds
 
 
@@ -381,20 +366,7 @@ def brokers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="brokers",
         what=f"messages of {SIZE} B over Kafka, RabbitMQ {rabbitmq_version()} and ZeroMQ",
-        how=(
-            *(
-                f"{what}: {messages // part:,} messages from {_SENDERS[what]} senders to one receiver"
-                for what, messages in _MESSAGES.items()
-            ),
-            f"{_ROUNDS} rounds, one way after the other; each client a Python process, the broker one node",
-            "Kafka: confluent_kafka, acks=all, one partition; RabbitMQ: pika, which sends each message by itself, a"
-            " classic queue, no confirmations, an acknowledgement for 5,000 messages; ZeroMQ: pyzmq, PUSH and PULL over"
-            " TCP",
-            f"delay: half of the time there and back, {asked:,} times a round, one message after the other; ZeroMQ by"
-            " REQ and REP",
-        ),
         verdicts=tuple(verdicts(found, halves)),
-        notes=tuple(notes(found)),
     )
 
 
@@ -411,21 +383,6 @@ def verdicts(found: list[dict[str, Run]], halves: Mapping[str, list[float]]) -> 
         spread = quantiles(each)
         text = spread.text(1e6, "µs") if spread else "-"
         yield BarVerdict(what=f"one way, {what}", bar="", found=text)
-
-
-def notes(found: list[dict[str, Run]]) -> Iterator[str]:
-    """Say how fast each way was, and what it took."""
-    for what in found[0]:
-        runs = [one[what] for one in found]
-        rate, clients, broker = (
-            statistics.median(pick)
-            for pick in (
-                [run.rate for run in runs],
-                [run.clients / run.messages * 1e6 for run in runs],
-                [run.broker / run.messages * 1e6 for run in runs],
-            )
-        )
-        yield f"{what}: {rate:,.0f}/s; processor time of a million: clients {clients:.1f} s, broker {broker:.1f} s"
 
 
 def _per_core(run: Run) -> float:
@@ -468,7 +425,6 @@ def _run(deployment: Deployment, way: Way, what: str, part: int, pid: int) -> Ru
     return Run(
         messages=received.messages,
         seconds=received.ended - min(one.began for one in sent),
-        clients=received.cpu + sum(one.cpu for one in sent),
         broker=gauges.cpu(pid) - broker if pid else 0.0,
     )
 

@@ -24,8 +24,6 @@ Measure = Callable[..., BenchOutcome]
 MEASUREMENTS = {
     "worker": "proving.bench.throughput:one_worker",
     "columnar": "proving.bench.throughput:columnar",
-    "memory": "proving.bench.throughput:memory",
-    "memory-columnar": "proving.bench.throughput:memory_columnar",
     "growth": "proving.bench.throughput:growth",
     "two-workers": "proving.bench.throughput:two_workers",
     "peers": "proving.bench.peers:peers",
@@ -40,9 +38,7 @@ MEASUREMENTS = {
     "blocks": "proving.bench.blocks:blocks",
     "logs": "proving.bench.logs:logs",
     "flood": "proving.bench.logs:flood",
-    "mirror": "proving.bench.mirror:mirror",
     "visit": "proving.bench.visit:visit",
-    "alert-restart": "proving.bench.restarts:alert_restart",
     "tables": "proving.bench.tables:tables",
     "sweep": "proving.bench.sweep:sweep",
     "scale": "proving.bench.latency:scale",
@@ -66,8 +62,8 @@ def bench(
 ) -> None:
     """Measure the facade beside the raw limits of this machine, with a Kafka and a Tango database of its own.
 
-    Each bar comes from the project's budgets. One that is not reached is said plainly, and is no error:
-    the exit code is 0 unless a measurement could not be made.
+    Each bar comes from the project's budgets. A bar that is not reached is no error: the exit code is 0 unless a
+    measurement could not be made.
 
     Example: sdp-facade bench --quick --only commands
     """
@@ -107,13 +103,11 @@ def _measure(made: Testbed, name: str, *, quick: bool) -> BenchOutcome:
         measure: Measure = getattr(import_module(module), function)
         return measure(made, quick=quick)
     except (FacadeError, OSError, ImportError, ValueError, msgspec.MsgspecError) as error:
-        return BenchOutcome(name=name, what="", how=(), verdicts=(), failure=f"{type(error).__name__}: {error}")
+        return BenchOutcome(name=name, what="", verdicts=(), failure=f"{type(error).__name__}: {error}")
 
 
 def _show(outcome: BenchOutcome) -> None:
     OUT.print(f"\n[bold]{outcome.name}[/bold]  {escape(outcome.what)}")
-    for line in outcome.how:
-        OUT.print(f"  [dim]{escape(line)}[/dim]")
     for line in outcome.notes:
         OUT.print(f"  {escape(line)}")
     for _, what, bar, found, word in summary([outcome]):

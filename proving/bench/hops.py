@@ -3,7 +3,7 @@
 import json
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,74 +15,17 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.producer import KafkaSender, KafkaWriter
 from facade.bus.kafka.reader import KafkaReader
 from facade.bus.port import BusHealth, Record
-from facade.clock import Clock, SystemClock
+from facade.clock import Clock
 from facade.controller import Call, Controller, run
 from facade.errors import InfraError
 from facade.flows.alerts.messages import Alert, alert_record
-from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.messages import ACKS, COMMANDS
 from facade.icd.load import load
 from proving.bench.load import NODES, RATE, large, stream
-from proving.bench.report import BarVerdict, BenchOutcome, Quantiles, at_most, quantiles
+from proving.bench.report import BarVerdict, BenchOutcome, at_most, quantiles
 from proving.deployment import Deployment
 from proving.roles import RoleContext
 from proving.testbed import Testbed
-
-_LINK = 20
-"""Channels that come over one link."""
-_POINTINGS = 2000
-
-
-def telescope_arguments() -> dict[str, dict[str, Any]]:
-    """Return the arguments by telescope."""
-    dishes = [f"SKA{number:03}" for number in range(1, 134)] + [f"MKT{number:03}" for number in range(64)]
-    stations = [f"C{number}" for number in range(1, 225)] + [
-        f"{arm}{cluster}-{station}" for arm in "NES" for cluster in range(1, 17) for station in range(1, 7)
-    ]
-    return {
-        "SKA-Mid": _assignment(dishes, searched=1125, channels=65_536, band=(350e6, 1050e6)),
-        "SKA-Low": _assignment(stations, searched=500, channels=55_296, band=(50e6, 350e6)),
-    }
-
-
-def _assignment(receptors: list[str], *, searched: int, channels: int, band: tuple[float, float]) -> dict[str, Any]:
-    kinds = {"visibilities": ("vis", 1), "pulsar search": ("pss", searched), "pulsar timing": ("pst", 16)}
-    beams = [
-        {"beam_id": f"{prefix}{number}", "function": function}
-        for function, (prefix, count) in kinds.items()
-        for number in range(count)
-    ]
-    setup = {"channels_id": "all", "polarisations_id": "all"}
-    every = {beam["beam_id"]: {"field_id": f"at-{beam['beam_id']}", **setup} for beam in beams}
-    pointings = [
-        {"scan_type_id": f"p{number}", "derive_from": ".all", "beams": {"vis0": {"field_id": f"m{number}"}}}
-        for number in range(_POINTINGS)
-    ]
-    window = {"spectral_window_id": "all", "count": channels, "start": 0, "freq_min": band[0], "freq_max": band[1]}
-    links = [[channel, link] for link, channel in enumerate(range(0, channels, _LINK))]
-    return {
-        "interface": "https://schema.skao.int/ska-sdp-assignres/1.0",
-        "transaction_id": "txn-bench-20261121-00001",
-        "resources": {"receptors": receptors, "receive_nodes": 32},
-        "execution_block": {
-            "eb_id": "eb-bench-20261121-00001",
-            "beams": beams,
-            "scan_types": [{"scan_type_id": ".all", "beams": every}, *pointings],
-            "channels": [{"channels_id": "all", "spectral_windows": [{**window, "link_map": links}]}],
-            "polarisations": [{"polarisations_id": "all", "corr_type": ["XX", "XY", "YX", "YY"]}],
-            "fields": list(_fields([one["field_id"] for one in every.values()])),
-        },
-    }
-
-
-def _fields(names: list[str]) -> Iterator[dict[str, Any]]:
-    for number, name in enumerate([*names, *(f"m{number}" for number in range(_POINTINGS))]):
-        attrs = {"c1": round(number * 0.09, 6), "c2": round(-45 + number * 0.01, 6), "epoch": 2000.0}
-        yield {
-            "field_id": name,
-            "phase_dir": {"target_name": f"J{number:06}", "reference_frame": "icrs", "attrs": attrs},
-        }
-
 
 SUBARRAY, ALERTS = "mid-sdp/subarray/01", "mid-sdp/alerts/0"
 RESULT = "longRunningCommandResult"
@@ -119,7 +62,6 @@ class BareDevice(Device):
     """A device that answers a call and then pushes one event from a thread of its own."""
 
     def init_device(self) -> None:
-        """Start the pushing thread."""
         super().init_device()
         self._poked: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.set_change_event("last", True, False)
@@ -127,12 +69,10 @@ class BareDevice(Device):
 
     @attribute(dtype=str)
     def last(self) -> str:
-        """Return nothing: it is only pushed."""
         return ""
 
     @command(dtype_in=str, dtype_out="DevVarLongStringArray")
     def Poke(self, number: str) -> tuple[list[int], list[str]]:  # noqa: N802 - Tango's style
-        """Set off an event."""
         self._poked.put(number)
         return [2], [number]
 
@@ -143,7 +83,6 @@ class BareDevice(Device):
 
 
 def bare_device(context: RoleContext) -> None:
-    """Serve one bare device."""
     _serve(context, lambda: context.clock.sleep(0.05))
 
 
@@ -200,7 +139,6 @@ def echo(context: RoleContext) -> None:
 
 
 def scan_types(size: int) -> list[dict[str, Any]]:
-    """Return new scan types of at least so many bytes of JSON, with long names: the facade bounds their number."""
     one = {"beams": {"vis0": {"channels_id": "vis_channels", "field_id": "field-".ljust(_LONG_NAME, "a")}}}
     each = len(msgspec.json.encode({"scan_type_id": "bench-00000", **one})) + 1
     return [{"scan_type_id": f"bench-{number:05}", **one} for number in range(-(-size // each))]
@@ -297,7 +235,6 @@ def _alert_number(text: str) -> str:
 
 
 def _reader(context: RoleContext, topic: str) -> KafkaReader:
-    """Return a reader that has read all there is."""
     connection = Connection(context.settings, clock=context.clock)
     reader = KafkaReader(connection, {topic: None}, start={}, health=BusHealth())
     while not reader.caught_up(topic):
@@ -311,7 +248,7 @@ def bare_connection(context: RoleContext, prefix: str) -> Connection:
 
 
 class Events:
-    """Events by what they are about, with the time at which each came."""
+    """Events by subject, with their times of arrival."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -321,7 +258,6 @@ class Events:
         """A subscription ends with its proxy."""
 
     def subscribe(self, proxy: Any, attribute: str, about: Callable[[Any], str]) -> None:
-        """Take the events of an attribute that have a value; `about` says which one each is."""
 
         def on_event(event: Any) -> None:
             now = self._clock.monotonic()
@@ -349,8 +285,6 @@ _WARM_UP = 20_000
 _SETTLE = 4.0
 _LARGE = 512 * 1024
 """Length of the arguments of Table 1 of SDP memo 052 [B]."""
-_CHECK_BAR = 0.25
-"""Of the check of an argument: half of the time that TM's clients give a call [s]."""
 _LARGE_BAR = 1.0
 """Of the outcome of such a command, at p99 (Table 1) [s]."""
 
@@ -369,11 +303,6 @@ def commands(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         testbed,
         "commands",
         "Tango call -> durable record -> controller -> final ack -> event in the caller's process",
-        "Configure commands, one after the other, to a controller that only reports the new state; between"
-        " them, in the same process, the bare hops: a durable Kafka record to another process, two back one after the"
-        " other, as ACCEPTED and the outcome are, and a"
-        f" Tango call to another process until the event that it sets off. Before all that, {_WARM_UP:,} records"
-        " there and back: a broker that has just been started spends a core on compiling itself",
         begin,
         "call-commands",
         200 if quick else 1000,
@@ -393,35 +322,11 @@ def large_commands(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         client = system.play("call-commands", ends=True, warm_up=_WARM_UP, count=count, **task)
         samples = system.result(client, list[Sample])
     whole = quantiles([s.whole for s in samples])
-    found = None if whole is None else whole.p99
-    checks = _checks(count)
     return BenchOutcome(
         name="large-commands",
         what=f"as commands, with an argument of {_LARGE // 1024} KiB",
-        how=(f"{count} Configure commands, one after the other, quiet; the bare records are as long",),
-        verdicts=(
-            at_most("p99 of the outcome", found, _LARGE_BAR, "s"),
-            *(at_most(f"p50 of a check, {label}", found.p50, _CHECK_BAR, "s") for label, found in checks.items()),
-        ),
-        notes=(
-            hop_notes("quiet", samples),
-            *(f"check, {label}: {one.text(1e3, 'ms')}" for label, one in checks.items()),
-        ),
+        verdicts=(at_most("p99 of the outcome", whole.p99 if whole else None, _LARGE_BAR, "s"),),
     )
-
-
-def _checks(count: int) -> dict[str, Quantiles]:
-    """Measure how long the check of an argument of a whole telescope takes [s]."""
-    arguments, clock, found = Arguments(load()), SystemClock(), dict[str, Quantiles]()
-    for telescope, document in telescope_arguments().items():
-        text, seconds = json.dumps(document), list[float]()
-        for _ in range(count):
-            began = clock.monotonic()
-            arguments.check("assignres", text)
-            seconds.append(clock.monotonic() - began)
-        if (measured := quantiles(seconds)) is not None:
-            found[f"AssignResources of {telescope}, {len(text):,} characters"] = measured
-    return found
 
 
 def alerts(testbed: Testbed, *, quick: bool) -> BenchOutcome:
@@ -436,8 +341,6 @@ def alerts(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         testbed,
         "alerts",
         "alert on the bus -> event of lastAlert in another process",
-        "alerts, one after the other; between them, through a bare bridge in a process of its own: a"
-        " record on Kafka until it is read, and a Tango event until it has come",
         begin,
         "send-alerts",
         300 if quick else 2000,
@@ -449,7 +352,6 @@ def _measure(
     testbed: Testbed,
     name: str,
     what: str,
-    how: str,
     begin: Callable[[Deployment, Deployment], str],
     role: str,
     count: int,
@@ -476,14 +378,11 @@ def _measure(
     return BenchOutcome(
         name=name,
         what=what,
-        how=(f"{count} {how}",),
         verdicts=tuple(verdict for label, samples in parts.items() for verdict in hop_verdicts(label, samples)),
-        notes=tuple(hop_notes(label, samples) for label, samples in parts.items()),
     )
 
 
 def hop_verdicts(label: str, samples: Sequence[Sample]) -> list[BarVerdict]:
-    """Judge the whole way beside the bare hops."""
     whole, bare = quantiles([s.whole for s in samples]), quantiles([s.kafka + s.tango for s in samples])
     if whole is None or bare is None:
         return []
@@ -492,18 +391,3 @@ def hop_verdicts(label: str, samples: Sequence[Sample]) -> list[BarVerdict]:
     return [
         BarVerdict(what=f"p99 / p99 of the bare hops, {label}", bar=f"<= {BAR:g}", found=found, reached=ratio <= BAR)
     ]
-
-
-def hop_notes(label: str, samples: Sequence[Sample]) -> str:
-    """Say how long the whole way and each of the bare hops took."""
-
-    def text(values: Sequence[float]) -> str:
-        found = quantiles(values)
-        return "-" if found is None else found.text(1e3, "ms")
-
-    call = f" (the call alone {text([s.call for s in samples])})" if any(s.call for s in samples) else ""
-    return (
-        f"{label}: the whole way {text([s.whole for s in samples])}{call}; bare hops together"
-        f" {text([s.kafka + s.tango for s in samples])} (Kafka {text([s.kafka for s in samples])}; Tango"
-        f" {text([s.tango for s in samples])})"
-    )

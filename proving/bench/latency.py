@@ -2,7 +2,7 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -14,14 +14,10 @@ import numpy.typing as npt
 import tango
 
 from clients.events import EventRecorder
-from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.port import BusHealth
-from facade.codec.columns import ColumnDecoder
-from facade.errors import InfraError
 from facade.flows.telemetry.simulator.report import HeapReport
 from facade.reading import Quality
 from proving import gauges
-from proving.bench.load import NODES, RATE, SIMULATOR, TOPIC, rate_kept, stream
+from proving.bench.load import NODES, RATE, SIMULATOR, stream
 from proving.bench.report import BarVerdict, BenchOutcome, Quantiles, at_most, quantiles
 from proving.deployment import Deployment
 from proving.gauges import cores_used, cpu_of_all, in_words, proportional_memory
@@ -121,7 +117,7 @@ _LAST_EVENTS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listening:
-    """What was heard, and what it cost."""
+    """Received events, and the processor time and memory meanwhile."""
 
     listened: Listened
     sent: HeapReport
@@ -145,7 +141,6 @@ def listen(
     columnar: bool = False,
     senders: int = 1,
 ) -> Listening:
-    """Subscribe, let the notifications come, and listen."""
     progress, clock = system.progress, system.clock
     devices = system.devices("SdpIngestNode")
     progress.step(f"  subscribing to {len(devices) * len(attributes):,} attributes")
@@ -171,6 +166,9 @@ ATTRIBUTE = "latencyMean"
 SLACK = 0.3
 """How much later than the end of its window a notification may be seen [s]."""
 WARM_UP = 5.0
+_WINDOW: Final = 1.0
+"""Length of the windows of heap notifications [s]."""
+_EVEN: Final = np.linspace(0.0, 1.0, 100, endpoint=False)
 
 Times = npt.NDArray[np.float64]
 
@@ -179,111 +177,45 @@ def latency(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Measure the whole path under the full load of four nodes."""
     seconds = 12.0 if quick else 30.0
     with testbed.system("latency", nodes=NODES) as running:
-        nodes = {device: number for number, device in enumerate(running.devices("SdpIngestNode"))}
         heard = listen(running, [ATTRIBUTE], RATE, seconds, warm_up=WARM_UP)
-        listened, sent = heard.listened, heard.sent
-        window = running.icd.topics[TOPIC].window
-        if window is None:
-            raise InfraError(f"topics.toml: {TOPIC}: expected a [window]")
-        testbed.progress.step(f"  reading the {sent.sent:,} notifications again")
-        times = notification_times(running, sent.sent)
-    events = [(nodes[event.device], event) for event in listened.events]
-    first = first_events(events, window.length)
-    each, after = latencies(times, first, window.length, heard.begin, heard.end)
-    found, behind = quantiles(each), quantiles(after)
-    bar = window.length + SLACK
+        ends = _ends(running, heard)
+    found, behind = _notifications(ends), quantiles(ends)
     return BenchOutcome(
         name="latency",
         what="notification to Tango event: from the data time to the event of the window that holds it",
-        how=(
-            f"{NODES} nodes, {RATE:,.0f} notifications/s together; 2 workers, device servers `control` and `ingest-00`,"
-            f" a client subscribed to {ATTRIBUTE} of each node through the database",
-            f"{seconds:g} s after a warm-up of {WARM_UP:g} s; events of {len(after)} node windows",
-        ),
         verdicts=(
-            at_most("p99, notification to event", found.p99 if found else None, bar, "s"),
+            at_most("p99, notification to event", found.p99 if found else None, _WINDOW + SLACK, "s"),
             BarVerdict(what="p50, notification to event", bar="", found=f"{found.p50:.3f} s" if found else "-"),
-            BarVerdict(
-                what="event received after the end of its window",
-                bar="",
-                found=behind.text(1000, "ms") if behind else "-",
-            ),
+            BarVerdict(what="event after its window", bar="", found=behind.text(1e3, "ms") if behind else "-"),
         ),
-        notes=(*_doubts(sent, listened, each, len(first) != len(events)), in_words(heard.cores)),
+        notes=(
+            f"the sender slipped by {heard.sent.slipped:.2f} s; the client got {heard.listened.errors} errors"
+            f" ({heard.listened.last_error}) and {heard.listened.invalid} invalid values",
+            in_words(heard.cores),
+        ),
     )
 
 
-def notification_times(running: Deployment, records: int) -> dict[int, Times]:
-    """Read the data times of all notifications again, by node [Unix s].
-
-    Raises
-    ------
-    InfraError
-        They cannot all be found.
-    """
-    log = KafkaTransactionalLog(running.connection, TOPIC, group="times", slot="0", health=BusHealth())
-    message = running.icd.topics[TOPIC].message or ""
-    decoder = ColumnDecoder(message, running.icd.messages[message])
-    parts: list[tuple[Any, Any]] = []
-    left, patience = records, running.clock.monotonic() + 120.0
-    while left > 0:
-        if running.clock.monotonic() > patience:
-            raise InfraError(f"{left} of {records} notifications were not found on the topic again")
-        for run in log.take(10_000, 0.5):
-            columns = decoder.decode(run.values()).columns
-            parts.append((columns["node"], columns["time"] / 1e6))
-            left -= len(columns["node"])
-    log.close()
-    node, time = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return {int(number): time[node == number] for number in np.unique(node)}
+def _ends(running: Deployment, heard: Listening) -> Times:
+    """Return the time from the end of each window of each node to its first event [s]; infinite: no event came."""
+    nodes = running.devices("SdpIngestNode")
+    first: dict[tuple[str, int], float] = {}
+    for event in heard.listened.events:
+        key = (event.device, int(event.time // _WINDOW))
+        first[key] = min(event.received, first.get(key, np.inf))
+    lowest, highest = int(np.ceil(heard.begin / _WINDOW)), int(heard.end // _WINDOW)
+    return np.array(
+        [
+            first.get((node, number), np.inf) - (number + 1) * _WINDOW
+            for node in nodes
+            for number in range(lowest, highest)
+        ]
+    )
 
 
-def first_events(events: Iterable[tuple[int, HeardEvent]], length: float) -> dict[tuple[int, int], float]:
-    """Return when the first event of each node and window was received; a window is counted in lengths."""
-    first: dict[tuple[int, int], float] = {}
-    for node, heard in events:
-        key = (node, int(heard.time // length))
-        first[key] = min(heard.received, first.get(key, np.inf))
-    return first
-
-
-def latencies(
-    times: dict[int, Times], received: dict[tuple[int, int], float], length: float, begin: float, end: float
-) -> tuple[Times, list[float]]:
-    """Return the latency of each notification of the windows from `begin` to `end`, and of each window's event.
-
-    Returns
-    -------
-    ndarray of float64, shape (notifications,)
-        From the data time; infinite where no event came [s].
-    list of float
-        From the end of the window, for each node and window of which an event came [s].
-    """
-    lowest, highest = int(np.ceil(begin / length)), int(end // length)
-    each, after = [np.empty(0)], []
-    for node, time in times.items():
-        window = (time // length).astype(np.int64)
-        for number in range(lowest, highest):
-            came = received.get((node, number), np.inf)
-            each.append(came - time[window == number])
-            if np.isfinite(came):
-                after.append(came - (number + 1) * length)
-    return np.concatenate(each), after
-
-
-def _doubts(sent: HeapReport, listened: Listened, each: Times, repeated: bool) -> Iterable[str]:
-    """Say what would make the figures worth less."""
-    lost = int(np.count_nonzero(~np.isfinite(each)))
-    if lost:
-        yield f"{lost:,} notifications were in windows of which no event came"
-    if sent.slipped:
-        yield f"the sender itself was held up by {sent.slipped:.2f} s of these: this machine cannot keep the rate"
-    if sent.longest_wait > SLACK / 2:
-        yield f"a notification waited up to {sent.longest_wait:.2f} s before the broker had it; that is in the figures"
-    if listened.errors or listened.invalid:
-        yield f"the client got {listened.errors} errors ({listened.last_error}) and {listened.invalid} invalid values"
-    if repeated:
-        yield "some windows came more than once (corrected by stragglers); the first event of each was counted"
+def _notifications(ends: Times) -> Quantiles | None:
+    """Return the delays of the notifications of windows, which are spread evenly over each window."""
+    return quantiles((ends[:, np.newaxis] + _WINDOW * (1.0 - _EVEN)).reshape(-1))
 
 
 P99_BAR = 5.0
@@ -316,12 +248,6 @@ def reads(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="reads",
         what="time to answer of State(), read_attribute and read_attributes, by what the bus is doing",
-        how=(
-            f"{NODES} nodes, {RATE:,.0f} notifications/s together; one client reads all {len(devices)} devices in turn:"
-            f" each attribute, all attributes at once, State() after every fifth; {_PAUSE * 1000:g} ms between calls",
-            f"{calm:g} s under load, then {trouble:g} s each: broker killed (SIGKILL), started again, frozen (SIGSTOP),"
-            " thawed",
-        ),
         verdicts=tuple(_verdicts(by_phase)),
         notes=tuple(f"{name}: {_in_words(part)}" for name, part in by_phase.items()),
     )
@@ -380,8 +306,6 @@ _STEPS: Final = (25, 40, 50, 60, 80, 100)
 _SENDERS: Final = 2
 """Simulators, each with half of the nodes: in one process a node would wait for all others before it sends."""
 _DRAINS_WITHIN: Final = 60.0
-_EVEN: Final = np.linspace(0.0, 1.0, 100, endpoint=False)
-"""A window's notifications, spread evenly over it."""
 
 
 def live(testbed: Testbed, *, quick: bool) -> BenchOutcome:
@@ -395,9 +319,8 @@ def live(testbed: Testbed, *, quick: bool) -> BenchOutcome:
                 running, [ATTRIBUTE], nodes * NODE_RATE, seconds, warm_up=WARM_UP, columnar=True, senders=_SENDERS
             )
             exact = _is_exact(running, heard)
-            p99 = _p99(running, heard)
-        window = running.icd.topics[TOPIC].window
-        bar = (window.length if window else 1.0) + SLACK
+            spread = _notifications(_ends(running, heard))
+        p99 = spread.p99 if spread else float("inf")
         kept = heard.sent.slipped == 0
         tried.append(str(nodes))
         notes.append(
@@ -407,17 +330,11 @@ def live(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         testbed.progress.step(f"  {notes[-1]}")
         if not (exact and kept):
             break  # more nodes would only be further beyond what the machine can
-        if p99 <= bar:
+        if p99 <= _WINDOW + SLACK:
             held = nodes
     return BenchOutcome(
         name="live",
         what="nodes at 31,800 notifications/s each, as columnar batches, with all that belongs to them on this machine",
-        how=(
-            "two simulators, broker, two workers, device servers, and a client subscribed to one attribute of each"
-            f" node; {seconds:g} s after a warm-up of {WARM_UP:g} s; tried: {', '.join(tried)} nodes",
-            "held: the sender keeps its rate, the totals of all nodes are exact, and p99 from a notification to the"
-            f" event of its window is at most 1 s and {SLACK:g} s; notifications are taken as even over a window",
-        ),
         verdicts=(
             BarVerdict(
                 what="nodes held", bar="≥ 100", found=f"{held} ({held * NODE_RATE:,.0f}/s)", reached=held >= 100
@@ -428,7 +345,6 @@ def live(testbed: Testbed, *, quick: bool) -> BenchOutcome:
 
 
 def _is_exact(running: Deployment, heard: Listening) -> bool:
-    """Return whether the totals of all nodes become what was sent, and the stream's account balances."""
     proxies = list(map(running.proxy, running.devices("SdpIngestNode")))
     expected = [heard.sent.nodes[str(number)].used for number in range(len(proxies))]
 
@@ -436,19 +352,6 @@ def _is_exact(running: Deployment, heard: Listening) -> bool:
         return [proxy.read_attribute("heapsTotal").value for proxy in proxies] == expected
 
     return running.progress.wait_until(is_reached, _DRAINS_WITHIN) is not None
-
-
-def _p99(running: Deployment, heard: Listening) -> float:
-    """Return the 99th percentile from a notification to the event of its window [s]; infinite: windows are missing."""
-    nodes = {device: number for number, device in enumerate(running.devices("SdpIngestNode"))}
-    first = first_events(((nodes[event.device], event) for event in heard.listened.events), 1.0)
-    lowest, highest = int(np.ceil(heard.begin)), int(heard.end)
-    ends = [
-        first.get((node, number), np.inf) - (number + 1) for node in nodes.values() for number in range(lowest, highest)
-    ]
-    each = (np.array(ends)[:, np.newaxis] + 1.0 - _EVEN).reshape(-1)
-    found = quantiles(each)
-    return found.p99 if found else float("inf")
 
 
 ALL_NODES = 1500
@@ -472,7 +375,6 @@ class _Run:
 
     verdicts: Sequence[BarVerdict]
     notes: Sequence[str]
-    figures: Mapping[str, Any]
 
 
 def scale(testbed: Testbed, *, quick: bool) -> BenchOutcome:
@@ -482,13 +384,6 @@ def scale(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="scale",
         what=f"{ALL_NODES:,} SdpIngestNode devices on one machine, each to be updated at 1 Hz",
-        how=(
-            f"{ALL_NODES:,} nodes in {ALL_NODES // RACK} device servers of {RACK}, one per partition of the summary"
-            " topic; a site has 30 of 50, spread over its hosts",
-            f"{RATE_PER_NODE:g} notifications/s per node, as records of JSON and again as columnar batches; a client"
-            f" subscribed to {' and '.join(ATTRIBUTES)} of all nodes through the database; {seconds:g} s after a"
-            f" warm-up of {_SCALE_WARM_UP:g} s; what processes share of memory is divided among them",
-        ),
         verdicts=tuple(verdict for run in runs.values() for verdict in run.verdicts),
         notes=tuple(note for run in runs.values() for note in run.notes),
     )
@@ -501,7 +396,7 @@ def _run(testbed: Testbed, form: str, seconds: float) -> _Run:
         start = clock.monotonic() - began
         rate = ALL_NODES * RATE_PER_NODE
         heard = listen(running, ATTRIBUTES, rate, seconds, warm_up=_SCALE_WARM_UP, columnar=form == "columnar")
-    listened, sent = heard.listened, rate_kept(heard.sent)
+    listened = heard.listened
     events = [event for event in listened.events if heard.begin <= event.received < heard.end]
     gaps, counts = gaps_between(events)
     complete = [count for count in counts.values() if count >= seconds - 2]
@@ -526,20 +421,12 @@ def _run(testbed: Testbed, form: str, seconds: float) -> _Run:
         f"{form}: {everything - len(counts):,} attributes without any event; {listened.errors} errors at the client"
         + (f", such as: {listened.last_error}" if listened.last_error else ""),
         f"{listened.invalid:,} events were ATTR_INVALID, as those of a device server seconds behind are,"
-        f" and not counted; the sender slipped by {sent['slipped_s']:.2f} s",
+        f" and not counted; the sender slipped by {heard.sent.slipped:.2f} s",
         f"time between events: {spread.text(1, 's') if spread else '-'}",
         in_words(heard.cores),
         f"memory: {', '.join(f'{name} {used:.0f} MB' for name, used in heard.memory.items())}",
     )
-    figures = {
-        "gaps_s": spread,
-        "events_per_s": rate,
-        "cores": heard.cores,
-        "memory_mb": heard.memory,
-        "start_s": start,
-        "sent": sent,
-    }
-    return _Run(verdicts=verdicts, notes=notes, figures=figures)
+    return _Run(verdicts=verdicts, notes=notes)
 
 
 def gaps_between(events: Iterable[HeardEvent]) -> tuple[list[float], dict[tuple[str, str], int]]:

@@ -4,7 +4,6 @@ import io
 import os
 import random
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -122,7 +121,6 @@ class LoadStream:
         return first
 
     def end(self) -> HeapReport:
-        """Stop sending and give the account of what was sent."""
         for name in self._files:
             self._deployment.processes.stop(name)
         return self.report()
@@ -147,17 +145,6 @@ def large(deployment: Deployment) -> str:
     deployment.launch("quality-simulator", "simulate", "quality", f"--megabytes-per-second={METRICS:g}")
     deployment.await_ready(deployment.play("send-tables"))
     return f"{METRICS:g} MB/s of metrics, {TABLE // 1_000_000} MB tables"
-
-
-def rate_kept(report: HeapReport) -> dict[str, Any]:
-    """Say whether a stream kept its rate."""
-    return {
-        "rate": report.rate,
-        "sent": report.sent,
-        "seconds": report.elapsed,
-        "slipped_s": report.slipped,
-        "longest_wait_s": report.longest_wait,
-    }
 
 
 ROWS = 3_180

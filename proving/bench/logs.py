@@ -18,10 +18,10 @@ from facade.flows.logs.messages import LOGS
 from facade.flows.logs.worker import LogWorker
 from facade.icd.load import load
 from facade.infra.kafka import configure
-from proving.bench.hops import Sample, hop_notes
+from proving.bench.hops import Sample
 from proving.bench.load import NODES, Filled
 from proving.bench.report import MEGA, BarVerdict, BenchOutcome, at_least, quantiles, ratios
-from proving.bench.throughput_roles import Meter, Parts, RoleTiming, TimedLog
+from proving.bench.throughput_roles import Meter, RoleTiming, TimedLog
 from proving.deployment import Deployment
 from proving.roles import RoleContext
 from proving.testbed import Testbed
@@ -104,13 +104,12 @@ def _otlp(first: int, now: float) -> bytes:
 
 
 def worker(context: RoleContext, *, group: str, records: int, broker_pid: int) -> RoleTiming:
-    """Run a whole worker, as `sdp-facade logs aggregate` does, until it has taken so many records of logs."""
     gc.set_threshold(_GC_THRESHOLD)
-    meter, parts = Meter(context.clock, broker_pid), Parts()
+    meter = Meter(context.clock, broker_pid)
     connection = Connection(context.settings, clock=context.clock)
     log = KafkaTransactionalLog(connection, LOGS, group=group, slot="0", health=BusHealth())
     log.commit([])  # makes the producer known to the transaction coordinator, before the time begins
-    timed = TimedLog(log, context, meter, parts, gated=False)
+    timed = TimedLog(log, context, meter, gated=False)
     work = LogWorker(timed, load(), slot="0", clock=context.clock)
     account = work.accounts[LOGS]
     while account.consumed + account.uncommitted < records:
@@ -118,7 +117,7 @@ def worker(context: RoleContext, *, group: str, records: int, broker_pid: int) -
     work.finish()
     if account.used + account.late < account.consumed:
         raise Aborted(f"of {account.consumed} records only {account.used} were used")
-    return meter.timing(timed.given_up, parts.seconds)
+    return meter.timing(timed.given_up)
 
 
 BAR = 0.5
@@ -131,12 +130,10 @@ def logs(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Time a worker of logs and a bare loop on the same records."""
     records, pairs = (1_500_000, 2) if quick else (2_000_000, 3)
     verdicts: list[BarVerdict] = []
-    notes: list[str] = []
-    figures: dict[str, Any] = {}
     for form, each in _FORMS.items():
         with testbed.deployment(f"logs-{form}", without="") as made:
             testbed.progress.step(f"  filling {LOGS} with {records:,} records as {form}")
-            filled = made.result(made.play("fill-logs", ends=True, records=records, form=form), Filled, 1800.0)
+            made.result(made.play("fill-logs", ends=True, records=records, form=form), Filled, 1800.0)
             found = [_pair(made, records, each, number) for number in range(pairs)]
         rate = statistics.median(worker.rate * each for worker, _ in found) / MEGA
         if each == 1:
@@ -146,23 +143,10 @@ def logs(testbed: Testbed, *, quick: bool) -> BenchOutcome:
             verdicts.append(BarVerdict(what=f"{form}, {each} in each: one worker", bar="", found=f"{rate:.2f} M/s"))
         beside = ratios((worker.rate, bare.rate) for worker, bare in found)
         verdicts.append(BarVerdict(what=f"{form}: worker / bare consume()", bar="", found=str(beside)))
-        peak = max(worker.peak_rss_mb for worker, _ in found)
-        cpu = statistics.median(worker.cpu_per_million / each for worker, _ in found)
-        notes.append(
-            f"{form}: {filled.value_bytes / records:.0f} B a record; worker {rate:.2f} M/s, {cpu:.2f} CPU s/M,"
-            f" {peak:.0f} MB at most"
-        )
-        figures[form] = [{"worker": worker.rate * each, "bare": bare.rate * each} for worker, bare in found]
     return BenchOutcome(
         name="logs",
         what="one worker of logs (decoding, sums, numbers of shippers, transactions), M records/s",
-        how=(
-            f"{records:,} records of 50 nodes and 7 components, as syslog one by one, and as OTLP in protobuf"
-            f" {BATCH} in each",
-            f"{pairs} pairs, worker and bare loop alternately, each a process and a group of its own",
-        ),
         verdicts=tuple(verdicts),
-        notes=tuple(notes),
     )
 
 
@@ -225,15 +209,8 @@ def flood(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="flood",
         what="alerts and commands beside one node that writes logs as fast as the broker takes them",
-        how=(
-            f"{counts['commands']} commands and {counts['alerts']} alerts, as in `commands` and `alerts`, in each part;"
-            " the quota is that which the class of the topic gives to a shipper",
-        ),
         verdicts=tuple(_verdicts(found)),
-        notes=(
-            *(f"{label}: {rate:.1f} MB/s of logs" for label, rate in rates.items()),
-            *(hop_notes(f"{name}, {label}", made) for name, parts in found.items() for label, made in parts.items()),
-        ),
+        notes=(*(f"{label}: {rate:.1f} MB/s of logs" for label, rate in rates.items()),),
     )
 
 

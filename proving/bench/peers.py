@@ -1,23 +1,17 @@
-"""Other ways on the same records: the facade that SDP memo 052 sketches, and asyncio.
+"""Another way on the same records: the facade that SDP memo 052 sketches.
 
-Both are shown at their best: no validation, one figure per message instead of all of the ICD's, no transactions, no
-subscribers, no database. The multiples are therefore lower bounds.
+It is shown at its best: no validation, one figure per message instead of all of the ICD's, no transactions, no
+subscribers, no database. The multiple is therefore a lower bound.
 """
 
-import asyncio
 import json
-import os
-import statistics
 import sys
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import tango
 from tango.server import Device, attribute, run
 
-from facade.errors import InfraError
 from facade.infra import tools
 from facade.infra.ports import choose_port
 from proving import gauges
@@ -57,19 +51,16 @@ class SdpNode(Device):
     """The device that section 11 of SDP memo 052 sketches: one attribute that a client writes."""
 
     def init_device(self) -> None:
-        """Begin at zero."""
         super().init_device()
         self._value = 0
         self.set_change_event("widgetx", True, False)
 
     @attribute(dtype="DevLong64", access=tango.AttrWriteType.READ_WRITE)
     def widgetx(self) -> int:
-        """Return what was written last."""
         return self._value
 
     @widgetx.write
     def set_widgetx(self, value: int) -> None:
-        """Take a value and tell subscribers."""
         self._value = value
         self.push_change_event("widgetx", value)
 
@@ -102,61 +93,6 @@ def write_one_by_one(context: RoleContext, *, device: str, records: int) -> Peer
     return _timing(context, done, began, cpu)
 
 
-class _Heap(msgspec.Struct):
-    node: int
-    seq: int
-
-
-def one_at_a_time(context: RoleContext, *, port: int, records: int) -> None:
-    """Consume inside an asyncio device and push an event per message; delivers by itself and ends."""
-
-    class Pushing(Device):
-        """One attribute, pushed for every message."""
-
-        green_mode = tango.GreenMode.Asyncio
-
-        async def init_device(self) -> None:
-            """Start consuming."""
-            await super().init_device()
-            self._newest = 0
-            self.set_change_event("seq", True, False)
-            self._task = asyncio.get_running_loop().create_task(self._consume())
-
-        @attribute(dtype="DevLong64")
-        async def seq(self) -> int:
-            """Return the newest value."""
-            return self._newest
-
-        async def _consume(self) -> None:
-            try:
-                context.deliver(await _push_each(context, records, self))
-            finally:
-                os._exit(0)  # a Tango server that ends itself in order takes seconds
-
-    run((Pushing,), args=_without_database("Pushing", port), green_mode=tango.GreenMode.Asyncio)
-
-
-async def _push_each(context: RoleContext, records: int, device: Any) -> PeerTiming:
-    from aiokafka import AIOKafkaConsumer  # of the extra `bench`
-
-    decode = msgspec.json.Decoder(_Heap).decode
-    consumer = AIOKafkaConsumer(
-        context.settings.prefix + TOPIC,
-        bootstrap_servers=context.settings.bootstrap,
-        auto_offset_reset="earliest",
-    )
-    await consumer.start()
-    done, began, cpu = 0, 0.0, 0.0
-    async for message in consumer:
-        if not done:
-            began, cpu = context.clock.monotonic(), gauges.own_cpu()
-        device.push_change_event("seq", decode(message.value).seq)
-        done += 1
-        if done > records:
-            break
-    return _timing(context, done, began, cpu)
-
-
 def _timing(context: RoleContext, done: int, began: float, cpu: float) -> PeerTiming:
     return PeerTiming(records=done - 1, seconds=context.clock.monotonic() - began, cpu=gauges.own_cpu() - cpu)
 
@@ -165,7 +101,7 @@ def _without_database(server: str, port: int) -> list[str]:
     return [server, "bench", "-nodb", "-dlist", DEVICE, "-ORBendPoint", f"giop:tcp:127.0.0.1:{port}"]
 
 
-OURS, ASYNCIO = "worker", "one at a time in asyncio"
+OURS = "worker"
 MEMO = {f"the facade of SDP memo 052, kafka-python {version}": version for version in ("2.3.3", "3.0.12")}
 
 Round = dict[str, PeerTiming]
@@ -174,9 +110,7 @@ Round = dict[str, PeerTiming]
 
 def peers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Compare our worker with other ways, one after the other, again and again."""
-    if find_spec("aiokafka") is None:
-        raise InfraError("aiokafka not installed; expected the extra `bench`: pip install -e '.[bench]'")
-    records, memo_records, asyncio_records = (1_000_000, 10_000, 50_000) if quick else (4_000_000, 40_000, 300_000)
+    records, memo_records = (1_000_000, 10_000) if quick else (4_000_000, 40_000)
     rounds = 1 if quick else 3
     found: list[Round] = []
     with testbed.deployment("peers") as deployment:
@@ -185,24 +119,12 @@ def peers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
             made: Round = {OURS: of_worker(run_worker(deployment, records))}
             for what, version in MEMO.items():
                 made[what] = _memo(deployment, memo_records, version)
-            made[ASYNCIO] = _one_at_a_time(deployment, asyncio_records)
             found.append(made)
-            testbed.progress.step(
-                f"  round {number + 1} of {rounds}: " + ", ".join(_line(*one) for one in made.items())
-            )
+            testbed.progress.step(f"  round {number + 1} of {rounds}")
     return BenchOutcome(
         name="peers",
         what="our worker beside other ways of building the facade, notifications/s on the same topic",
-        how=(
-            f"worker: {records:,} records, as in the measurement `worker`",
-            f"SDP memo 052: {memo_records:,} records; kafka-python, json.loads, one attribute write of a DeviceProxy"
-            " per message to a PyTango device in another process",
-            f"{ASYNCIO}: {asyncio_records:,} records; aiokafka and a typed msgspec decoder inside an asyncio PyTango"
-            " device, one push_change_event per message, nobody subscribed (as the queue connector does it)",
-            f"{rounds} round(s) of one run each, every run a process of its own",
-        ),
         verdicts=verdicts(found),
-        notes=medians(found),
     )
 
 
@@ -217,23 +139,10 @@ def verdicts(found: list[Round]) -> tuple[BarVerdict, ...]:
     return tuple(made)
 
 
-def medians(found: list[Round]) -> tuple[str, ...]:
-    """Say how fast each way was."""
-    return tuple(
-        f"{what}: {statistics.median(one[what].rate for one in found):,.0f}/s,"
-        f" {statistics.median(one[what].rate_per_core for one in found):,.0f}/s per core (medians)"
-        for what in found[0]
-    )
-
-
 def of_worker(timing: RoleTiming) -> PeerTiming:
     """Return what a worker needed, as of a peer."""
     cpu = timing.cpu_per_million * timing.records / 1e6
     return PeerTiming(records=timing.records, seconds=timing.seconds, cpu=cpu)
-
-
-def _line(what: str, timing: PeerTiming) -> str:
-    return f"{what} {timing.rate:,.0f}/s ({timing.rate_per_core:,.0f} per core)"
 
 
 def _kafka_python(version: str, report: tools.Notify) -> Path:
@@ -260,8 +169,3 @@ def _memo(deployment: Deployment, records: int, version: str) -> PeerTiming:
         )
     finally:
         sink.stop(2.0)
-
-
-def _one_at_a_time(deployment: Deployment, records: int) -> PeerTiming:
-    role = deployment.play("asyncio", ends=True, port=choose_port(), records=records)
-    return deployment.result(role, PeerTiming)

@@ -32,11 +32,6 @@ def bare_batches(connection: Connection, topic: str, *, group: str, batch: int, 
         Most records of one call.
     timeout
         Longest wait in one call [s]; a call that gave nothing is 0.
-
-    Raises
-    ------
-    BusError
-        The client reports an error instead of records.
     """
     name = connection.prefix + group
     settings = {**_consumer_settings(name, f"{name}-bare"), "auto.offset.reset": "earliest"}
@@ -54,13 +49,7 @@ def bare_batches(connection: Connection, topic: str, *, group: str, batch: int, 
 
 
 def bare_values(connection: Connection, topic: str, partition: int, *, batch: int) -> Iterator[list[bytes]]:
-    """Consume a partition from its beginning without end, with the settings of a group's member.
-
-    Raises
-    ------
-    BusError
-        The client reports an error instead of records.
-    """
+    """Consume a partition from its beginning without end, with the settings of a group's member."""
     name = f"{connection.prefix}bare"
     consumer = connection.consumer(BusHealth(), _settings(name, name))
     try:
@@ -113,5 +102,4 @@ class RawSender:
                 return
 
     def flush(self, timeout: float) -> int:
-        """Wait until the fate of each record is known, at most so long [s]; return how many are left."""
         return int(self._producer.flush(timeout))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 VERSION = "bench/1"
 MEGA = 1_000_000
 
-_LIBRARIES = ("sdp-tango-facade", "pytango", "confluent-kafka", "msgspec", "numpy", "aiokafka")
+_LIBRARIES = ("sdp-tango-facade", "pytango", "confluent-kafka", "msgspec", "numpy")
 
 
 class Ratios(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +39,6 @@ class Quantiles(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
     def text(self, scale: float, unit: str) -> str:
-        """Return them in words, each multiplied by `scale`."""
         p50, p99, highest = (f"{value * scale:.4g}" for value in (self.p50, self.p99, self.highest))
         return f"p50 {p50}, p99 {p99}, max {highest} {unit} of {self.count:,}"
 
@@ -56,7 +55,6 @@ class BarVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def word(self) -> str:
-        """Return the judgement in words."""
         if self.reached is None:
             return "no bar" if not self.bar else "NOT MEASURED"
         return "REACHED" if self.reached else "NOT REACHED"
@@ -67,8 +65,6 @@ class BenchOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     what: str
-    how: tuple[str, ...]
-    """Settings and amounts, one sentence each."""
     verdicts: tuple[BarVerdict, ...]
     notes: tuple[str, ...] = ()
     """What else was seen, one sentence each."""
@@ -106,13 +102,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ratios(pairs: Iterable[tuple[float, float]]) -> Ratios:
-    """Divide the first of each pair by its second.
-
-    Raises
-    ------
-    ValueError
-        There is no pair.
-    """
+    """Divide the first of each pair by its second."""
     quotients = [first / second for first, second in pairs]
     if not quotients:
         raise ValueError("ratios: expected at least one pair, got none")
@@ -175,7 +165,6 @@ def summary(outcomes: Iterable[BenchOutcome]) -> list[tuple[str, str, str, str, 
 
 
 def machine() -> Machine:
-    """Describe this machine."""
     return Machine(
         cores=len(os.sched_getaffinity(0)),
         cpu=_field("/proc/cpuinfo", "model name"),

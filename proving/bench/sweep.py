@@ -2,18 +2,15 @@
 
 `ROWS` has every combination of settings that is measured. Producers and consumers are the classes behind
 `kafka-producer-perf-test`, `kafka-consumer-perf-test` and `kafka-e2e-latency`, from the jars of the broker.
-``python -m proving.bench.sweep REPORT FOLDER`` makes tables and pictures of a report, with the papers' figures beside.
 """
 
 import os
 import re
 import resource
 import subprocess
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -25,7 +22,7 @@ from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.icd.topic_model import Topic
 from facade.infra.kafka import find_java, libraries
 from proving import gauges
-from proving.bench.report import MEGA, BenchOutcome, Report
+from proving.bench.report import MEGA, BenchOutcome
 from proving.deployment import Deployment
 from proving.testbed import Testbed
 
@@ -73,7 +70,7 @@ class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
     both: bool = False
     """Whether producers and consumers work at the same time."""
     paper: tuple[float, ...] = ()
-    """Figures that the paper has for this row; `SERIES` names their columns."""
+    """Figures that the paper has for this row, in the order of `docs/explanation/kafka-figures.md`."""
 
 
 class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,23 +91,6 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     """Processor time of producers and broker for 1 GB [s]."""
     failure: str = ""
 
-
-SERIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "size": ("Size of a message", ()),
-    "partitions": ("Partitions", ()),
-    "producers": ("Producers", ()),
-    "codec": ("Compression", ()),
-    "acks": ("Acknowledgements", ()),
-    "linger": ("Time that a producer waits for a batch", ()),
-    "sangrenel": ("SDP memo 052, Table 2: one by one", ("memo [/s]", "memo, p99 [ms]", "memo, longest [ms]")),
-    "perf-test": ("SDP memo 052, 14.4.3", ("memo [/s]",)),
-    "three": ("SDP memo 052, 14.2", ("memo, in [/s]", "memo, out [/s]")),
-    "segments": ("SDP memo 052, Table 3: 100 MB in segments", ("memo, producer [s]", "memo, consumer [s]")),
-    "001": ("Paper 001", ("in [/s]", "out [/s]", "both: in [/s]", "both: out [/s]")),
-    "002": ("DMTN-028: the alerts of a visit", ("all sent after [s]", "behind [s]")),
-    "004": ("Paper 004", ("in [/s]", "out [/s]")),
-}
-"""Title of each series, and the columns of its paper; `docs/explanation/kafka-figures.md` names the papers."""
 
 _MEMO_2 = {
     256: (80_448, 0.411, 206),
@@ -198,7 +178,7 @@ ROWS: Sequence[SweepRow] = (
 
 def sweep(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Measure the rows one after the other; quick: the first and the last one of each series, with a tenth of it."""
-    rows = [one for name in SERIES for one in _of(name, quick=quick)]
+    rows = [one for name in dict.fromkeys(row.series for row in ROWS) for one in _of(name, quick=quick)]
     found: list[SweepResult] = []
     with testbed.deployment("sweep") as deployment:
         tools = Tools(deployment, share=0.1 if quick else 1.0)
@@ -212,11 +192,6 @@ def sweep(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="sweep",
         what="the tables of the papers: messages through one broker, one setting at a time around a base point",
-        how=(
-            f"{len(rows)} rows around 256 B, one partition, one producer, one consumer, acks=all, linger.ms 5",
-            "clients are Kafka's own performance tools, at most 10 processes; several producers are started together,"
-            " and their rates are added",
-        ),
         verdicts=(),
         notes=tuple(f"{one.row.series}, {one.row.size} B: {one.failure}" for one in found if one.failure),
         figures={"rows": found},
@@ -244,13 +219,11 @@ class Tools:
         """Processor time of a producer that sends next to nothing [s]."""
 
     def count(self, row: SweepRow) -> int:
-        """Return the number of messages of one producer."""
         most = _ONE_BY_ONE if not row.batch else _MOST_MESSAGES
         count = row.messages or min(most, max(_LEAST, _MOST_BYTES // row.size))
         return max(2, round(count * self._share) // min(row.producers, _MOST_PROCESSES))
 
     def producer(self, topic: str, row: SweepRow, count: int) -> subprocess.Popen[str]:
-        """Start a producer of some messages."""
         own: dict[str, object] = {"acks": row.acks, "compression.type": row.codec, "linger.ms": f"{row.linger:g}"}
         own |= {"batch.size": row.batch or 1, "max.request.size": 120 * MB, "enable.idempotence": "false"}
         # With room for one message, a producer sends the next one when the one before is acknowledged.
@@ -309,13 +282,6 @@ class Tools:
 
 
 def measure(deployment: Deployment, tools: Tools, row: SweepRow, name: str) -> SweepResult:
-    """Measure one row, on topics of its own.
-
-    Raises
-    ------
-    FacadeError
-        The broker or a tool fails.
-    """
     processes, count = min(row.producers, _MOST_PROCESSES), tools.count(row)
     with _topics(deployment, row, name) as connection:
         topic, total = connection.topic("main"), count * processes
@@ -344,13 +310,7 @@ def measure(deployment: Deployment, tools: Tools, row: SweepRow, name: str) -> S
 
 
 def finish(process: subprocess.Popen[str]) -> str:
-    """Wait for the end of a tool; return its output.
-
-    Raises
-    ------
-    InfraError
-        It fails, or takes too long.
-    """
+    """Wait for the end of a tool; return its output."""
     try:
         output, _ = process.communicate(timeout=_WITHIN)
     except subprocess.TimeoutExpired:
@@ -402,19 +362,6 @@ def _topics(deployment: Deployment, row: SweepRow, name: str) -> Iterator[Connec
         delete_topics(connection)
 
 
-def page(found: Sequence[SweepResult]) -> str:
-    """Return the tables as Markdown, with the papers' figures beside ours."""
-    parts = []
-    for series, (title, columns) in SERIES.items():
-        rows = [one for one in found if one.row.series == series and not one.failure]
-        heads = ("row", "in [/s]", "in [MB/s]", "out [/s]", "behind [s]", "p50, p99, p99.9 [ms]", "stored [B]", "s/GB")
-        lines = [f"## {title}", "", "| " + " | ".join((*heads, *columns)) + " |"]
-        lines.append("| --- |" + " ---: |" * (len(heads) + len(columns) - 1))
-        lines += ["| " + " | ".join((*_cells(one), *(f"{one:,g}" for one in one.row.paper))) + " |" for one in rows]
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"
-
-
 def _cells(found: SweepResult) -> list[str]:
     row, base = found.row, SweepRow(series="")
     changed = [name for name in row.__struct_fields__ if name not in ("series", "paper", "messages")]
@@ -422,85 +369,3 @@ def _cells(found: SweepResult) -> list[str]:
     figures = (found.sent, found.sent * row.size / MEGA, found.taken, found.behind)
     delays = ", ".join(f"{one:g}" for one in found.delays)
     return [name or "base", *(f"{one:,.4g}" for one in figures), delays, f"{found.stored:,.4g}", f"{found.cpu:.3g}"]
-
-
-def _throughput(found: SweepResult) -> float:
-    return found.sent * found.row.size / MB
-
-
-def _stored(found: SweepResult) -> float:
-    return found.stored / found.row.size
-
-
-def draw(found: Sequence[SweepResult], folder: Path) -> None:
-    """Write the pictures: size, partitions and producers, codecs, and segments."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    def of(series: str, **where: Any) -> list[SweepResult]:
-        rows = (one for one in found if one.row.series == series and not one.failure)
-        return [one for one in rows if all(getattr(one.row, name) == value for name, value in where.items())]
-
-    sizes, parts, codecs = of("size"), of("partitions"), of("codec", unpacked=False)
-    many = {n: of("producers", partitions=n) for n in (1, 20)}
-    segments = {n: of("segments", partitions=n) for n in (1, 20)}
-    curves: dict[str, list[dict[str, tuple[list[Any], list[float]]]]] = {
-        "size": [
-            {side: ([one.row.size for one in sizes], [getattr(one, side) * one.row.size / MB for one in sizes])
-             for side in ("sent", "taken")},
-            {name: ([one.row.size for one in sizes], [one.delays[at] for one in sizes])
-             for at, name in enumerate(("p50", "p99", "p99.9"))},
-        ],
-        "partitions": [
-            {side: ([one.row.partitions for one in parts], [getattr(one, side) for one in parts])
-             for side in ("sent", "taken")},
-            {f"{n} partitions": ([one.row.producers for one in rows], [one.sent for one in rows])
-             for n, rows in many.items()},
-        ],
-        "codec": [
-            {f"{size} B": ([one.row.codec for one in codecs if one.row.size == size],
-                           [value(one) for one in codecs if one.row.size == size]) for size in (256, MB)}
-            for value in (_throughput, _stored)
-        ],
-        "segments": [
-            {f"{n} partitions": ([one.row.size for one in rows], [LARGE / one.row.size / getattr(one, side)
-                                                                  for one in rows]) for n, rows in segments.items()}
-            for side in ("sent", "taken")
-        ],
-    }  # fmt: skip
-    labels = {
-        "size": ("size [B]", "throughput [MB/s]", "size [B]", "delay [ms]"),
-        "partitions": ("partitions", "messages/s", "producers", "messages/s in"),
-        "codec": ("", "in [MB/s]", "", "stored / sent"),
-        "segments": ("segment [B]", "100 MB, producer [s]", "segment [B]", "100 MB, consumer [s]"),
-    }
-    with mpl.rc_context({"svg.hashsalt": "sweep", "font.size": 11}):
-        for name, sides in curves.items():
-            figure = Figure(figsize=(9, 3.4), layout="constrained")
-            for axis, lines, x, y in zip(
-                figure.subplots(1, 2), sides, labels[name][::2], labels[name][1::2], strict=True
-            ):
-                for label, (xs, ys) in lines.items():
-                    axis.plot(xs, ys, "o-", label=label)
-                axis.set(
-                    xlabel=x, ylabel=y, **({"xscale": "log", "yscale": "log"} if name in ("size", "segments") else {})
-                )
-                axis.grid(alpha=0.3)
-                axis.legend()
-            figure.savefig(folder / f"sweep-{name}.svg", metadata={"Date": None})
-
-
-def main() -> None:
-    """Write tables and pictures of a report into a folder."""
-    if len(sys.argv) != 3:
-        raise SystemExit("usage: python -m proving.bench.sweep REPORT FOLDER")
-    report, folder = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Report), Path(sys.argv[2])
-    (outcome,) = (one for one in report.outcomes if one.name == "sweep")
-    found = msgspec.convert(outcome.figures["rows"], list[SweepResult])
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "sweep.md").write_text(page(found))
-    draw(found, folder)
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,6 @@ import random
 import statistics
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.transactional_member import KafkaTransactionalMember
@@ -29,14 +28,6 @@ BAR = 1.3
 """Times the bare loop's."""
 _SIZE = 100 * MEGA
 _SEGMENT = 1 * MEGA
-_MEMO = {
-    1_000: (83.39, 80.03),
-    10_000: (9.32, 9.26),
-    100_000: (0.91, 1.71),
-    1 * MEGA: (0.73, 1.40),
-    10 * MEGA: (1.13, 1.06),
-}
-"""Table 3 of SDP memo 052: time of producer and of consumer for 100 MB on one partition [s], by segment [bytes]."""
 _MEMORY = 64 * MEGA
 _AT_ONCE = 10
 _MOST = 200
@@ -45,20 +36,13 @@ _SETTLE = 8.0
 
 
 def tables(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Measure time and memory of large tables."""
     content = random.Random(1).randbytes(_SIZE)  # noqa: S311 - bytes that do not compress
     with testbed.deployment("tables") as deployment:
-        ratios, notes, bare, ours = _times(deployment, content, pairs=2 if quick else 7)
-        if not quick:
-            notes += [_other(testbed, content, segment) for segment in _MEMO if segment != _SEGMENT]
+        ratios, bare, ours = _times(deployment, content, pairs=2 if quick else 7)
     one, ten = (_peak(testbed, content, name, count) for name, count in (("tables-one", 1), ("tables-ten", _AT_ONCE)))
     return BenchOutcome(
         name="tables",
         what="a table of 100 MB in segments of 1 MB on one partition -> announced as complete",
-        how=(
-            "worker and bare loop in turn, in one process, from the first record until the digest is known; the worker"
-            " until its announcement is durable and its offset committed",
-        ),
         verdicts=(
             BarVerdict(
                 what="worker / bare loop with the same digest",
@@ -79,12 +63,13 @@ def tables(testbed: Testbed, *, quick: bool) -> BenchOutcome:
                 reached=ten <= _MOST,
             ),
         ),
-        notes=tuple(notes),
     )
 
 
-def _times(deployment: Deployment, content: bytes, *, pairs: int) -> tuple[Ratios, list[str], list[float], list[float]]:
-    sent = _send(deployment, content, "bench/tables", _SEGMENT)
+def _times(deployment: Deployment, content: bytes, *, pairs: int) -> tuple[Ratios, list[float], list[float]]:
+    bus = KafkaBus(deployment.connection, client="bench-tables")
+    producer = TableProducer(bus.writer(), deployment.clock)
+    producer.send("bench/tables", "bench", content, "application/x-bench", segment=_SEGMENT)
     place = _partition(deployment, "bench/tables")
     bare, ours = [], []
     for pair in range(pairs):
@@ -93,35 +78,10 @@ def _times(deployment: Deployment, content: bytes, *, pairs: int) -> tuple[Ratio
         ours.append(_worker(deployment, f"{pair}", _SIZE // _SEGMENT))
     quotients = sorted(a / b for a, b in zip(ours, bare, strict=True))
     ratios = Ratios(median=statistics.median(quotients), lowest=quotients[0], highest=quotients[-1], pairs=pairs)
-    note = _beside_memo(_SEGMENT, sent, statistics.median(bare), statistics.median(ours))
-    return ratios, [note], bare, ours
-
-
-def _other(testbed: Testbed, content: bytes, segment: int) -> str:
-    with testbed.deployment(f"tables-{segment}") as other:
-        sent = _send(other, content, "bench/tables", segment)
-        bare = _bare(other, _partition(other, "bench/tables"))
-        ours = _worker(other, "0", _SIZE // segment)
-    return _beside_memo(segment, sent, bare, ours)
-
-
-def _beside_memo(segment: int, sent: float, bare: float, ours: float) -> str:
-    producer, consumer = _MEMO[segment]
-    return (
-        f"segments of {segment:,} B: sent in {sent:.2f} s, worker {ours:.2f} s, bare loop {bare:.2f} s;"
-        f" table 3 of SDP memo 052: {producer:.2f} s, {consumer:.2f} s"
-    )
-
-
-def _send(deployment: Deployment, content: bytes, product: str, segment: int) -> float:
-    bus, clock = KafkaBus(deployment.connection, client="bench-tables"), deployment.clock
-    begin = clock.monotonic()
-    TableProducer(bus.writer(), clock).send(product, "bench", content, "application/x-bench", segment=segment)
-    return clock.monotonic() - begin
+    return ratios, bare, ours
 
 
 def _partition(deployment: Deployment, product: str) -> int:
-    """Find out where a product is."""
     bus = KafkaBus(deployment.connection, client="bench-look")
     reader = bus.open_reader({CALIBRATION: None}, {})
     try:
@@ -147,13 +107,12 @@ def _bare(deployment: Deployment, partition: int) -> float:
 
 
 class _NothingBefore:
-    """A bus on which no table was ever announced, so that each run takes the same one anew."""
+    """A bus without announced tables: each run takes the same table."""
 
     def __init__(self, bus: KafkaBus) -> None:
         self.watch = bus.watch
 
     def read_all(self, topic: str, *, settled: bool = False) -> list[Record]:
-        """Return nothing."""
         return []
 
 
@@ -168,11 +127,9 @@ class _Timed:
 
     @property
     def assignment(self) -> Mapping[int, int]:
-        """Return the member's."""
         return self._member.assignment
 
     def take(self, limit: int, timeout: float) -> Sequence[Record]:
-        """Take, and look at the clock."""
         records = self._member.take(limit, timeout)
         if records:
             self.began = self.began or self._clock.monotonic()
@@ -196,7 +153,7 @@ def _worker(deployment: Deployment, name: str, segments: int) -> float:
         slot=name,
         group=f"bench-{name}",
         clock=clock,
-        summarise=_nothing,
+        summarise=lambda *_: {},
         references=References([]),
         pool=BufferPool(_MEMORY),
         limits=AssemblyLimits(),
@@ -211,12 +168,7 @@ def _worker(deployment: Deployment, name: str, segments: int) -> float:
     return seconds
 
 
-def _nothing(kind: str, content_type: str, content: object) -> dict[str, Any]:
-    return {"note": "not looked into"}
-
-
 def _send_at_once(producer: TableProducer, content: bytes, count: int) -> None:
-    """Send some tables so that their segments interleave."""
 
     def send(number: int) -> None:
         producer.send(f"bench/{number}", "bench", content, "application/x-bench")
@@ -227,7 +179,6 @@ def _send_at_once(producer: TableProducer, content: bytes, count: int) -> None:
 
 
 def _peak(testbed: Testbed, content: bytes, name: str, count: int) -> float:
-    """Return the most memory that a worker has taken beyond that of an idle one [MB]."""
     with testbed.deployment(name) as deployment:
         worker = deployment.launch(name, "tables", "assemble")
         testbed.progress.wait(_SETTLE, f"a worker starts, for {count} tables")

@@ -1,22 +1,16 @@
-"""How much a worker counts: JSON and columnar batches, one worker and two, its memory, and how its cost grows."""
+"""How much a worker counts: JSON and columnar batches, one worker and two, and how its cost grows."""
 
 import itertools
 import os
 import statistics
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from facade.bus.kafka.topics import delete_records
 from facade.errors import InfraError
-from facade.infra.ports import choose_port
-from facade.infra.processes import Process
-from proving import gauges
-from proving.bench.load import NODES, ROWS, TOPIC, Filled, fill_batches, fill_topic
-from proving.bench.report import MEGA, BarVerdict, BenchOutcome, at_least, at_most, flatness, ratios
+from proving.bench.load import NODES, ROWS, fill_batches, fill_topic
+from proving.bench.report import MEGA, BarVerdict, BenchOutcome, at_least, ratios
 from proving.bench.throughput_roles import RoleTiming
 from proving.deployment import Deployment
 from proving.testbed import Testbed
@@ -34,31 +28,18 @@ def one_worker(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     records, pairs = (1_000_000, 2) if quick else (4_000_000, 3)
     timings: list[tuple[RoleTiming, RoleTiming]] = []
     with testbed.deployment("worker") as deployment:
-        filled = fill_topic(deployment, records)
+        fill_topic(deployment, records)
         testbed.progress.step("  a run that does not count, so that both find the page cache warm")
         run(deployment, "bare", records)
         for pair in range(pairs):
             timings.append((run_worker(deployment, records), run(deployment, "bare", records)))
-            testbed.progress.step(
-                f"  pair {pair + 1} of {pairs}: {_line('worker', timings[-1][0])}; {_line('bare', timings[-1][1])}"
-            )
-    workers, bares = [worker for worker, _ in timings], [bare for _, bare in timings]
+            testbed.progress.step(f"  pair {pair + 1} of {pairs}: {timings[-1][0].rate / 1e6:.2f} M/s")
     wall = ratios((worker.rate, bare.rate) for worker, bare in timings)
     return BenchOutcome(
         name="worker",
         what="one worker (all reducers, validation, transactions) beside a bare consume() loop, records/s",
-        how=(
-            _amount(filled, 1),
-            "the same consumer settings, batches of 10,000 and collector threshold in both; no producer runs",
-            f"{pairs} pairs, worker and bare alternately, each run a process of its own and a group of its own",
-        ),
         verdicts=(at_least("worker / bare", wall, WORKER_BAR),),
-        notes=(
-            f"worker {_median_line(workers)}",
-            f"bare   {_median_line(bares)}",
-            "CPU time per record, bare / worker: "
-            + str(ratios((bare.cpu_per_million, worker.cpu_per_million) for worker, bare in timings)),
-        ),
+        notes=(f"worker {statistics.median(worker.rate for worker, _ in timings) / 1e6:.2f} M/s",),
     )
 
 
@@ -69,7 +50,7 @@ def two_workers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     ceilings: list[float] = []
     cores = len(os.sched_getaffinity(0))
     with testbed.deployment("two", partitions=2) as deployment:
-        filled = fill_topic(deployment, records)
+        fill_topic(deployment, records)
         for pair in range(pairs):
             two, one = (together(deployment, count, records) for count in (2, 1))
             found.append((together_rate(two, _WARM), together_rate(one, _WARM)))
@@ -90,30 +71,18 @@ def two_workers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="two-workers",
         what="two worker processes beside one on the same two partitions, records/s",
-        how=(
-            _amount(filled, 2),
-            "all join first and wait at a gate; counted is the time in which all of them work,"
-            f" without the first {_WARM:,} records of each (what was fetched at the gate)",
-            f"{pairs} pairs, two and one alternately",
-        ),
         verdicts=(at_least("two workers / one", ratios(found), TWO_WORKERS_BAR),),
         notes=tuple(notes),
     )
 
 
 def together_rate(timings: Sequence[RoleTiming], warm: int) -> float:
-    """Return how many records per second some workers commit together while all of them work.
-
-    Raises
-    ------
-    InfraError
-        There is no such time, or not all of it was their own work.
-    """
+    """Return how many records per second some workers commit together while all of them work."""
     times = [np.array([mark.time for mark in timing.marks]) for timing in timings]
     counts = [np.array([mark.records - timing.marks[0].records for mark in timing.marks]) for timing in timings]
     begin = max(float(np.interp(warm, count, time)) for time, count in zip(times, counts, strict=True))
     end = min(float(time[-1]) for time in times)
-    # Whoever ends first leaves the group, and the others give up what was open then: later than what is counted.
+    # The first worker to end leaves the group; the others abort their open transactions after the counted time.
     if any(begin <= time < end for timing in timings for time in timing.given_up):
         raise InfraError("a worker gave up a transaction while it was timed, so its records were counted twice")
     if end - begin < 0.5:
@@ -126,7 +95,6 @@ def together_rate(timings: Sequence[RoleTiming], warm: int) -> float:
 
 
 def run_worker(deployment: Deployment, records: int, **task: Any) -> RoleTiming:
-    """Time one worker over a topic's first records."""
     return run(deployment, "worker", records, slot="0", **task)
 
 
@@ -155,28 +123,6 @@ def together(deployment: Deployment, count: int, records: int, **more: Any) -> l
     return [deployment.result(worker, RoleTiming) for worker in workers]
 
 
-def _amount(filled: Filled, partitions: int) -> str:
-    return (
-        f"{filled.records:,} simulated notifications of {NODES} nodes on {partitions} partition(s),"
-        f" {filled.value_bytes / filled.records:.0f} B each as JSON"
-    )
-
-
-def _line(name: str, timing: RoleTiming) -> str:
-    return f"{name} {timing.rate / 1e6:.2f} M/s, {timing.cpu_per_million:.2f} CPU s/M"
-
-
-def _median_line(timings: Sequence[RoleTiming]) -> str:
-    rate, cpu, broker, peak = (
-        statistics.median(figures)
-        for figures in zip(
-            *((t.rate, t.cpu_per_million, t.broker_cpu_per_million, t.peak_rss_mb) for t in timings), strict=True
-        )
-    )
-    cost = f"{cpu:.2f} CPU s per million (broker {broker:.2f})"
-    return f"{rate / 1e6:.2f} M/s, {cost}, peak {peak:.0f} MB resident (medians)"
-
-
 RATE_BAR = 20e6
 RATIO_BAR = 0.35
 _WARM_BATCHES = 1_500
@@ -190,7 +136,7 @@ def columnar(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     workers: list[RoleTiming] = []
     bares: list[RoleTiming] = []
     with testbed.deployment("columnar", partitions=2) as deployment:
-        filled = fill_batches(deployment, batches)
+        fill_batches(deployment, batches)
         run(deployment, "bare", batches)  # so that all runs find the page cache warm
         for pair in range(pairs):
             both.append(together(deployment, 2, batches, rows=ROWS))
@@ -203,12 +149,6 @@ def columnar(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="columnar",
         what="columnar notifications drained exactly-once by two workers (all reducers, validation, transactions)",
-        how=(
-            f"{batches * ROWS:,} notifications of {NODES} nodes on 2 partitions, {ROWS:,} in a batch,"
-            f" {filled.value_bytes / filled.records / ROWS:.1f} B each; {len(os.sched_getaffinity(0))} cores, the"
-            " broker on the same",
-            f"{pairs} times: two workers together, one worker, one bare consume() loop, each with a group of its own",
-        ),
         verdicts=(
             BarVerdict(
                 what="two workers", bar=f">= {RATE_BAR / 1e6:g} M/s", found=_millions(rates), reached=rate >= RATE_BAR
@@ -224,112 +164,6 @@ def _millions(rates: Sequence[float]) -> str:
     return f"{statistics.median(rates) / 1e6:.1f} M/s ({min(rates) / 1e6:.1f} to {max(rates) / 1e6:.1f})"
 
 
-PEAK_BAR = 300.0
-RISE_BAR = 0.05
-WARM_UP = 0.1
-
-_PART = 31_447
-"""Batches at once: 100 million notifications."""
-_EVERY = 0.2
-_STALLED = 45.0
-"""Without progress for so long [s], a worker is given up."""
-_COUNTER = 'sdp_stream_consumed_records_total{stream="ingest.heaps"}'
-
-
-def memory(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Let one worker process a backlog, and sample its resident memory until it is through."""
-    records = 4_000_000 if quick else 20_000_000
-    with testbed.deployment("memory") as deployment:
-        filled = fill_topic(deployment, records)
-        worker, port = _start(deployment)
-        samples = _sample(testbed, worker, port, records)
-        peak = gauges.peak_resident(worker.pid)
-        worker.stop()
-    how = (
-        f"`sdp-facade aggregate` over {records:,} notifications, {filled.value_bytes / 1e6:,.0f} MB,"
-        " one partition, as fast as it can"
-    )
-    return _judged("memory", how, samples, peak, records)
-
-
-def memory_columnar(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Let one worker process columnar batches in parts, each of which is deleted when it is through."""
-    batches, parts = _PART, 4 if quick else 20
-    samples: list[float] = []
-    with testbed.deployment("memory-columnar") as deployment:
-        worker, port = _start(deployment)
-        for part in range(1, parts + 1):
-            fill_batches(deployment, batches, partitions=1, scan_id=part)
-            samples += _sample(testbed, worker, port, part * batches * ROWS)
-            delete_records(deployment.connection, TOPIC, 0, part * batches)
-        peak = gauges.peak_resident(worker.pid)
-        worker.stop()
-    records = parts * batches * ROWS
-    how = (
-        f"`sdp-facade aggregate` over {records:,} notifications in batches of {ROWS:,}, one partition,"
-        f" in {parts} parts, each filled when the one before is through"
-    )
-    return _judged("memory-columnar", how, samples, peak, records)
-
-
-def _start(deployment: Deployment) -> tuple[Process, int]:
-    """Start a worker and return it with the port of its metrics."""
-    port = choose_port()
-    return deployment.launch("aggregate", "aggregate", "--slot", "0", SDP_METRICS_PORT=str(port)), port
-
-
-def _judged(name: str, how: str, samples: list[float], peak: float, records: int) -> BenchOutcome:
-    rise = flatness(samples, WARM_UP)
-    found = "-" if rise is None else f"{rise:+.1%}"
-    return BenchOutcome(
-        name=name,
-        what="resident memory of one worker over a backlog",
-        how=(how, f"{len(samples)} samples, one each {_EVERY:g} s; the first {WARM_UP:.0%} of them are warm-up"),
-        verdicts=(
-            at_most("peak", peak or None, PEAK_BAR, "MB"),
-            BarVerdict(
-                what="last quarter above first",
-                bar=f"<= {RISE_BAR:+.0%}",
-                found=found,
-                reached=None if rise is None else rise <= RISE_BAR,
-            ),
-        ),
-    )
-
-
-def _sample(testbed: Testbed, worker: Process, port: int, records: int) -> list[float]:
-    samples: list[float] = []
-    clock = testbed.progress.clock
-    taken, moved = 0, clock.monotonic()
-    said = moved
-    while taken < records:
-        now, before = clock.monotonic(), taken
-        taken = max(_taken(port), taken)
-        if taken > before:
-            moved = now
-            samples.append(gauges.resident(worker.pid))
-        if not worker.is_alive or now - moved > _STALLED:
-            raise InfraError(
-                f"the worker stands still at {taken:,} of {records:,} records,"
-                f" after {gauges.cpu(worker.pid):.1f} CPU s; its output ends:\n{worker.tail()}"
-            )
-        if samples and now - said >= 5:
-            said = now
-            testbed.progress.step(f"  {taken:,} of {records:,} records, {samples[-1]:.0f} MB")
-        clock.sleep(_EVERY)
-    return samples
-
-
-def _taken(port: int) -> int:
-    """Ask the worker's own metrics; 0 while it starts."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-            text: str = answer.read().decode()
-    except (urllib.error.URLError, ConnectionError, TimeoutError):
-        return 0
-    return next((round(float(line.split()[-1])) for line in text.splitlines() if line.startswith(_COUNTER)), 0)
-
-
 TOLERANCE: Final = 0.1
 _NODES: Final = (NODES, 64, 1_500)
 _WORKERS: Final = (1, 2, 4, 8)
@@ -341,7 +175,6 @@ Costs = Mapping[int, Sequence[float]]
 
 
 def growth(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Compare the processor time of notifications; that of the broker is left out."""
     runs, records, batches = (2, 500_000, 6_000) if quick else (3, 2_000_000, 24_000)
     found: dict[str, Costs] = {}
     for name, counts, measure, amount in (
@@ -354,13 +187,6 @@ def growth(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     return BenchOutcome(
         name="growth",
         what="processor time of workers for a notification, as nodes or workers and partitions become more",
-        how=(
-            f"nodes: one worker on one partition, {records:,} notifications as JSON, {batches * ROWS:,} in columnar"
-            f" batches of {ROWS:,}; {' / '.join(map(str, _NODES))} nodes that send in turn",
-            f"workers: {' / '.join(map(str, _WORKERS))} on as many partitions, {_NODES_OF_WORKERS} nodes; they join"
-            " first and begin together",
-            f"{runs} runs of each, each in a group of its own, from the first records on; medians",
-        ),
         verdicts=tuple(_verdict(name, costs) for name, costs in found.items()),
         notes=tuple(_cost_in_words(name, costs) for name, costs in found.items()),
     )

@@ -6,10 +6,7 @@ the first batch are not counted in either, because they were fetched before the 
 """
 
 import gc
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -51,12 +48,9 @@ class RoleTiming(msgspec.Struct, frozen=True, kw_only=True):
     peak_rss_mb: float
     given_up: list[float] = []
     """When transactions were given up, whose records were taken, and counted, again (monotonic) [s]."""
-    parts: dict[str, float] = {}
-    """Processor time of the thread that works, by what it did, from the first mark on [s]."""
 
     @property
     def records(self) -> int:
-        """Return the records counted."""
         return self.marks[-1].records - self.marks[0].records
 
     @property
@@ -88,62 +82,37 @@ class Meter:
         self.marks: list[ProgressMark] = []
 
     def mark(self, records: int) -> None:
-        """Note that so many records are done."""
         if self.marks and self.marks[-1].records == records:
             return  # nothing but time has passed
         self.marks.append(
             ProgressMark(self._clock.monotonic(), records, gauges.own_cpu(), gauges.cpu(self._broker_pid))
         )
 
-    def timing(self, given_up: Sequence[float] = (), parts: Mapping[str, float] | None = None) -> RoleTiming:
-        """Return what was noted."""
-        return RoleTiming(
-            marks=self.marks, peak_rss_mb=gauges.peak_resident(), given_up=list(given_up), parts=dict(parts or {})
-        )
-
-
-class Parts:
-    """Adds up the processor time of this thread, by part of the work; what no part has is `rest`."""
-
-    def __init__(self) -> None:
-        self.seconds: defaultdict[str, float] = defaultdict(float)
-        self._inner = 0.0
-
-    @contextmanager
-    def part(self, name: str) -> Iterator[None]:
-        """Count what is done meanwhile, without the parts within it."""
-        begin, before, self._inner = gauges.thread_cpu(), self._inner, 0.0
-        try:
-            yield
-        finally:
-            spent = gauges.thread_cpu() - begin
-            self.seconds[name] += spent - self._inner
-            self._inner = before + spent
+    def timing(self, given_up: Sequence[float] = ()) -> RoleTiming:
+        return RoleTiming(marks=self.marks, peak_rss_mb=gauges.peak_resident(), given_up=list(given_up))
 
 
 class TimedLog:
     """A transactional log that notes when records are taken and committed, and may wait at a gate first.
 
-    At the gate it takes a record now and then, because only who takes takes part in the group.
+    At the gate it takes a record now and then: a member that takes nothing leaves the group.
     """
 
-    def __init__(self, log: TransactionalLog, context: RoleContext, meter: Meter, parts: Parts, *, gated: bool) -> None:
-        self._log, self._context, self._meter, self._parts = log, context, meter, parts
+    def __init__(self, log: TransactionalLog, context: RoleContext, meter: Meter, *, gated: bool) -> None:
+        self._log, self._context, self._meter = log, context, meter
         self._gated = gated
         self._taken = 0
         self._took_at = context.clock.monotonic()
         self.given_up: list[float] = []
 
     def take(self, limit: int, timeout: float) -> Sequence[PartitionBatch]:
-        """Take records; see `facade.bus.port.TransactionalLog`."""
         if self._gated and not self._context.released:
             self._context.clock.sleep(_GATE_PAUSE)
             limit, timeout = 1, 0.0
         else:
             self._gated = False
         try:
-            with self._parts.part("consume"):
-                runs = self._log.take(limit, timeout)
+            runs = self._log.take(limit, timeout)
         except Aborted:
             self._note_failure()
             raise
@@ -154,14 +123,11 @@ class TimedLog:
                 self._context.announce()
             elif not self._meter.marks:
                 self._meter.mark(self._taken)
-                self._parts.seconds.clear()
         return runs
 
     def commit(self, records: Iterable[Record]) -> None:
-        """Commit; see `facade.bus.port.TransactionalLog`."""
         try:
-            with self._parts.part("transaction"):
-                self._log.commit(records)
+            self._log.commit(records)
         except Aborted:
             self._note_failure()
             raise
@@ -169,12 +135,10 @@ class TimedLog:
             self._meter.mark(self._taken)
 
     def ranges(self) -> Mapping[tuple[str, int], OffsetRange]:
-        """Return what was taken; see `facade.bus.port.TransactionalLog`."""
         return self._log.ranges()
 
     @property
     def broker_time(self) -> int:
-        """Return the brokers' time; see `facade.bus.port.TransactionalLog`."""
         return self._log.broker_time
 
     def ask_ends(self, places: Collection[tuple[str, int]]) -> None:
@@ -182,7 +146,6 @@ class TimedLog:
         self._log.ask_ends(places)
 
     def close(self) -> None:
-        """Leave."""
         self._log.close()
 
     @property
@@ -200,44 +163,23 @@ class TimedLog:
 def worker(
     context: RoleContext, *, group: str, slot: str, records: int, broker_pid: int, gated: bool = False, rows: int = 1
 ) -> RoleTiming:
-    """Run a whole worker, as `sdp-facade aggregate` does, until it has taken so many records.
-
-    Gated, it is one of several: it takes its share of the partitions, waits to be released, and ends
-    when there is nothing left. `rows`: notifications in each record.
-    """
     gc.set_threshold(_GC_THRESHOLD)
     icd, meter = load(), Meter(context.clock, broker_pid)
     connection = Connection(context.settings, clock=context.clock)
     log = KafkaTransactionalLog(connection, TOPIC, group=group, slot=slot, health=BusHealth())
     log.commit([])  # makes the producer known to the transaction coordinator, before the time begins
-    parts = Parts()
-    timed = TimedLog(log, context, meter, parts, gated=gated)
+    timed = TimedLog(log, context, meter, gated=gated)
     work = TelemetryWorker(timed, icd, context.settings, slot=slot, clock=context.clock)
     account = work.accounts[TOPIC]
-    _time_reading(work, parts)
     while account.consumed + account.uncommitted < records * rows and not (gated and timed.is_exhausted):
-        with parts.part("numpy"):
-            work.step()
+        work.step()
     work.finish()
     if account.used + account.late < account.consumed:
         raise Aborted(f"of {account.consumed} simulated records only {account.used} were used")
-    return meter.timing(timed.given_up, parts.seconds)
-
-
-def _time_reading(work: TelemetryWorker, parts: Parts) -> None:
-    """Let the reading of columnar batches be a part of its own."""
-    batches: Any = work.streams[TOPIC].batches
-    read = batches.read
-
-    def timed(*args: Any) -> Any:
-        with parts.part("arrow"):
-            return read(*args)
-
-    batches.read = timed
+    return meter.timing(timed.given_up)
 
 
 def bare(context: RoleContext, *, group: str, records: int, broker_pid: int, topic: str = TOPIC) -> RoleTiming:
-    """Consume so many records with a worker's settings, and do nothing with them."""
     gc.set_threshold(_GC_THRESHOLD)
     meter, taken = Meter(context.clock, broker_pid), 0
     for count in bare_batches(

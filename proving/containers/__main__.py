@@ -1,13 +1,16 @@
 """Runs docker/compose.yaml, drives it from outside as a Tango client, kills containers, leaves nothing."""
 
 import argparse
+import json
 import signal
 import sys
 import tempfile
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import tango
 
@@ -16,12 +19,9 @@ from facade.console import ERR, OUT
 from facade.errors import FacadeError, InfraError
 from facade.infra import tools
 from facade.runtime.stopping import end_process
-from proving.containers import bare, kube, prometheus, systemd
+from proving.containers import bare, kube, systemd
 from proving.containers.images import RELEASES, UBUNTU, Images
-from proving.containers.kube import Operator
-from proving.containers.project import OTHERS, SERVERS, Phases, Project, await_table, send_table
-from proving.demo.plan import OBSERVATION, JournalWriter
-from proving.demo.tm import Commanded
+from proving.containers.project import OTHERS, SERVERS, Phases, Project, drive
 from proving.progress import ProgressLine
 
 _WORKERS: Final = (
@@ -52,51 +52,84 @@ _LOCK: Final = Path("/run/lock/sdp-facade-containers")
 """Names, ports and images are those of the machine, so two runs would remove each other's."""
 
 
-def run(project: Project, progress: ProgressLine, phases: Phases, folder: Path) -> None:
-    """Start the project and drive it.
+_NOT_STARTED: Final = frozenset({"kafka"})
+"""Jobs of services whose images come from a registry alone."""
+_DOWN: Final = "SdpProcessDown"
+_UP_WITHIN_S, _FIRES_WITHIN_S = 300.0, 300.0
 
-    Raises
-    ------
-    FacadeError
-        Something does not come about.
-    """
+
+def _check_prometheus(project: Project, progress: ProgressLine, worker: str) -> None:
+    """Start Prometheus, wait for its targets, and stop a worker until a rule fires that names it."""
+    project.start("prometheus")
+    project.await_healthy(["prometheus"])
+    if progress.wait_until(lambda: not _down(project), _UP_WITHIN_S, "all targets of Prometheus") is None:
+        raise InfraError(
+            f"Prometheus: expected all targets within {_UP_WITHIN_S:g} s, not reached: {'; '.join(_down(project))}"
+        )
+    progress.step(f"Prometheus reaches {len(_targets(project))} targets")
+    project.stop(worker)
+    progress.demand(lambda: worker in _fired(project), _FIRES_WITHIN_S, f"{_DOWN} of {worker}")
+    progress.step(f"{worker}: stopped; {_DOWN} fires")
+    project.start(worker)
+    project.await_healthy([worker])
+    progress.demand(lambda: not _fired(project), _FIRES_WITHIN_S, f"the end of {_DOWN}")
+    progress.step(f"{worker}: started again; no rule fires")
+
+
+def _targets(project: Project) -> list[dict[str, Any]]:
+    found = _ask(project, "targets").get("activeTargets", [])
+    return [one for one in found if one["labels"]["job"] not in _NOT_STARTED]
+
+
+def _down(project: Project) -> list[str]:
+    targets = _targets(project)
+    away = [one for one in targets if one["health"] != "up"]
+    return [f"{one['labels']['instance']} ({one['lastError']})" for one in away] if targets else ["all"]
+
+
+def _fired(project: Project) -> set[str]:
+    alerts = _ask(project, "alerts").get("alerts", [])
+    mine = [one for one in alerts if one["labels"]["alertname"] == _DOWN and one["state"] == "firing"]
+    return {one["labels"]["instance"].partition(":")[0] for one in mine}
+
+
+def _ask(project: Project, what: str) -> dict[str, Any]:
+    try:
+        url = f"http://127.0.0.1:{project.ports['PROMETHEUS_PORT']}/api/v1/{what}"
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            found: dict[str, Any] = json.load(answer)["data"]
+            return found
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return {}
+
+
+def run(project: Project, progress: ProgressLine, phases: Phases, folder: Path) -> None:
     phases.begin("start")
     begin = progress.elapsed
     project.prepare()
     project.start(*SERVERS, *_WORKERS)
     project.await_healthy([*SERVERS, *_WORKERS])
     progress.step(f"all services are healthy {progress.elapsed - begin:.0f} s after the start of the first")
+
+    def disturb() -> None:
+        phases.begin("Prometheus")
+        _check_prometheus(project, progress, "aggregate-1")
+        phases.begin("kills")
+        for service in _KILLED:
+            if service == "tango-db":  # its clients must survive its death
+                project.await_healthy(["tango-databaseds"])
+            project.kill(service)
+            progress.step(f"{service}: killed, and started again by podman")
+        project.await_healthy([*SERVERS, *_WORKERS, *OTHERS, "prometheus"])
+        phases.begin("second observation")
+
     phases.begin("observation")
-    journal = JournalWriter(folder / "journal.json")
-    # One for both observations: another one would give the same transaction_ids again, which are answered and not sent.
-    tm = Commanded(project.outside["TANGO_HOST"], "mid-sdp/subarray/01", journal, SystemClock())
-    tm.go_through(OBSERVATION, 2.0, {})
-    progress.step("one observation is through, by commands and events from outside")
-    table = send_table(project, progress)
-    operator = Operator(project.outside, progress)
-    operator.acknowledge_an_alert()
-    phases.begin("Prometheus")
-    prometheus.check(project, progress, "aggregate-1")
-    phases.begin("kills")
-    for service in _KILLED:
-        if service == "tango-db":  # what is connected to it must get over its death
-            project.await_healthy(["tango-databaseds"])
-        project.kill(service)
-        progress.step(f"{service}: killed, and started again by podman")
-    project.await_healthy([*SERVERS, *_WORKERS, *OTHERS, "prometheus"])
-    await_table(project, progress, table)
-    operator.await_state("ACKED")
-    phases.begin("second observation")
-    progress.step("after the kills: table and acknowledgement are still shown, and one more observation follows")
-    tm.go_through(OBSERVATION, 2.0, {})
-    balances = operator.account()
-    progress.step(f"{len(balances)} figures of SdpBus: every account balances, and there is no dead letter")
+    drive(project, progress, folder, disturb)
     for service, used in sorted(project.memory().items()):
         OUT.print(f"  memory of {service}: {used}")
 
 
 def main() -> int:
-    """Build, run, and remove; return the exit code."""
     parser = argparse.ArgumentParser(prog="make containers ARGS=", description=__doc__)
     parser.add_argument("--systemd", action="store_true", help="start packaging/systemd instead of Compose")
     parser.add_argument("--bare", action="store_true", help="try README's commands on Debian alone instead")
@@ -117,13 +150,11 @@ def main() -> int:
 
 
 def _stop(phases: Phases, *_signal: object) -> NoReturn:
-    """End as after an error: what was made is removed."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(f"make containers: {phases.current}: stopped by SIGTERM; what was made is removed")
 
 
 def _run_alone(given: argparse.Namespace, docker: Path, progress: ProgressLine, phases: Phases) -> bool:
-    """Make the images, do what was asked for, and remove what was made; tell whether all went well."""
     with tempfile.TemporaryDirectory(prefix="sdp-facade-") as folder:
         (secrets := Path(folder) / "secrets").mkdir()
         (scratch := Path(folder) / "scratch").mkdir()
@@ -144,7 +175,6 @@ def _run_alone(given: argparse.Namespace, docker: Path, progress: ProgressLine, 
 
 
 def _do(given: argparse.Namespace, project: Project, images: Images, phases: Phases, folder: Path) -> None:
-    """Make the images and do what was asked for."""
     progress = phases.progress
     if given.bare:
         phases.begin("Debian alone")

@@ -23,13 +23,6 @@ _PIP: Final = Path("/etc/pip.conf")
 
 
 def run(images: Images, progress: ProgressLine, folder: Path, releases: Sequence[str] = RELEASES) -> None:
-    """Try the commands on releases of Debian.
-
-    Raises
-    ------
-    InfraError
-        A command fails, or does not say what a user without rights can do.
-    """
     archive = folder / "sources.tar"
     _pack(Path(__file__).parents[2], archive)
     for release in releases:
@@ -62,23 +55,16 @@ class BareMachine:
         self._install("make")
 
     def allow_sudo(self, user: str) -> None:
-        """Make a user who may do everything by sudo."""
         self._install("sudo")
         self._exec(f"useradd --create-home {user} && echo '{user} ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/{user}")
 
     def remove(self) -> None:
-        """Remove it with all that was installed."""
         podman("rm", "--force", "--time=0", self._name)
 
     def do(self, command: str, *, user: str = "root") -> str:
         """Run a command in the sources as a user and return its last line.
 
         It is run again if it fails before all that it needs is installed.
-
-        Raises
-        ------
-        InfraError
-            It fails.
         """
         try:
             return _last(self._exec(self._within(command, user)))
@@ -89,13 +75,6 @@ class BareMachine:
             return _last(self._exec(self._within(command, user)))
 
     def refused(self, command: str, *, user: str) -> str:
-        """Run a command as a new user without rights and return what it says.
-
-        Raises
-        ------
-        InfraError
-            It does not fail, or does not say what to do.
-        """
         self._exec(f"useradd --create-home {user}")
         try:
             self._exec(self._within(command, user))

@@ -38,7 +38,7 @@ class Images:
     folder
         The folder `docker` of the sources.
     scratch
-        A folder for what is needed while an image is built.
+        A folder for temporary files of a build.
     """
 
     def __init__(self, folder: Path, scratch: Path, progress: ProgressLine) -> None:
@@ -89,7 +89,6 @@ class Images:
         return int(podman("image", "inspect", "--format", "{{.Size}}", self.ours))
 
     def remove(self, *, bases: bool) -> None:
-        """Remove our image, those from Debian packages too if wanted, and what was left of building them."""
         debians = [_SYSTEM, *(f"{LOCAL}/debian:{release}" for release in (*RELEASES, *UBUNTU))]
         names = [HOST, self.ours, *((*self.bases.values(), *debians) if bases else ())]
         there = [name for name in names if self._exists(name)]
@@ -99,7 +98,6 @@ class Images:
             podman("image", "prune", "--force")
 
     def make_debian(self, release: str, name: str = "") -> str:
-        """Make the image of the smallest Debian of a release if it is missing, and return its name."""
         name = name or f"{LOCAL}/debian:{release}"
         if not self._exists(name):
             self._make_system(release, name)
@@ -127,7 +125,7 @@ class Images:
         self._build(*arguments, str(self._folder / "local"))
 
     def _build(self, *arguments: str) -> None:
-        # Docker's format, as that of OCI has no health check. The host's network, as it reaches the packages.
+        # OCI's format has no health check. Only the host's network reaches the packages.
         argv = ["build", "--quiet", "--format=docker", "--network=host", *arguments]
         installed(lambda: podman(*argv), self._progress)
 
@@ -144,15 +142,6 @@ class Images:
 
 
 def installed(install: Callable[[], str], progress: ProgressLine) -> str:
-    """Install something from the network, once more if that fails, and return what it says.
-
-    What is only looked at is never tried again: the network fails at times, a check says something.
-
-    Raises
-    ------
-    InfraError
-        It fails twice.
-    """
     try:
         return install()
     except InfraError as error:
@@ -161,14 +150,8 @@ def installed(install: Callable[[], str], progress: ProgressLine) -> str:
 
 
 def podman(*arguments: str) -> str:
-    """Run podman to its end and return its standard output.
-
-    Raises
-    ------
-    InfraError
-        It is missing or fails; the message holds the end of its output.
-    """
-    # Without systemd it says on standard error that nobody runs its health checks: whoever waits runs them.
+    """Run podman to its end and return its standard output."""
+    # Without systemd, podman warns on standard error that it runs no health checks: `await_healthy` runs them.
     argv = [_podman(), *arguments]
     done = subprocess.run(argv, env=environment(), capture_output=True, text=True, errors="replace", check=False)
     if done.returncode != 0:

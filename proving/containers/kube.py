@@ -6,26 +6,17 @@ import os
 import shlex
 import signal
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import tango
 import yaml
 
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.producer import KafkaWriter
-from facade.bus.port import BusHealth
-from facade.clock import SystemClock
-from facade.config import Settings
 from facade.errors import InfraError
-from facade.flows.alerts.source import AlertSource
 from facade.infra import tools
 from proving.containers.images import Images, environment, podman
-from proving.containers.project import NAME, PREFIX, SERVERS, Project, await_table, send_table
-from proving.demo.plan import OBSERVATION, JournalWriter
-from proving.demo.tm import Commanded
+from proving.containers.project import NAME, PREFIX, SERVERS, Project, drive
 from proving.progress import ProgressLine
 
 _HINT: Final = "of Kubernetes 1.27 or newer: it has Kustomize; or set KUSTOMIZE to the program of that name"
@@ -45,11 +36,6 @@ def kustomize(base: Path, folder: Path, *, prefix: str, image: str, settings: di
         Of the names of all that is made.
     image
         Name and tag of the image of the facade.
-
-    Raises
-    ------
-    InfraError
-        Kustomize is missing or refuses the manifests.
     """
     (folder / "sdp-facade.toml").write_text("")
     name, _, tag = image.rpartition(":")
@@ -75,7 +61,6 @@ def kustomize(base: Path, folder: Path, *, prefix: str, image: str, settings: di
 
 
 def for_podman(manifests: Iterable[KubeManifest]) -> tuple[list[KubeManifest], list[str]]:
-    """Return what podman plays, and the kinds and names of what is left out."""
     played: list[KubeManifest] = []
     left_out: list[str] = []
     for one in manifests:
@@ -124,95 +109,7 @@ def _adapt(spec: KubeManifest, name: str) -> None:
 
 
 def dump(manifests: Iterable[KubeManifest]) -> str:
-    """Return manifests as a stream, without the aliases that YAML makes of what is the same."""
     return "".join(f"---\n{json.dumps(one)}\n" for one in manifests)
-
-
-_ALERTS: Final = "mid-sdp/alerts/0"
-_BUS: Final = "mid-sdp/bus/0"
-_CONDITION, _SOURCE = "receiveOverrun", "receive/0001"
-_WITHIN_S: Final = 300.0
-
-
-class Operator:
-    """Looks at alarms and accounts of a project through Tango alone.
-
-    Parameters
-    ----------
-    outside
-        The environment that points at the project.
-    """
-
-    def __init__(self, outside: Mapping[str, str], progress: ProgressLine) -> None:
-        self._tango_host, self._progress = outside["TANGO_HOST"], progress
-        self._settings = Settings(bootstrap=outside["KAFKA_BOOTSTRAP"], prefix=outside["SDP_TOPIC_PREFIX"])
-
-    def acknowledge_an_alert(self) -> None:
-        """Raise an alert on the bus, and acknowledge it when SdpAlerts has its alarm.
-
-        Raises
-        ------
-        InfraError
-            A state did not come.
-        """
-        clock = SystemClock()
-        writer = KafkaWriter(Connection(self._settings, clock=clock), health=BusHealth(), client="containers")
-        AlertSource(_SOURCE, writer, clock).raise_alert(_CONDITION, "ALARM", "expected no drops, got 312 heaps/s")
-        writer.close(_WITHIN_S)
-        self.await_state("UNACK")
-        about = {"condition": _CONDITION, "source": _SOURCE, "occurrence": self._alarm()["occurrence"]}
-        argument = json.dumps({**about, "operator": "make containers", "comment": "seen"})
-        self._proxy(_ALERTS).command_inout("Acknowledge", argument)
-        self.await_state("ACKED")
-        self._progress.step("an alert was raised and acknowledged from outside")
-
-    def await_state(self, state: str) -> None:
-        """Wait until the alarm has a state.
-
-        Raises
-        ------
-        InfraError
-            It did not come.
-        """
-        what = f"the alarm {_CONDITION} of {_SOURCE} in the state {state}"
-        self._progress.demand(lambda: self._state() == state, _WITHIN_S, what)
-
-    def account(self) -> dict[str, int]:
-        """Return what SdpBus says of the balance of each stream, and its dead letters.
-
-        Raises
-        ------
-        InfraError
-            Something is not zero after a while.
-        """
-        found: dict[str, int] = {}
-
-        def is_balanced() -> bool:
-            try:
-                proxy = self._proxy(_BUS)
-                names = [one for one in proxy.get_attribute_list() if one.endswith(("Balance", "DeadLettered"))]
-                found.update(
-                    {one.name: int(one.value) for one in proxy.read_attributes(names) if one.value is not None}
-                )
-            except tango.DevFailed:
-                return False
-            return bool(found) and not any(found.values())
-
-        self._progress.demand(is_balanced, _WITHIN_S, "accounts without a difference and without dead letters")
-        return found
-
-    def _state(self) -> str:
-        try:
-            return str(self._alarm().get("state", "NORM"))
-        except tango.DevFailed:
-            return "no answer"
-
-    def _alarm(self) -> dict[str, Any]:
-        alarms = json.loads(self._proxy(_ALERTS).command_inout("GetAlarms"))
-        return next((one for one in alarms if (one["condition"], one["source"]) == (_CONDITION, _SOURCE)), {})
-
-    def _proxy(self, device: str) -> Any:
-        return tango.DeviceProxy(f"tango://{self._tango_host}/{device}")
 
 
 _PREFIX: Final = f"{NAME}-"
@@ -235,13 +132,7 @@ print(open('/proc/1/status').read())
 
 
 def run(project: Project, images: Images, progress: ProgressLine, folder: Path) -> None:
-    """Play the manifests, observe from outside, kill pods' processes, and remove it all.
-
-    Raises
-    ------
-    InfraError
-        Something does not come about.
-    """
+    """Play the manifests, observe from outside, kill pods' processes, and remove it all."""
     pods = Pods(progress)
     project.prepare(tasks=False)
     settings = {
@@ -263,29 +154,16 @@ def run(project: Project, images: Images, progress: ProgressLine, folder: Path) 
     progress.step(f"{len(SERVERS) + len(_WORKERS)} pods are alive, {progress.elapsed - begin:.0f} s after the start")
     for name in ("control", "aggregate-0"):
         pods.check_confinement(name)
-    _observe(project, pods, progress, folder)
-
-
-def _observe(project: Project, pods: "Pods", progress: ProgressLine, folder: Path) -> None:
     project.start("simulate-controller")  # SDP's side is no part of the manifests
     project.await_healthy(["simulate-controller"])
-    tm = Commanded(
-        project.outside["TANGO_HOST"], "mid-sdp/subarray/01", JournalWriter(folder / "kube.json"), SystemClock()
-    )
-    tm.go_through(OBSERVATION, 2.0, {})
-    progress.step("one observation is through, by commands and events from outside")
-    table = send_table(project, progress)
-    operator = Operator(project.outside, progress)
-    operator.acknowledge_an_alert()
-    for name in _KILLED:
-        pods.kill(name)
-        progress.step(f"{name}: killed, and started again by podman")
-    pods.await_alive([*SERVERS, *_WORKERS])
-    await_table(project, progress, table)
-    operator.await_state("ACKED")
-    tm.go_through(OBSERVATION, 2.0, {})
-    balances = operator.account()
-    progress.step(f"after the kills: table and acknowledgement are shown, and {len(balances)} figures of SdpBus are 0")
+
+    def kill() -> None:
+        for name in _KILLED:
+            pods.kill(name)
+            progress.step(f"{name}: killed, and started again by podman")
+        pods.await_alive([*SERVERS, *_WORKERS])
+
+    drive(project, progress, folder, kill)
 
 
 class Pods:
@@ -295,18 +173,10 @@ class Pods:
         self._progress = progress
 
     def play(self, played: list[KubeManifest], file: Path) -> None:
-        """Start them in the network of the project."""
         file.write_text(dump(played))
         podman("kube", "play", "--network", f"{NAME}_default", str(file))
 
     def await_tasks(self) -> None:
-        """Wait until the Jobs have ended well.
-
-        Raises
-        ------
-        InfraError
-            One does not; the message holds the end of its log.
-        """
         for name in _TASKS:
             ended = partial(self._has_ended, name)
             if self._progress.wait_until(ended, _PODS_WITHIN_S, f"the Job {name}") is None:
@@ -314,26 +184,12 @@ class Pods:
                 raise InfraError(f"{said}; its log ends:\n{self._log(name)}")
 
     def await_alive(self, names: list[str]) -> None:
-        """Wait until the liveness probes of pods pass.
-
-        Raises
-        ------
-        InfraError
-            One does not; the message holds the end of its log.
-        """
         for name in names:
             if self._progress.wait_until(partial(self._is_alive, name), _PODS_WITHIN_S, f"liveness of {name}") is None:
                 said = f"{name}: not alive within {_PODS_WITHIN_S:g} s, {self._state(name)}"
                 raise InfraError(f"{said}; its log ends:\n{self._log(name)}")
 
     def check_confinement(self, name: str) -> None:
-        """Look from within a pod at what it may do.
-
-        Raises
-        ------
-        InfraError
-            It may do more than the manifest says.
-        """
         said = podman("exec", self._container(name), "python", "-c", _PROBE)
         status = dict(line.split(":\t", 1) for line in said.splitlines() if ":\t" in line)
         found = status["Uid"].split()[0], status["NoNewPrivs"], int(status["CapEff"], 16), int(status["CapBnd"], 16)

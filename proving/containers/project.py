@@ -1,27 +1,36 @@
-"""A Compose project under podman: its phases, its services and the table of what was observed."""
+"""A Compose project under podman: its phases, its services, and an observation from outside."""
 
+import json
 import os
 import random
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import tango
 
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.producer import KafkaWriter
+from facade.bus.port import BusHealth
+from facade.clock import SystemClock
+from facade.config import Settings
 from facade.errors import InfraError
 from facade.exports.tango_db import SERVER
+from facade.flows.alerts.source import AlertSource
 from facade.infra import tools
 from proving.containers.images import LOCAL, environment, podman
+from proving.demo.plan import OBSERVATION, JournalWriter
+from proving.demo.tm import Commanded
 from proving.progress import ProgressLine
 
 
 class Phases:
-    """Names what is under way, and accounts for the time at the end."""
+    """The phases of a run and their durations."""
 
     def __init__(self, progress: ProgressLine) -> None:
         self.progress = progress
@@ -97,17 +106,9 @@ class Project:
             self.complete("topics", "register")
 
     def start(self, *services: str) -> None:
-        """Start services without those that they depend on."""
         self._compose("up", "--detach", "--no-build", "--no-deps", *services)
 
     def complete(self, *services: str) -> None:
-        """Run tasks to their ends.
-
-        Raises
-        ------
-        InfraError
-            One has failed; the message holds the end of its log.
-        """
         self.start(*services)
         for service in services:
             code = podman("wait", self.container(service))
@@ -116,13 +117,6 @@ class Project:
                 raise InfraError(f"{said}; its log ends:\n{self.log(service)}")
 
     def await_healthy(self, services: Sequence[str]) -> None:
-        """Wait until the health checks of all services pass; each that gets healthy begins the wait anew.
-
-        Raises
-        ------
-        InfraError
-            No further one does in time; the message says of each what its check says and how its log ends.
-        """
         left = dict.fromkeys(services, "not asked")
         what = f"health of {services[0]}" if len(services) == 1 else f"health of {len(services)} services"
         while left:
@@ -143,7 +137,6 @@ class Project:
         return False
 
     def ailment(self, service: str) -> str:
-        """Run the health check of a service, as nobody else does without systemd; return what is wrong, or nothing."""
         argv = ["podman", "healthcheck", "run", self.container(service)]
         done = subprocess.run(argv, env=environment(), capture_output=True, text=True, check=False)
         if done.returncode == 0:
@@ -185,7 +178,6 @@ class Project:
         return {name.removeprefix(f"{NAME}_").removesuffix("_1"): used.split(" / ")[0] for name, used in mine}
 
     def log(self, service: str) -> str:
-        """Return the end of a service's log."""
         argv = ["podman", "logs", "--tail=15", self.container(service)]
         done = subprocess.run(argv, env=environment(), capture_output=True, text=True, check=False)
         return done.stdout + done.stderr
@@ -207,7 +199,6 @@ class Project:
             podman("network", "rm", "--force", "--time=0", f"{NAME}_default")
 
     def container(self, service: str) -> str:
-        """Return the name of the container of a service."""
         return f"{NAME}_{service}_1"
 
     def _pid(self, service: str) -> int:
@@ -223,10 +214,6 @@ class Project:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return ports of this machine that nobody uses, all different, and that the kernel gives to nobody else.
-
-    Some are bound minutes later, and again after a kill: one that the kernel had chosen was another program's by then.
-    """
     lowest = int(_GIVEN_BY_THE_KERNEL.read_text().split()[0])
     found: list[int] = []
     for port in random.sample(range(lowest // 2, lowest), lowest - lowest // 2):
@@ -258,3 +245,88 @@ def await_table(project: Project, progress: ProgressLine, digest: str) -> str:
 
     progress.demand(is_shown, _SHOWN_WITHIN_S, "the table in SdpCalibration")
     return shown[0]
+
+
+_ALERTS: Final = "mid-sdp/alerts/0"
+_BUS: Final = "mid-sdp/bus/0"
+_CONDITION, _SOURCE = "receiveOverrun", "receive/0001"
+_WITHIN_S: Final = 300.0
+
+
+class Operator:
+    """Looks at alarms and accounts of a project through Tango alone.
+
+    Parameters
+    ----------
+    outside
+        The environment that points at the project.
+    """
+
+    def __init__(self, outside: Mapping[str, str], progress: ProgressLine) -> None:
+        self._tango_host, self._progress = outside["TANGO_HOST"], progress
+        self._settings = Settings(bootstrap=outside["KAFKA_BOOTSTRAP"], prefix=outside["SDP_TOPIC_PREFIX"])
+
+    def acknowledge_an_alert(self) -> None:
+        """Raise an alert on the bus, and acknowledge it when SdpAlerts has its alarm."""
+        clock = SystemClock()
+        writer = KafkaWriter(Connection(self._settings, clock=clock), health=BusHealth(), client="containers")
+        AlertSource(_SOURCE, writer, clock).raise_alert(_CONDITION, "ALARM", "expected no drops, got 312 heaps/s")
+        writer.close(_WITHIN_S)
+        self.await_state("UNACK")
+        about = {"condition": _CONDITION, "source": _SOURCE, "occurrence": self._alarm()["occurrence"]}
+        argument = json.dumps({**about, "operator": "make containers", "comment": "seen"})
+        self._proxy(_ALERTS).command_inout("Acknowledge", argument)
+        self.await_state("ACKED")
+        self._progress.step("an alert was raised and acknowledged from outside")
+
+    def await_state(self, state: str) -> None:
+        what = f"the alarm {_CONDITION} of {_SOURCE} in the state {state}"
+        self._progress.demand(lambda: self._state() == state, _WITHIN_S, what)
+
+    def account(self) -> dict[str, int]:
+        """Return what SdpBus says of the balance of each stream, and its dead letters."""
+        found: dict[str, int] = {}
+
+        def is_balanced() -> bool:
+            try:
+                proxy = self._proxy(_BUS)
+                names = [one for one in proxy.get_attribute_list() if one.endswith(("Balance", "DeadLettered"))]
+                found.update(
+                    {one.name: int(one.value) for one in proxy.read_attributes(names) if one.value is not None}
+                )
+            except tango.DevFailed:
+                return False
+            return bool(found) and not any(found.values())
+
+        self._progress.demand(is_balanced, _WITHIN_S, "accounts without a difference and without dead letters")
+        return found
+
+    def _state(self) -> str:
+        try:
+            return str(self._alarm().get("state", "NORM"))
+        except tango.DevFailed:
+            return "no answer"
+
+    def _alarm(self) -> dict[str, Any]:
+        alarms = json.loads(self._proxy(_ALERTS).command_inout("GetAlarms"))
+        return next((one for one in alarms if (one["condition"], one["source"]) == (_CONDITION, _SOURCE)), {})
+
+    def _proxy(self, device: str) -> Any:
+        return tango.DeviceProxy(f"tango://{self._tango_host}/{device}")
+
+
+def drive(project: Project, progress: ProgressLine, folder: Path, disturb: Callable[[], None]) -> None:
+    """Observe and send a table and an alert from outside; look and observe again after the disturbance."""
+    journal = JournalWriter(folder / "journal.json")
+    # One TM for both observations: another one would give the same transaction_ids again, which are not sent.
+    tm = Commanded(project.outside["TANGO_HOST"], "mid-sdp/subarray/01", journal, SystemClock())
+    tm.go_through(OBSERVATION, 2.0, {})
+    progress.step("one observation is through, by commands and events from outside")
+    table, operator = send_table(project, progress), Operator(project.outside, progress)
+    operator.acknowledge_an_alert()
+    disturb()
+    await_table(project, progress, table)
+    operator.await_state("ACKED")
+    tm.go_through(OBSERVATION, 2.0, {})
+    balances = operator.account()
+    progress.step(f"after the kills: table and acknowledgement are shown, and {len(balances)} figures of SdpBus are 0")

@@ -30,13 +30,7 @@ _NOT_WRITABLE: Final = ("/etc", "/usr", "/opt/sdp-facade", "/home")
 
 
 def run(project: Project, images: Images, progress: ProgressLine) -> None:
-    """Start the units, kill some, replace the programs under them, and stop them all.
-
-    Raises
-    ------
-    InfraError
-        Something does not come about.
-    """
+    """Start the units, kill some, replace the programs under them, and stop them all."""
     images.make_host()
     project.prepare()
     host = Host(project, progress)
@@ -56,7 +50,6 @@ class Host:
         self._project, self._progress = project, progress
 
     def boot(self) -> None:
-        """Start systemd as process 1."""
         # It makes namespaces for its units, which a container may do with all privileges alone.
         options = ["--detach", "--privileged", "--systemd=always", "--network", f"{NAME}_default", "--hostname=host"]
         podman("run", *options, "--name", _HOST, HOST)
@@ -73,13 +66,6 @@ class Host:
         self._progress.step(f"{len(UNITS)} units are active and answer")
 
     def check_hardening(self) -> None:
-        """Look from within a unit at what it may do.
-
-        Raises
-        ------
-        InfraError
-            It may more than the unit says.
-        """
         for unit in _KILLED:
             pid = self._pid(unit)
             status = dict(
@@ -99,13 +85,7 @@ class Host:
             self._progress.step(f"{unit}: exposure {figure} of 10 by systemd-analyze; it can write to none of {closed}")
 
     def kill(self, unit: str) -> None:
-        """Kill a unit and wait until systemd has started it again, and it answers.
-
-        Raises
-        ------
-        InfraError
-            It is not started again.
-        """
+        """Kill a unit and wait until systemd has started it again, and it answers."""
         before = self._pid(unit)
         self._do("systemctl", "kill", "--signal=SIGKILL", "--kill-who=main", unit)
         self._progress.demand(
@@ -126,13 +106,6 @@ class Host:
         self._progress.step("the programs were replaced under the units; after a restart all answer")
 
     def stop(self) -> None:
-        """Stop all units by their target.
-
-        Raises
-        ------
-        InfraError
-            One did not end in good order.
-        """
         self._do("systemctl", "stop", _TARGET)  # its parts end after it has
 
         def ends() -> dict[str, tuple[str, str]]:

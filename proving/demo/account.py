@@ -28,7 +28,7 @@ _OF_USED = {*_EITHER.values(), *NODE_TOTALS} - {*_EITHER, "heapsMissing", "heaps
 
 
 class DemoCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read over Tango; an attribute that could not be read, or is ATTR_INVALID, is left out."""
+    """Figures read over Tango, without attributes that cannot be read or are ATTR_INVALID."""
 
     bus: dict[str, int]
     """SdpBus, by attribute."""
@@ -53,7 +53,6 @@ class BalanceLine(msgspec.Struct, frozen=True):
 
     @property
     def agrees(self) -> bool:
-        """Return whether both are the same."""
         return self.expected == self.found
 
     def __str__(self) -> str:
@@ -90,7 +89,6 @@ def waited(sent: HeapReport) -> str:
 
 
 def disagreeing(of: str, lines: Iterable[BalanceLine]) -> list[str]:
-    """Name the figures that are not as expected."""
     return [f"{of}: {line.what}: expected {line.expected}, got {line.found}" for line in lines if not line.agrees]
 
 

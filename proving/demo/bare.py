@@ -14,7 +14,6 @@ class Bare(Device):
 
 
 def main(port: str) -> None:
-    """Serve it without a database at a port."""
     run((Bare,), args=["Bare", "demo", "-nodb", "-dlist", DEVICE, "-ORBendPoint", f"giop:tcp:{HOST}:{port}"])
 
 

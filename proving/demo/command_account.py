@@ -1,7 +1,7 @@
 """The account of a demo's commands and orders: the topics, the devices and the controllers are compared."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import msgspec
 
@@ -93,23 +93,26 @@ def timeline(found: CommandsFound) -> list[CommandLine]:
 
 
 def compare_commands(found: CommandsFound) -> list[BalanceLine]:
-    """Return every figure of the account, by device."""
-    lines = []
-    for device in sorted(found.histories):
-        one = DeviceCommands(found, device)
-        count = len(one.given)
-        figures = {
-            "given by TM, on the topic commands": (count, len(one.given & one.written)),
-            "on the topic commands, not given by TM": (0, len(one.written - one.given)),
-            "with exactly one outcome on command-acks": (count, sum(len(one.outcomes[id]) == 1 for id in one.given)),
-            "the same outcome in GetCommandHistory": (count, len(one.given) - len(one.reported_differently(one.given))),
-            "in GetCommandHistory, not given by TM": (0, len(one.told.keys() - one.given)),
-            "COMPLETED, but never begun": (0, len(one.completed() - one.begun.keys())),
-            "not repeatable, and begun twice": (0, len(one.begun_twice())),
-            "begun after not_after": (0, len(one.begun_late())),
-        }
-        lines += [BalanceLine(device, what, expected, got) for what, (expected, got) in figures.items()]
-    return lines
+    return [
+        BalanceLine(device, what, expected, abs(expected - len(wrong)))
+        for device in sorted(found.histories)
+        for what, expected, wrong in _checks(DeviceCommands(found, device))
+    ]
+
+
+def _checks(one: "DeviceCommands") -> list[tuple[str, int, Set[str]]]:
+    """Return each figure of a device: its name, its expected value, and the commands with which it is wrong."""
+    count = len(one.given)
+    return [
+        ("given by TM, on the topic commands", count, one.given - one.written),
+        ("on the topic commands, not given by TM", 0, one.written - one.given),
+        ("with exactly one outcome on command-acks", count, {id for id in one.given if len(one.outcomes[id]) != 1}),
+        ("the same outcome in GetCommandHistory", count, one.reported_differently(one.given)),
+        ("in GetCommandHistory, not given by TM", 0, one.told.keys() - one.given),
+        ("COMPLETED, but never begun", 0, one.completed() - one.begun.keys()),
+        ("not repeatable, and begun twice", 0, one.begun_twice()),
+        ("begun after not_after", 0, one.begun_late()),
+    ]
 
 
 def wrong_commands(found: CommandsFound) -> list[str]:
@@ -121,24 +124,12 @@ def wrong_commands(found: CommandsFound) -> list[str]:
         end = found.last.get(device, OBSERVATION[-1].command)
         if last is None or last.name != end or last.reached is None:
             failures.append(f"{device}: expected the observation to get to its end, got to {last and last.name}")
-        groups: Mapping[str, Iterable[str]] = {
-            "expected it on the topic commands, got nothing": one.given - one.written,
-            "expected that TM gave it, as it is on the topic commands": one.written - one.given,
-            "expected that TM gave it, as it is in GetCommandHistory": one.told.keys() - one.given,
-            "COMPLETED, but the controller never began it": one.completed() - one.begun.keys(),
-            "expected one execution, got several": one.begun_twice(),
-            "expected no execution after not_after, got one": one.begun_late(),
-        }
-        failures += [f"{device}: {id}: {what}" for what, ids in groups.items() for id in sorted(ids)]
-        failures += [
-            f"{device}: {id}: expected one outcome on command-acks, got {', '.join(one.outcomes[id]) or 'none'}"
-            for id in sorted(one.given)
-            if len(one.outcomes[id]) != 1
-        ]
-        failures += [
-            f"{device}: {id}: GetCommandHistory: expected {', '.join(one.outcomes[id])}, got {one.told.get(id, 'none')}"
-            for id in sorted(one.reported_differently(one.given))
-        ]
+        for what, expected, wrong in _checks(one):
+            failures += [
+                f"{device}: {id}: {'not ' if expected else ''}{what}; command-acks: {', '.join(one.outcomes[id])};"
+                f" GetCommandHistory: {one.told.get(id, 'nothing')}"
+                for id in sorted(wrong)
+            ]
     return failures
 
 
@@ -154,7 +145,7 @@ class DeviceCommands:
         self.tells = device in found.histories
         """Whether it is a Tango device, which tells what became of its commands."""
         told = {told.id: told.status for told in found.histories.get(device, ())}
-        # A call that was refused as undelivered gave TM no id. What is on the topic all the same counts.
+        # A call that was refused as undelivered gave TM no id. If its command is on the topic, it counts.
         refused = {id for id, status in told.items() if status == UNDELIVERED} - self.given - self.written
         self.told = {id: status for id, status in told.items() if id not in self.orders | refused}
         self._told = told
@@ -183,7 +174,6 @@ class DeviceCommands:
         return {line.id for line in self._executions if not line.repeatable and self.begun[line.id] > 1}
 
     def begun_late(self) -> set[str]:
-        """Return the commands whose execution began too late."""
         return {line.id for line in self._executions if line.begun_at > line.not_after and not line.again}
 
 
@@ -334,5 +324,4 @@ def _is_completed(one: One) -> bool:
 
 
 def _was_done(one: One) -> bool:
-    """Return whether it was done, be it after its time: who is there already is not ordered again."""
     return any(ack.status == COMPLETED for ack, _ in one.acks)

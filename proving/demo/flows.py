@@ -1,11 +1,14 @@
-"""Alerts, tables and the mirror in the demo, each with its account."""
+"""The flows of the demo, each with its account."""
 
 import hashlib
 import json
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
+import msgspec
 import tango
+from msgspec.json import decode
 
 from clients.alert_subscription import AlertSubscription
 from clients.scene import ALERTS, CALIBRATION
@@ -13,25 +16,40 @@ from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.port import BusHealth
 from facade.config import MOST_SUBARRAYS
-from facade.errors import FacadeError
+from facade.controller.simulator.controller import ExecutionLine
+from facade.errors import FacadeError, InfraError
 from facade.flows.alerts import states
 from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.alerts.source import AlertSource
+from facade.flows.blocks.source import BLOCKS, FAILED, STATES, read_block
+from facade.flows.commands.messages import ACKS, COMMANDS, AckMessage, CommandMessage
+from facade.flows.commands.past import One
 from facade.flows.mirror.messages import CONNECTED, ENDED, MODEL, TelescopeAttribute, decode_attribute
 from facade.flows.tables.fetch import fetch, find
 from facade.flows.tables.messages import COMPLETE, decode_table
 from facade.flows.tables.messages import TABLES as TABLES_TOPIC
-from facade.messages import Table
+from facade.messages import ProcessingBlock, Table
 from facade.reading import Quality
 from facade.severities import Severity
 from proving.demo.account import BalanceLine, disagreeing
-from proving.demo.options import FLOWS_WITHIN
-from proving.demo.plan import receptors_of
+from proving.demo.command_account import (
+    CommandsFound,
+    DeviceCommands,
+    HistoryEntry,
+    compare_commands,
+    compare_orders,
+    families,
+    order_lines,
+    timeline,
+    wrong_commands,
+)
+from proving.demo.options import ENDS_WITHIN, FLOWS_WITHIN, OBSERVED_WITHIN
+from proving.demo.plan import AFTER, SWITCHED_ON, read_journal, receptors_of
 from proving.demo.report import AlertLine
 from proving.demo.system import ASSEMBLER, Demo
 from proving.mirror_account import MirrorFound, account_of, newest_wrong
 from proving.roles import RoleProcess
-from proving.telescope import pointing_of, read_journal, rule
+from proving.telescope import pointing_of, read_pushed, rule
 
 INSTANCE = "alerts"
 _OPERATOR = "demo operator"
@@ -53,10 +71,7 @@ _EXPECTED = {
 
 
 class AlarmScenario:
-    """Raises, acknowledges, shelves and clears; a client with a subscription of its own listens all the time.
-
-    Everything is compared at the end: what was sent and done beside what the client was given.
-    """
+    """Raises, acknowledges, shelves and clears alerts, and compares them with the entries of a subscribed client."""
 
     def __init__(self, demo: Demo) -> None:
         self._demo, self._progress = demo, demo.progress
@@ -77,17 +92,9 @@ class AlarmScenario:
         )
 
     def close(self) -> None:
-        """End the client."""
         self._client.close()
 
     def play(self) -> None:
-        """Play the whole scenario.
-
-        Raises
-        ------
-        InfraError
-            A state did not come.
-        """
         self._raise("receiveOverrun", "receive/0001", "ALARM", "expected no drops, got 312 heaps/s")
         self._raise("storageLow", "buffer/0", "WARNING", "expected 40 TB free, got 31 TB")
         self._raise("coolantWarm", "cooling/2", "WARNING", "expected at most 18 C, got 19.5 C")
@@ -108,7 +115,6 @@ class AlarmScenario:
         self._progress.step("alerts: the acknowledged one is gone, the latching one waits for the operator")
 
     def account(self) -> None:
-        """Put what was sent, and what the client was given, into the report."""
         report, where = self._demo.report, self._name
         numbers = [entry.sequence for entry in self.entries]
         seen = dict.fromkeys(_SOURCES, 0)
@@ -246,7 +252,7 @@ _PRODUCT = "subarray/01/gains"
 
 
 class CalibrationScenario:
-    """Sends tables, kills the worker that assembles them in between, and compares what came out with what was sent."""
+    """Sends tables, kills the worker that assembles them, and compares announced and shown tables with those sent."""
 
     def __init__(self, demo: Demo) -> None:
         self._demo, self._progress = demo, demo.progress
@@ -255,18 +261,10 @@ class CalibrationScenario:
         """Digest of each complete table, by the offset of its announcement."""
 
     def begin(self) -> None:
-        """Let the pipeline solve and send."""
         self._demo.start_calibration(TABLES)
         self._progress.step(f"calibration: {TABLES} tables of gains, 20 MB each, in segments of 1 MB")
 
     def kill(self) -> None:
-        """Kill the worker while a table is under way, and start it again; what it had is on the bus.
-
-        Raises
-        ------
-        InfraError
-            The first table never came.
-        """
         self._progress.demand(lambda: self._shown("digest") != "", FLOWS_WITHIN, "a first solution is shown")
         self._progress.wait_until(lambda: bool(self._shown("assembling")), 5.0, "a table is under way")
         before = self._shown("digest")
@@ -277,7 +275,6 @@ class CalibrationScenario:
         self._progress.step(f"the next solution is shown {took:.2f} s after the worker's new start")
 
     def account(self) -> None:
-        """Put what was sent, and what devices and consumers got, into the report."""
         report = self._demo.report
         self._progress.wait_until(lambda: len(self._sent()) == TABLES, FLOWS_WITHIN, "all tables are sent")
         sent = self._sent()
@@ -300,26 +297,12 @@ class CalibrationScenario:
             BalanceLine(self._device, "the newest, fetched whole and compared", 1, int(self._fetched(newest))),
         ]
         report.failures += disagreeing("calibration", report.table_account)
-        if not set(newest) <= shown:
-            report.failures.append(f"calibration: {self._why_no_event()}")
 
     def _events(self) -> set[str]:
-        """Return the digests that the subscriber was given."""
         record = self._demo.recorder.records()[self._device]["digest"]
-        # After a broken connection Tango gives the subscriber what it has missed as a read value.
+        # After a broken connection Tango gives the subscriber the newest value as read.
         events = [*record.events, *([record.newest] if record.newest else [])]
         return {str(event.value) for event in events if event.value and event.quality is not Quality.INVALID}
-
-    def _why_no_event(self) -> str:
-        """Say whether the event of the digest was lost, or the subscriber is given no events at all."""
-        read = self._demo.tango_side.read(self._device, ["digest"]).get("digest")
-        if read is None:
-            return f"no event of the newest digest, and {self._device} does not answer"
-        records = self._demo.recorder.records()[self._device]
-        later = {name for name, record in records.items() for event in record.events if event.received > read.time}
-        if later:
-            return f"the event of the newest digest was lost: later there were events of {', '.join(sorted(later))}"
-        return f"the subscriber is not connected: since the newest digest's time no event came of {self._device}"
 
     def _sent(self) -> dict[str, str]:
         """Return the digests of the copies that the pipeline has kept, the oldest first."""
@@ -331,7 +314,6 @@ class CalibrationScenario:
         return KafkaBus(self._demo.deployment.connection, client="demo-tables")
 
     def _read_announcements(self) -> None:
-        """Collect what was announced: more than once in a demo, as the topic forgets what is superseded."""
         for record in self._bus().read_all(TABLES_TOPIC):
             table = decode_table(record.value)
             if isinstance(table, Table) and table.state == COMPLETE and table.product == _PRODUCT:
@@ -368,7 +350,7 @@ _CONFIRMED_WITHIN = 30.0
 
 
 class MirrorScenario:
-    """Starts a telescope, has it mirrored, kills the mirror, and compares what is on the bus with what was pushed."""
+    """Starts a telescope, kills its mirror, and compares the mirrored values with those pushed."""
 
     def __init__(self, demo: Demo) -> None:
         self._demo, self._progress = demo, demo.progress
@@ -379,13 +361,6 @@ class MirrorScenario:
         self._receptors = [name.lower() for name in (*held, _STANDING)]
 
     def begin(self) -> None:
-        """Let the telescope turn, and say what is mirrored.
-
-        Raises
-        ------
-        InfraError
-            It is not mirrored.
-        """
         self._journal.unlink(missing_ok=True)
         made, writer = self._demo.deployment, self._bus().writer()
         self._role: RoleProcess = made.play(
@@ -399,13 +374,7 @@ class MirrorScenario:
         self._progress.step(f"the telescope turns; {_STANDING} is mirrored, others as soon as a subarray holds them")
 
     def kill(self) -> None:
-        """Kill the mirror while receptors are held, and start it again.
-
-        Raises
-        ------
-        InfraError
-            They are not mirrored.
-        """
+        """Kill the mirror while receptors are held, and start it again."""
         some = 1 + len(self._held) // self._demo.options.subarrays
         self._progress.demand(
             lambda: self._mirrored() >= some, FLOWS_WITHIN, "the receptors of a subarray are mirrored"
@@ -420,10 +389,9 @@ class MirrorScenario:
         self._progress.step(f"they are mirrored again {took:.2f} s after the start")
 
     def account(self) -> None:
-        """Stop the telescope, and put what was pushed and what is on the bus into the report."""
         self._role.call_off()
         self._progress.wait_until(self._role.result.exists, FLOWS_WITHIN, "the telescope has stopped")
-        pushed = read_journal(self._journal)
+        pushed = read_pushed(self._journal)
         standing = {pointing_of(_STANDING): pushed.get(pointing_of(_STANDING), [])}
         self._progress.wait_until(
             lambda: not newest_wrong(standing, self._records()), FLOWS_WITHIN, "the newest value is mirrored"
@@ -468,3 +436,122 @@ class MirrorScenario:
 
     def _bus(self) -> KafkaBus:
         return KafkaBus(self._demo.deployment.connection, client="demo-mirror")
+
+
+def account_for_commands(demo: Demo) -> None:
+    """Wait for the end of the observation, and put the account of its commands into the report."""
+    progress, report = demo.progress, demo.report
+    progress.demand(lambda: read_journal(demo.journal_file).finished, OBSERVED_WITHIN, "the end of the observation")
+    # TM goes by obsState, which may be shown before the last command's outcome is.
+    progress.wait_until(demo.tango_side.nothing_pending, ENDS_WITHIN, "each command has an outcome")
+    found = commands_found(demo)
+    journal = read_journal(demo.journal_file)
+    report.commands = timeline(found)
+    report.command_account = compare_commands(found)
+    report.failures += [*(f"TM: {error}" for error in journal.errors), *wrong_commands(found)]
+    progress.step(f"the observation has ended: {sum(1 for one in journal.given if one.id)} commands")
+
+
+def commands_found(demo: Demo) -> CommandsFound:
+    bus, side = KafkaBus(demo.deployment.connection, client="demo-commands"), demo.tango_side
+    devices, last = [*side.subarrays], dict[str, str]()
+    if demo.options.orders:
+        devices.append(side.sdp)
+        last = {side.sdp: AFTER[-1].command, **dict.fromkeys(side.subarrays, SWITCHED_ON[-1].command)}
+    try:
+        return CommandsFound(
+            given=read_journal(demo.journal_file).given,
+            commands=[decode(record.value or b"", type=CommandMessage) for record in bus.read_all(COMMANDS)],
+            acks=[decode(record.value or b"", type=AckMessage) for record in bus.read_all(ACKS)],
+            histories={device: decode(side.history(device), type=list[HistoryEntry]) for device in devices},
+            executions=[decode(line, type=ExecutionLine) for line in demo.executions_file.read_bytes().splitlines()],
+            last=last,
+        )
+    except (msgspec.DecodeError, FileNotFoundError) as error:
+        raise InfraError(f"what became of the commands cannot be read: {error}") from error
+
+
+def await_cascade(demo: Demo) -> None:
+    """Wait until SDP's On has come to all subarrays."""
+    side = demo.tango_side
+
+    def are_on() -> bool:
+        states = [side.read(device, ["State"]).get("State") for device in side.subarrays]
+        return all(one is not None and str(one.value) == "ON" for one in states)
+
+    demo.progress.demand(are_on, FLOWS_WITHIN, "SDP's On has come to all subarrays")
+    demo.progress.step(f"TM has switched on {side.sdp}; its controller has switched on the subarrays by orders")
+
+
+def account_for_orders(demo: Demo) -> None:
+    """Wait until each order has its outcome, and put their account into the report."""
+    report = demo.report
+    demo.progress.wait_until(
+        lambda: all(line.outcome for line in order_lines(_given(demo))), ENDS_WITHIN, "the outcome of each order"
+    )
+    given, found = _given(demo), commands_found(demo)
+    report.orders = order_lines(given)
+    devices = {device: DeviceCommands(found, device) for device in sorted({one.device for one in found.commands})}
+    report.order_account = compare_orders(given, devices, len(demo.tango_side.subarrays))
+    report.failures += [f"orders: {line}" for line in report.order_account if not line.agrees]
+    count = sum(1 for line in report.orders if line.depth)
+    demo.progress.step(f"for these, controllers have given {count} orders, down to the workers")
+
+
+def _given(demo: Demo) -> list[One]:
+    """Return what TM gave, with the orders below it."""
+    bus = KafkaBus(demo.deployment.connection, client="demo-orders")
+    commands, acks = bus.read_all(COMMANDS), bus.read_all(ACKS)
+    return families([one.id for one in read_journal(demo.journal_file).given if one.id], commands, acks)
+
+
+_CONDITION = "processingBlockFailed"
+
+
+def account_for_blocks(demo: Demo, entries: list[FollowedAlert]) -> None:
+    """Compare what devices and alerts tell of blocks with the topic, and put it into the report.
+
+    Parameters
+    ----------
+    entries
+        What a client was given of alerts, which grows.
+    """
+    report, progress = demo.report, demo.progress
+    newest = {
+        block.pb_id: block
+        for record in KafkaBus(demo.deployment.connection, client="demo-blocks").read_all(BLOCKS)
+        if isinstance(block := read_block(record), ProcessingBlock)
+    }
+    states = {device: Counter[str]() for device in demo.tango_side.subarrays}
+    for block in newest.values():
+        states[f"mid-sdp/subarray/{block.subarray:02d}"][block.state] += 1
+    progress.wait_until(
+        lambda: all(line.agrees for line in _block_lines(demo, states)), FLOWS_WITHIN, "devices show the blocks"
+    )
+    progress.wait_until(
+        lambda: len(_alarmed(entries)) == len(states), FLOWS_WITHIN, "an alarm for each block that failed"
+    )
+    report.block_account = [
+        *_block_lines(demo, states),
+        *(BalanceLine(one, "has a block that failed", 1, int(count[FAILED] > 0)) for one, count in states.items()),
+        *(BalanceLine(one, f"alarm {_CONDITION}", 1, int(one[-2:] in _alarmed(entries))) for one in states),
+    ]
+    report.failures += disagreeing("processing blocks", report.block_account)
+
+
+def _block_lines(demo: Demo, states: dict[str, Counter[str]]) -> list[BalanceLine]:
+    lines = []
+    for device, count in states.items():
+        names = {state: f"blocks{state.title()}" for state in STATES}
+        shown = demo.tango_side.read(device, names.values())
+        for state, name in names.items():
+            found = shown.get(name)
+            value = None if found is None or found.value is None else int(found.value)
+            lines.append(BalanceLine(device, f"processing blocks {state}", count[state], value))
+    return lines
+
+
+def _alarmed(entries: Iterable[FollowedAlert]) -> set[str]:
+    """Return the numbers of the subarrays for which the alarm was raised."""
+    alerts = [entry.alert for entry in list(entries) if entry.alert is not None]
+    return {alert["source"].rpartition("/")[2] for alert in alerts if alert["condition"] == _CONDITION}

@@ -76,9 +76,7 @@ class DemoOptions:
 
     @property
     def report_file(self) -> Path:
-        """Where the report goes."""
         return self.report or self.state_dir.resolve() / "demo-report.json"
 
     def faults(self) -> Faults:
-        """Return some of each fault."""
         return Faults(gaps=1e-4, duplicates=1e-4, disorder=1e-4, late=1e-4, ahead=1e-4, garbage=self.garbage)

@@ -1,4 +1,4 @@
-"""The observation that TM makes in the demo, and the journal of what it was told."""
+"""The observation of TM in the demo, and the journal of its commands."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ _FAILED: Final = frozenset({"FAULT", "ABORTED"})
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedFault:
+class PlannedCommand:
     """One command of an observation."""
 
     command: str
@@ -51,12 +51,10 @@ def assign(subarray: int, number: int, day: str) -> Argument:
 
 
 def configure(subarray: int, number: int, day: str) -> Argument:
-    """Return the argument of Configure."""
     return _argument("configure", sample("configure", ""))
 
 
 def scan(subarray: int, number: int, day: str) -> Argument:
-    """Return the argument of Scan."""
     return _argument("scan", sample("scan", "", number=number))
 
 
@@ -65,33 +63,33 @@ def _argument(family: str, content: Argument) -> Argument:
 
 
 OBSERVATION = (
-    PlannedFault("On", OFF, "EMPTY"),
-    PlannedFault("AssignResources", "EMPTY", "IDLE", assign),
-    PlannedFault("Configure", "IDLE", "READY", configure),
-    PlannedFault("Scan", "READY", "SCANNING", scan, stays=True),
-    PlannedFault("EndScan", "SCANNING", "READY"),
-    PlannedFault("End", "READY", "IDLE"),
-    PlannedFault("ReleaseAllResources", "IDLE", "EMPTY"),
-    PlannedFault("Off", "EMPTY", OFF),
+    PlannedCommand("On", OFF, "EMPTY"),
+    PlannedCommand("AssignResources", "EMPTY", "IDLE", assign),
+    PlannedCommand("Configure", "IDLE", "READY", configure),
+    PlannedCommand("Scan", "READY", "SCANNING", scan, stays=True),
+    PlannedCommand("EndScan", "SCANNING", "READY"),
+    PlannedCommand("End", "READY", "IDLE"),
+    PlannedCommand("ReleaseAllResources", "IDLE", "EMPTY"),
+    PlannedCommand("Off", "EMPTY", OFF),
 )
 
 SWITCHED_ON = OBSERVATION[1:-1]
 """What is left of it where SDP as a whole is switched on and off."""
-BEFORE = (PlannedFault("Standby", ON, STANDBY), PlannedFault("On", STANDBY, ON))
+BEFORE = (PlannedCommand("Standby", ON, STANDBY), PlannedCommand("On", STANDBY, ON))
 """Commands for SDP as a whole: its State is ON before anybody has commanded it, in which On is not allowed."""
-AFTER = (PlannedFault("Off", ON, OFF),)
+AFTER = (PlannedCommand("Off", ON, OFF),)
 
 
-def remedy(shown: str, step: PlannedFault) -> PlannedFault | None:
+def remedy(shown: str, step: PlannedCommand) -> PlannedCommand | None:
     """Return the command that leads out of a failure of a step; None where nothing is broken."""
     if shown not in _FAILED:
         return None
     if step.begins == "EMPTY":
-        return PlannedFault("Restart", shown, "EMPTY")
-    return PlannedFault("ObsReset", shown, "IDLE")
+        return PlannedCommand("Restart", shown, "EMPTY")
+    return PlannedCommand("ObsReset", shown, "IDLE")
 
 
-def place(shown: str, steps: Sequence[PlannedFault], at: int) -> int | None:
+def place(shown: str, steps: Sequence[PlannedCommand], at: int) -> int | None:
     """Return the step to go on with after one has failed: the last one, up to it, that begins there."""
     return next((i for i in range(at, -1, -1) if steps[i].begins == shown), None)
 

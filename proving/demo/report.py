@@ -2,8 +2,9 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from rich.markup import escape
@@ -11,11 +12,11 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from clients.timing import Bunch
-from facade.console import Console
+from facade.console import Console, table
 from facade.flows.telemetry.simulator.report import HeapReport
 from proving.demo.account import NODE_TOTALS, BalanceLine
 from proving.demo.command_account import CommandLine, OrderLine
-from proving.demo.options import BASELINE
+from proving.demo.options import BASELINE, CONTROLLER_RECOVERY, SERVER_RECOVERY, WORKER_RECOVERY
 from proving.demo.timing import EventRates, Interval, Spread, longest_delay
 
 
@@ -70,9 +71,7 @@ class DemoReport(msgspec.Struct, kw_only=True):
     first_values_after: float | None = None
     """From the start of the simulator until all nodes showed a value [s]."""
     worker_recovery: float | None = None
-    """From the new start of the killed worker until all nodes showed data from after it [s]."""
     server_recovery: float | None = None
-    """From the new start of the killed device server until its totals and a new window were back [s]."""
     drained_after: float | None = None
     """From the last record sent until all were accounted for [s]."""
     invalid_after: float | None = None
@@ -86,9 +85,7 @@ class DemoReport(msgspec.Struct, kw_only=True):
     pace: EventRates | None = None
     account: list[BalanceLine] = []
     subarray_recovery: float | None = None
-    """From the new start of the subarrays' killed device server until their state was back [s]."""
     controller_recovery: float | None = None
-    """From the new start of the killed controller until the command that it was executing had its outcome [s]."""
     commands: list[CommandLine] = []
     """Each command of the observation, in the order of the calls."""
     command_account: list[BalanceLine] = []
@@ -96,17 +93,13 @@ class DemoReport(msgspec.Struct, kw_only=True):
     """What controllers ordered each other to do, below the commands that it was for."""
     order_account: list[BalanceLine] = []
     alerts_recovery: float | None = None
-    """From the new start of the killed device server of the alerts until its alarms were back [s]."""
     alerts: list[AlertLine] = []
     """Each alert and action that a client was given, in the order of their numbers."""
     alert_account: list[BalanceLine] = []
     tables_recovery: float | None = None
-    """From the new start of the killed worker that assembles tables until the next solution was shown [s]."""
     table_account: list[BalanceLine] = []
     logs_recovery: float | None = None
-    """From the new start of the killed worker of logs until it counted further ones [s]."""
     mirror_recovery: float | None = None
-    """From the new start of the killed mirror until receptors were mirrored again [s]."""
     log_account: list[BalanceLine] = []
     mirror_account: list[BalanceLine] = []
     block_account: list[BalanceLine] = []
@@ -114,6 +107,17 @@ class DemoReport(msgspec.Struct, kw_only=True):
     """The simulator's own report."""
 
 
+RECOVERIES: Final[Mapping[str, tuple[str, float]]] = {
+    "worker_recovery": ("worker killed and started again: all data flow", WORKER_RECOVERY),
+    "server_recovery": ("device server killed and started again: values back", SERVER_RECOVERY),
+    "subarray_recovery": ("subarrays' server killed and started again: state back", SERVER_RECOVERY),
+    "controller_recovery": ("controller killed and started again: outcome", CONTROLLER_RECOVERY),
+    "alerts_recovery": ("alerts' server killed and started again: alarms back", SERVER_RECOVERY),
+    "tables_recovery": ("tables' worker killed and started again: next solution", math.inf),
+    "logs_recovery": ("logs' worker killed and started again: further records", WORKER_RECOVERY),
+    "mirror_recovery": ("mirror killed and started again: receptors mirrored", SERVER_RECOVERY),
+}
+"""From the new start of a killed process until clients see its output again: the name, and the longest time [s]."""
 _MOST_NODES, _NODE = 20, "node "
 _TOO_LATE = re.compile(r"expected\b.*\bwithin ")
 """In a failure: a limit of time was passed."""
@@ -131,94 +135,105 @@ _TITLES = {
 """Of the attributes of a node."""
 
 
+Rows = Sequence[Sequence[str | Text]]
+
+
 def print_account(console: Console, sent: HeapReport, lines: Sequence[BalanceLine]) -> None:
-    """Print what was sent beside what Tango clients read."""
     console.print(_equation(sent), highlight=False)
-    table = Table("read from", "figure", title="THE ACCOUNT", title_style="bold", title_justify="left")
-    for title in ("sent", "read over Tango", ""):
-        table.add_column(title, justify="right", no_wrap=True)
-    for line in lines:
-        if not line.where.startswith(_NODE):
-            table.add_row(line.where, line.what, f"{line.expected:,}", _found(line), _verdict(line.agrees))
-    console.print(table)
+    rows = [
+        (line.where, line.what, f"{line.expected:,}", _found(line), _verdict(line.agrees))
+        for line in lines
+        if not line.where.startswith(_NODE)
+    ]
+    _print_table(console, "THE ACCOUNT", ("read from", "figure", "sent", "read over Tango", ""), rows, counts=2)
     nodes: dict[str, list[BalanceLine]] = {}
     for line in lines:
         if line.where.startswith(_NODE):
             nodes.setdefault(line.where, []).append(line)
-    table = Table("node", title="Each node, read over Tango (what was sent, where it differs)", title_justify="left")
-    for attribute in NODE_TOTALS:
-        table.add_column(_TITLES.get(attribute, attribute), justify="right")
-    table.add_column("")
     wrong_first = sorted(nodes.items(), key=lambda item: all(line.agrees for line in item[1]))
-    for name, figures in wrong_first[:_MOST_NODES]:
-        cells = [_found(line) if line.agrees else f"{_found(line)} ({line.expected:,})" for line in figures]
-        table.add_row(name.removeprefix(_NODE), *cells, _verdict(all(line.agrees for line in figures)))
+    cells: Rows = [
+        (name.removeprefix(_NODE), *map(_cell, figures), _verdict(all(line.agrees for line in figures)))
+        for name, figures in wrong_first[:_MOST_NODES]
+    ]
+    headings = ("node", *(_TITLES.get(attribute, attribute) for attribute in NODE_TOTALS), "")
+    _print_table(console, "Each node, read over Tango (what was sent, where it differs)", headings, cells, counts=1)
     if len(nodes) > _MOST_NODES:
-        table.caption = f"and {len(nodes) - _MOST_NODES} more"
-    console.print(table)
+        console.print(f"and {len(nodes) - _MOST_NODES} more")
+
+
+def _print_table(
+    console: Console,
+    title: str,
+    headings: Sequence[str],
+    rows: Rows,
+    *,
+    folded: Container[str] = (),
+    counts: int = 100,
+) -> None:
+    """Print a table; cells of some columns are folded, the columns from `counts` on have numbers."""
+    whole = [heading for heading in headings if heading not in folded]
+    made = table(headings, rows, whole=whole, title=title, title_style="bold", title_justify="left")
+    for column in made.columns[counts:]:
+        column.justify = "right"
+    console.print(made)
 
 
 def print_commands(console: Console, report: DemoReport) -> None:
-    """Print what became of each command, and whether all agree about them."""
-    table = Table(title="THE COMMANDS", title_style="bold", title_justify="left")
-    for title in ("at s", "device", "command", "durable ms", "begun ms", "outcome", "obsState by its events"):
-        is_long = title.startswith(("outcome", "obsState"))
-        table.add_column(title, justify="right" if title.endswith(" ms") else "left", no_wrap=not is_long)
+    """Print the outcome of each command, and the account of them all."""
     rows = [(line.called, _command(line)) for line in report.commands]
     rows += [(kill.time, [Text(), Text(f"kill -9 {kill.what}", "red")]) for kill in report.kills]
-    for time, cells in sorted(rows, key=lambda row: row[0]):
-        table.add_row(Text(f"{time - report.began:.1f}"), *cells)
-    console.print(table)
+    headings = ("at s", "device", "command", "durable ms", "begun ms", "outcome", "obsState by its events")
+    cells: Rows = [(f"{time - report.began:.1f}", *cells) for time, cells in sorted(rows, key=lambda row: row[0])]
+    _print_table(console, "THE COMMANDS", headings, cells, folded=headings[5:])
     print_accounts(console, report.command_account, "every command")
 
 
 def print_orders(console: Console, report: DemoReport) -> None:
-    """Print which orders each command led to, and whether all agree about them."""
+    """Print the orders of each command, and the account of them all."""
     if not report.orders:
         return
-    table = Table(title="THE ORDERS, below the commands that they were for", title_style="bold", title_justify="left")
-    for title in ("at s", "command or order", "took s", "outcome"):
-        table.add_column(title, justify="right" if title == "took s" else "left", no_wrap=title != "outcome")
-    for line in report.orders:
-        called = f"{'   ' * (line.depth - 1)}{'└─ ' if line.depth else ''}{_short(line.device)} {line.name}"
-        table.add_row(
-            Text(f"{line.given - report.began:.1f}"),
-            Text(called, "" if line.depth else "bold"),
-            Text("-" if line.took is None else f"{line.took:.2f}"),
+    rows = [
+        (
+            f"{line.given - report.began:.1f}",
+            f"{'   ' * (line.depth - 1)}{'└─ ' if line.depth else ''}{_short(line.device)} {line.name}",
+            "-" if line.took is None else f"{line.took:.2f}",
             _outcome(line),
         )
-    console.print(table)
+        for line in report.orders
+    ]
+    title = "THE ORDERS, below the commands that they were for"
+    _print_table(console, title, ("at s", "command or order", "took s", "outcome"), rows, folded=("outcome",))
     print_accounts(console, report.order_account, "every order")
 
 
 def print_alerts(console: Console, report: DemoReport) -> None:
-    """Print each alert and action as a client was given it, and whether all have come."""
-    table = Table(title="THE ALERTS, as a client was given them", title_style="bold", title_justify="left")
-    for title in ("at s", "number", "alarm", "what", "text"):
-        table.add_column(title, justify="right" if title == "number" else "left", no_wrap=title != "text")
-    for line in report.alerts:
-        table.add_row(
-            f"{line.time - report.began:.1f}", f"{line.sequence:,}", escape(line.alarm), line.what, escape(line.text)
-        )
-    console.print(table)
+    """Print each alert and action that the client received, and their account."""
+    rows = [
+        (f"{line.time - report.began:.1f}", f"{line.sequence:,}", line.alarm, line.what, line.text)
+        for line in report.alerts
+    ]
+    _print_table(
+        console,
+        "THE ALERTS, as a client was given them",
+        ("at s", "number", "alarm", "what", "text"),
+        rows,
+        folded=("text",),
+    )
     print_accounts(console, report.alert_account, "every alert")
 
 
 def print_accounts(console: Console, lines: Sequence[BalanceLine], of: str) -> None:
-    """Print what was expected beside what was found, if anything; a column for each device."""
     if not lines:
         return
     devices = list(dict.fromkeys(line.where for line in lines))
-    table = Table(of, title="THEIR ACCOUNT (what was expected, where it differs)", title_style="bold")
-    table.title_justify = "left"
-    for device in devices:
-        table.add_column(device, justify="right", no_wrap=True)
-    table.add_column("", min_width=len("DIFFERS"))
+    rows: list[Sequence[str | Text]] = []
     for what in dict.fromkeys(line.what for line in lines):
         figures = {line.where: line for line in lines if line.what == what}
         cells = [_cell(figures.get(device)) for device in devices]
-        table.add_row(what, *cells, _verdict(all(line.agrees for line in figures.values())))
-    console.print(table)
+        rows.append((what, *cells, _verdict(all(line.agrees for line in figures.values()))))
+    _print_table(
+        console, "THEIR ACCOUNT (what was expected, where it differs)", (of, *devices, ""), rows, folded=(of,), counts=1
+    )
 
 
 def _command(line: CommandLine) -> list[Text]:
@@ -257,15 +272,13 @@ def _equation(sent: HeapReport) -> str:
 
 
 def print_figures(console: Console, report: DemoReport) -> None:
-    """Print the times."""
-    table = Table.grid(Column(no_wrap=True), Column(), padding=(0, 2))
+    grid = Table.grid(Column(no_wrap=True), Column(), padding=(0, 2))
     for text, value in _figures(report):
-        table.add_row(Text(text), Text(value, style="bold"))
-    console.print(table)
+        grid.add_row(Text(text), Text(value, style="bold"))
+    console.print(grid)
 
 
 def print_verdict(console: Console, report: DemoReport, file: Path) -> None:
-    """Print what is not well, where the report is, and last of all the verdict in one line."""
     for failure in report.failures:
         console.print(f"[bold red]failure:[/bold red] {escape(failure)}")
     for one in report.experiments:
@@ -305,14 +318,7 @@ def _in_one_line(report: DemoReport) -> str:
 def _figures(report: DemoReport) -> list[tuple[str, str]]:
     figures = [
         ("first values of all nodes after", _seconds(report.first_values_after)),
-        ("worker killed and started again: all data flow after", _seconds(report.worker_recovery)),
-        ("device server killed and started again: values back after", _seconds(report.server_recovery)),
-        ("subarrays' server killed and started again: state back after", _seconds(report.subarray_recovery)),
-        ("controller killed and started again: outcome after", _seconds(report.controller_recovery)),
-        ("alerts' server killed and started again: alarms back after", _seconds(report.alerts_recovery)),
-        ("tables' worker killed and started again: next solution after", _seconds(report.tables_recovery)),
-        ("logs' worker killed and started again: further records after", _seconds(report.logs_recovery)),
-        ("mirror killed and started again: receptors mirrored after", _seconds(report.mirror_recovery)),
+        *((f"{what} after", _seconds(getattr(report, name))) for name, (what, _) in RECOVERIES.items()),
         ("last record sent: all accounted for after", _seconds(report.drained_after)),
         ("last record sent: windowed attributes ATTR_INVALID after", _seconds(report.invalid_after)),
         ("heap to the event that shows it (windows of 1 s)", _spread(report.notification_latency)),

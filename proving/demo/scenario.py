@@ -19,11 +19,25 @@ from facade.exports.tango_db import SERVER
 from facade.files import write_json
 from facade.flows.telemetry.simulator.report import HeapReport, read_report
 from facade.runtime.stopping import terminable
-from proving.demo import faults, verdict
+from proving.demo import verdict
 from proving.demo.account import compare, disagreements, waited
-from proving.demo.flows import AlarmScenario, CalibrationScenario, MirrorScenario
-from proving.demo.observing import account_for_blocks, account_for_commands, account_for_orders, await_cascade
-from proving.demo.options import DRAINS_WITHIN, FLOWS_WITHIN, INVALID_SLACK, DemoOptions
+from proving.demo.flows import (
+    AlarmScenario,
+    CalibrationScenario,
+    MirrorScenario,
+    account_for_blocks,
+    account_for_commands,
+    account_for_orders,
+    await_cascade,
+)
+from proving.demo.options import (
+    DRAINS_WITHIN,
+    FLOWS_WITHIN,
+    INVALID_SLACK,
+    SERVER_SETTLES,
+    WORKER_SETTLES,
+    DemoOptions,
+)
 from proving.demo.report import (
     DemoReport,
     print_account,
@@ -37,7 +51,7 @@ from proving.demo.report import (
 from proving.demo.services import alive, are_ours
 from proving.demo.shipping import LogScenario
 from proving.demo.staying import stay
-from proving.demo.system import SIMULATOR, Demo, set_up
+from proving.demo.system import CONTROLLER, SIMULATOR, SUBARRAY_SERVER, WORKERS, Demo, set_up
 from proving.progress import ProgressLine
 from proving.supervisor import Supervisor
 
@@ -96,7 +110,6 @@ def play(options: DemoOptions, console: Console, clock: Clock) -> int:
 
 
 def _kills(options: DemoOptions) -> int:
-    """Return how many processes are killed."""
     return 4 + 2 * options.controller + options.logs + (options.mirror and options.controller)
 
 
@@ -168,10 +181,10 @@ def _run(demo: Demo, stack: ExitStack) -> None:
 
     if options.kills and options.controller:  # all while TM commands
         progress.check = demo.check_observation
-        faults.kill_subarray_server(demo)
+        _kill_subarray_server(demo)
         if mirror is not None:
             mirror.kill()
-        faults.kill_controller(demo)
+        _kill_controller(demo)
         progress.check = demo.processes.check
         verdict.measure_baseline(demo)
     alerts.play()
@@ -181,10 +194,10 @@ def _run(demo: Demo, stack: ExitStack) -> None:
         if logs is not None:
             logs.kill()
         wait_for(1 / 3)
-        faults.kill_worker(demo)
+        _kill_worker(demo)
         wait_for(2 / 3)
         verdict.measure_baseline(demo)
-        faults.kill_server(demo)
+        _kill_server(demo)
     wait_for(1.0)
     if options.controller:
         account_for_commands(demo)
@@ -283,6 +296,88 @@ def _clear_away(
         report.failures.append(f"clearing away: expected nothing left running, got {', '.join(left)}")
     else:
         progress.step("nothing of this demo is left running")
+
+
+_RENEWED = 10
+"""Devices whose subscriptions are renewed at once; with more of them Tango's own ten seconds are sooner over."""
+_DOWN = 1.0
+"""How long the worker is away [s]."""
+
+
+def _kill_worker(demo: Demo) -> None:
+    """Kill a worker in the middle of a transaction, start it again, and wait for its output."""
+    victim = f"aggregate-{WORKERS - 1}"
+    began = demo.clock.now()
+
+    def is_back(_: float, started: float) -> bool:
+        return demo.tango_side.windows_since(started) and _workers(demo) == WORKERS
+
+    demo.report.worker_recovery = demo.restart(victim, victim, is_back, "data flow", lambda: demo.progress.wait(_DOWN))
+    settled = demo.clock.now() + WORKER_SETTLES * demo.progress.patience
+    demo.report.restarts.append((began, settled))
+    demo.progress.step(
+        f"all nodes show data from after that, {demo.report.worker_recovery:.2f} s after the start of {victim}"
+    )
+
+
+def _kill_server(demo: Demo) -> None:
+    """Kill a device server of ingest nodes, start it again at once, and wait for its values."""
+    side = demo.tango_side
+    victim = next(name for name in demo.deployment.instances if name.startswith("ingest-"))
+    before, killed = side.totals(), demo.clock.now()
+
+    def is_back(began: float, _: float) -> bool:
+        totals = side.totals()
+        return all(totals.get(node, -1) >= total for node, total in before.items()) and side.windows_since(began)
+
+    demo.report.server_recovery = demo.restart(
+        victim, f"the device server {victim}", is_back, "totals and a new window"
+    )
+    demo.recorder.renew(list(side.nodes.values())[:_RENEWED])
+    demo.report.restarts.append((killed, demo.clock.now() + SERVER_SETTLES))
+    demo.progress.step(f"its totals and a new window are back, {demo.report.server_recovery:.2f} s after the start")
+
+
+def _kill_subarray_server(demo: Demo) -> None:
+    """Kill the device server of the subarrays while a command is executed, and start it again at once."""
+    side, command = demo.tango_side, "AssignResources"
+    first = _await_execution(demo, command)
+    demo.report.subarray_recovery = demo.restart(
+        SUBARRAY_SERVER,
+        f"the device server {SUBARRAY_SERVER} while {first} executes {command}",
+        lambda *_: side.subarrays_known(),
+        "state of the subarrays",
+    )
+    demo.recorder.renew(side.subarrays)
+    demo.progress.step(
+        f"the subarrays' state and commands are back, {demo.report.subarray_recovery:.2f} s after the start"
+    )
+
+
+def _kill_controller(demo: Demo) -> None:
+    """Kill the controller in the middle of a command that must not be repeated, and start it again at once."""
+    command = "Configure"
+    demo.configure_file.touch()
+    first = _await_execution(demo, command)
+    demo.report.controller_recovery = demo.restart(
+        CONTROLLER,
+        f"the controller while {first} executes {command}",
+        lambda *_: not demo.tango_side.executes(first, command),
+        f"an outcome of {command} of {first}",
+    )
+    demo.progress.step(f"the command has its outcome, {demo.report.controller_recovery:.2f} s after the start")
+
+
+def _await_execution(demo: Demo, command: str) -> str:
+    """Wait until the first subarray executes a command, and return its device."""
+    first = demo.tango_side.subarrays[0]
+    demo.progress.demand(lambda: demo.tango_side.executes(first, command), FLOWS_WITHIN, f"{first} executes {command}")
+    return first
+
+
+def _workers(demo: Demo) -> int:
+    shown = demo.tango_side.bus("workersAlive").get("workersAlive")
+    return 0 if shown is None or shown.value is None else int(shown.value)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Kafka and the Tango database of a demo: who has started them stops them, also where it is the next demo that does."""
+"""Kafka and the Tango database of a demo: a demo stops them if it, or an earlier demo, has started them."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -34,13 +34,7 @@ def bring_up(options: DemoOptions, say: Say) -> local.Endpoints:
 
 
 def stop_ours(options: DemoOptions, say: Say) -> None:
-    """Stop the services if a demo has started them.
-
-    Raises
-    ------
-    InfraError
-        One of them still runs.
-    """
+    """Stop the services if a demo has started them."""
     if not are_ours(options):
         return
     local.down(options.state_dir, report=say)
@@ -50,7 +44,6 @@ def stop_ours(options: DemoOptions, say: Say) -> None:
 
 
 def are_ours(options: DemoOptions) -> bool:
-    """Return whether what runs was started by a demo: not by the user, nor by the user anew since then."""
     with suppress(OSError, msgspec.MsgspecError):
         started = msgspec.json.decode(_file(options).read_bytes(), type=list[int])
         return not started or set(alive(options).values()) <= set(started)

@@ -70,7 +70,6 @@ class Shippers:
         return self._start(deployment, RSYSLOG, argv, changes)
 
     def collectd(self, deployment: Deployment, key: str) -> Process:
-        """Start collectd, which measures this machine; `key` is that of its records."""
         changes = {
             "Interval 10": f'Interval 1\nBaseDir "{self._folder}"\nPIDFile "{self._folder}/collectd.pid"\n'
             f'PluginDir "{self._root}/usr/lib/collectd"\nHostname "{key.rpartition("/")[2]}"\nFQDNLookup false',
@@ -103,17 +102,9 @@ class LogSocket:
         self._socket.connect(str(address))
 
     def write(self, priority: int, program: str, text: str) -> None:
-        """Write one record; the priority is that of syslog, with its facility.
-
-        Raises
-        ------
-        OSError
-            The daemon is not there, or has taken nothing for a minute.
-        """
         self._socket.send(f"<{priority}>Nov 23 10:00:00 {program}[7]: {text}".encode())
 
     def close(self) -> None:
-        """End."""
         self._socket.close()
 
 
@@ -137,7 +128,7 @@ _BY_NUMBER: Final = ((21, "FATAL"), (17, "ERROR"), (13, "WARN"), (9, "INFO"), (5
 
 
 class Came:
-    """What is on the topic, record by record: lines of rsyslog, batches of our own processes, and one of nonsense."""
+    """Counts of the records on the topic: lines of rsyslog, batches of our own processes, and unreadable records."""
 
     def __init__(self) -> None:
         self.lines = 0
@@ -150,7 +141,6 @@ class Came:
         """Lines by program or component."""
 
     def add(self, value: bytes) -> None:
-        """Count a record."""
         if (header := _HEADER.match(value)) is not None:
             self._count(header[2].decode(), _SEVERITY[int(header[1]) % 8])
         elif value.startswith(b"{"):
@@ -177,7 +167,7 @@ def _own_components(demo: Demo) -> set[str]:
 
 
 class LogScenario:
-    """Writes a log which rsyslog ships, kills the worker that counts it, and compares what is shown with the topics."""
+    """Writes a log that rsyslog ships, kills the worker that counts it, and compares SdpLogs with the topics."""
 
     def __init__(self, demo: Demo) -> None:
         self._demo, self._progress = demo, demo.progress
@@ -193,13 +183,7 @@ class LogScenario:
         self._writer = threading.Thread(target=self._write, name="log", daemon=True)
 
     def begin(self) -> None:
-        """Start the shippers, and write the log from now on.
-
-        Raises
-        ------
-        InfraError
-            They cannot be had, or do not start.
-        """
+        """Start the shippers, and write the log from now on."""
         shippers, address = Shippers(self._folder, self._progress.step), self._folder / "log"
         shippers.rsyslog(self._demo.deployment, address)
         shippers.collectd(self._demo.deployment, _NODE)
@@ -215,13 +199,6 @@ class LogScenario:
         )
 
     def kill(self) -> None:
-        """Kill the worker, and start it again; what is written meanwhile is on the bus.
-
-        Raises
-        ------
-        InfraError
-            It counts no more.
-        """
         before = self._shown("records")
         self._demo.report.logs_recovery = took = self._demo.restart(
             LOG_WORKER,
@@ -232,7 +209,6 @@ class LogScenario:
         self._progress.step(f"further records are counted {took:.2f} s after the worker's new start")
 
     def account(self) -> None:
-        """Stop the shippers, and put what was written, what came, and what devices show into the report."""
         report = self._demo.report
         self._stop.set()
         self._writer.join(_WRITES_WITHIN)
@@ -253,7 +229,6 @@ class LogScenario:
             report.failures.append("logs: expected metrics of collectd, got none")
 
     def _agree(self) -> bool:
-        """Compare once."""
         came = self._came()
         consumed = {"logsConsumed": came.lines, "metricsConsumed": self._metrics()}
         expected = {**consumed, "logsDeadLettered": came.nonsense, "metricsDeadLettered": 0}
@@ -277,7 +252,6 @@ class LogScenario:
         return all(line.agrees for line in self._lines)
 
     def close(self) -> None:
-        """Write no more."""
         self._stop.set()
 
     def _write(self) -> None:

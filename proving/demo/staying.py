@@ -1,4 +1,4 @@
-"""A demo that stays: whatever a person ends, freezes or starts again in it, it says what is missing and goes on."""
+"""A demo that stays: a person may end, freeze and start its processes; the demo names missing ones and goes on."""
 
 import shlex
 import signal
@@ -34,13 +34,7 @@ class _Missing(NamedTuple):
 
 
 def stay(demo: Demo, stack: ExitStack) -> None:
-    """Stay until Ctrl-C, and let everything run again for the account; the stack ends what a person has started.
-
-    Raises
-    ------
-    InfraError
-        Kafka or the Tango database is gone for good.
-    """
+    """Stay until Ctrl-C, and let everything run again for the account; the stack ends what a person has started."""
     progress = demo.progress
     progress.console.print(what_to_try(demo), highlight=False, soft_wrap=True, markup=False)
     playground, check = Playground(demo), progress.check
@@ -71,13 +65,6 @@ class Playground:
         """When the first experiment was seen [Unix s]."""
 
     def look(self) -> None:
-        """Say what has changed since the last look.
-
-        Raises
-        ------
-        InfraError
-            Kafka or the Tango database is gone for good.
-        """
         now = self._demo.clock.monotonic()
         if now < self._next:
             return
@@ -107,15 +94,8 @@ class Playground:
                 self._progress.step(f"{process.name} goes on")
 
     def restore(self) -> None:
-        """Let everything run again that the account needs.
-
-        Raises
-        ------
-        InfraError
-            Kafka or the Tango database does not run.
-        """
         self._next = 0.0
-        self.look()  # at what was done within the last second as well
+        self.look()  # something may have happened within the last second
         if self._gone:
             raise InfraError(f"{' and '.join(self._gone)}: not running, so there is nothing to compare")
         for process in self._processes:

@@ -39,7 +39,6 @@ _PROCESSING, _WORKER = "processing", "processing-worker"
 
 
 def start_controllers(deployment: Deployment, options: DemoOptions, report: Path) -> None:
-    """Start them; each adds to the report what it executes."""
 
     def start(name: str, *more: str) -> None:
         own = [f"--subarrays={options.subarrays}", f"--report={report}"]
@@ -89,21 +88,17 @@ class TangoSide:
 
     @property
     def nodes(self) -> dict[int, str]:
-        """Return the device of each ingest node."""
         return {int(name.rsplit("/", 1)[-1]): name for name in self.devices[NODE]}
 
     @property
     def subarrays(self) -> Sequence[str]:
-        """Return the devices of the subarrays."""
         return self.devices[SUBARRAY]
 
     @property
     def sdp(self) -> str:
-        """Return the device of SDP as a whole."""
         return self.devices[MASTER][0]
 
     def read(self, device: str, attributes: Iterable[str]) -> dict[str, Shown]:
-        """Read some attributes at once; those that cannot be read are left out, all of them if nobody answers."""
         try:
             answers = self._proxies[device].read_attributes(list(attributes))
         except tango.DevFailed:
@@ -115,7 +110,6 @@ class TangoSide:
         }
 
     def bus(self, *attributes: str) -> dict[str, Shown]:
-        """Read attributes of SdpBus."""
         return self.read(self.devices[BUS][0], attributes)
 
     def subarrays_known(self) -> bool:
@@ -171,7 +165,6 @@ class TangoSide:
         return True
 
     def found(self) -> DemoCounts:
-        """Read the whole account."""
         bus_names = [prefix + figure for prefix in STREAMS.values() for figure in BUS_FIGURES]
         reasons = self.bus("deadLetterReasons").get("deadLetterReasons")
         return DemoCounts(
@@ -183,7 +176,6 @@ class TangoSide:
 
 
 def windowed(device_class: DeviceClass) -> list[Attribute]:
-    """Return the attributes that silence makes invalid."""
     return [
         entry
         for entry in device_class.attributes
@@ -225,27 +217,22 @@ class Demo:
 
     @property
     def clock(self) -> Clock:
-        """Return the clock of all that is measured."""
         return self.progress.clock
 
     @property
     def icd(self) -> Icd:
-        """Return the ICD."""
         return self.deployment.icd
 
     @property
     def processes(self) -> Supervisor:
-        """Return what runs."""
         return self.deployment.processes
 
     @property
     def sent_file(self) -> Path:
-        """Where the simulator keeps its account."""
         return self.options.folder / "sent.json"
 
     @property
     def journal_file(self) -> Path:
-        """Where TM writes down what it does and sees."""
         return self.options.folder / "observation.json"
 
     @property
@@ -255,7 +242,6 @@ class Demo:
 
     @property
     def executions_file(self) -> Path:
-        """Where the controller writes down what it executes."""
         return self.options.folder / "executions.jsonl"
 
     @property
@@ -277,7 +263,6 @@ class Demo:
             start_controllers(self.deployment, self.options, self.executions_file)
 
     def start_simulator(self) -> None:
-        """Let the ingest nodes speak."""
         options, faults = self.options, msgspec.to_builtins(self.options.faults())
         names = ("gaps", "duplicates", "disorder", "late", "ahead", "garbage")
         chances = [f"--{name}={faults[name]}" for name in names]
@@ -289,14 +274,12 @@ class Demo:
         self.deployment.launch(SIMULATOR, "simulate", "ingest", *rates, *form, *chances, f"--report={self.sent_file}")
 
     def start_calibration(self, count: int) -> None:
-        """Let a calibration pipeline send so many tables."""
         shutil.rmtree(self.tables_folder, ignore_errors=True)
         self.tables_folder.mkdir()
         options = [f"--count={count}", "--every=3", f"--save={self.tables_folder}"]
         self.deployment.launch(CALIBRATOR, "simulate", "calibration", *options, ends=True)
 
     def start_observation(self) -> None:
-        """Let TM observe with all subarrays, and hold back what is to be disturbed until the demo looks."""
         for file in (self.journal_file, self.configure_file):
             file.unlink(missing_ok=True)
         held_back = {"Configure": str(self.configure_file)} if self.options.kills else {}
@@ -306,13 +289,6 @@ class Demo:
         self.deployment.play("tm", name=TM, ends=True, longest=self.progress.longest(LONGEST), **task)
 
     def check_observation(self) -> None:
-        """Make sure that everything runs that should, and that TM goes on: what it leads to does not come otherwise.
-
-        Raises
-        ------
-        InfraError
-            A process has ended by itself, or TM has given up.
-        """
         self.processes.check()
         if errors := read_journal(self.journal_file).errors:
             raise InfraError(f"TM: {'; '.join(errors)}")
@@ -330,7 +306,7 @@ class Demo:
         Parameters
         ----------
         killed
-            What is printed of the kill.
+            The process in words, for the output.
         is_back
             Given the times of the kill and of the new start [Unix s].
         what
@@ -342,11 +318,6 @@ class Demo:
         -------
         float
             From the new start until it is back [s].
-
-        Raises
-        ------
-        InfraError
-            It does not come back.
         """
         began = self.clock.now()
         self.report.kills.append(Kill(began, victim))
@@ -362,13 +333,7 @@ class Demo:
 def set_up(
     options: DemoOptions, processes: Supervisor, progress: ProgressLine, report: DemoReport, stack: ExitStack
 ) -> Demo:
-    """Bring everything up to, but without, the first process of the demo; the stack clears it away.
-
-    Raises
-    ------
-    FacadeError
-        Something is missing, or another deployment is in the way.
-    """
+    """Bring everything up to, but without, the first process of the demo; the stack clears it away."""
     folder, say = options.folder, progress.step
     folder.mkdir(parents=True, exist_ok=True)
     lock = tools.locked(folder / "demo.lock", lambda: say(f"waiting: another demo runs in {options.state_dir}"))

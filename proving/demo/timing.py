@@ -48,7 +48,6 @@ class EventRates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def without_rereads(events: Sequence[DeviceEvent]) -> list[DeviceEvent]:
-    """Leave out what was not pushed but read: the client library reads again whenever it connects again."""
     return [
         event
         for before, event in pairwise((None, *events))

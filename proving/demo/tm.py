@@ -25,7 +25,7 @@ from proving.demo.plan import (
     UNKNOWN,
     Given,
     JournalWriter,
-    PlannedFault,
+    PlannedCommand,
     place,
     remedy,
 )
@@ -86,7 +86,7 @@ class Commanded:
         self._proxy: Any = None
         self._subscriptions: list[int] = []
 
-    def go_through(self, steps: Sequence[PlannedFault], seconds: float, held_back: Mapping[str, str]) -> None:
+    def go_through(self, steps: Sequence[PlannedCommand], seconds: float, held_back: Mapping[str, str]) -> None:
         """Go through all steps, and where one fails, back to where the subarray is then.
 
         Parameters
@@ -95,11 +95,6 @@ class Commanded:
             How long a scan lasts [s].
         held_back
             Commands that are not given before a file exists, with its path.
-
-        Raises
-        ------
-        InfraError
-            It does not come to an end.
         """
         self._connect()
         self._demand(lambda: self._shown == steps[0].begins, f"{steps[0].begins} before {steps[0].command}")
@@ -119,7 +114,7 @@ class Commanded:
                 raise InfraError(f"{self._device}: {steps[at].command} failed {tries} times; obsState is {self._shown}")
             at = found
 
-    def _take(self, step: PlannedFault) -> bool:
+    def _take(self, step: PlannedCommand) -> bool:
         """Return a command and wait for its end; tell whether the subarray is where it leads to."""
         given = self._give(step)
         if given.id:
@@ -131,7 +126,7 @@ class Commanded:
         self._journal.note()
         return True
 
-    def _give(self, step: PlannedFault) -> Given:
+    def _give(self, step: PlannedCommand) -> Given:
         """Call until the facade has taken the command, or has refused it: then it has no id."""
         self._count += 1
         day = datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y%m%d")
@@ -151,7 +146,6 @@ class Commanded:
         return given
 
     def _call(self, given: Given, argument: Sequence[str]) -> bool:
-        """Call once; tell whether to do so again."""
         given.calls += 1
         begin = self._clock.monotonic()
         try:
@@ -177,7 +171,6 @@ class Commanded:
 
     @property
     def _shown(self) -> str:
-        """What was shown last: obsState, or OFF or UNKNOWN where State is; of SDP as a whole its State."""
         state = str(self._seen["State"])
         if "obsState" not in self._attributes:
             return ON if state == _ON_BUT else state
@@ -290,7 +283,7 @@ def observe(
     clock, written = context.clock, JournalWriter(Path(journal))
 
     def go_through(
-        device: str, steps: Sequence[PlannedFault], held_back: Mapping[str, str], attributes: Sequence[str]
+        device: str, steps: Sequence[PlannedCommand], held_back: Mapping[str, str], attributes: Sequence[str]
     ) -> None:
         with tango.EnsureOmniThread():
             try:
@@ -301,7 +294,7 @@ def observe(
             except tango.DevFailed as failed:
                 written.note(error=f"{device}: {failed.args[0].reason}: {failed.args[0].desc}")
 
-    def switch(steps: Sequence[PlannedFault]) -> None:
+    def switch(steps: Sequence[PlannedCommand]) -> None:
         if sdp:
             go_through(sdp, steps, {}, ATTRIBUTES[1:])
 

@@ -13,14 +13,11 @@ from facade.reading import Quality
 from proving.demo.bare import DEVICE
 from proving.demo.options import (
     BASELINE,
-    CONTROLLER_RECOVERY,
     DRAINS_WITHIN,
     INVALID_SLACK,
-    SERVER_RECOVERY,
-    WORKER_RECOVERY,
     DemoOptions,
 )
-from proving.demo.report import DemoReport
+from proving.demo.report import RECOVERIES, DemoReport
 from proving.demo.system import Demo
 from proving.demo.timing import (
     Interval,
@@ -55,11 +52,6 @@ def measure_baseline(demo: Demo, *, judges: bool = True) -> None:
     ----------
     judges
         Whether limits are judged by it as well. While all else starts, the machine is slower than later on.
-
-    Raises
-    ------
-    InfraError
-        It does not answer.
     """
     port, report = choose_port(), demo.report
     address, device = f"{HOST}:{port}", f"{DEVICE}#dbase=no"
@@ -77,7 +69,6 @@ def measure_baseline(demo: Demo, *, judges: bool = True) -> None:
 
 
 def measure(demo: Demo, records: EventRecords) -> None:
-    """Put what the events say into the report."""
     report = demo.report
     events = {
         (device, attribute): without_rereads(record.events)
@@ -99,7 +90,6 @@ def measure(demo: Demo, records: EventRecords) -> None:
 
 
 def passed_limits(options: DemoOptions, icd: Icd, report: DemoReport) -> list[str]:
-    """Say which limits were passed."""
     patience = max(options.patience, report.slowness)
     stale_after = max(icd.classes[name].stale_after for name in (NODE, MASTER)) + INVALID_SLACK
     if report.drained_after is not None:
@@ -110,21 +100,8 @@ def passed_limits(options: DemoOptions, icd: Icd, report: DemoReport) -> list[st
             ("everything sent is accounted for", report.drained_after, DRAINS_WITHIN),
             ("silent attributes are ATTR_INVALID", report.invalid_after, stale_after),
         ]
-    if options.kills:
-        limits += [
-            ("the killed worker's output is back", report.worker_recovery, WORKER_RECOVERY),
-            ("the killed device server's values are back", report.server_recovery, SERVER_RECOVERY),
-            ("the killed alert server's alarms are back", report.alerts_recovery, SERVER_RECOVERY),
-        ]
-    if options.kills and options.logs:
-        limits.append(("the killed log worker's output is back", report.logs_recovery, WORKER_RECOVERY))
-    if options.kills and options.mirror and options.controller:
-        limits.append(("the killed mirror's receptors are back", report.mirror_recovery, SERVER_RECOVERY))
-    if options.kills and options.controller:
-        limits += [
-            ("the killed subarray server's state is back", report.subarray_recovery, SERVER_RECOVERY),
-            ("the killed controller's command has an outcome", report.controller_recovery, CONTROLLER_RECOVERY),
-        ]
+    recoveries = ((what, getattr(report, name), limit) for name, (what, limit) in RECOVERIES.items())
+    limits += [one for one in recoveries if one[1] is not None]
     times = f" ({patience:.2f} times the limit)" if patience > 1 else ""
     failures = [
         f"{what}: expected within {limit * patience:.1f} s{times}, got {'never' if value is None else f'{value:.2f} s'}"

@@ -95,7 +95,6 @@ class AlertSequence:
         self._sequences: Counter[str] = Counter()
 
     def records(self, count: int) -> Iterator[Alert | Action]:
-        """Return the next records."""
         for _ in range(count):
             self._now += 1
             self._number += 1
@@ -229,13 +228,6 @@ class _Client:
 
 
 def follow_alerts(context: RoleContext, *, device: str, journal: str) -> FollowerReport:
-    """Follow until called off.
-
-    Raises
-    ------
-    InfraError
-        There was never anything to follow.
-    """
     client = _Client(journal, context.clock)
     subscription = AlertSubscription(device, client.on_entry, start=0, on_lost=client.lost.append)
     while not context.called_off:
@@ -263,7 +255,6 @@ def packed(sequence: int, content: bytes) -> bytes:
 
 
 def count_entries(path: Path) -> int:
-    """Count the entries so far."""
     return path.stat().st_size // _ENTRY.size if path.exists() else 0
 
 
@@ -295,7 +286,6 @@ class FoundAlerts:
 
 
 def account(found: FoundAlerts) -> Balance:
-    """Compare all."""
     made, client = Balance(), found.client
     place = {digest: number for number, (_, digest) in enumerate(found.sent, 1) if number not in found.refused}
     got = Counter(digest for _, digest in found.received)
@@ -405,11 +395,9 @@ class AlertFaultRun(FaultRun):
         """Memory of the device server, over all its lives [MB]."""
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
-        """Return the device server."""
         return {SERVER: lambda: self.deployment.server("alerts", name=process_name(SERVER))}
 
     def begin(self) -> None:
-        """Let the client begin as soon as there is somebody to answer."""
         self.demand(self._answers, READY_WITHIN, SERVER)
         device = f"tango://{self.deployment.tango_host}/{self._device}"
         self._client = self.deployment.play("follow-alerts", device=device, journal=str(self._journal))
@@ -417,7 +405,6 @@ class AlertFaultRun(FaultRun):
         self._began = self._moved = self.clock.monotonic()
 
     def step(self) -> bool:
-        """Send, until the client has everything, or gets nothing any more."""
         # What the client does not get counts as received, or the others could never be all.
         received = count_entries(self._journal) + len(self._scenario.refused)
         if received != self._received:
@@ -438,15 +425,12 @@ class AlertFaultRun(FaultRun):
         return True
 
     def due(self) -> str:
-        """Return the part whose kill is due at this number of received entries."""
         return self._due.pop(0)[1] if self._due and self._received >= self._due[0][0] else ""
 
     def in_words(self) -> str:
-        """Say how many were sent and received."""
         return f"{len(self._sent):,} sent, {self._received:,} received"
 
     def account(self) -> Balance:
-        """Compare the records sent with the journal of the client and the alarms of the device."""
         self.demand(self._answers, READY_WITHIN, SERVER)
         shown = msgspec.json.decode(self.deployment.proxy(self._device).command_inout("GetAlarms"))
         self._client.call_off()

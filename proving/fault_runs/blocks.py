@@ -126,7 +126,6 @@ def newest(subarray: int, steps: Iterable[Step], confirmed: Iterable[tuple[int, 
 
 
 def failed_now(blocks: Mapping[str, Confirmed], subarray: int) -> list[str]:
-    """Return the blocks of the newest execution block of a subarray that have failed."""
     own = {name: one for name, one in blocks.items() if one.subarray == subarray}
     last = max(own.values(), key=lambda one: one.time, default=None)
     return [name for name, one in own.items() if last and one.eb_id == last.eb_id and one.state == "FAILED"]
@@ -138,7 +137,6 @@ _PAUSE = 0.2
 
 
 def count_confirmed(journal: Path) -> int:
-    """Return how many records the bus has confirmed."""
     return journal.stat().st_size // _LINE if journal.exists() else 0
 
 
@@ -211,7 +209,6 @@ class FoundBlocks:
 
 
 def differences(found: FoundBlocks, master: str) -> list[str]:
-    """Compare all; each line names one difference."""
     return [*_on_the_topic(found), *_at_devices(found, master), *_alarms(found)]
 
 
@@ -303,7 +300,6 @@ class BlockFaultRun(FaultRun):
         self._moved = self.clock.monotonic()
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
-        """Return controllers and device servers."""
         made = self.deployment
         return {
             **{
@@ -323,7 +319,6 @@ class BlockFaultRun(FaultRun):
         }
 
     def step(self) -> bool:
-        """Go on until all is told and all faults were injected, or nothing more is told."""
         count = sum(count_confirmed(self._journal(number)) for number in self._plans)
         if count != self._count:
             self._count, self._moved = count, self.clock.monotonic()
@@ -331,11 +326,9 @@ class BlockFaultRun(FaultRun):
         return bool(self.left) or (count < SUBARRAYS * self._records and not is_stuck)
 
     def in_words(self) -> str:
-        """Say how much is confirmed."""
         return f"{self._count:,} records confirmed"
 
     def account(self) -> Balance:
-        """Compare the confirmed records with the topic, the devices and the alarms."""
         confirmed = {number: read_confirmed(self._journal(number)) for number in self._plans}
         told = {
             name: one
@@ -378,7 +371,7 @@ class BlockFaultRun(FaultRun):
         return FoundBlocks(
             told=told,
             topic=self._topic(),
-            shown={device: self._read(device, names) for device in devices},
+            shown={device: self.deployment.values(device, *names) for device in devices},
             alarms=self._alarms(),
         )
 
@@ -402,11 +395,5 @@ class BlockFaultRun(FaultRun):
 
     def _not_zero(self) -> list[str]:
         names = [f"processingBlocks{figure}" for figure in _NOTHING]
-        values = self._read(self._bus, names)
+        values = self.deployment.values(self._bus, *names)
         return [f"{name}: expected 0, got {values.get(name)}" for name in names if values.get(name) != 0]
-
-    def _read(self, device: str, names: list[str]) -> dict[str, Any]:
-        try:
-            return {one.name: one.value for one in self.deployment.proxy(device).read_attributes(names)}
-        except tango.DevFailed:
-            return {}

@@ -140,7 +140,6 @@ class Caller:
             return ""
 
     def _call(self, name: str) -> Answer:
-        """Return a command; where nobody knows whether it was taken, again with the same transaction_id."""
         argument = self._argument(name)
         answer = last = self._try(name, argument)
         until = self._clock.monotonic() + _REPEATS
@@ -203,7 +202,6 @@ class Caller:
 
 
 def _judge(reason: str, text: str) -> Answer:
-    """Tell what an error says of the command."""
     if reason == "API_CommandTimedOut" and "outcome unknown" in text:
         return "unknown"
     if reason == "API_CommandNotAllowed":
@@ -214,7 +212,6 @@ def _judge(reason: str, text: str) -> Answer:
 
 
 def call_random_commands(context: RoleContext, *, journal: str, commands: int, seed: int, devices: list[str]) -> None:
-    """Drive all subarrays at the same time."""
     file = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def drive(device: str, share: int) -> None:
@@ -248,7 +245,6 @@ class FoundCommands:
 
 
 def account(found: FoundCommands) -> Balance:
-    """Compare all."""
     made = Balance()
     answers = Counter(line.answer for line in found.calls if not line.again)
     repeated = Counter(line.answer for line in found.calls if line.again)
@@ -412,7 +408,6 @@ class CommandFaultRun(FaultRun):
         self._moved, self._given = 0.0, 0
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
-        """Return the device server and the controller."""
         faults = [text for fault in self._controller_faults for text in ("--fault", fault)]
         options = ["--subarrays", len(self._devices), "--speed", _SPEED, *faults, "--report", self._executions]
         return {
@@ -421,7 +416,6 @@ class CommandFaultRun(FaultRun):
         }
 
     def begin(self) -> None:
-        """Let the callers begin as soon as there is somebody to answer."""
         self.demand(lambda: self.deployment.answers("subarray"), READY_WITHIN, SERVER)
         self._caller = self.deployment.play(
             "call-random-commands",
@@ -434,7 +428,6 @@ class CommandFaultRun(FaultRun):
         self._moved = self.clock.monotonic()
 
     def step(self) -> bool:
-        """Go on until the callers are done."""
         if self._caller.is_alive:
             if self.clock.monotonic() - self._moved > _STUCK_AFTER:
                 what = f"no command was taken for {_STUCK_AFTER:g} s; the last call: {read_calls(self._calls)[-1:]}"
@@ -445,7 +438,6 @@ class CommandFaultRun(FaultRun):
         return False
 
     def in_words(self) -> str:
-        """Say how many commands were given, and take note that there are more of them."""
         calls = read_calls(self._calls)
         given = sum(line.answer == "given" for line in calls)
         if given != self._given:
@@ -453,7 +445,6 @@ class CommandFaultRun(FaultRun):
         return f"{len(calls):,} calls, {given:,} commands given"
 
     def account(self) -> Balance:
-        """Hold what callers, topics, devices and the controller say against each other."""
         self.demand(self._is_quiet, _ENDS_WITHIN, "the last outcomes")
         bus = KafkaBus(self.deployment.connection, client="fault-run")
         shown: dict[str, str] = {}

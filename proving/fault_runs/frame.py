@@ -72,8 +72,6 @@ class Balance:
 
     rows: list[tuple[str, int | str]] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
-    more: Sequence[Table] = ()
-    """Printed before the figures."""
 
 
 class FaultRun:
@@ -133,7 +131,6 @@ class FaultRun:
         raise NotImplementedError
 
     def in_words(self) -> str:
-        """Return the progress of the run in words."""
         raise NotImplementedError
 
     def account(self) -> Balance:
@@ -141,13 +138,7 @@ class FaultRun:
         raise NotImplementedError
 
     def run(self) -> Balance:
-        """Run to the end.
-
-        Raises
-        ------
-        InfraError
-            A part did not come back, or something takes too long.
-        """
+        """Run to the end."""
         self.deployment.register()
         self.revive()
         self.begin()
@@ -183,13 +174,7 @@ class FaultRun:
                 start()
 
     def demand(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
-        """Wait for a condition, and keep every part running.
-
-        Raises
-        ------
-        InfraError
-            It takes too long.
-        """
+        """Wait for a condition, and keep every part running."""
 
         def holds() -> bool:
             self.revive()
@@ -198,7 +183,6 @@ class FaultRun:
         self.progress.demand(holds, seconds, what)
 
     def inject(self, fault: str) -> None:
-        """Inject a fault."""
         if fault == STANDSTILL:
             with self.deployment.broker.frozen():
                 self.clock.sleep(self.chance.uniform(*_STANDS))
@@ -250,7 +234,6 @@ class FaultRun:
 
 
 def process_name(part: str) -> str:
-    """Return the name of a part's process."""
     return part.replace(" ", "-")
 
 
@@ -298,8 +281,7 @@ def _print(progress: ProgressLine, title: str, run: FaultRun, account: Balance) 
         table.add_row(fault if fault in (STANDSTILL, RESET) else f"kill -9 of the {fault}", f"{times:,}")
     for what, number in account.rows:
         table.add_row(what, escape(number) if isinstance(number, str) else f"{number:,}")
-    for one in (*account.more, table):
-        progress.console.print(one)
+    progress.console.print(table)
     for text in account.wrong[:_MOST_SHOWN]:
         progress.console.print(f"[red]wrong[/red]  {escape(text)}")
     if account.wrong:

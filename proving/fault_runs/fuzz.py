@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import ClassVar, Final
 
 import tango
-from rich.table import Table
 
 from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
 from facade.bus.kafka.bus import KafkaBus
@@ -60,7 +59,6 @@ class Fuzz(FaultRun):
         self._settles = True
 
     def run(self) -> Balance:
-        """Send all, and check after each phase."""
         for name, words in WORKERS.items():
             self.deployment.launch(name, *words, SDP_TABLE_EXPIRY=_EXPIRY)
         phases = [codec for _ in range(_ROUNDS) for codec in CODECS]
@@ -74,16 +72,18 @@ class Fuzz(FaultRun):
             self.memory.append(memory_of_all(self.deployment))
             self.progress.step(f"  {codec}: records to {last - 1:,}; {self.attributes} attributes can be read")
         self._judge()
-        return Balance([("attributes that can be read", self.attributes)], self.wrong, self._tables())
+        return Balance([*self._rows()], self.wrong)
 
-    def _tables(self) -> tuple[Table, Table]:
-        topics = Table("topic", "delivered", "of which good", "refused by the broker", title="The fuzz")
+    def _rows(self) -> Iterator[tuple[str, int | str]]:
         for topic in dict.fromkeys(topic for topic, _ in SHARES):
-            topics.add_row(topic, *(f"{counts[topic]:,}" for counts in (self.delivered, self.good, self.refused)))
-        memory = Table("process", "after the warm-up [MB]", "at the end [MB]")
+            counts = f"{self.delivered[topic]:,} delivered, of which {self.good[topic]:,} good"
+            yield topic, f"{counts}; {self.refused[topic]:,} refused by the broker"
         for name, before in self.memory[len(CODECS) - 1].items():
-            memory.add_row(name, f"{before:.0f}", f"{self.memory[-1].get(name, 0.0):.0f}")
-        return topics, memory
+            yield (
+                f"memory of {name}",
+                f"{before:.0f} MB after the warm-up, {self.memory[-1].get(name, 0.0):.0f} at the end",
+            )
+        yield "attributes that can be read", self.attributes
 
     def _send(self, codec: str, first: int, last: int) -> None:
         sender = RawSender(self.deployment.connection, codec)
@@ -114,10 +114,7 @@ class Fuzz(FaultRun):
     def _figure(self, topic: str, figure: str) -> int:
         head, *rest = topic.replace("-", ".").split(".")
         name = head + "".join(map(str.capitalize, rest)) + figure
-        try:
-            return int(self.deployment.proxy(BUS).read_attribute(name).value or 0)
-        except (tango.DevFailed, TypeError):
-            return -1
+        return int(self.deployment.values(BUS, name).get(name, -1) or 0)
 
     def _uncounted(self) -> Iterator[str]:
         for topic in SENT_BY_US:

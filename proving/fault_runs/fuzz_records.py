@@ -6,7 +6,7 @@ Each record follows from the seed and its number, so that a part of a fuzz can b
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -170,7 +170,6 @@ def completed(document: FuzzDocument, schema: Mapping[str, Any]) -> FuzzDocument
 
 
 def example(schema: Mapping[str, Any]) -> Any:
-    """Return a simple value that a schema allows."""
     if "enum" in schema:
         return schema["enum"][0]
     match schema["type"]:
@@ -222,7 +221,6 @@ _IN_HEADERS: Final = {
 
 
 def record(topic: str, message: str, document: FuzzDocument) -> Good:
-    """Return the record of a document."""
     text = json.dumps(document, ensure_ascii=False).encode(errors="surrogatepass")
     key = _KEYS.get(message, _no_key)(document).encode(errors="surrogatepass")
     if message in _IN_HEADERS:
@@ -304,23 +302,6 @@ def _with(value: Any, path: tuple[Any, ...], entry: Any) -> Any:
     return made
 
 
-def _number(chance: Random, document: FuzzDocument) -> bytes:
-    return _put(chance, document, chance.choice(_NUMBERS))
-
-
-def _other(chance: Random, document: FuzzDocument) -> bytes:
-    return _put(chance, document, chance.choice(_OTHERS))
-
-
-def _text(chance: Random, document: FuzzDocument) -> bytes:
-    return _put(chance, document, json.dumps(chance.choice(_TEXTS), ensure_ascii=chance.random() < 0.5))
-
-
-def _half(chance: Random, document: FuzzDocument) -> bytes:
-    """Put half of a character in, as three bytes that are no UTF-8."""
-    return _put(chance, document, '"\ud83d"')
-
-
 def _deep(chance: Random, document: FuzzDocument) -> bytes:
     opening, closing = chance.choice([("[", "]"), ('{"a":', "}")])
     return _put(chance, document, opening * LEVELS + "1" + closing * LEVELS)
@@ -336,10 +317,6 @@ def _without(chance: Random, document: FuzzDocument) -> bytes:
     return json.dumps({name: entry for name, entry in document.items() if name != gone}).encode()
 
 
-def _more(chance: Random, document: FuzzDocument) -> bytes:
-    return json.dumps({**document, chance.choice([*_TEXTS, "unknown"]): 1}).encode()
-
-
 def _twice(chance: Random, document: FuzzDocument) -> bytes:
     name = chance.choice(list(document))
     return (
@@ -348,14 +325,6 @@ def _twice(chance: Random, document: FuzzDocument) -> bytes:
         + b","
         + json.dumps(document)[1:].encode()
     )
-
-
-def _version(chance: Random, document: FuzzDocument) -> bytes:
-    return json.dumps({**document, "schema": chance.choice(["heap/2", "", "alert/1", 1])}).encode()
-
-
-def _flipped(chance: Random, document: FuzzDocument) -> bytes:
-    return flipped(chance, json.dumps(document).encode())
 
 
 def flipped(chance: Random, content: bytes) -> bytes:
@@ -372,19 +341,24 @@ def _cut(chance: Random, document: FuzzDocument) -> bytes:
     return text[: chance.randrange(len(text))]
 
 
-def _junk(chance: Random, document: FuzzDocument) -> bytes:
-    return chance.randbytes(chance.choice([0, 1, 10, 1000]))
-
-
-def _nothing(chance: Random, document: FuzzDocument) -> None:
-    return None
-
-
-_WEIGHTED: Final[dict[Callable[[Random, FuzzDocument], bytes | None], float]] = {
-    _number: 30, _other: 15, _text: 20, _half: 2, _deep: 0.05, _large: 0.02, _without: 5, _more: 3, _twice: 3,
-    _version: 3, _flipped: 10, _cut: 5, _junk: 2, _nothing: 1,
-}  # fmt: skip
-_KINDS, _WEIGHTS = list(_WEIGHTED), list(_WEIGHTED.values())
+_Mutation = Callable[[Random, FuzzDocument], bytes | None]
+_WEIGHTED: Final[Sequence[tuple[float, _Mutation]]] = (
+    (30, lambda chance, one: _put(chance, one, chance.choice(_NUMBERS))),
+    (15, lambda chance, one: _put(chance, one, chance.choice(_OTHERS))),
+    (20, lambda chance, one: _put(chance, one, json.dumps(chance.choice(_TEXTS), ensure_ascii=chance.random() < 0.5))),
+    (2, lambda chance, one: _put(chance, one, '"\ud83d"')),  # half of a character, as three bytes that are no UTF-8
+    (0.05, _deep),
+    (0.02, _large),
+    (5, _without),
+    (3, lambda chance, one: json.dumps({**one, chance.choice([*_TEXTS, "unknown"]): 1}).encode()),
+    (3, _twice),
+    (3, lambda chance, one: json.dumps({**one, "schema": chance.choice(["heap/2", "", "alert/1", 1])}).encode()),
+    (10, lambda chance, one: flipped(chance, json.dumps(one).encode())),
+    (5, _cut),
+    (2, lambda chance, one: chance.randbytes(chance.choice([0, 1, 10, 1000]))),
+    (1, lambda chance, one: None),
+)
+_WEIGHTS, _KINDS = zip(*_WEIGHTED, strict=True)
 
 
 def spoilt(chance: Random, record: Good, document: FuzzDocument) -> tuple[Good, bytes | None]:
@@ -481,10 +455,3 @@ def _good(topic: str, message: str, count: int, now_us: int) -> Record:
 def _record(made: Good, value: bytes | None, chance: Random, partitions: dict[str, int]) -> Record:
     partition = chance.randrange(partitions[made.topic]) if chance.random() < 0.2 else -1
     return Record(topic=made.topic, key=made.key, value=value, headers=made.headers, partition=partition)
-
-
-def records(seed: int, first: int, count: int, now_us: int, partitions: dict[str, int]) -> Iterator[Numbered]:
-    """Return some records one after the other, all of one time."""
-    counts: dict[str, int] = {}
-    for number in range(first, first + count):
-        yield numbered(seed, number, now_us, partitions, counts)

@@ -6,7 +6,7 @@ and each hole and dead letter that was made. Observed: SdpLogs, and the account 
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import tango
 
@@ -61,7 +61,6 @@ class LogFaultRun(FaultRun):
         self._shown = self._moved = 0.0
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
-        """Return workers and device servers."""
         made = self.deployment
         return {
             **{
@@ -75,13 +74,11 @@ class LogFaultRun(FaultRun):
         }
 
     def begin(self) -> None:
-        """Wait until there is somebody to answer."""
         self.demand(lambda: self._read() is not None, READY_WITHIN, SERVER)
         self._writer = KafkaStreamWriter(self.deployment.connection, health=BusHealth(), client="shipper")
         self._moved = self.clock.monotonic()
 
     def step(self) -> bool:
-        """Send, until all is shown, or nothing more is."""
         self._writer.poll()
         if self._numbers.total() < self.count:
             if self._writer.backlog < 10 * _BURST:
@@ -95,11 +92,9 @@ class LogFaultRun(FaultRun):
         return bool(self.left) or (shown < self._good and not is_stuck)
 
     def in_words(self) -> str:
-        """Say how many were sent and are shown."""
         return f"{self._sent.total():,} sent, {self._shown:,.0f} shown"
 
     def account(self) -> Balance:
-        """Compare the records sent with the figures of the devices."""
         self._writer.flush(READY_WITHIN)
         made = Balance()
         self.demand(lambda: self._read() is not None, READY_WITHIN, SERVER)
@@ -110,9 +105,11 @@ class LogFaultRun(FaultRun):
                 made.wrong.append(f"{severity}: {found}")
         expected = {"logsDeadLettered": self._sent["garbage"], "logsBalance": 0, "logsOverlap": 0, "logsSkipped": 0}
         self.progress.wait_until(
-            lambda: self._figures(*expected) == expected, READY_WITHIN, "the account of the topic is whole"
+            lambda: self.deployment.values(self._bus, *expected) == expected,
+            READY_WITHIN,
+            "the account is whole",
         )
-        figures = {**self._figures(*expected), **self._figures("holes", device=self._device)}
+        figures = {**self.deployment.values(self._bus, *expected), **self.deployment.values(self._device, "holes")}
         for name, number in {**expected, "holes": self._lost}.items():
             if figures.get(name) != number:
                 made.wrong.append(f"{name}: expected {number:,}, got {figures.get(name)}")
@@ -154,13 +151,7 @@ class LogFaultRun(FaultRun):
 
     def _read(self) -> dict[str, int] | None:
         """Return the records that SdpLogs shows, by severity; None: it does not answer, or knows nothing yet."""
-        shown = self._figures("severityRecords", "State", device=self._device)
+        shown = self.deployment.values(self._device, "severityRecords", "State")
         if shown.get("State") in (None, tango.DevState.UNKNOWN) or shown.get("severityRecords") is None:
             return None
         return dict(zip(LOG_SEVERITIES, map(int, shown["severityRecords"]), strict=True))
-
-    def _figures(self, *names: str, device: str = "") -> dict[str, Any]:
-        try:
-            return {one.name: one.value for one in self.deployment.proxy(device or self._bus).read_attributes(names)}
-        except tango.DevFailed:
-            return {}

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-import tango
-
 from facade.bus.kafka.bus import KafkaBus
 from facade.errors import BusError
 from facade.flows.mirror.messages import MODEL, TelescopeAttribute, decode_attribute
@@ -27,7 +25,7 @@ from proving.fault_runs.frame import (
 )
 from proving.mirror_account import MirrorFound, account_of, newest_wrong
 from proving.roles import RoleProcess
-from proving.telescope import pointing_of, read_journal, rule
+from proving.telescope import pointing_of, read_pushed, rule
 
 MIRROR = "mirror"
 RIGHT_WITHIN = 5.0
@@ -61,7 +59,6 @@ class MirrorFaultRun(FaultRun):
         """Longest time without a record [s]."""
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
-        """Return the mirror and the telescopes."""
         made = self.deployment
         return {
             **{part: partial(self._start, part, number) for part, number in _TELESCOPES.items()},
@@ -69,7 +66,6 @@ class MirrorFaultRun(FaultRun):
         }
 
     def begin(self) -> None:
-        """Have all receptors mirrored."""
         bus = KafkaBus(self.deployment.connection, client="account")
         bus.writer().send_durably(rule("all", [pointing_of("*")], self.clock.now()), READY_WITHIN)
         self._reader = bus.open_reader({MODEL: None}, {})
@@ -77,16 +73,13 @@ class MirrorFaultRun(FaultRun):
         self._heard, self._silence = self.clock.monotonic(), 0.0
 
     def step(self) -> bool:
-        """Read the topic, until all faults were injected."""
         self._take()
         return bool(self.left)
 
     def in_words(self) -> str:
-        """Say how much is mirrored."""
         return f"{sum(map(len, self._records.values())):,} records"
 
     def account(self) -> Balance:
-        """Compare the pushed values with the topic."""
         made = Balance()
         if self.progress.wait_until(self._all_connected, _STANDSTILL, "all receptors are connected") is None:
             made.wrong.append(f"{self._device}: expected all receptors to be connected, got {self._away()}")
@@ -95,7 +88,7 @@ class MirrorFaultRun(FaultRun):
             assert isinstance(role, RoleProcess)
             role.call_off()
             self.progress.demand(role.result.exists, READY_WITHIN, f"{part} stands still")
-        journals = [read_journal(self._journal(number)) for number in _TELESCOPES.values()]
+        journals = [read_pushed(self._journal(number)) for number in _TELESCOPES.values()]
         pushed = {name: times for journal in journals for name, times in journal.items()}
         begin = self.clock.monotonic()
         self.progress.wait_until(lambda: not self._wrong(pushed), RIGHT_WITHIN)
@@ -151,11 +144,7 @@ class MirrorFaultRun(FaultRun):
         return not self._away()
 
     def _away(self) -> list[str]:
-        """Return what of the telescopes is not connected."""
-        try:
-            mirrored = self.deployment.proxy(self._device).read_attribute("mirrored").value
-        except tango.DevFailed:
-            return [self._device]
+        mirrored = self.deployment.values(self._device, "mirrored").get("mirrored")
         missing = len(_TELESCOPES) * _RECEPTORS - int(mirrored or 0)
         return [f"{missing} receptors"] if missing else []
 

@@ -5,7 +5,6 @@ at each client. Observed: SdpBus, and the clients.
 """
 
 import os
-import re
 import signal
 from collections.abc import Callable
 from itertools import pairwise
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
-import psutil
 import tango
 
 from clients.alert_subscription import AlertSubscription
@@ -29,7 +27,6 @@ from proving.fault_runs.frame import (
     Size,
 )
 from proving.fault_runs.fuzz import WORKERS
-from proving.gauges import cores_used, cpu, cpu_of_all, in_words, memory_of_all
 from proving.roles import RoleContext
 
 HEAPS, ALERTS, METRICS, COMMANDS = 1_272_000, 100, 10, 10
@@ -37,11 +34,9 @@ HEAPS, ALERTS, METRICS, COMMANDS = 1_272_000, 100, 10, 10
 _CLIENTS, _QUICK_CLIENTS, _FOLLOWING = 200, 20, 10
 """Processes that subscribe to the alerts, and how many of them check each alert; the first one is frozen."""
 _CROWD = "crowd"
-_DEVICE, _BUS, _MASTER = "mid-sdp/alerts/0", "mid-sdp/bus/0", "mid-sdp/control/0"
+_DEVICE, _BUS = "mid-sdp/alerts/0", "mid-sdp/bus/0"
 _CATCHES_UP_WITHIN = 300.0
 _EACH = 0.1
-_REACHED, _ALL_BUSY = 0.95, 0.9
-"""Parts of the rate asked for, and of the machine's processor time, from which on either counts as reached."""
 
 
 class ClientResult(msgspec.Struct, frozen=True):
@@ -143,7 +138,6 @@ class Overload(FaultRun):
         self.wrong: list[str] = []
 
     def run(self) -> Balance:
-        """Send for some time, wait until all is counted, and account for it."""
         for name, words in WORKERS.items():
             self.deployment.launch(name, *words)
         files = self.deployment.folder / "clients"
@@ -151,7 +145,7 @@ class Overload(FaultRun):
         count, following = self._clients, self._following
         crowd = self.deployment.play(_CROWD, ends=True, count=count, following=following, folder=str(files))
         self.deployment.await_ready(crowd, _CATCHES_UP_WITHIN)
-        said = self._send()
+        self._send()
         sent = msgspec.json.decode((self.deployment.folder / "alerts.json").read_bytes(), type=AlertReport)
         heaps = read_report(self.deployment.folder / "heaps.json")
         behind = self.progress.wait_until(
@@ -164,11 +158,10 @@ class Overload(FaultRun):
         beside.replace(files / "newest")
         results = self.deployment.result(crowd, list[ClientResult], 2 * _CATCHES_UP_WITHIN)
         self._judge(heaps, sent.sent, behind, newest, results)
-        self.rows += [("said meanwhile", text) for text in said]
         return Balance(self.rows, self.wrong)
 
-    def _send(self) -> list[str]:
-        """Send everything for some time, and return what SdpMaster said of it."""
+    def _send(self) -> None:
+        """Send everything for some time, and give commands that are refused meanwhile."""
         folder, seconds, launch = self.deployment.folder, str(self.count), self.deployment.launch
         heaps = ("--rate", HEAPS, "--seconds", seconds, "--report", folder / "heaps.json")
         alerts = ("--rate", ALERTS, "--seconds", seconds, "--report", folder / "alerts.json")
@@ -178,29 +171,15 @@ class Overload(FaultRun):
             launch("alerts-source", "simulate", "alerts", *alerts, ends=True),
             launch("metrics", "simulate", "quality", *metrics, ends=True),
         ]
-        said, slowest, refused, begin = dict[str, str](), 0.0, 0, self.clock.monotonic()
-        before, spent = self._cpu(), dict.fromkeys((sender.name for sender in senders), 0.0)
-        psutil.cpu_percent()
+        slowest, refused, begin = 0.0, 0, self.clock.monotonic()
         while any(sender.is_alive for sender in senders):
-            if refused % COMMANDS == 0:
-                for text in self._read(_MASTER, "healthInfo") or ():
-                    said.setdefault(re.sub(r"\d+", "N", text), text)  # the figures in it change all the time
-                spent = {sender.name: cpu(sender.pid) or spent[sender.name] for sender in senders}
             slowest = max(slowest, self._refused())
             refused += 1
             self.clock.sleep(max(begin + refused / COMMANDS - self.clock.monotonic(), 0.0))
-        took, busy = self.clock.monotonic() - begin, psutil.cpu_percent() / 100
-        self._limit = (
-            f"the {psutil.cpu_count()} processors of this machine, in use for {busy:.0%}"
-            if busy >= _ALL_BUSY
-            else f"the simulator; the processors were in use for {busy:.0%}"
-        )
-        after = {**self._cpu(), **spent}
-        self.rows.append(("processors", in_words(cores_used({**dict.fromkeys(spent, 0.0), **before}, after, took))))
+        took = self.clock.monotonic() - begin
         figures = f"{refused:,}: {refused / took:.1f}/s of {COMMANDS}/s, the slowest after {slowest * 1e3:.0f} ms"
         self.rows.append(("commands refused", figures))
         self.deployment.processes.check()
-        return list(said.values())
 
     def _refused(self) -> float:
         """Give a command that is refused, and return how long that took [s]."""
@@ -211,26 +190,16 @@ class Overload(FaultRun):
             return self.clock.monotonic() - called
         raise InfraError("AssignResources without an interface: expected to be refused, got an id")
 
-    def _cpu(self) -> dict[str, float]:
-        """Return the processor time of each process, and of all clients together [s]."""
-        clients = psutil.Process(self.deployment.processes[_CROWD].pid).children()
-        return {**cpu_of_all(self.deployment), _CROWD: sum(cpu(client.pid) for client in clients)}
-
     def _settle_alerts(self, sent: int) -> None:
-        def settled() -> bool:
-            return int(self._read(_BUS, "alertsConsumed") or 0) >= sent if self._has_account() else True
-
-        self.progress.wait_until(settled, _CATCHES_UP_WITHIN, "all alerts are counted")
+        self.progress.wait_until(
+            lambda: int(self._read(_DEVICE, "alertSequence") or 0) >= sent,
+            _CATCHES_UP_WITHIN,
+            "all alerts are numbered",
+        )
         self.progress.wait(5.0)  # our own alerts about it come and go
 
-    def _has_account(self) -> bool:
-        return "alertsConsumed" in {one.name for one in self.deployment.icd.classes["SdpBus"].attributes}
-
     def _read(self, device: str, attribute: str) -> Any:
-        try:
-            return self.deployment.proxy(device).read_attribute(attribute).value
-        except tango.DevFailed:
-            return None
+        return self.deployment.values(device, attribute).get(attribute)
 
     def _judge(self, heaps: Any, alerts: int, behind: float | None, newest: int, results: list[ClientResult]) -> None:
         if behind is None:
@@ -249,17 +218,11 @@ class Overload(FaultRun):
         rate = heaps.sent / heaps.elapsed
         self.rows += [
             ("heaps sent", f"{heaps.sent:,} in {heaps.elapsed:.0f} s: {rate:,.0f}/s of {HEAPS:,}/s"),
-            ("... limited by", "nothing" if rate >= _REACHED * HEAPS else self._limit),
             ("... all counted after", "never" if behind is None else f"{behind:.1f} s more"),
             ("... late", f"{self._read(_BUS, 'ingestHeapsLate')}"),
             (
                 "alerts",
                 f"{alerts:,} sent, {newest:,} numbered; each came to {self._following} clients that follow, one of them"
                 f" frozen meanwhile, and the newest to {len(results) - self._following} others",
-            ),
-            (
-                "memory",
-                ", ".join(f"{name} {size:.0f}" for name, size in memory_of_all(self.deployment).items() if size)
-                + " MB",
             ),
         ]

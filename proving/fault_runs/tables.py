@@ -43,12 +43,10 @@ _EACH = 1.0
 
 
 def content(seed: int, number: int, size: int) -> bytes:
-    """Return the bytes of a table."""
     return random.Random(seed * 1_000_003 + number).randbytes(size)  # noqa: S311 - the same bytes each time
 
 
 def digest(seed: int, number: int, size: int) -> str:
-    """Return the SHA-256 of a table."""
     return hashlib.sha256(content(seed, number, size)).hexdigest()
 
 
@@ -119,7 +117,6 @@ class TableFaultRun(FaultRun):
         self._settled_by = float("inf")
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
-        """Return the worker, the device server, and the producer as long as there is something to send."""
         deployment = self.deployment
         task = {"journal": str(self._journal), "seed": self.seed, "tables": self.count, "size": self._size}
         parts: dict[str, Callable[[], Process]] = {
@@ -131,11 +128,9 @@ class TableFaultRun(FaultRun):
         return parts
 
     def begin(self) -> None:
-        """Begin to read the announcements."""
         self._reader = self._bus.open_reader({TABLES: None}, {})
 
     def step(self) -> bool:
-        """Listen, until each table has ended or should have."""
         records = self._reader.take(100, 0.05)
         self._said += [table for record in records if isinstance(table := decode_table(record.value), Table)]
         self._begun, self._sent = read_journal(self._journal)
@@ -152,11 +147,9 @@ class TableFaultRun(FaultRun):
         return goes_on
 
     def in_words(self) -> str:
-        """Say how many tables were begun, sent and ended."""
         return f"{len(self._begun)} tables begun, {len(self._sent)} sent, {len(self._ended())} ended"
 
     def account(self) -> Balance:
-        """Compare the tables sent with those announced, fetched and listed."""
         self.demand(lambda: self._listed() is not None, READY_WITHIN, SERVER)
         complete = Counter(_number(table) for table in self._said if table.state == COMPLETE)
         failed = {_number(table) for table in self._said if table.state == FAILED}

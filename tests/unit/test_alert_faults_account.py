@@ -39,21 +39,7 @@ def found(**changes) -> FoundAlerts:
             "given to the client twice",
             "was given to the client twice: number 2",
         ),
-        (
-            {"received": [(2, b"2"), (3, b"3"), (1, b"1"), (4, b"4")]},
-            "out of order at the client, for their source",
-            "came to the client after a later one of its source: number 1",
-        ),
-        (
-            {"received": [*((number, one) for number, (_, one) in enumerate(SENT, 1)), (5, b"x")]},
-            "received, and never sent",
-            "was received and never sent: number 5",
-        ),
         ({"shown": []}, "... in another state", "expected UNACK, got NORM"),
-        ({"shown": [SHOWN | {"state": "ACKED"}]}, "... in another state", "got ('ACKED', "),
-        ({"shown": [SHOWN | {"occurrence": 3}]}, "... in another state", "'ALARM', 3, "),
-        ({"shown": [SHOWN, SHOWN | {"source": "x"}]}, "... in another state", "nobody raised it"),
-        ({"wanted": {KEY: AlarmStanding()}}, "... in another state", "expected NORM, got UNACK"),
     ],
 )
 def test_what_is_wrong_is_counted_and_named(change, row, says):

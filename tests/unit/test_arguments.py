@@ -11,7 +11,7 @@ from facade.errors import ArgumentError
 from facade.flows.commands.argument_text import LONGEST
 from facade.flows.commands.arguments import Arguments
 from facade.icd.load import load
-from proving.bench.hops import telescope_arguments
+from tests.support.telescope_arguments import telescope_arguments
 
 ICD = load()
 ARGUMENTS = Arguments(ICD)

@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from typing import Any
 
-import msgspec
 import pytest
 
 from facade.messages import ProcessingBlock
@@ -74,11 +73,6 @@ def a_removed_block_is_back(found: FoundBlocks) -> None:
     found.topic["pb-more"] = found.topic[min(found.topic)]  # type: ignore[index]
 
 
-def an_older_state_is_newest(found: FoundBlocks) -> None:
-    name = min(found.topic)
-    found.topic[name] = msgspec.structs.replace(found.topic[name], sequence=1)  # type: ignore[index]
-
-
 def an_alarm_is_missing(found: FoundBlocks) -> None:
     del found.alarms[0]  # type: ignore[attr-defined]
 
@@ -88,7 +82,6 @@ def an_alarm_is_missing(found: FoundBlocks) -> None:
     [
         (a_block_is_lost, "newest record of pb-fault1-004-00000: expected Confirmed"),
         (a_removed_block_is_back, "newest record of pb-more: expected none, got Confirmed"),
-        (an_older_state_is_newest, "newest record of pb-fault1-004-00000: expected Confirmed"),
         (an_alarm_is_missing, "processingBlockFailed of subarray 01: expected an active alarm, got none"),
     ],
 )

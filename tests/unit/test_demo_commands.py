@@ -65,27 +65,35 @@ FOUND = CommandsFound(
 @pytest.mark.parametrize(
     ("part", "change", "says"),
     [
-        ("commands", lambda all: all[:1] + all[2:], "2: expected it on the topic commands, got nothing"),
-        ("commands", lambda all: [*all, command("Scan", "9")], "9: expected that TM gave it, as it is on the topic"),
+        ("commands", lambda all: all[:1] + all[2:], "2: not given by TM, on the topic commands"),
+        ("commands", lambda all: [*all, command("Scan", "9")], "9: on the topic commands, not given by TM"),
         (
             "acks",
             lambda all: [one for one in all if one.id != "2"],
-            "2: expected one outcome on command-acks, got none",
+            "2: not with exactly one outcome on command-acks",
         ),
-        ("acks", lambda all: [*all, ack("Configure", "2", "TIMED_OUT")], "got COMPLETED, TIMED_OUT"),
-        ("histories", lambda all: {DEVICE: all[DEVICE][1:]}, "1: GetCommandHistory: expected COMPLETED, got none"),
+        ("acks", lambda all: [*all, ack("Configure", "2", "TIMED_OUT")], "command-acks: COMPLETED, TIMED_OUT"),
+        (
+            "histories",
+            lambda all: {DEVICE: all[DEVICE][1:]},
+            "1: not the same outcome in GetCommandHistory",
+        ),
         (
             "histories",
             lambda all: {DEVICE: [HistoryEntry("1", "FAILED"), *all[DEVICE][1:]]},
-            "1: GetCommandHistory: expected COMPLETED, got FAILED",
+            "GetCommandHistory: FAILED",
         ),
-        ("histories", lambda all: {DEVICE: [*all[DEVICE], HistoryEntry("9", "SENT")]}, "9: expected that TM gave it"),
-        ("executions", lambda all: all[1:], "1: COMPLETED, but the controller never began it"),
-        ("executions", lambda all: [*all, all[1]], "2: expected one execution, got several"),
+        (
+            "histories",
+            lambda all: {DEVICE: [*all[DEVICE], HistoryEntry("9", "SENT")]},
+            "9: in GetCommandHistory",
+        ),
+        ("executions", lambda all: all[1:], "1: COMPLETED, but never begun"),
+        ("executions", lambda all: [*all, all[1]], "2: not repeatable, and begun twice"),
         (
             "executions",
             lambda all: [execution("On", "1", at=106), *all[1:]],
-            "1: expected no execution after not_after",
+            "1: begun after not_after",
         ),
     ],
 )

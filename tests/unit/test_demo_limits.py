@@ -67,7 +67,7 @@ def test_a_slow_machine_may_take_longer_in_proportion() -> None:
     slow = report(1.7 * BASELINE, recovery=1.69 * SERVER_RECOVERY)
     assert passed(slow) == []
     assert passed(report(1.7 * BASELINE, recovery=1.71 * SERVER_RECOVERY)) == [
-        "the killed device server's values are back: expected within 8.5 s (1.70 times the limit), got 8.55 s"
+        "device server killed and started again: values back: expected within 8.5 s (1.70 times the limit), got 8.55 s"
     ]
 
 

@@ -6,13 +6,11 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import msgspec
 import pytest
 
 from facade.clock import ManualClock
@@ -22,12 +20,9 @@ from facade.icd.load import load
 from facade.infra.processes import Process, started_in
 from proving.demo import staying
 from proving.demo.options import DemoOptions
-from proving.demo.report import DemoReport, print_verdict
-from proving.demo.scenario import _stop
-from proving.demo.staying import Playground, stay
-from proving.demo.system import SIMULATOR, _bounded
-from proving.demo.timing import Spread
-from proving.demo.verdict import passed_limits
+from proving.demo.report import DemoReport
+from proving.demo.staying import Playground
+from proving.demo.system import _bounded
 from proving.progress import ProgressLine
 from proving.supervisor import Supervisor
 from tests.support.waiting import until
@@ -125,16 +120,6 @@ def test_the_printed_lines_start_it_again_in_any_shell(stage: Stage) -> None:
         shell.communicate()
 
 
-def test_what_is_missing_in_the_end_is_started_again_for_the_account(stage: Stage) -> None:
-    kill(stage.start("worker"))
-    stage.look()
-    kill(stage.start("server"))  # within the last second before Ctrl-C
-    stage.playground.restore()
-    assert sorted(one.partition(" ")[0] for one in stage.demo.processes.alive()) == ["server", "worker"]
-    ((began, settled),) = stage.demo.report.restarts
-    assert began <= stage.demo.clock.now() < settled, "the pace of these events is not judged"
-
-
 def test_a_process_that_fails_by_itself_is_a_failure_all_the_same(stage: Stage) -> None:
     process = stage.start("worker", "print('runs'); raise SystemExit(3)")
     until(lambda: not process.is_alive, "it has ended")
@@ -143,27 +128,6 @@ def test_a_process_that_fails_by_itself_is_a_failure_all_the_same(stage: Stage) 
     assert "worker" in failure
     assert "has ended with exit code 3" in failure
     assert stage.demo.report.experiments == []
-
-
-def test_a_frozen_process_is_told_and_goes_on_for_the_account(stage: Stage) -> None:
-    process = stage.start("server")
-    kill(process, signal.SIGSTOP)
-    until(lambda: process.is_frozen, "it is frozen")
-    assert f"server is frozen; it goes on after: kill -CONT {process.pid}" in stage.look()
-    stage.playground.restore()
-    until(lambda: not process.is_frozen, "it goes on")
-
-
-def test_kafka_may_be_away_for_a_while_and_is_named_with_its_command(stage: Stage) -> None:
-    del stage.services["kafka"]
-    said = stage.look()
-    assert "kafka has ended. The demo waits 60 s for it" in said
-    assert re.search(r"^    \S+sdp-facade infra up --state-dir \S+$", said, re.MULTILINE)
-    stage.services["kafka"] = 3
-    assert "kafka runs again, as process 3" in stage.look()
-    assert stage.adopted, "the demo stops it in the end"
-    stage.demo.clock.sleep(100.0)
-    assert stage.look() == ""
 
 
 def test_without_kafka_or_a_database_the_demo_ends_and_says_so(stage: Stage) -> None:
@@ -176,54 +140,6 @@ def test_without_kafka_or_a_database_the_demo_ends_and_says_so(stage: Stage) -> 
         stage.look()
 
 
-def test_it_stays_until_ctrl_c_whatever_is_killed(stage: Stage) -> None:
-    victim = stage.start("worker")
-    sleep: Callable[[float], None] = stage.demo.clock.sleep
-    looks: list[float] = []
-
-    def learn(seconds: float) -> None:
-        looks.append(seconds)
-        sleep(seconds)
-        if len(looks) == 50:
-            kill(victim)
-        if len(looks) == 200:
-            raise KeyboardInterrupt
-
-    stage.demo.clock.sleep = learn
-    stage.demo.progress.check = stage.demo.processes.check
-    with ExitStack() as stack:
-        stay(stage.demo, stack)
-        assert stage.demo.progress.check == stage.demo.processes.check
-        until(lambda: len(stage.demo.processes.alive()) == 1, "the worker runs again")
-    assert "The demo goes on without it" in stage.output.getvalue()
-
-
-def test_kills_by_a_person_are_told_in_the_end_and_are_no_failure(stage: Stage) -> None:
-    kill(stage.start("worker"))
-    stage.look()
-    console = Console(file=io.StringIO(), width=200, record=True)
-    print_verdict(console, stage.demo.report, Path("report.json"))
-    lines = console.export_text().splitlines()
-    assert any(re.search(r"no failure.*: worker \(process \d+\) was ended by SIGKILL", line) for line in lines)
-    assert lines[-1].startswith("Everything balances")
-
-
-def test_without_its_simulator_a_demo_compares_no_records_and_says_so(stage: Stage) -> None:
-    kill(stage.start(SIMULATOR))
-    assert "records are not compared" in stage.look()
-    stage.playground.restore()
-    assert stage.demo.processes.alive() == []
-    _stop(stage.demo)
-    assert stage.demo.report.sent is None
-    judged = msgspec.structs.replace(
-        stage.demo.report, balanced=False, notification_latency=Spread(p50=1.0, p99=2.0, longest=3.0, count=1)
-    )
-    assert passed_limits(DemoOptions(kills=False), load(), judged) == []
-    console = Console(file=io.StringIO(), width=200, record=True)
-    print_verdict(console, judged, Path("report.json"))
-    assert console.export_text().splitlines()[-1].endswith("Records were not compared.")
-
-
 @pytest.mark.parametrize("mirror", [False, True])
 def test_topics_of_a_demo_are_as_the_icd_says(mirror: bool) -> None:
     """`bus check` on a demo reported four settings of telescope.model, which no flow of that demo used."""
@@ -231,25 +147,3 @@ def test_topics_of_a_demo_are_as_the_icd_says(mirror: bool) -> None:
         kept = _bounded(name, topic, mirror=mirror).config
         expected = {} if mirror and name == "telescope.model" else topic.config
         assert kept.items() >= expected.items(), name
-
-
-@pytest.mark.parametrize(
-    ("found", "same"),
-    [
-        (["/venv/bin/python", "/venv/bin/sdp-facade", "aggregate", "--slot", "1"], True),
-        (["/usr/bin/python3", ".venv/bin/sdp-facade", "aggregate", "--slot", "1"], True),
-        (["/venv/bin/python", "/venv/bin/sdp-facade", "aggregate", "--slot", "0"], False),
-        (["/venv/bin/python", "/venv/bin/sdp-facade", "logs", "aggregate", "--slot", "1"], False),
-        (["tail", "--slot", "1"], False),
-        (["1"], False),
-    ],
-)
-def test_a_process_that_a_person_started_is_known_by_its_program_and_arguments(found: list[str], same: bool) -> None:
-    assert staying._same(("/venv/bin/sdp-facade", "aggregate", "--slot", "1"), found) is same
-
-
-def test_a_device_server_may_be_started_as_status_says() -> None:
-    server = ("/venv/bin/SdpFacade", "ingest-00")
-    assert staying._same(server, ["/venv/bin/python", "/venv/bin/sdp-facade", "serve", "ingest-00"])
-    assert staying._same(server, ["/venv/bin/python", "/venv/bin/SdpFacade", "ingest-00"])
-    assert not staying._same(server, ["tail", "ingest-00"])

@@ -155,11 +155,7 @@ PLAN = [step.command for step in OBSERVATION]
     "script",
     [
         {},
-        {"On": ["away", "away"]},
-        {"On": ["lost"]},
         {"EndScan": ["lost"], "Off": ["lost"]},
-        {"AssignResources": ["lease", "lease", "lease"]},
-        {"AssignResources": ["lost", "lease"]},
         {"Scan": ["away", "lost", "lease", "lost"]},
     ],
     ids=str,

@@ -3,7 +3,6 @@
 from typing import Any
 
 from facade.flows.mirror.messages import TelescopeAttribute
-from proving.fault_runs.mirror import differences
 from proving.mirror_account import MirrorFound, account_of
 
 NAME = "mid-dish/dish-manager/ska001/achievedpointing"
@@ -28,14 +27,3 @@ def test_a_missing_number_and_a_foreign_value_are_found() -> None:
     """A record that was lost shows by the numbers, also where its value is there again."""
     records = [record(1, 100.0), record(3, 100.1), record(4, 99.0), record(5, None)]
     assert account_of(PUSHED, records) == MirrorFound(pushed=2, mirrored=2, foreign=2, misnumbered=1)
-
-
-def test_what_is_wrong_is_named() -> None:
-    assert differences("a/b/c/d", MirrorFound(pushed=5, mirrored=3, said=2, gaps=1)) == []
-    wrong = differences("a/b/c/d", MirrorFound(pushed=5, mirrored=3, said=1, unsaid=1, foreign=2, misnumbered=3))
-    assert wrong == [
-        "a/b/c/d: values missing without a word: expected 0, got 1",
-        "a/b/c/d: values that nobody pushed: expected 0, got 2",
-        "a/b/c/d: numbers that are missing or came twice: expected 0, got 3",
-    ]
-    assert differences("a/b/c/d", MirrorFound()) == ["a/b/c/d: expected values, got none"]

@@ -25,7 +25,3 @@ def test_the_last_subscriber_counts():
 )
 def test_a_subscriber_without_its_alerts_is_not_passed_over(changed):
     assert judge(found(**changed), first=100.0)[0].reached is False
-
-
-def test_nothing_at_all_is_said_as_well():
-    assert judge([], first=100.0)[0].reached is False
