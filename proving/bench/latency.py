@@ -18,7 +18,7 @@ from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import BusHealth
 from facade.codec.columns import ColumnDecoder
 from facade.errors import InfraError
-from facade.flows.telemetry.simulator.report import HeapReport
+from facade.flows.telemetry.simulator.ingest import HeapReport
 from facade.reading import Quality
 from proving import gauges
 from proving.bench.load import NODES, RATE, SIMULATOR, TOPIC, rate_kept, stream

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from clients.timing import Bunch
 from facade.console import Console
-from facade.flows.telemetry.simulator.report import HeapReport
+from facade.flows.telemetry.simulator.ingest import HeapReport
 from proving.demo.account import NODE_TOTALS, BalanceLine
 from proving.demo.command_account import CommandLine, OrderLine
 from proving.demo.options import BASELINE

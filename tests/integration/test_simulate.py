@@ -1,14 +1,12 @@
 """The ingest simulator against a real broker: the report is what a reader finds."""
 
 import os
-import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -20,7 +18,7 @@ from facade.bus.port import Record
 from facade.codec.columns import ColumnDecoder
 from facade.config import Settings
 from facade.flows.telemetry.sequences import SeenNumbers
-from facade.flows.telemetry.simulator.report import HeapReport, read_report
+from facade.flows.telemetry.simulator.ingest import HeapReport, read_report
 from facade.icd.load import load
 from facade.infra import local
 from tests.support.waiting import HANG, until
@@ -106,20 +104,6 @@ def test_the_report_is_what_arrived(infra: local.Endpoints, tmp_path: Path, faul
     compare(read_all(connection), report)
 
 
-def test_sigterm_ends_with_an_exact_report(infra: local.Endpoints, tmp_path: Path) -> None:
-    """A stream without an end is stopped in the middle; the exit code is 0."""
-    connection = connect(infra, "simulate-term.")
-    file = tmp_path / "sent.json"
-    process = simulate(connection, file, ["--rate", "20000"])
-    wait_for(file)
-    process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate(timeout=HANG)
-    assert process.returncode == 0, stderr
-    report = read_report(file)
-    assert (report.finished, report.stopped_by) == (True, "signal")
-    compare(read_all(connection), report)
-
-
 def test_nothing_is_lost_or_doubled_when_the_broker_dies(infra: local.Endpoints, tmp_path: Path) -> None:
     """The broker is killed in the middle and comes back: what arrived is what the report says."""
     connection = connect(infra, "simulate-killed.")
@@ -146,20 +130,3 @@ def test_a_missing_topic_is_said_at_once(infra: local.Endpoints, tmp_path: Path)
     assert process.returncode == 1
     assert "topic simulate-absent.ingest.heaps does not exist" in stderr
     assert "Traceback" not in stderr
-
-
-def test_a_dead_broker_is_waited_for_until_the_signal(tmp_path: Path) -> None:
-    """With no broker at all the backlog is kept, and a signal ends the wait with exit code 1 and the truth."""
-    connection = Connection(Settings(bootstrap="127.0.0.1:1", prefix="simulate-dead."))
-    file = tmp_path / "sent.json"
-    process = simulate(connection, file, ["--rate", "1000"])
-    wait_for(file)
-    running = msgspec.to_builtins(read_report(file))
-    process.send_signal(signal.SIGTERM)
-    process.send_signal(signal.SIGTERM)  # does not wait for the flush; where both are taken for one, it takes longer
-    _, stderr = process.communicate(timeout=HANG)
-    assert process.returncode == 1, stderr
-    report = read_report(file)
-    assert (running["sent"], running["backlog"]) == (0, running["queued"])
-    assert (report.sent, report.undelivered) == (0, report.queued)
-    assert "undelivered" in stderr

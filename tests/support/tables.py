@@ -14,8 +14,8 @@ from facade.clock import ManualClock
 from facade.flows.tables.assembly import AssemblyLimits
 from facade.flows.tables.buffers import BufferPool, Content, unnamed_file
 from facade.flows.tables.messages import RecordRejected, segment_record
+from facade.flows.tables.places import Root
 from facade.flows.tables.references import ReferenceReader, References
-from facade.flows.tables.roots import Root
 from facade.flows.tables.worker import TableWorker, WorkerTiming
 from facade.icd.load import load
 from facade.messages import TableSegment

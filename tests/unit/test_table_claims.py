@@ -121,10 +121,6 @@ def test_size_and_digest_must_hold(root):
     assert check(claims, f"file://{root}/shut") == (CONTENT.decode() if os.geteuid() == 0 else "denied")
 
 
-def test_without_a_root_every_reference_is_refused(root):
-    assert check(References([]), f"file://{root}/table") == "not-configured"
-
-
 def refer(url: str, table: str = "t", **fields):
     said = {"size": SIZE, "sha256": DIGEST, **fields}
     header = TableSegment(
@@ -154,11 +150,3 @@ def test_a_good_reference_is_announced_once_and_a_bad_one_set_aside(root):
         bench.work()
         assert len(bench.said("COMPLETE")) == 2
         assert bench.totals()["consumed"] == 5
-
-
-def test_a_reference_whose_content_contradicts_itself_is_set_aside(root):
-    with Desk(root) as bench:
-        bench.verdict = lambda content: "not what it says"
-        bench.run([refer(f"file://{root}/table")])
-        assert bench.reasons() == ["content"]
-        assert bench.said("COMPLETE") == []

@@ -12,8 +12,8 @@ import pytest
 
 from facade.clock import ManualClock
 from facade.flows.tables.messages import RecordRejected
+from facade.flows.tables.places import parse_roots
 from facade.flows.tables.references import References
-from facade.flows.tables.roots import parse_roots
 from tests.support.stores import IO_ERROR, SCHEME, Faulty, StatusError, until, web_server
 from tests.support.tables import read
 
@@ -257,7 +257,7 @@ class Names:
 @pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "0.0.0.0", "::1", "::ffff:127.0.0.1", "fe80::1"])
 def test_the_address_that_is_judged_is_the_one_that_is_connected_to(monkeypatch, address):
     """A name is resolved once for each connection: what a second answer would be makes no difference."""
-    monkeypatch.setattr("facade.flows.tables.web.socket.gethostname", lambda: "tables.test")
+    monkeypatch.setattr("facade.flows.tables.places.socket.gethostname", lambda: "tables.test")
     with web_server({"/tables/a": [(200, {}, CONTENT)]}) as (host, asked):
         root = f"http://tables.test:{host.partition(':')[2]}/tables"
         names = Names("127.0.0.1", "192.0.2.1")

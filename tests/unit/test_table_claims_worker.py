@@ -7,11 +7,11 @@ import fsspec
 import pytest
 
 from facade.flows.tables.messages import segment_record
-from facade.flows.tables.roots import parse_roots
+from facade.flows.tables.places import parse_roots
 from facade.messages import TableSegment
 from tests.support.simulated_bus import MemoryTransactionalMember
 from tests.support.stores import IO_ERROR, SCHEME, Faulty
-from tests.support.tables import Desk, cut
+from tests.support.tables import Desk
 
 CONTENT = b"table" * 500
 SIZE, DIGEST = len(CONTENT), hashlib.sha256(CONTENT).hexdigest()
@@ -51,21 +51,6 @@ def test_what_was_unavailable_may_be_sent_again_under_its_id(desk, is_restarted)
     desk.start()
     desk.run([refer()])
     assert len(desk.said("COMPLETE")) == 1, "its last word counts, whatever was said of it before"
-
-
-def test_what_is_wrong_stays_wrong_under_its_id(desk):
-    Faulty.follow(FileNotFoundError(), GOOD)
-    desk.run([refer(), refer()])
-    desk.start()
-    desk.run([refer()])
-    assert (desk.delivered, desk.reasons(), len(Faulty.opened)) == ([], ["missing"], 1)
-
-
-def test_a_store_that_is_away_hides_no_neighbour(desk):
-    Faulty.follow(TimeoutError())
-    desk.run([*cut("u", b"x" * 30), refer(), *cut("v", b"y" * 30)])
-    assert [one["table"] for one in desk.said("COMPLETE")] == ["u", "v"]
-    assert desk.reasons() == ["unavailable"]
 
 
 def test_no_secret_is_written_down(desk, caplog):
@@ -133,19 +118,3 @@ def test_what_waits_is_forgotten_with_its_partition(desk):
     desk.work(40)
     assert sorted(one["table"] for one in desk.said("COMPLETE")) == sorted(f"t{number}" for number in range(12))
     assert desk.totals() == {"consumed": 12, "used": 12}, "none came twice"
-
-
-def test_a_table_under_way_does_not_expire_while_references_are_waited_for(desk):
-    """Nobody took its segments meanwhile; they are on the bus."""
-    clock = desk.broker.clock
-
-    def slow():
-        clock.sleep(140)
-        return CONTENT
-
-    Faulty.follow((SIZE, [slow]))
-    first, *rest = cut("u", b"x" * 30)
-    assert rest
-    desk.run([first, *(refer(table=f"t{number}", product="p") for number in range(8)), *rest])
-    assert "u" in [one["table"] for one in desk.said("COMPLETE")]
-    assert desk.reasons() == []

@@ -11,7 +11,7 @@ from facade.bus.port import Aborted, OffsetRange, Record
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.telemetry.plan import plan, windowed
-from facade.flows.telemetry.simulator.records import RecordStream
+from facade.flows.telemetry.simulator.telemetry_cli import RecordStream
 from facade.flows.telemetry.view import TelemetryView
 from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
 from facade.icd.load import load
@@ -178,12 +178,6 @@ def nodes(*numbers: int) -> list[str]:
     return [f"mid-sdp/ingest/{number:04d}" for number in numbers]
 
 
-def test_the_shipped_streams_are_of_different_kinds() -> None:
-    windows = [load().topics[name].window for name in SHIPPED]
-    assert [one.length for one in windows] == [1.0, 10.0, DAY]
-    assert [one.groups for one in windows] == ["node", "subarray", None]
-
-
 def test_one_worker_aggregates_all_topics_exactly_once_through_faults(icd: Icd) -> None:
     """Transactions fail and workers are killed at random; every record of every topic is in the totals once."""
     dice, failed = random.Random(7), []
@@ -305,17 +299,6 @@ def test_a_long_window_survives_restarts_of_the_device_server(icd: Icd, topic: s
         assert shown["jobAge"] > 0
 
 
-def test_a_snapshot_of_the_release_before_is_taken_over(icd: Icd) -> None:
-    """It has the totals of the nodes only, under another name."""
-    site = Site(icd)
-    first = site.server("ingest-00", SdpIngestNode=nodes(0, 1))
-    flow = first[0]._flows["ingest.summary"]
-    flow.restore({"nodes": {"1": {"count": 5, "sums": {"lost": 3}, "heard": 9.0}}})
-    assert flow.ledgers["ingest.heaps"].totals[1].sums == {"lost": 3}
-    with pytest.raises(msgspec.ValidationError):
-        flow.restore({"nodes": {"1": {"count": "x"}}})
-
-
 def test_groups_that_the_deployment_does_not_have_are_dead_letters(icd: Icd) -> None:
     site = Site(icd)
     site.send(site.stream("ingest.buffers", [3, 4]), 2)
@@ -354,18 +337,6 @@ def test_what_a_mistake_says_carries_no_control_characters(icd: Icd, monkeypatch
     account = server[0].accounts["telemetry.summary"]
     assert account.last_error == "internal: $: ValueError: \\u001b[2J"
     assert account.balance == 0
-
-
-def test_what_was_small_only_while_compressed_holds_up_no_stream(icd: Icd) -> None:
-    """No topic would take it as a dead letter: the letter says where it is, and goes without it."""
-    site = Site(icd)
-    site.broker.append(Record(topic="flagging", key=b"1", value=bytes(20_000_000), partition=0))
-    site.send(site.stream("flagging", [1]), 2)
-    site.run(1.0)
-    (letter,) = site.broker.read("dead-letters")
-    assert (letter.key, letter.value) == (None, None)
-    assert dict(letter.headers)["dl.detail"].endswith(b"left where it is")
-    assert site.used()["flagging"] == 2
 
 
 def test_summaries_of_a_newer_worker_are_left_out(icd: Icd) -> None:

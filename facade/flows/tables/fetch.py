@@ -1,4 +1,4 @@
-"""Reads a complete table back from where ``tables`` says that it is: its segments, or where its reference leads."""
+"""Reads a complete table back from its place on ``tables``: its segments, or by its reference."""
 
 import os
 import sys
@@ -15,11 +15,11 @@ from facade.flows.tables.assembly import (
     Assembly,
     AssemblyLimits,
     Ended,
+    SegmentReader,
 )
 from facade.flows.tables.buffers import BufferPool, Content
 from facade.flows.tables.messages import CALIBRATION, COMPLETE, TABLES, decode_table, identity
 from facade.flows.tables.references import ReferenceReader, References
-from facade.flows.tables.segments import SegmentReader
 from facade.messages import Table, TableSegment
 from facade.outcome import RecordRejected
 
@@ -27,31 +27,25 @@ _BATCH = 16
 _WAIT = 0.2
 """Longest wait of a step [s]."""
 _SILENCE = 10.0
-"""For so long nothing may come from the bus [s]."""
+"""Longest time without records from the bus [s]."""
 
 
 class OpensReaders(Protocol):
-    """As much of a bus as is needed to fetch a table."""
+    """A bus for `TableFetch`."""
 
     def open_reader(self, topics: Mapping[str, Sequence[int] | None], start: Mapping[str, Mapping[int, int]]) -> Reader:
         """Read some partitions of topics from given offsets on."""
 
 
 class ReadsTopics(OpensReaders, Protocol):
-    """As much of a bus as is needed to find a table and fetch it."""
+    """A bus for `find` and `fetch`."""
 
     def read_all(self, topic: str) -> list[Record]:
         """Return everything that is on a topic."""
 
 
 class TableFetch:
-    """Reads one table back; call `step` until it returns something, and `close` at the end.
-
-    Parameters
-    ----------
-    pool
-        Where its bytes are put.
-    """
+    """Reads one table back; call `step` until it returns a content or a rejection, and `close` at the end."""
 
     def __init__(
         self,
@@ -81,14 +75,12 @@ class TableFetch:
             self._reader = bus.open_reader({CALIBRATION: [self._partition]}, {CALIBRATION: start})
 
     def step(self) -> Content | RecordRejected | None:
-        """Take what has come, waiting a moment for it; None: not all has come yet.
-
-        The content holds until `close`.
+        """Read on, with a short wait; None: not all has come yet. The content is valid until `close`.
 
         Raises
         ------
         BusError
-            The bus says nothing.
+            The bus is silent.
         OSError
             The bytes cannot be kept.
         """
@@ -99,7 +91,7 @@ class TableFetch:
         return (self._reference.rejected or self._reference.buffer.content()) if is_done else None
 
     def close(self) -> None:
-        """Free what it takes."""
+        """Free memory, disk and reader."""
         if self._reference is not None:
             self._reference.close()
             return
@@ -134,7 +126,6 @@ class TableFetch:
         return records
 
     def _is_wanted(self, record: Record, header: TableSegment | RecordRejected | None) -> bool:
-        """Return whether a record is a segment of the table."""
         self._is_past_end = record.offset >= self._last
         if not isinstance(header, TableSegment) or header.count == 0:
             return False
@@ -145,7 +136,7 @@ class TableFetch:
 
 
 def newest_tables(bus: ReadsTopics) -> dict[str, Table]:
-    """Return what ``tables`` says, by key; what is no such message is left out."""
+    """Return the messages on ``tables`` by key, without malformed ones."""
     found: dict[str, Table] = {}
     for record in bus.read_all(TABLES):
         key = (record.key or b"").decode("utf-8", "replace")
@@ -156,13 +147,7 @@ def newest_tables(bus: ReadsTopics) -> dict[str, Table]:
 
 
 def find(bus: ReadsTopics, name: str) -> Table:
-    """Return the complete table of an id, or the newest one of a product.
-
-    Raises
-    ------
-    BusError
-        There is none; the message says what is known of the name.
-    """
+    """Return the complete table of an id, or the newest one of a product; a BusError says that there is none."""
     known = newest_tables(bus)
     complete = [table for table in known.values() if table.state == COMPLETE]
     for table in complete:
@@ -184,19 +169,12 @@ def fetch(
     references: References | None = None,
     progress: Callable[[int], None] = lambda size: None,
 ) -> None:
-    """Write the content of a complete table to a file, which is there only once its checksum was found right.
-
-    Parameters
-    ----------
-    references
-        To fetch tables that came as references.
-    progress
-        Is told how many bytes have come.
+    """Write the content of a complete table to a file; the file appears after its checksum was verified.
 
     Raises
     ------
     BusError
-        Not all of it is there any more, or it is not what was announced.
+        The table is not complete any more, or not the announced one.
     ConfigError
         The file cannot be written.
     """
@@ -223,26 +201,23 @@ def fetch(
 
 
 class _Parts:
-    """Files beside the output, of which the last one opened becomes the output."""
+    """Files beside the output; the last one opened becomes the output."""
 
     def __init__(self, output: Path) -> None:
         self.output = output
         self._paths: list[Path] = []
 
     def open(self) -> BinaryIO:
-        """Open a further one."""
         path = self.output.with_name(f".{self.output.name}.{os.getpid()}-{len(self._paths)}.part")
         file = path.open("x+b", buffering=0)
         self._paths.append(path)
         return cast(BinaryIO, file)
 
     def publish(self) -> None:
-        """Give the newest one the output's name; a table without bytes has none yet."""
         if not self._paths:
             self.open().close()
         self._paths.pop().replace(self.output)
 
     def remove(self) -> None:
-        """Remove what was not published."""
         for path in self._paths:
             path.unlink(missing_ok=True)
