@@ -207,29 +207,6 @@ def test_a_restart_goes_on_from_the_snapshot_without_half_windows():
     assert shown(after, BASE + 6)["heapsMissing"].value == 0
 
 
-def test_all_nodes_add_up_when_all_partitions_are_read():
-    ledger = all_ledger(range(4))
-    for node in range(4):
-        ledger.fold(*summary(node, 0), BASE + 0.5, partition=node % 2)
-    read(ledger, 5, partitions=2)
-    assert "heapRate" not in over_all(ledger, BASE + 6), "nodes 1 and 3 may still have more for window 0"
-    read(ledger, 0, partition=1, partitions=2)
-    reading = over_all(ledger, BASE + 6)["heapRate"]
-    assert reading.value == 40.0
-    assert over_all(ledger, BASE + 1.2)["heapRate"].quality is Quality.VALID
-
-
-def test_after_a_silence_the_window_before_it_is_not_shown_as_if_it_were_new():
-    ledger = node_ledger()
-    for window in (0, 1, 2, 60):
-        ledger.fold(*summary(0, window), BASE + window)
-        read(ledger, window - 1)
-    reading = shown(ledger, BASE + 60.5)["heapRate"]
-    assert (reading.quality, round(reading.time - BASE, 1)) == (Quality.INVALID, 2.9)
-    read(ledger, 60)
-    assert shown(ledger, BASE + 61.1)["heapRate"].time == pytest.approx(BASE + 60.9)
-
-
 def test_a_missing_node_shows_as_a_warning_on_window_values_only():
     ledger = all_ledger(range(4))
     for window in (-1, 0, 1):

@@ -384,14 +384,6 @@ def test_summaries_without_rows_of_this_server_leave_no_hole():
     assert list(one.lost_before()) == []
 
 
-def test_a_node_says_in_which_epoch_it_counts_after_the_log_was_cut():
-    one = flow()
-    fold(one, [told(0, 20, found=[(0, partial())]), told(10, 12, log="a#1", found=[(0, partial(0, 1))])])
-    ledger = one.ledgers[PLAN.topic]
-    status = next(str(reading.value) for name, reading in one._shown[0].view.state(ledger, NOW) if name == "Status")
-    assert "ingest.heaps, partition 0: totals are of epoch 2, which began at offset 10 after the log was cut" in status
-
-
 @pytest.mark.parametrize(("begin", "log"), [(20, "a"), (5, "a#1")])
 def test_a_window_that_may_lack_records_is_not_shown_as_whole(begin, log):
     """Summaries are lost, or the log was cut: as with a straggler, its values are ATTR_WARNING."""
@@ -403,19 +395,3 @@ def test_a_window_that_may_lack_records_is_not_shown_as_whole(begin, log):
     assert [found.shown(later).is_torn for found in windows] == [True, True]
     fold(one, [told(30, 40, log=log, found=[(0, partial(0, 7))])])
     assert [found.shown(later).is_torn for found in windows] == [False, False], "it began after that"
-
-
-def test_a_node_says_from_which_offset_on_it_counts():
-    """Where summaries and snapshots are lost, nobody has the totals of before; see rule 15."""
-    for begin, wanted in ((0, False), (100, True)):
-        one = flow()
-        fold(one, [told(begin, 110, found=[(0, partial())]), told(110, 120)])
-        ledger = one.ledgers[PLAN.topic]
-        for _ in range(2):
-            (status,) = [
-                str(reading.value) for name, reading in one._shown[0].view.state(ledger, NOW) if name == "Status"
-            ]
-            assert ("ingest.heaps, partition 0: offsets 0 to 99 are in no total" in status) == wanted
-            before, one = msgspec.json.decode(msgspec.json.encode(one.as_dict())), flow()
-            one.restore(before)
-            ledger = one.ledgers[PLAN.topic]

@@ -5,12 +5,7 @@ import pytest
 
 from facade.errors import ConfigError
 from facade.flows.tables.content import ARROW, decode, encode, summarise
-from facade.flows.tables.simulator.cli import (
-    PointingSeries,
-    SolutionScenario,
-    SolutionSeries,
-    channels_for,
-)
+from facade.flows.tables.simulator.cli import PointingSeries, SolutionScenario, SolutionSeries, channels_for
 from facade.simulate.array import antenna_names
 
 NOW_US = 1_800_000_000_000_000

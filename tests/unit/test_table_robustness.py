@@ -9,7 +9,7 @@ from facade.flows.tables.assembly import AssemblyLimits
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.flow import TablesFlow
 from facade.flows.tables.references import ReferenceReader, References
-from facade.flows.tables.worker import TableWorker, WorkerTiming
+from facade.flows.tables.worker import TableWorker
 from facade.outcome import USED, Suppressed
 from tests.support.simulated_bus import MemoryBus, MemoryTransactionalMember
 from tests.support.tables import ICD, Desk, cut
@@ -38,7 +38,7 @@ def test_who_has_lost_its_partition_announces_nothing(bench):
         references=References([]),
         pool=BufferPool(1000),
         limits=AssemblyLimits(),
-        timing=WorkerTiming(batch=100),
+        batch=100,
     )
 
     def stand_still(records, offsets):

@@ -10,18 +10,18 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, cast
 
-from facade.bus.port import BusHealth
 from facade.clock import Clock
 from facade.errors import BusError
 from facade.flows.tables.buffers import BufferPool, Content
-from facade.flows.tables.fetch import OpensReaders, TableFetch
+from facade.flows.tables.fetch import TableFetch
 from facade.flows.tables.flow import TablesFlow
 from facade.flows.tables.places import UNAVAILABLE
 from facade.flows.tables.references import References
 from facade.messages import Table
 from facade.outcome import RecordRejected
+from facade.runtime.readers import Bus
 
 _log = logging.getLogger(__name__)
 
@@ -35,12 +35,6 @@ _MISTAKE_AGAIN = 10.0
 """Pause after a bug [s]."""
 _TABLE_AGAIN = 600.0
 """Pause after a table was not at its place [s]."""
-
-
-class ContentsBus(OpensReaders, Protocol):
-    """As much of a bus as is needed."""
-
-    health: BusHealth
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +72,7 @@ class Contents:
         self,
         flow: TablesFlow,
         prefixes: Sequence[str],
-        bus: ContentsBus,
+        bus: Bus,
         *,
         most: int,
         references: References,

@@ -2,26 +2,20 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, cast
 
 from facade.bus.port import Reader, Record
 from facade.clock import Clock
 from facade.errors import BusError, ConfigError
-from facade.flows.tables.assembly import (
-    OUR_DISK,
-    STORAGE,
-    Assembly,
-    AssemblyLimits,
-    Ended,
-    SegmentReader,
-)
+from facade.flows.tables.assembly import OUR_DISK, STORAGE, Assembly, AssemblyLimits, Ended, SegmentReader
 from facade.flows.tables.buffers import BufferPool, Content
 from facade.flows.tables.messages import CALIBRATION, COMPLETE, TABLES, decode_table, identity
 from facade.flows.tables.references import ReferenceReader, References
 from facade.messages import Table, TableSegment
 from facade.outcome import RecordRejected
+from facade.runtime.readers import Bus
 
 _BATCH = 16
 _WAIT = 0.2
@@ -30,27 +24,13 @@ _SILENCE = 10.0
 """Longest time without records from the bus [s]."""
 
 
-class OpensReaders(Protocol):
-    """A bus for `TableFetch`."""
-
-    def open_reader(self, topics: Mapping[str, Sequence[int] | None], start: Mapping[str, Mapping[int, int]]) -> Reader:
-        """Read some partitions of topics from given offsets on."""
-
-
-class ReadsTopics(OpensReaders, Protocol):
-    """A bus for `find` and `fetch`."""
-
-    def read_all(self, topic: str) -> list[Record]:
-        """Return everything that is on a topic."""
-
-
 class TableFetch:
     """Reads one table back; call `step` until it returns a content or a rejection, and `close` at the end."""
 
     def __init__(
         self,
         table: Table,
-        bus: OpensReaders,
+        bus: Bus,
         references: References,
         pool: BufferPool,
         clock: Clock,
@@ -135,7 +115,7 @@ class TableFetch:
         return is_wanted
 
 
-def newest_tables(bus: ReadsTopics) -> dict[str, Table]:
+def newest_tables(bus: Bus) -> dict[str, Table]:
     """Return the messages on ``tables`` by key, without malformed ones."""
     found: dict[str, Table] = {}
     for record in bus.read_all(TABLES):
@@ -146,7 +126,7 @@ def newest_tables(bus: ReadsTopics) -> dict[str, Table]:
     return found
 
 
-def find(bus: ReadsTopics, name: str) -> Table:
+def find(bus: Bus, name: str) -> Table:
     """Return the complete table of an id, or the newest one of a product; a BusError says that there is none."""
     known = newest_tables(bus)
     complete = [table for table in known.values() if table.state == COMPLETE]
@@ -161,7 +141,7 @@ def find(bus: ReadsTopics, name: str) -> Table:
 
 
 def fetch(
-    bus: OpensReaders,
+    bus: Bus,
     table: Table,
     output: Path,
     clock: Clock,

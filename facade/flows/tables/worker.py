@@ -11,7 +11,6 @@ complete, ``tables`` was compacted, and the worker was started again.
 """
 
 import logging
-from dataclasses import dataclass
 from typing import Any
 
 from facade.bus.offsets import WorkerPosition, is_log_of, position_record
@@ -31,14 +30,7 @@ from facade.flows.tables.assembly import (
 )
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.messages import CALIBRATION, COMPLETE, FAILED, TABLES
-from facade.flows.tables.partition_state import (
-    PartitionState,
-    Recalled,
-    TablesBus,
-    account_record,
-    failure_of,
-    find,
-)
+from facade.flows.tables.partition_state import PartitionState, Recalled, TablesBus, account_record, failure_of, find
 from facade.flows.tables.references import MAY_BE_SENT_AGAIN, ReferenceReader, References
 from facade.flows.tables.summaries import Summarise, summary_of
 from facade.icd.model import Icd
@@ -53,20 +45,16 @@ MOST_LOOKED_INTO = 64_000_000
 """Size above which a referenced table is only verified, and has no summary [bytes]."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerTiming:
-    """Batches and times of a worker."""
-
-    batch: int = 16
-    """Records taken at once."""
-    wait: float = 0.2
-    """Longest wait for the first one [s]."""
-    idle_interval: float = 1.0
-    """Time between signs of life while nothing is written [s]."""
-    retry: float = 0.5
-    """Pause after the bus has failed [s]."""
-    turn: float = 1.0
-    """Longest time of a step [s]: the group must hear of the worker between references."""
+BATCH = 16
+"""Records taken at once."""
+_WAIT = 0.2
+"""Longest wait for the first one [s]."""
+_IDLE = 1.0
+"""Time between signs of life while nothing is written [s]."""
+_RETRY = 0.5
+"""Pause after the bus has failed [s]."""
+_TURN = 1.0
+"""Longest time of a step [s]: the group must hear of the worker between references."""
 
 
 class TableWorker(TransactionLoop):
@@ -85,16 +73,13 @@ class TableWorker(TransactionLoop):
         references: References,
         pool: BufferPool,
         limits: AssemblyLimits | None = None,
-        timing: WorkerTiming | None = None,
+        batch: int = BATCH,
     ) -> None:
         self._member, self._bus, self._clock = member, bus, clock
         self._name, self._group = f"tables-{slot}", group
         self._summarise, self._most_summary = summarise, icd.topics[TABLES].max_bytes // 2
-        self._timing = timing or WorkerTiming()
         self._assembly = Assembly(pool, limits or AssemblyLimits())
-        self._segments = SegmentReader(
-            member.take, self._assembly, clock, batch=self._timing.batch, is_wanted=self._begin
-        )
+        self._segments = SegmentReader(member.take, self._assembly, clock, batch=batch, is_wanted=self._begin)
         self._references, self._reference_pool = references, BufferPool(MOST_LOOKED_INTO, pool.open_file)
         self._reading: tuple[Record, TableSegment, ReferenceReader] | None = None
         """The reference that is being read; later records wait."""
@@ -115,7 +100,7 @@ class TableWorker(TransactionLoop):
     def _take(self) -> None:
         self._take_more()
         self._follow()
-        self._work(self._clock.monotonic() + self._timing.turn)
+        self._work(self._clock.monotonic() + _TURN)
         for ended in self._assembly.expire(self._clock.monotonic()):
             self._end(ended)
 
@@ -126,7 +111,7 @@ class TableWorker(TransactionLoop):
         if isinstance(reason, Aborted):  # the bus knows how far this worker has come
             self._drop_all()
         _log.warning("bus failed worker=%s under way=%d reason=%s", self._name, len(self._assembly), reason)
-        self._clock.sleep(self._timing.retry)
+        self._clock.sleep(_RETRY)
 
     def finish(self) -> None:
         """Leave the group; records of tables under way will come again to the next worker."""
@@ -135,7 +120,7 @@ class TableWorker(TransactionLoop):
 
     def _take_more(self) -> None:
         left, before = len(self._segments.waiting), dict(self._member.assignment)
-        self._segments.take(self._timing.wait if self._reading is None else 0.0)
+        self._segments.take(_WAIT if self._reading is None else 0.0)
         now, waiting = self._member.assignment, self._segments.waiting
         waiting[:left] = [one for one in waiting[:left] if now.get(one.partition) == before.get(one.partition)]
 
@@ -254,13 +239,13 @@ class TableWorker(TransactionLoop):
             # Step 1: dead letters, reports about tables and entries of the account, of each partition.
             under_way = [table for table in self._assembly if table.partition == number]
             records += state.letters() + state.reports(under_way, now, now_us)
-            records += state.signs(now, now_us, self._timing.idle_interval)
+            records += state.signs(now, now_us, _IDLE)
             # Step 2: the settled offset: the first record of the oldest table under way.
             offsets[number] = max(state.offset(under_way), state.committed)
             if offsets[number] > state.committed:
                 moved[number] = offsets[number]
         # Step 3: a sign of life of a worker without partitions.
-        if not self._partitions and now - self._signed_at >= self._timing.idle_interval:
+        if not self._partitions and now - self._signed_at >= _IDLE:
             self._signed_at = now
             records.append(account_record(RunningAccount().entry(self._name, CALIBRATION, -1, now_us)))
         if not records and not moved:

@@ -15,17 +15,7 @@ from facade.icd.fields import bound, is_numeric, kind, properties
 from facade.icd.load import load
 from facade.simulate.pacing import Pacer
 from facade.simulate.sender import Outlet, Stop, StreamReport, StreamSender
-from facade.simulate.sending import (
-    Bootstrap,
-    Count,
-    Prefix,
-    ReportFile,
-    Seconds,
-    Seed,
-    deployment,
-    send,
-    sending,
-)
+from facade.simulate.sending import Bootstrap, Count, Prefix, ReportFile, Seconds, Seed, deployment, send, sending
 
 _WIDEST = 1000.0
 """Width of the range of values above the schema's minimum, unless a range is given."""
