@@ -119,13 +119,6 @@ def test_the_newest_complete_solution_is_shown(bench):
     assert (SECOND, "solutionId") not in bench.sink.shown
 
 
-def test_who_starts_late_has_it_at_once(bench):
-    bench.tell()
-    bench.tell(product="subarray/02/gains", table="t2")
-    bench.start()
-    assert bench.shown("size").value == bench.shown("size", SECOND).value == 20_000_000
-
-
 def test_what_a_table_does_not_say_is_invalid(bench):
     """An .npy has no times."""
     bench.tell(summary=SUMMARY | {"valid_from": None, "valid_until": None, "snr": None, "channel_frequencies": []})

@@ -124,12 +124,6 @@ def test_where_nothing_can_be_put_is_said(desk, url, what):
     assert desk.broker.read("calibration") == []
 
 
-def test_what_the_schema_forbids_is_not_put_anywhere(desk, tmp_path):
-    with pytest.raises(ValueError, match="product"):
-        producer(desk).place(f"file://{tmp_path}/t", "a!b", "gains", CONTENT, MEDIA)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_store_that_fails_in_between_changes_nothing_of_what_is_fetched(desk, tmp_path):
     """What had come before the error is not in the file, and a second trouble leaves none."""
     url, size = f"{SCHEME}://bucket/t", len(CONTENT)

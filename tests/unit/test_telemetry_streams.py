@@ -235,24 +235,6 @@ def test_devices_are_looked_at_when_something_of_their_stream_came_or_time_has_p
     assert looks.count("ingest.buffers") > 9
 
 
-def test_a_window_of_10_s_is_shown_by_subarray_when_it_is_over(icd: Icd) -> None:
-    site = Site(icd)
-    server = site.server("quality", SdpQuality=["mid-sdp/quality/01", "mid-sdp/quality/02"])
-    stream = site.stream("flagging")
-    for _ in range(10):
-        site.send(stream, 2)
-        site.run(1.0, server)
-    assert ("mid-sdp/quality/01", "visibilitiesFlagged") not in server[2].shown
-    sums = {number: dict(account.sums) for number, account in stream.accounts.items()}
-    site.send(stream, 2)
-    site.run(1.0, server)
-    for number, of in sums.items():
-        reading = server[2].shown[f"mid-sdp/quality/{number:02d}", "visibilitiesFlagged"]
-        assert reading.value == pytest.approx(of["flagged"] / (of["flagged"] + of["kept"]))
-    site.run(45.0, server, step=0.5)
-    assert server[2].shown["mid-sdp/quality/01", "visibilitiesFlagged"].quality is Quality.INVALID
-
-
 def test_a_daily_report_is_shown_when_the_day_is_over(icd: Icd) -> None:
     """Nobody speaks of the next day for many hours; a worker reads on, and says that nothing more came."""
     site = Site(icd)

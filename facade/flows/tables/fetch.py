@@ -158,8 +158,17 @@ def fetch(
     ConfigError
         The file cannot be written.
     """
-    parts, reported = _Parts(output), 0
-    pool = BufferPool(-1, parts.open)
+    paths: list[Path] = []
+    """Files beside the output; the last one opened becomes the output."""
+    reported = 0
+
+    def open_part() -> BinaryIO:
+        path = output.with_name(f".{output.name}.{os.getpid()}-{len(paths)}.part")
+        file = path.open("x+b", buffering=0)
+        paths.append(path)
+        return cast(BinaryIO, file)
+
+    pool = BufferPool(-1, open_part)
     made = TableFetch(table, bus, references or References([]), pool, clock)
     try:
         while (found := made.step()) is None:
@@ -172,32 +181,12 @@ def fetch(
             raise BusError(f"table {table.table}: {found.reason}: {found.detail}")
         if made.received > reported:
             progress(made.received)
-        parts.publish()
+        if not paths:  # a table without bytes
+            open_part().close()
+        paths.pop().replace(output)
     except OSError as error:
         raise ConfigError(f"{output}: cannot be written: {error.strerror or error}") from error
     finally:
         made.close()
-        parts.remove()
-
-
-class _Parts:
-    """Files beside the output; the last one opened becomes the output."""
-
-    def __init__(self, output: Path) -> None:
-        self.output = output
-        self._paths: list[Path] = []
-
-    def open(self) -> BinaryIO:
-        path = self.output.with_name(f".{self.output.name}.{os.getpid()}-{len(self._paths)}.part")
-        file = path.open("x+b", buffering=0)
-        self._paths.append(path)
-        return cast(BinaryIO, file)
-
-    def publish(self) -> None:
-        if not self._paths:
-            self.open().close()
-        self._paths.pop().replace(self.output)
-
-    def remove(self) -> None:
-        for path in self._paths:
+        for path in paths:
             path.unlink(missing_ok=True)

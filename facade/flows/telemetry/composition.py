@@ -20,7 +20,6 @@ from facade.flows.telemetry.partial import Group, StreamSummary, Summary
 from facade.flows.telemetry.plan import MICRO, Plan, plans
 from facade.flows.telemetry.rack import rows
 from facade.flows.telemetry.view import Marker, TelemetryView, read_so_far
-from facade.icd.model import Icd
 from facade.instances import device_number
 from facade.messages import RackSummary, Watermark
 from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected, Suppressed
@@ -286,8 +285,12 @@ def _flow(server: Server, summary: str, known: Mapping[str, Plan]) -> TelemetryF
     if not shown:
         return None
     kept = {topic: _kept(known[topic], found, settings) for topic, found in groups.items()}
-    partitions = _partitions(icd, settings, summary, [(known[topic], found) for topic, found in kept.items()])
-    read = range(icd.topics[summary].partitions) if partitions is None else partitions
+    racks = Racks(settings.rack_size, icd.topics[summary].partitions)
+    partitions: list[int] | None = None
+    if all(known[topic].window.groups == "node" for topic in kept):
+        needed = racks.partitions_of(node for mine in kept.values() for node in mine if isinstance(node, int))
+        partitions = needed if len(needed) < racks.partitions else None
+    read = range(racks.partitions) if partitions is None else partitions
     ledgers = {
         topic: WindowLedger(
             known[topic],
@@ -298,7 +301,6 @@ def _flow(server: Server, summary: str, known: Mapping[str, Plan]) -> TelemetryF
         )
         for topic, found in groups.items()
     }
-    racks = Racks(settings.rack_size, icd.topics[summary].partitions)
     return TelemetryFlow(summary, known, ledgers, shown, partitions, racks)
 
 
@@ -306,17 +308,6 @@ def _kept(plan: Plan, groups: Sequence[Group | None], settings: Settings) -> Seq
     """Return the groups that a ledger keeps: the devices' own, or all; none: any."""
     own = [group for group in groups if group is not None]
     return own if len(own) == len(groups) else plan.groups(settings)
-
-
-def _partitions(
-    icd: Icd, settings: Settings, summary: str, kept: Sequence[tuple[Plan, Sequence[Group]]]
-) -> list[int] | None:
-    """Return the partitions that have the summaries of some groups; None: all."""
-    if not all(plan.window.groups == "node" for plan, _ in kept):
-        return None
-    racks = Racks(settings.rack_size, icd.topics[summary].partitions)
-    found = racks.partitions_of(node for _, groups in kept for node in groups if isinstance(node, int))
-    return None if len(found) == racks.partitions else found
 
 
 class _Counted(NamedTuple):
