@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from facade.flows.quality.records import encode_metric
     from facade.flows.reservations.ledger import Conflict, ReservationLedger, read_ledger
     from facade.flows.reservations.source import ReservationSource
-    from facade.flows.tables.arrow import decode as decode_solution
-    from facade.flows.tables.arrow import encode as encode_solution
     from facade.flows.tables.content import ARROW, JSON, NPY, PointingOffset, encode_pointing
     from facade.flows.tables.producer import TableProducer
     from facade.flows.tables.solution import Solution, decode_npy
+    from facade.flows.tables.solution import decode as decode_solution
+    from facade.flows.tables.solution import encode as encode_solution
     from facade.producer.heaps import HeapProducer, Standing
 
 __all__ = [  # noqa: RUF022 - by the parts of docs/api
@@ -79,10 +79,9 @@ _MODULES = {
     "facade.flows.quality.records": ("encode_metric",),
     "facade.flows.reservations.ledger": ("Conflict", "ReservationLedger", "read_ledger"),
     "facade.flows.reservations.source": ("ReservationSource",),
-    "facade.flows.tables.arrow": ("decode_solution", "encode_solution"),
     "facade.flows.tables.content": ("ARROW", "JSON", "NPY", "PointingOffset", "encode_pointing"),
     "facade.flows.tables.producer": ("TableProducer",),
-    "facade.flows.tables.solution": ("Solution", "decode_npy"),
+    "facade.flows.tables.solution": ("Solution", "decode_npy", "decode_solution", "encode_solution"),
     "facade.producer.heaps": ("HeapProducer", "Standing"),
 }
 _WHERE = {name: module for module, names in _MODULES.items() for name in names}

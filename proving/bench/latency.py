@@ -14,7 +14,7 @@ import numpy.typing as npt
 import tango
 
 from clients.events import EventRecorder
-from facade.flows.telemetry.simulator.report import HeapReport
+from facade.flows.telemetry.simulator.ingest import HeapReport
 from facade.reading import Quality
 from proving import gauges
 from proving.bench.load import NODES, RATE, SIMULATOR, stream

@@ -18,7 +18,7 @@ from facade.errors import InfraError
 from facade.flows.tables.producer import TableProducer
 from facade.flows.telemetry.simulator.faults import MICRO, Scenario
 from facade.flows.telemetry.simulator.heaps import HeapStream
-from facade.flows.telemetry.simulator.report import HeapReport, read_report
+from facade.flows.telemetry.simulator.ingest import HeapReport, read_report
 from proving.bench.raw import RawSender
 from proving.deployment import Deployment
 from proving.roles import RoleContext

@@ -15,7 +15,7 @@ from facade.bus.kafka.read_range import read_range
 from facade.bus.kafka.reader import KafkaReader
 from facade.bus.port import BusHealth
 from facade.errors import InfraError
-from facade.flows.telemetry.simulator.report import read_report
+from facade.flows.telemetry.simulator.ingest import read_report
 from facade.infra.processes import Process
 from facade.runtime.accounts import ACCOUNTS, AccountEntry
 from proving.bench.load import TOPIC

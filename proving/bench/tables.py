@@ -17,7 +17,7 @@ from facade.flows.tables.fetch import newest_tables
 from facade.flows.tables.messages import CALIBRATION, COMPLETE
 from facade.flows.tables.producer import TableProducer
 from facade.flows.tables.references import References
-from facade.flows.tables.worker import TableWorker, WorkerTiming
+from facade.flows.tables.worker import BATCH, TableWorker
 from proving import gauges
 from proving.bench.raw import bare_values
 from proving.bench.report import MEGA, BarVerdict, BenchOutcome, Ratios
@@ -96,7 +96,7 @@ def _partition(deployment: Deployment, product: str) -> int:
 def _bare(deployment: Deployment, partition: int) -> float:
     """Consume and hash, and nothing else; gives the time from the first record on [s]."""
     size, digest, begin, clock = 0, hashlib.sha256(), 0.0, deployment.clock
-    for values in bare_values(deployment.connection, CALIBRATION, partition, batch=WorkerTiming().batch):
+    for values in bare_values(deployment.connection, CALIBRATION, partition, batch=BATCH):
         begin = begin or (clock.monotonic() if values else 0.0)
         for value in values:
             digest.update(value)

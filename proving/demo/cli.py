@@ -20,7 +20,7 @@ from facade.clock import Clock, SystemClock
 from facade.console import Console
 from facade.errors import FacadeError
 from facade.files import write_json
-from facade.flows.tables.arrow import require_arrow
+from facade.flows.tables.solution import require_arrow
 from facade.infra import tools
 from facade.infra.local import DEFAULT_STATE_DIR
 from proving.demo.options import DemoOptions

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from clients.timing import Bunch
 from facade.console import Console, table
-from facade.flows.telemetry.simulator.report import HeapReport
+from facade.flows.telemetry.simulator.ingest import HeapReport
 from proving.demo.account import NODE_TOTALS, BalanceLine
 from proving.demo.command_account import CommandLine, OrderLine
 from proving.demo.options import BASELINE, CONTROLLER_RECOVERY, SERVER_RECOVERY, WORKER_RECOVERY

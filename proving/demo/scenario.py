@@ -17,7 +17,7 @@ from facade.console import Console
 from facade.errors import FacadeError
 from facade.exports.tango_db import SERVER
 from facade.files import write_json
-from facade.flows.telemetry.simulator.report import HeapReport, read_report
+from facade.flows.telemetry.simulator.ingest import HeapReport, read_report
 from facade.runtime.stopping import terminable
 from proving.demo import verdict
 from proving.demo.account import compare, disagreements, waited

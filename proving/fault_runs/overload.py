@@ -19,7 +19,7 @@ from facade.clock import Clock
 from facade.errors import InfraError
 from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.alerts.simulator.sending import AlertReport
-from facade.flows.telemetry.simulator.report import read_report
+from facade.flows.telemetry.simulator.ingest import read_report
 from proving.deployment import Deployment
 from proving.fault_runs.frame import (
     Balance,

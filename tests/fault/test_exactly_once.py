@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from facade.flows.telemetry.simulator.report import HeapReport
+from facade.flows.telemetry.simulator.ingest import HeapReport
 from tests.conftest import Deploy
 from tests.support.deployment import BUS, MASTER, Deployment, expected_totals, node_device
 from tests.support.topics import Member, members

@@ -18,7 +18,7 @@ from facade.bus.port import Record
 from facade.codec.columns import ColumnDecoder
 from facade.config import Settings
 from facade.flows.telemetry.sequences import SeenNumbers
-from facade.flows.telemetry.simulator.report import HeapReport, read_report
+from facade.flows.telemetry.simulator.ingest import HeapReport, read_report
 from facade.icd.load import load
 from facade.infra import local
 from tests.support.waiting import HANG, until

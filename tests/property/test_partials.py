@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from facade.codec.columns import ColumnDecoder
 from facade.flows.telemetry import sketch
-from facade.flows.telemetry.groups import NumberedGroups
-from facade.flows.telemetry.partial import MAX_RUNS, gather, split
+from facade.flows.telemetry.partial import gather
 from facade.flows.telemetry.plan import plan
-from facade.flows.telemetry.reduce import AppendTimes, reduce
+from facade.flows.telemetry.reduce import AppendTimes, NumberedGroups, reduce
 from facade.flows.telemetry.sequences import SeenNumbers, size, union
 from facade.icd.load import load
 from facade.messages import Partial
@@ -220,13 +219,3 @@ def test_numbers_in_order_with_a_hole_are_counted_exactly_over_a_settled_floor()
     for number in range(0, 100, 2):
         seen.add([(number, number)], 1)
     assert (seen.missing, seen.duplicates) == (49, 0)
-
-
-def test_a_partial_with_very_many_runs_is_spread_over_entries_that_merge_back():
-    partial = Partial(7, 0, False, MAX_RUNS + 1, 0, 1, [(2 * i, 2 * i) for i in range(MAX_RUNS + 1)], {})
-    entries = split(partial)
-    assert [len(entry.runs) for entry in entries] == [MAX_RUNS, 1]
-    assert [entry.count for entry in entries] == [MAX_RUNS + 1, 0]
-    whole: dict = {}
-    gather(whole, entries)
-    assert_same(whole[7, 0, False], partial)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from facade.flows.tables.content import ARROW, JSON, MOST_IMAGE, NPY, decode, encode, encode_pointing, summarise
-from facade.flows.tables.simulator.solutions import PointingSeries, SolutionScenario, SolutionSeries
+from facade.flows.tables.simulator.cli import PointingSeries, SolutionScenario, SolutionSeries
 from facade.flows.tables.solution import Solution
 from tests.support.examples import examples
 

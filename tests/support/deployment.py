@@ -21,7 +21,7 @@ from facade.bus.port import Record
 from facade.clock import SystemClock
 from facade.config import LONGEST_COMMAND_TIMEOUT, Settings
 from facade.exports.tango_db import SERVER, registration
-from facade.flows.telemetry.simulator.report import HeapReport, read_report
+from facade.flows.telemetry.simulator.ingest import HeapReport, read_report
 from facade.icd.load import load
 from facade.infra import local
 from facade.infra.ports import choose_port

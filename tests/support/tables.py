@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,9 +15,9 @@ from facade.clock import ManualClock
 from facade.flows.tables.assembly import AssemblyLimits
 from facade.flows.tables.buffers import BufferPool, Content, unnamed_file
 from facade.flows.tables.messages import RecordRejected, segment_record
+from facade.flows.tables.places import Root
 from facade.flows.tables.references import ReferenceReader, References
-from facade.flows.tables.roots import Root
-from facade.flows.tables.worker import TableWorker, WorkerTiming
+from facade.flows.tables.worker import TableWorker
 from facade.icd.load import load
 from facade.messages import TableSegment
 from facade.runtime.accounts import OVERLAP, AccountEntry, RunningAccount
@@ -42,6 +43,16 @@ def cut(table: str, content: bytes, segment: int = 10, *, product: str = "p", **
         **fields,
     }
     return [segment_record(TableSegment(**{"index": index, **said}), part) for index, part in enumerate(parts)]
+
+
+TABLE = b"table" * 500
+"""Content of the table that references refer to."""
+
+
+def refer(url: str, table: str = "t", **fields: Any) -> Record:
+    """Return a reference to `TABLE`; `fields` stand in its header, right or wrong."""
+    (whole,) = cut(table, TABLE, len(TABLE), **{"sent_at": 1, "count": 0, "url": url, **fields})
+    return replace(whole, value=b"")
 
 
 def read(references: References, url: str, size: int, sha256: str, *, keep: bool = True) -> bytes | RecordRejected:
@@ -96,7 +107,7 @@ class Desk:
             references=References(self.roots, clock=self.broker.clock, limit=10_000),
             pool=self.pool,
             limits=AssemblyLimits(**self._limits),
-            timing=WorkerTiming(batch=self._batch),
+            batch=self._batch,
         )
         return self.worker
 

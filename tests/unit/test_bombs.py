@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from facade.flows.alerts.packets import PacketCodec
 from facade.flows.quality.records import decode as decode_metric
-from facade.flows.tables.arrow import decode as decode_table
+from facade.flows.tables.solution import decode as decode_table
 from facade.flows.tables.solution import decode_npy
 from facade.icd.load import load
 from facade.outcome import RecordRejected

@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
-from devices.mapping import to_tango
 from facade.bus.port import Record
 from facade.clock import ManualClock, utc_text
 from facade.config import Settings
-from facade.flows.tables.flow import TablesFlow, describe
-from facade.flows.tables.messages import place
+from facade.flows.tables.flow import TablesFlow
 from facade.icd.load import load
 from facade.reading import Quality
 from facade.runtime.composition import assemble
@@ -121,13 +119,6 @@ def test_the_newest_complete_solution_is_shown(bench):
     assert (SECOND, "solutionId") not in bench.sink.shown
 
 
-def test_who_starts_late_has_it_at_once(bench):
-    bench.tell()
-    bench.tell(product="subarray/02/gains", table="t2")
-    bench.start()
-    assert bench.shown("size").value == bench.shown("size", SECOND).value == 20_000_000
-
-
 def test_what_a_table_does_not_say_is_invalid(bench):
     """An .npy has no times."""
     bench.tell(summary=SUMMARY | {"valid_from": None, "valid_until": None, "snr": None, "channel_frequencies": []})
@@ -148,13 +139,6 @@ def test_a_product_that_is_removed_is_not_shown_as_valid(bench):
     assert bench.shown("tablesComplete").value == 0
     bench.tell(table="t2")
     assert bench.shown("solutionId").quality is Quality.VALID
-
-
-def test_what_is_not_known_keeps_its_time(bench):
-    bench.tell(summary=SUMMARY | {"snr": None})
-    before = bench.shown("snr").time
-    bench.cycle(4)
-    assert bench.shown("snr").time == before
 
 
 def test_an_unchanged_image_is_no_new_event(bench):
@@ -226,20 +210,3 @@ def test_a_table_that_nobody_looked_into_is_listed_and_changes_no_figure(bench, 
     assert bench.shown("solutionId").value == "sol-7"
     assert [one.table for one in bench.service.find(TablesFlow).of("subarray/01/")] == ["t9"]
     assert bench.broker.read("dead-letters") == []
-
-
-def test_a_kind_that_is_not_known_is_listed_and_disturbs_nothing(bench):
-    bench.tell(product="subarray/01/sky", kind="sky-model", summary={"note": "not looked into"})
-    flow = bench.service.find(TablesFlow)
-    (one,) = flow.of("subarray/01/")
-    assert describe(one)["kind"] == "sky-model"
-    assert place(one)["partition"] == 2
-    assert bench.shown("tablesComplete").value == 1
-    assert (FIRST, "solutionId") not in bench.sink.shown
-
-
-def test_an_image_in_tangos_form(bench):
-    bench.tell()
-    entry = next(one for one in ICD.classes["SdpCalibration"].attributes if one.name == "gainAmplitude")
-    value, _, _ = to_tango(ICD, entry, bench.shown("gainAmplitude"))
-    assert [len(row) for row in value] == [2, 2]

@@ -10,7 +10,7 @@ import pytest
 from facade.bus.dead_letters import original
 from facade.bus.port import Record
 from facade.bus.redrive import RedriveFate, Selection, accounted, plan, put_back
-from facade.flows.telemetry.columnar import Together
+from facade.flows.telemetry.reduce import Together
 from facade.flows.telemetry.worker import BatchLimits
 from facade.messages import StreamAccount
 from facade.runtime.stream_accounts import WorkerAccounts

@@ -5,7 +5,7 @@ import pytest
 
 from facade.flows.telemetry.simulator.account import Expected, NodeAccount
 from facade.flows.telemetry.simulator.faults import Faults
-from facade.flows.telemetry.simulator.report import HeapReport
+from facade.flows.telemetry.simulator.ingest import HeapReport
 from proving.demo.account import DemoCounts, compare, disagreements
 
 NODES = {

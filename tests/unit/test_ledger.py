@@ -1,13 +1,11 @@
 """What device servers make of partials and watermarks: windows that close, totals that restart, clocks that lie."""
 
 import json
-from copy import deepcopy
 
 import pytest
 from msgspec import structs
 
 from facade.flows.telemetry.ledger import WindowLedger
-from facade.flows.telemetry.partial import copy_partial, merge
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.view import TelemetryView
 from facade.icd.load import load
@@ -119,15 +117,6 @@ def test_a_straggler_corrects_a_window_that_is_kept_and_says_so():
     assert shown(ledger, BASE + 2.2)["heapRate"].quality is Quality.VALID
 
 
-def test_a_node_whose_clock_is_behind_by_more_than_the_disorder_is_never_valid():
-    ledger = node_ledger()
-    for window in range(1, 6):
-        read(ledger, window)
-        for half in (0, 5):
-            ledger.fold(*summary(0, window, 5, first=10 * window + half), BASE + window + CLOSED)
-            assert shown(ledger, BASE + window + CLOSED)["heapRate"].quality is Quality.WARNING
-
-
 def test_a_worker_that_stands_still_is_named_and_what_it_reads_is_stale():
     ledger = WindowLedger(PLAN, (0, 1), per_group=True, over_all=True)
     for node in (0, 1):
@@ -177,24 +166,6 @@ def test_the_description_of_late_records_names_every_other_value_that_they_chang
     assert changed == {one.name for one in ICD.classes[class_name].attributes if one.name in late.description}
 
 
-def test_late_records_are_counted_and_in_no_value():
-    ledger = node_ledger()
-    ledger.fold(*summary(0, 1), BASE + 1)
-    ledger.fold(*summary(0, 0, 4, first=0, late=True), BASE + 1)
-    readings = shown(ledger, BASE + 2)
-    assert (readings["heapsLate"].value, readings["heapsTotal"].value) == (4, 10)
-    assert readings["heapsMissing"].value == 6, "0-3 came late, 4-9 never"
-
-
-def test_a_new_scan_restarts_the_sequence():
-    ledger = node_ledger()
-    ledger.fold(*summary(0, 0), BASE)
-    ledger.fold(*summary(0, 3), BASE + 3)
-    assert shown(ledger, BASE + 3)["heapsMissing"].value == 20
-    ledger.fold(*summary(0, 4, first=0, epoch=8), BASE + 4)
-    assert shown(ledger, BASE + 4)["heapsMissing"].value == 0
-
-
 def test_one_record_of_a_wrong_scan_does_not_end_the_counting():
     ledger = node_ledger()
     ledger.fold(*summary(0, 0), BASE)
@@ -212,13 +183,6 @@ def test_a_straggler_of_the_last_scan_changes_nothing_in_this_one():
     readings = shown(ledger, BASE + 1.1)
     assert (readings["heapsMissing"].value, readings["heapsDuplicated"].value) == (0, 0)
     assert ledger.totals[0].epoch == 8
-
-
-def test_windows_kept_are_few_whatever_comes():
-    ledger = node_ledger()
-    for window in range(1000):
-        ledger.fold(*summary(0, window), BASE + window)
-    assert len(ledger._windows[0].as_list()) < 20
 
 
 def test_a_restart_goes_on_from_the_snapshot_without_half_windows():
@@ -241,42 +205,6 @@ def test_a_restart_goes_on_from_the_snapshot_without_half_windows():
             assert i < 9 or round(rate.time - BASE - 0.9) == i // 2 - 1
     assert shown(after, BASE + 6)["heapsTotal"].value == 60
     assert shown(after, BASE + 6)["heapsMissing"].value == 0
-
-
-def test_all_nodes_add_up_when_all_partitions_are_read():
-    ledger = all_ledger(range(4))
-    for node in range(4):
-        ledger.fold(*summary(node, 0), BASE + 0.5, partition=node % 2)
-    read(ledger, 5, partitions=2)
-    assert "heapRate" not in over_all(ledger, BASE + 6), "nodes 1 and 3 may still have more for window 0"
-    read(ledger, 0, partition=1, partitions=2)
-    reading = over_all(ledger, BASE + 6)["heapRate"]
-    assert reading.value == 40.0
-    assert over_all(ledger, BASE + 1.2)["heapRate"].quality is Quality.VALID
-
-
-def test_the_first_window_of_a_stream_is_whole_when_it_is_shown():
-    """The nodes of one partition come some tenths of a second before those of another."""
-    ledger = all_ledger(range(4))
-    for node in (0, 1):
-        ledger.fold(*summary(node, 0), BASE + 0.1)
-    read(ledger, 0, partitions=2)
-    assert "heapRate" not in over_all(ledger, BASE + 2.1), "nodes 2 and 3 were not heard of yet"
-    for node in (2, 3):
-        ledger.fold(*summary(node, 0), BASE + 2.1, partition=1)
-    read(ledger, 0, partition=1, partitions=2)
-    assert over_all(ledger, BASE + 2.1)["heapRate"].value == 40.0
-
-
-def test_after_a_silence_the_window_before_it_is_not_shown_as_if_it_were_new():
-    ledger = node_ledger()
-    for window in (0, 1, 2, 60):
-        ledger.fold(*summary(0, window), BASE + window)
-        read(ledger, window - 1)
-    reading = shown(ledger, BASE + 60.5)["heapRate"]
-    assert (reading.quality, round(reading.time - BASE, 1)) == (Quality.INVALID, 2.9)
-    read(ledger, 60)
-    assert shown(ledger, BASE + 61.1)["heapRate"].time == pytest.approx(BASE + 60.9)
 
 
 def test_a_missing_node_shows_as_a_warning_on_window_values_only():
@@ -308,27 +236,6 @@ def test_one_node_with_a_wrong_clock_cuts_no_window(skew):
             if window > 7 + max(skew, 0):
                 assert round(rate.time - BASE - 0.9) == window - 1, "one window each second, at the common time"
                 assert (rate.value, rate.quality) == ((40.0, Quality.VALID) if skew > 0 else (30.0, Quality.WARNING))
-
-
-def test_partials_of_other_nodes_change_nothing():
-    ledger = node_ledger((0,))
-    assert ledger.keeps(0)
-    assert not ledger.keeps(1)
-    assert ledger.totals.keys() == {0}
-    assert shown(ledger, BASE) == {}
-
-
-def test_totals_keep_their_last_value_where_the_newer_partial_has_none():
-    """What a field never had in a window says nothing of the windows before."""
-    older = summary(0, 0)[1][0]
-    newer = summary(0, 1, fields={"received": FieldStatistics(sum=1)})[1][0]
-    newer.fields["scan_id"] = FieldStatistics()
-    before, whole = deepcopy(older), copy_partial(older)
-    merge(whole, newer)
-    assert whole.fields["scan_id"].last == 7
-    assert whole.fields["latency"].sketch == {700: 10}
-    whole.fields["latency"].sketch[700] += 1
-    assert older == before, "a copy shares nothing"
 
 
 def test_a_node_with_late_records_says_so_until_they_end():

@@ -109,7 +109,7 @@ def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Pa
 
 
 def test_the_demo_says_at_once_which_extra_it_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("facade.flows.tables.arrow.pa", None)
+    monkeypatch.setattr("facade.flows.tables.solution.pa", None)
     refused = CliRunner().invoke(app, ["demo", "--state-dir", str(tmp_path / "state")])
     assert "pip install 'sdp-tango-facade[tables]'" in str(refused.exception)
     assert not (tmp_path / "state").exists()

@@ -10,8 +10,7 @@ from facade.bus.port import Record
 from facade.flows.tables.assembly import PartialTable, Repeated
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.messages import ASSEMBLING, COMPLETE, FAILED, decode_table
-from facade.flows.tables.partition_state import PartitionState, failure_of, under_way
-from facade.flows.tables.recalled import Recalled
+from facade.flows.tables.partition_state import PartitionState, Recalled, failure_of, under_way
 from facade.messages import Table, TableSegment
 from facade.outcome import RecordRejected, Suppressed
 

@@ -13,12 +13,11 @@ import pytest
 from facade.bus.offsets import Overlap
 from facade.bus.port import OffsetRange, Record
 from facade.clock import ManualClock
-from facade.flows.telemetry.coverage import Coverage
-from facade.flows.telemetry.flow import ShownTopic, TelemetryFlow
-from facade.flows.telemetry.ledger import WindowLedger
-from facade.flows.telemetry.partial import copy_partial, merge, split
+from facade.flows.telemetry.composition import ShownTopic, TelemetryFlow
+from facade.flows.telemetry.ledger import Coverage, WindowLedger
+from facade.flows.telemetry.partial import split
 from facade.flows.telemetry.plan import plan
-from facade.flows.telemetry.rack import nothing, rows, tables, together
+from facade.flows.telemetry.rack import nothing, rows, tables
 from facade.flows.telemetry.view import TelemetryView
 from facade.icd.load import load
 from facade.messages import FieldStatistics, Partial, RackSummary
@@ -141,27 +140,6 @@ def test_a_rack_at_once_amounts_to_what_its_nodes_amount_to(seed):
         assert shown[0] == shown[1]
 
 
-def test_nodes_together_are_nodes_merged():
-    """As `merge` in any order, but for rounding."""
-    found = [partial(node, count=node + 1) for node in range(5)]
-    found[2].time_max += 50_000
-    found[2].fields["scan_id"].last = found[2].epoch = 8
-    merged = copy_partial(found[0])
-    for one in found[1:]:
-        merge(merged, one)
-    whole = together(found)
-    assert whole.fields["latency"].m2 == pytest.approx(merged.fields["latency"].m2)
-    whole.fields["latency"].m2 = merged.fields["latency"].m2
-    assert whole == merged
-
-
-def test_over_all_groups_totals_are_beyond_what_an_array_of_64_bits_holds():
-    """Python's integers: a sum of sums must not wrap around."""
-    large = 2**53 - 1
-    found = [partial(node, fields={"received": FieldStatistics(sum=large)}, runs=[]) for node in range(3)]
-    assert together(found * 2000).fields["received"].sum == 6000 * large > 2**63
-
-
 ODD = {
     "a field less": {"latency": FieldStatistics(sum=1.0)},
     "no m2, no max": {**partial().fields, "latency": FieldStatistics(sum=1.0, min=0.5, sketch={1: 4})},
@@ -228,15 +206,6 @@ def test_of_a_rack_that_contradicts_itself_nothing_is_folded(path):
     assert (outcome.reason, outcome.path) == ("inconsistent", f"$.{path.strip()}")
     assert state(one) == before
     assert fold(one, [good]) == [USED], "its offsets were not counted"
-
-
-def test_what_no_schema_allows_is_refused_by_its_schema():
-    (good,) = rack_records([(node, partial(node)) for node in RACK])
-    document = json.loads(good.value)
-    lost = {"lost": {"sum": [1, None, 1]}}
-    wrong = ({"fields": lost}, {"node": [-1]}, {"schema": "rack-summary/2"}, {"log": ""}, {"x": 1}, {"late": [0, 0, 0]})
-    outcomes = fold(flow(), [replace(good, value=json.dumps(document | change).encode()) for change in wrong])
-    assert [one.reason for one in outcomes] == ["schema", "schema", "version", "schema", "schema", "schema"]
 
 
 @pytest.mark.parametrize("of", ["flagging", "storage", "ingest.buffers"])
@@ -319,24 +288,6 @@ def test_a_rack_of_another_size_and_a_worker_of_another_version_are_refused_with
     )
     assert "workers must be of this version" in second.detail
     assert state(one) == before
-
-
-@pytest.mark.parametrize("kill", range(4))
-def test_totals_are_exact_through_a_kill_between_any_two_records(kill):
-    """What was folded after the snapshot is read again; what before it, is refused."""
-    found = [(node, partial(node, window)) for window in range(2) for node in RACK]
-    records = [
-        *rack_records(found[:3], RACK, OffsetRange("a", 0, 10)),
-        *rack_records(found[3:], RACK, OffsetRange("a", 10, 20)),
-        *rack_records([(4, partial(4))], range(3, 6), OffsetRange("a", 10, 20)),
-    ]
-    first, second = flow(), flow()
-    fold(first, records[:kill])
-    second.restore(json.loads(json.dumps(first.as_dict())))
-    assert all(isinstance(one, RecordRejected) for one in fold(second, records[:kill]))
-    assert set(fold(second, records[kill:])) <= {USED}
-    totals = {node: one.count for node, one in second.ledgers[PLAN.topic].totals.items()}
-    assert totals == {0: 8, 1: 8, 2: 8, 3: 0, 4: 4, 5: 0}
 
 
 def test_the_nodes_of_a_rack_are_those_that_a_partition_has():
@@ -433,14 +384,6 @@ def test_summaries_without_rows_of_this_server_leave_no_hole():
     assert list(one.lost_before()) == []
 
 
-def test_a_node_says_in_which_epoch_it_counts_after_the_log_was_cut():
-    one = flow()
-    fold(one, [told(0, 20, found=[(0, partial())]), told(10, 12, log="a#1", found=[(0, partial(0, 1))])])
-    ledger = one.ledgers[PLAN.topic]
-    status = next(str(reading.value) for name, reading in one._shown[0].view.state(ledger, NOW) if name == "Status")
-    assert "ingest.heaps, partition 0: totals are of epoch 2, which began at offset 10 after the log was cut" in status
-
-
 @pytest.mark.parametrize(("begin", "log"), [(20, "a"), (5, "a#1")])
 def test_a_window_that_may_lack_records_is_not_shown_as_whole(begin, log):
     """Summaries are lost, or the log was cut: as with a straggler, its values are ATTR_WARNING."""
@@ -452,19 +395,3 @@ def test_a_window_that_may_lack_records_is_not_shown_as_whole(begin, log):
     assert [found.shown(later).is_torn for found in windows] == [True, True]
     fold(one, [told(30, 40, log=log, found=[(0, partial(0, 7))])])
     assert [found.shown(later).is_torn for found in windows] == [False, False], "it began after that"
-
-
-def test_a_node_says_from_which_offset_on_it_counts():
-    """Where summaries and snapshots are lost, nobody has the totals of before; see rule 15."""
-    for begin, wanted in ((0, False), (100, True)):
-        one = flow()
-        fold(one, [told(begin, 110, found=[(0, partial())]), told(110, 120)])
-        ledger = one.ledgers[PLAN.topic]
-        for _ in range(2):
-            (status,) = [
-                str(reading.value) for name, reading in one._shown[0].view.state(ledger, NOW) if name == "Status"
-            ]
-            assert ("ingest.heaps, partition 0: offsets 0 to 99 are in no total" in status) == wanted
-            before, one = msgspec.json.decode(msgspec.json.encode(one.as_dict())), flow()
-            one.restore(before)
-            ledger = one.ledgers[PLAN.topic]

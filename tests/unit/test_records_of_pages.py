@@ -11,7 +11,7 @@ import pytest
 from facade.bus.port import Record
 from facade.config import Settings
 from facade.flows.quality.records import decode, read_header
-from facade.flows.telemetry.trial import trials
+from facade.flows.telemetry.worker import trials
 from facade.icd.load import load
 from facade.icd.units import unit_of
 from facade.messages import Metric

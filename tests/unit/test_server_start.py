@@ -22,7 +22,7 @@ SELDOM = (
     "facade.flows.alerts.operator_api",
     "facade.flows.commands.gateway",
     "facade.flows.overview.views",
-    "facade.flows.telemetry.flow",
+    "facade.flows.telemetry.composition",
     "facade.flows.quality.flow",
     "facade.flows.tables.references",
 )

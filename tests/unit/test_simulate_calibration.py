@@ -5,12 +5,7 @@ import pytest
 
 from facade.errors import ConfigError
 from facade.flows.tables.content import ARROW, decode, encode, summarise
-from facade.flows.tables.simulator.solutions import (
-    PointingSeries,
-    SolutionScenario,
-    SolutionSeries,
-    channels_for,
-)
+from facade.flows.tables.simulator.cli import PointingSeries, SolutionScenario, SolutionSeries, channels_for
 from facade.simulate.array import antenna_names
 
 NOW_US = 1_800_000_000_000_000
@@ -25,13 +20,6 @@ def test_the_same_seed_gives_the_same_series():
     for number in range(3):
         assert encode(one.next(NOW_US + number)) == encode(other.next(NOW_US + number))
     assert not np.array_equal(series(seed=6).next(NOW_US).gains, series(seed=5).next(NOW_US).gains)
-
-
-def test_a_solution_is_valid_until_the_next_one():
-    one = series(interval=60.0)
-    first = one.next(NOW_US)
-    assert (first.valid_from, first.valid_until) == (NOW_US, NOW_US + 60_000_000)
-    assert (first.solution_id, one.next(first.valid_until).solution_id) == ("sim-1-000001", "sim-1-000002")
 
 
 @pytest.mark.parametrize("polarisations", [("XX", "YY"), ("XX", "XY", "YX", "YY")])
@@ -49,26 +37,6 @@ def test_any_solution_can_be_written_read_and_summed_up(kind, polarisations):
 def test_a_table_is_as_large_as_was_asked_for(megabytes):
     one = SolutionSeries(SolutionScenario(channels=channels_for(megabytes, antennas=197)))
     assert len(encode(one.next(NOW_US))) == pytest.approx(megabytes * 1e6, rel=0.1)
-
-
-def test_amplitudes_are_near_one_and_phases_walk():
-    one = series(failed=0.0)
-    first, *_, last = (one.next(NOW_US) for _ in range(50))
-    good = ~last.flags
-    assert np.median(np.abs(last.gains[good])) == pytest.approx(1, abs=0.1)
-    turned = np.angle(last.gains[:, 0, 0] / first.gains[:, 0, 0])
-    assert abs(turned[0]) < 0.2  # the reference stays where it is
-    assert np.std(turned[1:]) > 0.2
-    second = one.next(NOW_US)
-    assert np.std(np.angle(second.gains[:, 0, 0] / last.gains[:, 0, 0])) < np.std(turned[1:])
-
-
-def test_a_delay_is_a_slope_of_the_phase():
-    one = series(failed=0.0).next(NOW_US)
-    edge = int(np.argmax(one.flags[0, :, 0]))  # the first interference
-    phase = np.unwrap(np.angle(one.gains[1:, :edge, 0]))
-    slopes = np.polynomial.polynomial.polyfit(one.frequencies[:edge] - one.frequencies[0], phase.T, 1)[1]
-    assert 0.1e-9 < np.std(slopes) / (2 * np.pi) < 3e-9
 
 
 def test_failed_antennas_and_interference_are_flagged_and_hold_nonsense():

@@ -12,12 +12,9 @@ import pytest
 
 from facade.codec.columns import ColumnDecoder
 from facade.errors import ConfigError
-from facade.flows.telemetry.groups import NumberedGroups
-from facade.flows.telemetry.plan import plan
-from facade.flows.telemetry.reduce import AppendTimes, reduce
 from facade.flows.telemetry.sequences import SeenNumbers
 from facade.flows.telemetry.simulator.faults import Faults, Scenario, Silence, Skew, TimeLimits
-from facade.flows.telemetry.simulator.garbage import GARBAGE, Garbage
+from facade.flows.telemetry.simulator.garbage import GARBAGE
 from facade.flows.telemetry.simulator.heaps import HeapBatch, HeapStream
 from facade.icd.load import load
 
@@ -129,21 +126,6 @@ def test_every_record_of_a_faultless_stream_is_valid() -> None:
     assert len({heap["channel_start"] for heap in heaps}) == 3
 
 
-def test_values_are_realistic() -> None:
-    """Losses are rare and come in bursts, latencies are about 2 ms, fractions differ between nodes."""
-    decoder = ColumnDecoder("heap", SCHEMA)
-    _, batches = cut(replace(PLAIN, nodes=4, rate=100_000.0, seed=1), 600_000, 20_000)
-    columns = decoder.decode(values(batches)).columns
-    lossy = columns["lost"] > 0
-    assert 0 < np.mean(lossy) < 0.01
-    ordered = lossy[np.argsort(columns["node"], kind="stable")]
-    assert np.mean(ordered[1:][ordered[:-1]]) > 0.5
-    assert 0 < np.mean(columns["late"] > 0) < 0.001
-    assert np.median(columns["latency"]) == pytest.approx(0.002, rel=0.05)
-    means = [columns["flagged_fraction"][columns["node"] == node].mean() for node in range(4)]
-    assert max(means) - min(means) > 0.001
-
-
 @pytest.mark.parametrize("name", ["none", "everything"])
 def test_the_same_seed_gives_the_same_bytes(name: str) -> None:
     """However a stream is cut, only the time stamps differ; another seed gives another stream."""
@@ -199,23 +181,6 @@ def test_garbage_has_no_sequence_number_of_its_own() -> None:
     assert {account.missing for account in stream.account.nodes().values()} == {0}
     assert set(stream.account.garbage) == {kind.name for kind in GARBAGE}
     assert max(stream.account.garbage.values()) - min(stream.account.garbage.values()) <= 1
-
-
-@pytest.mark.parametrize("kind", GARBAGE, ids=lambda kind: kind.name)
-def test_each_kind_of_garbage_meets_its_fate(kind: Garbage) -> None:
-    """The codec, or the reduction, gives the reason that the table states, and spares the neighbours."""
-    table = ColumnDecoder("heap", SCHEMA).decode([VALID, kind.make(VALID), VALID])
-    if kind.judge == "codec":
-        assert [(at, entry.reason) for at, entry in table.unused.items()] == [(1, kind.reason)]
-        assert table.index.tolist() == [0, 2]
-    else:
-        assert not table.unused
-        known = NumberedGroups("node", range(2))
-        appended = AppendTimes(NOW_US, NOW_US, lambda row: NOW_US)
-        reduced = reduce(table.columns, plan(ICD, "ingest.heaps"), appended, known)
-        assert [(row, entry.reason) for row, entry in reduced.rejected] == [(1, kind.reason)]
-        assert reduced.used == 2
-    assert (kind.outcome == "suppressed") == (kind.make(VALID) is None)
 
 
 @pytest.mark.parametrize(

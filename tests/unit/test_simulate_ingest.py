@@ -1,32 +1,19 @@
 """The simulator's sender: keeps its rate, waits for the broker, and reports what was confirmed."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from facade.bus.port import Headers
 from facade.clock import ManualClock
-from facade.files import write_json
 from facade.flows.telemetry.simulator.columnar import ColumnarHeapStream
-from facade.flows.telemetry.simulator.faults import Faults, Scenario, Silence, Skew
+from facade.flows.telemetry.simulator.faults import Scenario
 from facade.flows.telemetry.simulator.heaps import HeapStream
-from facade.flows.telemetry.simulator.ingest import IngestSimulator
-from facade.flows.telemetry.simulator.report import HeapReport, read_report
+from facade.flows.telemetry.simulator.ingest import HeapReport, IngestSimulator
 from facade.simulate.pacing import Pacer
 from facade.simulate.sender import Stop
 
 PLAIN = Scenario(nodes=3, rate=1000.0, seed=5)
-EVERYTHING = Faults(
-    gaps=0.02,
-    duplicates=0.03,
-    disorder=0.1,
-    late=0.02,
-    ahead=0.02,
-    garbage=0.05,
-    silences=(Silence(1, 0.1, 0.2),),
-    skews=(Skew(2, -60.0),),
-)
 
 
 @pytest.mark.parametrize("rate", [0.5, 10.0, 90.0, 1000.0, 127_200.0])
@@ -186,12 +173,3 @@ def test_what_was_not_delivered_is_said(clock: ManualClock, shelf: Shelf) -> Non
     report = simulator.run(Stop())
     assert report.undelivered == report.queued - report.sent > 0
     assert clock.monotonic() - 1_800_000_000 < 12
-
-
-def test_a_report_survives_the_file(clock: ManualClock, shelf: Shelf, tmp_path: Path) -> None:
-    """What is read is what was written, and nothing else is left in the folder."""
-    simulator, _ = simulate(clock, shelf, replace(PLAIN, faults=EVERYTHING))
-    report = simulator.run(Stop(count=500))
-    write_json(tmp_path / "sent.json", report)
-    assert read_report(tmp_path / "sent.json") == report
-    assert [path.name for path in tmp_path.iterdir()] == ["sent.json"]

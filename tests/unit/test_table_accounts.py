@@ -24,22 +24,6 @@ def finished(desk: Desk) -> tuple[int, int, int]:
     return account.consumed, account.overlap, account.skipped
 
 
-@pytest.mark.parametrize("restarts", [0, 1, 3])
-def test_the_entries_join_over_restarts(desk, restarts):
-    for _ in range(restarts):
-        desk.start()
-        desk.work()
-    assert finished(desk) == (9, 0, 0)
-
-
-def test_single_records_are_within_the_ranges_too(desk):
-    wrong = cut("wrong", b"w" * 10, size=11)
-    desk.run(wrong)
-    desk.start()
-    desk.run(wrong)
-    assert finished(desk) == (11, 0, 0)
-
-
 def test_a_write_that_arrived_though_nobody_confirmed_it_is_counted_once(desk, monkeypatch):
     write, failed = desk.member.write, []
 

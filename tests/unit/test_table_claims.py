@@ -5,13 +5,11 @@ import os
 
 import pytest
 
-from facade.flows.tables.messages import RecordRejected, segment_record
+from facade.flows.tables.messages import RecordRejected
 from facade.flows.tables.references import References
-from facade.messages import TableSegment
-from tests.support.tables import Desk, read
+from tests.support.tables import TABLE, Desk, read, refer
 
-CONTENT = b"table" * 500
-SIZE, DIGEST = len(CONTENT), hashlib.sha256(CONTENT).hexdigest()
+SIZE, DIGEST = len(TABLE), hashlib.sha256(TABLE).hexdigest()
 
 
 def check(references: References, url: str, size=SIZE, sha256=DIGEST) -> str:
@@ -24,24 +22,24 @@ def check(references: References, url: str, size=SIZE, sha256=DIGEST) -> str:
 def root(tmp_path):
     """Return a directory with a table, beside another one with a secret."""
     (tmp_path / "root" / "sub").mkdir(parents=True)
-    (tmp_path / "root" / "table").write_bytes(CONTENT)
-    (tmp_path / "root" / "sub" / "a b").write_bytes(CONTENT)
+    (tmp_path / "root" / "table").write_bytes(TABLE)
+    (tmp_path / "root" / "sub" / "a b").write_bytes(TABLE)
     (tmp_path / "root2").mkdir()
-    (tmp_path / "root2" / "secret").write_bytes(CONTENT)
+    (tmp_path / "root2" / "secret").write_bytes(TABLE)
     return tmp_path / "root"
 
 
 def test_a_file_below_the_root_is_taken(root):
     claims = References([root])
     for url in (f"file://{root}/table", f"file://localhost{root}/table", f"file://{root}/sub/a%20b"):
-        assert check(claims, url) == CONTENT.decode()
+        assert check(claims, url) == TABLE.decode()
     (root / "link").symlink_to("table")
-    assert check(claims, f"file://{root}/link") == CONTENT.decode()
+    assert check(claims, f"file://{root}/link") == TABLE.decode()
 
 
 def test_the_root_may_be_a_link(root, tmp_path):
     (tmp_path / "alias").symlink_to(root)
-    assert check(References([tmp_path / "alias"]), f"file://{tmp_path}/alias/table") == CONTENT.decode()
+    assert check(References([tmp_path / "alias"]), f"file://{tmp_path}/alias/table") == TABLE.decode()
 
 
 @pytest.mark.parametrize(
@@ -84,7 +82,7 @@ def test_all_else_is_refused(root, path, reason):
 def test_a_link_that_changes_on_the_way_leads_nowhere_else(root, monkeypatch):
     """A folder becomes a link after it was looked at; a table that is open stays the one that was opened."""
     claims, url = References([root]), f"file://{root}/sub/secret"
-    (root / "sub" / "secret").write_bytes(CONTENT)
+    (root / "sub" / "secret").write_bytes(TABLE)
     open_, read_ = os.open, os.read
 
     def swap(*args, **options):
@@ -104,7 +102,7 @@ def test_a_link_that_changes_on_the_way_leads_nowhere_else(root, monkeypatch):
 
     (root.parent / "root2" / "other").write_bytes(bytes(SIZE))
     monkeypatch.setattr("facade.flows.tables.places.os.read", replace)
-    assert check(claims, f"file://{root}/table") == CONTENT.decode()
+    assert check(claims, f"file://{root}/table") == TABLE.decode()
 
 
 def test_size_and_digest_must_hold(root):
@@ -116,21 +114,9 @@ def test_size_and_digest_must_hold(root):
     with (root / "sparse").open("wb") as file:
         file.truncate(2**40)
     assert check(claims, f"file://{root}/sparse", size=2**40) == "too-large"
-    (root / "shut").write_bytes(CONTENT)
+    (root / "shut").write_bytes(TABLE)
     (root / "shut").chmod(0)
-    assert check(claims, f"file://{root}/shut") == (CONTENT.decode() if os.geteuid() == 0 else "denied")
-
-
-def test_without_a_root_every_reference_is_refused(root):
-    assert check(References([]), f"file://{root}/table") == "not-configured"
-
-
-def refer(url: str, table: str = "t", **fields):
-    said = {"size": SIZE, "sha256": DIGEST, **fields}
-    header = TableSegment(
-        table=table, product="p", kind="gains", content_type="x/y", index=0, count=0, sent_at=1, url=url, **said
-    )
-    return segment_record(header, b"")
+    assert check(claims, f"file://{root}/shut") == (TABLE.decode() if os.geteuid() == 0 else "denied")
 
 
 def test_a_good_reference_is_announced_once_and_a_bad_one_set_aside(root):
@@ -139,7 +125,7 @@ def test_a_good_reference_is_announced_once_and_a_bad_one_set_aside(root):
         bench.run(
             [refer(f"file://{root}/nothing", "bad"), refer(good), refer(good), refer(good, size=7), refer(good, "u")]
         )
-        assert bench.delivered == [("gains", CONTENT)] * 2
+        assert bench.delivered == [("gains", TABLE)] * 2
         said = bench.said("COMPLETE")
         assert [(one["table"], one["url"], one["received"], one["first_offset"]) for one in said] == [
             ("t", good, SIZE, 1),
@@ -154,11 +140,3 @@ def test_a_good_reference_is_announced_once_and_a_bad_one_set_aside(root):
         bench.work()
         assert len(bench.said("COMPLETE")) == 2
         assert bench.totals()["consumed"] == 5
-
-
-def test_a_reference_whose_content_contradicts_itself_is_set_aside(root):
-    with Desk(root) as bench:
-        bench.verdict = lambda content: "not what it says"
-        bench.run([refer(f"file://{root}/table")])
-        assert bench.reasons() == ["content"]
-        assert bench.said("COMPLETE") == []

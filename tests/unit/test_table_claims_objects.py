@@ -12,16 +12,15 @@ import pytest
 
 from facade.clock import ManualClock
 from facade.flows.tables.messages import RecordRejected
+from facade.flows.tables.places import parse_roots
 from facade.flows.tables.references import References
-from facade.flows.tables.roots import parse_roots
 from tests.support.stores import IO_ERROR, SCHEME, Faulty, StatusError, until, web_server
-from tests.support.tables import read
+from tests.support.tables import TABLE, read
 
-CONTENT = b"table" * 500
-SIZE, DIGEST = len(CONTENT), hashlib.sha256(CONTENT).hexdigest()
+SIZE, DIGEST = len(TABLE), hashlib.sha256(TABLE).hexdigest()
 URL = f"{SCHEME}://bucket/tables/a"
-HALF = CONTENT[:1000]
-WHOLE = (SIZE, [HALF, CONTENT[1000:]])
+HALF = TABLE[:1000]
+WHOLE = (SIZE, [HALF, TABLE[1000:]])
 
 
 @pytest.fixture(autouse=True)
@@ -47,8 +46,8 @@ def check(checker: References, url: str = URL, size: int = SIZE, sha256: str = D
 )
 def test_an_object_below_the_root_is_taken(root):
     for name in ("t", "sub/a b", "sub/a%20b", "sub//x", "a:b,c=d+e~f'*[g]"):
-        fsspec.filesystem("memory").pipe(f"bucket/tables/{name}", CONTENT)
-        assert check(claims(root), f"memory://bucket/tables/{name}") == CONTENT.decode()
+        fsspec.filesystem("memory").pipe(f"bucket/tables/{name}", TABLE)
+        assert check(claims(root), f"memory://bucket/tables/{name}") == TABLE.decode()
         assert check(claims(root), f"memory://bucket/tables/{name}", size=SIZE - 1) == "size"
         assert check(claims(root), f"memory://bucket/tables/{name}", size=SIZE + 1) == "size"
         assert check(claims(root), f"memory://bucket/tables/{name}", sha256="0" * 64) == "digest"
@@ -119,7 +118,7 @@ def test_all_else_is_refused_without_being_asked_for(url, reason):
 
 def test_chains_of_fsspec_are_names_like_any_other():
     Faulty.follow(WHOLE)
-    assert check(claims(), "faulty://bucket/tables/a::file:///etc/passwd") == CONTENT.decode()
+    assert check(claims(), "faulty://bucket/tables/a::file:///etc/passwd") == TABLE.decode()
     assert Faulty.opened == ["faulty://bucket/tables/a::file:///etc/passwd"]
 
 
@@ -127,7 +126,7 @@ def test_chains_of_fsspec_are_names_like_any_other():
     ("script", "expected", "attempts"),
     [
         pytest.param([WHOLE], "", 1, id="whole"),
-        pytest.param([(None, [CONTENT])], "", 1, id="a place that does not say the size"),
+        pytest.param([(None, [TABLE])], "", 1, id="a place that does not say the size"),
         pytest.param([FileNotFoundError("HUSHHUSH")], "missing", 1, id="not there"),
         pytest.param([OSError(errno.ENOENT, "x")], "missing", 1, id="not there, by number"),
         pytest.param([StatusError(404)], "missing", 1, id="not there, by status"),
@@ -135,9 +134,9 @@ def test_chains_of_fsspec_are_names_like_any_other():
         pytest.param([StatusError(401)], "denied", 1, id="no key"),
         pytest.param([StatusError(403)], "denied", 1, id="no access, by status"),
         pytest.param([IsADirectoryError("x")], "forbidden", 1, id="a directory"),
-        pytest.param([(SIZE + 1, [CONTENT])], "size", 1, id="says another size"),
-        pytest.param([(SIZE, [CONTENT, b"x"])], "size", 1, id="longer than it says"),
-        pytest.param([(None, [CONTENT, b"x"])], "size", 1, id="longer than announced"),
+        pytest.param([(SIZE + 1, [TABLE])], "size", 1, id="says another size"),
+        pytest.param([(SIZE, [TABLE, b"x"])], "size", 1, id="longer than it says"),
+        pytest.param([(None, [TABLE, b"x"])], "size", 1, id="longer than announced"),
         pytest.param([(None, [HALF])], "size", 1, id="shorter than announced"),
         pytest.param([(SIZE, [HALF, b"?" * (SIZE - 1000)])], "digest", 1, id="changes between reads"),
         pytest.param([IO_ERROR, TimeoutError("HUSHHUSH"), ConnectionError(), WHOLE], "", 4, id="opens in the end"),
@@ -152,7 +151,7 @@ def test_chains_of_fsspec_are_names_like_any_other():
 )
 def test_what_may_pass_is_tried_again_and_the_rest_is_not(script, expected, attempts):
     Faulty.follow(*script)
-    assert check(claims()) == (expected or CONTENT.decode())
+    assert check(claims()) == (expected or TABLE.decode())
     assert len(Faulty.opened) == attempts
 
 
@@ -189,7 +188,7 @@ def test_a_place_that_says_nothing_is_not_waited_for():
 def test_one_that_trickles_is_given_up():
     clock = ManualClock()
     checker = References(parse_roots(f"{SCHEME}://bucket/tables"), clock=clock, patience=10.0)
-    Faulty.follow((SIZE, [lambda: (clock.sleep(1), CONTENT[:1])[1]] * SIZE))
+    Faulty.follow((SIZE, [lambda: (clock.sleep(1), TABLE[:1])[1]] * SIZE))
     assert check(checker) == "unavailable"
     assert len(Faulty.opened) == 1
 
@@ -207,17 +206,17 @@ def test_what_is_to_be_installed_is_said(monkeypatch, missing, package):
 
 
 def test_a_web_server_is_read_and_not_followed_elsewhere():
-    good = (200, {}, CONTENT)
+    good = (200, {}, TABLE)
     with web_server({"/secret": [good]}) as (other, asked_elsewhere):
         away = (302, {"Location": f"http://{other}/secret"}, b"")
         answers = {
             "/tables/a%20b": [good],
             "/tables/busy": [(503, {}, b""), good],
-            "/tables/cut": [(200, {"Content-Length": "9999"}, CONTENT), good],
+            "/tables/cut": [(200, {"Content-Length": "9999"}, TABLE), good],
             "/tables/away": [away],
             "/tables/inside": [(302, {"Location": "/secret"}, b"")],
             "/tables/shut": [(403, {}, b"")],
-            "/tables/endless": [(200, {}, CONTENT * 1000)],
+            "/tables/endless": [(200, {}, TABLE * 1000)],
             "/tables/short": [(200, {}, HALF)],
             "/secret": [good],
         }
@@ -225,7 +224,7 @@ def test_a_web_server_is_read_and_not_followed_elsewhere():
             found = {}
             for name in ("a%20b", "busy", "cut", "away", "inside", "shut", "endless", "short", "nothing"):
                 found[name] = check(claims(f"http://{host}/tables"), f"http://{host}/tables/{name}")
-                found[name] = "good" if found[name] == CONTENT.decode() else found[name]
+                found[name] = "good" if found[name] == TABLE.decode() else found[name]
             assert check(claims(f"http://{host}/tables"), f"http://{other}/secret") == "forbidden"
     assert found == {
         "a%20b": "good",
@@ -257,11 +256,11 @@ class Names:
 @pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "0.0.0.0", "::1", "::ffff:127.0.0.1", "fe80::1"])
 def test_the_address_that_is_judged_is_the_one_that_is_connected_to(monkeypatch, address):
     """A name is resolved once for each connection: what a second answer would be makes no difference."""
-    monkeypatch.setattr("facade.flows.tables.web.socket.gethostname", lambda: "tables.test")
-    with web_server({"/tables/a": [(200, {}, CONTENT)]}) as (host, asked):
+    monkeypatch.setattr("facade.flows.tables.places.socket.gethostname", lambda: "tables.test")
+    with web_server({"/tables/a": [(200, {}, TABLE)]}) as (host, asked):
         root = f"http://tables.test:{host.partition(':')[2]}/tables"
         names = Names("127.0.0.1", "192.0.2.1")
-        assert check(claims(root, resolve=names.resolve), f"{root}/a") == CONTENT.decode()
+        assert check(claims(root, resolve=names.resolve), f"{root}/a") == TABLE.decode()
         assert names.asked == 1
         monkeypatch.undo()
         names = Names(address)
@@ -275,7 +274,7 @@ def test_the_address_that_is_judged_is_the_one_that_is_connected_to(monkeypatch,
 )
 @pytest.mark.parametrize("call", ["open", "read"])
 def test_passing_troubles_of_this_host_are_tried_again(tmp_path, monkeypatch, call, number, expected):
-    (tmp_path / "t").write_bytes(CONTENT)
+    (tmp_path / "t").write_bytes(TABLE)
     troubles = [OSError(number, "x")] * 2
     real = getattr(__import__("os"), call)
 
@@ -285,5 +284,5 @@ def test_passing_troubles_of_this_host_are_tried_again(tmp_path, monkeypatch, ca
         return real(*args, **kwargs)
 
     monkeypatch.setattr(f"facade.flows.tables.places.os.{call}", fail)
-    assert check(claims(str(tmp_path)), f"file://{tmp_path}/t") == (expected or CONTENT.decode())
+    assert check(claims(str(tmp_path)), f"file://{tmp_path}/t") == (expected or TABLE.decode())
     monkeypatch.undo()

@@ -1,22 +1,17 @@
 """The worker and references in stores: what was not the table's fault may be sent again, and the group hears of it."""
 
-import hashlib
 import logging
 
 import fsspec
 import pytest
 
-from facade.flows.tables.messages import segment_record
-from facade.flows.tables.roots import parse_roots
-from facade.messages import TableSegment
+from facade.flows.tables.places import parse_roots
 from tests.support.simulated_bus import MemoryTransactionalMember
 from tests.support.stores import IO_ERROR, SCHEME, Faulty
-from tests.support.tables import Desk, cut
+from tests.support.tables import TABLE, Desk, refer
 
-CONTENT = b"table" * 500
-SIZE, DIGEST = len(CONTENT), hashlib.sha256(CONTENT).hexdigest()
 URL = f"{SCHEME}://bucket/tables/a"
-GOOD = (SIZE, [CONTENT])
+GOOD = (len(TABLE), [TABLE])
 
 
 @pytest.fixture
@@ -28,44 +23,22 @@ def desk():
         yield bench
 
 
-def refer(url: str = URL, table: str = "t", **fields):
-    said = {"size": SIZE, "sha256": DIGEST, "product": "p", **fields}
-    return segment_record(
-        TableSegment(table=table, kind="gains", content_type="x/y", index=0, count=0, sent_at=1, url=url, **said), b""
-    )
-
-
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_what_was_unavailable_may_be_sent_again_under_its_id(desk, is_restarted):
     Faulty.follow(*[IO_ERROR] * 6, GOOD)
-    desk.run([refer()])
+    desk.run([refer(URL)])
     assert [one["reason"].partition(":")[0] for one in desk.said("FAILED")] == ["unavailable"]
     if is_restarted:
         desk.start()
-    desk.run([refer(), refer()])
-    assert desk.delivered == [("gains", CONTENT)]
+    desk.run([refer(URL), refer(URL)])
+    assert desk.delivered == [("gains", TABLE)]
     assert len(desk.said("COMPLETE")) == 1
     assert desk.totals() == {
         "consumed": 3, "used": 1, "dead_lettered": 1, "unavailable": 1, "suppressed": 1, "duplicate": 1
     }  # fmt: skip
     desk.start()
-    desk.run([refer()])
+    desk.run([refer(URL)])
     assert len(desk.said("COMPLETE")) == 1, "its last word counts, whatever was said of it before"
-
-
-def test_what_is_wrong_stays_wrong_under_its_id(desk):
-    Faulty.follow(FileNotFoundError(), GOOD)
-    desk.run([refer(), refer()])
-    desk.start()
-    desk.run([refer()])
-    assert (desk.delivered, desk.reasons(), len(Faulty.opened)) == ([], ["missing"], 1)
-
-
-def test_a_store_that_is_away_hides_no_neighbour(desk):
-    Faulty.follow(TimeoutError())
-    desk.run([*cut("u", b"x" * 30), refer(), *cut("v", b"y" * 30)])
-    assert [one["table"] for one in desk.said("COMPLETE")] == ["u", "v"]
-    assert desk.reasons() == ["unavailable"]
 
 
 def test_no_secret_is_written_down(desk, caplog):
@@ -73,7 +46,7 @@ def test_no_secret_is_written_down(desk, caplog):
     Faulty.follow(OSError("HUSHHUSH"))
     desk.run(
         [
-            refer(),
+            refer(URL),
             refer(f"{SCHEME}://me:HUSHHUSH@bucket/tables/a", "u"),
             refer(f"{URL}?X-Amz-Signature=HUSHHUSH", "v"),
             refer("s3://me:HUSHHUSH@bucket/a", "w"),
@@ -100,13 +73,13 @@ def test_the_group_hears_of_a_worker_between_references_that_take_long(desk, mon
 
     def slow():
         clock.sleep(140)
-        return CONTENT
+        return TABLE
 
     taken = MemoryTransactionalMember.take
     monkeypatch.setattr(MemoryTransactionalMember, "take", take)
     desk.start()
-    Faulty.follow((SIZE, [slow]))
-    records = [refer(table=f"t{number}", product=f"p{number}") for number in range(20)]
+    Faulty.follow((len(TABLE), [slow]))
+    records = [refer(URL, f"t{number}", product=f"p{number}") for number in range(20)]
     desk.run(records)
     assert len(desk.said("COMPLETE")) == 20
     assert max(silences) < 200
@@ -119,10 +92,10 @@ def test_what_waits_is_forgotten_with_its_partition(desk):
 
     def slow():
         clock.sleep(140)
-        return CONTENT
+        return TABLE
 
-    Faulty.follow((SIZE, [slow]))
-    desk.send(*[refer(table=f"t{number}", product=f"p{number}") for number in range(12)])
+    Faulty.follow((len(TABLE), [slow]))
+    desk.send(*[refer(URL, f"t{number}", product=f"p{number}") for number in range(12)])
     while not desk.said("COMPLETE"):
         desk.worker.step()
     assert len(desk.said("COMPLETE")) == 1
@@ -133,19 +106,3 @@ def test_what_waits_is_forgotten_with_its_partition(desk):
     desk.work(40)
     assert sorted(one["table"] for one in desk.said("COMPLETE")) == sorted(f"t{number}" for number in range(12))
     assert desk.totals() == {"consumed": 12, "used": 12}, "none came twice"
-
-
-def test_a_table_under_way_does_not_expire_while_references_are_waited_for(desk):
-    """Nobody took its segments meanwhile; they are on the bus."""
-    clock = desk.broker.clock
-
-    def slow():
-        clock.sleep(140)
-        return CONTENT
-
-    Faulty.follow((SIZE, [slow]))
-    first, *rest = cut("u", b"x" * 30)
-    assert rest
-    desk.run([first, *(refer(table=f"t{number}", product="p") for number in range(8)), *rest])
-    assert "u" in [one["table"] for one in desk.said("COMPLETE")]
-    assert desk.reasons() == []

@@ -14,8 +14,8 @@ from facade.flows.tables.contents import Contents, Held
 from facade.flows.tables.fetch import TableFetch
 from facade.flows.tables.flow import TablesFlow
 from facade.flows.tables.messages import segment_record
+from facade.flows.tables.places import parse_roots
 from facade.flows.tables.references import References
-from facade.flows.tables.roots import parse_roots
 from facade.icd.load import load
 from facade.messages import TableSegment
 from facade.outcome import TOMBSTONE, USED
@@ -107,21 +107,6 @@ def test_a_small_table_is_given_by_its_product_and_its_id_once_it_was_fetched(be
     assert bench.fetch() == 1
     assert bench.content() == bench.content("t1") == CONTENT
     assert bench.fetch() == 0
-
-
-@pytest.mark.parametrize("content", [b"", b"x", b"y" * MOST])
-def test_of_any_size_up_to_the_largest(bench, content):
-    bench.table("t1", content, segment=400)
-    bench.fetch()
-    assert bench.content() == content
-
-
-def test_segments_in_any_order_and_between_those_of_others(bench):
-    first, other = (cut(f"t{n}", CONTENT[::n], product=GAINS, kind="sky") for n in (1, -1))
-    mixed = [record for pair in zip(reversed(first), other, strict=True) for record in pair]
-    bench.send(*mixed[:7], Record(topic="calibration", key=GAINS.encode(), value=b"no header"), *mixed[7:])
-    bench.fetch()
-    assert bench.content() == bench.content("t-1") == CONTENT[::-1]
 
 
 def test_it_is_back_after_a_restart_and_not_before_all_is_read(bench):
@@ -309,16 +294,6 @@ def test_a_mistake_about_one_table_does_not_hold_up_the_others(bench, monkeypatc
     assert bench.content() == CONTENT
     assert "could not be fetched: internal error: RuntimeError" in bench.find("subarray/01/other")
     assert sum("fetching failed" in record.message for record in caplog.records) == 1
-
-
-def test_an_announcement_that_does_not_say_where_is_no_reason_to_fail(bench):
-    bench.table("t1")
-    said = bench.desk.said("COMPLETE")[0]
-    del said["first_offset"]
-    bench.broker.append(Record(topic="tables", key=GAINS.encode(), value=json.dumps(said).encode()))
-    bench.hear()
-    bench.fetch()
-    assert "it is not known where it is" in bench.find()
 
 
 def test_the_thread_fetches_survives_mistakes_and_ends(bench):

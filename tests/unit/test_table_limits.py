@@ -14,8 +14,7 @@ from facade.flows.tables import assembly as module
 from facade.flows.tables.assembly import DUPLICATE, Assembly, AssemblyLimits, PartialTable, Repeated, complete
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.messages import ASSEMBLING, FAILED, decode_table
-from facade.flows.tables.partition_state import PartitionState, failure_of, under_way
-from facade.flows.tables.recalled import Recalled
+from facade.flows.tables.partition_state import PartitionState, Recalled, failure_of, under_way
 from facade.messages import Table, TableSegment
 from facade.outcome import RecordRejected
 

@@ -132,17 +132,3 @@ def test_a_lost_end_is_said_and_what_comes_in_its_place_is_no_repetition(desk, i
     assert announced(desk) == ["a", "b", "c"]
     (note,) = notes(desk)
     assert "calibration, partition 1: the log was cut: expected offset 3 next, it goes on at 2" in note
-
-
-def test_entries_of_an_older_worker_hold_at_the_first_start_and_not_for_another_topic(desk):
-    """They name no log."""
-    for partition in range(desk.broker.partitions["positions"]):
-        desk.broker.cut("positions", partition, 0)
-    for entry in desk.broker.model.topics["tables"].partitions[0].entries:
-        if entry.value is not None:
-            content = msgspec.json.decode(entry.value)
-            content.pop("log")
-            entry.value = msgspec.json.encode(content)
-    restarted(desk, lambda: None)
-    desk.run(cut("open", b"o" * 30)[2:])
-    assert (announced(desk), notes(desk)) == (["a", "open"], [])

@@ -1,7 +1,6 @@
 """The producer's SDK, and reading a table back: what arrives is byte for byte what was sent."""
 
 import errno
-import hashlib
 
 import pytest
 
@@ -10,7 +9,6 @@ from facade.errors import BusError, ConfigError
 from facade.flows.tables.fetch import fetch, find
 from facade.flows.tables.messages import SEGMENT
 from facade.flows.tables.producer import TableProducer
-from facade.flows.tables.references import References
 from tests.support.tables import ICD, Desk, cut
 
 CONTENT = bytes(range(256)) * 50
@@ -54,12 +52,6 @@ def test_the_headers_say_where_each_segment_begins(desk):
     assert {record.key for record in desk.broker.read("calibration")} == {b"p"}
 
 
-def test_progress_is_told(desk):
-    told = []
-    producer(desk).send("p", "gains", CONTENT, MEDIA, progress=lambda what, size: told.append((what, size)))
-    assert told == [("hashed", len(CONTENT)), ("sent", len(CONTENT))]
-
-
 def test_a_table_that_was_sent_in_part_is_sent_again_with_the_same_id(desk):
     desk.send(*cut("t", CONTENT, 1000, kind="gains")[:7])
     producer(desk).send("p", "gains", CONTENT, MEDIA, table="t", segment=1000)
@@ -89,23 +81,6 @@ def test_a_file_that_changes_while_it_is_sent_is_never_complete(desk, tmp_path):
         producer(desk).send("p", "gains", file, MEDIA, segment=1000, progress=lambda *_: file.write_bytes(b"short"))
     desk.work(30)
     assert desk.said("COMPLETE") == []
-
-
-def test_a_reference_is_announced_and_copied(desk, tmp_path):
-    content = CONTENT[:9000]
-    (tmp_path / "table").write_bytes(content)
-    desk.roots = [tmp_path]
-    desk.start()
-    url, digest = f"file://{tmp_path}/table", hashlib.sha256(content).hexdigest()
-    producer(desk).refer(url, "p", "gains", MEDIA, size=len(content), sha256=digest)
-    desk.work()
-    table, output = find(desk.bus, "p"), tmp_path / "out"
-    fetch(desk.bus, table, output, desk.broker.clock, references=References([tmp_path]))
-    assert output.read_bytes() == content
-    with pytest.raises(BusError, match="not-configured"):
-        fetch(desk.bus, table, output, desk.broker.clock)
-    with pytest.raises(ValueError, match="sha256"):
-        producer(desk).refer(url, "p", "gains", MEDIA, size=1, sha256="short")
 
 
 def test_disordered_and_interleaved_segments_are_fetched_in_order(desk, tmp_path):

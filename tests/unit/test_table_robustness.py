@@ -1,7 +1,5 @@
 """Tables under workers that lost their partition, full disks, files that change, and hostile content."""
 
-import errno
-from dataclasses import replace
 from hashlib import sha256
 
 import pytest
@@ -11,7 +9,7 @@ from facade.flows.tables.assembly import AssemblyLimits
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.flow import TablesFlow
 from facade.flows.tables.references import ReferenceReader, References
-from facade.flows.tables.worker import TableWorker, WorkerTiming
+from facade.flows.tables.worker import TableWorker
 from facade.outcome import USED, Suppressed
 from tests.support.simulated_bus import MemoryBus, MemoryTransactionalMember
 from tests.support.tables import ICD, Desk, cut
@@ -40,7 +38,7 @@ def test_who_has_lost_its_partition_announces_nothing(bench):
         references=References([]),
         pool=BufferPool(1000),
         limits=AssemblyLimits(),
-        timing=WorkerTiming(batch=100),
+        batch=100,
     )
 
     def stand_still(records, offsets):
@@ -69,36 +67,6 @@ def test_an_older_announcement_does_not_become_the_newest(bench):
     flow = TablesFlow()
     assert [flow.fold(record, count=True) for record in (*records, records[0])] == [USED, USED, Suppressed("older")]
     assert flow.complete["p"].table.table == "v2"
-
-
-def test_a_verified_table_needs_no_disk(bench):
-    """Only the look into it does."""
-
-    def full():
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    bench.open_file = full
-    bench.run(cut("t", b"x" * 30))
-    (one,) = (said for said in bench.said() if said["state"] != "ASSEMBLING")
-    assert one["state"] == "COMPLETE"
-    assert "No space left" in one["summary"]["note"]
-
-
-def test_an_empty_segment_is_no_part_of_a_table(bench):
-    """They would cost memory that no limit sees."""
-    bench.run(cut("t", b""))
-    assert bench.said()[-1]["state"] == "COMPLETE"  # but a whole table may have no bytes
-    first, second, _ = cut("u", b"x" * 30)
-    bench.run([first, replace(second, value=b"")])
-    assert bench.reasons() == ["size"]
-
-
-def test_many_tables_under_one_id_are_remembered_by_few(bench):
-    bench.run(cut("t", b"x" * 30))
-    for number in range(40):
-        bench.run(cut("t", bytes([number]) * 30))
-    (past,) = bench.worker._assembly._past.values()
-    assert len(past.reported) <= 16
 
 
 def test_what_a_file_holds_is_a_copy(tmp_path):

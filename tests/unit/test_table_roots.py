@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from facade.errors import ConfigError
-from facade.flows.tables.roots import Address, parse_roots, shown, without_secrets
+from facade.flows.tables.places import Address, parse_roots, shown, without_secrets
 
 S3 = Address("s3", "bucket", "/a/b")
 

@@ -12,9 +12,9 @@ from facade.cli.app import app
 from facade.errors import BusError, ConfigError
 from facade.flows.tables import cli as cli
 from facade.flows.tables.fetch import fetch, find
+from facade.flows.tables.places import parse_roots
 from facade.flows.tables.producer import TableProducer
 from facade.flows.tables.references import References
-from facade.flows.tables.roots import parse_roots
 from tests.support.stores import IO_ERROR, SCHEME, Faulty
 from tests.support.tables import ICD, Desk
 
@@ -122,12 +122,6 @@ def test_where_nothing_can_be_put_is_said(desk, url, what):
         producer(desk).place(url, "p", "gains", CONTENT, MEDIA)
     assert "HUSHHUSH" not in str(error.value)
     assert desk.broker.read("calibration") == []
-
-
-def test_what_the_schema_forbids_is_not_put_anywhere(desk, tmp_path):
-    with pytest.raises(ValueError, match="product"):
-        producer(desk).place(f"file://{tmp_path}/t", "a!b", "gains", CONTENT, MEDIA)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_store_that_fails_in_between_changes_nothing_of_what_is_fetched(desk, tmp_path):

@@ -11,7 +11,7 @@ from facade.bus.port import Aborted, OffsetRange, Record
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.telemetry.plan import plan, windowed
-from facade.flows.telemetry.simulator.records import RecordStream
+from facade.flows.telemetry.simulator.telemetry_cli import RecordStream
 from facade.flows.telemetry.view import TelemetryView
 from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
 from facade.icd.load import load
@@ -178,12 +178,6 @@ def nodes(*numbers: int) -> list[str]:
     return [f"mid-sdp/ingest/{number:04d}" for number in numbers]
 
 
-def test_the_shipped_streams_are_of_different_kinds() -> None:
-    windows = [load().topics[name].window for name in SHIPPED]
-    assert [one.length for one in windows] == [1.0, 10.0, DAY]
-    assert [one.groups for one in windows] == ["node", "subarray", None]
-
-
 def test_one_worker_aggregates_all_topics_exactly_once_through_faults(icd: Icd) -> None:
     """Transactions fail and workers are killed at random; every record of every topic is in the totals once."""
     dice, failed = random.Random(7), []
@@ -241,24 +235,6 @@ def test_devices_are_looked_at_when_something_of_their_stream_came_or_time_has_p
     assert looks.count("ingest.buffers") > 9
 
 
-def test_a_window_of_10_s_is_shown_by_subarray_when_it_is_over(icd: Icd) -> None:
-    site = Site(icd)
-    server = site.server("quality", SdpQuality=["mid-sdp/quality/01", "mid-sdp/quality/02"])
-    stream = site.stream("flagging")
-    for _ in range(10):
-        site.send(stream, 2)
-        site.run(1.0, server)
-    assert ("mid-sdp/quality/01", "visibilitiesFlagged") not in server[2].shown
-    sums = {number: dict(account.sums) for number, account in stream.accounts.items()}
-    site.send(stream, 2)
-    site.run(1.0, server)
-    for number, of in sums.items():
-        reading = server[2].shown[f"mid-sdp/quality/{number:02d}", "visibilitiesFlagged"]
-        assert reading.value == pytest.approx(of["flagged"] / (of["flagged"] + of["kept"]))
-    site.run(45.0, server, step=0.5)
-    assert server[2].shown["mid-sdp/quality/01", "visibilitiesFlagged"].quality is Quality.INVALID
-
-
 def test_a_daily_report_is_shown_when_the_day_is_over(icd: Icd) -> None:
     """Nobody speaks of the next day for many hours; a worker reads on, and says that nothing more came."""
     site = Site(icd)
@@ -305,17 +281,6 @@ def test_a_long_window_survives_restarts_of_the_device_server(icd: Icd, topic: s
         assert shown["jobAge"] > 0
 
 
-def test_a_snapshot_of_the_release_before_is_taken_over(icd: Icd) -> None:
-    """It has the totals of the nodes only, under another name."""
-    site = Site(icd)
-    first = site.server("ingest-00", SdpIngestNode=nodes(0, 1))
-    flow = first[0]._flows["ingest.summary"]
-    flow.restore({"nodes": {"1": {"count": 5, "sums": {"lost": 3}, "heard": 9.0}}})
-    assert flow.ledgers["ingest.heaps"].totals[1].sums == {"lost": 3}
-    with pytest.raises(msgspec.ValidationError):
-        flow.restore({"nodes": {"1": {"count": "x"}}})
-
-
 def test_groups_that_the_deployment_does_not_have_are_dead_letters(icd: Icd) -> None:
     site = Site(icd)
     site.send(site.stream("ingest.buffers", [3, 4]), 2)
@@ -354,18 +319,6 @@ def test_what_a_mistake_says_carries_no_control_characters(icd: Icd, monkeypatch
     account = server[0].accounts["telemetry.summary"]
     assert account.last_error == "internal: $: ValueError: \\u001b[2J"
     assert account.balance == 0
-
-
-def test_what_was_small_only_while_compressed_holds_up_no_stream(icd: Icd) -> None:
-    """No topic would take it as a dead letter: the letter says where it is, and goes without it."""
-    site = Site(icd)
-    site.broker.append(Record(topic="flagging", key=b"1", value=bytes(20_000_000), partition=0))
-    site.send(site.stream("flagging", [1]), 2)
-    site.run(1.0)
-    (letter,) = site.broker.read("dead-letters")
-    assert (letter.key, letter.value) == (None, None)
-    assert dict(letter.headers)["dl.detail"].endswith(b"left where it is")
-    assert site.used()["flagging"] == 2
 
 
 def test_summaries_of_a_newer_worker_are_left_out(icd: Icd) -> None:

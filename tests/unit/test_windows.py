@@ -5,9 +5,9 @@ import json
 import msgspec
 import pytest
 
+from facade.flows.telemetry.ledger import KEPT_WINDOWS, Windows
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.watermarks import Watermarks, closed_at, newest_close
-from facade.flows.telemetry.windows import KEPT_WINDOWS, Windows
 from facade.icd.load import load
 from facade.messages import Partial, Watermark
 
@@ -119,14 +119,9 @@ def test_windows_over_all_groups_have_their_groups_and_come_back_from_a_snapshot
     for groups in ((1, 2), (2, 3)):
         found.add(partial(0), 0, FIRST, groups)
     again = Windows(PLAN)
-    again.restore(found.as_list(), 0)
+    again.restore(found.as_list())
     assert again.shown(read(0)) == found.shown(read(0))
     assert again.shown(read(0)).groups == {1, 2, 3}
-    none = Windows(PLAN)
-    none.restore([], FIRST + SECOND)
-    for at in (0, 1):
-        none.add(partial(at), 0, FIRST)
-    assert [number(none.shown(read(at))) for at in (0, 1)] == [None, 1]
 
 
 def mark(partition, read_to, **changes):

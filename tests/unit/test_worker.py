@@ -10,7 +10,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from facade.bus.dead_letters import dead_letter, original
+from facade.bus.dead_letters import original
 from facade.bus.port import Aborted, Record, Revoked
 from facade.clock import ManualClock
 from facade.config import Settings
@@ -19,7 +19,6 @@ from facade.flows.telemetry.simulator.garbage import GARBAGE
 from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
 from facade.icd.load import load
 from facade.messages import RackSummary
-from facade.outcome import RecordRejected
 from facade.runtime import metrics
 from facade.runtime.accounts import AccountEntry
 from tests.support.heaps import BASE_US, encoded, heap
@@ -113,14 +112,6 @@ def test_a_bad_record_is_a_counted_result_and_hides_no_neighbour(broker, kind):
     assert headers["dl.path"].startswith(b"$")
     assert headers["dl.detail"]
     assert headers["dl.by"] == b"aggregate-0"
-
-
-def test_a_dead_letter_gives_the_original_back():
-    record = Record(
-        topic="ingest.heaps", key=b"k", value=b"\x00v", headers=(("traceparent", b"t"),), partition=1, offset=5,
-        timestamp_us=9,
-    )  # fmt: skip
-    assert original(dead_letter(record, RecordRejected("schema", "$.x", "no"), by="0")) == record
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -225,15 +216,6 @@ def test_partials_of_one_rack_are_on_one_partition(broker):
         nodes = [node for node, _ in partials([record.value], PLAN)]
         assert not nodes or b"%d-%d" % (min(nodes), max(nodes)) == record.key
     assert placed == {0: {b"0-1"}, 1: {b"2-3"}, 2: {b"4-5"}, 3: {b"6-7"}}
-
-
-def test_the_account_of_the_process_balances_at_every_step(broker):
-    send(broker, *encoded(*(heap(seq=i) for i in range(50))), b"x", None, *encoded(heap(node=77)))
-    one = worker(broker, batch=7)
-    for _ in range(30):
-        one.step()
-        assert one.accounts["ingest.heaps"].balance == 0
-    assert one.accounts["ingest.heaps"].consumed + one.accounts["ingest.heaps"].uncommitted == 53
 
 
 def test_a_transaction_that_is_given_up_makes_no_count_go_down(broker, monkeypatch):

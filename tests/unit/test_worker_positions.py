@@ -22,7 +22,7 @@ from facade.bus.port import Aborted, Record
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.overview.views import BusView
-from facade.flows.telemetry.coverage import Coverage
+from facade.flows.telemetry.ledger import Coverage
 from facade.flows.telemetry.partial import Summary
 from facade.flows.telemetry.worker import TelemetryWorker
 from facade.icd.load import load

@@ -1,28 +1,29 @@
-"""Puts tables together from their segments, many at a time, whatever comes in between.
+"""Reads tables from records: puts them together from segments, many at a time, or reads them by reference.
 
-Nothing here knows the bus: segments go in, and what became of them comes out. A table is known by its id, within
-its partition. The first segment says what the table is to be; one that says something else is set aside alone, so that
-nobody can destroy a table by naming it. A table that cannot become complete any more is given up as a whole.
+Nothing here knows the bus. A table is known by its id, within its partition. Its first segment describes it; a segment
+that contradicts this is set aside alone, so that another's segments cannot destroy a table. A table that cannot become
+complete any more is given up as a whole.
 """
 
 import errno
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from facade.bus.port import Record
+from facade.clock import Clock
 from facade.flows.tables.buffers import BufferPool, Content, SegmentBuffer
-from facade.flows.tables.messages import Identity, identity
+from facade.flows.tables.messages import Identity, identity, read_header
 from facade.messages import Table, TableSegment
-from facade.outcome import RecordRejected, Suppressed
+from facade.outcome import TOMBSTONE, RecordRejected, Suppressed
 
 NO_SPACE, STORAGE = OUR_DISK = "no-space", "storage"
-"""Reasons that lie in the disk of this machine, and not in the table, which may be sent again under its id."""
+"""Reasons that the disk of this machine causes; the table may be sent again under its id."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MOST_REPORTED = 16
-"""Other tables under one id of which a dead letter is written each."""
+"""Other tables under one id with a dead letter each."""
 _REMEMBERED = 10_000
-"""Tables whose end is remembered, so that what still comes of them is known."""
+"""Ended tables that are remembered, to recognise their late records."""
 
 TableKey = tuple[int, str]
 """Partition and table id."""
@@ -30,21 +31,21 @@ TableKey = tuple[int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssemblyLimits:
-    """What tables under way may take."""
+    """Limits of the tables under way."""
 
     tables: int = 1000
-    """So many at a time; a further one drives out the oldest."""
+    """Tables at a time; a further one drives out the oldest."""
     disk: int = 20_000_000_000
-    """All of them on disk [bytes]; beyond it the oldest goes. Also the largest table."""
+    """Size of all on disk [bytes]; beyond it the oldest goes. Also the size of the largest table."""
     expiry: float = 600.0
-    """A table of which nothing came for so long is given up [s]."""
+    """After this time without records a table is given up [s]."""
     segments: int = 200_000
-    """Of one table."""
+    """Segments of one table."""
 
 
 @dataclass(slots=True, kw_only=True)
 class PartialTable:
-    """A table of which segments are missing."""
+    """A table that lacks segments."""
 
     header: TableSegment
     """Of the segment that came first."""
@@ -54,7 +55,7 @@ class PartialTable:
     """The record that came last, without its value."""
     buffer: SegmentBuffer
     touched: float
-    """When that was, by the monotonic clock [s]."""
+    """When it came, by the monotonic clock [s]."""
     records: int = 0
 
     @property
@@ -68,12 +69,12 @@ DUPLICATE = Suppressed("duplicate")
 
 @dataclass(frozen=True, slots=True)
 class Repeated(RecordRejected):
-    """A record that belongs to what has a dead letter already, and gets none of its own."""
+    """A record of a table that has its dead letter already."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A table is complete, or is given up; `close` it when it has been looked at."""
+    """A table is complete, or is given up; the receiver calls `close`."""
 
     table: PartialTable
     rejected: RecordRejected | None = None
@@ -82,7 +83,7 @@ class Ended:
     """Why the content of a complete table cannot be looked into."""
 
     def close(self) -> None:
-        """Free what its bytes take."""
+        """Free memory and disk."""
         self.table.buffer.close()
 
 
@@ -95,11 +96,11 @@ class EndedTable:
     sent_at: int
     """When its producer began to send it [Unix us]."""
     reported: set[str] = field(default_factory=set)
-    """Checksums of other tables under its id of which one record was set aside."""
+    """Checksums of other tables under its id that have a dead letter."""
 
 
 class Assembly:
-    """Takes segments; what becomes of them is what `add` and `expire` give."""
+    """Takes segments; `add` and `expire` return the tables that end."""
 
     def __init__(self, pool: BufferPool, limits: AssemblyLimits) -> None:
         self._pool = pool
@@ -131,7 +132,7 @@ class Assembly:
         return ended
 
     def judge(self, header: TableSegment, partition: int) -> RecordRejected | Suppressed | None:
-        """Say what is the matter with a record because of what came before it; None: nothing."""
+        """Judge a record by the records before it; None: it can be added."""
         key = (partition, header.table)
         past = self._past.get(key)
         if past is not None and not _is_sent_again(header, past):
@@ -145,12 +146,12 @@ class Assembly:
         return DUPLICATE if header.index in table.buffer else None
 
     def wait(self, seconds: float) -> None:
-        """Take note that for so long nobody listened: what came meanwhile waits on the bus."""
+        """Extend the time of all tables by a time without records [s]."""
         for table in self:
             table.touched += seconds
 
     def expire(self, now: float) -> list[Ended]:
-        """Give up the tables of which nothing has come for too long."""
+        """Give up the tables without records for too long."""
         late = [table for table in self if now - table.touched >= self._limits.expiry]
         what = f"expected all segments, with at most {self._limits.expiry:g} s between two"
         return [self._give_up(table, RecordRejected("expired", "$", what)) for table in late]
@@ -182,7 +183,6 @@ class Assembly:
         return table
 
     def _take(self, table: PartialTable, header: TableSegment, content: bytes) -> Ended | None:
-        """Take a segment's bytes; give the end of the table if this is it."""
         rejected = self._judge(table, header, content)
         if rejected is not None:
             return self._give_up(table, rejected)
@@ -231,7 +231,7 @@ class Assembly:
 
 
 def complete(table: PartialTable) -> Ended:
-    """Return the end of a table of which all bytes have come and are right."""
+    """Return the end of a table whose bytes have come and are right."""
     if not table.buffer.is_kept:
         return Ended(table, unseen="too large to be looked into where it is")
     try:
@@ -241,7 +241,6 @@ def complete(table: PartialTable) -> Ended:
 
 
 def _whole(table: PartialTable) -> RecordRejected | None:
-    """Say what is wrong with a table of which every segment has come."""
     if table.buffer.size != table.header.size:
         return RecordRejected("size", "$", f"expected {table.header.size} bytes in all, got {table.buffer.size}")
     if (found := table.buffer.sha256()) != table.header.sha256:
@@ -250,12 +249,11 @@ def _whole(table: PartialTable) -> RecordRejected | None:
 
 
 def _is_sent_again(header: TableSegment, past: EndedTable) -> bool:
-    """Return whether a record begins what our disk has not taken once more; what is left of that tells its time."""
+    """Return whether a table comes again after our disk has failed; late records of the first one have its time."""
     return past.rejected is not None and past.rejected.reason in OUR_DISK and header.sent_at != past.sent_at
 
 
 def _after_the_end(header: TableSegment, past: EndedTable) -> RecordRejected | Suppressed:
-    """Judge a record of a table that is complete already, or was given up."""
     if past.rejected is not None:
         what = f"the table was given up before: {past.rejected.detail}"
         return Repeated(past.rejected.reason, past.rejected.path, what)
@@ -272,3 +270,61 @@ def _difference(first: TableSegment, other: TableSegment) -> str:
     names = ("product", "kind", "content_type", "count", "size", "sha256")
     pairs = ((name, getattr(first, name), getattr(other, name)) for name in names)
     return ", ".join(f"{name} {ours!r:.80}, got {theirs!r:.80}" for name, ours, theirs in pairs if ours != theirs)
+
+
+SegmentOutcome = RecordRejected | Suppressed | TableSegment | Ended
+"""A header is of a reference, which is to be read."""
+
+
+class SegmentReader:
+    """Takes records, and gives the outcome of each.
+
+    Parameters
+    ----------
+    take
+        Returns up to a number of records, with a longest wait for the first one [s].
+    is_wanted
+        Tells by record and header whether a record is of interest; the header is None where it has no value.
+    """
+
+    def __init__(
+        self,
+        take: Callable[[int, float], Sequence[Record]],
+        assembly: Assembly,
+        clock: Clock,
+        *,
+        batch: int,
+        is_wanted: Callable[[Record, TableSegment | RecordRejected | None], bool],
+    ) -> None:
+        self._take, self._assembly, self._clock = take, assembly, clock
+        self._batch, self._is_wanted = batch, is_wanted
+        self.waiting: list[Record] = []
+        """Records without an outcome yet."""
+
+    def take(self, wait: float) -> None:
+        """Take records up to the size of a batch."""
+        if (room := self._batch - len(self.waiting)) > 0:
+            self.waiting += self._take(room, 0.0 if self.waiting else wait)
+
+    def outcomes(self, until: float = float("inf")) -> Iterator[tuple[Record, SegmentOutcome]]:
+        """Yield outcomes; a record of a table under way has none.
+
+        It ends behind a reference, which is read before the next record, and at `until` by the monotonic clock [s].
+        """
+        while self.waiting and self._clock.monotonic() < until:
+            record = self.waiting.pop(0)
+            header = None if record.value is None else read_header(record)
+            if not self._is_wanted(record, header):
+                continue
+            if header is None:
+                yield record, TOMBSTONE
+            elif isinstance(header, RecordRejected):
+                yield record, header
+            elif (known := self._assembly.judge(header, record.partition)) is not None:
+                yield record, known
+            elif header.count == 0:
+                yield record, header
+                return
+            else:
+                for ended in self._assembly.add(header, record, self._clock.monotonic()):
+                    yield record, ended

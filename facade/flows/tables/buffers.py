@@ -1,8 +1,7 @@
 """The bytes of tables under way: in memory up to a limit over all of them, else in unnamed temporary files.
 
-Bytes are kept in the order of their arrival. What is in order is hashed as it comes, so that a table that is
-complete needs no second pass; what came too early is hashed from where it is kept, once the gap before it closes.
-Nothing is ever allocated because of what a header claims: memory and disk grow only with bytes that have come.
+Bytes are kept in the order of their arrival, and hashed in the order of the table: a segment in order at once, an early
+one when the gap before it closes. Memory and disk grow with bytes that have come, never with a header's claims.
 """
 
 import hashlib
@@ -24,15 +23,7 @@ def unnamed_file() -> BinaryIO:
 
 
 class BufferPool:
-    """Knows how much all buffers have in memory and on disk.
-
-    Parameters
-    ----------
-    memory
-        Bytes of all buffers that may be in memory; a buffer that would exceed it goes to a file.
-    open_file
-        Opens the file of a buffer.
-    """
+    """Counts the bytes of all buffers; one that would exceed `memory` [bytes] goes to a file of `open_file`."""
 
     def __init__(self, memory: int, open_file: Callable[[], BinaryIO] = unnamed_file) -> None:
         self.memory = memory
@@ -41,30 +32,24 @@ class BufferPool:
         self.on_disk = 0
 
     def buffer(self, *, keep: bool = True) -> "SegmentBuffer":
-        """Begin the bytes of one table.
-
-        Parameters
-        ----------
-        keep
-            False: they are counted and hashed, and not kept.
-        """
+        """Return the buffer of one table; without `keep` its bytes are only counted and hashed."""
         return SegmentBuffer(self, keep=keep)
 
 
 class SegmentBuffer:
-    """The bytes of one table, in segments; those in a file may raise OSError, after which only `close` is of use."""
+    """The bytes of one table, in segments; after an OSError only `close` may be called."""
 
     def __init__(self, pool: BufferPool, *, keep: bool) -> None:
         self._pool = pool
         self.is_kept = keep
         self._memory: dict[int, bytes] | None = {}
-        """Segments as they came, by position, so that nothing is copied; None: they are in the file."""
+        """Segments as they came, by position; None: they are in the file."""
         self._file: BinaryIO | None = None
         self._digest = hashlib.sha256()
         self._early: dict[int, tuple[int, int]] = {}
-        """Segments that came before one that is to be before them: position and length, by index."""
+        """Segments behind a missing one: position and length, by index."""
         self._runs: list[tuple[int, int]] = []
-        """Where the hashed segments are, in their order: position and length, neighbours as one."""
+        """Positions and lengths of the hashed bytes, in the order of the table."""
         self.size = 0
         """Bytes that have come."""
         self.hashed = 0
@@ -74,7 +59,7 @@ class SegmentBuffer:
 
     @property
     def is_on_disk(self) -> bool:
-        """Return whether it takes room in a file."""
+        """Whether it takes room in a file."""
         return self._file is not None
 
     def __contains__(self, index: int) -> bool:
@@ -95,7 +80,7 @@ class SegmentBuffer:
         return self._digest.hexdigest()
 
     def content(self) -> Content:
-        """Return the segments before `next` as one whole, which holds until `close`."""
+        """Return the segments before `next` as one content, valid until `close`."""
         if self._memory is not None and len(self._memory) < 2:
             return memoryview(next(iter(self._memory.values()), b""))
         if self._memory is not None or len(self._runs) > 1:
@@ -103,7 +88,7 @@ class SegmentBuffer:
         return Path(f"/proc/self/fd/{self._open_file().fileno()}")
 
     def close(self) -> None:
-        """Free what it takes."""
+        """Free memory and disk."""
         if self._memory is not None:
             self._pool.in_memory -= sum(map(len, self._memory.values()))
             self._memory = None
@@ -148,7 +133,6 @@ class SegmentBuffer:
             self._runs.append((position, length))
 
     def _read(self, position: int, length: int) -> Iterator[bytes]:
-        """Return the bytes of whole segments."""
         while length > 0:
             if self._memory is not None:
                 part = self._memory[position]
@@ -161,7 +145,6 @@ class SegmentBuffer:
             length -= len(part)
 
     def _line_up(self) -> None:
-        """Put the segments in order into a file: memory would have to hold them twice."""
         file = self._pool.open_file()
         try:
             for run in self._runs:
@@ -182,7 +165,7 @@ class SegmentBuffer:
 
 
 def write_all(file: BinaryIO, content: bytes) -> None:
-    """Write all of it: an unbuffered file may take a part only."""
+    """Write all bytes: an unbuffered file may take a part only."""
     left = memoryview(content)
     while left:
         left = left[file.write(left) :]

@@ -19,9 +19,9 @@ from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.content import summarise
 from facade.flows.tables.fetch import fetch, find, newest_tables
 from facade.flows.tables.messages import CALIBRATION, MARKS
+from facade.flows.tables.places import parse_roots
 from facade.flows.tables.producer import SEGMENT_BYTES, TableProducer
 from facade.flows.tables.references import References
-from facade.flows.tables.roots import parse_roots
 from facade.flows.tables.worker import TableWorker
 from facade.messages import Table
 from facade.runtime.worker_process import Site, Slot, run_worker
@@ -156,7 +156,7 @@ def plot(
 
     Example: sdp-facade tables plot subarray/01/gains -o gains.png
     """
-    from facade.flows.tables.picture import picture  # takes a second to load
+    from facade.flows.tables.content import picture  # takes a second to load
 
     table = find(KafkaBus(Connection(load_settings()), client="tables-plot"), name)
     summary = table.summary if isinstance(table.summary, dict) else {}

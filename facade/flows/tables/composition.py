@@ -1,18 +1,219 @@
-"""What a device server needs for SdpCalibration: the tables, what is shown of them, their bytes, and their alerts."""
+"""SdpCalibration in a device server: the tables, their view, their bytes, and alerts about lost tables."""
 
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from facade.bus.port import BusHealth
+from facade.clock import utc_text
 from facade.errors import IcdError
 from facade.flows.tables.contents import Contents
-from facade.flows.tables.flow import TablesFlow, products_of
-from facade.flows.tables.losses import Losses
+from facade.flows.tables.flow import TablesFlow, describe, products_of
+from facade.flows.tables.messages import place
+from facade.flows.tables.places import parse_roots
 from facade.flows.tables.references import References
-from facade.flows.tables.roots import parse_roots
-from facade.flows.tables.view import CalibrationView
-from facade.icd.model import Icd
+from facade.flows.tables.summaries import PointingSummary, SolutionSummary
+from facade.icd.model import DeviceClass, Icd
+from facade.messages import Table
+from facade.printable import listed
+from facade.reading import Changes, Image, Quality, Reading, Value, judge
 from facade.runtime.composition import Server
+from facade.runtime.flow import Fault, FaultKey
+from facade.runtime.view import NewestView
+from facade.severities import ALARM
+
+TABLE_LOST = "tableLost"
+"""Condition of the ICD."""
+
+_MADE_GOOD = 600.0
+"""Longest time after which a loss that was made good is still reported [s]: as long are alarms at rest remembered."""
+
+
+class Losses:
+    """Finds the lost tables: announced as failed, until a newer one of the product is complete.
+
+    It follows from ``tables`` alone, so a restart finds the same. A loss that was made good before its report is found
+    until it has been reported.
+
+    Parameters
+    ----------
+    has_reported
+        Whether an alert of a condition and source that began then [Unix us], or later, is on the bus.
+    """
+
+    def __init__(
+        self, flow: TablesFlow, prefixes: Sequence[str], has_reported: Callable[[FaultKey, int], bool]
+    ) -> None:
+        self._flow = flow
+        self._prefixes = tuple(prefixes)
+        self._has_reported = has_reported
+
+    def is_loss(self, key: FaultKey) -> bool:
+        """Return whether a condition and source are a loss of these products."""
+        condition, product = key
+        return condition == TABLE_LOST and product.startswith(self._prefixes)
+
+    def find(self, now: float) -> dict[FaultKey, Fault]:
+        """Return the losses by condition and product."""
+        found = {}
+        for table in self._flow.failed.values():
+            key = (TABLE_LOST, table.product)
+            is_news = now - table.time / 1e6 < _MADE_GOOD and not self._has_reported(key, table.time)
+            if self.is_loss(key) and (is_news or not self._is_made_good(table)):
+                why = table.reason or "no reason given"
+                text = f"table {table.table} of {table.product} never became complete: {why}"
+                found[key] = Fault(ALARM, text, table.time)
+        return found
+
+    def _is_made_good(self, table: Table) -> bool:
+        complete = self._flow.complete.get(table.product)
+        newer = None if complete is None else complete.table
+        # With a producer's clock that is ahead, its sending counts as of its completion.
+        return newer is not None and (newer.time > table.time or min(newer.sent_at, newer.time) > table.sent_at)
+
+
+_POINTING = "pointing_cal_"
+_ALWAYS = frozenset({"age", "assembling", "tablesComplete", "lastFailure", "connected", "versionId", "State", "Status"})
+"""Attributes that do not expire with a solution."""
+
+
+class CalibrationView(NewestView):
+    """A view: the tables of the products ``subarray/NN/...``."""
+
+    what = "tables"
+
+    def __init__(
+        self,
+        device: str,
+        device_class: DeviceClass,
+        flow: TablesFlow,
+        health: BusHealth,
+        *,
+        known: Callable[[], bool],
+        version: str,
+    ) -> None:
+        super().__init__(device, device_class, health, known=known, version=version)
+        self._flow, self.prefix = flow, products_of(device)
+        self._values: dict[str, Value] = {}
+        self._changes = Changes()
+        self._seen = -1
+        """Changes of the flow at the last look."""
+        self._solution: tuple[Table, SolutionSummary] | None = None
+        self._strange: list[str] = []
+        """Dishes without an attribute for their offsets."""
+
+    def _show(self, values: dict[str, Value], now: float, *, is_known: bool) -> Iterator[tuple[str, Reading]]:
+        self._values |= values
+        expired = self._is_expired(now)
+        for name, value in self._values.items():
+            quality = self._quality(name, value, expired=expired)
+            yield name, self._changes.reading(name, value, now, quality)
+
+    def _quality(self, name: str, value: Value, *, expired: bool) -> Quality:
+        attribute = self._attributes.get(name)
+        quality = judge(value, None if attribute is None else attribute.limits)
+        ages = name not in _ALWAYS and not name.startswith(_POINTING)
+        if value is math.nan or (ages and self._solution is None):
+            return Quality.INVALID  # the table does not say, or is not there any more
+        return Quality.WARNING if expired and ages and quality is Quality.VALID else quality
+
+    def _is_expired(self, now: float) -> bool:
+        until = None if self._solution is None else self._solution[1].valid_until
+        return until is not None and until < now * 1e6
+
+    def _look(self, now: float) -> dict[str, Value]:
+        values = {} if self._seen == self._flow.changes else self._tables()
+        if self._solution is not None:
+            values["age"] = round(max(0.0, now - self._solution[0].time / 1e6), 1)
+        return values
+
+    def _tables(self) -> dict[str, Value]:
+        self._seen, self._solution = self._flow.changes, None
+        mine = [one for one in self._flow.complete.values() if one.table.product.startswith(self.prefix)]
+        mine.sort(key=lambda one: one.table.time)
+        values: dict[str, Value] = {"tablesComplete": len(mine)}
+        under_way = (one for one in self._flow.assembling.values() if one.product.startswith(self.prefix))
+        values["assembling"] = tuple(_text(describe(one)) for one in under_way)
+        failed = [one for one in self._flow.failed.values() if one.product.startswith(self.prefix)]
+        values["lastFailure"] = _text(describe(max(failed, key=lambda one: one.time))) if failed else ""
+        for one in mine:
+            if isinstance(one.summary, SolutionSummary):
+                self._solution = one.table, one.summary
+            elif isinstance(one.summary, PointingSummary):
+                values |= self._pointing(one.summary)
+        return values if self._solution is None else values | _solution(*self._solution)
+
+    def _pointing(self, summary: PointingSummary) -> dict[str, Value]:
+        offsets = {f"{_POINTING}{dish}": three for dish, three in summary.pointing.items()}
+        self._strange = sorted(name.removeprefix(_POINTING) for name in offsets.keys() - self._attributes.keys())
+        return {name: three for name, three in offsets.items() if name in self._attributes}
+
+    def _judge(self, now: float) -> tuple[str, list[str]]:
+        lines = []
+        expired = self._is_expired(now)
+        if self._solution is None:
+            lines.append("No solution has come yet.")
+        elif expired:
+            lines.append(f"The solution {self._solution[0].table} is no longer valid, and no newer one has come.")
+        if self._strange:
+            lines.append(f"Pointing offsets of dishes that the ICD does not have: {listed(self._strange, 8)}.")
+        return "ALARM" if expired else "ON", lines
+
+
+def _solution(table: Table, summary: SolutionSummary) -> dict[str, Value]:
+    return {
+        "solutionId": summary.solution_id or table.table,
+        "product": table.product,
+        "kind": table.kind,
+        "sourceModel": summary.source_model,
+        "validFrom": _seconds(summary.valid_from),
+        "validUntil": _seconds(summary.valid_until),
+        "validFromUtc": "" if summary.valid_from is None else utc_text(summary.valid_from),
+        "validUntilUtc": "" if summary.valid_until is None else utc_text(summary.valid_until),
+        "antennas": tuple(summary.antennas),
+        "channels": summary.channels,
+        "polarisations": tuple(summary.polarisations),
+        "flaggedFraction": summary.flagged_fraction,
+        "snr": _number(summary.snr),
+        "gainAmplitude": _image(summary.amplitude),
+        "gainPhase": _image(summary.phase),
+        "channelFrequencies": tuple(summary.channel_frequencies),
+        "antennaAmplitude": _numbers(summary.antenna_amplitude),
+        "antennaPhaseRms": _numbers(summary.antenna_phase_rms),
+        "antennaFlagged": tuple(summary.antenna_flagged),
+        "digest": table.sha256,
+        "location": _text(place(table)),
+        "size": table.size,
+        "transferTime": (table.time - table.sent_at) / 1e6,
+    }
+
+
+def _seconds(time_us: int | None) -> float:
+    return math.nan if time_us is None else time_us / 1e6
+
+
+def _number(value: float | None) -> float:
+    # The same object each time: two readings with it are equal then, though it is not equal to itself.
+    return math.nan if value is None else value
+
+
+def _numbers(values: Sequence[float | None]) -> tuple[float, ...]:
+    return tuple(map(_number, values))
+
+
+def _image(rows: Sequence[Sequence[float | None]]) -> Image:
+    return tuple(map(_numbers, rows))
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(content).decode()
+
 
 CLASS = "SdpCalibration"
 _PATIENCE = 10.0
-"""Longest time for reading a small table from where a reference says that it is [s]."""
+"""Longest time for reading a small table by its reference [s]."""
 
 
 def compose(server: Server) -> None:
@@ -21,7 +222,7 @@ def compose(server: Server) -> None:
     prefixes = [products_of(device) for device in devices]
     flow = server.share(TablesFlow, TablesFlow)
     server.flows.append(flow)
-    losses: Losses  # and what it finds is reported by an object that knows what has been reported
+    losses: Losses  # it and the reporter need each other
     reporter = server.report(lambda now: losses.find(now), lambda key: losses.is_loss(key), flow.topic)
     losses = Losses(flow, prefixes, reporter.has_reported)
 
@@ -48,13 +249,7 @@ def compose(server: Server) -> None:
 
 
 def largest(icd: Icd) -> int:
-    """Return the size of the largest table whose bytes a device gives [bytes].
-
-    Raises
-    ------
-    IcdError
-        No query gives any.
-    """
+    """Return the size of the largest table that a device returns [bytes]."""
     sizes = [query.max_bytes for query in icd.classes[CLASS].queries if query.max_bytes]
     if not sizes:
         raise IcdError(f"{CLASS}.toml: queries: expected one with the result DevEncoded, got none")

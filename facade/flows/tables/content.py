@@ -1,19 +1,20 @@
-"""What is in tables, in short: what the devices show of a calibration solution, and of pointing offsets.
+"""Summaries of tables: the figures of a calibration solution that devices show, and pointing offsets.
 
-The rule of the picture, `amplitude` and `phase` (antenna x channel): the first 197 antennas have a row each. The
-channels are cut into at most 64 blocks of neighbours, as equal as they can be: block b of n begins at channel
-b * channels // n. Of a block count the gains that are neither flagged nor beyond what float32 holds, of the parallel
-polarisations (names of two equal letters) if there are any, else of all. Amplitude is the mean of theirs, phase that
-of their complex mean [rad]; null where nothing counts.
+The picture, `amplitude` and `phase` (antenna x channel), has a row for each of the first 197 antennas, and at most 64
+blocks of neighbouring channels, as equal as possible: block b of n begins at channel b * channels // n. A cell counts
+the gains that are neither flagged nor beyond float32, of the parallel polarisations (names of two equal letters) if
+there are any, else of all. Amplitude is their mean, phase the phase of their complex mean [rad]; null without gains.
 
-Per antenna (up to 512) there are the mean amplitude, the RMS of the phase about that of the mean of the same
-polarisation [rad], both of the same gains, and the share of gains of all polarisations that are flagged or not finite.
-All numbers are finite, and the whole is below 1 MB of JSON.
+Each antenna (up to 512) has the mean amplitude and the RMS of the phase about the mean of its polarisation [rad], both
+of the same gains, and the share of all its gains that are flagged or not finite. All numbers are finite, and the whole
+is below 1 MB of JSON.
 """
 
+import io
 import math
 import mmap
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -21,8 +22,8 @@ import msgspec
 import numpy as np
 
 from facade.codec.arrays import Array
-from facade.flows.tables.arrow import Name, decode, encode
-from facade.flows.tables.solution import KINDS, Solution, decode_npy
+from facade.errors import ConfigError
+from facade.flows.tables.solution import KINDS, Name, Solution, decode, decode_npy, encode
 from facade.flows.tables.summaries import SolutionSummary
 from facade.numbers import Natural
 from facade.printable import excerpt
@@ -42,7 +43,7 @@ SummaryDict = dict[str, Any]
 
 
 class PointingOffset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a dish really looked, next to where it was told to [deg]."""
+    """Offset of a dish from its commanded direction [deg]."""
 
     dish: Name
     scan_id: Natural
@@ -51,22 +52,10 @@ class PointingOffset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def summarise(kind: str, content_type: str, content: memoryview | Path) -> SummaryDict | str:
-    """Say in short what is in a table.
+    """Return the summary of a table, in JSON's types.
 
-    Parameters
-    ----------
-    kind
-        As the header of the segments has it.
-    content_type
-        Media type.
-    content
-        The whole; of a file as much is read as is needed.
-
-    Returns
-    -------
-    dict or str
-        What JSON can hold; a note alone if the kind or the type is not known here. A text is the reason why the
-        content contradicts itself or what is said of it.
+    It is a note alone if kind or content type is not known here. A text is the reason why the content contradicts
+    itself or its kind.
 
     Raises
     ------
@@ -134,7 +123,7 @@ def encode_pointing(offsets: Sequence[PointingOffset]) -> bytes:
 
 
 class _Counted:
-    """What is counted of a solution, antenna after antenna; the arrays are those of the summary."""
+    """The arrays of the summary, filled antenna by antenna."""
 
     def __init__(self, solution: Solution) -> None:
         antennas, channels, polarisations = solution.gains.shape
@@ -147,8 +136,8 @@ class _Counted:
         self.not_finite = 0
 
     def add(self, antenna: int, gains: Array, flags: Array) -> Array:
-        """Count the gains of one antenna, shape (channels, polarisations); give which channels have one to use."""
-        # Flat: numpy is many times slower where the last axis is as short as that of the polarisations.
+        """Count the gains of one antenna, shape (channels, polarisations); return which channels are usable."""
+        # Flat: numpy is many times slower with a last axis as short as the polarisations.
         polarisations = gains.shape[1]
         gains = np.ascontiguousarray(gains, np.complex64).reshape(-1)
         amplitude = np.abs(gains)
@@ -174,7 +163,7 @@ def _summary(solution: Solution) -> SummaryDict | str:
     counted = _Counted(solution)
     ratios = None if snr is None else np.empty(snr.size, snr.dtype)
     filled = 0
-    with np.errstate(all="ignore"):  # what is not finite becomes null
+    with np.errstate(all="ignore"):  # numbers that are not finite become null
         for antenna in range(len(gains)):
             usable = counted.add(antenna, gains[antenna], solution.flags[antenna])
             if ratios is not None and snr is not None:
@@ -210,13 +199,12 @@ def _summary(solution: Solution) -> SummaryDict | str:
 
 
 def _parallel(polarisations: tuple[str, ...]) -> Array:
-    """Say which polarisations are of two equal hands; all of them if none is."""
     parallel = np.array([len(name) == 2 and name[0] == name[1] for name in polarisations])
     return parallel if parallel.any() else ~parallel
 
 
 def _phase_rms(polarisations: Sequence[Array], number: int) -> float:
-    """Return the RMS of the phase about that of the mean of the same polarisation; gains that do not count are 0."""
+    """Return the RMS of the phase about the mean of its polarisation; uncounted gains are 0."""
     squares = 0.0
     turn = np.float32(2 * np.pi)
     for gains in polarisations:
@@ -240,9 +228,106 @@ def _numbers(values: Array) -> list[float | None]:
 
 
 def _number(value: float) -> float | None:
-    """Return five digits of a number, and None for what is none."""
     return _digits(value) if math.isfinite(value) else None
 
 
 def _digits(value: float) -> float:
     return float(f"{value:.5g}")
+
+
+_INK, _MUTED, _NOTHING = "#1f2933", "#6b7785", "#a9a9a9"
+_MOST_LABELS: Final = 20
+"""Antennas that are named beside the rows."""
+_EVEN, _TURN = "viridis", "twilight_shifted"
+"""Colour maps: one for what grows, one for what comes back to where it began."""
+
+
+def picture(summary: SummaryDict) -> bytes:
+    """Draw the summary of gains or a bandpass as a PNG, antenna x channel; unknown cells are grey.
+
+    Raises
+    ------
+    ConfigError
+        The drawing library is not installed.
+    ValueError
+        It is the summary of something else.
+    """
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
+    except ImportError as error:
+        raise ConfigError("pictures need matplotlib: pip install 'sdp-tango-facade[tables]'") from error
+    if "amplitude" not in summary or "phase" not in summary:
+        raise ValueError(f"picture: expected amplitude and phase in the summary, got {', '.join(summary)!s:.200}")
+    figure = Figure(
+        figsize=(12, 6.4), dpi=110, facecolor="white", layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08)
+    )
+    figure.suptitle(_title(summary), x=0.012, ha="left", fontsize=13, fontweight="bold", color=_INK)
+    left, right = figure.subplots(1, 2)
+    amplitude, phase = (np.array(summary[name], np.float64) for name in ("amplitude", "phase"))
+    _panel(figure, left, summary, amplitude, "Amplitude", _EVEN, _limits(amplitude))
+    _panel(figure, right, summary, phase, "Phase [rad]", _TURN, (-np.pi, np.pi))
+    figure.supxlabel(_caption(summary), x=0.012, ha="left", fontsize=9, color=_MUTED)
+    out = io.BytesIO()
+    figure.savefig(out, format="png", metadata={"Software": None})
+    return out.getvalue()
+
+
+def _panel(
+    figure: Any, axes: Any, summary: SummaryDict, values: Any, name: str, colours: str, limits: tuple[float, float]
+) -> None:
+    axes.set_facecolor(_NOTHING)
+    low, high, unit = _channel_span(summary, values.shape[1])
+    image = axes.imshow(
+        values,
+        aspect="auto",
+        interpolation="nearest",
+        cmap=colours,
+        vmin=limits[0],
+        vmax=limits[1],
+        extent=(low, high, len(values) - 0.5, -0.5),
+    )
+    rows = range(0, len(values), -(-len(values) // _MOST_LABELS))
+    axes.set_yticks(list(rows), [summary["antennas"][row] for row in rows])
+    axes.set_title(name, loc="left", fontsize=11, color=_INK)
+    axes.set_xlabel(unit, fontsize=10, color=_INK)
+    bar = figure.colorbar(image, ax=axes, pad=0.02, fraction=0.04, aspect=34)
+    bar.outline.set_visible(False)
+    if colours == _TURN:
+        bar.set_ticks([-np.pi, -np.pi / 2, 0, np.pi / 2, np.pi], labels=["-π", "-π/2", "0", "π/2", "π"])
+    for part in (axes, bar.ax):
+        part.tick_params(labelsize=8, colors=_MUTED, length=3)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def _limits(values: Any) -> tuple[float, float]:
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return 0.0, 1.0
+    low, high = np.percentile(known, (1, 99))
+    return (float(low), float(high)) if high > low else (float(low) - 0.5, float(high) + 0.5)
+
+
+def _channel_span(summary: SummaryDict, blocks: int) -> tuple[float, float, str]:
+    frequencies = summary["channel_frequencies"]
+    if len(frequencies) < 2:
+        return 0.0, float(summary["channels"]), "channel"
+    half = (frequencies[-1] - frequencies[0]) / (blocks - 1) / 2
+    return (frequencies[0] - half) / 1e6, (frequencies[-1] + half) / 1e6, "frequency [MHz]"
+
+
+def _title(summary: SummaryDict) -> str:
+    name = f"{summary['kind']} {summary['solution_id']}".rstrip()
+    return f"{name}, {summary['source_model']}" if summary["source_model"] else name
+
+
+def _caption(summary: SummaryDict) -> str:
+    size = f"{summary['antenna_count']} antennas x {summary['channels']} channels x {len(summary['polarisations'])}"
+    parts = [f"{size} polarisations", f"{summary['flagged_fraction']:.1%} flagged"]
+    if summary["snr"] is not None:
+        parts.append(f"median S/N {summary['snr']:.3g}")
+    if summary["valid_from"] is not None:
+        begin, end = (datetime.fromtimestamp(summary[name] / 1e6, UTC) for name in ("valid_from", "valid_until"))
+        parts.insert(0, f"valid {begin:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S} UTC")
+    return "   ".join([*parts, "grey: nothing that is not flagged"])

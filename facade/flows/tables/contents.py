@@ -1,8 +1,7 @@
-"""The bytes of the newest small tables, held in memory: a Tango call gets them at once, and never waits for the bus.
+"""The bytes of the newest small tables, held in memory, so that a Tango call never waits for the bus.
 
-A thread of its own fetches what is announced, so that a table that comes slowly holds up no event. It begins with
-the newest tables, and holds those of each subarray that have room. A table is held once its checksum was found right;
-the one before it is held until then, by its id.
+A thread fetches announced tables, the newest first, as many of each subarray as there is room for. A table is held
+after its checksum was verified; until then the one before it is held, under its id.
 """
 
 import logging
@@ -11,37 +10,31 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, cast
 
-from facade.bus.port import BusHealth
 from facade.clock import Clock
 from facade.errors import BusError
 from facade.flows.tables.buffers import BufferPool, Content
-from facade.flows.tables.fetch import OpensReaders, TableFetch
+from facade.flows.tables.fetch import TableFetch
 from facade.flows.tables.flow import TablesFlow
 from facade.flows.tables.places import UNAVAILABLE
 from facade.flows.tables.references import References
 from facade.messages import Table
 from facade.outcome import RecordRejected
+from facade.runtime.readers import Bus
 
 _log = logging.getLogger(__name__)
 
 TABLES_HELD = 4
-"""As much as so many of the largest tables is held of each subarray, and while they are replaced, twice that."""
+"""Room of each subarray, in largest tables; twice that while they are replaced."""
 _LOOK = 0.2
-"""Time between two looks at what has been announced [s]."""
+"""Time between two looks at the announcements [s]."""
 _BUS_AGAIN = 2.0
 """Pause after the bus, or a store, has failed [s]."""
 _MISTAKE_AGAIN = 10.0
-"""Pause after a mistake of ours [s]."""
+"""Pause after a bug [s]."""
 _TABLE_AGAIN = 600.0
-"""Pause after a table was found not to be where it was announced: that is hardly repaired [s]."""
-
-
-class ContentsBus(OpensReaders, Protocol):
-    """As much of a bus as is needed."""
-
-    health: BusHealth
+"""Pause after a table was not at its place [s]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +61,18 @@ class Contents:
     Parameters
     ----------
     prefixes
-        How the names of the products begin, for each subarray.
+        Beginnings of the products' names, for each subarray.
     most
-        The largest table that is held [bytes].
-    references
-        To fetch tables that came as references.
+        Size of the largest table that is held [bytes].
     known
-        Whether all announcements have been read that stood on the bus at the start.
+        Whether all announcements from before the start have been read.
     """
 
     def __init__(
         self,
         flow: TablesFlow,
         prefixes: Sequence[str],
-        bus: ContentsBus,
+        bus: Bus,
         *,
         most: int,
         references: References,
@@ -103,7 +94,7 @@ class Contents:
         while not stop.is_set():
             try:
                 is_idle = not self.step()
-            except Exception:  # a mistake of ours must not end the thread
+            except Exception:  # a bug must not end the thread
                 _log.exception("fetching tables failed")
                 is_idle = True
             if is_idle:
@@ -111,7 +102,7 @@ class Contents:
         self.close()
 
     def step(self) -> bool:
-        """Go on with the newest table that is wanted and not held; False: there is none, or no broker."""
+        """Read on in the newest table that is wanted and not held; False: there is none, or no broker."""
         if self._fetching is not None:
             self._go_on(self._fetching)
             return True
@@ -134,13 +125,7 @@ class Contents:
         self._fetching = self._fetch = None
 
     def find(self, prefix: str, name: str) -> Held | str:
-        """Return a table by its id or its product, or say why not; any thread may ask.
-
-        Parameters
-        ----------
-        prefix
-            How the names of the products begin that the caller may see.
-        """
+        """Return a table by its id or its product, among the products with a prefix, or why not; for any thread."""
         table = self._flow.find(prefix, name)
         if table is None:
             before = (held for held in list(self._held.values()) if held.table.table == name)
@@ -153,7 +138,6 @@ class Contents:
         if held is not None and _version(held.table) == _version(table):
             return held
         if trouble is not None and trouble.version == _version(table):
-            # Of segments nobody else could make more; a reference may be read from elsewhere.
             advice = elsewhere if table.url is not None else "its producer may send it again"
             return f"{table.table} of {table.product} could not be fetched: {trouble.reason}; {advice}"
         if _version(table) not in map(_version, self._wanted()):
@@ -162,9 +146,7 @@ class Contents:
         return f"{table.table} of {table.product} is being fetched; try again"
 
     def _wanted(self) -> list[Table]:
-        """Return the tables that are to be held, the newest of each subarray first."""
         found = []
-        # Looked at anew each time: whoever waited for a counter would see it raised before the table is there.
         complete = [one.table for one in list(self._flow.complete.values()) if one.table.size <= self._most]
         complete.sort(key=lambda table: table.time, reverse=True)
         for prefix in self._prefixes:
@@ -182,12 +164,10 @@ class Contents:
         return trouble is None or trouble.version != _version(table) or self._clock.monotonic() >= trouble.until
 
     def _turn(self, table: Table) -> float:
-        """Return whose turn it is: what was not tried yet, the newest first; then what has waited longest."""
         trouble = self._troubles.get(table.product)
         return float("-inf") if trouble is None or trouble.version != _version(table) else trouble.until
 
     def _go_on(self, table: Table) -> None:
-        """Take more of the table that is being fetched."""
         found: Content | RecordRejected | None = None
         try:
             if self._fetch is None:
@@ -208,7 +188,7 @@ class Contents:
                 self._troubles.pop(table.product, None)
         except BusError as error:
             self._fail(table, str(error), _BUS_AGAIN)
-        except Exception as error:  # a mistake about one table, or a host without files, must not hold up the others
+        except Exception as error:  # trouble with one table must not hold up the others
             _log.exception("fetching failed product=%s table=%s", table.product, table.table)
             self._fail(table, f"internal error: {type(error).__name__}", _MISTAKE_AGAIN)
         self.close()
@@ -222,11 +202,9 @@ class Contents:
 
 
 def _version(table: Table) -> tuple[object, ...]:
-    """Return what tells one announcement from another."""
     place = (table.url, table.partition, table.first_offset, table.last_offset)
     return (table.table, table.sha256, table.size, table.content_type, *place)
 
 
 def _memory_file() -> BinaryIO:
-    """Open a file that has no name and takes no disk."""
     return cast(BinaryIO, os.fdopen(os.memfd_create("table"), "w+b", buffering=0))

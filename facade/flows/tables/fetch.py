@@ -1,62 +1,36 @@
-"""Reads a complete table back from where ``tables`` says that it is: its segments, or where its reference leads."""
+"""Reads a complete table back from its place on ``tables``: its segments, or by its reference."""
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, cast
 
 from facade.bus.port import Reader, Record
 from facade.clock import Clock
 from facade.errors import BusError, ConfigError
-from facade.flows.tables.assembly import (
-    OUR_DISK,
-    STORAGE,
-    Assembly,
-    AssemblyLimits,
-    Ended,
-)
+from facade.flows.tables.assembly import OUR_DISK, STORAGE, Assembly, AssemblyLimits, Ended, SegmentReader
 from facade.flows.tables.buffers import BufferPool, Content
 from facade.flows.tables.messages import CALIBRATION, COMPLETE, TABLES, decode_table, identity
 from facade.flows.tables.references import ReferenceReader, References
-from facade.flows.tables.segments import SegmentReader
 from facade.messages import Table, TableSegment
 from facade.outcome import RecordRejected
+from facade.runtime.readers import Bus
 
 _BATCH = 16
 _WAIT = 0.2
 """Longest wait of a step [s]."""
 _SILENCE = 10.0
-"""For so long nothing may come from the bus [s]."""
-
-
-class OpensReaders(Protocol):
-    """As much of a bus as is needed to fetch a table."""
-
-    def open_reader(self, topics: Mapping[str, Sequence[int] | None], start: Mapping[str, Mapping[int, int]]) -> Reader:
-        """Read some partitions of topics from given offsets on."""
-
-
-class ReadsTopics(OpensReaders, Protocol):
-    """As much of a bus as is needed to find a table and fetch it."""
-
-    def read_all(self, topic: str) -> list[Record]:
-        """Return everything that is on a topic."""
+"""Longest time without records from the bus [s]."""
 
 
 class TableFetch:
-    """Reads one table back; call `step` until it returns something, and `close` at the end.
-
-    Parameters
-    ----------
-    pool
-        Where its bytes are put.
-    """
+    """Reads one table back; call `step` until it returns a content or a rejection, and `close` at the end."""
 
     def __init__(
         self,
         table: Table,
-        bus: OpensReaders,
+        bus: Bus,
         references: References,
         pool: BufferPool,
         clock: Clock,
@@ -81,14 +55,12 @@ class TableFetch:
             self._reader = bus.open_reader({CALIBRATION: [self._partition]}, {CALIBRATION: start})
 
     def step(self) -> Content | RecordRejected | None:
-        """Take what has come, waiting a moment for it; None: not all has come yet.
-
-        The content holds until `close`.
+        """Read on, with a short wait; None: not all has come yet. The content is valid until `close`.
 
         Raises
         ------
         BusError
-            The bus says nothing.
+            The bus is silent.
         OSError
             The bytes cannot be kept.
         """
@@ -99,7 +71,7 @@ class TableFetch:
         return (self._reference.rejected or self._reference.buffer.content()) if is_done else None
 
     def close(self) -> None:
-        """Free what it takes."""
+        """Free memory, disk and reader."""
         if self._reference is not None:
             self._reference.close()
             return
@@ -134,7 +106,6 @@ class TableFetch:
         return records
 
     def _is_wanted(self, record: Record, header: TableSegment | RecordRejected | None) -> bool:
-        """Return whether a record is a segment of the table."""
         self._is_past_end = record.offset >= self._last
         if not isinstance(header, TableSegment) or header.count == 0:
             return False
@@ -144,8 +115,8 @@ class TableFetch:
         return is_wanted
 
 
-def newest_tables(bus: ReadsTopics) -> dict[str, Table]:
-    """Return what ``tables`` says, by key; what is no such message is left out."""
+def newest_tables(bus: Bus) -> dict[str, Table]:
+    """Return the messages on ``tables`` by key, without malformed ones."""
     found: dict[str, Table] = {}
     for record in bus.read_all(TABLES):
         key = (record.key or b"").decode("utf-8", "replace")
@@ -155,14 +126,8 @@ def newest_tables(bus: ReadsTopics) -> dict[str, Table]:
     return found
 
 
-def find(bus: ReadsTopics, name: str) -> Table:
-    """Return the complete table of an id, or the newest one of a product.
-
-    Raises
-    ------
-    BusError
-        There is none; the message says what is known of the name.
-    """
+def find(bus: Bus, name: str) -> Table:
+    """Return the complete table of an id, or the newest one of a product; a BusError says that there is none."""
     known = newest_tables(bus)
     complete = [table for table in known.values() if table.state == COMPLETE]
     for table in complete:
@@ -176,7 +141,7 @@ def find(bus: ReadsTopics, name: str) -> Table:
 
 
 def fetch(
-    bus: OpensReaders,
+    bus: Bus,
     table: Table,
     output: Path,
     clock: Clock,
@@ -184,24 +149,26 @@ def fetch(
     references: References | None = None,
     progress: Callable[[int], None] = lambda size: None,
 ) -> None:
-    """Write the content of a complete table to a file, which is there only once its checksum was found right.
-
-    Parameters
-    ----------
-    references
-        To fetch tables that came as references.
-    progress
-        Is told how many bytes have come.
+    """Write the content of a complete table to a file; the file appears after its checksum was verified.
 
     Raises
     ------
     BusError
-        Not all of it is there any more, or it is not what was announced.
+        The table is not complete any more, or not the announced one.
     ConfigError
         The file cannot be written.
     """
-    parts, reported = _Parts(output), 0
-    pool = BufferPool(-1, parts.open)
+    paths: list[Path] = []
+    """Files beside the output; the last one opened becomes the output."""
+    reported = 0
+
+    def open_part() -> BinaryIO:
+        path = output.with_name(f".{output.name}.{os.getpid()}-{len(paths)}.part")
+        file = path.open("x+b", buffering=0)
+        paths.append(path)
+        return cast(BinaryIO, file)
+
+    pool = BufferPool(-1, open_part)
     made = TableFetch(table, bus, references or References([]), pool, clock)
     try:
         while (found := made.step()) is None:
@@ -214,35 +181,12 @@ def fetch(
             raise BusError(f"table {table.table}: {found.reason}: {found.detail}")
         if made.received > reported:
             progress(made.received)
-        parts.publish()
+        if not paths:  # a table without bytes
+            open_part().close()
+        paths.pop().replace(output)
     except OSError as error:
         raise ConfigError(f"{output}: cannot be written: {error.strerror or error}") from error
     finally:
         made.close()
-        parts.remove()
-
-
-class _Parts:
-    """Files beside the output, of which the last one opened becomes the output."""
-
-    def __init__(self, output: Path) -> None:
-        self.output = output
-        self._paths: list[Path] = []
-
-    def open(self) -> BinaryIO:
-        """Open a further one."""
-        path = self.output.with_name(f".{self.output.name}.{os.getpid()}-{len(self._paths)}.part")
-        file = path.open("x+b", buffering=0)
-        self._paths.append(path)
-        return cast(BinaryIO, file)
-
-    def publish(self) -> None:
-        """Give the newest one the output's name; a table without bytes has none yet."""
-        if not self._paths:
-            self.open().close()
-        self._paths.pop().replace(self.output)
-
-    def remove(self) -> None:
-        """Remove what was not published."""
-        for path in self._paths:
+        for path in paths:
             path.unlink(missing_ok=True)

@@ -16,18 +16,14 @@ from facade.runtime.flow import Flow
 
 
 class Complete(msgspec.Struct, frozen=True):
-    """A complete table, and what is in it in short."""
+    """A complete table, and its summary."""
 
     table: Table
     summary: TableSummary
 
 
 class TablesFlow(Flow):
-    """A flow: the newest complete table of each product; see `facade.runtime.flow.Flow`.
-
-    The topic is compacted and keyed so that reading it from its beginning gives all of it at once,
-    whenever a device server starts.
-    """
+    """A flow: the newest complete table of each product; see `facade.runtime.flow.Flow`."""
 
     topic = TABLES
 
@@ -47,7 +43,10 @@ class TablesFlow(Flow):
         table = decode_table(record.value)
         if not isinstance(table, Table):
             if table is TOMBSTONE:
-                self._remove(key)
+                self.changes += 1
+                self.assembling.pop(key, None)
+                self.complete.pop(key, None)
+                self.failed.pop(key.removesuffix("!failed"), None)
             return table
         self.changes += 1
         if table.state == ASSEMBLING:
@@ -64,26 +63,20 @@ class TablesFlow(Flow):
             self.complete[table.product] = Complete(table, summary)
         return USED
 
-    def _remove(self, key: str) -> None:
-        self.changes += 1
-        self.assembling.pop(key, None)
-        self.complete.pop(key, None)
-        self.failed.pop(key.removesuffix("!failed"), None)
-
     def find(self, prefix: str, name: str) -> Table | None:
-        """Return the complete table of an id, or the newest one of a product, of some products; any thread may ask."""
+        """Return a complete table by its id or its product, among the products with a prefix; for any thread."""
         for table in self.of(prefix):
             if table.state == COMPLETE and name in (table.table, table.product):
                 return table
         return None
 
     def unknown(self, prefix: str, name: str) -> str:
-        """Say that a name is not one of a complete table, and which ones would be."""
+        """Say that a name is not a complete table's, with the known ones."""
         known = ", ".join(sorted({one.product for one in self.of(prefix) if one.state == COMPLETE})) or "none yet"
         return f"expected the id of a complete table of this subarray, or one of its products ({known}), got {name!r}"
 
     def of(self, prefix: str) -> Iterator[Table]:
-        """Return all that is known of the products whose names begin in some way; any thread may ask."""
+        """Return all tables of the products with a prefix; for any thread."""
         complete = (one.table for one in list(self.complete.values()))
         for table in chain(complete, list(self.assembling.values()), list(self.failed.values())):
             if table.product.startswith(prefix):
@@ -91,7 +84,7 @@ class TablesFlow(Flow):
 
 
 def _is_behind(table: Table, known: Complete | None) -> bool:
-    """Return whether a table stands on its partition before the one that is known of its product."""
+    """Return whether a table is older on its partition than the known one of its product."""
     if known is None or table.last_offset is None or known.table.last_offset is None:
         return False
     where, known_where = (table.log, table.partition), (known.table.log, known.table.partition)
@@ -99,11 +92,11 @@ def _is_behind(table: Table, known: Complete | None) -> bool:
 
 
 def products_of(device: str) -> str:
-    """Return how the names of the products begin that the device of a subarray shows."""
+    """Return the prefix of the products that a device shows."""
     return f"subarray/{device.rsplit('/', 1)[-1]}/"
 
 
 def describe(table: Table, *, summary: bool = False) -> dict[str, Any]:
-    """Return what is known of a table in JSON's types, without what is not known."""
+    """Return the known fields of a table in JSON's types."""
     known: dict[str, Any] = msgspec.to_builtins(table)
     return {name: value for name, value in known.items() if summary or name != "summary"}

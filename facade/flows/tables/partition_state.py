@@ -1,97 +1,212 @@
-"""One partition of a worker: what was settled before, what is to be written, and how far it may be committed.
+"""One partition of a worker: its past, the messages to write, and the offset to commit.
 
-The committed offset stays at the first record of the oldest table under way, so after a restart records come
-again that have been dealt with. They are recognised by two things that are on ``tables``: the tables under way, each
-of which is there before anything that ends behind its first record, and how far the partition has been dealt with,
-which is the largest ``last_offset`` of all entries about it. A record before that, of no table under way, is done.
+The committed offset stays at the first record of the oldest table under way, so after a restart settled records come
+again. ``tables`` tells them: it has every table under way before anything that ends behind its first record, and the
+largest ``last_offset`` of all entries of a partition says how far it is settled. A record before that is settled,
+unless its table is under way. ``positions`` has the offset to go on from. All entries name the log of their offsets;
+those of another log say nothing about this one.
 
-The entries of the account join at that same offset, after a restart as well: one that was written twice, or that counts
-again what ``tables`` lost, begins before the end of what is counted, and whoever folds it refuses it by its offsets.
+The entries of the account join at the same offset, after a restart as well. An entry that was written twice, or that
+counts again because ``tables`` lost messages, begins before the end of the counted offsets, and readers refuse it.
 """
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
 from facade.bus.dead_letters import dead_letter
+from facade.bus.offsets import (
+    POSITIONS,
+    Beginning,
+    CountedOffsets,
+    Extent,
+    PartitionFacts,
+    TopicWatch,
+    WorkerPosition,
+    begin,
+    newest,
+)
 from facade.bus.port import OffsetRange, Record
+from facade.bus.transactional_member import TransactionalMember
+from facade.errors import BusError
 from facade.flows.tables.assembly import PartialTable, Repeated
 from facade.flows.tables.messages import (
     ASSEMBLING,
     CALIBRATION,
     COMPLETE,
     FAILED,
+    TABLES,
+    decode_table,
     encode,
     table_record,
     tombstone,
     under_way_key,
 )
-from facade.flows.tables.recalled import Recalled
-from facade.flows.tables.roots import without_secrets
+from facade.flows.tables.places import without_secrets
 from facade.messages import Table, TableSegment
 from facade.outcome import RecordRejected, Suppressed
 from facade.runtime.accounts import ACCOUNTS, AccountEntry, RunningAccount
+
+
+class TablesBus(Protocol):
+    """As much of a bus as is needed."""
+
+    def read_all(self, topic: str, *, settled: bool = False) -> list[Record]:
+        """Return all records of a topic; settled: wait for the end of open transactions."""
+
+    def watch(self) -> TopicWatch:
+        """Return a watch of topics."""
+
+
+@dataclass(slots=True)
+class Recalled:
+    """The past of one partition."""
+
+    counted: CountedOffsets
+    """Begins where reading goes on; all records before its end are settled, except of the tables under way."""
+    note: str = ""
+    """A difference between position, group and log; empty text: they agree."""
+    under_way: dict[str, Table] = field(default_factory=dict)
+    ended: dict[str, Table] = field(default_factory=dict)
+    leftover: list[Table] = field(default_factory=list)
+    """Ended tables whose entry as under way is still there."""
+    gone: list[Table] = field(default_factory=list)
+    """Tables under way on a former log."""
+
+
+def find(
+    bus: TablesBus, member: TransactionalMember, group: str, partitions: Collection[int]
+) -> tuple[dict[int, Recalled], list[str]]:
+    """Return the past of partitions, and warnings about it.
+
+    The group is asked before the topics are read, see `TransactionalMember`.
+
+    Raises
+    ------
+    BusError
+        The brokers do not answer, or a partition is not there.
+    """
+    extent = bus.watch().extents([CALIBRATION]).get(CALIBRATION, Extent("", {}))
+    if missing := sorted(set(partitions) - set(extent.ranges)):
+        raise BusError(f"partitions {missing} of {CALIBRATION} are assigned; expected them to exist, they do not")
+    committed = member.committed(partitions)
+    positions, troubles = newest(bus.read_all(POSITIONS, settled=True), group)
+    records = bus.read_all(TABLES, settled=True)
+    last = {record.key: record.offset for record in records}
+    about: dict[int, list[tuple[Table, bool]]] = {one: [] for one in partitions}
+    for record in records:  # those that compaction has not removed yet are of use as well
+        table = decode_table(record.value)
+        if isinstance(table, Table) and table.partition in about:
+            about[table.partition].append((table, last[record.key] == record.offset))
+    found = {
+        one: _recall(
+            one,
+            about[one],
+            positions.get((CALIBRATION, one)),
+            PartitionFacts(extent.id, *extent.ranges[one], committed[one]),
+        )
+        for one in partitions
+    }
+    return found, troubles + [past.note for past in found.values() if past.note]
+
+
+def _recall(
+    partition: int, said: list[tuple[Table, bool]], own: WorkerPosition | None, facts: PartitionFacts
+) -> Recalled:
+    beginning = _begin(partition, [table for table, _ in said], own, facts)
+    mine = Recalled(CountedOffsets(beginning.log, beginning.offset, beginning.offset), beginning.note)
+    for table, is_newest in said:
+        if table.log != beginning.log:
+            if table.state == ASSEMBLING and is_newest:
+                mine.gone.append(table)
+            continue
+        mine.counted.end = max(mine.counted.end, _after(table))
+        if table.state != ASSEMBLING:
+            mine.ended[table.table] = table
+        elif is_newest:
+            mine.under_way[table.table] = table
+    for name in mine.under_way.keys() & mine.ended.keys():
+        if mine.under_way[name].first_offset == mine.ended[name].first_offset:
+            mine.leftover.append(mine.under_way.pop(name))
+        else:
+            del mine.ended[name]
+    return mine
+
+
+def _begin(partition: int, said: list[Table], own: WorkerPosition | None, facts: PartitionFacts) -> Beginning:
+    place = (CALIBRATION, partition)
+    if own is None:
+        return begin(place, None, facts)
+    reached = max([own.next, *(_after(table) for table in said if table.log == own.log)])
+    group = reached if facts.group == own.next else facts.group
+    beginning = begin(place, replace(own, next=reached), PartitionFacts(facts.topic_id, facts.first, facts.end, group))
+    if beginning.log != own.log:
+        return beginning
+    return Beginning(beginning.log, max(own.next, facts.first), beginning.note)
+
+
+def _after(table: Table) -> int:
+    return 0 if table.last_offset is None else table.last_offset + 1
+
 
 _EACH = 1.0
 """Least time between two reports about one table under way [s]."""
 
 
-@dataclass(slots=True)
-class _Reported:
-    """What was last said of a table under way."""
-
-    at: float
-    received: int
+_Reported = tuple[float, int]
+"""Time of the last report about a table under way [monotonic s], and the bytes that had come."""
 
 
 class PartitionState:
-    """What one worker has to say of one partition; nothing of it is forgotten before it is `written`."""
+    """What one worker says of one partition; it is kept until it is `written`."""
 
     def __init__(self, partition: int, assigned: int, recalled: Recalled, *, by: str, most: int) -> None:
         self.partition = partition
         self.assigned = assigned
         self.counted = recalled.counted
-        """The offsets of all entries of the account; a record before its end was dealt with, or is of a table under
-        way."""
+        """The offsets of all entries of the account."""
         self.position = self.counted.begin
-        """After the newest record that was looked at."""
+        """Offset after the newest record that was read."""
         self.pending = 0
-        """Records taken whose fate is not written yet."""
+        """Records taken whose outcome is not written yet."""
         self.committed = -1
         self._before = recalled.under_way
-        self._reported = {name: _Reported(0.0, table.received) for name, table in recalled.under_way.items()}
+        self._reported: dict[str, _Reported] = {
+            name: (0.0, table.received) for name, table in recalled.under_way.items()
+        }
         self._by, self._most = by, most
-        self._told = self._oldest = self.counted.end
-        """How far ``tables`` or ``positions`` says what was done."""
-        """Offset of the oldest record that the next entry counts, if that is of a table that began before it."""
+        self._told = self.counted.end
+        """Offset up to which ``tables`` or ``positions`` says that records are settled."""
+        self._oldest = self.counted.end
+        """Offset of the oldest record of the next entry, if its table began before it."""
         self._open = RunningAccount()
-        """What has been decided since the last entry."""
+        """Outcomes since the last entry."""
         self.account = RunningAccount()
-        """What the entries count of which nobody knows yet whether they are written."""
+        """Sum of the entries that are perhaps not written."""
         self._entries: list[Record] = []
         self._entered_at = float("-inf")
         if recalled.note:
             self._open.corrected, self._open.last_error = 1, recalled.note[:500]
         self._reporting: dict[str, _Reported] = {}
-        """What the reports say of which nobody knows yet whether they are written."""
+        """Reports that are perhaps not written."""
         self._letters: list[Record] = []
         self._firsts: list[Record] = []
         self._ends = [tombstone(under_way_key(table)) for table in recalled.leftover]
         self._beyond = False
-        """Whether single records were decided, so that it must be written how far all is dealt with."""
+        """Whether single records were settled, so that the settled offset must be written."""
 
     def lost(self) -> list[Table]:
-        """Forget the tables under way whose first records are not on the log any more, and return them."""
+        """Forget and return the tables under way whose first records are not on the log any more."""
         lost = [table for table in self._before.values() if _first(table) < self.counted.begin]
         for table in lost:
             del self._before[table.table]
         return lost
 
     def is_done(self, record: Record, header: TableSegment | RecordRejected | None) -> bool:
-        """Return whether a record was dealt with before a restart."""
+        """Return whether a record was settled before a restart."""
         if record.offset >= self.counted.end:
             return False
         before = self._before.get(header.table) if isinstance(header, TableSegment) else None
@@ -112,9 +227,9 @@ class PartitionState:
         """Report that a table has ended, and count its records."""
         name, last = table.header.table, table.newest.offset
         if name not in self._reported and last > table.first_offset:
-            # Another may have ended in between: from its entry nobody could know that this one had not.
+            # Another table may have ended in between; its entry alone would say that this one is settled.
             self._firsts.append(table_record(under_way(table, self.counted.log, now_us)))
-            self._reported[name] = _Reported(0.0, 0)
+            self._reported[name] = (0.0, 0)
         report = replace(under_way(table, self.counted.log, now_us), url=table.header.url)
         self._open.consumed += table.records
         self._oldest = min(self._oldest, table.first_offset)
@@ -130,7 +245,6 @@ class PartitionState:
         self._report_end(report)
 
     def _give_up(self, table: PartialTable, rejected: RecordRejected) -> None:
-        """Count the records of a table as dead letters, and write one for all of them."""
         header = table.header
         if header.count > 0:
             where = (
@@ -145,7 +259,7 @@ class PartitionState:
         self._set_aside(table.newest, rejected)
 
     def lose(self, table: Table, now_us: int) -> RecordRejected:
-        """Say that a table was under way whose first records are not on the log any more."""
+        """Report that a table is lost, as its first records are not on the log any more."""
         rejected = RecordRejected(
             "lost", "$", f"expected its records from offset {table.first_offset} on, got none any more"
         )
@@ -157,7 +271,6 @@ class PartitionState:
         return rejected
 
     def _dealt_with(self) -> int:
-        """Return the newest record that was dealt with: while records come again it is still ahead."""
         return max(self.position, self.counted.end) - 1
 
     def _report_end(self, table: Table) -> None:
@@ -165,36 +278,36 @@ class PartitionState:
         self._before.pop(table.table, None)
         reported = [names.pop(table.table, None) for names in (self._reported, self._reporting)]
         if any(reported):
-            # Right behind its end: a newer version's end would let compaction remove that one, and not this.
+            # Right behind its end: compaction may remove the end for a newer version's, but not this.
             self._ends.append(tombstone(under_way_key(table)))
 
     def _set_aside(self, record: Record, rejected: RecordRejected) -> None:
         if len(record.value or b"") + len(record.key or b"") + sum(len(raw) for _, raw in record.headers) > self._most:
-            # Compressed it passed the broker; as it is, no topic takes it, and it would come again for ever.
+            # Compressed it passed the broker; uncompressed no topic takes it, and it would come again for ever.
             record = dataclasses.replace(record, key=None, value=None, headers=())
             rejected = dataclasses.replace(rejected, detail=f"{rejected.detail}; left where it is")
         self._letters.append(dead_letter(record, rejected, by=self._by))
 
     def letters(self) -> list[Record]:
-        """Return the dead letters that are to be written before all else."""
+        """Return the dead letters, which are written first."""
         return list(self._letters)
 
     def reports(self, tables: Sequence[PartialTable], now: float, now_us: int) -> list[Record]:
-        """Return what is to be written then, in this order."""
+        """Return the reports and entries, which are written next, in this order."""
         new = [table for table in tables if table.header.table not in self._reported]
         records = [*self._firsts, *(table_record(under_way(table, self.counted.log, now_us)) for table in new)]
         records += self._ends
-        self._reporting = {table.header.table: _Reported(now, table.buffer.size) for table in new}
+        self._reporting = {table.header.table: (now, table.buffer.size) for table in new}
         for number, table in enumerate(tables):
             reported = self._reported.get(table.header.table)
-            moved = reported is not None and now - reported.at >= _EACH and table.buffer.size != reported.received
+            moved = reported is not None and now - reported[0] >= _EACH and table.buffer.size != reported[1]
             if moved or (number == 0 and self._beyond):
                 report = under_way(table, self.counted.log, now_us)
-                if number == 0:  # the oldest one: its entry stays as long as records can come again
+                if number == 0:  # the oldest table: its entry stays as long as records can come again
                     report = replace(report, last_offset=self._dealt_with())
                     self._told = max(self._told, self._dealt_with() + 1)
                 records.append(table_record(report))
-                self._reporting[table.header.table] = _Reported(now, table.buffer.size)
+                self._reporting[table.header.table] = (now, table.buffer.size)
         if self._beyond:  # with no table under way the position says it
             self._told = max(self._told, self._dealt_with() + 1)
         if self._open.consumed or self._open.corrected or self._told > self.counted.end:
@@ -202,7 +315,7 @@ class PartitionState:
         return [*records, *self._entries]
 
     def written(self) -> None:
-        """Forget what has been written."""
+        """Forget all that has been written."""
         self._reported |= self._reporting
         self._reporting = {}
         self._letters, self._firsts, self._ends, self._beyond = [], [], [], False
@@ -210,11 +323,10 @@ class PartitionState:
         self.account, self._entries = RunningAccount(), []
 
     def offset(self, tables: Sequence[PartialTable]) -> int:
-        """Return the offset before which nothing will be needed again."""
+        """Return the offset before which no record will be needed again."""
         return min([self.position, *(table.first_offset for table in tables)])
 
     def _close_entry(self, now: float, now_us: int) -> None:
-        """Close an entry of the account: written again after a write that failed, it says the same."""
         self._entries.append(self._entry(self._open, now_us))
         self.account.add(self._open)
         self._open, self._entered_at = RunningAccount(), now
@@ -242,27 +354,21 @@ def account_record(entry: AccountEntry) -> Record:
 
 
 def under_way(table: PartialTable, log: str, now_us: int) -> Table:
-    """Return what is to be said of a table under way."""
-    header = table.header
+    """Return the message about a table under way."""
+    names = ("table", "product", "kind", "content_type", "size", "sha256", "sent_at")
     return Table(
-        table=header.table,
-        product=header.product,
-        kind=header.kind,
-        content_type=header.content_type,
         state=ASSEMBLING,
-        size=header.size,
         received=table.buffer.size,
-        sha256=header.sha256,
-        sent_at=header.sent_at,
         time=now_us,
         partition=table.partition,
         first_offset=table.first_offset,
         log=log,
+        **{name: getattr(table.header, name) for name in names},
     )
 
 
 def failure_of(table: Table) -> RecordRejected | None:
-    """Return why a table was given up, by what was said of it; None: it was not."""
+    """Return by its message why a table was given up; None: it is complete."""
     if table.state == COMPLETE:
         return None
     reason, _, detail = ("" if table.reason is None else table.reason).partition(": ")

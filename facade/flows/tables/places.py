@@ -1,29 +1,184 @@
-"""The places where references say that tables are: files of this host, and whatever fsspec can read and write.
+"""The places of referenced tables: directories of this host, and URLs that fsspec can read and write.
 
-Only what is below the roots of the configuration is opened for reading. Object stores and web servers need the extra
-``[objects]``. Keys and endpoints are fsspec's own configuration (``FSSPEC_S3_KEY``, ``~/.config/fsspec``), and are
-never seen here.
+``SDP_TABLE_ROOTS`` names them with ``:`` between, as in ``/data/tables:s3://bucket/tables:https://host:9000/tables``.
+The ``:`` of ``://`` and of a port belong to a URL; its path has none. Nothing outside these roots is read. Stores and
+web servers need the extra ``[objects]``. Keys and endpoints are in fsspec's own configuration (``FSSPEC_S3_KEY``,
+``~/.config/fsspec``), and never seen here.
 """
 
 import errno
 import importlib
 import os
+import re
+import socket
 import stat
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from facade.errors import ConfigError
 from facade.flows.tables.buffers import write_all
-from facade.flows.tables.roots import AT, FORBIDDEN, NOT_CONFIGURED, Address, forbidden, shown, split
-from facade.flows.tables.web import Resolve, client_maker
 from facade.outcome import RecordRejected
+from facade.printable import excerpt
+
+AT = "headers.segment.url"
+"""Path of a reference in its record."""
+FORBIDDEN, NOT_CONFIGURED = "forbidden", "not-configured"
+_SETTING = "table_roots (SDP_TABLE_ROOTS)"
+_SCHEME = r"\s*[A-Za-z][A-Za-z0-9+.-]*://"
+_EACH = re.compile(rf"{_SCHEME}(?:[^/:]|:(?!\s*/|{_SCHEME}))*(?:/[^:]*)?|[^:]+")
+_WITHOUT_HOST = "memory"
+"""Of fsspec's, for tests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A URL in a store: of a root, or of a reference."""
+
+    scheme: str
+    place: str
+    """Host and port, or the bucket."""
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.place}{self.path}"
+
+    @property
+    def is_web(self) -> bool:
+        """Whether it is on a web server, which takes no uploads and may redirect."""
+        return self.scheme in ("http", "https")
+
+    def is_below(self, root: "Address") -> bool:
+        """Return whether it is the name of a table below a root."""
+        within = root.path.rstrip("/") + "/"
+        same = (self.scheme, self.place) == (root.scheme, root.place)
+        return same and self.path.startswith(within) and not self.path.endswith("/")
+
+
+Root = Path | Address
+
+
+def parse_roots(text: str) -> list[Root]:
+    """Read the setting; a ConfigError names the first entry that cannot be a root."""
+    return [_root(one) for one in map(str.strip, _EACH.findall(text)) if one]
+
+
+def _root(text: str) -> Root:
+    if "://" not in text:
+        if text.startswith("//"):
+            what = f"expected directories and URLs (scheme://host:port/path) with : between, got {shown(text)}"
+            raise ConfigError(f"{_SETTING}: {what}")
+        return Path(text)
+    if text.startswith("file://"):
+        if not text.startswith("file:///"):
+            raise ConfigError(f"{_SETTING}: expected file:/// and a directory, got {shown(text)}")
+        return Path(unquote(text.removeprefix("file://")))
+    address = split(text)
+    if isinstance(address, RecordRejected):
+        raise ConfigError(f"{_SETTING}: {address.detail}")
+    if address.scheme == "local":
+        raise ConfigError(f"{_SETTING}: expected a directory by its path, got {shown(text)}")
+    return address
+
+
+def split(url: str) -> Address | RecordRejected:
+    """Parse a URL in a store; it is judged as it stands, and as a server may decode it."""
+    try:
+        parts = urlsplit(url)
+        path = _decoded(parts.path)
+        _ = parts.port
+    except ValueError as error:  # of urlsplit, a port, or text that is not UTF-8; its words repeat the URL
+        return RecordRejected(FORBIDDEN, AT, f"expected a URL, got {shown(url)} ({type(error).__name__})")
+    if "@" in parts.netloc or "?" in url or "#" in url:
+        return RecordRejected(FORBIDDEN, AT, f"expected a URL without user, query and fragment, got {shown(url)}")
+    if not parts.scheme or not (parts.netloc or parts.scheme == _WITHOUT_HOST) or not path.isprintable():
+        return RecordRejected(
+            FORBIDDEN, AT, f"expected scheme://host or bucket, and a printable path, got {shown(url)}"
+        )
+    # Some servers take \ for /, and cut a segment off at ;
+    if any(one.partition(";")[0] in (".", "..") for one in path.replace("\\", "/").split("/")):
+        return RecordRejected(FORBIDDEN, AT, f"expected a path without . and .., got {shown(url)}")
+    return Address(parts.scheme, parts.netloc, parts.path)
+
+
+def _decoded(path: str) -> str:
+    """Decode as often as any server on the way could."""
+    while (once := unquote(path, errors="strict")) != path:
+        path = once
+    return path
+
+
+def forbidden(url: str, roots: Sequence[Root]) -> RecordRejected:
+    """Refuse a URL outside the roots."""
+    where = ", ".join(map(str, roots))
+    return RecordRejected(FORBIDDEN, AT, f"expected a table below {where} (SDP_TABLE_ROOTS), got {shown(url)}")
+
+
+def without_secrets(url: str) -> str:
+    """Return a URL without user, password and signature."""
+    hidden = re.sub(r"(?<=:).*@", "***@", url, flags=re.DOTALL)
+    return re.sub(r"[?#].*", "?***", hidden, flags=re.DOTALL)
+
+
+def shown(url: str) -> str:
+    """Return a URL for a message."""
+    return excerpt(without_secrets(url)[:200])
+
+
+Resolve = Callable[[str, int, socket.AddressFamily], Awaitable[Sequence[Mapping[str, Any]]]]
+"""What gives the addresses of a host's name, port and family as aiohttp's resolvers do: under the key ``host``."""
+
+
+class JudgedNames:
+    """Gives aiohttp the addresses of names, unless one of them is refused.
+
+    A name server may give another answer to each question, so the answer that is judged is the one of the connection.
+    """
+
+    def __init__(self, ask: Resolve) -> None:
+        self._ask = ask
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> Sequence[Mapping[str, Any]]:
+        """Return the addresses of a name."""
+        found = await self._ask(host, port, family)
+        for one in found:
+            if why := _trouble(host, one["host"]):
+                raise _forbidden(f"{excerpt(host)} leads to {one['host']}, {why}")
+        return found
+
+    async def close(self) -> None:
+        """Do nothing; aiohttp calls it."""
+
+
+def _client_maker(ask: Resolve | None = None) -> Callable[..., Awaitable[Any]]:
+    async def make(**options: Any) -> Any:
+        aiohttp = importlib.import_module("aiohttp")
+        names = JudgedNames(ask or aiohttp.ThreadedResolver().resolve)
+        return aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=names), **options)
+
+    return make
+
+
+def _trouble(name: str, address: str) -> str:
+    ip = ip_address(address.partition("%")[0])
+    if isinstance(ip, IPv6Address) and ip.ipv4_mapped:
+        ip = ip.ipv4_mapped
+    if ip.is_link_local or ip.is_multicast or ip.is_unspecified:
+        return "which is no web server's: expected an address of the network"
+    if ip.is_loopback and name.lower() not in ("localhost", socket.gethostname().lower()):
+        return "which is this host: expected an address of the network, or localhost as the name"
+    return ""
+
 
 UNAVAILABLE = "unavailable"
-"""Reason that lies in the place of a table, or on the way there, and not in the table."""
+"""Reason of a rejection that the place of a table causes, or the way there."""
 _PERMANENT = {
     errno.ENOENT: "missing",
     errno.ENOTDIR: "missing",
@@ -34,7 +189,7 @@ _PERMANENT = {
     errno.ENXIO: FORBIDDEN,
     errno.EISDIR: FORBIDDEN,
 }
-"""What is the same tomorrow; all else (too many open files, an I/O error, the network) may pass."""
+"""Errors that stay; all others (too many open files, an I/O error, the network) may pass."""
 _KINDS: dict[type[Exception], int] = {
     FileNotFoundError: errno.ENOENT,
     NotADirectoryError: errno.ENOTDIR,
@@ -42,7 +197,7 @@ _KINDS: dict[type[Exception], int] = {
     IsADirectoryError: errno.EISDIR,
 }
 _REDIRECTED = "TooManyRedirects"
-"""Of aiohttp, which has no status then; an optional package, so that it is known by its name."""
+"""Error of aiohttp; as the package is optional, it is known by its name."""
 _STATUS = {401: "denied", 403: "denied", 404: "missing", 410: "missing"}
 _FILE = "file://"
 _THIS_HOST = ("", "localhost")
@@ -52,13 +207,7 @@ Opened = tuple[int | None, Callable[[int], bytes]]
 
 
 class Unreadable(Exception):
-    """A table cannot be read.
-
-    Parameters
-    ----------
-    passing
-        Whether it may be read a moment later.
-    """
+    """A table cannot be read; if `passing`, perhaps a moment later."""
 
     def __init__(self, rejected: RecordRejected, *, passing: bool = False) -> None:
         super().__init__(rejected.detail)
@@ -67,10 +216,7 @@ class Unreadable(Exception):
 
 
 def unreadable(error: Exception, where: str) -> Unreadable:
-    """Judge what a system call or a library has raised.
-
-    Its own words are left out, unless they are the system's: a library may put anything into them, even a key.
-    """
+    """Judge an error of a system call or a library; a library's text is left out, as it may contain a key."""
     if isinstance(error, Unreadable):
         return error
     number = getattr(error, "errno", None) or next((no for kind, no in _KINDS.items() if isinstance(error, kind)), 0)
@@ -86,15 +232,15 @@ def unreadable(error: Exception, where: str) -> Unreadable:
 
 
 class Files:
-    """Opens the files below some directories; what it raises is for `unreadable`."""
+    """Opens the files below some directories; see `unreadable` for its errors."""
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self._roots = [root.resolve() for root in roots]
 
     @contextmanager
     def open(self, url: str, most: int) -> Iterator[Opened]:
-        """Open a file; what is read is that file, whatever becomes of its name meanwhile."""
-        # Without waiting: it may be a pipe that nobody writes to.
+        """Open a file; later changes of its name have no effect."""
+        # Without waiting: it may be a pipe without a writer.
         number = os.open(self._locate(url), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             # A directory on the way may have become a link since it was looked at.
@@ -134,22 +280,16 @@ class Files:
 
 
 class Stores:
-    """Opens the objects below some URLs; what it raises is for `unreadable`.
-
-    Parameters
-    ----------
-    resolve
-        Gives the addresses of web servers' names; None: the system's.
-    """
+    """Opens the objects below some URLs; see `unreadable` for its errors."""
 
     def __init__(self, roots: Sequence[Address], resolve: Resolve | None = None) -> None:
         self._roots, self._resolve = roots, resolve
         self._systems: dict[str, Any] = {}
-        """What fsspec has for each scheme: some take a second to make, and hold connections."""
+        """The file system of each scheme: some take a second to make, and hold connections."""
 
     @contextmanager
     def open(self, url: str, most: int) -> Iterator[Opened]:
-        """Open an object, of which at most so many bytes will be read."""
+        """Open an object, to read up to `most` bytes."""
         address = split(url)
         if isinstance(address, RecordRejected):
             raise Unreadable(address)
@@ -157,7 +297,7 @@ class Stores:
             raise Unreadable(forbidden(url, self._roots))
         # Taken out as long as it is used, so that one that hangs is not used again.
         system, is_sound = self._systems.pop(address.scheme, None) or filesystem(address, self._resolve), True
-        system.invalidate_cache()  # it may remember what was there before
+        system.invalidate_cache()
         # One answer as it comes. Told a size, fsspec does not ask a web server for it first, which makes any error
         # "not found".
         options = {"block_size": 0, "size": most} if address.is_web else {}
@@ -174,16 +314,10 @@ class Stores:
 
 
 def filesystem(address: Address, resolve: Resolve | None = None) -> Any:
-    """Return what fsspec has for a scheme, anew.
-
-    Raises
-    ------
-    Unreadable
-        A package is not installed.
-    """
+    """Return a new file system of fsspec for a scheme; `Unreadable` without its package."""
     scheme = address.scheme
     # A redirection could lead to any other host; the first one is an error.
-    options = {"max_redirects": 1, "get_client": client_maker(Unreadable, resolve)} if address.is_web else {}
+    options = {"max_redirects": 1, "get_client": _client_maker(resolve)} if address.is_web else {}
     try:
         module = importlib.import_module("fsspec")
     except ImportError as error:
@@ -199,13 +333,7 @@ def filesystem(address: Address, resolve: Resolve | None = None) -> Any:
 
 
 def upload(url: str, parts: Iterator[bytes]) -> None:
-    """Write a table to a file (``file://``) or a store: whole or not at all, and never over another one.
-
-    Raises
-    ------
-    ConfigError
-        It cannot be put there; what was written of it is not left there under its name.
-    """
+    """Write a new table to a file (``file://``) or a store: whole or, with a ConfigError, not at all."""
     try:
         (_write_file if url.startswith(_FILE) else _write_object)(url, parts)
     except ConfigError:
@@ -247,7 +375,7 @@ def _write_object(url: str, parts: Iterator[bytes]) -> None:
         raise NotImplementedError
     if store.exists(str(address)):
         raise FileExistsError
-    # What is begun in a transaction and fails is discarded; without one, closing it would publish a part.
+    # Without a transaction the end of a failed upload would publish a part.
     with store.transaction, store.open(str(address), "wb") as file:
         for one in parts:
             file.write(one)

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -22,9 +22,9 @@ from facade.outcome import RecordRejected
 
 SEGMENT_BYTES = 1_000_000
 CONFIRMED_WITHIN = 30.0
-"""Longest wait for the bus to confirm some segments, unless asked otherwise [s]."""
+"""Longest wait for the bus to confirm some segments, by default [s]."""
 _AT_ONCE = 16_000_000
-"""Segments that are sent before their confirmation is waited for [bytes]."""
+"""Size of the segments sent before a wait for their confirmation [bytes]."""
 _HEADER_ROOM = 65_536
 _CHUNK = 1_000_000
 
@@ -41,12 +41,8 @@ class TableProducer(OwnBus):
     ----------
     writer
         Writes the records; by default the writer of an own bus, see `OwnBus`.
-    clock
-        Clock of the times of tables; by default the system's.
     timeout
         Longest wait for the confirmation of a batch of segments [s].
-    icd
-        The interface; by default the shipped one.
     client
         Name of the program, for the logs of the brokers.
 
@@ -119,7 +115,7 @@ class TableProducer(OwnBus):
                 size += len(part)
                 progress("hashed", size)
             count = max(1, math.ceil(size / segment))
-            header = self._header(product, kind, content_type, table, size, digest.hexdigest(), count)
+            header = self._header(product, kind, content_type, table, size=size, sha256=digest.hexdigest(), count=count)
             self._check_header(msgspec.structs.replace(header, index=count - 1))
             again = hashlib.sha256()
             return self._send_all(header, _hashed(read(segment), again), again, progress)
@@ -132,24 +128,13 @@ class TableProducer(OwnBus):
         Parameters
         ----------
         url
-            Where the table is: a ``file:``, ``https:`` or object-store URL below one of the deployment's roots.
-        product, kind, content_type
-            As for `send`.
-        size
-            Length of the table [bytes].
-        sha256
-            Checksum of the table, in hexadecimal digits.
-        table
-            Id of the table; by default a new one.
-
-        Raises
-        ------
-        ValueError
-            The schema forbids a value. Nothing was sent.
-        BusError
-            The bus has not confirmed the reference.
+            A ``file:``, ``https:`` or object-store URL below one of the deployment's roots.
+        size, sha256
+            Length [bytes] and checksum of the table, in hexadecimal digits.
+        product, kind, content_type, table
+            As for `send`, as are errors.
         """
-        header = self._header(product, kind, content_type, table, size, sha256, 0, url)
+        header = self._header(product, kind, content_type, table, size=size, sha256=sha256, count=0, url=url)
         self._check_header(header)
         self._writer.send_durably(segment_record(header, b""), self._timeout)
         return header
@@ -183,7 +168,9 @@ class TableProducer(OwnBus):
         BusError
             The table is there, but the bus has not confirmed the reference: call `refer`.
         """
-        header = self._header(product, kind, content_type, table, 0, hashlib.sha256().hexdigest(), 0, url)
+        header = self._header(
+            product, kind, content_type, table, size=0, sha256=hashlib.sha256().hexdigest(), count=0, url=url
+        )
         self._check_header(header)
         size, digest = 0, hashlib.sha256()
 
@@ -199,28 +186,15 @@ class TableProducer(OwnBus):
             upload(url, parts())
         return self.refer(url, product, kind, content_type, size=size, sha256=digest.hexdigest(), table=header.table)
 
-    def _header(
-        self,
-        product: str,
-        kind: str,
-        content_type: str,
-        table: str | None,
-        size: int,
-        sha256: str,
-        count: int,
-        url: str | None = None,
-    ) -> TableSegment:
+    def _header(self, product: str, kind: str, content_type: str, table: str | None, **about: Any) -> TableSegment:
         return TableSegment(
             table=table or uuid.uuid4().hex,
             product=product,
             kind=kind,
             content_type=content_type,
             index=0,
-            count=count,
-            size=size,
-            sha256=sha256,
             sent_at=round(self._clock.now() * 1e6),
-            url=url,
+            **about,
         )
 
     def _check_header(self, header: TableSegment) -> None:
@@ -230,7 +204,6 @@ class TableProducer(OwnBus):
     def _send_all(
         self, header: TableSegment, parts: Iterator[bytes], digest: "hashlib._Hash", report: ReportProgress
     ) -> TableSegment:
-        """Send so much at a time that the bus is busy and memory is not."""
         batch: list[Record] = []
         sent, waiting = 0, 0
         for index, part in enumerate(parts):
@@ -249,7 +222,6 @@ class TableProducer(OwnBus):
 
 
 def _hashed(parts: Iterator[bytes], digest: "hashlib._Hash") -> Iterator[bytes]:
-    """Return some parts, of none an empty one, and hash them on the way."""
     empty = True
     for part in parts:
         digest.update(part)
@@ -261,7 +233,6 @@ def _hashed(parts: Iterator[bytes], digest: "hashlib._Hash") -> Iterator[bytes]:
 
 @contextmanager
 def _reader(content: TableSource) -> Iterator[Callable[[int], Iterator[bytes]]]:
-    """Return what reads a table from its beginning in parts of some size."""
     if not isinstance(content, Path):
         whole = memoryview(content).cast("B")
         yield lambda size: (bytes(whole[at : at + size]) for at in range(0, len(whole), size))

@@ -1,7 +1,7 @@
-"""The claim check: a record says where a table is, and this says whether it is there, whole and unchanged.
+"""The claim check: a record says where a table is, and this module says whether it is there, whole and unchanged.
 
-Only places that the configuration allows are looked at, whatever a record says: it may come from anybody who can
-write to the bus. What may pass in a moment (the network, a store that is busy, too many open files) is tried again.
+Only places that the configuration allows are read. Trouble that may pass (the network, a busy store, too many open
+files) is tried again.
 """
 
 import threading
@@ -9,34 +9,40 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from queue import Empty, Queue
-from typing import Protocol
 
 from facade.clock import Clock, SystemClock
 from facade.flows.tables.buffers import CHUNK, BufferPool
-from facade.flows.tables.places import UNAVAILABLE, Files, Opened, Stores, Unreadable, unreadable
-from facade.flows.tables.roots import AT, NOT_CONFIGURED, Address, Root, shown
-from facade.flows.tables.web import Resolve
+from facade.flows.tables.places import (
+    AT,
+    NOT_CONFIGURED,
+    UNAVAILABLE,
+    Address,
+    Files,
+    Opened,
+    Resolve,
+    Root,
+    Stores,
+    Unreadable,
+    shown,
+    unreadable,
+)
 from facade.outcome import RecordRejected
 
 MAY_BE_SENT_AGAIN = (UNAVAILABLE, NOT_CONFIGURED)
-"""Reasons that do not lie in the table: the same reference may come again under its id."""
+"""Reasons that the table does not cause: the same reference may come again under its id."""
 _PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Before it is tried again [s]."""
+"""Before each further attempt [s]."""
 _WAIT = 0.2
 """Longest wait of a step [s]."""
 _UNKNOWN = -1
 """Size of a table whose place does not say it."""
 
 
-class Place(Protocol):
-    """Where tables are."""
-
-    def open(self, url: str, most: int) -> AbstractContextManager[Opened]:
-        """Open one of them, of which at most so many bytes will be read."""
+Place = Files | Stores
 
 
 class References:
-    """Knows the places of tables.
+    """The places of tables.
 
     Parameters
     ----------
@@ -47,7 +53,7 @@ class References:
     patience
         Longest time for one [s].
     silence
-        For so long nothing may come from its place [s].
+        Longest time without bytes from its place [s].
     resolve
         Gives the addresses of web servers' names; None: the system's.
     """
@@ -85,18 +91,10 @@ class References:
 
 
 class ReferenceReader:
-    """Reads what one reference refers to; call `step` until it returns True, and `close` at the end.
+    """Reads the table of a reference; call `step` until it returns True, and `close` at the end.
 
-    What it keeps are bytes of our own: a file that is mapped ends the process when somebody cuts it short meanwhile.
-
-    Parameters
-    ----------
-    size, sha256
-        What the reference says of the table.
-    pool
-        Where its bytes are put.
-    keep
-        Whether they are kept, and not only verified.
+    It keeps a copy: a mapped file would end the process when it is cut short.
+    Without `keep` the bytes are only verified.
     """
 
     def __init__(
@@ -106,22 +104,15 @@ class ReferenceReader:
         self._pool, self._keep = pool, keep
         self._clock = references.clock
         self.buffer = pool.buffer(keep=keep)
-        """What has come."""
         self.rejected: RecordRejected | None = None
-        """After the last step: why the table cannot be used; None: it is all there, and what it should be."""
+        """After the last step: why the table cannot be used; None: it can."""
         self._source: _ReadAhead | None = None
         self._place_size = _UNKNOWN
         self._began = self._clock.monotonic()
         self._next_attempt, self._pauses = self._began, iter(_PAUSES)
 
     def step(self) -> bool:
-        """Take what has come, waiting a moment for it; return whether this was the last step.
-
-        Raises
-        ------
-        OSError
-            The bytes cannot be kept here.
-        """
+        """Read on, with a short wait; return whether this was the last step. An OSError is of our own disk."""
         early = self._next_attempt - self._clock.monotonic()
         if early > 0:
             self._clock.sleep(min(early, _WAIT))
@@ -145,7 +136,6 @@ class ReferenceReader:
         self.buffer.close()
 
     def _take(self) -> bool:
-        """Take the next part; return whether all have come."""
         if self._source is None:
             self._source = self._open()
         part = self._source.next()
@@ -205,10 +195,7 @@ class ReferenceReader:
 
 
 class _ReadAhead:
-    """A table at its place that another thread reads ahead of us, since no library promises to come back.
-
-    The thread ends when it has nothing more to give, or with the first thing that it has to give to nobody.
-    """
+    """Reads a table in another thread, since no library promises to return."""
 
     def __init__(
         self, open_table: Callable[[], AbstractContextManager[Opened]], most: int, where: str, silence: float
@@ -220,13 +207,6 @@ class _ReadAhead:
         threading.Thread(target=self._run, name="table-reader", daemon=True).start()
 
     def next(self) -> int | bytes | None:
-        """Return the size as the place says, and then the parts, the last one empty; None: nothing has come yet.
-
-        Raises
-        ------
-        Unreadable
-            The rest cannot be read.
-        """
         wait = min(_WAIT, self._silence)
         try:
             part = self._parts.get(timeout=wait)
@@ -241,7 +221,6 @@ class _ReadAhead:
         return part
 
     def close(self) -> None:
-        """Let the thread end."""
         self._is_closed.set()
         while True:  # there is room for the one thing that it may be giving right now
             try:

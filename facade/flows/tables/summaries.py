@@ -1,4 +1,4 @@
-"""What is in tables, in short: the forms of the summaries, and how one is made of whatever bytes there are."""
+"""The forms of the summaries of tables, and how a worker makes one of any bytes."""
 
 import logging
 from collections.abc import Callable
@@ -18,11 +18,11 @@ _log = logging.getLogger(__name__)
 ShownCount = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 """A number that Tango shows as DevLong."""
 Summarise = Callable[[str, str, Content], dict[str, Any] | str]
-"""Makes the summary of a table from kind, content type and content; a text is the reason why it cannot be used."""
+"""Makes the summary of a table from kind, content type and content; a text says why the table cannot be used."""
 
 
 class SolutionSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a table with gains or a bandpass; `facade.flows.tables.content` says how each figure is made."""
+    """Summary of gains or a bandpass; `facade.flows.tables.content` defines each figure."""
 
     solution_id: str
     kind: str = ""
@@ -53,53 +53,37 @@ class SolutionSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PointingSummary(msgspec.Struct, frozen=True):
-    """Of a table with pointing offsets."""
+    """Summary of pointing offsets."""
 
     pointing: dict[str, tuple[float, float, float]] = {}
     """Scan id, cross-elevation and elevation offset by dish."""
 
 
 TableSummary = SolutionSummary | PointingSummary | Any
-"""What is none of these is of a table that nobody could look into, and has any form."""
+"""Any other form is of a table that was not looked into."""
 _FORMS: dict[str, Any] = {"gains": SolutionSummary, "bandpass": SolutionSummary, "pointing": PointingSummary}
 
 
 def typed_summary(table: Table) -> TableSummary:
-    """Return the summary of a complete table in the form for its kind.
-
-    Raises
-    ------
-    msgspec.ValidationError
-        It has another form.
-    """
+    """Return the summary of a complete table in the form for its kind, or raise `msgspec.ValidationError`."""
     is_looked_into = isinstance(table.summary, dict) and "note" not in table.summary
     return msgspec.convert(table.summary, _FORMS.get(table.kind, Any) if is_looked_into else Any)
 
 
-class Summaries:
-    """Makes the summaries of tables.
-
-    Parameters
-    ----------
-    most
-        Largest summary [bytes of JSON].
-    """
-
-    def __init__(self, summarise: Summarise, most: int) -> None:
-        self._summarise, self._most = summarise, most
-
-    def of(self, header: TableSegment, content: Content) -> dict[str, Any] | RecordRejected:
-        """Return the summary of a table, or why the table cannot be used."""
-        try:
-            summary = self._summarise(header.kind, header.content_type, content)
-        except (ConfigError, OSError) as error:  # a library or a disk is missing here, and nothing with the table
-            _log.warning("no summary table=%s kind=%s reason=%s", header.table, header.kind, error)
-            return {"note": f"no summary could be made: {error!s:.500}"}
-        except Exception as error:  # the bytes may be anything, and so is what a library raises
-            _log.exception("summary failed table=%s kind=%s", header.table, header.kind)
-            summary = f"{header.kind} as {header.content_type} cannot be read: {type(error).__name__}: {error!s:.200}"
-        if isinstance(summary, str):
-            return RecordRejected("content", "$", summary)
-        if (size := len(encode(summary))) > self._most:
-            return {"note": f"the summary is too large: expected at most {self._most} bytes, got {size}"}
-        return summary
+def summary_of(
+    summarise: Summarise, header: TableSegment, content: Content, most: int
+) -> dict[str, Any] | RecordRejected:
+    """Return the summary of a table, of at most so many bytes of JSON, or why the table cannot be used."""
+    try:
+        summary = summarise(header.kind, header.content_type, content)
+    except (ConfigError, OSError) as error:  # of this host, not of the table
+        _log.warning("no summary table=%s kind=%s reason=%s", header.table, header.kind, error)
+        return {"note": f"no summary could be made: {error!s:.500}"}
+    except Exception as error:  # of a library, by any bytes
+        _log.exception("summary failed table=%s kind=%s", header.table, header.kind)
+        summary = f"{header.kind} as {header.content_type} cannot be read: {type(error).__name__}: {error!s:.200}"
+    if isinstance(summary, str):
+        return RecordRejected("content", "$", summary)
+    if (size := len(encode(summary))) > most:
+        return {"note": f"the summary is too large: expected at most {most} bytes, got {size}"}
+    return summary

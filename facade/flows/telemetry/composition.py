@@ -1,32 +1,242 @@
-"""What a device server needs for windowed topics: the flows of the attributes that name them, and their health."""
+"""Windowed topics in a device server: a flow of each summary topic for their attributes, and their health."""
 
+import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
 
+import msgspec
+
+from facade.bus.offsets import Overlap
+from facade.bus.port import Record
+from facade.codec.decode import BatchDecoder
 from facade.config import Settings
-from facade.flows.telemetry.flow import ShownTopic, TelemetryFlow
+from facade.flows.telemetry.consistency import impossible, inconsistency
 from facade.flows.telemetry.ledger import WindowLedger
 from facade.flows.telemetry.manifest import MANIFEST
-from facade.flows.telemetry.partial import Group
-from facade.flows.telemetry.plan import Plan, plans
-from facade.flows.telemetry.view import TelemetryView, read_so_far
-from facade.icd.model import Icd
+from facade.flows.telemetry.partial import Group, StreamSummary, Summary
+from facade.flows.telemetry.plan import MICRO, Plan, plans
+from facade.flows.telemetry.rack import rows
+from facade.flows.telemetry.view import Marker, TelemetryView, read_so_far
 from facade.instances import device_number
+from facade.messages import RackSummary, Watermark
+from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected, Suppressed
+from facade.printable import excerpt
 from facade.racks import Racks
 from facade.reading import Value
+from facade.runtime.accounts import OVERLAP
 from facade.runtime.composition import Server
 from facade.runtime.demand import Wanted, decide
+from facade.runtime.flow import VIEW_PERIOD, DeviceReading, Flow, LastReadings, Missing
 from facade.runtime.health_issues import DEGRADED, HealthIssue, HealthSource
 from facade.runtime.metrics import Gauge
 from facade.runtime.scans import scans
 from facade.runtime.stream_accounts import WorkerAccounts
 from facade.severities import ALARM
 
+_EVERY = 0.05
+"""Least time between looks for closed windows, of streams with new summaries [s]."""
+
+_RACK = re.compile(rb"([a-z0-9._-]{1,151}/)?([0-9]{1,4})-([0-9]{1,4})")
+"""Key of the summary of a rack, with the stream on a shared topic."""
+_OTHER_DEVICE, _OTHER_STREAM = Suppressed("other-device"), Suppressed("other-stream")
+
+
+@dataclass(slots=True)
+class ShownTopic:
+    """A windowed topic of a device."""
+
+    device: str
+    stream: str
+    """The windowed topic."""
+    view: TelemetryView
+    marker: Marker | None = None
+    """Marker of the last readings."""
+
+
+class TelemetryFlow(Flow):
+    """All partials of one summary topic, of the windowed topics in `plans`; see `facade.runtime.flow.Flow`."""
+
+    durable = True
+
+    def __init__(
+        self,
+        topic: str,
+        plans: Mapping[str, Plan],
+        ledgers: Mapping[str, WindowLedger],
+        shown: Sequence[ShownTopic],
+        partitions: Sequence[int] | None,
+        racks: Racks,
+    ) -> None:
+        self.topic, self.partitions, self._racks = topic, partitions, racks
+        self._plans, self.ledgers, self._shown = plans, ledgers, shown
+        first = next(iter(plans.values()))
+        self._only = None if first.is_shared else first.topic
+        """The windowed topic, where summaries do not name it."""
+        self._decode = BatchDecoder[Summary | RackSummary | Watermark](first.form, RackSummary, Watermark).decode_one
+        self._is_foreign = lru_cache(1024)(self._names_others)
+        self._looked_at = self._all_at = 0.0
+        """Times of the last look, and of the last one at all streams [Unix s]."""
+        self._folded: set[str] = set()
+        """Streams with summaries since the last look."""
+        self.reporting: dict[str, frozenset[Any]] = {}
+        """Groups in the window shown over all groups, unless they have fallen silent, by windowed topic."""
+
+    def fold(self, record: Record, *, count: bool) -> Outcome:
+        """Merge a summary; see `facade.runtime.flow.Flow`."""
+        if self._is_foreign(record.key):
+            return _OTHER_DEVICE
+        summary = self._decode(record.value)
+        if isinstance(summary, RackSummary):
+            return self._fold_rack(summary, record, count=count)
+        if isinstance(summary, Watermark):
+            return self._fold_watermark(summary, record, count=count)
+        if not isinstance(summary, Summary):
+            return summary
+        stream = summary.stream if isinstance(summary, StreamSummary) else self._only
+        plan = self._plans.get(stream or "")
+        if plan is None:
+            return _OTHER_STREAM  # perhaps of a newer worker
+        try:
+            group = plan.group(summary.group)
+        except ValueError:
+            return RecordRejected(INCONSISTENT, "$.group", f"expected a number, got {summary.group!r:.80}")
+        # Before anything that is this server's own: one of the servers sets it aside, for all of them.
+        if rejected := inconsistency(summary, record.timestamp_us, plan):
+            return rejected
+        ledger = self.ledgers.get(plan.topic)
+        if ledger is None or not ledger.keeps(group):
+            return _OTHER_DEVICE
+        heard = record.timestamp_us / MICRO
+        if overlap := ledger.take(group, summary, heard, count=count):
+            return _refused(plan, summary, overlap)
+        ledger.fold(group, summary.partials, heard, partition=summary.partition, count=count)
+        self._folded.add(plan.topic)
+        return USED
+
+    def _fold_rack(self, summary: RackSummary, record: Record, *, count: bool) -> Outcome:
+        plan = self._plans.get(summary.stream)
+        if plan is None:
+            return _OTHER_STREAM
+        key = plan.rack_key(summary.first, summary.last)
+        if record.key != key.encode():
+            return RecordRejected(
+                INCONSISTENT, "$.first", excerpt(f"expected the rack of the key {record.key!r}, got {key}")
+            )
+        if rejected := inconsistency(summary, record.timestamp_us, plan):
+            return rejected
+        nodes = self._racks.nodes(self._racks.rack(summary.first))
+        if (summary.first, summary.last) != (nodes[0], nodes[-1]):
+            text = f"expected a rack of nodes {nodes[0]} to {nodes[-1]}, as rack_size is {self._racks.size}, got {key}"
+            return RecordRejected(
+                INCONSISTENT, "$.first", f"{text}: workers and device servers must have one rack_size"
+            )
+        ledger = self.ledgers.get(plan.topic)
+        if ledger is None or not ledger.keeps_any(range(summary.first, summary.last + 1)):
+            return _OTHER_DEVICE
+        if overlap := ledger.take_rack(summary, record.timestamp_us / MICRO, count=count):
+            return _refused(plan, summary, overlap)
+        kept = [row for row in rows(summary) if ledger.keeps(row[0])]
+        if kept:
+            ledger.fold_rack(kept, record.timestamp_us / MICRO, partition=summary.partition, count=count)
+            self._folded.add(plan.topic)
+        return USED if kept or not summary.node else _OTHER_DEVICE
+
+    def _fold_watermark(self, watermark: Watermark, record: Record, *, count: bool) -> Outcome:
+        plan = self._plans.get(watermark.stream)
+        if plan is None:
+            return _OTHER_STREAM
+        key = plan.watermark_key(watermark.partition)
+        if record.key != key.encode():
+            return RecordRejected(
+                INCONSISTENT, "$.partition", excerpt(f"expected that of the key {record.key!r}, got {key}")
+            )
+        if rejected := impossible(watermark, record.timestamp_us, plan):
+            return rejected
+        ledger = self.ledgers.get(plan.topic)
+        if ledger is None:
+            return USED  # of no use here; as "other-device" it would drown the others
+        ledger.take_watermark(watermark, record.partition, count=count)
+        self._folded.add(plan.topic)
+        return USED
+
+    def lost_before(self) -> Iterator[Missing]:
+        """Return the records whose summaries never came; see `facade.runtime.flow.Flow`."""
+        for stream, ledger in self.ledgers.items():
+            for partition, gap in ledger.taken_gaps():
+                where = f"{stream}, partition {partition}: offsets {gap.first} to {gap.after - 1}"
+                what = f"up to {gap.records} records are missing from totals"
+                yield Missing(gap.records, f"{where} have lost summaries: {what}")
+
+    def _names_others(self, key: bytes | None) -> bool:
+        # Most of a server's records are such: a partition has several racks. They are not decoded. A server that keeps
+        # all nodes checks all summaries, and sets the bad ones aside.
+        found = _RACK.fullmatch(key or b"")
+        if found is None:
+            return False
+        stream = found[1].decode()[:-1] if found[1] else self._only
+        ledger = self.ledgers.get(stream or "")
+        return ledger is not None and not ledger.keeps_any(range(int(found[2]), int(found[3]) + 1))
+
+    def readings(self, now: float, last: LastReadings) -> Iterator[DeviceReading]:
+        """Return the readings of the devices that have something new to say."""
+        if abs(now - self._looked_at) < _EVERY:
+            return
+        self._looked_at = now
+        streams, self._folded = self._folded, set()
+        if abs(now - self._all_at) >= VIEW_PERIOD:
+            self._all_at, streams = now, set(self.ledgers)
+        for one in self._shown:
+            if one.stream not in streams:
+                continue
+            ledger = self.ledgers[one.stream]
+            if one.view.group is None:
+                shown = ledger.shown()
+                self.reporting[one.stream] = ledger.live(shown.groups if shown else (), now, one.view.stale_after)
+            marker = one.view.marker(ledger, now)
+            if marker == one.marker:
+                continue
+            one.marker = marker
+            before = dict(last.get(one.device, {}))
+            for name, reading in one.view.readings(ledger, now, before):
+                yield one.device, name, reading
+            for name, reading in one.view.state(ledger, now):
+                yield one.device, name, reading
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the state of all ledgers for a snapshot."""
+        return {"streams": {stream: ledger.as_dict() for stream, ledger in self.ledgers.items()}}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take the state of all ledgers; see `WindowLedger.parse` for errors."""
+        stored = msgspec.convert(state, _State).streams
+        # All or nothing: whatever can fail comes before the first change.
+        found = {stream: ledger.parse(stored.get(stream, _NOTHING)) for stream, ledger in self.ledgers.items()}
+        for stream, restored in found.items():
+            self.ledgers[stream].restore(restored)
+
+
+def _refused(plan: Plan, summary: Summary | RackSummary, overlap: Overlap) -> RecordRejected:
+    came = f"offsets {summary.offset_from} to {summary.offset_to - 1}, part {summary.part}"
+    return RecordRejected(OVERLAP, "$.offset_from", f"{plan.topic}, partition {summary.partition}, {came}: {overlap}")
+
+
+_NOTHING: dict[str, Any] = {"groups": {}}
+"""State of a ledger that a snapshot does not have: its stream is new."""
+
+
+class _State(msgspec.Struct):
+    """A flow in a snapshot."""
+
+    streams: dict[str, dict[str, Any]]
+
+
 _LATE_OVER, _MOST_LATE = 10.0, 0.1
-"""A group of whose records more than this part came late, in so many seconds, is complained about."""
+"""Time over which late records are counted [s], and the share of them from which on a group has an issue."""
 _STANDS_STILL = 3.0
-"""A worker that closes a window so late is complained about [s]."""
+"""Delay of a window from which on its worker has an issue [s]."""
 _SILENT, _LATE = "streamSilent", "streamLate"
 
 
@@ -36,13 +246,7 @@ def compose(server: Server) -> None:
 
 
 class Telemetry:
-    """The flows of a device server, one for each summary topic that one of its devices needs.
-
-    Raises
-    ------
-    ConfigError
-        A device name does not say which group it stands for, or the deployment has no such group.
-    """
+    """The flows of a device server, one for each summary topic that one of its devices needs."""
 
     def __init__(self, server: Server) -> None:
         by_summary: dict[str, dict[str, Plan]] = {}
@@ -53,12 +257,12 @@ class Telemetry:
         server.flows += self._flows
 
     def ledgers(self) -> Iterator[WindowLedger]:
-        """Return what is kept of each topic."""
+        """Return the ledgers of all topics."""
         for flow in self._flows:
             yield from flow.ledgers.values()
 
     def over_all(self) -> Iterator[tuple[WindowLedger, frozenset[Group]]]:
-        """Return what is kept of each topic that is shown over all groups, with those in the window that is shown."""
+        """Return the ledgers with windows over all groups, and the groups in the shown window of each."""
         for flow in self._flows:
             yield from ((flow.ledgers[topic], groups) for topic, groups in flow.reporting.items())
 
@@ -81,8 +285,12 @@ def _flow(server: Server, summary: str, known: Mapping[str, Plan]) -> TelemetryF
     if not shown:
         return None
     kept = {topic: _kept(known[topic], found, settings) for topic, found in groups.items()}
-    partitions = _partitions(icd, settings, summary, [(known[topic], found) for topic, found in kept.items()])
-    read = range(icd.topics[summary].partitions) if partitions is None else partitions
+    racks = Racks(settings.rack_size, icd.topics[summary].partitions)
+    partitions: list[int] | None = None
+    if all(known[topic].window.groups == "node" for topic in kept):
+        needed = racks.partitions_of(node for mine in kept.values() for node in mine if isinstance(node, int))
+        partitions = needed if len(needed) < racks.partitions else None
+    read = range(racks.partitions) if partitions is None else partitions
     ledgers = {
         topic: WindowLedger(
             known[topic],
@@ -93,7 +301,6 @@ def _flow(server: Server, summary: str, known: Mapping[str, Plan]) -> TelemetryF
         )
         for topic, found in groups.items()
     }
-    racks = Racks(settings.rack_size, icd.topics[summary].partitions)
     return TelemetryFlow(summary, known, ledgers, shown, partitions, racks)
 
 
@@ -101,17 +308,6 @@ def _kept(plan: Plan, groups: Sequence[Group | None], settings: Settings) -> Seq
     """Return the groups that a ledger keeps: the devices' own, or all; none: any."""
     own = [group for group in groups if group is not None]
     return own if len(own) == len(groups) else plan.groups(settings)
-
-
-def _partitions(
-    icd: Icd, settings: Settings, summary: str, kept: Sequence[tuple[Plan, Sequence[Group]]]
-) -> list[int] | None:
-    """Return the partitions that have the summaries of some groups; None: all."""
-    if not all(plan.window.groups == "node" for plan, _ in kept):
-        return None
-    racks = Racks(settings.rack_size, icd.topics[summary].partitions)
-    found = racks.partitions_of(node for _, groups in kept for node in groups if isinstance(node, int))
-    return None if len(found) == racks.partitions else found
 
 
 class _Counted(NamedTuple):
@@ -144,7 +340,7 @@ class TelemetryHealth(HealthSource):
         ]
 
     def issues(self, now: float) -> Iterator[HealthIssue]:
-        """Return which groups are silent or late, and which partitions are not read, one issue for each."""
+        """Return an issue for each silent or late group, and for each partition that is not read."""
         for ledger in self._telemetry.ledgers():
             for partition, mark in ledger.standing_still(now - _STANDS_STILL):
                 yield HealthIssue(DEGRADED, read_so_far(ledger.plan, partition, mark))
@@ -156,7 +352,7 @@ class TelemetryHealth(HealthSource):
                     " window; look at its clock"
                 )
                 yield HealthIssue(DEGRADED, text, (_LATE, ledger.plan.place(group)), ALARM)
-            # Of nodes nothing is known while nobody takes what they say.
+            # Without workers nothing is known of nodes.
             if self._workers():
                 silent = ledger.expected - reporting - late.keys()
                 silent -= {group for group in silent if any(ledger.standing_still(now - _STANDS_STILL, group))}
@@ -165,7 +361,7 @@ class TelemetryHealth(HealthSource):
                     yield HealthIssue(DEGRADED, text, (_SILENT, ledger.plan.place(group)), ALARM)
 
     def values(self, device_class: str) -> Mapping[str, Value]:
-        """Return the groups of the topics that all are expected in, and how many workers there are and should be."""
+        """Return figures of the groups and of the workers."""
         self._wanted = self._decide(self._clock.now())
         found: dict[str, Value] = {"workersAlive": self._workers(), "workersWanted": self._wanted.workers}
         for ledger, reporting in self._expected():
@@ -175,7 +371,6 @@ class TelemetryHealth(HealthSource):
         return {one.name: found[one.name] for one in self._classes[device_class].attributes if one.name in found}
 
     def _decide(self, now: float) -> Wanted:
-        """Return how many workers are wanted: at the beginning as many as there are."""
         before = self._wanted if self._wanted.workers else Wanted(self._workers())
         streams = {topic: one for topic, one in self._streams.items() if topic in self._partitions}
         if not before.workers or not streams:
@@ -195,7 +390,7 @@ class TelemetryHealth(HealthSource):
     def _due(
         self, ledger: WindowLedger, silent: frozenset[Group], reporting: frozenset[Group], now: float
     ) -> Iterator[tuple[Group, str]]:
-        """Return who of the silent should speak, and why: one that took part in a scan rests when its subarray does."""
+        # A group that took part in a scan is due while its subarray scans.
         scanning = self._scans.scanning(now)
         for group in sorted(silent, key=ledger.plan.place):
             mine = self._scans.subarray(ledger.totals[group].epoch)
@@ -207,10 +402,9 @@ class TelemetryHealth(HealthSource):
                 yield group, f"{', '.join(scanning)} scan{'s' if len(scanning) == 1 else ''}"
 
     def _late(self, ledger: WindowLedger, now: float) -> Iterator[tuple[Group, tuple[int, int]]]:
-        """Return late records and all records of each group of which too many are late."""
         counted = self._counted.setdefault(ledger.plan.topic, deque())
         if counted and not 0.0 <= now - counted[-1].at < _LATE_OVER:
-            counted.clear()  # nobody looked for long, or the clock was set
+            counted.clear()  # after a long pause, or a change of the clock
         if not counted or now - counted[-1].at >= 1.0:
             totals = ledger.totals
             late, used = ({g: getattr(one, name) for g, one in totals.items()} for name in ("late", "count"))

@@ -1,39 +1,32 @@
-"""Whether a summary agrees with itself, beyond what its schema can say.
+"""Whether a summary agrees with itself, beyond its schema.
 
-The ledger trusts what it merges: a run that goes backwards or a window of next year would stay in
-its totals and windows for good, so it must not get that far.
+The ledger trusts summaries: a run that goes backwards or a window of next year would stay in its totals and windows.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from facade.flows.telemetry.partial import Summary
-from facade.flows.telemetry.plan import MICRO, FieldPlan, Plan
+from facade.flows.telemetry.plan import MICRO, Plan
 from facade.flows.telemetry.sequences import HeapRange
 from facade.flows.telemetry.sketch import largest_bucket
-from facade.messages import FieldColumns, FieldStatistics, Partial, RackSummary, Watermark
+from facade.messages import FieldColumns, FieldStatistics, RackSummary, Watermark
 from facade.numbers import LARGEST
 from facade.outcome import INCONSISTENT, RecordRejected
 
 COLUMNS = ("epoch", "window", "late", "count", "time_min", "time_max", "runs")
-"""What a row of a rack's summary has beside its node and its fields, in the order of a partial."""
+"""Columns of a rack's summary beside node and fields, in the order of a partial."""
 STATISTICS = ("sum", "min", "max", "m2", "last", "sketch")
-"""What may be known of a field."""
 _MOST = 1e150
 _CLOCK_SLACK = 60.0
-"""Most by which the clocks of a worker and of the broker may differ [s]."""
+"""Largest difference between the clocks of a worker and of the broker [s]."""
 _RUNS = "expected ascending runs without overlap, of whole numbers from 0 to 2^53 - 1"
 _BOUNDS = f"expected numbers up to {_MOST:g}, and whole ones up to 2^53 - 1"
 _WHOLE = "expected whole numbers up to 2^53 - 1"
 
 
 def inconsistency(summary: Summary | RackSummary, written_us: int, plan: Plan) -> RecordRejected | None:
-    """Return why a summary cannot be used; None: nothing is wrong with it.
-
-    Parameters
-    ----------
-    written_us
-        When the worker wrote it [Unix us]; what workers accept is never far ahead of it.
-    """
+    """Return why a summary of a time [Unix us] cannot be used, or None."""
     if not summary.log:
         return RecordRejected(INCONSISTENT, "$.log", "expected the log of the offsets: workers must be of this version")
     least = summary.offset_from + (not isinstance(summary, RackSummary) or bool(summary.node))
@@ -41,20 +34,20 @@ def inconsistency(summary: Summary | RackSummary, written_us: int, plan: Plan) -
         return RecordRejected(INCONSISTENT, "$.offset_to", f"expected at least {least}")
     latest = written_us + round((plan.window.ahead + plan.window.length + _CLOCK_SLACK) * MICRO)
     if isinstance(summary, RackSummary):
-        found = _shape_troubles(summary, plan) or _rack_troubles(summary, plan, latest)
-    else:
-        entries = enumerate(summary.partials)
-        found = ((f"partials[{at}]{path}", why) for at, one in entries for path, why in _troubles(one, plan, latest))
-    for path, trouble in found:
-        return RecordRejected(INCONSISTENT, f"$.{path}", trouble)
+        columns = {name: getattr(summary, name) for name in COLUMNS}
+        for path, trouble in _shape_troubles(summary, plan) or _troubles(columns, summary.fields, plan, latest):
+            return RecordRejected(INCONSISTENT, f"$.{path}", trouble)
+        return None
+    for at, partial in enumerate(summary.partials):
+        columns = {name: [getattr(partial, name)] for name in COLUMNS}
+        fields = {name: _of_one(found) for name, found in partial.fields.items()}
+        for path, trouble in _troubles(columns, fields, plan, latest):
+            return RecordRejected(INCONSISTENT, f"$.partials[{at}].{path.removesuffix('[0]')}", trouble)
     return None
 
 
 def impossible(watermark: Watermark, written_us: int, plan: Plan) -> RecordRejected | None:
-    """Return why a watermark cannot be used; parameters as of `inconsistency`.
-
-    One from the future would close windows whose records are still to come.
-    """
+    """Return why a watermark cannot be used, or None: one of the future would close windows too early."""
     if watermark.partition >= watermark.partitions:
         return RecordRejected(INCONSISTENT, "$.partition", f"expected at most {watermark.partitions - 1}")
     if watermark.read_to > written_us + plan.disorder_us:
@@ -76,46 +69,34 @@ def _shape_troubles(summary: RackSummary, plan: Plan) -> Sequence[tuple[str, str
     return [(name, f"expected {rows} entries, as of nodes, got {count}") for name, count in lengths if count != rows]
 
 
-def _rack_troubles(summary: RackSummary, plan: Plan, latest: int) -> Iterator[tuple[str, str]]:
-    if summary.fields and not all(summary.count):
+def _of_one(statistics: FieldStatistics) -> FieldColumns:
+    known = ((name, getattr(statistics, name)) for name in STATISTICS)
+    return FieldColumns(**{name: None if value is None else [value] for name, value in known})
+
+
+def _troubles(
+    columns: Mapping[str, Sequence[Any]], fields: Mapping[str, FieldColumns], plan: Plan, latest: int
+) -> Iterator[tuple[str, str]]:
+    if fields and not all(columns["count"]):
         yield "fields", "expected none where a row has no records"
-    times = zip(summary.window, summary.late, summary.count, summary.time_min, summary.time_max, strict=True)
-    for row, (window, late, count, oldest, newest) in enumerate(times):
+    rows = zip(*(columns[name] for name in ("late", "window", "count", "time_min", "time_max")), strict=True)
+    for row, (late, window, count, oldest, newest) in enumerate(rows):
         for name, trouble in () if late else _misplaced(plan, window, count, oldest, newest, latest):
             yield f"{name}[{row}]", trouble
-    for row, runs in enumerate(summary.runs):
+    for row, runs in enumerate(columns["runs"]):
         if not _ascending(runs):
             yield f"runs[{row}]", _RUNS
-    for name, found in summary.fields.items():
+    for name, found in fields.items():
         if not are_bounded(found):
             yield f"fields.{name}", _BOUNDS
     for field in plan.fields:
-        columns = summary.fields.get(field.name)
-        if columns is None:
+        found_columns = fields.get(field.name)
+        if found_columns is None:
             continue
-        if field.integer and any(float in set(map(type, values)) for values in _numbers(columns)):
+        if field.integer and any(float in set(map(type, values)) for values in _numbers(found_columns)):
             yield f"fields.{field.name}", _WHOLE
-        if buckets := _bucket_trouble(columns.sketch or (), plan):
+        if buckets := _bucket_trouble(found_columns.sketch or (), plan):
             yield f"fields.{field.name}", buckets
-
-
-def _troubles(partial: Partial, plan: Plan, latest: int) -> Iterator[tuple[str, str]]:
-    if partial.count == 0 and partial.fields:
-        yield ".fields", "expected none in an entry without records"
-    if not partial.late:
-        for name, trouble in _misplaced(
-            plan, partial.window, partial.count, partial.time_min, partial.time_max, latest
-        ):
-            yield f".{name}", trouble
-    if not _ascending(partial.runs):
-        yield ".runs", _RUNS
-    for name, found in partial.fields.items():
-        if not _are_bounded(found):
-            yield f".fields.{name}", _BOUNDS
-    for field in plan.fields:
-        statistics = partial.fields.get(field.name)
-        if statistics is not None and (wrong := _field_trouble(statistics, field, plan)):
-            yield f".fields.{field.name}", wrong
 
 
 def _misplaced(plan: Plan, window: int, count: int, oldest: int, newest: int, latest: int) -> Sequence[tuple[str, str]]:
@@ -136,7 +117,7 @@ def _ascending(runs: Sequence[HeapRange]) -> bool:
 
 
 def are_bounded(columns: FieldColumns) -> bool:
-    """Return whether sums of such numbers, and of their squares, stay numbers that JSON and a snapshot can carry."""
+    """Return whether sums of the numbers, and of their squares, fit into JSON and snapshots."""
     for values in _numbers(columns):
         if not (-LARGEST <= min(values) and max(values) <= LARGEST) and not all(map(_is_bounded, values)):
             return False
@@ -149,25 +130,6 @@ def _numbers(columns: FieldColumns) -> Iterator[Sequence[int | float]]:
 
 def _is_bounded(one: int | float) -> bool:
     return -LARGEST <= one <= LARGEST or (not isinstance(one, int) and abs(one) <= _MOST)
-
-
-def _are_bounded(statistics: FieldStatistics) -> bool:
-    """Return whether the numbers of one group are bounded so."""
-    for one in (statistics.sum, statistics.min, statistics.max, statistics.last):
-        # Without a generator or a call for the usual ones: half of a fold was spent here.
-        if one is None or -LARGEST <= one <= LARGEST:
-            continue
-        if not _is_bounded(one):
-            return False
-    return (statistics.m2 or 0.0) <= _MOST * _MOST
-
-
-def _field_trouble(statistics: FieldStatistics, field: FieldPlan, plan: Plan) -> str | None:
-    if field.integer:
-        for one in (statistics.sum, statistics.min, statistics.max, statistics.last):
-            if isinstance(one, float):
-                return _WHOLE
-    return _bucket_trouble((statistics.sketch,), plan) if statistics.sketch else None
 
 
 def _bucket_trouble(sketches: Iterable[Mapping[int, int]], plan: Plan) -> str | None:

@@ -1,34 +1,176 @@
-"""What a device server makes of the partials of one windowed topic: totals, sequences and windows of its groups.
+"""What a device server keeps of the partials of one windowed topic: totals, sequences and windows of its groups.
 
-Policies:
-
-* **Order.** Partials merge in any order; a window is shown when it is closed, see `facade.flows.telemetry.watermarks`.
+* **Offsets.** A summary that covers offsets again is refused. The summaries of a group and partition come in the order
+  of the log. Where nodes are the groups, a worker writes them by rack, and the offsets stand for all nodes of the rack.
+  A worker that says `contiguous` writes one about each rack in each transaction, so a gap between two shows a loss.
+* **Order.** Partials merge in any order. The newest window that a watermark has closed is shown, see
+  `facade.flows.telemetry.watermarks`. A straggler still corrects a window that is kept; such a window is torn.
 * **Restart.** Totals, sequences, watermarks and windows over all groups come from the snapshot and go on from its
-  offsets. Short windows of groups are rebuilt from records a little further back, which must not be counted again:
-  `count=False`. Long ones are in the snapshot, where such records already are.
+  offsets. Short windows of groups are rebuilt from earlier records, which are not counted again: `count=False`. Long
+  windows are in the snapshot, and contain these records.
 """
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from facade.bus.offsets import Gap, LogCut, Overlap
-from facade.flows.telemetry.coverage import Coverage, RackOffsets
-from facade.flows.telemetry.partial import Group, Summary, merge
+from facade.bus.offsets import CountedOffsets, Gap, LogCut, Overlap
+from facade.flows.telemetry.partial import Group, Summary, copy_partial, merge
 from facade.flows.telemetry.plan import MICRO, Plan
-from facade.flows.telemetry.rack import RackRow, together
+from facade.flows.telemetry.rack import RackRow
 from facade.flows.telemetry.sequences import SeenNumbers
-from facade.flows.telemetry.watermarks import Mark, Watermarks, newest_close
-from facade.flows.telemetry.windows import HeapWindow, Windows
+from facade.flows.telemetry.watermarks import Mark, Watermarks, closed_at, newest_close
 from facade.messages import FieldStatistics, Partial, RackSummary, Watermark
 
+
+class RackOffsets(CountedOffsets):
+    """The offsets of the nodes from `first` to `last`."""
+
+    first: int = 0
+    last: int = -1
+
+
+class PartitionOffsets(msgspec.Struct):
+    """The offsets of one partition."""
+
+    groups: dict[str, CountedOffsets] = {}
+    racks: dict[str, RackOffsets] = {}
+    gaps_to: int = 0
+    """Offset after the newest gap: racks that lack the same summaries have the same gap."""
+
+
+class Coverage(msgspec.Struct):
+    """The offsets of one windowed topic."""
+
+    partitions: dict[int, PartitionOffsets] = {}
+
+    def take(self, group: Group, summary: Summary) -> Overlap | LogCut | None:
+        """Count the offsets of the summary of a group, unless they overlap."""
+        known = self.partitions.setdefault(summary.partition, PartitionOffsets()).groups
+        counted = known.setdefault(str(group), CountedOffsets(*_begin(summary)))
+        found = counted.take(summary.log, summary.offset_from, summary.offset_to, summary.part)
+        return None if isinstance(found, Gap) else found  # a transaction without records of the group writes none
+
+    def take_rack(self, summary: RackSummary) -> Overlap | Gap | LogCut | None:
+        """Count the offsets of the summary of a rack, unless they overlap; a gap is returned once for all racks."""
+        at = self.partitions.setdefault(summary.partition, PartitionOffsets())
+        first, last = summary.first, summary.last
+        rack = at.racks.setdefault(f"{first}-{last}", RackOffsets(*_begin(summary), first=first, last=last))
+        found = rack.take(summary.log, summary.offset_from, summary.offset_to, summary.part)
+        if isinstance(found, LogCut):
+            at.gaps_to = 0
+        elif isinstance(found, Gap):
+            found = Gap(max(found.first, at.gaps_to), found.after)
+            if not summary.contiguous or found.records <= 0:
+                return None
+            at.gaps_to = found.after
+        return found
+
+    def epochs(self, group: Group) -> Iterator[tuple[int, RackOffsets]]:
+        """Return the partitions whose first records are in no total of a group, and its offsets there."""
+        for partition, at in self.partitions.items():
+            for one in at.racks.values():
+                if isinstance(group, int) and one.first <= group <= one.last and (one.begin > 0 or one.epoch > 1):
+                    yield partition, one
+
+
+def _begin(summary: Summary | RackSummary) -> tuple[str, int, int, int]:
+    return summary.log, summary.offset_from, summary.offset_from, -1
+
+
+KEPT_WINDOWS = 3
+"""Closed windows that are kept: the shown one, and others for stragglers."""
+_MOST = 8
+"""Windows that are kept while a worker stands still, beside those of early records."""
+
+
+class HeapWindow(NamedTuple):
+    """A window that is closed."""
+
+    partial: Partial
+    groups: frozenset[Group]
+    is_torn: bool
+    """Whether records of it came after it was closed, or may be missing."""
+
+
+class Windows:
+    """The newest windows of a group, or over all groups; rebuilt ones may begin in the middle of a window."""
+
+    __slots__ = ("_groups", "_plan", "_since", "_torn", "_torn_before", "_windows")
+
+    def __init__(self, plan: Plan, *, rebuilt: bool = False) -> None:
+        self._plan = plan
+        self._windows: dict[int, Partial] = {}
+        self._groups: dict[int, set[Group]] = {}
+        self._torn: set[int] = set()
+        self._torn_before = 0
+        """Windows that begin before this time may lack records [Unix us]."""
+        self._since = -1 if rebuilt else 0
+        """Windows that begin before this time are not shown, and no longer kept [Unix us]; -1: the next record says."""
+
+    def add(self, partial: Partial, read_to: int, heard_us: int, groups: Collection[Group] = ()) -> None:
+        """Put a partial of some groups into its window; times are Unix us, as of `WindowLedger`."""
+        if partial.late or partial.count == 0:
+            return
+        window = partial.window
+        if self._since < 0:
+            # What came before was written before, with data times that were no newer: a clock that is ahead is always.
+            self._since = max(partial.time_max, heard_us)
+        if window < self._since:
+            return
+        mine = self._windows.get(window)
+        if mine is None:
+            self._windows[window] = copy_partial(partial)
+            self._drop(read_to)
+        else:
+            merge(mine, partial)
+        if groups:
+            self._groups.setdefault(window, set()).update(groups)
+        if closed_at(self._plan, window) <= read_to:
+            self._torn.add(window)
+
+    def tear(self, before: int) -> None:
+        """Note that windows before a time [Unix us] may lack records."""
+        self._torn_before = max(self._torn_before, before)
+
+    def shown(self, read_to: int) -> HeapWindow | None:
+        """Return the newest closed window, if any."""
+        limit = read_to - closed_at(self._plan, 0)
+        window = max((one for one in self._windows if one <= limit), default=None)
+        if window is None:
+            return None
+        is_torn = window in self._torn or window < self._torn_before
+        return HeapWindow(self._windows[window], frozenset(self._groups.get(window, ())), is_torn)
+
+    def as_list(self) -> list[tuple[Partial, list[Group]]]:
+        """Return the windows with their groups, for a snapshot."""
+        return [(partial, list(self._groups.get(window, ()))) for window, partial in self._windows.items()]
+
+    def restore(self, windows: Collection[tuple[Partial, Collection[Group]]]) -> None:
+        """Take the windows from a snapshot."""
+        self._windows = {partial.window: partial for partial, _ in windows}
+        self._groups = {partial.window: set(groups) for partial, groups in windows if groups}
+
+    def _drop(self, read_to: int) -> None:
+        rule, limit = self._plan.window, read_to - closed_at(self._plan, 0)
+        kept = sorted(self._windows)
+        closed = sum(one <= limit for one in kept)
+        most = KEPT_WINDOWS + _MOST + math.ceil(rule.ahead / rule.length)
+        for window in kept[: max(closed - KEPT_WINDOWS, len(kept) - most, 0)]:
+            self._since = window + self._plan.length_us
+            del self._windows[window]
+            self._groups.pop(window, None)
+            self._torn.discard(window)
+
+
 _GRACE = 1.5
-"""A partition that is not read up to so long ago is one whose worker stands still [s]: it commits once a second."""
+"""Delay of a watermark from which on its worker stands still [s]: it commits once a second."""
 
 
 class GroupTotals(msgspec.Struct):
-    """What one group has sent since the ledger began."""
+    """Totals of one group since the ledger began."""
 
     count: int = 0
     late: int = 0
@@ -39,15 +181,14 @@ class GroupTotals(msgspec.Struct):
     newest_us: int = 0
     """Newest data time [Unix us]."""
     heard: float = 0.0
-    """When a worker last wrote about the group [Unix s]."""
+    """Time of the last summary [Unix s]."""
     partitions: list[int] = []
-    """Partitions of the windowed topic that had records of it; none: they may be on any."""
+    """Partitions of the windowed topic with its records; none: not known."""
 
     def add(self, partial: Partial) -> None:
         """Count a partial."""
         if partial.epoch != self.epoch and partial.time_max > self.newest_us:
-            # A new scan restarts the sequence. It is told by its time: a single record with a wrong
-            # scan number must not end the counting for good.
+            # A new scan restarts the sequence, if its time is newer: one wrong scan number must not end the counting.
             self.epoch, self.seen = partial.epoch, SeenNumbers()
         if partial.late:
             self.late += partial.count
@@ -61,7 +202,7 @@ class GroupTotals(msgspec.Struct):
             self.seen.add(partial.runs, partial.count)
 
     def as_partial(self) -> Partial:
-        """Return count and sums in the form that the rules read."""
+        """Return count and sums as a partial."""
         return Partial(
             epoch=self.epoch,
             window=0,
@@ -74,40 +215,25 @@ class GroupTotals(msgspec.Struct):
         )
 
 
-class AllGroupsState(msgspec.Struct):
-    """Windows over all groups in a snapshot."""
-
-    windows: list[tuple[Partial, list[Group]]] = []
-
-
-class _State(msgspec.Struct, omit_defaults=True):
+class LedgerState(msgspec.Struct, omit_defaults=True):
     """A ledger in a snapshot."""
 
     groups: dict[str, GroupTotals]
     windows: dict[str, list[Partial]] = {}
-    """Of each group; only long ones."""
-    all_groups: AllGroupsState = msgspec.field(default_factory=AllGroupsState)
+    """Long windows of each group."""
+    all_groups: dict[str, list[tuple[Partial, list[Group]]]] = {}
+    """Under ``windows``, those over all groups."""
     counted: Coverage = msgspec.field(default_factory=Coverage)
     watermarks: Watermarks = msgspec.field(default_factory=Watermarks)
 
 
-class Restored(NamedTuple):
-    """What a snapshot has of a ledger."""
-
-    totals: dict[Group, GroupTotals]
-    windows: dict[Group, list[Partial]]
-    all_groups: AllGroupsState
-    counted: Coverage
-    watermarks: Watermarks
-
-
 class WindowLedger:
-    """Everything that one device server keeps of the partials of one windowed topic.
+    """All that a device server keeps of one windowed topic.
 
     Parameters
     ----------
     groups
-        Those to keep; none: any, as many as the ICD allows.
+        Groups to keep; none: any, up to the ICD's limit.
     per_group
         Whether to keep windows of each group.
     over_all
@@ -133,27 +259,25 @@ class WindowLedger:
         self._over_all = over_all
         self._counted = Coverage()
         self._rebuilding = Coverage()
-        """Of records that the snapshot already counts."""
+        """Offsets that the snapshot already counts."""
         self._watermarks = Watermarks()
         self._gaps: list[tuple[int, Gap]] = []
-        """Partitions, and their offsets whose summaries never came, until somebody takes them."""
+        """Partitions, and their offsets whose summaries never came."""
         self._begin(rebuilt=False)
 
     def keeps(self, group: Group) -> bool:
-        """Return whether partials of a group are for this ledger."""
+        """Return whether this ledger keeps a group."""
         return group in self.totals or (not self.expected and len(self.totals) < self.plan.window.most_groups)
 
     def keeps_any(self, nodes: range) -> bool:
-        """Return whether partials of any of these nodes are for this ledger."""
+        """Return whether this ledger keeps any of these nodes."""
         return not self.expected or any(group in nodes for group in self.totals)
 
     def take(self, group: Group, summary: Summary, heard: float = 0.0, *, count: bool = True) -> Overlap | None:
-        """Count the offsets of a summary; return why it must not be folded, or None; parameters as of `fold`."""
-        found = (self._counted if count else self._rebuilding).take(group, summary)
-        return self._refused(found, heard)
+        """Count the offsets of a summary; return an overlap, with which it must not be folded, or None; see `fold`."""
+        return self._refused((self._counted if count else self._rebuilding).take(group, summary), heard)
 
     def _refused(self, found: Overlap | Gap | LogCut | None, heard: float) -> Overlap | None:
-        """Tear the windows that may lack records; return why a summary must not be folded, or None."""
         if isinstance(found, Gap | LogCut):
             for windows in (*self._windows.values(), self._all_groups):
                 windows.tear(round(heard * MICRO))
@@ -162,14 +286,14 @@ class WindowLedger:
     def fold(
         self, group: Group, partials: Sequence[Partial], heard: float, *, partition: int = 0, count: bool = True
     ) -> None:
-        """Merge what a worker wrote about a group that is kept.
+        """Merge the partials of a group.
 
         Parameters
         ----------
         heard
-            When it was written [Unix s].
+            Time of the summary [Unix s].
         partition
-            Of the windowed topic, from which the records are.
+            Partition of the records.
         count
             False for records that the snapshot already counts: they only rebuild windows.
         """
@@ -186,54 +310,50 @@ class WindowLedger:
                 totals.partitions = []
 
     def read_to(self, group: Group | None = None) -> int:
-        """Return up to which time the records are read that windows of a group have, or over all [Unix us]."""
+        """Return the watermark of a group's windows, or of those over all groups [Unix us]."""
         watermarks = self._watermarks if group is None or not self._rebuilt else self._since_start
         return watermarks.read_to(self._partitions(group), self._summaries)
 
     def standing_still(self, now: float, group: Group | None = None) -> Iterator[tuple[int, Mark]]:
-        """Return the partitions of a group, or of all, that are not read up to now, and how far they are.
-
-        Parameters
-        ----------
-        now
-            Wall-clock time [Unix s]; it closes nothing.
-        """
+        """Return the partitions of a group, or of all, that are not read up to now [Unix s], with their watermarks."""
         return self._watermarks.behind(self._partitions(group), newest_close(self.plan, round((now - _GRACE) * MICRO)))
 
     def _partitions(self, group: Group | None) -> Sequence[int]:
         return () if group is None or self.plan.one_group else self.totals[group].partitions
 
     def take_rack(self, summary: RackSummary, heard: float = 0.0, *, count: bool = True) -> Overlap | None:
-        """Count the offsets of the summary of a rack, as `take` does; a gap before them is kept."""
+        """Count the offsets of the summary of a rack; see `take`. A gap before them is kept."""
         found = (self._counted if count else self._rebuilding).take_rack(summary)
         if isinstance(found, Gap) and count:
             self._gaps.append((summary.partition, found))
         return self._refused(found, heard)
 
     def taken_gaps(self) -> list[tuple[int, Gap]]:
-        """Return the gaps that were found since the last call, with their partitions."""
+        """Return the gaps since the last call, with their partitions."""
         found, self._gaps = self._gaps, []
         return found
 
     def epochs(self, group: Group) -> Iterator[tuple[int, RackOffsets]]:
-        """Return the partitions of whose records the totals of a group lack the first ones, and its offsets there."""
+        """See `Coverage.epochs`."""
         return self._counted.epochs(group)
 
     def fold_rack(self, found: Sequence[RackRow], heard: float, *, partition: int = 0, count: bool = True) -> None:
-        """Merge what a worker wrote about the nodes of a rack that are kept; parameters as of `fold`.
-
-        Over all groups, nodes are put together before they go into a window.
-        """
+        """Merge the rows of a rack's summary; see `fold`."""
         for node, partial in found:
             self._fold(node, (partial,), heard, partition, count=count)
         if not self._over_all or not count:
             return
-        windows: dict[int, list[RackRow]] = {}
-        for node, partial in found:
-            if not partial.late and partial.count:
-                windows.setdefault(partial.window, []).append((node, partial))
-        for rows in windows.values():
-            whole, nodes = together([partial for _, partial in rows]), [node for node, _ in rows]
+        windows: dict[int, tuple[Partial, list[Group]]] = {}
+        for node, partial in found:  # merged before they go into a window
+            if partial.late or not partial.count:
+                continue
+            if partial.window in windows:
+                whole, nodes = windows[partial.window]
+                merge(whole, partial)
+                nodes.append(node)
+            else:
+                windows[partial.window] = copy_partial(partial), [node]
+        for whole, nodes in windows.values():
             self._all_groups.add(whole, self.read_to(), round(heard * MICRO), nodes)
 
     def _fold(self, group: Group, partials: Sequence[Partial], heard: float, partition: int, *, count: bool) -> None:
@@ -259,12 +379,12 @@ class WindowLedger:
         return None if windows is None else windows.shown(self.read_to(group))
 
     def live(self, groups: Collection[Group], now: float, within: float) -> frozenset[Group]:
-        """Return those of some groups that workers wrote about within the last `within` [s]."""
+        """Return the groups with a summary within the last `within` [s]."""
         return frozenset(group for group in groups if now - self.totals[group].heard <= within)
 
     @property
     def heard(self) -> float:
-        """When a worker last wrote about any group [Unix s]; 0: never."""
+        """Time of the last summary of any group [Unix s]; 0: never."""
         return max((totals.heard for totals in self.totals.values()), default=0.0)
 
     def overall(self) -> Partial:
@@ -277,8 +397,8 @@ class WindowLedger:
     def as_dict(self) -> dict[str, Any]:
         """Return the state for a snapshot."""
         heard = {str(group): totals for group, totals in self.totals.items() if totals.heard}
-        everything = AllGroupsState(self._all_groups.as_list())
-        state = _State(heard, all_groups=everything, counted=self._counted, watermarks=self._watermarks)
+        everything = {"windows": self._all_groups.as_list()}
+        state = LedgerState(heard, all_groups=everything, counted=self._counted, watermarks=self._watermarks)
         if not self.plan.is_rebuilt:
             state.windows = {
                 str(group): [partial for partial, _ in windows.as_list()] for group, windows in self._windows.items()
@@ -286,37 +406,29 @@ class WindowLedger:
         builtins: dict[str, Any] = msgspec.to_builtins(state)
         return builtins
 
-    def parse(self, state: Mapping[str, Any]) -> "Restored":
-        """Return the state that a snapshot has.
+    def parse(self, state: Mapping[str, Any]) -> LedgerState:
+        """Return the state of a snapshot, or raise ValueError or `msgspec.ValidationError` for another form."""
+        stored = msgspec.convert(state, LedgerState, strict=False)
+        for text in (*stored.groups, *stored.windows):
+            self.plan.group(text)
+        return stored
 
-        Raises
-        ------
-        ValueError, msgspec.ValidationError
-            It has another form.
-        """
-        stored = msgspec.convert(state, _State, strict=False)
-        totals = {self.plan.group(text): one for text, one in stored.groups.items()}
-        windows = {self.plan.group(text): partials for text, partials in stored.windows.items()}
-        return Restored(totals, windows, stored.all_groups, stored.counted, stored.watermarks)
-
-    def restore(self, restored: "Restored") -> None:
+    def restore(self, stored: LedgerState) -> None:
         """Take the state of a snapshot."""
-        self.totals |= {group: totals for group, totals in restored.totals.items() if self.keeps(group)}
-        self._counted, self._rebuilding = restored.counted, Coverage()
-        self._watermarks = restored.watermarks
+        totals = {self.plan.group(text): one for text, one in stored.groups.items()}
+        self.totals |= {group: one for group, one in totals.items() if self.keeps(group)}
+        self._counted, self._rebuilding, self._watermarks = stored.counted, Coverage(), stored.watermarks
         self._begin(rebuilt=self.plan.is_rebuilt)
-        for group in restored.windows.keys() & self.totals.keys() if not self.plan.is_rebuilt else ():
-            windows = self._windows[group] = Windows(self.plan)
-            windows.restore([(partial, ()) for partial in restored.windows[group]], 0)
-        # A release without watermarks rebuilt the short ones: what came before the snapshot is in none of them.
-        was_rebuilt = self.plan.is_rebuilt and not restored.watermarks.partitions
-        since = round((self.heard + self.plan.window.ahead) * MICRO) if was_rebuilt else 0
-        self._all_groups.restore(restored.all_groups.windows, since)
+        for text, partials in stored.windows.items() if not self.plan.is_rebuilt else ():
+            if (group := self.plan.group(text)) in self.totals:
+                windows = self._windows[group] = Windows(self.plan)
+                windows.restore([(partial, ()) for partial in partials])
+        self._all_groups.restore(stored.all_groups.get("windows", []))
 
     def _begin(self, *, rebuilt: bool) -> None:
         self._rebuilt = rebuilt
         self._since_start = Watermarks()
-        """Of the records from which windows are rebuilt, and of those that came since."""
+        """Watermarks of the records from which windows are rebuilt, and of later records."""
         self._windows: dict[Group, Windows] = {}
         self._all_groups = Windows(self.plan)
 

@@ -26,5 +26,5 @@ MANIFEST = Manifest(
         ),
         Subcommand(("simulate", "ingest"), "facade.flows.telemetry.simulator.cli:ingest", "Simulate the ingest nodes."),
     ),
-    trials="facade.flows.telemetry.trial:trials",
+    trials="facade.flows.telemetry.worker:trials",
 )

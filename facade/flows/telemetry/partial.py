@@ -1,7 +1,7 @@
 """Partial aggregates: small, exact, and mergeable in any order.
 
-The wire forms are ``telemetry-summary.schema.json`` and, for heaps, ``ingest-summary.schema.json``; both have the same
-`Partial`. The one for heaps has the node as a number, under its own name, and no stream.
+The wire forms are ``telemetry-summary.schema.json`` and, for heaps, ``ingest-summary.schema.json`` with the node as a
+number, under its own name, and no stream.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,18 +17,18 @@ MAX_RUNS = 4096
 """More runs than this are spread over several entries, so that no record grows without bound."""
 
 Group = int | str
-"""What tells the groups of a topic apart: a number, a name, or the empty name where all records are one group."""
+"""A number, a name, or the empty name where all records are one group."""
 
 
 class Summary(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What one transaction found in the records of one group; `summary_form` makes the wire form."""
+    """The partials of one transaction and group; `summary_form` makes the wire form."""
 
     worker: Annotated[str, msgspec.Meta(max_length=200)]
     partition: Annotated[int, msgspec.Meta(ge=0, le=100_000)]
     group: Group
     partials: list[Partial]
     log: Annotated[str, msgspec.Meta(max_length=100)] = ""
-    """Which log the offsets are of; empty text: an older worker wrote it, and there are no offsets."""
+    """The log of the offsets."""
     offset_from: Natural = 0
     """The transaction covers the offsets [offset_from, offset_to) of the partition."""
     offset_to: Natural = 0
@@ -44,15 +44,9 @@ class StreamSummary(Summary, kw_only=True):
 
 
 def summary_form(schema: Mapping[str, Any], group: str | None) -> type[Summary]:
-    """Return the struct of a summary message.
+    """Return the struct of a summary message by its JSON Schema.
 
-    Parameters
-    ----------
-    schema
-        JSON Schema of the message.
-    group
-        The windowed topic's field for the group. The message has the group under this name, as a number, or under
-        ``group``, as text.
+    The message has the group under the name of the windowed topic's field, as a number, or under ``group``, as text.
     """
     known = schema["properties"]
     base = StreamSummary if "stream" in known else Summary
@@ -75,7 +69,7 @@ def summary_form(schema: Mapping[str, Any], group: str | None) -> type[Summary]:
 
 
 def gather(into: dict[tuple[int, int, bool], Partial], partials: Iterable[Partial]) -> None:
-    """Merge partials of one group by epoch and window, runs included; `partials` may be taken over."""
+    """Merge partials of one group by epoch and window, runs included; `partials` may be changed later."""
     for partial in partials:
         key = (partial.epoch, partial.window, partial.late)
         if key in into:
@@ -95,11 +89,7 @@ def split(partial: Partial) -> list[Partial]:
 
 
 def merge(into: Partial, other: Partial) -> None:
-    """Add `other` to `into`, in place.
-
-    Runs are not merged: only the totals of a group need them, and have their own. Nor is the
-    epoch: a window may span two scans, and shows the newer one.
-    """
+    """Add `other` to `into`, without its runs; the epoch is the newer one."""
     newer = other.time_max >= into.time_max
     for name, statistics in other.fields.items():
         mine = into.fields.get(name)
@@ -115,7 +105,7 @@ def merge(into: Partial, other: Partial) -> None:
 
 
 def copy_partial(partial: Partial) -> Partial:
-    """Return a copy without the runs, that `merge` may change."""
+    """Return an independent copy without the runs."""
     return Partial(
         epoch=partial.epoch,
         window=partial.window,

@@ -1,4 +1,4 @@
-"""What the ICD asks of a windowed topic: which columns to read, and which statistics to keep of which groups."""
+"""What the ICD asks of a windowed topic: the columns to read, and the statistics of its groups."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,11 +17,10 @@ from facade.messages import Partial, RackSummary
 
 MICRO = 1_000_000
 REBUILT = 1.0
-"""Windows of groups up to this long are rebuilt from the last records after a restart; others are in the snapshot [s].
-The records are those of `facade.runtime.event_loop.Timing.rebuild`."""
+"""Longest windows of groups that are rebuilt after a restart [s]; see `facade.runtime.event_loop.Timing.rebuild`."""
 
 _RACKS = "rack-summary"
-"""Message that a summary topic must have beside its own, so that summaries of racks are on it."""
+"""Second message of a summary topic with summaries of racks."""
 _STATISTICS: dict[Rule, frozenset[str]] = {
     "rate": frozenset({"sum"}),
     "sum": frozenset({"sum"}),
@@ -33,7 +32,7 @@ _STATISTICS: dict[Rule, frozenset[str]] = {
     "std": frozenset({"sum", "m2"}),
     "quantile": frozenset({"sketch"}),
 }
-"""Statistics of a field that a rule needs; rules over whole records need none."""
+"""Statistics of a field that a rule needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class Plan:
     topic: str
     message: str
     title: str
-    """What a record is, in words."""
+    """Name of a record, in words."""
     window: Window
     fields: tuple[FieldPlan, ...]
     form: type[Summary]
@@ -97,17 +96,11 @@ class Plan:
         return self.window.groups or "group"
 
     def place(self, group: Group) -> str:
-        """Return the source that alerts about a group have, such as ``ingest/0007``; they sort as the groups do."""
+        """Return the source of alerts about a group, such as ``ingest/0007``."""
         return f"{self.topic.partition('.')[0]}/{group:04d}" if isinstance(group, int) else f"{self.topic}/{group}"
 
     def group(self, text: str | int) -> Group:
-        """Return a group as it is told apart here, from its form on the wire or in a snapshot.
-
-        Raises
-        ------
-        ValueError
-            It is no number, and must be.
-        """
+        """Return a group from its form on the wire or in a snapshot; a ValueError says that it is no number."""
         return str(text) if self.names or self.one_group else int(text)
 
     def watermark_key(self, partition: int) -> str:
@@ -125,28 +118,23 @@ class Plan:
     def summary(
         self, worker: str, partition: int, group: Group, partial: Partial, offsets: OffsetRange, part: int = 0
     ) -> Summary:
-        """Return what a worker writes about a partial.
-
-        Parameters
-        ----------
-        offsets
-            What its transaction covers of the partition.
-        part
-            Number among the summaries of this transaction, partition and group.
-        """
-        covers: dict[str, Any] = {
-            "log": offsets.log,
-            "offset_from": offsets.begin,
-            "offset_to": offsets.end,
-            "part": part,
-        }
+        """Return the summary of a partial; `part` numbers those of one transaction, partition and group."""
         own: dict[str, Any] = {"stream": self.topic, "group": str(group)} if self.is_shared else {"group": group}
-        return self.form(worker=worker, partition=partition, partials=[partial], **own, **covers)
+        return self.form(
+            worker=worker,
+            partition=partition,
+            partials=[partial],
+            log=offsets.log,
+            offset_from=offsets.begin,
+            offset_to=offsets.end,
+            part=part,
+            **own,
+        )
 
     def rack_summary(
         self, worker: str, partition: int, nodes: range, columns: Mapping[str, Any], offsets: OffsetRange, part: int
     ) -> RackSummary:
-        """Return what a worker writes about the nodes of a rack; `columns` are of `facade.flows.telemetry.rack`."""
+        """Return the summary of the nodes of a rack; `columns` are of `facade.flows.telemetry.rack`."""
         return RackSummary(
             worker=worker,
             stream=self.topic,
@@ -168,10 +156,7 @@ class Plan:
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether a worker also writes summaries of racks without records, so that one that is lost shows.
-
-        On a topic for several streams they would be foreign records to most of its readers.
-        """
+        """Whether a worker also writes summaries of racks without records, so that a lost one shows."""
         return self.racks and not self.is_shared
 
     def groups(self, settings: Settings) -> range | tuple[str, ...]:
@@ -183,13 +168,7 @@ class Plan:
 
 
 def plan(icd: Icd, topic: str) -> Plan:
-    """Collect what all attributes of all device classes need of `topic`.
-
-    Raises
-    ------
-    IcdError
-        The topic has no message or no window, or its summary topic has no message.
-    """
+    """Collect the needs of all attributes of all device classes; an IcdError says that the topic lacks an entry."""
     entry = icd.topics[topic]
     to = icd.topics[entry.window.summary] if entry.window is not None else None
     if entry.message is None or entry.window is None or to is None or to.message is None:

@@ -1,43 +1,276 @@
 """From columns of records to partials, in numpy: the hot path of a worker.
 
-Pure: no I/O, no clock. What is late or ahead is judged against the time at which the broker
-appended the record, so the same log always gives the same answer however it is cut into batches,
-and no wrong clock of a sender can drag a window along.
+Pure: no I/O, no clock. A record is late or ahead by the time at which the broker appended it, so the result does not
+depend on the cut into batches, and a sender's wrong clock moves no window. The records of one group, epoch and window
+are a cell, and each cell becomes a partial.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from facade.bus.port import PartitionBatch
+from facade.codec.batches import BatchReader, Joined, ReadBatch, Refused, is_batch
 from facade.codec.columns import Column as Column
 from facade.codec.plausible import wrong_unit
-from facade.flows.telemetry.cells import Cells, partials
-from facade.flows.telemetry.groups import UNKNOWN, Groups
+from facade.config import Settings
+from facade.flows.telemetry import sketch
 from facade.flows.telemetry.partial import Group
-from facade.flows.telemetry.plan import MICRO, Plan
-from facade.messages import Partial
+from facade.flows.telemetry.plan import MICRO, FieldPlan, Plan
+from facade.flows.telemetry.sequences import HeapRange
+from facade.messages import FieldStatistics, Partial
 from facade.outcome import RecordRejected
 from facade.printable import excerpt
 
+UNKNOWN = -1
+"""Code of the groups that the deployment does not have."""
+
+
+class Groups:
+    """The groups of one windowed topic; here, all records belong together."""
+
+    def codes(self, columns: Mapping[str, Column], rows: int) -> Column:
+        """Return the number of each record's group, or `UNKNOWN`; int64 of shape (rows,)."""
+        return np.zeros(rows, dtype=np.int64)
+
+    def group(self, code: int) -> Group:
+        """Return the group that a number stands for."""
+        return ""
+
+
+def groups(plan: Plan, settings: Settings) -> Groups:
+    """Return the groups that a deployment has."""
+    rule = plan.window
+    if rule.group is None:
+        return Groups()
+    known = plan.groups(settings)
+    return NumberedGroups(rule.group, known) if isinstance(known, range) else NamedGroups(rule.group, plan)
+
+
+class NumberedGroups(Groups):
+    """Groups with consecutive numbers, such as the nodes."""
+
+    def __init__(self, field: str, known: range) -> None:
+        self._field, self._known = field, known
+
+    def codes(self, columns: Mapping[str, Column], rows: int) -> Column:
+        """See `Groups`."""
+        column, known = columns[self._field], self._known
+        if not rows or (known.start <= column.min() and column.max() < known.stop):
+            return column
+        return np.where((column >= known.start) & (column < known.stop), column, UNKNOWN)
+
+    def group(self, code: int) -> Group:
+        """See `Groups`."""
+        return code
+
+
+class NamedGroups(Groups):
+    """Groups with names, numbered in the order in which they come; at most as many as the ICD says."""
+
+    def __init__(self, field: str, plan: Plan) -> None:
+        self._field, self._most = field, plan.window.most_groups
+        self._names = list(plan.choices)
+        self._codes = {name: code for code, name in enumerate(self._names)}
+
+    def codes(self, columns: Mapping[str, Column], rows: int) -> Column:
+        """See `Groups`."""
+        return np.fromiter(map(self._code, columns[self._field]), np.int64, rows)
+
+    def group(self, code: int) -> Group:
+        """See `Groups`."""
+        return self._names[code]
+
+    def _code(self, name: str) -> int:
+        code = self._codes.get(name)
+        if code is None:
+            if len(self._names) >= self._most:
+                return UNKNOWN
+            code = self._codes[name] = len(self._names)
+            self._names.append(name)
+        return code
+
+
+_DENSE_SLOTS = 1 << 20
+"""Most (cell, bucket) slots for which counting in a table is faster than sorting."""
+_LARGE_CELL = 500
+"""Average number of records from which on each cell is summed up alone, at the speed of one long array."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Which records belong together: those of cell c are [starts[c], ends[c])."""
+
+    starts: Column
+    ends: Column
+    group: Column
+    """Number of its group, see `facade.flows.telemetry.reduce`."""
+    epoch: Column
+    window: Column
+    """Begin of the window; 0: late records [Unix us]."""
+    late: Column
+
+    @property
+    def sizes(self) -> Column:
+        """Return the number of records in each."""
+        return self.ends - self.starts
+
+    @property
+    def are_large(self) -> bool:
+        """Return whether each is worth calls of its own."""
+        return int(self.ends[-1]) >= _LARGE_CELL * len(self.starts)
+
+    def spread(self, values: Column) -> Column:
+        """Return for each record the value of its cell."""
+        return np.repeat(values, self.sizes)
+
+    def parts(self, values: Column) -> list[Column]:
+        """Return the values of each cell."""
+        return [values[a:b] for a, b in zip(self.starts.tolist(), self.ends.tolist(), strict=True)]
+
+
+def partials(columns: Mapping[str, Column], plan: Plan, cells: Cells, groups: Groups) -> dict[Group, list[Partial]]:
+    """Return the partial of each cell, by group; `columns`: those of `plan.columns`, in the order of the cells."""
+    rule = plan.window
+    time = columns[rule.time]
+    oldest, newest = np.minimum.reduceat(time, cells.starts), np.maximum.reduceat(time, cells.starts)
+    last = _last(time, newest, cells)
+    runs = _runs(columns[rule.sequence], cells) if rule.sequence is not None else [[] for _ in cells.starts]
+    statistics = {f.name: _statistics(columns[f.name], f, cells, last, rule.quantile_error) for f in plan.fields}
+    found: dict[Group, list[Partial]] = {}
+    for c, count in enumerate(cells.sizes.tolist()):
+        partial = Partial(
+            epoch=int(cells.epoch[c]),
+            window=int(cells.window[c]),
+            late=bool(cells.late[c]),
+            count=count,
+            time_min=int(oldest[c]),
+            time_max=int(newest[c]),
+            runs=runs[c],
+            fields={name: values[c] for name, values in statistics.items()},
+        )
+        found.setdefault(groups.group(int(cells.group[c])), []).append(partial)
+    return found
+
+
+def _last(time: Column, newest: Column, cells: Cells) -> Column:
+    """Return the place of the newest record of each cell; of several equally new ones the last."""
+    if np.array_equal(time[cells.ends - 1], newest):
+        return cells.ends - 1
+    at_newest = np.flatnonzero(time == cells.spread(newest))
+    return at_newest[np.searchsorted(at_newest, cells.ends) - 1]
+
+
+def _runs(sequence: Column, cells: Cells) -> list[list[HeapRange]]:
+    step = np.diff(sequence)
+    step[cells.starts[1:] - 1] = 2  # between two cells nothing goes on
+    breaks = np.flatnonzero(step != 1)
+    if np.any(step[breaks] <= 0):  # disorder or duplicates: rare, so sorted only then
+        sequence = sequence[np.lexsort((sequence, cells.spread(np.arange(len(cells.starts)))))]
+        step = np.diff(sequence)
+        step[cells.starts[1:] - 1] = 2
+        breaks = np.flatnonzero(step > 1)
+    begins = np.concatenate(([0], breaks + 1))
+    ends = np.append(begins[1:], len(sequence)) - 1
+    runs: list[list[HeapRange]] = [[] for _ in cells.starts]
+    found = np.searchsorted(cells.starts, begins, side="right") - 1
+    for c, first, last in zip(found.tolist(), sequence[begins].tolist(), sequence[ends].tolist(), strict=True):
+        runs[c].append((first, last))
+    return runs
+
+
+def _statistics(
+    values: Column, field: FieldPlan, cells: Cells, last: Column, error: float | None
+) -> list[FieldStatistics]:
+    wanted = field.statistics
+    found = _sums(values, wanted, cells)
+    if "last" in wanted:
+        found["last"] = values[last].tolist()
+    if "sketch" in wanted and error is not None:
+        found["sketch"] = _sketches(values, cells, error)
+    result = [FieldStatistics() for _ in cells.starts]
+    for name, column in found.items():
+        for entry, value in zip(result, column, strict=True):
+            setattr(entry, name, value)
+    return result
+
+
+def _sums(values: Column, wanted: Collection[str], cells: Cells) -> dict[str, list[Any]]:
+    parts = cells.parts(values) if cells.are_large else None
+
+    def of_cells(function: np.ufunc) -> Column:
+        if parts is None:
+            return function.reduceat(values, cells.starts)
+        return np.array([function.reduce(part) for part in parts])
+
+    found: dict[str, list[Any]] = {}
+    if "sum" in wanted:
+        sums = of_cells(np.add)
+        found["sum"] = sums.tolist()
+        if "m2" in wanted and parts is None:
+            distance = values - cells.spread(sums / cells.sizes)
+            distance *= distance
+            found["m2"] = np.add.reduceat(distance, cells.starts).tolist()
+        elif "m2" in wanted and parts is not None:
+            found["m2"] = [_m2(part, total / len(part)) for part, total in zip(parts, found["sum"], strict=True)]
+    if "min" in wanted:
+        found["min"] = of_cells(np.minimum).tolist()
+    if "max" in wanted:
+        found["max"] = of_cells(np.maximum).tolist()
+    return found
+
+
+def _m2(values: Column, mean: float) -> float:
+    distance = values - mean
+    distance *= distance  # and no `dot`, which starts threads
+    return float(distance.sum())
+
+
+def _sketches(values: Column, cells: Cells, error: float) -> list[dict[int, int]]:
+    bucket = sketch.buckets(values, error)
+    if cells.are_large:
+        return [_counts(part) for part in cells.parts(bucket)]
+    width = int(bucket.max()) + 1
+    slots = cells.spread(np.arange(len(cells.starts))) * width + bucket
+    if len(cells.starts) * width <= _DENSE_SLOTS:
+        table = np.bincount(slots)
+        filled = np.flatnonzero(table)
+        counts = table[filled]
+    else:
+        filled, counts = np.unique(slots, return_counts=True)
+    sketches: list[dict[int, int]] = [{} for _ in cells.starts]
+    for slot, count in zip(filled.tolist(), counts.tolist(), strict=True):
+        c, b = divmod(slot, width)
+        sketches[c][b] = count
+    return sketches
+
+
+def _counts(buckets: Column) -> dict[int, int]:
+    table = np.bincount(buckets)
+    filled = np.flatnonzero(table)
+    return dict(zip(filled.tolist(), table[filled].tolist(), strict=True))
+
+
 _OTHER_UNIT = 100
-"""A time that is by so much smaller than the broker's may be in another unit."""
+"""Factor below the broker's time from which on a time may be in another unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """What some records amount to."""
+    """The partials of some records."""
 
     partials: dict[Group, list[Partial]]
     used: int
     late: int
     rejected: list[tuple[int, RecordRejected]]
-    """Records that are well-formed and still cannot be used, by position in the columns."""
+    """Well-formed records that cannot be used, by position in the columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppendTimes:
-    """When the broker appended some consecutive records; asked one by one only where it decides."""
+    """When the broker appended some consecutive records; single times are asked for only where they decide."""
 
     first: int
     last: int
@@ -48,12 +281,12 @@ class AppendTimes:
 
 @dataclass(frozen=True, slots=True)
 class Sifted:
-    """What some records are, before anything is made of them."""
+    """Some records, judged."""
 
     codes: Column
-    """Number of the group of each, see `facade.flows.telemetry.groups`."""
+    """Number of the group of each, see `facade.flows.telemetry.reduce`."""
     late: Column | None
-    """Which are late; None: none is."""
+    """Which are late; None: none."""
     rejected: list[tuple[int, RecordRejected]]
     """As in `Reduced`."""
 
@@ -65,18 +298,14 @@ def reduce(columns: Mapping[str, Column], plan: Plan, appended: AppendTimes, gro
     ----------
     columns
         The fields of valid messages of one partition, each of shape (n,): those of `plan.columns` and the group,
-        integers as int64, others as float64, names as objects. In log order, at least those of one group and epoch.
-    appended
-        When the broker appended them, by position in the columns.
-    groups
-        The groups that are part of the deployment.
+        integers as int64, others as float64, names as objects; in log order within a group and epoch.
     """
     sifted = sift(columns, plan, appended, groups)
     return combine(columns, plan, sifted, groups, [row for row, _ in sifted.rejected])
 
 
 def sift(columns: Mapping[str, Column], plan: Plan, appended: AppendTimes, groups: Groups) -> Sifted:
-    """Find the group of each record, which are late, and which cannot be used; parameters as of `reduce`."""
+    """Judge the records; parameters as of `reduce`."""
     rule = plan.window
     time = columns[rule.time]
     codes = groups.codes(columns, len(time))
@@ -99,7 +328,7 @@ def sift(columns: Mapping[str, Column], plan: Plan, appended: AppendTimes, group
 def combine(
     columns: Mapping[str, Column], plan: Plan, sifted: Sifted, groups: Groups, unused: Sequence[int]
 ) -> Reduced:
-    """Make partials of records that were sifted; parameters as of `reduce`, but for `unused`: which to leave out."""
+    """Make partials of judged records, without the `unused` ones; parameters as of `reduce`."""
     rule, time, codes, late = plan.window, columns[plan.window.time], sifted.codes, sifted.late
     kept = {name: columns[name] for name in plan.columns}
     if unused:
@@ -109,7 +338,9 @@ def combine(
         time, codes, late = time[keep], codes[keep], None if late is None else late[keep]
     if not len(time):
         return Reduced({}, 0, 0, sifted.rejected)
-    window = _windows(kept[rule.time], plan.length_us)
+    oldest, newest = (int(limit) // plan.length_us for limit in (time.min(), time.max()))
+    # Usually there is one window, and a division takes its time.
+    window = np.broadcast_to(np.int64(oldest), time.shape) if oldest == newest else time // plan.length_us
     window = window if late is None else np.where(late, 0, window)
     epoch = kept[rule.epoch] if rule.epoch is not None else None
     order, starts = _sort(codes, [window] if epoch is None else [window, epoch])
@@ -128,17 +359,8 @@ def combine(
     return Reduced(partials(kept, plan, cells, groups), len(time) - late_count, late_count, sifted.rejected)
 
 
-def _windows(time: Column, length_us: int) -> Column:
-    """Return the number of each record's window; usually there is one, and a division takes its time."""
-    first, last = int(time.min()) // length_us, int(time.max()) // length_us
-    return np.broadcast_to(np.int64(first), time.shape) if first == last else time // length_us
-
-
 def _judges(time: Column, appended: AppendTimes, lateness: int, ahead: int) -> Column:
-    """Return the append time to judge each record by: its own wherever another could decide differently.
-
-    Looking up the time of every record would cost as much as a tenth of the whole work on it.
-    """
+    # Its own only where another could decide differently: to look up each would cost a tenth of the whole work.
     judge = np.full(len(time), appended.last, dtype=np.int64)
     doubtful = (time >= appended.first - lateness) & (time < appended.last - lateness)
     doubtful |= (time > appended.first + ahead) & (time <= appended.last + ahead)
@@ -148,7 +370,6 @@ def _judges(time: Column, appended: AppendTimes, lateness: int, ahead: int) -> C
 
 
 def _strangers(columns: Mapping[str, Column], plan: Plan, codes: Column) -> Iterator[tuple[int, RecordRejected]]:
-    """Yield the records of groups that the deployment does not have."""
     if not len(codes) or codes.min() > UNKNOWN:
         return
     rule, noun = plan.window, plan.noun
@@ -177,3 +398,111 @@ def _sort(group: Column, keys: Sequence[Column]) -> tuple[Column | None, Column]
         order = np.argsort(code, kind="stable")
         code = code[order]
     return order, np.concatenate(([0], np.flatnonzero(code[1:] != code[:-1]) + 1))
+
+
+_TOGETHER = 32768
+"""Rows that are reduced at once: enough to hide the cost of a call, and few enough for the processor's cache."""
+
+
+class Batches:
+    """Reads the columnar batches of one windowed topic."""
+
+    def __init__(self, plan: Plan, schema: Mapping[str, Any]) -> None:
+        rule = plan.window
+        varying = [name for name in (rule.time, rule.sequence) if name is not None]
+        self.reader = BatchReader(schema, varying)
+        self._order = [name for name in (rule.group, rule.epoch) if name is not None]
+
+    def read(
+        self, run: PartitionBatch, values: Sequence[bytes | None], places: Iterable[int]
+    ) -> dict[int, ReadBatch | Refused]:
+        """Read the columnar batches among some records, by their places in the run."""
+        chosen = ((at, value) for at in places if is_batch(value := values[at]))
+        return {at: self.reader.read(value or b"", run.record(at).headers) for at, value in chosen}
+
+    def join(self, run: PartitionBatch, found: Mapping[int, ReadBatch | Refused]) -> Iterator["Together"]:
+        """Yield the batches that could be read, several at once where they are small."""
+        chosen = [(at, batch) for at, batch in found.items() if isinstance(batch, ReadBatch)]
+        # Batches of one node and scan behind each other need no sort of their rows, and make few partials.
+        is_sorted = all(name in batch.header.constants for _, batch in chosen for name in self._order)
+        if is_sorted:
+            chosen.sort(key=lambda one: [one[1].header.constants[name] for name in self._order])
+        begin = rows = 0
+        for number, (_, batch) in enumerate(chosen, 1):
+            rows += batch.rows
+            if rows >= _TOGETHER or number == len(chosen):
+                yield Together(self.reader, run, chosen[begin:number], is_sorted=is_sorted)
+                begin, rows = number, 0
+
+
+class Together(Joined):
+    """Batches of one partition that are reduced at once; if sorted, each is of one group and epoch, in their order."""
+
+    def __init__(
+        self, reader: BatchReader, run: PartitionBatch, chosen: Sequence[tuple[int, ReadBatch]], *, is_sorted: bool
+    ) -> None:
+        super().__init__(reader, [batch for _, batch in chosen])
+        self._is_sorted = is_sorted
+        self.index = [at for at, _ in chosen]
+        """Place in the run of each batch."""
+        times, starts = [run.append_time(at) for at in self.index], self.starts
+        at = lambda row: times[int(np.searchsorted(starts, row, side="right")) - 1]  # noqa: E731
+        self.appended = AppendTimes(min(times), max(times), at)
+
+    def by_batch(self, rows: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
+        """Yield the batches with some of the rows, and the rows' numbers there."""
+        ends = np.searchsorted(rows, self.starts)
+        for at, (low, high) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)):
+            if low < high:
+                yield at, [row - int(self.starts[at]) for row in rows[low:high]]
+
+    def cells(self, plan: Plan, groups: Groups) -> Cells | None:
+        """Return the cells where the rows are in order, and none is wrong or late; None: each row must be judged."""
+        if self.rejected or not self._is_sorted:
+            return None
+        rule, time, starts = plan.window, self[plan.window.time], self.starts[:-1]
+        oldest, newest = np.minimum.reduceat(time, starts), np.maximum.reduceat(time, starts)
+        lateness, ahead = round(rule.lateness * MICRO), round(rule.ahead * MICRO)
+        if oldest.min() < self.appended.last - lateness or newest.max() > self.appended.first + ahead:
+            return None
+        codes = groups.codes({name: self._constants(name) for name in (rule.group,) if name}, len(starts))
+        if codes.min() <= UNKNOWN:
+            return None
+        epochs = self._constants(rule.epoch) if rule.epoch else np.zeros(len(starts), np.int64)
+        begins, batch, windows = _pieces(time, self.starts.tolist(), oldest, newest, plan.length_us)
+        if begins is None:
+            return None
+        keys = np.array([codes[batch], epochs[batch], windows])
+        if np.any((np.diff(keys[2]) < 0) & ~np.diff(keys[:2]).any(axis=0)):
+            return None  # a window that goes on behind the next one
+        new = np.concatenate(([True], np.diff(keys).any(axis=0)))
+        code, epoch, window = keys[:, new]
+        first = np.array(begins)[new]
+        ends = np.append(first[1:], len(time))
+        return Cells(
+            first, ends, group=code, epoch=epoch, window=window * plan.length_us, late=np.zeros(len(first), np.bool_)
+        )
+
+    def _constants(self, name: str) -> Column:
+        return np.array([batch.header.constants[name] for batch in self.batches], np.int64)
+
+
+def _pieces(
+    time: Column, starts: Sequence[int], oldest: Column, newest: Column, length_us: int
+) -> tuple[list[int] | None, list[int], list[int]]:
+    """Cut batches where a window ends: where each piece begins, its batch and window; None: times go back over one."""
+    begins, batches, windows = list[int](), list[int](), list[int]()
+    limits = zip(oldest.tolist(), newest.tolist(), strict=True)
+    for number, (low, high) in enumerate(limits):
+        start, end = starts[number], starts[number + 1]
+        found = [start]
+        if low // length_us != high // length_us:
+            window = time[start:end] // length_us
+            steps = np.diff(window)
+            if steps.min() < 0:
+                return None, [], []
+            found += (np.flatnonzero(steps) + start + 1).tolist()
+        begins += found
+        batches += [number] * len(found)
+        windows += [int(time[at]) // length_us for at in found]
+    return begins, batches, windows

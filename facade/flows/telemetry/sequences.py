@@ -1,7 +1,7 @@
-"""Which sequence numbers were seen, as runs without holes.
+"""Which sequence numbers were seen, as runs without gaps.
 
-Unlike a pair of counters, runs merge exactly in any order: a record that comes late fills its
-hole, one that comes twice shows as a duplicate, and a restart of the reader changes nothing.
+Runs merge exactly in any order: a late record fills its gap, a second one shows as a duplicate, and a restart of the
+reader changes nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ HeapRange = tuple[int, int]
 
 
 def union(a: Sequence[HeapRange], b: Sequence[HeapRange]) -> list[HeapRange]:
-    """Join two ascending lists of disjoint runs into one, in which adjacent runs have grown together."""
+    """Join two ascending lists of disjoint runs into one, adjacent runs as one."""
     if a and b and b[0][0] == a[-1][1] + 1:  # the usual case: the next numbers in order
         return [*a[:-1], (a[-1][0], b[0][1]), *b[1:]]
     joined: list[HeapRange] = []
@@ -34,10 +34,9 @@ def size(runs: Iterable[HeapRange]) -> int:
 class SeenNumbers(msgspec.Struct):
     """The sequence numbers that one source has used within one epoch, in bounded memory.
 
-    Holes are counted between the lowest and the highest number seen, so that a reader that starts
-    in the middle of an epoch does not report what it never could have seen. When more than `limit`
-    runs are needed the lowest holes are settled: they stay counted as missing, and a number that
-    arrives below that floor afterwards counts as a duplicate.
+    Gaps are counted between the lowest and the highest number seen, as a reader may start in the middle of an epoch.
+    Beyond `limit` runs the lowest gaps are settled: they stay missing, and a later number below that floor counts as a
+    duplicate.
     """
 
     runs: list[HeapRange] = []
@@ -61,7 +60,10 @@ class SeenNumbers(msgspec.Struct):
         if not self.floor:
             self.lowest = self.runs[0][0]
         if len(self.runs) > self.limit:
-            self._settle()
+            keep = self.limit // 2
+            self.settled += size(self.runs[:-keep])
+            self.floor = self.runs[-keep][0]
+            self.runs = self.runs[-keep:]
 
     @property
     def missing(self) -> int:
@@ -78,9 +80,3 @@ class SeenNumbers(msgspec.Struct):
     @property
     def _distinct(self) -> int:
         return self.settled + size(self.runs)
-
-    def _settle(self) -> None:
-        keep = self.limit // 2
-        self.settled += size(self.runs[:-keep])
-        self.floor = self.runs[-keep][0]
-        self.runs = self.runs[-keep:]

@@ -14,22 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 FLOOR = 1e-9
-"""Values up to this are not told apart [unit of the field]."""
+"""Smallest value that is told from 0 [unit of the field]."""
 
 
 def buckets(values: npt.NDArray[np.float64], error: float) -> npt.NDArray[np.int64]:
-    """Return the bucket number of each value.
+    """Return the bucket number of each value, for a bound of the relative error, 0 < error < 1.
 
-    Parameters
-    ----------
-    values
-        Non-negative numbers, shape (n,).
-    error
-        Bound of the relative error, 0 < error < 1.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
+    Values are non-negative numbers of shape (n,), and bucket numbers int64 of shape (n,).
     """
     scaled = np.log(np.maximum(values, FLOOR) * (1.0 / FLOOR))
     scaled *= 1.0 / _log_gamma(error)
@@ -37,14 +28,7 @@ def buckets(values: npt.NDArray[np.float64], error: float) -> npt.NDArray[np.int
 
 
 def quantile(counts: Mapping[int, int], q: float, error: float) -> float | None:
-    """Estimate the value that a fraction `q` of the values do not pass.
-
-    Returns
-    -------
-    float or None
-        Within the relative `error` of the value of rank floor(q (n - 1)) (counted from 0); None
-        when there are no values.
-    """
+    """Estimate the value of rank floor(q (n - 1)) (from 0) within the relative `error`; None: there are no values."""
     total = sum(counts.values())
     if total == 0:
         return None
@@ -53,20 +37,14 @@ def quantile(counts: Mapping[int, int], q: float, error: float) -> float | None:
     for bucket in sorted(counts):
         seen += counts[bucket]
         if seen > rank:
-            return _estimate(bucket, error)
+            return FLOOR * (1.0 - error) * math.exp(bucket * _log_gamma(error)) if bucket > 0 else 0.0
     raise AssertionError("unreachable: the counts add up to the total")
 
 
 @lru_cache
 def largest_bucket(error: float) -> int:
-    """Return a bucket number that no value up to 1e200 passes, and whose estimate is still a number."""
+    """Return the bucket number of 1e200."""
     return math.ceil(math.log(1e200 / FLOOR) / _log_gamma(error))
-
-
-def _estimate(bucket: int, error: float) -> float:
-    if bucket <= 0:
-        return 0.0
-    return FLOOR * (1.0 - error) * math.exp(bucket * _log_gamma(error))
 
 
 def _log_gamma(error: float) -> float:

@@ -1,51 +1,84 @@
 """From ledgers to readings: what a device shows of one windowed topic."""
 
+import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from facade.flows.telemetry import sketch
 from facade.flows.telemetry.ledger import GroupTotals, WindowLedger, seconds
 from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.plan import Plan
-from facade.flows.telemetry.rules import evaluate
 from facade.flows.telemetry.watermarks import Mark, closed_at
 from facade.icd.model import Attribute, DeviceClass, Source
-from facade.messages import Partial
+from facade.messages import FieldStatistics, Partial
 from facade.reading import Quality, Reading, Value, judge
+
+Number = int | float
+_EMPTY = FieldStatistics()
+
+
+def evaluate(source: Source, partial: Partial, plan: Plan) -> Number | None:
+    """Return the value of an attribute from the partial of its window or of all records; None: it is not known.
+
+    The rules over sequence numbers are not here: these belong to the totals of a group.
+    """
+    count, window = partial.count, plan.window
+    if count == 0 and source.over == "window":
+        return None
+    field = partial.fields.get(source.field or "", _EMPTY)
+    total = field.sum
+    match source.rule:
+        case "count":
+            return count
+        case "rate":
+            amount = count if source.field is None else total
+            return None if amount is None else amount / window.length
+        case "sum":  # over no records it is known: of a source with late records only the total is 0
+            return 0 if count == 0 else total
+        case "mean":
+            return None if total is None or count == 0 else total / count
+        case "std":  # of the population (divided by n, not n - 1): all records of the window are in it
+            return None if field.m2 is None or count == 0 else math.sqrt(field.m2 / count)
+        case "quantile":
+            if field.sketch is None or source.q is None or window.quantile_error is None:
+                return None
+            return sketch.quantile(field.sketch, source.q, window.quantile_error)
+        case "fraction":
+            whole = sum(partial.fields.get(name, _EMPTY).sum or 0 for name in source.of)
+            return None if total is None or whole == 0 else total / whole
+        case "min" | "max" | "last" as statistic:
+            found: Number | None = getattr(field, statistic)
+            return found
+    raise ValueError(f"rule: expected one of a partial, got {source.rule}")
+
 
 DeviceReadings = Mapping[str, Reading]
 Marker = tuple[int, ...]
 NamedReading = tuple[str, Reading]
 """Attribute name and what it shows."""
 _LATE_OVER, _LATE_PART = 10.0, 0.01
-"""Late records are looked at over so long [s]; beyond this part of all, the device tells it. Ten times as many are a
-problem of SDP, see `facade.flows.telemetry.composition.TelemetryHealth`."""
+"""Time over which late records are counted [s], and the share of them from which on the Status has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """What there is to show."""
+    """The state of a ledger at a look."""
 
     window: Partial | None
     """The newest closed one."""
     is_whole: bool
-    """Whether every group is in it that should be, and nothing came when it was closed."""
+    """Whether every expected group is in it, and no record came after it was closed."""
     totals: list[GroupTotals]
     silence: float
-    """Time since anything was heard [s]."""
+    """Time since the last summary [s]."""
     age: float
-    """Time since the window was closed that is shown [s]."""
+    """Time since the shown window was closed [s]."""
 
 
 class TelemetryView:
-    """What one device shows of one windowed topic.
-
-    Parameters
-    ----------
-    group
-        The group that the device stands for; None: it shows all groups together.
-    """
+    """The readings of one device by one windowed topic; without a group, of all groups together."""
 
     def __init__(self, device_class: DeviceClass, plan: Plan, group: Group | None) -> None:
         self._plan, self.group = plan, group
@@ -55,17 +88,17 @@ class TelemetryView:
         self._limits = {one.name: stale_after(device_class, one) for one, _ in self._sources}
         self._edges = sorted(set(self._limits.values()) - {0.0})
         self.stale_after = max(self._edges, default=device_class.stale_after)
-        """After so long a silence [s] nothing is shown as valid but totals."""
+        """Silence after which only totals are valid [s]."""
         self._closed = 0.0
-        """When the window was closed that is shown, perhaps since before a restart [Unix s]."""
+        """Time at which the shown window was closed, perhaps before a restart [Unix s]."""
         self._counted: deque[tuple[float, int, int]] = deque()
-        """Time [Unix s], late records and all records, of the last seconds."""
+        """Time [Unix s], late records and all records, in the last seconds."""
         self._says_state = device_class.state_source == plan.topic
-        # Totals go on within a window. Where it is short that is seen soon enough, and costs nothing.
+        # Totals grow within a window: for a short one its end is soon enough.
         self._follows_totals = not plan.is_rebuilt and any(source.over == "total" for _, source in self._sources)
 
     def marker(self, ledger: WindowLedger, now: float) -> Marker:
-        """Return something that changes whenever `readings` would say something new."""
+        """Return a value that changes whenever `readings` would change."""
         looked = self._look(ledger, now)
         seen = (looked.window.window, looked.window.count) if looked.window else (-1, 0)
         late = sum(totals.late for totals in looked.totals)
@@ -74,16 +107,16 @@ class TelemetryView:
         return (*seen, looked.is_whole, late, used, over)
 
     def readings(self, ledger: WindowLedger, now: float, last: DeviceReadings) -> Iterator[NamedReading]:
-        """Return the readings of the device; attributes about which nothing can be said are left out.
+        """Return the readings of the device, without unknown attributes.
 
-        They are ATTR_WARNING where a window is not whole: expected groups are missing, or records came too late for it.
+        They are ATTR_WARNING where the window is not whole: expected groups are missing, or records came too late.
 
         Parameters
         ----------
         now
-            Wall-clock time [Unix s]; it only says whether the senders have fallen silent, or a worker stands still.
+            Wall-clock time [Unix s]; it only tells silent senders and workers that stand still.
         last
-            What was shown before, perhaps before a restart: it stands until there is a window.
+            The last readings, perhaps from before a restart: valid until there is a window.
         """
         looked = self._look(ledger, now)
         if not any(totals.heard for totals in looked.totals):
@@ -109,7 +142,7 @@ class TelemetryView:
             yield name, Reading(value, seconds(partial.time_max), quality)
 
     def state(self, ledger: WindowLedger, now: float) -> Iterator[NamedReading]:
-        """Return State and Status, if the ICD says that they are this topic's."""
+        """Return State and Status, if the ICD names this topic as their source."""
         if not self._says_state or self.group is None:
             return
         totals, rule = ledger.totals[self.group], self._plan.window
@@ -137,7 +170,6 @@ class TelemetryView:
         yield "Status", Reading(status, totals.heard or now)
 
     def _lateness(self, totals: GroupTotals, now: float) -> tuple[int, int]:
-        """Return the number of late records within the last seconds, and of all records."""
         counted = self._counted
         if not counted or not 0.0 <= now - counted[-1][0] < 1.0:
             counted.append((now, totals.late, totals.late + totals.count))
@@ -159,7 +191,7 @@ class TelemetryView:
 
 
 def read_so_far(plan: Plan, partition: int, mark: Mark) -> str:
-    """Say up to when a partition is read, and by whom."""
+    """Return a text about the newest watermark of a partition."""
     time = datetime.fromtimestamp(seconds(mark.read_to), UTC).isoformat(timespec="seconds")
     return f"partition {partition} of {plan.topic} was read up to {time} by aggregate-{mark.worker}"
 

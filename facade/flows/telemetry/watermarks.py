@@ -1,20 +1,18 @@
 """Watermarks: up to which time the partitions of a windowed topic are read, and so which windows are whole.
 
-How windows close:
-
-* **The worker** knows of each partition up to which append time it has read it, also where nothing comes; see
-  `facade.bus.kafka.transactions`. It writes this watermark behind the summaries, in the same transaction and to each
-  partition of the summary topic. One is due when a window has just become closed, so about once for each window.
+* **The worker** knows of each partition up to which append time it has read it, also without records; see
+  `facade.bus.kafka.transactions`. It writes this watermark behind the summaries, in the same transaction, to each
+  partition of the summary topic. One is due when a window has just closed, so about once for each window.
 * **The device server** closes a window of a group when the watermark of the group's partitions has passed the end of
-  the window and the allowed disorder; a window over all groups, when all partitions have. Whoever reads the watermark
-  has read the summaries before it. So neither the newest data time nor the clock of the device server closes a window,
-  and a sender whose clock is ahead cuts nobody's. A partition without records is read, and closes windows in time. A
-  worker that stands still closes none, and the staleness limit turns old values invalid.
-* **The allowed disorder** is the ICD's: how much later than its data time a record may be appended, where the window
-  is to be whole. The clocks of two brokers may differ by as much. What comes later is a straggler: it corrects the
-  window, which is ATTR_WARNING from then on.
+  the window and the allowed disorder, and a window over all groups when all partitions have. It has then read the
+  summaries before the watermark. No data time and no clock of the device server closes a window. Partitions without
+  records close windows in time; a worker that stands still closes none, and the staleness limit turns old values
+  invalid.
+* **The allowed disorder** of the ICD is the largest delay of a record's append time after its data time in a whole
+  window. The clocks of two brokers may differ by as much. A later record is a straggler: it corrects the window, which
+  is ATTR_WARNING from then on.
 
-Watermarks only grow. A log that was made again has younger records, so what was read of the former one stays true.
+Watermarks only grow. A log that was made again has younger records, so the former watermarks stay true.
 """
 
 from collections.abc import Collection, Iterator
@@ -26,18 +24,12 @@ from facade.messages import Watermark
 
 
 def closed_at(plan: Plan, window: int) -> int:
-    """Return from which watermark on a window is closed [Unix us].
-
-    Parameters
-    ----------
-    window
-        Its start [Unix us].
-    """
+    """Return the watermark that closes the window with a start [both Unix us]."""
     return window + plan.length_us + plan.disorder_us
 
 
 def newest_close(plan: Plan, time: int) -> int:
-    """Return the newest watermark that closes a window and is not behind a time [Unix us]."""
+    """Return the newest watermark up to a time that closes a window [both Unix us]."""
     return time - (time - plan.disorder_us) % plan.length_us
 
 
@@ -54,14 +46,14 @@ class Watermarks(msgspec.Struct):
 
     topic_id: str = ""
     partitions: int = 0
-    """How many the topic has; 0: not known yet."""
+    """Partitions of the topic; 0: not known yet."""
     marks: dict[int, dict[int, Mark]] = {}
     """By partition of the windowed topic, and then of the summary topic."""
     former: set[str] = set()
-    """Ids of the topic before it was made again. Watermarks of workers that have not heard of that do not count."""
+    """Former ids of the topic; watermarks with them do not count."""
 
     def take(self, watermark: Watermark, partition: int) -> bool:
-        """Take a watermark from a partition of the summary topic; return whether the topic has more than before."""
+        """Take a watermark from a partition of the summary topic; return whether the topic has new partitions."""
         topic_id = watermark.log.partition("#")[0]
         if topic_id in self.former:
             return False
@@ -77,14 +69,14 @@ class Watermarks(msgspec.Struct):
         return 0 < before < self.partitions
 
     def read_to(self, sources: Collection[int], summaries: Collection[int]) -> int:
-        """Return up to which time all of some partitions are read [Unix us]; 0: not known.
+        """Return the least watermark of some partitions [Unix us]; 0: not known.
 
         Parameters
         ----------
         sources
             Partitions of the windowed topic; none: all of it.
         summaries
-            Those of the summary topic that have to say so.
+            Partitions of the summary topic that must have the watermark.
         """
         times = [
             mark.read_to if (mark := marks.get(summary)) is not None else 0

@@ -1,31 +1,39 @@
 """The aggregate worker: takes records of all windowed topics, writes partials, and commits both in one transaction.
 
-The worker keeps nothing between transactions. A record is in the partials of exactly the
-transaction that commits its offset, so totals stay exact over ``kill -9``, rebalances and broker
-restarts; see `facade.runtime.worker`. How windows close is said in `facade.flows.telemetry.watermarks`.
+The worker keeps nothing between transactions. A record is in the partials of exactly the transaction that commits its
+offset, so totals stay exact over ``kill -9``, rebalances and broker restarts; see `facade.runtime.worker`. For the
+closing of windows see `facade.flows.telemetry.watermarks`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import add
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from facade.bus.dead_letters import COUNT, ROW
 from facade.bus.port import OffsetRange, PartitionBatch, Record, TransactionalLog
 from facade.clock import Clock
-from facade.codec.batches import ReadBatch, Refused, without
-from facade.codec.columns import ColumnDecoder
+from facade.codec.batches import Joined, ReadBatch, Refused, is_batch, without
+from facade.codec.columns import Column, ColumnDecoder
 from facade.config import Settings
-from facade.flows.telemetry.cells import partials
-from facade.flows.telemetry.columnar import Batches, Together
-from facade.flows.telemetry.groups import groups
 from facade.flows.telemetry.partial import Group, Summary, gather, split
 from facade.flows.telemetry.plan import MICRO, Plan, plans
 from facade.flows.telemetry.rack import RackRow, nothing, tables
-from facade.flows.telemetry.reduce import AppendTimes, Reduced, combine, reduce, sift
+from facade.flows.telemetry.reduce import (
+    AppendTimes,
+    Batches,
+    Reduced,
+    Together,
+    combine,
+    groups,
+    partials,
+    reduce,
+    sift,
+)
 from facade.flows.telemetry.watermarks import newest_close
 from facade.icd.model import Icd
 from facade.messages import Partial, RackSummary, Watermark
+from facade.outcome import LATE, USED, Outcome
 from facade.racks import Racks
 from facade.runtime.accounts import RunningAccount
 from facade.runtime.worker import SIGN_OF_LIFE, OffsetRanges, TransactionalWorker
@@ -33,11 +41,11 @@ from facade.runtime.worker import SIGN_OF_LIFE, OffsetRanges, TransactionalWorke
 _LOOK = 0.01
 """Shortest wait for more records [s]."""
 _IDLE = 0.1
-"""Longest wait for the first record of a transaction [s]: so soon a worker learns that it is to end."""
+"""Longest wait for the first record of a transaction, and so the longest delay of the end of a worker [s]."""
 _ASK_AGAIN, _ASK_AGAIN_LATER = 0.05, 1.0
-"""Time between two questions where partitions end, first and last, while the answers close no window [s]."""
+"""Shortest and longest time between two questions for the ends of partitions [s]."""
 _TOLD_AGAIN = 10.0
-"""While no records come, readers are told so often up to which offset racks are summarised [s]."""
+"""Time between two summaries of a partition without records [s]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,28 +55,27 @@ class BatchLimits:
     interval: float = 0.1
     """Shortest time between commits while records come [s]."""
     cells_per_second: int = 4_000
-    """Of a transaction each group and partition is a cell, and each cell is work for all who read the summaries: where
-    there are many, commits are further apart."""
+    """A group of a partition is a cell of a transaction, and work for readers: with many cells commits are rarer."""
     longest_interval: float = 0.25
-    """Longest time between commits for the sake of that [s]: what a client sees is that much older."""
+    """Longest time between commits because of many cells [s]."""
     behind_interval: float = 1.0
-    """The same while the worker is behind: then throughput counts, not latency [s]."""
+    """Time between commits while the worker is behind: then throughput counts, not latency [s]."""
     behind: int = 50_000
     """From this lag on the worker is behind [records]."""
     behind_rows: int = 1_000_000
-    """The same where the records are columnar batches [notifications]: a worker is some 15 times as fast with them."""
+    """The same for columnar batches, with which a worker is some 15 times as fast [notifications]."""
     idle_interval: float = SIGN_OF_LIFE
     """Time between commits while none come [s]."""
     batch: int = 10_000
     """Records taken at once; decoding more at once is no faster."""
     rows: int = 262_144
-    """Of columnar batches, so many rows are taken at once."""
+    """Rows of columnar batches taken at once."""
     limit: int = 20_000_000
     """Most notifications in one transaction."""
     limit_bytes: int = 32_000_000
-    """Most bytes of dead letters in one transaction, as they are kept whole."""
+    """Most bytes of dead letters in one transaction."""
     letters: int = 10_000
-    """With so many dead letters a transaction ends; batches whose bad rows would be more are set aside whole."""
+    """Most dead letters in one transaction; a batch whose bad rows would be more is set aside whole."""
     retry: float = 0.5
     """Pause after a transaction that failed [s]."""
 
@@ -78,7 +85,7 @@ GroupPartials = dict[Group, dict[tuple[int, int, bool], Partial]]
 
 
 class Summarised(NamedTuple):
-    """What is written about a group or a rack."""
+    """The summary of a group or a rack."""
 
     key: str
     summary: Summary | RackSummary
@@ -100,12 +107,33 @@ class _Stream:
         self._racks = Racks(settings.rack_size, summary.partitions)
         nodes = [node for node in plan.groups(settings) if isinstance(node, int)] if plan.is_contiguous else []
         self._all_racks = sorted({self._racks.rack(node) for node in nodes})
-        self._most_bytes = summary.max_bytes // 2  # what is in the record once, its key and Kafka's own take little
+        self._most_bytes = summary.max_bytes // 2
+
+    def read(self, record: Record) -> Outcome:
+        """Read one record and keep nothing, for `dead-letters redrive`; it is rejected if each of its rows is."""
+        if self.batches is not None and is_batch(record.value):
+            batch = self.batches.reader.read(record.value or b"", record.headers)
+            if isinstance(batch, Refused):
+                return batch.why
+            joined = Joined(self.batches.reader, [batch])
+            columns: Mapping[str, Column] = joined
+            rows, rejected = joined.rows, joined.rejected
+        else:
+            table = self.decoder.decode([record.value])
+            if table.unused:
+                return table.unused[0]
+            columns, rows, rejected = table.columns, 1, {}
+        appended_us = record.timestamp_us
+        sifted = sift(columns, self.plan, AppendTimes(appended_us, appended_us, lambda _: appended_us), self.groups)
+        bad: dict[int, Any] = dict(sifted.rejected) | dict(rejected)
+        if len(bad) == rows:
+            outcome: Outcome = bad[min(bad)]
+            return outcome
+        return LATE if sifted.late is not None and sifted.late.any() else USED
 
     def summaries(
         self, worker: str, partition: int, found: GroupPartials, offsets: OffsetRange
     ) -> Iterator[Summarised]:
-        """Return what to write about the groups of a partition: of nodes one summary for each rack, if it fits."""
         racks: dict[int, list[RackRow]] = {rack: [] for rack in self._all_racks}
         by_node = self.plan.window.groups == "node"
         for group, mine in found.items():
@@ -119,23 +147,22 @@ class _Stream:
                 yield Summarised(self.plan.key(group), alone, to)
         for rack, rows in racks.items():
             nodes = self._racks.nodes(rack)
-            # Of a rack without records as well, so that a reader knows that no summary of it was lost.
+            # A rack without records has one as well, so that a reader sees a lost one.
             for number, columns in enumerate(tables(rows, self._most_bytes) if rows else (nothing(),)):
                 summary = self.plan.rack_summary(worker, partition, nodes, columns, offsets, number)
                 yield Summarised(self.plan.rack_key(nodes[0], nodes[-1]), summary, self._racks.partition(nodes[0]))
 
 
-class TelemetryWorker(TransactionalWorker):
-    """One slot of the group that aggregates all windowed topics.
+def trials(icd: Icd, settings: Settings) -> Mapping[str, Callable[[Record], Outcome]]:
+    """Return, for each windowed topic, the reading of one record; see `facade.manifest.Manifest.trials`."""
+    return {topic: _Stream(plan, icd, settings).read for topic, plan in plans(icd).items()}
 
-    Parameters
-    ----------
-    settings
-        The deployment; records of groups that it does not have are dead letters.
-    """
+
+class TelemetryWorker(TransactionalWorker):
+    """One slot of the group that aggregates all windowed topics."""
 
     _lag: float
-    """Lag of the partition that is furthest behind, as a part of that from which on the worker is behind."""
+    """Largest lag of a partition; above 1 the worker is behind."""
 
     def __init__(
         self,
@@ -155,14 +182,14 @@ class TelemetryWorker(TransactionalWorker):
         """Records to be taken at once."""
         self._told: dict[tuple[str, int], float] = {}
         """When summaries of each topic and partition were last written [monotonic s]."""
-        self._by = f"aggregate-{slot}"  # a slot alone says nothing to who reads the letter
+        self._by = f"aggregate-{slot}"
         self._summaries = {stream.plan.window.summary: stream.summary_partitions for stream in self.streams.values()}
         self._watermarks: dict[tuple[str, int], int] = {}
-        """What was last written of each topic and partition [Unix us]."""
+        """The watermarks last written, by topic and partition [Unix us]."""
         self._writing: dict[tuple[str, int], int] = {}
-        """What the open transaction writes."""
+        """The watermarks of the open transaction."""
         self._closes_at, self._closes = 0, False
-        """Brokers' time at which the next window is over [Unix us], and whether a commit closes one that is."""
+        """Brokers' time at which the next window is over [Unix us], and whether a commit would close one."""
         self._ask_at, self._ask_after = 0.0, _ASK_AGAIN
         """When partitions may be asked for their ends again [monotonic s], and how long after that."""
 
@@ -183,10 +210,6 @@ class TelemetryWorker(TransactionalWorker):
             self._fold_all(self._next(self._most - first, max(left, _LOOK)))
 
     def _look_at_windows(self) -> None:
-        """Find out whether a commit closes a window that has just ended; ask for the ends of partitions that lack it.
-
-        Where records come their append times close it, and nobody is asked.
-        """
         ranges, now = self._log.ranges(), self._clock.monotonic()
         time = max(self._log.broker_time, *(offsets.read_to for offsets in ranges.values()), 0)
         if time < self._closes_at:
@@ -210,12 +233,10 @@ class TelemetryWorker(TransactionalWorker):
                 self._closes_at = min(map(add, wanted.values(), lengths), default=0)
 
     def _until_close(self) -> float:
-        """Return the time until the next look at windows may find something [s]."""
         left = (self._closes_at - self._log.broker_time) / MICRO
         return max(left, self._ask_at - self._clock.monotonic(), _LOOK)
 
     def _fold_all(self, runs: Sequence[PartitionBatch]) -> None:
-        """Take what came; the more rows the batches have, the fewer records are taken at once after it."""
         rows = batches = 0
         for run in runs:
             found = self._fold(run)
@@ -236,12 +257,10 @@ class TelemetryWorker(TransactionalWorker):
         return self._idle() >= wanted
 
     def _interval(self) -> float:
-        """Return the time between commits for as many cells as there are [s]."""
         limits, cells = self._limits, sum(map(len, self._partials.values()))
         return max(limits.interval, min(cells / limits.cells_per_second, limits.longest_interval))
 
     def _fold(self, run: PartitionBatch) -> Sequence[ReadBatch | Refused]:
-        """Take the records of a run; return the columnar batches among them."""
         stream, values = self.streams[run.topic], run.values()
         table = stream.decoder.decode(values)
         found = {} if stream.batches is None else stream.batches.read(run, values, table.unused)
@@ -268,7 +287,6 @@ class TelemetryWorker(TransactionalWorker):
         return list(found.values())
 
     def _fold_batches(self, run: PartitionBatch, stream: "_Stream", account: RunningAccount, joined: Together) -> None:
-        """Count columnar batches; of their bad rows each becomes a dead letter of its own, while these are few."""
         if (cells := joined.cells(stream.plan, stream.groups)) is not None:
             found = partials(joined, stream.plan, cells, stream.groups)
             self._count(run, account, Reduced(found, joined.rows, 0, []))
@@ -309,7 +327,6 @@ class TelemetryWorker(TransactionalWorker):
         yield from self._new_watermarks(ranges)
 
     def _new_watermarks(self, ranges: OffsetRanges) -> Iterator[Record]:
-        """Return a watermark for each partition of which a window is closed, on each partition of the summary topic."""
         self._writing = {}
         for (topic, partition), offsets in ranges.items():
             plan = self.streams[topic].plan

@@ -1,28 +1,171 @@
 """`sdp-facade simulate calibration`: a calibration pipeline that solves for gains, again and again."""
 
 import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.clock import SystemClock
+from facade.codec.arrays import Array
 from facade.config import load_settings
 from facade.console import ERR, OUT
-from facade.errors import BusError
-from facade.flows.tables.content import ARROW, JSON, encode, encode_pointing
+from facade.errors import BusError, ConfigError
+from facade.flows.tables.content import ARROW, JSON, PointingOffset, encode, encode_pointing
 from facade.flows.tables.producer import TableProducer
-from facade.flows.tables.simulator.solutions import (
-    PointingSeries,
-    SolutionScenario,
-    SolutionSeries,
-    channels_for,
-)
+from facade.flows.tables.solution import KINDS, MOST_ANTENNAS, MOST_CHANNELS, Solution
 from facade.messages import TableSegment
 from facade.runtime.stopping import stopping
-from facade.simulate.array import antenna_names
+from facade.simulate.array import BAND, DISHES, antenna_names, bandpass, has_interference
+
+_PHASE, _PHASE_APART = 0.9, 0.1
+"""Spread of the phases, and of the polarisations of one antenna [rad]."""
+_PHASE_WALK = 0.03
+"""[rad] in a minute."""
+_AMPLITUDE_WALK = 0.002
+"""In a minute."""
+_DELAY, _DELAY_WALK = 0.6e-9, 0.02e-9
+"""Spread of the delays, and how far they go in a minute [s]."""
+_SNR = 80.0
+_POINTING, _POINTING_WALK = 0.01, 0.001
+"""Spread of the pointing offsets, and how far they go from scan to scan [deg]."""
+
+
+def channels_for(megabytes: float, *, antennas: int, polarisations: int = 2) -> int:
+    """Return the number of channels of an Arrow table of this size [10^6 bytes]."""
+    frequency = 20  # bytes, as JSON
+    channel = antennas * (8 * polarisations + polarisations / 8 + 4) + frequency
+    return max(round(megabytes * 1e6 / channel), 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolutionScenario:
+    """Parameters of the simulated solutions."""
+
+    seed: int = 1
+    kind: str = "gains"
+    antennas: int = DISHES
+    channels: int = 1024
+    polarisations: tuple[str, ...] = ("XX", "YY")
+    interval: float = 600.0
+    """How long a solution is valid [s]."""
+    failed: float = 0.03
+    """Share of antennas that are flagged as a whole; never the first one."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ConfigError(f"kind: expected one of {', '.join(KINDS)}, got {self.kind}")
+        if not 1 <= self.antennas <= MOST_ANTENNAS:
+            raise ConfigError(f"antennas: expected 1 to {MOST_ANTENNAS}, got {self.antennas}")
+        if not 1 <= self.channels <= MOST_CHANNELS or not self.polarisations:
+            raise ConfigError(
+                f"expected 1 to {MOST_CHANNELS} channels, and polarisations, got {self.channels}, {self.polarisations}"
+            )
+        if not (self.interval > 0 and 0 <= self.failed <= 1):
+            raise ConfigError(f"expected an interval and a share, got {self.interval:g} s and {self.failed:g}")
+
+
+class SolutionSeries:
+    """Gives out solutions, one after the other."""
+
+    def __init__(self, scenario: SolutionScenario) -> None:
+        self.scenario = scenario
+        self.solved = 0
+        self._dice = np.random.default_rng(scenario.seed)
+        self._names = antenna_names(scenario.antennas)
+        self._frequencies = np.linspace(*BAND, scenario.channels)
+        self._interference = has_interference(self._frequencies)
+        shape = (scenario.antennas, len(scenario.polarisations))
+        self._phase = self._walk(shape, _PHASE, _PHASE_APART)
+        self._amplitude = 1 + 0.05 * self._dice.standard_normal(shape)
+        self._delay = _DELAY * self._dice.standard_normal(scenario.antennas)
+        self._snr = _SNR * self._dice.uniform(0.7, 1.3, scenario.antennas)
+        self._failed = self._dice.random(scenario.antennas) < scenario.failed
+        self._failed[0] = False
+        self._shape = self._bandpass()
+
+    def next(self, now_us: int) -> Solution:
+        """Return the next solution, valid from now on."""
+        scenario = self.scenario
+        if self.solved:
+            self._drift()
+        self.solved += 1
+        shape = (scenario.antennas, scenario.channels, len(scenario.polarisations))
+        gains = np.empty(shape, np.complex64)
+        snr = np.empty(shape[:2], np.float32)
+        for antenna in range(scenario.antennas):
+            gains[antenna], snr[antenna] = self._antenna(antenna)
+        flags = np.broadcast_to((self._failed[:, np.newaxis] | self._interference)[:, :, np.newaxis], shape).copy()
+        return Solution(
+            solution_id=f"sim-{scenario.seed}-{self.solved:06d}",
+            kind=scenario.kind,
+            source_model="J1939-6342",
+            valid_from=now_us,
+            valid_until=now_us + round(scenario.interval * 1e6),
+            antennas=self._names,
+            frequencies=self._frequencies,
+            polarisations=scenario.polarisations,
+            gains=gains,
+            flags=flags,
+            snr=snr,
+        )
+
+    def _bandpass(self) -> Array:
+        place = np.linspace(0, 1, self.scenario.channels)
+        if self.scenario.kind == "gains":
+            return 1 + 0.01 * np.cos(2 * np.pi * 3 * place)
+        return bandpass(self.scenario.channels)
+
+    def _drift(self) -> None:
+        step = np.sqrt(self.scenario.interval / 60)
+        self._phase += self._walk(self._phase.shape, _PHASE_WALK * step, _PHASE_WALK * step / 10)
+        self._delay += _DELAY_WALK * step * self._dice.standard_normal(self._delay.shape)
+        change = _AMPLITUDE_WALK * step * self._dice.standard_normal(self._amplitude.shape)
+        self._amplitude += change - 0.01 * (self._amplitude - 1)
+
+    def _walk(self, shape: tuple[int, int], common: float, apart: float) -> Array:
+        atmosphere = common * self._dice.standard_normal((shape[0], 1))
+        phase: Array = atmosphere + apart * self._dice.standard_normal(shape)
+        return phase
+
+    def _antenna(self, antenna: int) -> tuple[Array, Array]:
+        """Return gains, shape (channels, polarisations), and signal-to-noise ratios of one antenna."""
+        size = (self.scenario.channels, len(self.scenario.polarisations))
+        noise = self._dice.standard_normal((*size, 2), np.float32).view(np.complex64)[..., 0] / np.float32(np.sqrt(2))
+        snr = (self._snr[antenna] * self._shape).astype(np.float32)
+        if self._failed[antenna]:
+            return noise, np.zeros_like(snr)
+        slope = 2 * np.pi * (self._delay[antenna] - self._delay[0]) * (self._frequencies - np.mean(BAND))
+        phase = self._phase[antenna] - self._phase[0] + slope[:, np.newaxis]
+        gains = (self._amplitude[antenna] * self._shape[:, np.newaxis] * np.exp(1j * phase)).astype(np.complex64)
+        snr[self._interference] = 0
+        gains += noise * np.where(self._interference, 3, 1 / _SNR)[:, np.newaxis].astype(np.float32)
+        return gains, snr
+
+
+class PointingSeries:
+    """Gives out the pointing offsets of dishes, scan after scan."""
+
+    def __init__(self, dishes: Sequence[str], *, seed: int = 1, first_scan: int = 1) -> None:
+        self._dishes, self._scan = tuple(dishes), first_scan
+        self._dice = np.random.default_rng(seed)
+        self._offsets = _POINTING * self._dice.standard_normal((len(self._dishes), 2))
+
+    def next(self) -> list[PointingOffset]:
+        """Return the offsets of the next scan."""
+        offsets = [
+            PointingOffset(dish, self._scan, *pair)
+            for dish, pair in zip(self._dishes, self._offsets.tolist(), strict=True)
+        ]
+        self._scan += 1
+        self._offsets += _POINTING_WALK * self._dice.standard_normal(self._offsets.shape)
+        return offsets
+
 
 EPILOG = """
 Examples:
@@ -79,7 +222,7 @@ def calibration(
             if save is not None:
                 part = save / f"{name}.part"
                 part.write_bytes(content)
-                part.replace(save / name)  # who looks into the folder sees whole copies only
+                part.replace(save / name)  # the folder has whole copies only
             _tell(sent, clock.monotonic() - begin)
             while not stopped() and clock.monotonic() - begin < every and series.solved != count:
                 pause.wait(0.1)

@@ -1,7 +1,6 @@
-"""The account of a simulated stream: what was given to the bus, and what must become of it.
+"""The account of a simulated stream: the records given to the bus, and their expected outcomes.
 
-Sequence numbers follow `facade.flows.telemetry.sequences`: used and late records are seen, refused
-ones are not; holes count between the lowest and the highest number seen.
+Used and late records have sequence numbers, refused ones have none; see `facade.flows.telemetry.sequences`.
 """
 
 from collections import Counter
@@ -17,7 +16,7 @@ _UNSEEN = np.iinfo(np.int64).max
 
 
 class NodeAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """What must be found of one node once everything has been read."""
+    """Expected figures of one node once everything has been read."""
 
     used: int
     """Records in their window."""
@@ -30,7 +29,7 @@ class NodeAccount(msgspec.Struct, frozen=True, kw_only=True):
     late_packets: int
     """Sum of the field ``late`` over the used records [packets]."""
     missing: int
-    """Holes in the sequence numbers."""
+    """Gaps in the sequence numbers."""
     duplicates: int
     """Records whose sequence number had come before."""
     lowest_seq: int | None
@@ -50,7 +49,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SentAccount:
-    """Counts what a stream gives out; exact after each batch."""
+    """Counts the records of a stream; exact after each batch."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._first_node = scenario.first_node
@@ -110,7 +109,7 @@ class SentAccount:
         by_reason[str(kind.reason)] += 1
 
     def expected(self) -> Expected:
-        """Say what must become of everything counted so far."""
+        """Return the expected outcomes of all records so far."""
         used, late = int(self._used.sum()), int(self._late.sum())
         return Expected(
             consumed=used + late + self._suppressed.total() + self._dead_lettered.total(),

@@ -7,10 +7,8 @@ from facade.clock import SystemClock
 from facade.console import ERR
 from facade.errors import ConfigError
 from facade.flows.telemetry.simulator.faults import FAR, Faults, Scenario, Silence, Skew, TimeLimits
-from facade.flows.telemetry.simulator.heaps import HeapStream
-from facade.flows.telemetry.simulator.ingest import IngestSimulator
-from facade.flows.telemetry.simulator.report import HeapReport
-from facade.flows.telemetry.simulator.stream import HeapNumbers
+from facade.flows.telemetry.simulator.heaps import HeapNumbers, HeapStream
+from facade.flows.telemetry.simulator.ingest import HeapReport, IngestSimulator
 from facade.icd.load import load
 from facade.simulate.sender import Stop
 from facade.simulate.sending import (
@@ -82,7 +80,7 @@ def ingest(
 ) -> None:
     """Send heap notifications as the ingest nodes do.
 
-    The report says what was sent, per fault and node, and what must become of it at the other end.
+    The report has the records sent, per fault and node, and their expected outcomes.
 
     The exit code is 1 if a record was not delivered.
     """

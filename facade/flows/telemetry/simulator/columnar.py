@@ -1,4 +1,4 @@
-"""Simulated heap notifications as columnar batches: of each node one for what is taken at once; needs pyarrow.
+"""Simulated heap notifications as columnar batches, one of each node for each call; needs pyarrow.
 
 Malformed records stand between the batches as JSON, as both forms may come on one topic.
 """
@@ -14,7 +14,7 @@ from facade.bus.port import Headers
 from facade.codec.heap_batches import TYPES, heap_batch
 from facade.flows.telemetry.simulator.draws import FRACTION_STEPS, PACKETS, Block, Column
 from facade.flows.telemetry.simulator.faults import MICRO
-from facade.flows.telemetry.simulator.stream import Drawn, HeapNumbers
+from facade.flows.telemetry.simulator.heaps import Drawn, HeapNumbers
 
 _DRAWN = [name for name in TYPES if name != "channel_start"]
 """Columns that differ between the heaps of a node."""
@@ -51,7 +51,7 @@ class ColumnarHeapStream(HeapNumbers):
         rows = np.argsort(node, kind="stable")
         if np.any(sent != 1):
             rows = np.repeat(rows, sent[rows])
-        # To bring the heaps of a node together is most of the work: there are as few bytes of each as possible.
+        # Most of the work is to sort heaps by node: with narrow types it is faster.
         mine = {name: columns[name].astype(_NARROW.get(name, columns[name].dtype), copy=False)[rows] for name in _DRAWN}
         edges = np.append(0, np.cumsum(np.bincount(node, sent, self.scenario.nodes).astype(np.int64)))
         for index, (first, end) in enumerate(pairwise(edges.tolist())):
@@ -74,14 +74,11 @@ class ColumnarHeapStream(HeapNumbers):
             found.headers.append(())
 
     def _constants(self, index: int) -> dict[str, int]:
-        """Return the fields that are the same in all heaps of a node, by its place among the nodes."""
         number = self.numbers[index]
         return {"node": number, "scan_id": self.scenario.scan_id, "channel_count": self.channel_count}
 
 
 def _columns(drawn: Sequence[Drawn]) -> dict[str, Column]:
-    """Return what is to be sent of each heap, and how."""
-
     def join(value: Callable[[Block], Column]) -> Column:
         return np.concatenate([value(one.heaps) for one in drawn])
 

@@ -1,7 +1,7 @@
-"""What chance decides about a simulated stream: values and faults, drawn in blocks of many heaps.
+"""The random values and faults of a simulated stream, drawn in blocks of many heaps.
 
-A block never depends on how the stream is cut when it is sent, and each fault has its own source
-of chance: to switch one on changes nothing about the others or about the values.
+A block does not depend on the cut into batches, and each fault has its own source of chance: to switch one on changes
+nothing about the others or about the values.
 """
 
 from dataclasses import dataclass, fields
@@ -142,7 +142,6 @@ class Draws:
         return shift
 
     def _swap(self, seq: Column, shift: Column, swapped: Column, active: Column) -> None:
-        """Let some records be overtaken by the next one of their node."""
         both = active[0::2] & active[1::2]
         pairs = (self._chance["disorder"].random(both.shape) < self._faults.disorder) & both
         for column in (seq, shift):
@@ -161,7 +160,6 @@ class Draws:
         return outcome
 
     def _losses(self) -> tuple[Column, Column]:
-        """Return lost and late packets: rare, the lost ones in bursts."""
         chance = self._burst_chance
         lost = np.zeros(self._shape, dtype=np.int64)
         late = np.zeros(self._shape, dtype=np.int64)
@@ -184,7 +182,6 @@ class Draws:
         return lost, np.minimum(late, PACKETS - lost)
 
     def _fractions(self) -> Column:
-        """Return the flagged fractions: slowly changing per node, with a little noise."""
         time = (self._done + np.arange(self._rounds) * self._shape[1]) / self._scenario.rate
         angle = 2 * np.pi * time[:, np.newaxis] / _FLAG_PERIOD + self._flag_phase
         noise = self._values.normal(0.0, 0.002, self._shape)

@@ -1,7 +1,6 @@
-"""What goes wrong in a simulated stream, as data.
+"""Faults of a simulated stream, as data: probabilities, or places and times.
 
-A fault is a probability or a place and time; the account of what was sent says how often each one
-fired. Settings under which nobody could say beforehand what becomes of a record are refused.
+Settings under which the outcome of a record cannot be told beforehand are refused.
 """
 
 from collections.abc import Iterator
@@ -13,17 +12,17 @@ from facade.errors import ConfigError
 MICRO = 1_000_000
 
 MARGIN = 1.0
-"""Data times nearer than this to the ICD's limits are refused: chance would decide about them [s]."""
+"""Smallest distance of data times from the ICD's limits [s]: chance would decide about nearer ones."""
 
 FAR = 7200.0
-"""Longer than the topic keeps records, so that a reader's backlog cannot make a late one look young [s]."""
+"""Longer than the topic keeps records [s]."""
 
 _HIGHEST_RATE = 1e9
 _LONGEST_SHIFT = 10 * 365 * 86_400.0
 
 
 class HeapOutcome(IntEnum):
-    """What becomes of a well-formed record."""
+    """Outcome of a well-formed record."""
 
     USED = 0
     LATE = 1
@@ -32,7 +31,7 @@ class HeapOutcome(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLimits:
-    """How far the data time may be from the broker's clock; see the topic's window in the ICD."""
+    """Limits of the data time against the broker's clock; see the topic's window in the ICD."""
 
     lateness: float = 10.0
     """Older records are late [s]."""
@@ -40,7 +39,7 @@ class TimeLimits:
     """Records further in the future are refused [s]."""
 
     def outcome(self, shift: float, wait: float = 0.0) -> HeapOutcome:
-        """Say what becomes of a record whose data time is `shift` [s] off when sent, appended `wait` [s] later."""
+        """Return the outcome of a record whose data time is `shift` [s] off when sent, appended `wait` [s] later."""
         if shift - wait < -self.lateness:
             return HeapOutcome.LATE
         return HeapOutcome.AHEAD if shift - wait > self.ahead else HeapOutcome.USED
@@ -48,7 +47,7 @@ class TimeLimits:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """One node sends nothing for a while, in stream time (heap n of a stream of rate R is at n/R)."""
+    """A time without records of one node, in stream time (heap n of a stream of rate R is at n/R)."""
 
     node: int
     begin: float
@@ -56,13 +55,7 @@ class Silence:
 
     @classmethod
     def parse(cls, text: str) -> "Silence":
-        """Read ``NODE:FROM:TO``, the times in seconds since the start.
-
-        Raises
-        ------
-        ConfigError
-            It has another form.
-        """
+        """Read ``NODE:FROM:TO``, the times in seconds since the start."""
         try:
             node, begin, end = text.split(":")
             silence = cls(int(node), float(begin), float(end))
@@ -75,20 +68,14 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """The clock of one node is off by so much [s]; positive: it is ahead."""
+    """Error of the clock of one node [s]; positive: it is ahead."""
 
     node: int
     seconds: float
 
     @classmethod
     def parse(cls, text: str) -> "Skew":
-        """Read ``NODE:SECONDS``.
-
-        Raises
-        ------
-        ConfigError
-            It has another form.
-        """
+        """Read ``NODE:SECONDS``."""
         try:
             node, seconds = text.split(":")
             return cls(int(node), float(seconds))
@@ -98,7 +85,7 @@ class Skew:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """What goes wrong; probabilities are per heap."""
+    """The faults of a stream; probabilities are per heap."""
 
     gaps: float = 0.0
     """Probability that a sequence number is skipped."""
@@ -117,18 +104,12 @@ class Faults:
     garbage: float = 0.0
     """Probability that a malformed record follows; the kinds take turns, see `.garbage`."""
     chance_seconds: float | None = None
-    """For so long the probabilities hold, in stream time [s]; None: always."""
+    """Duration of the probabilities, in stream time [s]; None: always."""
     silences: tuple[Silence, ...] = ()
     skews: tuple[Skew, ...] = ()
 
     def check(self, limits: TimeLimits, nodes: range) -> None:
-        """Refuse what makes no sense.
-
-        Raises
-        ------
-        ConfigError
-            Says what is wrong.
-        """
+        """Raise a ConfigError if the settings make no sense."""
         for field in fields(self):
             value = getattr(self, field.name)
             if field.type is float and not field.name.endswith("_seconds") and not 0 <= value <= 1:
@@ -150,7 +131,7 @@ class Faults:
                 )
 
     def shifts(self) -> Iterator[tuple[str, float]]:
-        """Return each deliberate error of a data time that can occur, with its name [s]."""
+        """Return each possible error of a data time, with its name [s]."""
         clocks = {0.0: "late/ahead", **{skew.seconds: f"skew of node {skew.node}" for skew in self.skews}}
         for skew, name in clocks.items():
             yield name, skew
@@ -162,7 +143,7 @@ class Faults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """All that decides what a simulated stream holds, but for the time stamps."""
+    """All parameters of a simulated stream but the time stamps."""
 
     nodes: int
     rate: float
@@ -175,13 +156,7 @@ class Scenario:
     limits: TimeLimits = TimeLimits()
 
     def check(self) -> None:
-        """Refuse what makes no sense.
-
-        Raises
-        ------
-        ConfigError
-            Says what is wrong.
-        """
+        """Raise a ConfigError if the scenario makes no sense."""
         if self.nodes < 1 or self.first_node < 0 or self.first_node + self.nodes > HIGHEST_NODE:
             raise ConfigError(
                 f"nodes: expected numbers from 0 to {HIGHEST_NODE - 1}, as {HIGHEST_NODE} plays the stranger;"

@@ -39,8 +39,6 @@ def _without(key: str) -> Callable[[bytes], bytes]:
 
 
 def _literal(key: str, text: bytes) -> Callable[[bytes], bytes]:
-    """Put text in a value's place that Python's own encoder would not write."""
-
     def make(valid: bytes) -> bytes:
         marked = _dump({**json.loads(valid), key: "\0"})
         return marked.replace(rb'"\u0000"', text)

@@ -1,16 +1,99 @@
-"""Simulated heap notifications as records of JSON, ready to send."""
+"""The heaps of a simulated stream as numbers, and as records of JSON, with an exact account of them.
 
-from typing import NamedTuple
+Pure: no I/O, no clock, no Kafka. A scenario gives the same heaps for any cut into batches; only the time stamps come
+from the caller.
+"""
 
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar, Final, NamedTuple
+
+import msgspec
 import numpy as np
 
-from facade.flows.telemetry.simulator.draws import FRACTION_STEPS, LATENCY_LIMIT, PACKETS, Block
+from facade.flows.telemetry.simulator.account import SentAccount
+from facade.flows.telemetry.simulator.draws import FRACTION_STEPS, PACKETS, Block, Column, Draws
 from facade.flows.telemetry.simulator.faults import MICRO, Scenario
-from facade.flows.telemetry.simulator.stream import Drawn, HeapNumbers
+from facade.flows.telemetry.simulator.garbage import GARBAGE
+from facade.messages import Heap
+from facade.simulate.sender import EncodedRecords
 
-_RECORD = b'%b%d,"time":%d%b%b%b'
-_FRACTIONS = np.array([b"%.4f" % (n / FRACTION_STEPS) for n in range(FRACTION_STEPS + 1)], dtype=np.object_)
-_LATENCIES = np.array([b',"latency":%.6f}' % (n / MICRO) for n in range(LATENCY_LIMIT)], dtype=np.object_)
+CHANNELS: Final = 65_536
+"""Frequency channels of the telescope, split over the nodes."""
+
+
+class Drawn(NamedTuple):
+    """Consecutive heaps of one block."""
+
+    heaps: Block
+    time: Column
+    """Data times [Unix us], shape (heaps,)."""
+
+
+class HeapNumbers(ABC):
+    """The heaps of some nodes, which send in turn."""
+
+    topic = "ingest.heaps"
+    tick: ClassVar[float]
+    """Time between two calls of `take` [s]."""
+    most_at_once: ClassVar[int]
+    """Most heaps of one call."""
+    most_waiting: ClassVar[int]
+    """Most unconfirmed records: few enough that the client's queue never fills."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        scenario.check()
+        self.scenario = scenario
+        self.account = SentAccount(scenario)
+        """Of all records given out so far."""
+        self.given = 0
+        """Heaps given out so far, those of silent nodes included."""
+        self.numbers = range(scenario.first_node, scenario.first_node + scenario.nodes)
+        self.channel_count = max(1, CHANNELS // scenario.nodes)
+        self._draws = Draws(scenario)
+        self._block: Block | None = None
+        self._at = 0
+        self._latest_us = 0
+        self._kinds: Iterator[int] = itertools.cycle(range(len(GARBAGE)))
+
+    @abstractmethod
+    def take(self, count: int, now_us: int) -> EncodedRecords:
+        """Return and count the records of the next heaps.
+
+        The newest one has the time `now_us` [Unix us]; the others are spread evenly before it, but not before the last
+        batch.
+        """
+
+    def channel_start(self, index: int) -> int:
+        """Return the first frequency channel of a node, by its place among the nodes."""
+        return index * self.channel_count % CHANNELS
+
+    def _draw(self, count: int, now_us: int) -> Iterator[Drawn]:
+        """Return the next heaps and count them; parameters as of `take`."""
+        step = MICRO / self.scenario.rate
+        while count:
+            if self._block is None or self._at == len(self._block):
+                self._block, self._at = self._draws.block(), 0
+            begin = self._at
+            now = min(count, len(self._block) - begin)
+            count -= now
+            newest = now_us - count * step
+            times = (newest - np.arange(now - 1, -1, -1) * step).astype(np.int64)
+            np.maximum(times, self._latest_us, out=times)
+            self._latest_us = int(times[-1])
+            self._at, self.given = begin + now, self.given + now
+            heaps = self._block.part(begin, begin + now)
+            self.account.add(heaps)
+            yield Drawn(heaps, times + heaps.shift)
+
+    def _spoil(self, value: bytes) -> bytes | None:
+        kind = GARBAGE[next(self._kinds)]
+        self.account.add_garbage(kind)
+        return kind.make(value)
+
+
+_encode = msgspec.json.Encoder().encode
 
 
 class HeapBatch(NamedTuple):
@@ -25,17 +108,6 @@ class HeapStream(HeapNumbers):
 
     tick, most_at_once, most_waiting = 0.01, 10_000, 250_000
 
-    def __init__(self, scenario: Scenario) -> None:
-        super().__init__(scenario)
-        self._node_keys = [b"%d" % number for number in self.numbers]
-        self._node_heads = [
-            b'{"schema":"heap/1","node":%d,"scan_id":%d,"seq":' % (number, scenario.scan_id) for number in self.numbers
-        ]
-        self._node_channels = [
-            b',"channel_start":%d,"channel_count":%d' % (self.channel_start(index), self.channel_count)
-            for index in range(scenario.nodes)
-        ]
-
     def take(self, count: int, now_us: int) -> HeapBatch:
         """Return the records of the next heaps and count them; see `HeapNumbers.take`."""
         batch = HeapBatch([], [])
@@ -43,56 +115,46 @@ class HeapStream(HeapNumbers):
             self._give(batch, drawn)
         return batch
 
-    def _load(self, block: Block) -> None:
-        """Prepare everything that needs no time stamp, for a whole block at once."""
-        super()._load(block)
-        rounds = len(block) // self.scenario.nodes
-        self._plain = not (np.any(block.sent != 1) or np.any(block.garbage))
-        self._keys = self._node_keys * rounds
-        self._heads = self._node_heads * rounds
-        whole = b',"received":%d,"lost":0,"late":0,"flagged_fraction":' % PACKETS
-        self._middles = [channels + whole for channels in self._node_channels] * rounds
-        for i in np.flatnonzero(block.lost + block.late_packets).tolist():
-            lost, late = int(block.lost[i]), int(block.late_packets[i])
-            self._middles[i] = self._node_channels[i % self.scenario.nodes] + (
-                b',"received":%d,"lost":%d,"late":%d,"flagged_fraction":' % (PACKETS - lost - late, lost, late)
-            )
-        self._seq: list[int] = block.seq.tolist()
-        self._fractions: list[bytes] = _FRACTIONS[block.fraction].tolist()
-        self._latencies: list[bytes] = _LATENCIES[block.latency].tolist()
-
     def _give(self, batch: HeapBatch, drawn: Drawn) -> None:
-        begin, end = drawn.begin, drawn.begin + len(drawn.heaps)
-        values = map(
-            _RECORD.__mod__,
-            zip(
-                self._heads[begin:end],
-                self._seq[begin:end],
-                drawn.time.tolist(),
-                self._middles[begin:end],
-                self._fractions[begin:end],
-                self._latencies[begin:end],
-                strict=True,
-            ),
-        )
-        if self._plain:
-            batch.keys.extend(self._keys[begin:end])
-            batch.values.extend(values)
-        else:
-            self._give_unevenly(batch, list(values), self._keys[begin:end], drawn.heaps)
+        heaps, keys = drawn.heaps, [b"%d" % number for number in self.numbers]
+        nodes = heaps.node.tolist()
+        for index, value, sent, is_spoilt in zip(
+            nodes, self._values(drawn), heaps.sent.tolist(), heaps.garbage.tolist(), strict=True
+        ):
+            for _ in range(sent):
+                batch.keys.append(keys[index])
+                batch.values.append(value)
+            if is_spoilt:
+                batch.keys.append(keys[index])
+                batch.values.append(self._spoil(value))
 
-    def _give_unevenly(self, batch: HeapBatch, values: list[bytes], keys: list[bytes], part: Block) -> None:
-        """Return records of which some are silent, doubled, or followed by garbage."""
-        done = 0
-        for i in np.flatnonzero((part.sent != 1) | part.garbage).tolist():
-            batch.keys.extend(keys[done:i])
-            batch.values.extend(values[done:i])
-            copies = int(part.sent[i])
-            batch.keys.extend([keys[i]] * copies)
-            batch.values.extend([values[i]] * copies)
-            if part.garbage[i]:
-                batch.keys.append(keys[i])
-                batch.values.append(self._spoil(values[i]))
-            done = i + 1
-        batch.keys.extend(keys[done:])
-        batch.values.extend(values[done:])
+    def _values(self, drawn: Drawn) -> Iterator[bytes]:
+        heaps, scan_id, channels = drawn.heaps, self.scenario.scan_id, self.channel_count
+        columns = (
+            heaps.node,
+            heaps.seq,
+            drawn.time,
+            PACKETS - heaps.lost - heaps.late_packets,
+            heaps.lost,
+            heaps.late_packets,
+            heaps.fraction / FRACTION_STEPS,
+            heaps.latency / MICRO,
+        )
+        for index, seq, time, received, lost, late, fraction, latency in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
+            yield _encode(
+                Heap(
+                    node=self.numbers[index],
+                    scan_id=scan_id,
+                    seq=seq,
+                    time=time,
+                    channel_start=self.channel_start(index),
+                    channel_count=channels,
+                    received=received,
+                    lost=lost,
+                    late=late,
+                    flagged_fraction=fraction,
+                    latency=latency,
+                )
+            )

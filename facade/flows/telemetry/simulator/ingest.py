@@ -1,16 +1,56 @@
-"""Plays the ingest nodes: sends heap notifications at a steady rate and knows exactly what it sent."""
+"""Plays the ingest nodes: sends heap notifications at a steady rate, with an exact report."""
 
 from collections import deque
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from facade.flows.telemetry.simulator.report import HeapReport
-from facade.flows.telemetry.simulator.stream import HeapNumbers
+import msgspec
+
+from facade.flows.telemetry.simulator.account import Expected, NodeAccount
+from facade.flows.telemetry.simulator.faults import Faults
+from facade.flows.telemetry.simulator.heaps import HeapNumbers
 from facade.simulate.pacing import Pacer
-from facade.simulate.sender import Outlet, Stop, StreamSender
+from facade.simulate.sender import Outlet, Stop, StreamReport, StreamSender
+
+VERSION = "simulate-ingest/1"
+
+
+class HeapReport(StreamReport, frozen=True, kw_only=True):
+    """An exact account of one run; `fired`, `garbage`, `expected` and `nodes` are about the `queued` records."""
+
+    schema: str = VERSION
+    seed: int
+    first_node: int
+    node_count: int
+    scan_id: int
+    rate: float
+    """Rate that was asked for, of all nodes together [heaps/s]."""
+    faults: Faults
+    slipped: float
+    """Delay of the stream by an absent broker or a slow machine [s]."""
+    heaps: int
+    """Heaps that were due, of silent nodes as well, without duplicates and garbage."""
+    longest_wait: float
+    """Longest time between queueing and confirmation [s]."""
+    certain: bool
+    """Whether all records arrived soon enough for certain outcomes."""
+    fired: dict[str, int]
+    """How often each fault happened."""
+    garbage: dict[str, int]
+    """Malformed records by kind, see `facade.flows.telemetry.simulator.garbage`."""
+    expected: Expected
+    nodes: dict[str, NodeAccount]
+    """By number in decimal."""
+
+
+def read_report(path: Path) -> HeapReport:
+    """Read the report of a run."""
+    return msgspec.json.decode(path.read_bytes(), type=HeapReport)
+
 
 _APPEND_SLACK = 0.5
-"""Added to the longest wait, as waits are known to a tick only and two clocks are involved [s]."""
+"""Added to the longest wait, as waits are known to a tick, of two clocks [s]."""
 
 
 class IngestSimulator(StreamSender[HeapReport]):
@@ -28,7 +68,7 @@ class IngestSimulator(StreamSender[HeapReport]):
         )
 
     def report(self, *, stopped_by: str = "", finished: bool = False) -> HeapReport:
-        """Say how things are."""
+        """Return the report of the run so far."""
         account, scenario = self._stream.account, self._stream.scenario
         return HeapReport(
             **self._common(stopped_by=stopped_by, finished=finished),
@@ -52,7 +92,7 @@ class IngestSimulator(StreamSender[HeapReport]):
         if stop.count is not None and self._stream.given >= stop.count:
             return "count"
         if stop.seconds is not None:
-            # A stream that kept its rate ends with its last heap, one that was held up by the clock.
+            # A stream that kept its rate ends with its last heap, a delayed one by the clock.
             if self._stream.given >= round(stop.seconds * self._stream.scenario.rate):
                 return "seconds"
             if self._clock.monotonic() - self._began >= stop.seconds + 1:

@@ -1,30 +1,126 @@
 """`sdp-facade simulate telemetry`: the senders of any windowed topic, with values made up from its schema."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
+import numpy as np
 import typer
 
 from facade.clock import SystemClock
 from facade.flows.telemetry.partial import Group
-from facade.flows.telemetry.plan import plan, windowed
-from facade.flows.telemetry.simulator.records import Range, RecordStream
-from facade.flows.telemetry.simulator.sending import TelemetryReport, TelemetrySimulator
-from facade.icd.fields import properties
+from facade.flows.telemetry.plan import Plan, plan, windowed
+from facade.icd.fields import bound, is_numeric, kind, properties
 from facade.icd.load import load
-from facade.simulate.sender import Stop
-from facade.simulate.sending import (
-    Bootstrap,
-    Count,
-    Prefix,
-    ReportFile,
-    Seconds,
-    Seed,
-    deployment,
-    send,
-    sending,
-)
+from facade.simulate.pacing import Pacer
+from facade.simulate.sender import Outlet, Stop, StreamReport, StreamSender
+from facade.simulate.sending import Bootstrap, Count, Prefix, ReportFile, Seconds, Seed, deployment, send, sending
+
+_WIDEST = 1000.0
+"""Width of the range of values above the schema's minimum, unless a range is given."""
+_EXACT = 2**53
+
+Range = tuple[float, float]
+
+
+class GroupAccount(msgspec.Struct):
+    """What one group has sent."""
+
+    count: int = 0
+    sums: dict[str, int | float] = {}
+    """Of each numeric field that is no time, sequence or epoch."""
+    last: dict[str, int | float] = {}
+
+
+class RecordStream:
+    """Records of one windowed topic; `ranges` has the lowest and highest value by field, else the schema's."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        schema: Mapping[str, Any],
+        groups: Sequence[Group],
+        *,
+        seed: int = 1,
+        epoch: int = 1,
+        ranges: Mapping[str, Range] | None = None,
+    ) -> None:
+        self.topic, self.plan, self.groups = plan.topic, plan, groups
+        self.accounts = {group: GroupAccount() for group in groups}
+        self.given = 0
+        self._epoch = epoch
+        self._dice = np.random.default_rng(seed)
+        rule = plan.window
+        fixed = {rule.time, rule.group, rule.sequence, rule.epoch}
+        self._constants = {name: part["const"] for name, part in properties(dict(schema)).items() if "const" in part}
+        self._free = {
+            name: part for name, part in properties(dict(schema)).items() if name not in fixed | self._constants.keys()
+        }
+        self._ranges = dict(ranges or {})
+
+    def take(self, count: int, now_us: int) -> tuple[list[bytes], list[bytes | None]]:
+        """Return keys and values of the next records, all of the time given [Unix us], and count them."""
+        keys: list[bytes] = []
+        values: list[bytes | None] = []
+        for _ in range(count):
+            group = self.groups[self.given % len(self.groups)]
+            keys.append(str(group).encode())
+            values.append(msgspec.json.encode(self._record(group, now_us)))
+            self.given += 1
+        return keys, values
+
+    def _record(self, group: Group, now_us: int) -> dict[str, Any]:
+        rule, account = self.plan.window, self.accounts[group]
+        own = {rule.time: now_us, rule.group: group, rule.sequence: account.count, rule.epoch: self._epoch}
+        drawn = {name: self._draw(name, part) for name, part in self._free.items()}
+        account.count += 1
+        for name, value in drawn.items():
+            if is_numeric(self._free[name]):
+                account.sums[name] = account.sums.get(name, 0) + value
+                account.last[name] = value
+        return self._constants | drawn | {name: value for name, value in own.items() if name is not None}
+
+    def _draw(self, name: str, part: dict[str, Any]) -> Any:
+        if "enum" in part:
+            return part["enum"][int(self._dice.integers(len(part["enum"])))]
+        if not is_numeric(part):
+            return bool(self._dice.integers(2)) if kind(part) == "boolean" else "simulated"
+        low = max(bound(part, "minimum", 0.0), -_EXACT)
+        low, high = self._ranges.get(name, (low, min(bound(part, "maximum", low + _WIDEST), low + _WIDEST)))
+        if kind(part) == "integer":
+            return int(self._dice.integers(round(low), round(high), endpoint=True))
+        return float(self._dice.uniform(low, high))
+
+
+VERSION = "simulate-telemetry/1"
+_MOST_WAITING = 50_000
+"""Most unconfirmed records."""
+
+
+class TelemetryReport(StreamReport, frozen=True, kw_only=True):
+    """An exact account of one run."""
+
+    schema: str = VERSION
+    rate: float
+    groups: dict[str, GroupAccount]
+
+
+class TelemetrySimulator(StreamSender[TelemetryReport]):
+    """Sends one stream; the other parameters are those of `facade.simulate.sender.StreamSender`."""
+
+    def __init__(self, stream: RecordStream, rate: float, outlet: Outlet, **frame: Any) -> None:
+        self._stream, self._rate = stream, rate
+        super().__init__(stream, outlet, pace=partial(Pacer, rate), most_waiting=_MOST_WAITING, **frame)
+
+    def report(self, *, stopped_by: str = "", finished: bool = False) -> TelemetryReport:
+        """Return the report of the run so far."""
+        return TelemetryReport(
+            **self._common(stopped_by=stopped_by, finished=finished),
+            rate=self._rate,
+            groups={str(group): account for group, account in self._stream.accounts.items()},
+        )
+
 
 EPILOG = """
 Examples:
