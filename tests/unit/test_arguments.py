@@ -407,12 +407,6 @@ def test_several_mistakes_are_named_together_but_not_all_of_many() -> None:
     assert "; ".join(refused.value.faults) == message
 
 
-def test_an_argument_of_the_greatest_length_is_shown_shortened() -> None:
-    """A log line and an error dialogue have an end."""
-    text = json.dumps({"scan_id": "x" * 500_000, "y" * 300_000: 1})
-    assert len(refusal("scan", text)) < 1000
-
-
 def test_a_long_derivation_is_followed_once() -> None:
     """A thousand scan types that derive from each other in a row, and in a circle."""
     types = [{"scan_type_id": f"s{i}", "derive_from": f"s{i + 1}"} for i in range(1000)]

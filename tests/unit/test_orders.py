@@ -60,14 +60,6 @@ def test_an_order_is_a_command_within_the_times_of_its_parent(site: Site) -> Non
     assert record.headers == (("traceparent", b"00-01"),)
 
 
-@pytest.mark.parametrize("status", ["FAILED", "REJECTED", "ABORTED"])
-def test_an_order_that_was_not_followed(site: Site, status: str) -> None:
-    message = site.send("Configure", repeatable=False)
-    life(site, status).work()
-    (outcome,) = site.outcomes(message)
-    assert (outcome.status, outcome.text) == ("FAILED", f"NotFollowed: {PROCESSING}: {status}; 0 of 1 followed")
-
-
 def test_an_order_that_nobody_answers(site: Site) -> None:
     """It is timed out before its parent is, for all who read the log."""
     message = site.send("Configure", repeatable=False)
@@ -145,14 +137,6 @@ def test_a_repeated_handler_finds_its_order(site: Site) -> None:
     life(site, "COMPLETED").work()
     assert site.outcome(message) == "COMPLETED"
     assert children(site) == [order]
-
-
-def test_a_repeated_order_without_an_answer_has_the_same_id(site: Site) -> None:
-    """Its record may be there or not: it is written again, and its executor takes one id once."""
-    message = killed_after_its_order(site)
-    life(site, "COMPLETED").work()
-    assert site.outcome(message) == "COMPLETED"
-    assert len({one.id for one in children(site)}) == 1
 
 
 @pytest.mark.parametrize(

@@ -42,9 +42,7 @@ def configure(call: Call) -> None:
 def executed(site: Site, *, late: bool) -> CommandMessage:
     message = site.send()
     site.late = late
-    life = Life(site)
-    life.handle = configure
-    life.work()
+    Life(site, handle=configure).work()
     return message
 
 
@@ -61,7 +59,6 @@ def test_what_comes_before_the_effect_is_on_the_bus_before_it(site: Site) -> Non
     """Killed right after it, the next life must find that the command may have begun to take effect."""
     message = site.send()
     site.late = True
-    life = Life(site)
     seen = []
 
     def handle(call: Call) -> None:
@@ -70,8 +67,7 @@ def test_what_comes_before_the_effect_is_on_the_bus_before_it(site: Site) -> Non
         call.report(scanType="a", obsState="READY")
         seen.append(site.reported("obsState")[-1])
 
-    life.handle = handle
-    life.work()
+    Life(site, handle=handle).work()
     assert seen == ["CONFIGURING", "CONFIGURING"]
     assert site.reported("obsState")[-1] == "READY"
     assert set(site.acks(message)[-1].states) == {"scanType", "obsState"}
@@ -109,7 +105,6 @@ def test_a_handler_that_goes_on_does_not_hold_its_state_back(site: Site, how: st
 def test_a_handler_may_wait_for_it(site: Site) -> None:
     message = site.send()
     site.late = True
-    life = Life(site)
     seen = []
 
     def handle(call: Call) -> None:
@@ -117,8 +112,7 @@ def test_a_handler_may_wait_for_it(site: Site) -> None:
         call.confirm()
         seen.append(site.reported("obsState")[-1])
 
-    life.handle = handle
-    life.work()
+    Life(site, handle=handle).work()
     assert (seen, site.acks(message)[-1].states) == (["READY"], {})
 
 
