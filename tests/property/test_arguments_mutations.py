@@ -15,8 +15,7 @@ from referencing.jsonschema import DRAFT202012
 from support.arguments import example
 
 from facade.errors import ArgumentError
-from facade.flows.commands.argument_rules import violations
-from facade.flows.commands.arguments import Arguments, CheckedArgument
+from facade.flows.commands.arguments import Arguments, CheckedArgument, violations
 from facade.icd.load import load
 
 ICD = load()

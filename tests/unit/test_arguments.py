@@ -8,8 +8,7 @@ import pytest
 from support.arguments import ADDRESS, TRANSACTION, example
 
 from facade.errors import ArgumentError
-from facade.flows.commands.argument_text import LONGEST
-from facade.flows.commands.arguments import Arguments
+from facade.flows.commands.arguments import LONGEST, Arguments
 from facade.icd.load import load
 from proving.bench.hops import telescope_arguments
 

@@ -23,7 +23,7 @@ from facade.runtime.device_state import DeviceStates, StateMessage, state_record
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Crash, Life, Site, live
 from tests.support.simulated_bus import MemoryBus
 
-HANDLING = "facade.controller.handling"
+HANDLING = "facade.controller.command_loop"
 """The logger of what handlers do."""
 
 

@@ -6,9 +6,8 @@ import msgspec
 import pytest
 
 from facade.controller import Call
-from facade.controller.simulator.controller import SimulatedController
-from facade.controller.simulator.orders import MASTER
-from facade.controller.simulator.orders import PROCESSING as PROCESSING_CLASS
+from facade.controller.simulator.controller import MASTER, SimulatedController
+from facade.controller.simulator.controller import PROCESSING as PROCESSING_CLASS
 from facade.flows.commands.messages import COMMANDS, CommandMessage, command_record, decode_command
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Crash, Life, Site
 

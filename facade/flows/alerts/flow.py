@@ -8,6 +8,7 @@ only once the events have left and the states of the alarms are durable (see `fa
 
 import logging
 import re
+import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -21,9 +22,7 @@ from facade.bus.redrive import FROM
 from facade.clock import utc_text
 from facade.flows.alerts import messages, states
 from facade.flows.alerts.ledger import OVERTAKEN, AlarmLedger
-from facade.flows.alerts.log import AlertLog
 from facade.flows.alerts.messages import Action, Alarm, AlarmKey, Alert
-from facade.flows.alerts.statistics import Statistics
 from facade.icd.model import Icd
 from facade.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed, Unused
 from facade.reading import Reading
@@ -48,6 +47,123 @@ LARGEST = 65_536
 """Largest alert [bytes]: what it is about is kept in memory and sent to every client; large things are attachments."""
 KEPT = 100_000
 """Alerts and actions that are kept in memory for clients that missed some."""
+
+
+LogEntry = tuple[int, bytes]
+"""Sequence number and JSON."""
+
+
+class AlertLog:
+    """A bounded list of entries in the order of their sequence numbers; one thread writes, any may read.
+
+    Parameters
+    ----------
+    most
+        Entries kept.
+    most_bytes
+        Their texts, all together.
+    """
+
+    def __init__(self, most: int, most_bytes: int = 256_000_000) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._entries: list[LogEntry] = []
+        self._begin = 0
+        """Index of the oldest entry that is still kept."""
+        self._lock = threading.Lock()
+        self.complete_from = 0
+        """Everything with a higher sequence number than this is here."""
+
+    @property
+    def newest(self) -> int:
+        """Return the newest sequence number; 0: there is none."""
+        with self._lock:
+            return self._entries[-1][0] if self._entries else 0
+
+    def append(self, sequence: int, text: bytes) -> None:
+        """Add an entry; its number must be higher than the newest."""
+        with self._lock:
+            if not self._entries:
+                self.complete_from = sequence - 1
+            self._entries.append((sequence, text))
+            self._bytes += len(text)
+            while len(self._entries) - self._begin > self._most or self._bytes > self._most_bytes:
+                self.complete_from, oldest = self._entries[self._begin]
+                self._entries[self._begin] = (self.complete_from, b"")
+                self._bytes -= len(oldest)
+                self._begin += 1
+            if self._begin > self._most:  # now and then, so that it costs nothing per entry
+                del self._entries[: self._begin]
+                self._begin = 0
+
+    def since(self, sequence: int, most: int, most_bytes: int = 2**62) -> list[LogEntry]:
+        """Return the first entries whose numbers are higher than a given one: one at least, if there is any."""
+        with self._lock:
+            low, high = self._begin, len(self._entries)
+            while low < high:
+                middle = (low + high) // 2
+                if self._entries[middle][0] <= sequence:
+                    low = middle + 1
+                else:
+                    high = middle
+            found = self._entries[low : low + most]
+        size = 0
+        for index, (_, text) in enumerate(found):
+            size += len(text)
+            if size >= most_bytes:
+                return found[: index + 1]
+        return found
+
+
+CHATTER, CHATTER_US = 3, 60_000_000
+FLOOD, FLOOD_US = 10, 600_000_000
+_RATE_US = 10_000_000
+"""The rate is the mean over so long [us]."""
+_BUCKET_US = 1_000_000
+
+
+class Statistics:
+    """Counts new occurrences of alarms, and alerts, by the broker's clock."""
+
+    def __init__(self) -> None:
+        self._occurrences: dict[AlarmKey, deque[int]] = {}
+        self._newest: deque[int] = deque(maxlen=FLOOD + 1)
+        self._alerts: deque[list[int]] = deque()
+        """Second and alerts in it."""
+
+    def alert(self, at_us: int) -> None:
+        """Count an alert."""
+        second = at_us // _BUCKET_US
+        if self._alerts and self._alerts[-1][0] >= second:
+            self._alerts[-1][1] += 1
+        else:
+            self._alerts.append([second, 1])
+
+    def occurrence(self, key: AlarmKey, at_us: int) -> None:
+        """Count a new occurrence of an alarm."""
+        self._newest.append(at_us)
+        self._occurrences.setdefault(key, deque(maxlen=CHATTER)).append(at_us)
+
+    def rate(self, now_us: int) -> float:
+        """Return the alerts per second over the last ten seconds [1/s]."""
+        oldest = (now_us - _RATE_US) // _BUCKET_US
+        while self._alerts and self._alerts[0][0] <= oldest:
+            self._alerts.popleft()
+        return sum(count for _, count in self._alerts) / (_RATE_US / 1e6)
+
+    def chattering(self, now_us: int) -> list[AlarmKey]:
+        """Return the alarms that came three times or more in the last minute."""
+        past = [key for key, times in self._occurrences.items() if times[-1] <= now_us - CHATTER_US]
+        for key in past:
+            del self._occurrences[key]
+        return [
+            key for key, times in self._occurrences.items() if len(times) == CHATTER and times[0] > now_us - CHATTER_US
+        ]
+
+    def flood(self, now_us: int) -> bool:
+        """Return whether more than ten alarms were new in the last ten minutes."""
+        return len(self._newest) > FLOOD and self._newest[0] > now_us - FLOOD_US
 
 
 class AlertsFlow(Flow):

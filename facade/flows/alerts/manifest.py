@@ -14,7 +14,7 @@ MANIFEST = Manifest(
     set_aside_by={"alert-state": "control"},
     device_classes={"SdpAlerts": "devices.alerts:SdpAlerts"},
     compose="facade.flows.alerts.composition:compose",
-    reporter="facade.flows.alerts.composition:reporter",
+    reporter="facade.flows.alerts.reporter:reporter",
     workers=(WorkerEntry("alerts-intake", "alerts-intake", ("alert-packets",), ("alerts", "intake"), "intakeGone"),),
     subcommands=(
         Subcommand(

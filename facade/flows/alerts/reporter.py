@@ -1,14 +1,15 @@
 """The alerts of the facade itself: they go to the bus and come back from it like everybody's."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from facade.bus.port import QueueingWriter, Record
 from facade.clock import Clock
 from facade.flows.alerts import messages
 from facade.flows.alerts.messages import Alarm, AlarmKey, Alert
 from facade.outcome import TOMBSTONE, USED, Outcome
-from facade.runtime.flow import Fault, Flow
+from facade.runtime.composition import FindFaults, Server
+from facade.runtime.flow import Fault, FaultKey, Flow
 from facade.severities import SEVERITIES
 
 AlarmFaults = Mapping[AlarmKey, Fault]
@@ -244,3 +245,26 @@ class OwnAlerts:
         self._sent.append(alert)
         self._told_at[key] = self._clock.monotonic()
         self._writer.send(messages.alert_record(alert))
+
+
+def reporter(
+    server: Server, find: FindFaults, finds: Callable[[FaultKey], bool], topics: Sequence[str], others: str
+) -> OwnAlerts:
+    """Raise and clear alerts about what is found; see `facade.runtime.composition.Server.report`."""
+    if (before := server.find(ReportedBefore)) is None:
+        # What an earlier life has told may not be among the states yet. Each life counts on from the time of its start,
+        # so that no number is given to two alerts.
+        before = server.share(ReportedBefore, lambda: ReportedBefore(round(server.clock.now() * 1e6)))
+        server.flows.append(before)
+    topics = (*topics, before.topic)
+    made = OwnAlerts(
+        find,
+        before,
+        server.bus.writer(),
+        mine=finds,
+        known=lambda: server.has_read(*topics),
+        clock=server.clock,
+        others=others,
+    )
+    server.periodic_tasks.append(made)
+    return made

@@ -1,13 +1,15 @@
 """What a device server needs for devices that take commands: flows, views, the gateway, and its periodic tasks."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
 
+from facade.bus.port import Record
+from facade.clock import Clock
 from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.flow import Components, flows
 from facade.flows.commands.gateway import Gateway
-from facade.flows.commands.lease import INTERVAL, Lease
-from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS, REFUSALS
-from facade.flows.commands.periodic import CommandDeadlines
+from facade.flows.commands.lease import INTERVAL, TERM, Lease
+from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS, REFUSALS, ack_record
 from facade.flows.commands.refused import Refusals, RefusalView
 from facade.flows.commands.tracker import Tracker
 from facade.flows.commands.view import CommandSources, CommandView, SubarrayView, rivalries, silences
@@ -21,6 +23,51 @@ from facade.severities import ALARM, CRITICAL
 
 SUBARRAY = "SdpSubarray"
 _STUCK = "subarrayStuck"
+
+
+class Post(Protocol):
+    """Writes records without waiting."""
+
+    def post(self, record: Record) -> None:
+        """Queue a record; a failure is counted and logged, not raised."""
+
+
+class CommandDeadlines:
+    """Called by the event loop in each cycle; see `facade.runtime.event_loop`.
+
+    Parameters
+    ----------
+    origin
+        Name of this server in the acknowledgements that it writes.
+    caught_up
+        Whether all commands and acknowledgements that are on the bus have been read: an outcome that waits there to be
+        read is the one that holds, so that nothing is overdue before.
+    """
+
+    def __init__(
+        self,
+        *,
+        origin: str,
+        post: Post,
+        lease: Lease,
+        tracker: Tracker,
+        caught_up: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        self._origin, self._post, self._lease, self._tracker = origin, post, lease, tracker
+        self._caught_up, self._clock = caught_up, clock
+
+    def perform(self) -> None:
+        """Send what is due."""
+        monotonic = self._clock.monotonic()
+        # Who has not heard its own heartbeats come back for a while has not heard either what controllers say.
+        if self._caught_up() and self._lease.held_for(monotonic) >= TERM:
+            for ack in self._tracker.due(round(self._clock.now() * 1e6), monotonic, self._origin):
+                self._post.post(ack_record(ack))
+
+    def end(self) -> None:
+        """Give the lease back: after the last sign of life the next start need not wait for it to lapse."""
+        self._lease.release()
 
 
 def compose(server: Server) -> None:
