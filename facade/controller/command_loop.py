@@ -37,7 +37,7 @@ INTERRUPTED = "interrupted: its controller was killed after accepting it; how mu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handling:
-    """Moves commands through their lives; may be used from several threads."""
+    """Finds out the events of commands, and follows the table; may be used from several threads."""
 
     controller: Controller
     tracker: Tracker
@@ -47,17 +47,17 @@ class Handling:
     orders: Orders
     parent_orders: ParentOrders
     account: RunningAccount = field(default_factory=RunningAccount)
-    """What became of the records on ``commands``."""
+    """Account of the records on ``commands``."""
     counting: threading.Lock = field(default_factory=threading.Lock)
     """To be held while the account is changed."""
 
     def happen(self, execution: Execution, event: Event, text: str = "", result: object = None) -> State:
-        """Do what the table says of an event; return the state in which the command is then."""
+        """Follow the table for an event, and return the new state."""
         self.follow(execution, execution.command_state.happen(event), text, result)
         return execution.state
 
     def follow(self, execution: Execution, step: Transition, text: str = "", result: object = None) -> None:
-        """Do what a step says: the effects, then the outcome."""
+        """Do the effects of a step, then write its outcome."""
         for effect in step.effects:
             match effect:
                 case Effect.REPEAT:
@@ -97,7 +97,7 @@ class Handling:
         try:
             self.controller.on_interrupted(Device(reports, self.outbox), command)
         except Exception:
-            # The command must get its outcome all the same, also after the next start.
+            # The command gets its outcome all the same.
             _log.exception("the hook for interrupted commands failed command=%s device=%s", command, device)
         told = self.outbox.states.get(device, OBS_STATE)
         if told is not None and is_transitional(str(told.value)) and told.command in ("", id):
@@ -105,10 +105,7 @@ class Handling:
         self.outbox.confirm(reports)
 
     def _leave_fault(self, execution: Execution, event: Event, text: str) -> None:
-        """Report FAULT of a device whose command has failed, unless the handler has said how the device is.
-
-        A transitional state does not count as such a report, also if the handler has refused the command in the end.
-        """
+        """Report FAULT of a device whose command has failed, unless the handler has reported a state that lasts."""
         told = self.outbox.states.get(execution.device, OBS_STATE)
         if told is None:  # the device has none
             return
@@ -177,7 +174,7 @@ class Handling:
         )
 
     def _has_expired(self, execution: Execution) -> bool:
-        """End a command for which it is too late; return whether it is."""
+        """End a command that is late; return whether it is."""
         if not self.is_late(execution):
             return False
         late = (self.outbox.now_us() - execution.message.not_after) / 1e6
@@ -186,17 +183,14 @@ class Handling:
         return True
 
     def _end_ours(self, execution: Execution, event: Event, text: str) -> None:
-        """End a command unless its partition has moved, as the new owner may have begun it.
-
-        The thread that reads the topics must not call this; see `Ownership.check`.
-        """
+        """End a command unless its partition has moved, as the new owner may have begun it; see `Ownership.check`."""
         owner = Owner.SELF if execution.state is State.OWNED else self.ownership.check(execution)
         if owner is Owner.OTHER:
             self.happen(execution, Event.PARTITION_LOST)
         self.happen(execution, Event.STOP if owner is Owner.UNKNOWN else event, text)
 
     def _begins(self, execution: Execution) -> bool:
-        """Accept a command durably, and check it once more as it begins; False if it must not begin."""
+        """Accept a command durably, and check it again as it begins; False if it must not begin."""
         if execution.state is State.ALLOWED and not self._accept(execution):
             if not self._has_expired(execution):
                 self.happen(execution, Event.STOP)
@@ -219,13 +213,13 @@ class Handling:
     def _accept(self, execution: Execution) -> bool:
         """Write ACCEPTED and have it confirmed; False if the bus was too slow.
 
-        If the command must not be repeated, the partition is proven to be this controller's at the same time. A member
-        that gets the partition after the proof reads ACCEPTED, and leaves the command to this controller. The proof is
-        renewed if ACCEPTED has taken longer than it holds: another member may have had the partition meanwhile.
+        For a command that must not be repeated, a commit proves at the same time that the partition is this
+        controller's. A later owner reads ACCEPTED, and leaves the command alone. The proof is renewed if ACCEPTED took
+        longer than it holds.
         """
 
         def is_known(max_age: float = 0.0) -> bool:
-            """Return whether the owner is known in time; another owner is an event, which the caller finds as well."""
+            # Another owner is an event, which the caller finds as well.
             within = max(execution.message.not_after - self.outbox.now_us(), 0) / 1e6
             return execution.message.repeatable or (
                 self.ownership.check(execution, max_age=max_age, within=within) is not Owner.UNKNOWN
@@ -283,16 +277,15 @@ _BATCH = 100
 LONGEST_QUEUE = 100
 """Commands of one device that wait here."""
 _REMEMBERED = 60_000
-"""Outcomes kept, of all devices together; a command that is older than those of its device has long expired, and is
-refused for that."""
+"""Outcomes kept, of all devices together; an older command has long expired, and is refused for that."""
 _SOON = 0.002
-"""Longest wait for records while a command is about to begin [s]: its thread asks this one for a proof."""
+"""Longest wait for records while a command is about to begin [s]: its thread waits for a commit of this thread."""
 _ANSWER = 0.01
 """The same while a handler waits for what becomes of its orders [s]."""
 _SPARE = 10.0
-"""A member that has no partition after so long is one of too many [s]."""
+"""Time after which a member without a partition is superfluous [s]."""
 _LOST_US = 10_000_000
-"""After so long nobody is about to write a state that came with an outcome only: its controller was killed [us]."""
+"""Age at which a state is lost that came with an outcome only: its controller was killed [us]."""
 _RETRY = 0.5
 """Pause after the history could not be read [s]."""
 
@@ -365,8 +358,6 @@ class CommandLoop:
         self._recovered = False
         self._began = clock.monotonic()
 
-    # What one thread does all the time.
-
     def step(self, timeout: float) -> None:
         """Read what has happened, and queue the commands that have come.
 
@@ -387,34 +378,28 @@ class CommandLoop:
         self._history.follow(0.0)
         self._recover_once()
         self._record_again()
-        self._take_back()
+        for execution in self._queues.running():
+            self._handling.take_back(execution)
         for record in records:
             self._take(record)
         self._ownership.commit_or_later(busy=bool(records))
 
     def _pause(self) -> float:
-        """Return the longest wait for records [s]: somebody may wait for this thread."""
         if self._queues.has_beginning():
             return _SOON
         return _ANSWER if self._orders.waiting else math.inf
 
     def _record_again(self) -> None:
-        """Write own states again that are missing on the log, or that are not the last ones there."""
         lost = self._states.unrecorded(self._outbox.now_us() - _LOST_US, self._name)
         self._outbox.record_again([one for one in lost if one.device in self._commands])
         self._outbox.record_again(self._history.overwritten())
-
-    def _take_back(self) -> None:
-        """Cancel running orders that have been ended, or whose parent has."""
-        for execution in self._queues.running():
-            self._handling.take_back(execution)
 
     def stop(self) -> None:
         """Begin no further command; queued commands are left to the next start."""
         self._queues.close()
 
     def interrupt(self) -> None:
-        """Cancel the running handlers, as the process must end; the next start executes repeatable commands anew."""
+        """Cancel the running handlers, as the process must end; the next start repeats repeatable commands."""
         self._queues.cancel("the controller was stopped while it ran")
 
     def close(self) -> None:
@@ -423,8 +408,6 @@ class CommandLoop:
         self._outbox.closed = True
         self._ownership.close()
         self._history.close()
-
-    # What one thread per device does.
 
     def await_command(self, device: str) -> bool:
         """Wait until there is something to execute; False at the end."""
@@ -460,7 +443,7 @@ class CommandLoop:
                 self._take(record)
 
     def _recover_once(self) -> None:
-        """Recover when the group knows this member: an earlier process of its name is out of the group by then."""
+        """Recover when the group knows this member, as an earlier process of its name is then out of the group."""
         if not self._recovered and (self._assignment or self._clock.monotonic() > self._began + _SPARE):
             self._recovered = True
             self._recover()
@@ -492,8 +475,6 @@ class CommandLoop:
         self._assignment = assignment
         self.ready = False
         self._history.close()
-
-    # Commands that come.
 
     def _take(self, record: Record) -> None:
         offset = CommandOffset(record.partition, record.offset, self._assignment[record.partition])
@@ -538,5 +519,5 @@ class CommandLoop:
             )
 
     def _leave_late(self, execution: Execution) -> bool:
-        """Leave a late command to the thread of its device, which can wait for the proof that it may be refused."""
+        """Leave a late command to the thread of its device, which can wait for the proof of the partition."""
         return self._handling.is_late(execution) and self._queues.put(execution, math.inf)

@@ -17,7 +17,7 @@ from facade.runtime.device_state import StateMessage
 
 
 class Cancelled(BaseException):
-    """The SDK raises it in a handler whose command was aborted, or whose process is about to end.
+    """The command was aborted, or the process ends.
 
     It is not an `Exception`, so that a handler's own ``except Exception`` does not catch it.
     """
@@ -178,13 +178,7 @@ class Execution(Reports):
         self.cancel(f"taken back: {reason}")
 
     def check(self) -> None:
-        """Raise `Cancelled` if the command must end.
-
-        Raises
-        ------
-        Cancelled
-            The command was aborted, or another controller owns it.
-        """
+        """Raise `Cancelled` if the command must end."""
         if self.cancel_reason:
             raise Cancelled(self.cancel_reason)
 
@@ -207,10 +201,7 @@ class Queues:
         self.closed = False
 
     def enter(self, execution: Execution) -> Execution | None:
-        """Let an execution in, to be put or to be ended; return the other one of its id if there is one.
-
-        One that has lost its partition counts no more, as its thread will give it up: the partition has come back.
-        """
+        """Let an execution in; return another live one of its id. One that has lost its partition does not count."""
         with self._lock:
             live = self._live.get(execution.id)
             if live is not None and live.state not in (State.LOST, State.MOVED) and not live.moved:
@@ -241,10 +232,9 @@ class Queues:
             return True
 
     def overtake(self, execution: Execution, why: str) -> list[Execution]:
-        """Cancel what the device executes; return the waiting commands, which must end now.
+        """Cancel the running command of the device; return the waiting commands, which must end now.
 
-        A command does not overtake its like: an Abort that is cut short by a second one would leave its device in the
-        state in which the second one is refused.
+        An Abort does not overtake an Abort: the device would stay in a state that refuses the second one.
         """
         with self._lock:
             queue = self._waiting[execution.device]
@@ -259,7 +249,7 @@ class Queues:
             return overtaken
 
     def lose(self, partitions: Collection[int]) -> list[tuple[Execution, Transition]]:
-        """Tell the calls whose partitions are another's now; return the steps of those that waited."""
+        """Move the executions of lost partitions; return the steps of those that waited."""
         with self._lock:
             lost = [execution for execution in self._live.values() if execution.offset.partition in partitions]
             steps = [(execution, execution.command_state.happen(Event.PARTITION_LOST)) for execution in lost]

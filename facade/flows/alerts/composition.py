@@ -170,13 +170,7 @@ def _text(content: dict[str, Any]) -> str:
 
 
 def compose(server: Server) -> None:
-    """Add the alerts to a device server.
-
-    Raises
-    ------
-    ConfigError
-        There are several devices: their events would be pushed twice.
-    """
+    """Add the alerts to a device server."""
     device, *more = server.devices[CLASS]
     if more:
         raise ConfigError(f"devices of {CLASS} in instance {server.instance}: expected one, got {device} and {more}")

@@ -158,13 +158,7 @@ class OperatorApi:
         return alarm
 
     def since(self, sequence: int) -> str:
-        """Return the first alerts and actions after a sequence number, as JSON.
-
-        Raises
-        ------
-        CommandRefused
-            Some of them are so old that they are on the log only.
-        """
+        """Return the first alerts and actions after a sequence number, as JSON."""
         log = self.flow.log
         self._require_all(_SINCE)
         entries = log.since(sequence, MOST_ENTRIES, MOST_BYTES)
@@ -207,13 +201,7 @@ class OperatorApi:
         return msgspec.json.encode(found).decode()
 
     def refresh(self) -> str:
-        """Ask for events about all alarms that are not at rest; gives the id in their marks.
-
-        Raises
-        ------
-        CommandRefused
-            Too many others wait for theirs.
-        """
+        """Ask for events about all alarms that are not at rest; gives the id in their marks."""
         id = f"{self._clock.now():.6f}-{secrets.token_hex(3)}"
         if not self.flow.refresh(id):
             raise CommandRefused(_NOT_ALLOWED, "other clients wait for a refresh; try again in a second", _REFRESH)

@@ -353,13 +353,7 @@ class OpensReaders(Protocol):
 
 
 def fetch(bus: OpensReaders, place: str, clock: Clock, *, timeout: float = 10.0) -> Record:
-    """Return the record of a packet from where an alert says that it is.
-
-    Raises
-    ------
-    BusError
-        The place is none, nothing is there any more or yet, or no broker answers.
-    """
+    """Return the record of a packet from where an alert says that it is."""
     found = _PLACE.fullmatch(place)
     if found is None:
         raise BusError(f"packet: expected partition/offset, as alerts name it, such as 3/1724, got {place!r:.100}")

@@ -37,13 +37,7 @@ Path = tuple[str | int, ...]
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Read an argument.
-
-    Raises
-    ------
-    ArgumentError
-        It is no JSON object, or says something that cannot be handed on.
-    """
+    """Read an argument."""
     if len(text) > LONGEST:
         raise ArgumentError(f"$: expected at most {LONGEST} characters, got {len(text)}")
     try:
@@ -320,11 +314,6 @@ class Arguments:
             Family of its schemas: that of the command in the ICD.
         text
             The argument as the caller gave it. One without `interface` is taken for the oldest version.
-
-        Raises
-        ------
-        ArgumentError
-            Says which key (as a JSON path), what was expected and what came.
         """
         document = parse(text)
         validators = self._validators[family]

@@ -52,13 +52,7 @@ until Ctrl-C, once per second, all metrics of subarray 01: 64 antennas, one of t
 
 
 def channels_for(megabytes: float, *, antennas: int) -> int:
-    """Say how many channels make rounds of about so many MB (10^6 bytes).
-
-    Raises
-    ------
-    ConfigError
-        There is no such number.
-    """
+    """Say how many channels make rounds of about so many MB (10^6 bytes)."""
     number = megabytes * 1e6 / 4
     channels = math.floor((number - 2 * antennas**2 - 2 * antennas) / (antennas + 2))
     most = min(_MOST_CHANNELS, _MOST_RECORD // (4 * antennas))
