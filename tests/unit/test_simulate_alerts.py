@@ -13,12 +13,15 @@ from facade.errors import ConfigError
 from facade.files import write_json
 from facade.flows.alerts.messages import decode_alert
 from facade.flows.alerts.packets import Packet, PacketCodec
-from facade.flows.alerts.simulator.sending import (
+from facade.flows.alerts.simulator.stream import (
+    BAD_ALERTS,
+    AlertMixture,
     AlertReport,
     AlertSimulator,
+    AlertStream,
+    bad_packets,
     read_alert_report,
 )
-from facade.flows.alerts.simulator.stream import BAD_ALERTS, AlertMixture, AlertStream, bad_packets
 from facade.icd.load import load
 from facade.outcome import RecordRejected
 from facade.simulate import sender, sending

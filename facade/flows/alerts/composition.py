@@ -1,4 +1,4 @@
-"""What a device server needs for SdpAlerts, and for the alerts that any device server raises itself."""
+"""SdpAlerts: its view of the alarms, and its parts in a device server."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -46,7 +46,7 @@ _COUNTS = {"active": states.ACTIVE, "unacknowledged": states.UNACKNOWLEDGED, "sh
 
 
 class AlertsView:
-    """A view: everything about alarms that may be coalesced; see `facade.runtime.flow.View`."""
+    """A view: states of conditions, lists and counts; see `facade.runtime.flow.View`."""
 
     def __init__(self, icd: Icd, flow: AlertsFlow, health: BusHealth, known: Callable[[], bool], version: str) -> None:
         self._icd = icd
@@ -62,7 +62,7 @@ class AlertsView:
         self._stale = False
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
-        """Return what has changed; nothing but that nothing is known, before all alarms are."""
+        """Return changes; before all alarms have been read, only the State."""
         if self._health.connected or not self._heard_at:
             self._heard_at = now
         stale = now - self._heard_at > _NO_BROKER_FOR
@@ -87,7 +87,6 @@ class AlertsView:
         return values
 
     def _conditions(self) -> dict[str, Value]:
-        """Look at the conditions whose alarms have changed."""
         ledger, moved = self._flow.ledger, self._flow.ledger.take_moved()
         if not self._begun:
             self._begun = True
@@ -186,7 +185,7 @@ def compose(server: Server) -> None:
         OperatorApi,
         lambda: OperatorApi(
             flow,
-            server.sender(),
+            server.sender().send,
             ready=known,
             origin=server.instance,
             clock=server.clock,

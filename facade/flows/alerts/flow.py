@@ -1,9 +1,9 @@
 """The flow of alerts: each record gets its number, becomes one event, and is folded into the ledger.
 
-The number is the record's place on the log plus one, so it is the same after any restart. Where offsets begin
-anew, as the topic was made again or has lost its end, the numbers go on: what was counted before is added.
-Events leave in the order of the log and are never merged; the place from which a restart goes on is written down
-only once the events have left and the states of the alarms are durable (see `facade.runtime.event_loop`).
+The number is the record's offset plus one, so it is the same after any restart. When the topic was made again or has
+lost its end, the numbers go on: the former count is added. Events leave in the order of the log and are never merged.
+The offset from which a restart goes on is written only once the events have left and the states of the alarms are
+durable (see `facade.runtime.event_loop`).
 """
 
 import logging
@@ -44,7 +44,7 @@ _REFRESHED_AT_ONCE = 100
 """Events of a refresh that may stand before an alert."""
 _MOST_REFRESHES = 8
 LARGEST = 65_536
-"""Largest alert [bytes]: what it is about is kept in memory and sent to every client; large things are attachments."""
+"""Largest alert [bytes], as alerts are kept in memory and sent to every client; large content is an attachment."""
 KEPT = 100_000
 """Alerts and actions that are kept in memory for clients that missed some."""
 
@@ -167,7 +167,7 @@ class Statistics:
 
 
 class AlertsFlow(Flow):
-    """A flow: everything on ``alerts``, and what it adds up to; see `facade.runtime.flow.Flow`.
+    """A flow: the records on ``alerts``, and the alarms; see `facade.runtime.flow.Flow`.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ class AlertsFlow(Flow):
         return USED
 
     def place(self, now: Extent, before: Mapping[int, int], after: Mapping[int, int]) -> None:
-        """Let the numbers go on where offsets begin anew; see `facade.runtime.flow.Flow`."""
+        """Let the numbers go on when offsets begin at 0 again; see `facade.runtime.flow.Flow`."""
         self.numbering = self.numbering or now.id
         end = max((end for _, end in now.ranges.values()), default=0)
         expected, comes = max(before.values(), default=0), max(after.values(), default=0)
@@ -237,7 +237,7 @@ class AlertsFlow(Flow):
             self.base = given - comes
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Return a record its number, and take it into the ledger; see `facade.runtime.flow.Flow`."""
+        """Take a record with its number into the ledger; see `facade.runtime.flow.Flow`."""
         message = self.decode(record)
         if not isinstance(message, Alert | Action):
             return message
@@ -248,7 +248,7 @@ class AlertsFlow(Flow):
             return Suppressed("again")
         outcome: Outcome = USED
         if not count:
-            # Its effect is in the states that were recalled; judged again, it could end in another way.
+            # Its effect is in the recalled states; judged again, it could end in another way.
             if isinstance(message, Action) and sequence in self._refusals:
                 return Suppressed("refused")
             self.statistics.alert(record.timestamp_us)
@@ -257,7 +257,7 @@ class AlertsFlow(Flow):
         elif why := self.ledger.act(message, sequence, record.timestamp_us):
             if message.action == "SHELVE":  # no end within the limit is a mistake of its writer
                 outcome = RecordRejected("action", "$.until", f"{message.action}: {why}")
-            else:  # another action was faster, or the alarm went: its caller can see that, and nothing is lost
+            else:  # another action was faster, or the alarm went
                 outcome = Suppressed("refused")
             _log.info("action refused id=%s: %s by %s: %s", message.id, message.action, message.operator, why)
             self.refused += 1
@@ -266,12 +266,12 @@ class AlertsFlow(Flow):
         else:
             self.actions += 1
         if sequence <= self.log.newest:
-            return outcome  # read once more: it is there
+            return outcome  # read again
         text = _entry(message, sequence, self.log.newest or sequence - 1, record.timestamp_us)
         self._newest = max(sequence, self._newest)
         self.log.append(sequence, text)
         if count:
-            self._say(text, record.timestamp_us)
+            self._events.append((self.device, LAST_ALERT, Reading(text.decode(), record.timestamp_us / 1e6)))
         return outcome
 
     def has_read(self, id: str) -> bool:
@@ -289,7 +289,7 @@ class AlertsFlow(Flow):
         return True
 
     def events(self, now: float, *, current: bool) -> Iterator[DeviceReading]:
-        """Return all events since the last call, in order; each is to be sent."""
+        """Return all events since the last call, in order."""
         if current:  # else a record that ends a delay may be among those that have not been read
             self.ledger.fire(round(now * 1e6))
         for key, at_us in self.ledger.take_occurrences():
@@ -306,11 +306,11 @@ class AlertsFlow(Flow):
         return [messages.state_record(key, alarm) for key, alarm in self.ledger.take_touched(round(now * 1e6))]
 
     def again(self) -> None:
-        """Write all states once more: some may not have been."""
+        """Write all states again: some may not have been written."""
         self.ledger.touch_all()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what the alarms do not hold, for a snapshot."""
+        """Return the state beside the alarms, for a snapshot."""
         return {
             "newest": self._newest,
             "base": self.base,
@@ -327,7 +327,7 @@ class AlertsFlow(Flow):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take it back."""
+        """Restore the state of a snapshot."""
         kept = msgspec.convert(state, _Kept)
         self._sources, self.missing = kept.sources, kept.missing
         self._refusals.extend(kept.refusals)
@@ -337,7 +337,7 @@ class AlertsFlow(Flow):
         self._newest, self.base, self.numbering = kept.newest, kept.base, kept.numbering
 
     def describe(self, alarm: Alarm, *, whole: bool = True) -> dict[str, Any]:
-        """Return an alarm as clients see it: with the state that is shown, and times in seconds.
+        """Return an alarm as clients see it, with times in seconds.
 
         Parameters
         ----------
@@ -385,9 +385,9 @@ class AlertsFlow(Flow):
     def _is_again(record: Record, newest: dict[str, int]) -> bool:
         """Return whether an intake worker has written a packet's alert before, in a transaction that it did not end.
 
-        Alerts are read without waiting for transactions: one that a killed worker left open would hold up all
-        that come after it. Each worker goes through a partition in order, so a packet not beyond the newest was seen.
-        A header without a log is nobody's: whoever else puts one on an alert must not silence those of the packets.
+        Alerts are read without waiting for transactions, as an open one of a killed worker would hold up the rest. Each
+        worker goes through a partition in order, so a packet not beyond the newest was seen.
+        A header without a log is ignored: another program's header must not silence the alerts of packets.
         """
         packet = _PACKET.fullmatch(dict(record.headers).get(messages.PACKET, b""))
         if packet is None or _is_redriven(record):
@@ -423,9 +423,6 @@ class AlertsFlow(Flow):
         if len(self._sources) > _MOST_SOURCES:
             del self._sources[next(iter(self._sources))]
 
-    def _say(self, text: bytes, at_us: int) -> None:
-        self._events.append((self.device, LAST_ALERT, Reading(text.decode(), at_us / 1e6)))
-
     def _refreshed(self, id: str, now: float) -> Iterator[DeviceReading]:
         def event(**content: Any) -> DeviceReading:
             text = msgspec.json.encode({"refresh": id, **content}).decode()
@@ -459,7 +456,7 @@ def _is_redriven(record: Record) -> bool:
 
 
 def _entry(message: Alert | Action, sequence: int, previous: int, at_us: int) -> bytes:
-    """Return what a client sees of a record: the record itself, its number, and the number before it."""
+    """Return a record with its number, and the number before it, for clients."""
     kind = b"alert" if isinstance(message, Alert) else b"action"
     head = b'{"sequence":%d,"previous":%d,"time":%d.%06d,"%s":' % (
         sequence, previous, at_us // 1_000_000, at_us % 1_000_000, kind,

@@ -2,7 +2,10 @@
 
 A packet is one Avro datum in single-object encoding (Avro specification 1.12): C3 01, the fingerprint
 of its writer's schema, and the datum. So a packet of a schema that is not known here is never read by guess.
-The alert that is made of it is small: of each attachment it has size and digest, and where it is.
+The alert of a packet is small: it has the size, digest and packet of each attachment.
+
+Schemas of other versions are compatible if each field that only one of them has, has a default there, and the others
+have the same types. A field that only the writer has is passed over; a field that only our schema has gets its default.
 """
 
 import hashlib
@@ -11,7 +14,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -26,6 +29,7 @@ from facade.icd.model import Icd
 from facade.outcome import TOMBSTONE, RecordRejected, Suppressed, Unused
 from facade.printable import printable
 from facade.resources import resource
+from facade.runtime.readers import Bus
 
 try:
     import fastavro
@@ -56,7 +60,7 @@ def other_schemas() -> dict[str, AvroSchema]:
 
 
 class PacketSchema:
-    """Reads and writes the datum of a packet by a writer's schema; what is read has the fields of ours.
+    """Reads and writes the datum of a packet by a writer's schema; the result has the fields of our schema.
 
     A packet is read in three parts, so that attachments are counted before they take memory: the fields before
     the attachments, each attachment, and the fields after them.
@@ -92,7 +96,7 @@ class PacketSchema:
             raise ConfigError(f"{name}: expected an Avro schema of alert packets, got: {error!r:.200}") from error
 
     def write(self, out: io.BytesIO, datum: Mapping[str, Any]) -> None:
-        """Write a datum, without what comes before it."""
+        """Write a datum, without the head of the packet."""
         fastavro.schemaless_writer(out, self._whole, datum)
 
     def read(self, source: io.BytesIO) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -126,7 +130,7 @@ def _read(source: io.BytesIO, pair: _Pair) -> dict[str, Any]:
 
 
 def _count(source: io.BytesIO) -> Iterator[None]:
-    """Go through an array; its items are to be read one by one: an empty one takes a hundred times its three bytes."""
+    """Go through an array item by item, as an empty item takes a hundred times its three bytes in memory."""
 
     def number() -> int:
         return cast(int, fastavro.schemaless_reader(source, "long", None))
@@ -134,7 +138,7 @@ def _count(source: io.BytesIO) -> Iterator[None]:
     so_far = 0
     while block := number():
         if block < 0:
-            number()  # bytes of the block, for those who pass over it
+            number()  # bytes of the block
         so_far += abs(block)
         if so_far > _MOST_ATTACHMENTS:
             raise TooManyError(f"expected at most {_MOST_ATTACHMENTS} attachments, got {so_far} or more")
@@ -164,7 +168,7 @@ def _require_compatible(where: str, own: list[AvroSchema], written: list[AvroSch
 
 
 def _is_passed_over(kind: Any) -> bool:
-    """Return whether data of a type, whatever they claim, are passed over in a time that their bytes bound."""
+    """Return whether the time to pass over data of a type is bounded by their bytes."""
     if isinstance(kind, list):
         return all(map(_is_passed_over, kind))
     if isinstance(kind, dict):
@@ -175,7 +179,7 @@ def _is_passed_over(kind: Any) -> bool:
 
 
 def _canonical_form(fields: list[AvroSchema]) -> str:
-    """Return what identifies fields: without texts and defaults."""
+    """Return fields without texts and defaults."""
     return to_parsing_canonical_form({"type": "record", "name": "Part", "fields": fields})
 
 
@@ -240,7 +244,7 @@ class PacketCodec:
     Examples
     --------
     >>> detections = AlertSource("transients/beam-17", packets=PacketCodec())
-    >>> image = Content("cutoutDifference", "application/fits", b"SIMPLE  = ...")
+    >>> image = PacketContent("cutoutDifference", "application/fits", b"SIMPLE  = ...")
     >>> alert = detections.raise_alert("transientDetected", "INFO", "7.5 sigma", {"snr": 7.5}, with_attachments=[image])
     >>> detections.close()
     """
@@ -335,7 +339,7 @@ class PacketCodec:
 
 
 def reference(content: PacketContent, place: str) -> Attachment:
-    """Return what an alert says of an attachment."""
+    """Return the description of an attachment in an alert."""
     return Attachment(
         name=content.name,
         content_type=content.content_type,
@@ -345,14 +349,7 @@ def reference(content: PacketContent, place: str) -> Attachment:
     )
 
 
-class OpensReaders(Protocol):
-    """As much of a bus as is needed to fetch a packet."""
-
-    def open_reader(self, topics: Mapping[str, Sequence[int] | None], start: Mapping[str, Mapping[int, int]]) -> Reader:
-        """Read some partitions of topics from given offsets on."""
-
-
-def fetch(bus: OpensReaders, place: str, clock: Clock, *, timeout: float = 10.0) -> Record:
+def fetch(bus: Bus, place: str, clock: Clock, *, timeout: float = 10.0) -> Record:
     """Return the record of a packet from where an alert says that it is."""
     found = _PLACE.fullmatch(place)
     if found is None:

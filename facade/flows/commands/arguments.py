@@ -1,6 +1,6 @@
 """Checks the arguments of commands: JSON text, the schema that its ``interface`` names, and what no schema can say.
 
-A refusal says which key, what was expected and what came, so that a caller need not look into any log.
+A refusal names the key, the expected and the given value, so that a caller needs no log.
 The schemas are the ICD's, ``schemas/commands``; several versions of each are valid side by side.
 
 They are compiled (jsonschema-rs), so that an argument of a whole telescope's size takes a few milliseconds. The work is
@@ -73,7 +73,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_unsafe(value: dict[str, Any] | list[Any], path: Path) -> None:
-    """Refuse what is legal for Python's reader, but not for everybody."""
+    # Legal for Python's reader, but other programs could not read it, or would read it in another way.
     if len(path) + bool(value) > DEEPEST:
         raise ArgumentError(f"$: expected at most {DEEPEST} levels, got more at {json_path(path[:4])}")
     if isinstance(value, dict) and (broken := next(filter(_SURROGATE.search, value), None)) is not None:
@@ -106,13 +106,12 @@ Document = Mapping[str, Any]
 
 
 def violations(family: str, document: Document) -> Iterator[Violation]:
-    """Find what is wrong with a document that its schema allows."""
+    """Find the mistakes of a document that its schema allows."""
     for rule in _RULES.get(family, ()):
         yield from rule(document)
 
 
 def _ids_differ(document: Document) -> Iterator[Violation]:
-    """Refuse two beams, scan types, channels ... of one id."""
     block = document.get("execution_block", {})
     for key, name in _IDS.items():
         yield from _repeated(block.get(key, []), name, ("execution_block", key))
@@ -132,7 +131,6 @@ _IDS = {
 
 
 def _receptors_differ(document: Document) -> Iterator[Violation]:
-    """Refuse a receptor that is named twice."""
     path = ("resources", "receptors")
     seen: dict[str, int] = {}
     for index, receptor in enumerate(document.get("resources", {}).get("receptors", [])):
@@ -142,7 +140,6 @@ def _receptors_differ(document: Document) -> Iterator[Violation]:
 
 
 def _scan_types_derive_from_known(document: Document) -> Iterator[Violation]:
-    """Refuse to derive a scan type from one that is not there."""
     scan_types = document.get("execution_block", {}).get("scan_types", [])
     known = {one["scan_type_id"] for one in scan_types}
     for index, one in enumerate(scan_types):
@@ -157,7 +154,6 @@ def _scan_types_do_not_derive_in_circles(document: Document) -> Iterator[Violati
 
 
 def _scan_types_use_known_beams(document: Document) -> Iterator[Violation]:
-    """Refuse a scan type that says something of a beam that is not there."""
     block = document.get("execution_block", {})
     known = {beam["beam_id"] for beam in block.get("beams", [])}
     for index, one in enumerate(block.get("scan_types", [])):
@@ -168,7 +164,6 @@ def _scan_types_use_known_beams(document: Document) -> Iterator[Violation]:
 
 
 def _windows_are_ranges(document: Document) -> Iterator[Violation]:
-    """Refuse a spectral window that ends below its beginning."""
     for index, channels in enumerate(document.get("execution_block", {}).get("channels", [])):
         for number, window in enumerate(channels["spectral_windows"]):
             low, high = window["freq_min"], window["freq_max"]
@@ -178,7 +173,6 @@ def _windows_are_ranges(document: Document) -> Iterator[Violation]:
 
 
 def _dependencies_are_known(document: Document) -> Iterator[Violation]:
-    """Refuse a processing block that waits for itself, or for one that is not there."""
     blocks = document.get("processing_blocks", [])
     known = {one["pb_id"] for one in blocks}
     for index, one in enumerate(blocks):
@@ -191,14 +185,13 @@ def _dependencies_are_known(document: Document) -> Iterator[Violation]:
 
 
 def _new_scan_types_differ(document: Document) -> Iterator[Violation]:
-    """Refuse two new scan types of one id, and new ones that derive from each other."""
     new = document.get("new_scan_types", [])
     yield from _repeated(new, "scan_type_id", ("new_scan_types",))
     yield from _circles(new, ("new_scan_types",))
 
 
 def _maps_ascend(document: Document) -> Iterator[Violation]:
-    """Require ascending channels: an entry applies up to the channel of the next one."""
+    # An entry applies up to the channel of the next one.
     for scan_type, beams in document.items():
         if scan_type in ("interface", "transaction_id"):
             continue
@@ -265,7 +258,7 @@ def _listed(names: set[str]) -> str:
 
 _ADDRESS = "https://schema.skao.int/ska-sdp-{family}/{version}"
 _MOST_VIOLATIONS = 3
-"""Things that a refusal names."""
+"""Mistakes that a refusal names."""
 _LONG = 10_000
 """Of a longer text, only the first mistake is named [characters]."""
 _LONGEST_ID = 200
@@ -333,7 +326,6 @@ class Arguments:
     def _mistakes(
         self, validator: Draft202012Validator, document: dict[str, Any], *, is_long: bool
     ) -> Iterator[Violation]:
-        """Find what a schema does not allow."""
         if not is_long:
             for error in validator.iter_errors(document):
                 yield from self._in_words(error)
@@ -345,7 +337,6 @@ class Arguments:
             yield (), f"in a text of more than {_LONG} characters only the first mistake is looked for"
 
     def _in_words(self, error: ValidationError) -> Iterator[Violation]:
-        """Say where it is, what was expected and what came."""
         path, kind = tuple(error.instance_path), error.kind
         match kind:
             case ValidationErrorKind.Required():
@@ -368,7 +359,7 @@ class Arguments:
         return part
 
     def _of_choices(self, path: Path, got: Any, choices: list[list[ValidationError]]) -> Iterator[Violation]:
-        """Say what a value lacks of which one of several forms was expected."""
+        """Return the mistakes of a value for which several forms are allowed."""
         kinds = [choice[0].kind for choice in choices]
         missing = [kind.property for kind in kinds if isinstance(kind, ValidationErrorKind.Required)]
         if len(missing) == len(kinds):
@@ -387,7 +378,6 @@ class Arguments:
 
 
 def _refuse(found: Iterable[Violation]) -> None:
-    """Refuse an argument with violations; the listing ends at the longest text of a refusal."""
     first = list(islice(found, _MOST_VIOLATIONS + 1))
     if first:
         lines = [f"{json_path(path)}: {what}" for path, what in first[:_MOST_VIOLATIONS]]
@@ -415,7 +405,6 @@ _WORDS = {
 
 
 def _expected(kind: ValidationErrorKind) -> str:
-    """Return what a keyword expects."""
     match kind.name:
         case "type":
             return " or ".join(_KINDS[name] for name in kind.value)
@@ -427,7 +416,7 @@ def _expected(kind: ValidationErrorKind) -> str:
 
 
 def _with_whole_numbers(schema: Any) -> Any:
-    """Return a schema of which integers are written without a fraction."""
+    """Return a schema whose integers are written without a fraction."""
     match schema:
         case {"type": "integer", **rest}:
             return {**rest, "$ref": _WHOLE}

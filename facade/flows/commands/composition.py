@@ -1,7 +1,6 @@
 """What a device server needs for devices that take commands: flows, views, the gateway, and its periodic tasks."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
 
 from facade.bus.port import Record
 from facade.clock import Clock
@@ -25,30 +24,24 @@ SUBARRAY = "SdpSubarray"
 _STUCK = "subarrayStuck"
 
 
-class Post(Protocol):
-    """Writes records without waiting."""
-
-    def post(self, record: Record) -> None:
-        """Queue a record; a failure is counted and logged, not raised."""
-
-
 class CommandDeadlines:
-    """Called by the event loop in each cycle; see `facade.runtime.event_loop`.
+    """Ends overdue commands, in each cycle; see `facade.runtime.event_loop`.
 
     Parameters
     ----------
     origin
         Name of this server in the acknowledgements that it writes.
+    post
+        Queues a record without waiting.
     caught_up
-        Whether all commands and acknowledgements that are on the bus have been read: an outcome that waits there to be
-        read is the one that holds, so that nothing is overdue before.
+        Whether all commands and acknowledgements on the bus have been read: one of them may be an outcome, which holds.
     """
 
     def __init__(
         self,
         *,
         origin: str,
-        post: Post,
+        post: Callable[[Record], None],
         lease: Lease,
         tracker: Tracker,
         caught_up: Callable[[], bool],
@@ -58,12 +51,12 @@ class CommandDeadlines:
         self._caught_up, self._clock = caught_up, clock
 
     def perform(self) -> None:
-        """Send what is due."""
+        """Send due outcomes."""
         monotonic = self._clock.monotonic()
-        # Who has not heard its own heartbeats come back for a while has not heard either what controllers say.
+        # A server whose own heartbeats do not come back does not read acknowledgements either.
         if self._caught_up() and self._lease.held_for(monotonic) >= TERM:
             for ack in self._tracker.due(round(self._clock.now() * 1e6), monotonic, self._origin):
-                self._post.post(ack_record(ack))
+                self._post(ack_record(ack))
 
     def end(self) -> None:
         """Give the lease back: after the last sign of life the next start need not wait for it to lapse."""
@@ -76,7 +69,7 @@ def compose(server: Server) -> None:
     classes = {device: icd.classes[server.classes[device]] for device in server.devices_with_commands()}
     components, sign, sender = server.share(Components), server.sign_of_life, server.sender()
     tracker, lease = Tracker(list(classes)), Lease(instance, sign.incarnation)
-    # By them it is judged who may command: they go the way of commands, and more often.
+    # The lease depends on these heartbeats: they go the way of commands, and more often.
     sign.devices, sign.interval, sign.sent = list(classes), INTERVAL, lease.sent
     sign.send, sign.flush = sender.post, sender.close
     server.heartbeats().listeners += [lease.fold, components.fold]
@@ -104,7 +97,6 @@ def compose(server: Server) -> None:
     if subarrays:
 
         def find_stuck(now: float) -> dict[FaultKey, Fault] | None:
-            """Return the subarrays that a command has left on the way."""
             if not server.bus.health.connected:
                 return None
             sources_of = {number_of(icd.classes[SUBARRAY], device): view for device, view in subarrays.items()}
@@ -134,7 +126,7 @@ def compose(server: Server) -> None:
     server.periodic_tasks.append(
         CommandDeadlines(
             origin=instance,
-            post=sender,
+            post=sender.post,
             lease=lease,
             tracker=tracker,
             caught_up=lambda: sources.known() and server.is_at_end(COMMANDS, ACKS),
@@ -144,7 +136,7 @@ def compose(server: Server) -> None:
 
 
 class CommandsHealth(HealthSource):
-    """What is wrong with those who execute commands; see `facade.runtime.health_issues.HealthSource`."""
+    """Health issues about controllers; see `facade.runtime.health_issues.HealthSource`."""
 
     conditions: Mapping[str, str] = {"controllerSilent": ORIGIN, "twoControllers": ORIGIN}
 
@@ -154,11 +146,11 @@ class CommandsHealth(HealthSource):
         self._devices = server.devices_with_commands()
 
     def issues(self, now: float) -> Iterator[HealthIssue]:
-        """Return which controllers are too many or silent, and which devices nobody executes commands of."""
+        """Return controllers that are too many or silent, and devices without a controller."""
         for text in rivalries(self._components, now):
             yield HealthIssue(FAILED, text, ("twoControllers", ORIGIN), CRITICAL)
         for name, text in silences(self._components, now).items():
-            # Commands that nobody executes are work that is not done at all.
+            # Without another controller no command is executed.
             devices = self._components.newest[name][0].devices
             is_alone = any(not self._components.alive_for(one, now, SILENT) for one in devices)
             yield HealthIssue(

@@ -1,4 +1,4 @@
-"""What devices with commands show of them, and what a subarray shows of itself."""
+"""Views of the commands of a device, and of a subarray itself."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,13 +34,18 @@ from facade.runtime.heartbeats import SILENT
 VERSIONS = (1, 2)
 """Lowest and highest version of the protocol that devices speak."""
 _KEPT = 1.0
-"""So long a change stays in the events that follow [s]: one event may take the place of another that has not left."""
+"""Time for which a change stays in later events [s], as an event may replace one that has not left."""
 _NUMBERS = {"STAGING": 0, "QUEUED": 1, "IN_PROGRESS": 2, "ABORTED": 3, "COMPLETED": 5, "REJECTED": 6, "FAILED": 7}
 """TaskStatus of the SKA control model."""
 
 
 class LrcEvents:
-    """What has changed of the commands of one device."""
+    """Changes of the commands of one device, by version 2 of ska-tango-base's protocol for long-running commands.
+
+    A client, `invoke_lrc`, subscribes to ``_lrcEvent``, gives its command, and looks for its id in each event. The
+    attribute has pairs of an id and a JSON object with the changes of ``status`` (TaskStatus), ``progress`` [%] and
+    ``result``.
+    """
 
     def __init__(self) -> None:
         self._told: dict[str, dict[str, Any]] = {}
@@ -49,10 +54,7 @@ class LrcEvents:
         self._value: tuple[str, ...] = ()
 
     def value(self, commands: Sequence[Tracked], now: float) -> tuple[str, ...]:
-        """Return id, JSON object, id, JSON object ... of the commands that have just changed.
-
-        Without a change it is the same as before: a shorter one would be an event that repeats old changes.
-        """
+        """Return id, JSON object, id, JSON object ... of the last changes; without a new one the same as before."""
         states = {one.id: _state(one) for one in commands}
         changes = {id: changed for id, state in states.items() if (changed := self._changed(id, state))}
         self._told = states
@@ -87,7 +89,7 @@ _FINISHED = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSources:
-    """What the views of the command path look at."""
+    """Sources of the views of the command path."""
 
     tracker: Tracker
     states: DeviceStates
@@ -119,7 +121,7 @@ class CommandView:
         self._tracker = tracker
         self._version = (-1, -1)
         self._texts: dict[str, str] = {}
-        """What is shown of finished commands, by id: nothing of it changes any more."""
+        """Texts of finished commands, by id; they change no more."""
         self._events = LrcEvents()
         self._changes = Changes()
 
@@ -167,7 +169,6 @@ class CommandView:
         }
 
     def _commanded(self, pending: Sequence[Tracked], given: Sequence[Tracked]) -> str:
-        """Return the stable obsState that the commands lead to, or have led to."""
         reported = self._states.label(self._device, OBS_STATE, self._initial)
         reached = None if pending else STABLE.get(reported)
         return reached or commanded(given, self._commands) or self._initial
@@ -192,7 +193,7 @@ class SubarrayView:
         return "DISABLE" if mode in DISABLED else self._label(STATE, "OFF")
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
-        """Return what SdpSubarray provides itself, when something was reported of it, or a while has passed."""
+        """Return the attributes after a report, or when a while has passed."""
         versions = (self._sources.tracker.version(self._device), self._sources.states.version(self._device))
         marker = (*versions, self._sources.known(), now // VIEW_PERIOD)
         if marker == self._marker:
@@ -202,7 +203,7 @@ class SubarrayView:
         self._marker = marker
 
     def stuck(self, now: float) -> str:
-        """Say that a state on the way has outlived its command; an empty text: it has not."""
+        """Say that a transitional state has outlived its command; an empty text: it has not."""
         obs_state, tracker = self._label(OBS_STATE, "EMPTY"), self._sources.tracker
         if not self._sources.known() or tracker.pending(self._device) or not is_transitional(obs_state):
             return ""
@@ -258,7 +259,7 @@ class SubarrayView:
 
 
 def silences(components: Components, now: float, device: str = "") -> dict[str, str]:
-    """Return which controllers are silent that should not be, each with a text; of one device, or of all."""
+    """Return the silent controllers of a device, or of all, each with a text."""
     return {
         name: f"controller {name} has been silent since {_iso(round(heard * 1e6))}"
         for name, heard in sorted(components.silent(now, SILENT).items())
@@ -267,7 +268,7 @@ def silences(components: Components, now: float, device: str = "") -> dict[str, 
 
 
 def rivalries(components: Components, now: float, device: str = "") -> list[str]:
-    """Say which controllers each execute every command of the same devices; of one device, or of all."""
+    """Name the controllers that each execute every command of a device, or of any."""
     found: dict[tuple[str, ...], list[str]] = {}
     for one in [device] if device else components.devices():
         if names := components.duplicate_controllers(one, now, SILENT):
