@@ -19,13 +19,6 @@ ICD = load()
 PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
 SUBARRAY, OTHER = "mid-sdp/subarray/01", "mid-sdp/subarray/02"
 CONTROLLER = "controller"
-ASSIGN = {
-    "interface": "https://schema.skao.int/ska-sdp-releaseres/0.4",
-    "transaction_id": "txn-test-20270115-0001",
-    "resources": {"receptors": ["SKA001"]},
-}
-
-
 class Sink:
     """Keeps what is shown and pushed."""
 

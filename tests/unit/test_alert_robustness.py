@@ -8,11 +8,9 @@ import pytest
 import tango
 
 from devices.base import FacadeDevice, TangoSink
-from devices.mapping import to_tango
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.errors import BusError
-from facade.flows.alerts.messages import Alert, alert_record
 from facade.reading import Quality, Reading
 from facade.runtime.composition import assemble
 from facade.runtime.publisher import Publisher
@@ -124,34 +122,6 @@ def test_a_forgotten_alarm_whose_last_writes_failed_does_not_come_back_active(be
     assert again.state() == "NORM"
 
 
-def test_an_alarm_that_lasts_longer_than_a_week_stays_acknowledged(bench, server):
-    began = bench.alert()
-    server.cycle()
-    server.acknowledge()
-    bench.clock.sleep(8 * 86400.0)
-    for _ in range(3):
-        bench.alert(raised_at=began.raised_at)  # AlertSource.raise_alert: still
-        server.cycle()
-    assert server.state() == "ACKED"
-
-
-def test_a_source_whose_clock_is_off_does_not_undo_acknowledgements_by_repeating(bench, server):
-    bench.alert(raised_at=1)
-    server.cycle()
-    server.acknowledge()
-    bench.alert(raised_at=1)
-    server.cycle()
-    assert server.state() == "ACKED"
-
-
-def test_a_late_raise_of_a_source_whose_clock_is_off_does_not_stay_for_ever(bench, server):
-    bench.alert(state="CLEARED", raised_at=1, sequence=2)
-    server.cycle()
-    bench.alert(raised_at=1, sequence=1)
-    server.cycle()
-    assert (server.state(), server.shows("alertsOutOfOrder")) == ("NORM", 1)
-
-
 def test_what_is_kept_in_memory_and_what_one_call_gives_are_bounded_in_bytes(bench, server):
     values = {f"v{n}": float(n) for n in range(4500)}
     for _ in range(1000):
@@ -172,24 +142,6 @@ def test_a_snapshot_fits_on_its_topic(bench, server):
     server.cycle(100, seconds=0.1)
     size = max(len(r.value) for r in bench.broker.read("snapshots") if r.key.endswith(b"/alerts"))
     assert size < ICD.topics["snapshots"].max_bytes
-
-
-def test_asking_for_alarms_survives_a_new_alarm_in_between(bench, server):
-    bench.alert("streamSilent")
-    server.cycle()
-    gone = server.ledger.by_condition.setdefault("workerGone", {})
-
-    class Racing:
-        condition, source = "workerGone", "a"
-
-        @property
-        def state(self):  # the event loop's thread takes an alert between two steps of the loop
-            gone[f"s{len(gone)}"] = self
-            return "NORM"
-
-    gone["a"] = Racing()
-    alarm = server.ledger.get(("streamSilent", "receive/1"))
-    server.ledger.shown(alarm)
 
 
 def test_alarms_that_a_delay_held_back_count_for_floods(bench, server):
@@ -242,31 +194,6 @@ def test_a_condition_name_with_a_line_break_is_no_name(bench, server):
     bench.alert("receiveOverrun\n")
     server.cycle()
     assert server.events() == []
-
-
-@pytest.mark.parametrize("number", ["1e999", "1" + "0" * 400, "-" + "9" * 30, "18446744073709551616"])
-def test_odd_numbers_are_used_or_refused_but_are_no_internal_error(bench, server, number):
-    good = alert_record(
-        Alert(
-            condition="a",
-            source="b",
-            severity="INFO",
-            state="ACTIVE",
-            text="",
-            raised_at=1,
-            sequence=1,
-            values={"x": 123.0},
-        )
-    ).value
-    bench.garbage(good.replace(b"123.0", number.encode()))
-    server.cycle()
-    assert not any(letter.startswith("internal") for letter in bench.letters()), bench.letters()
-
-
-def test_a_nul_does_not_merge_two_names(bench):
-    entry = next(one for one in ICD.classes["SdpAlerts"].attributes if one.name == "chatteringAlerts")
-    (value, _, _) = to_tango(ICD, entry, Reading(("a@b\x00c",), 0.0))
-    assert "\x00" not in value[0], "a C string ends there"
 
 
 def test_a_shelf_of_a_minute_holds_when_the_clock_of_the_server_is_behind(bench):

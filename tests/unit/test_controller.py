@@ -20,7 +20,7 @@ from facade.errors import ConfigError
 from facade.flows.commands.messages import COMMANDS, AckMessage
 from facade.flows.commands.tracker import Tracker
 from facade.runtime.device_state import DeviceStates, StateMessage, state_record
-from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Crash, Life, Site, live
+from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Life, Site, live
 from tests.support.simulated_bus import MemoryBus
 
 HANDLING = "facade.controller.command_loop"
@@ -598,30 +598,6 @@ def test_broken_records_are_set_aside_and_stop_nothing(site: Site) -> None:
     assert {partition: site.committed(partition) for partition in logs} == logs
 
 
-def test_a_later_commit_leaves_an_earlier_command_uncommitted(site: Site) -> None:
-    """Two devices on one partition: the one that is ready first does not carry away the one that runs."""
-    del site.broker.model.topics[COMMANDS]
-    site.broker.model.create(COMMANDS, 1, {})
-    slow = site.send("ReleaseAllResources", FIRST)
-    quick = site.send("Configure", SECOND, repeatable=False)
-    life = Life(site)
-
-    def other() -> None:
-        life.loop.execute_next(SECOND)
-        life.step()
-        assert site.outcome(quick) == "COMPLETED"
-        assert site.committed(0) == 0
-        raise Crash
-
-    life.once(other)
-    with pytest.raises(Crash):
-        life.work()
-    live(site)
-    assert [site.effects[message.id] for message in (slow, quick)] == [1, 1]
-    assert site.outcome(slow) == "COMPLETED"
-    assert site.committed(0) == 2
-
-
 @pytest.mark.parametrize("name", ["Abort", "Configure"])
 def test_the_device_of_a_command_that_timed_out_meanwhile_can_be_put_right(site: Site, name: str) -> None:
     """It was begun, its controller was killed and came back after the facade had given it up, so that nobody will go
@@ -709,46 +685,6 @@ def test_a_planned_end_ends_what_must_not_be_repeated(site: Site) -> None:
 class TestGroup:
     """Two members, by turns with and without the partitions."""
 
-    def test_what_another_member_began_is_left_to_it(self, site: Site) -> None:
-        """A command that must not be repeated was accepted elsewhere; it may still be running there."""
-        message = site.send(repeatable=False)
-        site.acknowledge(message, "ACCEPTED", origin="other-controller")
-        live(site)
-        assert not site.begun
-        assert site.statuses(message) == ["ACCEPTED"]
-
-    def test_a_commit_that_has_nothing_new_to_say_still_proves_whose_it_is(self, site: Site) -> None:
-        """Behind a command that runs nothing can be committed, but the partition may have gone all the same."""
-        del site.broker.model.topics[COMMANDS]
-        site.broker.model.create(COMMANDS, 1, {})
-        site.send("ReleaseAllResources", FIRST)
-        message = site.send("Configure", SECOND, repeatable=False)
-        life = Life(site).start()
-        life.step()
-        life.member.assign([])  # so far only the group knows
-        site.when["before early commit"] = life.step
-        life.loop.execute_next(SECOND)
-        assert not site.begun
-        assert site.statuses(message) == ["ACCEPTED"]
-
-    @pytest.mark.parametrize("begun", [True, False], ids=["that another has executed", "that is too late to repeat"])
-    def test_who_has_not_heard_that_its_partition_went_refuses_nothing(self, site: Site, begun: bool) -> None:
-        """It stood still with a command in its queue until that was too late; whose it is now must be asked first."""
-        message = site.send("ReleaseAllResources")
-        former = Life(site, component="former").start()
-        former.step()
-        if not begun:
-            site.crash_at = "handler"
-        former.member.assign([])
-        former.member.hear()  # so far only the client knows
-        live(site, component="other")
-        site.clock.sleep(6.0)
-        former.loop.execute_next(FIRST)
-        assert site.statuses(message) == (["ACCEPTED", "COMPLETED"] if begun else ["ACCEPTED"])
-        assert former.loop.account.reasons == {"moved": 1}
-        live(site, component="other")
-        assert site.outcome(message) == ("COMPLETED" if begun else "FAILED")
-
     def test_who_stood_still_while_another_repeated_its_command_tells_no_state_of_it(self, site: Site) -> None:
         """The new owner has brought the device elsewhere since; and the former one ends nothing."""
         message = site.send("ReleaseAllResources")
@@ -810,27 +746,6 @@ class TestGroup:
         assert life.loop.account.balance == 0
         live(site)
         assert len(site.begun) == 1
-
-    @pytest.mark.parametrize("step", ["before ACCEPTED", "before early commit"])
-    @pytest.mark.parametrize("repeatable", [True, False])
-    def test_a_partition_that_goes_and_comes_back_while_a_command_begins(
-        self, site: Site, step: str, repeatable: bool
-    ) -> None:
-        """Whoever had it in between may have begun it, so it is looked at anew; and it is not forgotten."""
-        message = site.send(_name(repeatable), repeatable=repeatable)
-        life = Life(site).start()
-        life.step()
-
-        def away() -> None:
-            for partitions in ([], [0, 1, 2, 3]):
-                life.member.assign(partitions)
-                for _ in range(4):
-                    life.step()
-
-        site.when[step] = away
-        life.work()
-        assert site.outcome(message) == ("COMPLETED" if repeatable else "FAILED")
-        assert (site.effects[message.id], life.loop.account.balance) == (1 if repeatable else 0, 0)
 
 
 def test_the_log_says_which_outcome_was_first() -> None:

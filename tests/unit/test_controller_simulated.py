@@ -9,7 +9,7 @@ import pytest
 from facade.clock import ManualClock
 from facade.controller import Rejected
 from facade.controller.simulator.controller import ExecutionLine, SimulatedController
-from facade.controller.simulator.faults import KINDS, ControllerFault
+from facade.controller.simulator.faults import ControllerFault
 from facade.controller.simulator.observation import COMMANDS, Subarray, receive_addresses
 from facade.errors import ConfigError
 from facade.flows.blocks.source import BLOCKS
@@ -318,11 +318,6 @@ def test_resources_that_cannot_be_read_hold_nobody_up(reported: str) -> None:
     first = site.send("ReleaseAllResources", FIRST)
     life.work()
     assert [site.outcome(message) for message in (first, second)] == ["COMPLETED", "COMPLETED"]
-
-
-def test_every_kind_is_explained() -> None:
-    """The help text is made of it."""
-    assert all(what[0].islower() and not what.endswith(".") for what in KINDS.values())
 
 
 def test_the_attributes_that_say_where_fields_are_hold_as_long_as_the_resources() -> None:

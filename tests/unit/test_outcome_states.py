@@ -15,13 +15,11 @@ from facade.flows.commands.messages import (
     COMMANDS,
     CommandMessage,
     ReportedState,
-    ack_record,
     command_record,
-    decode_ack,
 )
 from facade.flows.commands.refused import Refusals
 from facade.flows.commands.tracker import Tracker
-from facade.outcome import USED, Outcome, Suppressed
+from facade.outcome import USED, Outcome
 from facade.runtime.device_state import DeviceStates, StateMessage, state_record
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Life, Site, live
 
@@ -257,60 +255,6 @@ def test_what_is_finished_is_committed_while_commands_come(site: Site) -> None:
     assert committed == [0, 1, 1, 3]
 
 
-def test_a_partition_that_goes_between_the_proof_and_the_acceptance(site: Site) -> None:
-    """The client knows, the thread that takes has not looked yet, and another member has begun the command already."""
-    message = site.send(repeatable=False)
-    life = Life(site).start()
-    life.step()
-
-    def move() -> None:
-        life.member.assign([])
-        life.member.take(0, 0.0)
-        live(site, component="other")
-
-    site.late = True
-    site.when["before ACCEPTED"] = move
-    life.loop.execute_next(FIRST)
-    assert [id for id, _ in site.begun] == [message.id]
-    assert site.outcomes(message)[0].origin == "other"
-    assert life.loop.account.reasons == {"moved": 1}
-
-
-def test_a_command_whose_partition_was_away_unheard_is_not_refused(site: Site) -> None:
-    """The client knows, the thread that takes has not looked yet: another member may have begun the command."""
-    message = site.send(within=1.0)
-    life = Life(site).start()
-    life.step()
-    site.clock.sleep(2.0)
-    for partitions in ([], range(4)):
-        life.member.assign(partitions)
-        life.member.hear()
-    life.loop.execute_next(FIRST)
-    assert site.statuses(message) == []
-    assert life.loop.account.reasons == {"moved": 1}
-    life.work()  # it is taken once more, and is this controller's to refuse
-    assert site.statuses(message) == ["REJECTED"]
-
-
-def test_a_command_that_must_not_be_repeated_is_committed_while_it_runs(site: Site) -> None:
-    """A repeatable one is committed when its outcome is there."""
-    for name, repeatable in (("Configure", False), ("ReleaseAllResources", True)):
-        message = site.send(name, repeatable=repeatable)
-        partition = next(p for (topic, p), log in site.broker.logs.items() if topic == COMMANDS and log)
-        behind = len(site.broker.logs[COMMANDS, partition])
-        life = Life(site)
-        during = []
-
-        def look(_: object, life: Life = life, during: list[int] = during, partition: int = partition) -> None:
-            life.step()
-            during.append(site.committed(partition))
-
-        life.meanwhile = look
-        life.work()
-        assert during == [behind if not repeatable else behind - 1], message
-        assert site.committed(partition) == behind
-
-
 # What a device server makes of it.
 
 
@@ -404,12 +348,6 @@ def test_an_outcome_that_comes_late_undoes_nothing(site: Site, server: Server) -
     assert server.obs_state == "FAULT"
 
 
-def test_the_outcomes_of_other_devices_are_no_matter(site: Site) -> None:
-    """The server of SdpMaster reads those of the subarrays too; they are nothing to be set aside."""
-    other = Server(site, {"mid-sdp/control/0": "SdpMaster"})
-    assert other.fold(outcome(site.send(), "READY", site.now_us)) == Suppressed("other-device")
-
-
 def test_what_is_set_aside_has_no_effect(site: Site, server: Server) -> None:
     """An outcome that names another device than its command."""
     message = site.send(device=SECOND)
@@ -434,15 +372,6 @@ def test_a_state_that_the_icd_forbids_sets_its_outcome_aside(
     assert str(server.fold(outcome(message, value, site.now_us, attribute))).startswith(reason)
     assert not server.tracker.find(message.id).final
     assert server.obs_state == "IDLE"
-
-
-def test_an_acknowledgement_without_states_is_what_it_was() -> None:
-    """Nobody who writes none has to know of them."""
-    ack = decode_ack(
-        b'{"schema":"command-ack/1","id":"1","device":"d","command":"On","status":"ACCEPTED","time":1,"origin":"o"}'
-    )
-    assert ack.states == {}
-    assert b"states" not in (ack_record(ack).value or b"")
 
 
 def test_what_was_told_is_given_once_to_who_shows_it(server: Server) -> None:
