@@ -130,7 +130,6 @@ def test_the_trace_goes_along(bench, bus, monkeypatch):
 
 
 def test_packets_carry_the_attachments_and_keep_the_order_of_their_source(bench, bus):
-    """All of a source's packets have one key, hence one partition: a clear cannot overtake what it clears."""
     codec = PacketCodec(ICD)
     alerts = source(bench, bus, packets=codec)
     image = PacketContent("difference", "application/fits", b"\x00" * 68_000)

@@ -98,7 +98,6 @@ def test_only_new_versions_allow_more_keys(family: str, version: str) -> None:
     "place", ["execution_block", "execution_block/beams/0", "processing_blocks/0/script", "execution_block/fields/0"]
 )
 def test_only_new_versions_allow_more_keys_below(version: str, place: str) -> None:
-    """What is free-form or a list of resources may always have them, as the examples do."""
     text = json.dumps(edited("assignres", version, f"{place}/remark", 1))
     if version in OPEN:
         ARGUMENTS.check("assignres", text)
@@ -283,7 +282,6 @@ WRONG: list[tuple[str, str, str, Any, str]] = [
 def test_a_wrong_argument_is_refused_with_its_key(
     family: str, version: str, path: str, value: Any, expected: str
 ) -> None:
-    """The message says where, what was expected and what came."""
     assert expected in refusal(family, json.dumps(edited(family, version, path, value)))
 
 
@@ -317,7 +315,6 @@ def test_nothing_to_assign_is_refused() -> None:
 
 
 def test_several_mistakes_are_named_together_but_not_all_of_many() -> None:
-    """A caller can mend more than one at a time, and nobody gets a page of them."""
     many = {"interface": ADDRESS.format(family="releaseres", version="0.4"), "resources": {"receptors": [1, 2]}}
     assert refusal("releaseres", json.dumps(many)).count("expected text, got") == 2
     many["resources"]["receptors"] = list(range(1000))  # type: ignore[index]

@@ -167,7 +167,6 @@ def test_an_outcome_that_comes_while_it_waits(site: Site) -> None:
 
 @pytest.mark.parametrize("passed", [True, False], ids=["too late", "just in time"])
 def test_a_command_that_waits_beyond_its_time_is_refused(site: Site, passed: bool) -> None:
-    """The time of beginning counts, not that of reading."""
     site.send("ReleaseAllResources")
     waiting = site.send("ReleaseAllResources", within=5.0)
     life = Life(site)
@@ -319,7 +318,6 @@ def throw(error: Exception) -> None:
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("on_the_way", [True, False], ids=["CONFIGURING was reported", "nothing was reported"])
 def test_a_handler_that_fails_leaves_fault_and_no_state_on_the_way(site: Site, failure: str, on_the_way: bool) -> None:
-    """Nobody else would ever report another state; why it is so, stands in errorMessages."""
     message = site.send()
 
     def handle(call: Call) -> None:
@@ -352,7 +350,6 @@ def test_a_handler_that_fails_may_say_itself_how_its_device_is(site: Site) -> No
 
 @pytest.mark.parametrize("step", ["effect", "before FAILED"])
 def test_a_crash_on_the_way_leaves_fault(site: Site, step: str) -> None:
-    """Also if nobody has registered a function for it, and the next life is killed as well."""
     message = site.send(repeatable=False)
     site.when["handler"] = lambda: site.say(obsState="CONFIGURING")
     site.crash_at = "effect"
@@ -384,7 +381,6 @@ def test_reports_are_text_on_the_bus_and_values_for_the_handler(site: Site) -> N
 
 
 def test_the_last_value_of_a_report_is_sent_when_the_others_are_there(site: Site) -> None:
-    """The broker refuses one of the others for a while: whoever sees obsState can rely on all that was said with it."""
     site.send()
     life = Life(site)
     until = site.clock.now() + 60.0
@@ -407,7 +403,6 @@ def test_what_came_before_a_value_that_is_wrong_is_reported(site: Site) -> None:
 
 @pytest.mark.parametrize("result", [object(), ["x" * 524_288]], ids=["no JSON", "longer than a record may be"])
 def test_a_result_that_cannot_be_written_is_no_failure(site: Site, result: object) -> None:
-    """The command was executed, so it is COMPLETED; the text says what is missing."""
     message = site.send()
     Life(site, handle=lambda call: result).work()
     ack = site.acks(message)[-1]
@@ -427,7 +422,6 @@ def test_a_result_that_cannot_be_written_is_no_failure(site: Site, result: objec
     ],
 )
 def test_a_command_in_the_wrong_state_is_refused(site: Site, states: dict[str, str], name: str, allowed: bool) -> None:
-    """By the ICD's table and what was reported last, whoever sent the command."""
     site.say(**states)
     message = site.send(name)
     live(site)
@@ -483,7 +477,6 @@ def test_an_abort_cancels_what_runs_and_ends_what_waits(site: Site) -> None:
 
 @pytest.mark.parametrize("accepted", [False, True], ids=["waits", "is about to begin"])
 def test_an_abort_ends_what_has_not_begun_in_the_state_that_tm_was_shown(site: Site, accepted: bool) -> None:
-    """TM sees RESOURCING from the call on, where Abort is allowed; nobody needs to have reported it."""
     site.say(obsState="EMPTY")
     assigned = site.send("AssignResources", repeatable=False)
     life = Life(site).start()
@@ -538,7 +531,6 @@ def test_an_abort_that_is_void_cancels_nothing(site: Site, why: str) -> None:
 
 
 def test_a_handler_that_has_finished_anyway_has_completed(site: Site) -> None:
-    """An Abort that comes too late to be heard does not change what was done."""
     message = site.send()
     life = Life(site)
 
@@ -576,8 +568,6 @@ BROKEN = {
 
 
 def test_broken_records_are_set_aside_and_stop_nothing(site: Site) -> None:
-    """Each is counted with its reason, and the commands around them are executed; the device server that reads the
-    topic sets aside what nobody can read."""
     first = site.send("ReleaseAllResources")
     for value in BROKEN.values():
         site.broker.append(Record(topic=COMMANDS, key=FIRST.encode(), value=value))
@@ -600,8 +590,6 @@ def test_broken_records_are_set_aside_and_stop_nothing(site: Site) -> None:
 
 @pytest.mark.parametrize("name", ["Abort", "Configure"])
 def test_the_device_of_a_command_that_timed_out_meanwhile_can_be_put_right(site: Site, name: str) -> None:
-    """It was begun, its controller was killed and came back after the facade had given it up, so that nobody will go
-    on with it; the hook hears of it once, also of one that is repeatable."""
     site.say(State="ON", obsState="READY")
     message = site.send(name, repeatable=name == "Abort")
     site.crash_at = "handler"
@@ -646,7 +634,6 @@ def test_the_hook_does_not_hear_of_what_ended_late(site: Site) -> None:
 
 
 def test_a_planned_end_leaves_what_waits_to_the_next_start(site: Site) -> None:
-    """What is queued is not begun and not answered; what runs and is repeatable begins anew."""
     running = site.send("ReleaseAllResources")
     waiting = site.send("ReleaseAllResources")
     life = Life(site)
@@ -667,7 +654,6 @@ def test_a_planned_end_leaves_what_waits_to_the_next_start(site: Site) -> None:
 
 
 def test_a_planned_end_ends_what_must_not_be_repeated(site: Site) -> None:
-    """A command that cannot begin anew has failed, and says why."""
     message = site.send(repeatable=False)
     life = Life(site)
 
@@ -749,7 +735,6 @@ class TestGroup:
 
 
 def test_the_log_says_which_outcome_was_first() -> None:
-    """What was sent here may have been second; what comes later changes nothing."""
     site, tracker = Site(), Tracker(DEVICES, with_commands=False)
     message = site.command()
     ours, theirs = (AckMessage(id=message.id, device=FIRST, command="", status=status, time=1, origin=origin)
@@ -763,7 +748,6 @@ def test_the_log_says_which_outcome_was_first() -> None:
 
 
 def test_a_state_is_not_written_again_behind_a_newer_one() -> None:
-    """The handler of a device tells a newer one while the other thread writes what was lost."""
     clock, writer, states = ManualClock(), MagicMock(), DeviceStates(ICD, DEVICES)
     outbox = Outbox(COMPONENT, writer, states, clock=clock)
     device = Device(Reports(FIRST), outbox)
@@ -814,7 +798,6 @@ def test_an_own_report_that_comes_back_late_undoes_nothing(site: Site) -> None:
 
 
 def test_who_has_lost_its_name_cancels_what_runs_at_once() -> None:
-    """Whoever has the name now takes for cut short what runs here."""
     told, loop, stop = [], MagicMock(), threading.Event()
 
     def step(timeout: float) -> None:

@@ -242,7 +242,6 @@ def test_a_client_of_protocol_2_is_told_each_change_of_its_command(bench, server
 
 
 def test_a_change_that_is_too_old_leaves_without_an_event(bench, server):
-    """Else the event would tell a client again what it knows of its own command."""
     first = server.give("Configure", CONFIGURE)
     bench.ack(first, "COMPLETED")
     server.cycle()
@@ -377,7 +376,6 @@ def test_a_clock_that_is_set_back_hides_no_command(bench):
 
 
 def test_before_the_log_was_read_no_obs_state_is_shown(bench):
-    """Half of the log tells of states and commands that are long over; TM judges completion by what is shown."""
     bench.report(State="ON", obsState="SCANNING")
     server = bench.server(ready=False, start=False)
     server.service.event_loop.tick()
@@ -738,7 +736,6 @@ def slow(server) -> tuple[Slow, Gateway]:
 
 
 def test_a_command_waits_for_the_bus_without_those_of_other_callers(server):
-    """The one after it is checked against it: what it leads to is under way, and twice is not allowed."""
     bus, gateway = slow(server)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(gateway.give, SUBARRAY, "Configure", json.dumps(CONFIGURE))

@@ -60,7 +60,6 @@ def test_an_order_is_a_command_within_the_times_of_its_parent(site: Site) -> Non
 
 
 def test_an_order_that_nobody_answers(site: Site) -> None:
-    """It is timed out before its parent is, for all who read the log."""
     message = site.send("Configure", repeatable=False)
     life(site).work()
     (outcome,) = site.outcomes(message)
@@ -223,7 +222,6 @@ def test_the_commands_of_sdp_go_on_to_the_subarrays_that_are_not_there_yet(
 def test_a_processing_controller_executes_its_order_and_gives_one_to_its_worker(
     site: Site, answer: str, outcome: str, text: str
 ) -> None:
-    """Who has no state is not asked for it. A time that ran out below runs out here first."""
     argument = {"interface": "https://schema.skao.int/ska-sdp-prepare/0.1", **ARGUMENT}
     order = site.send("Prepare", PROCESSING, argument=argument)
     one = cascade(site, {"mid-sdp/worker/01": answer} if answer else {}, PROCESSING, PROCESSING_CLASS, ORDERED)

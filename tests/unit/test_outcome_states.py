@@ -135,7 +135,6 @@ def test_a_repeated_command_repeats_the_outcome_without_its_states(site: Site) -
 
 
 def test_who_was_killed_before_the_state_was_there_writes_it_at_the_next_start(site: Site) -> None:
-    """The outcome came through, the record on the other partition did not; who reads states alone must learn of it."""
     message = executed(site, late=True)
     for place, log in site.broker.logs.items():
         if place[0] == "state" and (of_it := [one.offset for one in log if _state(one).command == message.id]):
@@ -224,7 +223,6 @@ def test_an_acceptance_that_failed_is_not_sent_again_behind_the_outcome(site: Si
 
 
 def test_a_state_is_newer_than_the_one_before_whatever_the_clock_says(site: Site) -> None:
-    """The clock was set back since: by its time the new state would be older, and nobody would take it."""
     ahead = site.now_us + 20_000_000
     before = StateMessage(device=FIRST, attribute="obsState", value="IDLE", time=ahead, origin="earlier")
     site.broker.append(state_record(before))
@@ -325,7 +323,6 @@ def test_the_outcome_is_never_seen_without_its_state(site: Site, server: Server)
 
 
 def test_older_records_that_come_behind_it_undo_nothing(site: Site, server: Server) -> None:
-    """The two topics are read one beside the other: what was reported while the command ran may be read after it."""
     message, now = site.send(), site.now_us
     server.fold(command_record(message))
     server.fold(outcome(message, "READY", now))
@@ -375,8 +372,6 @@ def test_a_state_that_the_icd_forbids_sets_its_outcome_aside(
 
 
 def test_what_was_told_is_given_once_to_who_shows_it(server: Server) -> None:
-    """Also what is told while the rest is being given; and a device that nothing was told of keeps its version."""
-
     def tell(attribute: str, value: str, time: int) -> None:
         server.states.set(StateMessage(device=FIRST, attribute=attribute, value=value, time=time, origin=COMPONENT))
 

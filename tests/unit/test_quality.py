@@ -8,43 +8,32 @@ import pytest
 
 from devices.mapping import to_tango
 from facade.bus.port import Record
-from facade.clock import ManualClock
 from facade.config import Settings
 from facade.errors import ConfigError
 from facade.flows.quality.flow import AHEAD, BEHIND, fit
 from facade.icd.load import load
 from facade.reading import Quality
 from facade.runtime.composition import assemble
-from tests.support.commanding import Sink
+from tests.support.commanding import DeviceServers, Sink
 from tests.support.heaps import BASE_US
 from tests.support.metrics import WRITERS, metric
-from tests.support.simulated_bus import MemoryBroker, MemoryBus
+from tests.support.simulated_bus import MemoryBus
 
 ICD = load()
 FIRST, SECOND = "mid-sdp/quality/01", "mid-sdp/quality/02"
 LIMIT = ICD.classes["SdpQuality"].stale_after
 
 
-class Bench:
+class Bench(DeviceServers):
     def __init__(self) -> None:
-        self.clock = ManualClock(BASE_US / 1e6)
-        self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in ICD.topics.items()})
-        self.start()
+        super().__init__(q={"SdpQuality": [FIRST, SECOND]})
 
     def start(self) -> None:
-        """Start the device server, as after a kill."""
-        self.bus, self.sink = MemoryBus(self.broker), Sink()
-        devices, versions = {"SdpQuality": [FIRST, SECOND]}, {"versionId": "1"}
-        self.service = assemble(
-            ICD, Settings(), devices, self.sink, self.bus, instance="q", clock=self.clock, versions=versions
-        )
-        self.reader = self.service.event_loop._open()
-        self.cycle()
+        super().start()
+        ((self.service, self.reader),) = self.servers
 
     def cycle(self, times: int = 2) -> None:
-        for _ in range(times):
-            self.service.event_loop.cycle(self.reader)
-            self.clock.sleep(0.5)
+        super().cycle(times)
 
     @property
     def now_us(self) -> int:
@@ -231,7 +220,6 @@ def test_a_record_that_cannot_be_used_is_a_dead_letter_and_changes_nothing(bench
 
 
 def test_times_are_judged_by_the_brokers_clock(bench):
-    """Up to the bounds a metric is used; what is later is left out and counted."""
     for seconds in (AHEAD - 0.1, -BEHIND + 0.1):
         bench.tell("flaggedFraction", 0.25, time=bench.now_us + round(seconds * 1e6))
         assert bench.shown("flaggedFraction").quality is Quality.VALID
