@@ -11,8 +11,15 @@ from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.flows.reservations import cli
 from facade.flows.reservations import ledger as ledgers
-from facade.flows.reservations.flow import MOST_NAMES_SHOWN, MOST_SHOWN, readings
-from facade.flows.reservations.ledger import RESERVATIONS, STATES, ReservationLedger, owner_of, read_ledger
+from facade.flows.reservations.flow import MOST_SHOWN, readings
+from facade.flows.reservations.ledger import (
+    MOST_NAMES_SHOWN,
+    RESERVATIONS,
+    STATES,
+    ReservationLedger,
+    owner_of,
+    read_ledger,
+)
 from facade.flows.reservations.source import ReservationSource
 from facade.icd.load import load
 from facade.outcome import TOMBSTONE, USED, Suppressed
