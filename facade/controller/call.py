@@ -7,7 +7,7 @@ from typing import Any
 
 from facade.bus.port import Headers, Record
 from facade.controller.execution_state import Cancelled, Execution, Order, OrderOutcome, Reports
-from facade.controller.orders import Orders
+from facade.controller.orders import Orders, require
 from facade.controller.outbox import Outbox
 from facade.controller.ownership import Ownership
 from facade.flows.commands.messages import CommandMessage
@@ -202,7 +202,9 @@ class Call(Device):
         Cancelled
             The command was aborted. Its orders end as ABORTED.
         """
-        return self._orders.follow(self._execution, list(orders))
+        outcomes = self.collect(orders)
+        require(outcomes)
+        return outcomes
 
     def ordered(self, name: str) -> list[str]:
         """Return the devices of a class or executor to which this controller may give orders."""

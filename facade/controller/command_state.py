@@ -9,7 +9,7 @@ partitions to another one. No command may be lost, executed twice although it is
 1. *Take.* The thread that reads the topics (`command_loop`) puts the command in the queue of its device. The log
    decides first: a command with an outcome is not executed. One that was begun and cut short is executed again if it is
    repeatable, and has FAILED if it is not.
-2. *Accept.* The thread of the device (`handling`) refuses a command that its device's state forbids, or that is late
+2. *Accept.* The thread of the device (`Handling`) refuses a command that its device's state forbids, or that is late
    however long it waited. Otherwise it writes ACCEPTED durably. A command that is not repeatable begins only after a
    commit has proven that its partition is still this controller's (`ownership`), and is committed from then on. A
    repeatable one is committed when its outcome is on the bus.
@@ -18,10 +18,10 @@ partitions to another one. No command may be lost, executed twice although it is
 4. *End.* The outcome is written until the bus has it, with the states that it leads to. Refusal needs the same proof of
    the partition as a begin: a controller that was suspended does not know whether another one has begun the command.
 
-Two threads move a command: the one that reads the topics, and that of its device. The first one may take the partition
-away between any two steps of the second one. `TABLE` therefore has a row for each event that the second one can come
-with afterwards. `handling` finds out the events, and does what the table says of them; the guide shows the table, and a
-property test walks it.
+Two threads move a command: the reader of the topics, and the thread of its device. The first may take the partition
+away between any two steps of the second. `TABLE` therefore has a row for each event that the second can bring
+afterwards. `Handling` finds out the events, and follows the table; the guide shows the table, and a property test walks
+it.
 """
 
 import threading
@@ -203,7 +203,7 @@ TABLE: Mapping[State, Mapping[Event, Transition]] = {
     },
     **{one: {Event.PARTITION_LOST: Transition(one)} for one in (State.ENDED, State.SKIPPED, State.MOVED, State.LEFT)},
 }
-"""What comes of each event in each state; any other event there is a mistake in the code."""
+"""The step of each event in each state; any other event is a bug."""
 
 FINAL = frozenset(one for one, steps in TABLE.items() if {step.state for step in steps.values()} == {one})
 """States that nothing leads out of."""
@@ -224,13 +224,7 @@ class CommandState:
         return self.state in FINAL
 
     def happen(self, event: Event) -> Transition:
-        """Go on to the next state, and return the step to do.
-
-        Raises
-        ------
-        RuntimeError
-            The table does not know the event in this state.
-        """
+        """Go on to the next state, and return its step."""
         with self._lock:
             step = TABLE[self.state].get(event)
             if step is None:

@@ -4,19 +4,20 @@ All modules of the controller share these classes. A handler gets a `facade.cont
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from facade.bus.port import Headers, Receipt, Record
-from facade.controller.command_state import CommandState, State
+from facade.controller.command_state import CommandState, Event, State, Transition
 from facade.errors import FacadeError
 from facade.flows.commands.messages import CommandMessage
 from facade.runtime.device_state import StateMessage
 
 
 class Cancelled(BaseException):
-    """The SDK raises it in a handler whose command was aborted, or whose process is about to end.
+    """The command was aborted, or the process ends.
 
     It is not an `Exception`, so that a handler's own ``except Exception`` does not catch it.
     """
@@ -177,16 +178,123 @@ class Execution(Reports):
         self.cancel(f"taken back: {reason}")
 
     def check(self) -> None:
-        """Raise `Cancelled` if the command must end.
-
-        Raises
-        ------
-        Cancelled
-            The command was aborted, or another controller owns it.
-        """
+        """Raise `Cancelled` if the command must end."""
         if self.cancel_reason:
             raise Cancelled(self.cancel_reason)
 
     def extend(self, deadline_us: int) -> None:
         """Move the deadline [Unix us], up to the ceiling; it never comes nearer."""
         self.deadline = min(max(self.deadline, deadline_us), max(self.message.ceiling, self.message.deadline))
+
+
+class Queues:
+    """Executions by device; may be used from several threads."""
+
+    def __init__(self, devices: Iterable[str]) -> None:
+        self._waiting: dict[str, deque[Execution]] = {device: deque() for device in devices}
+        self._lock = threading.RLock()
+        self._changed = {device: threading.Condition(self._lock) for device in self._waiting}
+        """One for each device: a command wakes its own thread, not those of all devices."""
+        self._running: dict[str, Execution] = {}
+        self._live: dict[str, Execution] = {}
+        """Executions without an outcome, by id; also those that neither wait nor run yet."""
+        self.closed = False
+
+    def enter(self, execution: Execution) -> Execution | None:
+        """Let an execution in; return another live one of its id. One that has lost its partition does not count."""
+        with self._lock:
+            live = self._live.get(execution.id)
+            if live is not None and live.state not in (State.LOST, State.MOVED) and not live.moved:
+                return live
+            self._live[execution.id] = execution
+            return None
+
+    def has_beginning(self) -> bool:
+        """Return whether there is an execution that has no outcome and does not run yet."""
+        with self._lock:
+            return any(not execution.runs for execution in self._live.values())
+
+    def leave(self, execution: Execution) -> None:
+        """Forget an execution that has ended."""
+        with self._lock:
+            if self._live.get(execution.id) is execution:
+                del self._live[execution.id]
+
+    def put(self, execution: Execution, limit: float) -> bool:
+        """Have an execution wait for its turn; False when as many as `limit` wait already."""
+        with self._lock:
+            queue = self._waiting[execution.device]
+            if len(queue) >= limit:
+                return False
+            execution.command_state.happen(Event.QUEUED)
+            queue.append(execution)
+            self._changed[execution.device].notify_all()
+            return True
+
+    def overtake(self, execution: Execution, why: str) -> list[Execution]:
+        """Cancel the running command of the device; return the waiting commands, which must end now.
+
+        An Abort does not overtake an Abort: the device would stay in a state that refuses the second one.
+        """
+        with self._lock:
+            queue = self._waiting[execution.device]
+            overtaken = [other for other in queue if other.command != execution.command]
+            self._waiting[execution.device] = deque(other for other in queue if other.command == execution.command)
+            running = self._running.get(execution.device)
+            cut_short = running is not None and running.command != execution.command
+            if running is not None and cut_short:
+                running.cancel(why)
+            if cut_short or overtaken:
+                execution.command_state.happen(Event.OVERTOOK)
+            return overtaken
+
+    def lose(self, partitions: Collection[int]) -> list[tuple[Execution, Transition]]:
+        """Move the executions of lost partitions; return the steps of those that waited."""
+        with self._lock:
+            lost = [execution for execution in self._live.values() if execution.offset.partition in partitions]
+            steps = [(execution, execution.command_state.happen(Event.PARTITION_LOST)) for execution in lost]
+            moved = [(execution, step) for execution, step in steps if step.reason]
+            for execution, _ in moved:
+                if execution in self._waiting[execution.device]:
+                    self._waiting[execution.device].remove(execution)
+            return moved
+
+    def next(self, device: str) -> Execution | None:
+        """Return the next execution of a device, which then is the one that runs."""
+        with self._lock:
+            if not self._waiting[device]:
+                return None
+            execution = self._running[device] = self._waiting[device].popleft()
+            execution.command_state.happen(Event.TURN)
+            return execution
+
+    def running(self) -> list[Execution]:
+        """Return the calls that run."""
+        with self._lock:
+            return list(self._running.values())
+
+    def done(self, device: str) -> None:
+        """Note that the running execution has returned."""
+        with self._lock:
+            del self._running[device]
+
+    def wait(self, device: str) -> bool:
+        """Wait until there is an execution; False at the end."""
+        with self._lock:
+            self._changed[device].wait_for(lambda: self.closed or self._waiting[device])
+            return not self.closed
+
+    def close(self) -> None:
+        """Drop the waiting commands, and wake the threads of the devices."""
+        with self._lock:
+            self.closed = True
+            for queue in self._waiting.values():
+                queue.clear()
+            for changed in self._changed.values():
+                changed.notify_all()
+
+    def cancel(self, why: str) -> None:
+        """Cancel everything that runs."""
+        with self._lock:
+            for execution in self._running.values():
+                execution.cancel(why)

@@ -24,9 +24,9 @@ OpenReader = Callable[[Mapping[str, Sequence[int] | None], Mapping[str, Mapping[
 
 
 class CommandReader:
-    """Reads commands; a record that is none is counted, and set aside if it is broken.
+    """Reads commands; other records are counted, and set aside if their key is wrong.
 
-    An unreadable record is only counted here: the device server, which reads the same topic, sets it aside.
+    The device server, which reads the same topic, sets unreadable records aside.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class CommandReader:
         self._by = by
 
     def read(self, record: Record) -> CommandMessage | None:
-        """Return the command of a record; None: something else became of the record."""
+        """Return the command of a record; None: it has none for these devices."""
         self._account.consumed += 1
         found = self._command(record)
         if isinstance(found, CommandMessage):
@@ -66,8 +66,8 @@ class CommandReader:
 class ParentOrders:
     """The first outcomes of the newest commands, which may be parents of orders; may be used from several threads.
 
-    A controller that ends a command ends its orders as well. One that was killed does not know them when it ends the
-    command without running it again: the executor of an order finds here that its parent has ended.
+    A controller that ends a command ends its orders as well. After a kill it does not know them: the executor of an
+    order finds here that its parent has ended.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class ParentOrders:
 
 
 class History:
-    """Follows the acknowledgements and the states; all that a controller knows from before is there."""
+    """Follows the acknowledgements and the states, from before the start of the controller on."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class History:
     def _take_ack(self, record: Record) -> None:
         ack = decode_ack(record.value)
         if not isinstance(ack, AckMessage):
-            return  # what cannot be read says nothing
+            return
         self._tracker.fold_ack(ack, 0.0)
         self.parent_orders.fold(ack)
         if ack.states and not (self._complete and ack.origin == self._component):

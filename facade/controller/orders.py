@@ -2,7 +2,7 @@
 
 An order is a record on ``commands`` like a command of TM, and has one outcome by the same rules. Its id follows from
 the command that it belongs to, its parent: a handler that is repeated after a crash gives no order twice, but finds
-what became of it. Its times are within those of the parent. An order whose parent is cut short is ended by an ABORTED
+its outcome. Its times are within those of the parent. An order whose parent is cut short is ended by an ABORTED
 that its giver writes: a controller that would begin it finds that on the log, and one that executes it cancels it.
 """
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _SHARE = 0.9
-"""Part of what is left of the parent's time that an order may take; the rest is for the parent's own outcome."""
+"""Part of the parent's remaining time that an order may take; the rest is for the parent's own outcome."""
 _RESERVE = 1.0
 """The same, where progress has moved the deadline of an order [s]."""
 _SEND = 1.0
-"""Longest wait for the bus to confirm orders before they are sent once more [s]."""
+"""Longest wait for the bus to confirm orders before they are sent again [s]."""
 _RETRY = 0.2
 """Pause before that [s]."""
 _LOOK = 0.01
-"""Time between two looks at what has become of orders [s]."""
+"""Time between two looks at the outcomes of orders [s]."""
 
 
 class Orders:
@@ -71,15 +71,7 @@ class Orders:
         return sorted(device for device, one in self._devices.items() if one == name)
 
     def give(self, execution: Execution, wanted: Iterable[tuple[str, str, Mapping[str, Any] | None]]) -> list[Order]:
-        """Put orders on the bus together; return once all in-sync replicas have them.
-
-        Raises
-        ------
-        ValueError
-            The ICD has no such device or command, or the argument is wrong: nothing was sent.
-        Cancelled
-            The parent was cut short.
-        """
+        """Put orders on the bus together; see `facade.controller.call.Call.order`."""
         counts = dict(execution.order_counts)
         orders = [Order(self._message(execution, counts, *one)) for one in wanted]
         execution.check()
@@ -89,7 +81,7 @@ class Orders:
         return orders
 
     def outcome(self, order: Order) -> OrderOutcome | None:
-        """Return what became of an order; None: nothing yet."""
+        """Return the outcome of an order; None: it has none yet."""
         message, ack = order.message, self._tracker.newest(order.id)
         if ack is not None and ack.status in FINAL:
             return OrderOutcome(message.device, message.command, order.id, ack.status, ack.text, ack.result)
@@ -98,13 +90,7 @@ class Orders:
         return None
 
     def collect(self, execution: Execution, orders: Sequence[Order]) -> list[OrderOutcome]:
-        """Wait for the outcomes of orders, and return them in the same order.
-
-        Raises
-        ------
-        Cancelled
-            The parent was cut short.
-        """
+        """Wait for the outcomes of orders; see `facade.controller.call.Call.collect`."""
         self.waiting += 1
         try:
             while open_ := [order for order in orders if self.outcome(order) is None]:
@@ -115,20 +101,6 @@ class Orders:
         finally:
             self.waiting -= 1
         return [found for order in orders if (found := self.outcome(order)) is not None]
-
-    def follow(self, execution: Execution, orders: Sequence[Order]) -> list[OrderOutcome]:
-        """Wait for the outcomes of orders, and require that all are COMPLETED.
-
-        Raises
-        ------
-        NotFollowed
-            Some are not.
-        Cancelled
-            The parent was cut short.
-        """
-        outcomes = self.collect(execution, orders)
-        require(outcomes)
-        return outcomes
 
     def abort(self, execution: Execution, why: str) -> None:
         """End all orders of a command that have no outcome, because it has ended itself."""
@@ -199,7 +171,7 @@ class Orders:
         records = [command_record(order.message, headers) for order in orders]
         while records:
             try:
-                self._outbox.send_all(records, _SEND)
+                self._outbox.writer.send_all_durably(records, _SEND)
             except BusError as error:
                 _log.warning("orders of %s not confirmed, trying again: %s", execution.id, error)
                 if self._outbox.now_us() > min(order.message.not_after for order in orders):
@@ -233,19 +205,13 @@ class Orders:
 
 
 def _number(parent: str, device: str, name: str, number: int) -> int:
-    """Return the number in the id of an order: the same whenever its parent is executed again."""
+    """Return the number in the id of an order, which is the same when its parent is executed again."""
     digest = hashlib.sha256(f"{parent}/{device}/{name}/{number}".encode()).digest()
     return int.from_bytes(digest[:8]) % 10**12
 
 
 def require(outcomes: Sequence[OrderOutcome]) -> None:
-    """Require that all orders were followed.
-
-    Raises
-    ------
-    NotFollowed
-        Says which were not, and why.
-    """
+    """Require that all orders were followed."""
     failed = [one for one in outcomes if not one.completed]
     if failed:
         followed = len(outcomes) - len(failed)

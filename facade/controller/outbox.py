@@ -1,8 +1,7 @@
 """What a controller writes: acknowledgements and states, each sent until the bus has it.
 
-What a handler reports is on the bus before it goes on. Only the state that its command leads to is left to the outcome,
-and posted right behind it: that one is what everybody waits for. They are on two partitions, so the outcome carries the
-state as well.
+A report of a handler is on the bus before the handler goes on. Only the final state of its command waits for the
+outcome, and is posted right behind it. They are on two partitions, so the outcome carries the state as well.
 """
 
 import json
@@ -27,7 +26,7 @@ from facade.runtime.device_state import DeviceStates, StateMessage, state_record
 _log = logging.getLogger(__name__)
 
 _CONFIRM = 2.0
-"""Longest wait for the bus to confirm a record before it is sent once more [s]."""
+"""Longest wait for the bus to confirm a record before it is sent again [s]."""
 _RETRY = 0.2
 """Pause before that [s]."""
 _LONGEST_TEXT = 10_000
@@ -47,9 +46,8 @@ Wait = Callable[[threading.Event, float], object]
 class ReportedStates:
     """The states that this controller has reported last; may be used from several threads.
 
-    Records of two controllers come to ``state`` in any order: one that was killed, or was suspended, may have sent a
-    state that arrives behind a newer one of the device's next owner. The topic is compacted, so the older one would
-    stay. It is found here, and the newer one is written once more.
+    A state of a killed or suspended controller may arrive behind a newer one of the device's next owner. The topic is
+    compacted, so the older state would stay. The newer one is then written again.
     """
 
     def __init__(self) -> None:
@@ -63,13 +61,13 @@ class ReportedStates:
             self._reported[message.device, message.attribute] = message, False
 
     def is_older(self, state: StateMessage) -> bool:
-        """Return whether a state of the log is older than what was reported here."""
+        """Return whether a state of the log is older than the own report."""
         with self._lock:
             own = self._reported.get((state.device, state.attribute))
             return own is not None and state.time < own[0].time
 
     def read(self, state: StateMessage) -> StateMessage | None:
-        """Take a state of the log; return an own state to write once more, as the older one is behind it."""
+        """Take a state of the log; return a newer own state that must be written again."""
         key = (state.device, state.attribute)
         with self._lock:
             if (own := self._reported.get(key)) is None:
@@ -101,7 +99,7 @@ class Outbox:
         self.states = states
         self.reported_states = ReportedStates()
         self._component = component
-        self._writer = writer
+        self.writer = writer
         self._clock = clock
         self._most_bytes = most_bytes
         self._wait = wait
@@ -112,7 +110,7 @@ class Outbox:
         """Set when the process is about to end: nothing is tried again then."""
 
     def insist(self, attempt: Callable[[], None], until_us: float = float("inf")) -> bool:
-        """Do something with the bus until it succeeds; False if it did not by a time [Unix us], or before the end."""
+        """Repeat an attempt until it succeeds; False at a time [Unix us], or at the end."""
         while True:
             try:
                 attempt()
@@ -144,17 +142,7 @@ class Outbox:
 
     def send(self, ack: AckMessage, headers: Headers = ()) -> bool:
         """Write an acknowledgement durably; see `insist`."""
-        return self.insist(lambda: self._writer.send_durably(ack_record(ack, headers), _CONFIRM))
-
-    def send_all(self, records: Sequence[Record], timeout: float) -> None:
-        """Write records durably within a time [s].
-
-        Raises
-        ------
-        BusError
-            The bus did not confirm them.
-        """
-        self._writer.send_all_durably(records, timeout)
+        return self.insist(lambda: self.writer.send_durably(ack_record(ack, headers), _CONFIRM))
 
     def report(self, reports: Reports, values: Mapping[str, str]) -> None:
         """Write states; see `facade.controller.call.Device.report`.
@@ -175,7 +163,7 @@ class Outbox:
                 self._keep(message)
                 kept.append(message)
         finally:
-            # What came before a value that is wrong is known here already, so it is sent all the same.
+            # Values before a wrong one are known here already, so they are sent all the same.
             records = [replace(state_record(message), headers=reports.headers) for message in kept]
             with self._posting:
                 while reports.posted and reports.posted[0].receipt is not None and reports.posted[0].receipt.confirmed:
@@ -194,11 +182,6 @@ class Outbox:
         """Have a record written behind those that were posted for a device before; False at the end.
 
         It is in `Reports.posted` until `confirm` has found it on the bus.
-
-        Raises
-        ------
-        ValueError
-            The bus would refuse it for ever, as it is too large.
         """
         most = self._most_bytes.get(record.topic, sys.maxsize) - _AROUND
         if (length := len(record.key or b"") + len(record.value or b"")) > most:
@@ -207,7 +190,7 @@ class Outbox:
         return self.insist(lambda: self._post(reports))
 
     def post_left(self) -> None:
-        """Post states that were left to an outcome whose handler has gone on instead of returning."""
+        """Post final states whose handlers have gone on instead of returning."""
         with self._posting:
             left, self._left = self._left, []
         for reports in left:
@@ -236,11 +219,10 @@ class Outbox:
             del reports.posted[0]
 
     def _post(self, reports: Reports) -> None:
-        """Post what waits for it, in order."""
         with self._posting:
             for posted in reports.posted:
                 if posted.receipt is None:
-                    posted.receipt = self._writer.post(posted.records)
+                    posted.receipt = self.writer.post(posted.records)
 
     def conclude(self, execution: Execution, ack: AckMessage) -> bool:
         """Write an outcome, and wait until the bus has it with all that was reported; False at the end."""
@@ -264,14 +246,11 @@ class Outbox:
         return self.confirm(execution)
 
     def record_again(self, messages: Sequence[StateMessage]) -> None:
-        """Write states once more that are missing on the log or have an older one behind them; they are known already.
-
-        A newer state of a handler is never overwritten.
-        """
+        """Write states again that are missing on the log or have an older one behind them; never over a newer one."""
         for message in messages:
             known = self.states.get(message.device, message.attribute)
             if known is None or round(known.time * 1e6) <= message.time:
-                self._writer.send(state_record(message))
+                self.writer.send(state_record(message))
 
     def progress(self, execution: Execution, percent: float, remaining: float | None, text: str) -> None:
         """Acknowledge progress, without waiting for the bus."""
@@ -284,7 +263,7 @@ class Outbox:
         )
         if ack.remaining is not None:
             execution.extend(ack.time + round(ack.remaining * 1e6))
-        self._writer.send(ack_record(ack, execution.headers))
+        self.writer.send(ack_record(ack, execution.headers))
 
     def wait(self, execution: Execution, seconds: float) -> None:
         """Let a handler wait [s].
@@ -304,10 +283,7 @@ class Outbox:
         return round(self._clock.now() * 1e6)
 
     def _after_all_before(self, device: str, attribute: str) -> int:
-        """Return the time of a new value [Unix us]: after that of the one before, also when the clock was set back.
-
-        These times decide whether a state that came with an outcome is newer than another one.
-        """
+        """Return the time of a new value [Unix us], which is later than the last one also if the clock was set back."""
         before = self.states.get(device, attribute)
         return max(self.now_us(), 0 if before is None else round(before.time * 1e6) + 1)
 
@@ -329,5 +305,5 @@ class Outbox:
 
 
 def _whole(text: str) -> str:
-    """Return as much of a text as records may have; names of files that are no UTF-8 have halves of characters."""
+    """Cut a text, and escape halves of characters, as in names of files that are no UTF-8."""
     return text.encode(errors="backslashreplace").decode()[:_LONGEST_TEXT]

@@ -18,7 +18,7 @@ from clients.alert_subscription import AlertSubscription
 from facade.clock import Clock
 from facade.errors import InfraError
 from facade.flows.alerts.follower import FollowedAlert
-from facade.flows.alerts.simulator.sending import AlertReport
+from facade.flows.alerts.simulator.stream import AlertReport
 from facade.flows.telemetry.simulator.ingest import read_report
 from proving.deployment import Deployment
 from proving.fault_runs.frame import (

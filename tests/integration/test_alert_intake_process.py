@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from facade.flows.alerts.packets import PacketCodec
-from facade.flows.alerts.simulator.sending import AlertReport, read_alert_report
+from facade.flows.alerts.simulator.stream import AlertReport, read_alert_report
 from facade.icd.load import load
 from tests.conftest import Deploy
 from tests.support import topics

@@ -15,8 +15,7 @@ from referencing.jsonschema import DRAFT202012
 from support.arguments import example
 
 from facade.errors import ArgumentError
-from facade.flows.commands.argument_rules import violations
-from facade.flows.commands.arguments import Arguments, CheckedArgument
+from facade.flows.commands.arguments import Arguments, CheckedArgument, violations
 from facade.icd.load import load
 
 ICD = load()
@@ -88,7 +87,6 @@ def mutated(draw: st.DrawFn, document: dict[str, Any]) -> dict[str, Any]:
 def test_a_mutation_is_accepted_exactly_if_schema_and_rules_allow_it(
     family: str, version: str, data: st.DataObject
 ) -> None:
-    """And what is accepted can be written on the bus."""
     document = data.draw(mutated(example(family, version)))
     wanted = {**document, "interface": document.get("interface", next(iter(ICD.arguments[family].values()))["$id"])}
     schema = schema_of(family, wanted["interface"])

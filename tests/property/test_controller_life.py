@@ -58,7 +58,6 @@ def test_final_states_are_final() -> None:
 
 @pytest.mark.parametrize("state", [one for one in State if one is not State.TAKEN], ids=lambda one: one.name)
 def test_a_partition_may_go_at_any_time(state: State) -> None:
-    """Who has not begun leaves the command to its new owner; who has begun, or must answer for it, ends it."""
     step = TABLE[state][Event.PARTITION_LOST]
     assert step.outcome is None
     ours = FINAL | BEGUN | {State.OWNED, State.ENDING, State.LOST}
@@ -121,7 +120,6 @@ def test_it_begins_once_at_most_and_only_when_it_may(found: tuple[CommandState, 
 @walks
 @given(ways())
 def test_its_offset_may_be_committed_once_nobody_needs_its_record(found: tuple[CommandState, Way]) -> None:
-    """It is proven to be ours to end, or it is over; what is left to others or to the next start comes again."""
     _, way = found
     effects = Counter(effect for _, _, step in way for effect in step.effects)
     states = {step.state for _, _, step in way}
@@ -146,5 +144,4 @@ def table() -> str:
 
 
 def test_the_page_shows_the_table() -> None:
-    """It is made from the table: write what is expected here into the page when the table changes."""
     assert table() in PAGE.read_text()

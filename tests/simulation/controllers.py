@@ -12,8 +12,7 @@ from facade.controller import Call
 from facade.controller.api import Handler
 from facade.controller.command_loop import CommandLoop
 from facade.controller.process import Threads, _beats, devices_of
-from facade.controller.simulator.controller import SimulatedController
-from facade.controller.simulator.orders import MASTER, PROCESSING, SUBARRAY, WORKER
+from facade.controller.simulator.controller import MASTER, PROCESSING, SUBARRAY, WORKER, SimulatedController
 from facade.flows.commands.messages import ACKS, COMMANDS, AckMessage, CommandMessage, decode_ack, decode_command
 from facade.flows.commands.outcomes import BY_FACADE, FINAL
 from facade.icd.load import load

@@ -16,8 +16,8 @@ from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.offsets import ACCOUNTS, PartitionPositions
 from facade.bus.port import Record
 from facade.controller import orders
+from facade.controller.command_loop import Handling
 from facade.controller.execution_state import Execution
-from facade.controller.handling import Handling
 from facade.controller.ownership import KNOWN, Owner, Ownership
 from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.alerts.follower import Follower

@@ -99,8 +99,12 @@ class Server:
         self.reader = self.service.event_loop._open()
 
     @property
+    def api(self) -> OperatorApi:
+        return self.service.find(OperatorApi)
+
+    @property
     def flow(self):
-        return self.service.find(OperatorApi).flow
+        return self.api.flow
 
     @property
     def ledger(self):
@@ -128,9 +132,7 @@ class Server:
 
     def act(self, command, kind, condition="receiveOverrun", **more: Any) -> str:
         """Act as an operator through Tango, and let it come back from the log."""
-        id = self.service.find(OperatorApi).act(
-            command, kind, json.dumps({"condition": condition, "operator": "ann", **more})
-        )
+        id = self.api.act(command, kind, json.dumps({"condition": condition, "operator": "ann", **more}))
         self.cycle()
         return id
 

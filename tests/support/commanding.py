@@ -19,11 +19,6 @@ ICD = load()
 PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
 SUBARRAY, OTHER = "mid-sdp/subarray/01", "mid-sdp/subarray/02"
 CONTROLLER = "controller"
-ASSIGN = {
-    "interface": "https://schema.skao.int/ska-sdp-releaseres/0.4",
-    "transaction_id": "txn-test-20270115-0001",
-    "resources": {"receptors": ["SKA001"]},
-}
 
 
 class Sink:
@@ -40,6 +35,39 @@ class Sink:
     def push(self, device, attribute, reading):
         self.pushed.append((device, attribute, reading))
         return True
+
+
+class DeviceServers:
+    """Device servers on one broker and under one clock; `start` begins their next life, as after a kill."""
+
+    pause = 0.5
+    """Time that a cycle takes [s]."""
+
+    def __init__(self, **servers: dict[str, list[str]]) -> None:
+        self.clock = ManualClock(BASE_US / 1e6)
+        self.broker = MemoryBroker(self.clock, PARTITIONS)
+        self._wanted = servers
+        self.start()
+
+    def start(self) -> None:
+        self.sink, self.servers = Sink(), []
+        for instance, devices in self._wanted.items():
+            self.bus = MemoryBus(self.broker)
+            server = assemble(
+                ICD, Settings(), devices, self.sink, self.bus, instance=instance, clock=self.clock,
+                versions={"versionId": "1"},
+            )  # fmt: skip
+            self.servers.append((server, server.event_loop._open()))
+        self.cycle()
+
+    def cycle(self, times: int = 6) -> None:
+        for _ in range(times):
+            for server, reader in self.servers:
+                server.event_loop.cycle(reader)
+            self.clock.sleep(self.pause)
+
+    def shows(self, name: str, device: str) -> Any:
+        return self.sink.shown[device, name].value
 
 
 class Server:

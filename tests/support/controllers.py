@@ -236,6 +236,7 @@ class Life:
         ordered: dict[str, str] | None = None,
         devices: dict[str, str] = DEVICES,
         group: str = COMPONENT,
+        handle: Callable[[Call], Any] = lambda call: None,
     ) -> None:
         self.site = site
         self.devices = devices
@@ -243,7 +244,7 @@ class Life:
         self.member = Member(site, component, group)
         self.meanwhile: Callable[[Call | None], None] = lambda call: None
         """What happens while a handler waits."""
-        self.handle: Callable[[Call], Any] = lambda call: None
+        self.handle = handle
         self.controller = controller or self._controller(component)
         self.loop = CommandLoop(
             self.controller,
@@ -289,6 +290,15 @@ class Life:
             self.loop.step(0.0)
         finally:
             self._stepping = before
+
+    def once(self, happens: Callable[[], object]) -> None:
+        """Have something happen the first time that a handler waits."""
+
+        def first(_: Call | None) -> None:
+            self.meanwhile = lambda _: None
+            happens()
+
+        self.meanwhile = first
 
     def start(self) -> "Life":
         """Read what was before, and get the partitions."""

@@ -127,7 +127,6 @@ def listen(monkeypatch):
 
 @pytest.mark.parametrize("lost", [set(), {1, 2, 7, 30}, {*range(1, 41)}, {39, 40}], ids=str)
 def test_what_is_left_out_moves_the_place_and_what_is_wanted_comes_once(listen, lost):
-    """An event that got lost may be one that is wanted or one that is not: the gap is filled in any case."""
     assert listen(Device(40, lost=lost), only(severity="ALARM")) == ([*range(1, 41, 2)], [])
     assert listen(Device(40, lost=lost), only(severity="CRITICAL")) == ([], [])
 

@@ -6,7 +6,6 @@ import pytest
 import tango
 
 from devices.mapping import tango_attribute, tango_text, to_tango
-from facade.flows.alerts.operator_api import OperatorApi
 from facade.reading import Reading
 from tests.support.alerting import ICD, Bench
 
@@ -16,8 +15,13 @@ def bench():
     return Bench()
 
 
+@pytest.fixture
+def server(bench):
+    return bench.server()
+
+
 def entries(server, sequence: int = 0) -> list[dict]:
-    return json.loads(server.service.find(OperatorApi).since(sequence))["entries"]
+    return json.loads(server.api.since(sequence))["entries"]
 
 
 TEXT = "5 µs → 😀 \\u00b5"
@@ -31,8 +35,7 @@ def test_no_panel_of_alerts_has_a_row_as_wide_as_an_alert():
     assert tango_attribute(ICD, wide).display_level is tango.DispLevel.EXPERT
 
 
-def test_a_text_of_any_language_gets_through_tango_which_knows_only_latin_1(bench):
-    server = bench.server()
+def test_a_text_of_any_language_gets_through_tango_which_knows_only_latin_1(bench, server):
     bench.alert(text=TEXT)
     server.cycle()
     attributes = {entry.name: entry for entry in ICD.classes["SdpAlerts"].attributes}
@@ -43,26 +46,10 @@ def test_a_text_of_any_language_gets_through_tango_which_knows_only_latin_1(benc
     ((active,), _, _) = to_tango(ICD, attributes["activeAlerts"], Reading(server.shows("activeAlerts"), 0.0))
     assert active.isascii()
     assert json.loads(active)["text"] == TEXT
-    assert json.loads(tango_text(server.service.find(OperatorApi).since(0)))["entries"][0]["alert"]["text"] == TEXT
+    assert json.loads(tango_text(server.api.since(0)))["entries"][0]["alert"]["text"] == TEXT
 
 
-def test_an_action_that_was_refused_is_not_shown_as_one_that_took_effect_after_a_restart(bench):
-    server = bench.server()
-    bench.alert()
-    server.cycle()
-    bench.action("ACKNOWLEDGE", occurrence=0)  # comes too late, or from another program: a dead letter
-    server.cycle()
-    bench.alert(severity="CRITICAL")
-    server.cycle(seconds=2.1)  # long enough for a snapshot
-    before = entries(server)
-    assert [entry["sequence"] for entry in before] == [1, 3]
-    again = bench.server()
-    again.cycle()
-    assert entries(again) == before
-
-
-def test_an_action_that_took_effect_is_still_there_after_its_alarm_was_forgotten_and_a_restart(bench):
-    server = bench.server()
+def test_an_action_that_took_effect_is_still_there_after_its_alarm_was_forgotten_and_a_restart(bench, server):
     bench.alert()
     server.cycle()
     server.acknowledge(comment="seen")
@@ -79,23 +66,7 @@ def test_an_action_that_took_effect_is_still_there_after_its_alarm_was_forgotten
     assert entries(again) == before
 
 
-def test_a_replay_of_what_is_settled_does_not_wake_an_alarm_that_was_forgotten(bench):
-    server = bench.server()
-    began = bench.now_us
-    bench.alert(raised_at=began)
-    server.cycle()
-    server.acknowledge()
-    bench.alert(state="CLEARED", raised_at=began)
-    server.cycle()
-    server.cycle(seconds=700.0)
-    server.cycle(seconds=2.1)
-    again = bench.server()
-    again.cycle()
-    assert (again.state(), again.shows("State"), again.shows("unacknowledgedCount")) == ("NORM", "ON", 0)
-
-
-def test_a_refused_action_stays_refused_when_the_server_is_killed_before_its_next_snapshot(bench):
-    server = bench.server()
+def test_a_refused_action_stays_refused_when_the_server_is_killed_before_its_next_snapshot(bench, server):
     server.cycle(seconds=2.1)
     bench.alert()
     server.cycle(1, seconds=0.0)

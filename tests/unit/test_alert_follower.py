@@ -25,17 +25,6 @@ def numbers(entries) -> list[int]:
     return [entry.sequence for entry in entries]
 
 
-def test_events_in_order_are_given_at_once():
-    follower = Follower(0)
-    assert [numbers(follower.take(event(one))) for one in (1, 2, 3)] == [[1], [2], [3]]
-    assert (follower.missing(), follower.by_event) == (None, 3)
-
-
-def test_an_entry_has_its_content():
-    (entry,) = Follower(6).take(event(7))
-    assert (entry.time, entry.alert, entry.action) == (1.5, {"text": "no. 7"}, None)
-
-
 def test_what_comes_twice_is_given_once():
     follower = Follower(0)
     follower.take(event(1))
@@ -53,13 +42,6 @@ def test_a_gap_holds_back_what_follows_until_it_is_filled():
     assert (follower.missing(), follower.by_event, follower.by_page, follower.overtaken) == (None, 2, 1, 1)
 
 
-def test_an_event_that_was_overtaken_fills_the_gap_itself():
-    follower = Follower(0)
-    follower.take(event(2))
-    assert numbers(follower.take(event(1))) == [1, 2]
-    assert follower.missing() is None
-
-
 def test_a_number_that_was_never_an_alert_is_no_gap():
     follower = Follower(0)
     assert numbers(follower.take(event(5, previous=0))) == [5]
@@ -74,23 +56,6 @@ def test_the_loss_of_the_last_event_shows_by_the_newest_number():
     assert follower.missing() == 4
     assert numbers(follower.add_page(4, page(5, 5))) == [5]
     assert follower.missing() is None
-
-
-def test_more_than_one_answer_is_asked_for_where_one_is_not_enough():
-    follower = Follower(0)
-    follower.announce(5)
-    assert numbers(follower.add_page(0, page(5, 1, 2))) == [1, 2]
-    assert follower.missing() == 2
-    assert numbers(follower.add_page(2, page(5, 3, 4, 5))) == [3, 4, 5]
-    assert follower.missing() is None
-
-
-def test_an_answer_that_comes_late_gives_only_what_is_new():
-    follower = Follower(0)
-    follower.announce(2)
-    for one in (1, 2, 3):
-        follower.take(event(one))
-    assert numbers(follower.add_page(0, page(4, 1, 2, 3, 4))) == [4]
 
 
 def test_there_is_room_for_so_many_behind_a_gap_and_the_others_are_asked_for():

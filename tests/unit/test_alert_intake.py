@@ -215,12 +215,6 @@ def test_the_first_transaction_comes_at_once(broker):
     assert commits
 
 
-def test_a_single_packet_is_committed_at_once(broker):
-    send(broker, packet(1))
-    intake(broker).step()
-    assert len(taken(broker)) == 1
-
-
 def test_a_planned_stop_commits_what_was_taken(broker):
     send(broker, *(packet(n) for n in range(4)))
     worker = intake(broker, batch=4)
@@ -238,15 +232,6 @@ def test_an_idle_worker_gives_a_sign_of_life_each_second(broker):
     assert {(entry.stream, entry.partition, entry.worker) for entry in entries} == {
         ("alert-packets", partition, "alerts-intake-0") for partition in range(partitions)
     }
-
-
-def test_the_account_of_the_process_balances_at_every_step(broker):
-    send(broker, *(packet(n) for n in range(20)), b"x", None)
-    worker = intake(broker, batch=3)
-    for _ in range(10):
-        worker.step()
-        assert worker.accounts["alert-packets"].balance == 0
-    assert worker.accounts["alert-packets"].consumed == 22
 
 
 def test_a_mistake_of_ours_about_one_packet_ends_no_worker(broker, monkeypatch):

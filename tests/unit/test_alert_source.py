@@ -8,13 +8,12 @@ import jsonschema
 import pytest
 
 from facade import tracing
-from facade.clock import ManualClock
 from facade.errors import BusError
 from facade.flows.alerts.messages import decode_alert
 from facade.flows.alerts.packets import PacketCodec, PacketContent
 from facade.flows.alerts.source import AlertSource
 from facade.icd.load import load
-from tests.support.alerting import PARTITIONS, Bench
+from tests.support.alerting import Bench
 from tests.support.simulated_bus import MemoryBroker, MemoryBus
 
 ICD = load()
@@ -131,7 +130,6 @@ def test_the_trace_goes_along(bench, bus, monkeypatch):
 
 
 def test_packets_carry_the_attachments_and_keep_the_order_of_their_source(bench, bus):
-    """All of a source's packets have one key, hence one partition: a clear cannot overtake what it clears."""
     codec = PacketCodec(ICD)
     alerts = source(bench, bus, packets=codec)
     image = PacketContent("difference", "application/fits", b"\x00" * 68_000)
@@ -158,14 +156,6 @@ def test_attachments_that_cannot_be_taken_are_refused(bench, bus):
         packets.raise_alert(
             "transientDetected", "INFO", "x", with_attachments=[PacketContent("a", "b", b"x" * 9_000_000)]
         )
-
-
-def test_each_source_has_a_count_of_its_own():
-    clock = ManualClock()
-    broker = MemoryBroker(clock, PARTITIONS)
-    one, two = (AlertSource(name, MemoryBus(broker), clock, icd=ICD) for name in ("a", "b"))
-    one.raise_alert("receiveOverrun", "INFO", "x")
-    assert two.raise_alert("receiveOverrun", "INFO", "x").sequence == 1
 
 
 def test_the_guide_runs_as_it_stands(bench, monkeypatch, tmp_path):

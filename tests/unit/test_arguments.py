@@ -1,6 +1,7 @@
 """Arguments of commands: each schema accepts its example, and a refusal says where, what was expected, what came."""
 
 import json
+import re
 from cProfile import Profile
 from typing import Any
 
@@ -8,8 +9,7 @@ import pytest
 from support.arguments import ADDRESS, TRANSACTION, example
 
 from facade.errors import ArgumentError
-from facade.flows.commands.argument_text import LONGEST
-from facade.flows.commands.arguments import Arguments
+from facade.flows.commands.arguments import LONGEST, Arguments
 from facade.icd.load import load
 from tests.support.telescope_arguments import telescope_arguments
 
@@ -98,7 +98,6 @@ def test_only_new_versions_allow_more_keys(family: str, version: str) -> None:
     "place", ["execution_block", "execution_block/beams/0", "processing_blocks/0/script", "execution_block/fields/0"]
 )
 def test_only_new_versions_allow_more_keys_below(version: str, place: str) -> None:
-    """What is free-form or a list of resources may always have them, as the examples do."""
     text = json.dumps(edited("assignres", version, f"{place}/remark", 1))
     if version in OPEN:
         ARGUMENTS.check("assignres", text)
@@ -208,13 +207,6 @@ WRONG: list[tuple[str, str, str, Any, str]] = [
     ),
     ("releaseres", "0.4", "resources", ..., "$.resources: expected such a key, got none"),
     ("releaseres", "2.0", "resources", {}, "$.resources: expected an object with at least 1 key(s), got {}"),
-    (
-        "releaseres",
-        "2.0",
-        "resources/receptors/1",
-        "SKA036",
-        "$.resources.receptors[1]: expected a receptor",
-    ),
     ("releaseres", "2.0", "resources/receptors/0", 36, "$.resources.receptors[0]: expected text, got 36"),
     ("assignres", "0.4", "execution_block/eb_id", "eb", "$.execution_block.eb_id: expected text of the form ^eb-"),
     ("assignres", "0.4", "execution_block/beams", ..., "$.execution_block.beams: expected such a key, got none"),
@@ -226,21 +218,6 @@ WRONG: list[tuple[str, str, str, Any, str]] = [
         "imaging",
         "$.execution_block.beams[0].function: expected one of 'visibilities', 'pulsar search', 'pulsar timing', 'vlbi',"
         " got 'imaging'",
-    ),
-    (
-        "assignres",
-        "0.5",
-        "execution_block/beams/1/beam_id",
-        "vis0",
-        "$.execution_block.beams[1].beam_id: expected an id of its own, got 'vis0', which is that of"
-        " $.execution_block.beams[0]",
-    ),
-    (
-        "assignres",
-        "1.0",
-        "execution_block/scan_types/2/scan_type_id",
-        ".default",
-        "$.execution_block.scan_types[2].scan_type_id: expected an id of its own, got '.default'",
     ),
     (
         "assignres",
@@ -268,34 +245,6 @@ WRONG: list[tuple[str, str, str, Any, str]] = [
     ),
     (
         "assignres",
-        "1.2",
-        "execution_block/scan_types/1/beams/vis 9",
-        3,
-        "$.execution_block.scan_types[1].beams['vis 9']: expected an object, got 3",
-    ),
-    (
-        "assignres",
-        "0.4",
-        "execution_block/channels/1",
-        {"channels_id": "wide", "spectral_windows": []},
-        "$.execution_block.channels[1].spectral_windows: expected a list of at least 1, got []",
-    ),
-    (
-        "assignres",
-        "0.4",
-        "execution_block/channels/1",
-        example("assignres", "0.4")["execution_block"]["channels"][0],
-        "$.execution_block.channels[1].channels_id: expected an id of its own, got 'wide'",
-    ),
-    (
-        "assignres",
-        "0.4",
-        "execution_block/channels/0/spectral_windows/1/spectral_window_id",
-        "low",
-        "$.execution_block.channels[0].spectral_windows[1].spectral_window_id: expected an id of its own, got 'low'",
-    ),
-    (
-        "assignres",
         "0.4",
         "execution_block/channels/0/spectral_windows/0/freq_max",
         350,
@@ -304,37 +253,9 @@ WRONG: list[tuple[str, str, str, Any, str]] = [
     (
         "assignres",
         "0.4",
-        "execution_block/channels/0/spectral_windows/0/link_map/1",
-        [0],
-        "$.execution_block.channels[0].spectral_windows[0].link_map[1]: expected a list of at least 2, got [0]",
-    ),
-    (
-        "assignres",
-        "0.4",
-        "execution_block/polarisations/1",
-        {"polarisations_id": "all", "corr_type": ["XX"]},
-        "$.execution_block.polarisations[1].polarisations_id: expected an id of its own",
-    ),
-    (
-        "assignres",
-        "0.4",
-        "execution_block/fields/1",
-        example("assignres", "0.4")["execution_block"]["fields"][0],
-        "$.execution_block.fields[1].field_id: expected an id of its own",
-    ),
-    (
-        "assignres",
-        "0.4",
         "execution_block/fields/0/phase_dir",
         example("assignres", "1.0")["execution_block"]["fields"][0]["phase_dir"],
         "$.execution_block.fields[0].phase_dir.ra: expected such a key, got none; $.execution_block.fields[0].phase",
-    ),
-    (
-        "assignres",
-        "1.0",
-        "execution_block/fields/0/phase_dir",
-        example("assignres", "0.4")["execution_block"]["fields"][0]["phase_dir"],
-        "$.execution_block.fields[0].phase_dir.target_name: expected such a key, got none",
     ),
     ("assignres", "2.0", "resources/receptors/3", "SKA001", "$.resources.receptors[3]: expected a receptor"),
     (
@@ -347,36 +268,13 @@ WRONG: list[tuple[str, str, str, Any, str]] = [
     (
         "assignres",
         "2.0",
-        "processing_blocks/0/script/kind",
-        "offline",
-        "$.processing_blocks[0].script.kind: expected one of 'realtime', 'batch', got 'offline'",
-    ),
-    (
-        "assignres",
-        "2.0",
-        "processing_blocks/1/pb_id",
-        "pb-test-20261121-00001",
-        "$.processing_blocks[1].pb_id: expected an id of its own, got 'pb-test-20261121-00001'",
-    ),
-    (
-        "assignres",
-        "2.0",
         "processing_blocks/1/dependencies/0/pb_id",
         "pb-test-20261121-00009",
         "$.processing_blocks[1].dependencies[0].pb_id: expected another processing block of these"
         " ('pb-test-20261121-00001'), got 'pb-test-20261121-00009'",
     ),
-    (
-        "assignres",
-        "2.0",
-        "processing_blocks/1/dependencies/0/pb_id",
-        "pb-test-20261121-00002",
-        "$.processing_blocks[1].dependencies[0].pb_id: expected another processing block of these",
-    ),
-    ("recvaddrs", "0.4", "target:a/vis0/host/0", [0, 7], "$['target:a'].vis0.host[0][1]: expected text, got 7"),
     ("recvaddrs", "0.4", "target:a/vis0/port/0/1", 70000, "$['target:a'].vis0.port[0][1]: expected a number <= 65535"),
     ("recvaddrs", "0.5", "target:a/vis0/port/1/0", 0, "$['target:a'].vis0.port[1]: expected a channel > 0, which is"),
-    ("recvaddrs", "0.5", "target:a/vis0/jones_cal", 0, "$['target:a'].vis0.jones_cal: expected text or a list, got 0"),
 ]
 
 
@@ -384,8 +282,30 @@ WRONG: list[tuple[str, str, str, Any, str]] = [
 def test_a_wrong_argument_is_refused_with_its_key(
     family: str, version: str, path: str, value: Any, expected: str
 ) -> None:
-    """The message says where, what was expected and what came."""
     assert expected in refusal(family, json.dumps(edited(family, version, path, value)))
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        ("execution_block/beams", "beam_id"),
+        ("execution_block/scan_types", "scan_type_id"),
+        ("execution_block/channels", "channels_id"),
+        ("execution_block/channels/0/spectral_windows", "spectral_window_id"),
+        ("execution_block/polarisations", "polarisations_id"),
+        ("execution_block/fields", "field_id"),
+        ("processing_blocks", "pb_id"),
+    ],
+)
+def test_two_entries_of_one_id_are_refused(path: str, key: str) -> None:
+    entries: Any = example("assignres", "1.0")
+    for step in path.split("/"):
+        entries = entries[int(step) if step.isdigit() else step]
+    document = edited("assignres", "1.0", f"{path}/{len(entries)}", entries[0])
+    at = re.sub(r"/(\d+)", r"[\1]", path).replace("/", ".")
+    assert f"$.{at}[{len(entries)}].{key}: expected an id of its own, got " in refusal(
+        "assignres", json.dumps(document)
+    )
 
 
 def test_nothing_to_assign_is_refused() -> None:
@@ -395,7 +315,6 @@ def test_nothing_to_assign_is_refused() -> None:
 
 
 def test_several_mistakes_are_named_together_but_not_all_of_many() -> None:
-    """A caller can mend more than one at a time, and nobody gets a page of them."""
     many = {"interface": ADDRESS.format(family="releaseres", version="0.4"), "resources": {"receptors": [1, 2]}}
     assert refusal("releaseres", json.dumps(many)).count("expected text, got") == 2
     many["resources"]["receptors"] = list(range(1000))  # type: ignore[index]
@@ -405,12 +324,6 @@ def test_several_mistakes_are_named_together_but_not_all_of_many() -> None:
     with pytest.raises(ArgumentError) as refused:
         ARGUMENTS.check("releaseres", json.dumps(many))
     assert "; ".join(refused.value.faults) == message
-
-
-def test_an_argument_of_the_greatest_length_is_shown_shortened() -> None:
-    """A log line and an error dialogue have an end."""
-    text = json.dumps({"scan_id": "x" * 500_000, "y" * 300_000: 1})
-    assert len(refusal("scan", text)) < 1000
 
 
 def test_a_long_derivation_is_followed_once() -> None:

@@ -10,20 +10,20 @@ import pytest
 
 from facade.bus.port import Fenced, Record
 from facade.clock import ManualClock
-from facade.controller import Call, Cancelled, Controller, Device, NotFollowed, Rejected
+from facade.controller import Call, Controller, Device, NotFollowed, Rejected
 from facade.controller.command_loop import LONGEST_QUEUE
 from facade.controller.execution_state import Reports
 from facade.controller.inbox import History
 from facade.controller.outbox import Outbox, ReportedStates
 from facade.controller.process import Threads
-from facade.errors import BusError, ConfigError
+from facade.errors import ConfigError
 from facade.flows.commands.messages import COMMANDS, AckMessage
 from facade.flows.commands.tracker import Tracker
 from facade.runtime.device_state import DeviceStates, StateMessage, state_record
-from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Crash, Life, Site, live
+from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Life, Site, live
 from tests.support.simulated_bus import MemoryBus
 
-HANDLING = "facade.controller.handling"
+HANDLING = "facade.controller.command_loop"
 """The logger of what handlers do."""
 
 
@@ -79,31 +79,6 @@ def test_a_kill_at_any_step(site: Site, step: str, repeatable: bool, begins: int
     assert (len(site.acks()), len(site.begun)) == (before, begins)
 
 
-def test_every_step_was_tried(site: Site) -> None:
-    """The table above knows every step that there is."""
-    for repeatable in (True, False):
-        site.send(_name(repeatable), repeatable=repeatable)
-        live(site)
-    assert set(site.passed) - {"idle"} == {step for step, *_ in KILLED}
-
-
-@pytest.mark.parametrize("late", [False, True], ids=["posted at once", "posted when waited for"])
-def test_a_kill_at_every_step_again_and_again(late: bool) -> None:
-    """Killed at each step in each of its lives, it still comes to one outcome, the same for all who read."""
-    for repeatable in (True, False):
-        for first in [step for step, flag, *_ in KILLED if flag == repeatable]:
-            for second in ("before FAILED", "after FAILED", *(step for step, *_ in KILLED)):
-                site = idle_site()
-                site.late = late
-                message = site.send(_name(repeatable), repeatable=repeatable)
-                for step in (first, second, ""):
-                    site.crash_at = step
-                    live(site)
-                assert site.outcome(message) in ("COMPLETED", "FAILED"), (first, second)
-                assert repeatable or site.effects[message.id] <= 1
-                assert not repeatable or site.effects[message.id] >= 1
-
-
 def _name(repeatable: bool) -> str:
     """A command that is as repeatable in the ICD as its record says."""
     name = "ReleaseAllResources" if repeatable else "Configure"
@@ -115,9 +90,7 @@ def _name(repeatable: bool) -> str:
 def test_the_plain_case(site: Site, repeatable: bool) -> None:
     """Accepted, executed, completed; the trace goes into every acknowledgement, other headers do not."""
     message = site.send(_name(repeatable), repeatable=repeatable)
-    life = Life(site)
-    life.handle = lambda call: call.report(obsState="READY") or {"done": 1}
-    life.work()
+    life = Life(site, handle=lambda call: call.report(obsState="READY") or {"done": 1}).work()
     assert site.statuses(message) == ["ACCEPTED", "COMPLETED"]
     assert site.acks(message)[-1].result == {"done": 1}
     assert {ack.origin for ack in site.acks(message)} == {COMPONENT}
@@ -181,13 +154,12 @@ def test_an_outcome_that_comes_while_it_waits(site: Site) -> None:
     waiting = site.send()
     life = Life(site)
 
-    def give_up(_: object) -> None:
-        life.meanwhile = lambda _: None
+    def give_up() -> None:
         life.step()
         site.acknowledge(waiting, "TIMED_OUT")
         life.step()
 
-    life.meanwhile = give_up
+    life.once(give_up)
     life.work()
     assert [id for id, _ in site.begun] != [waiting.id]
     assert site.statuses(waiting) == ["TIMED_OUT"]
@@ -195,31 +167,20 @@ def test_an_outcome_that_comes_while_it_waits(site: Site) -> None:
 
 @pytest.mark.parametrize("passed", [True, False], ids=["too late", "just in time"])
 def test_a_command_that_waits_beyond_its_time_is_refused(site: Site, passed: bool) -> None:
-    """The time of beginning counts, not that of reading."""
     site.send("ReleaseAllResources")
     waiting = site.send("ReleaseAllResources", within=5.0)
     life = Life(site)
     life.handle = lambda call: None
 
-    def take_long(_: object) -> None:
-        life.meanwhile = lambda _: None
+    def take_long() -> None:
         life.step()
         site.clock.sleep(5.001 if passed else 5.0)
 
-    life.meanwhile = take_long
+    life.once(take_long)
     life.work()
     assert site.outcome(waiting) == ("REJECTED" if passed else "COMPLETED")
     assert ("expired" in site.acks(waiting)[-1].text) is passed
     assert len(site.begun) == (1 if passed else 2)
-
-
-def test_an_expired_command_is_refused_at_once(site: Site) -> None:
-    """After a long outage, what stands on the bus is answered and not executed."""
-    message = site.send(within=2.0)
-    site.clock.sleep(60.0)
-    live(site)
-    assert site.statuses(message) == ["REJECTED"]
-    assert not site.begun
 
 
 def test_an_expired_command_is_refused_though_another_overtakes_it(site: Site) -> None:
@@ -230,17 +191,6 @@ def test_an_expired_command_is_refused_though_another_overtakes_it(site: Site) -
     live(site)
     assert [site.outcome(message) for message in (running, expired, valid)] == ["ABORTED", "REJECTED", "COMPLETED"]
     assert [id for id, _ in site.begun] == [valid.id]
-
-
-def test_a_bus_that_accepts_slowly_does_not_make_it_late(site: Site) -> None:
-    """The bus takes the ACCEPTED only after the command has expired: then it is refused, not begun."""
-    message = site.send(within=5.0)
-    life = Life(site)
-    until = site.clock.now() + 6.0
-    life.bus.refuse = lambda record: record.topic == "command-acks" and site.clock.now() < until
-    life.work()
-    assert site.outcome(message) == "REJECTED"
-    assert not site.begun
 
 
 def test_time_that_passes_while_it_is_accepted_counts(site: Site) -> None:
@@ -278,17 +228,6 @@ def test_an_outcome_is_sent_until_the_bus_has_it(site: Site) -> None:
     assert len(site.begun) == 1
 
 
-def test_a_repeatable_command_that_was_cut_short_does_not_begin_late(site: Site) -> None:
-    """Its controller is down until it has expired: it has failed, as nobody knows what was done."""
-    message = site.send("ReleaseAllResources", within=5.0)
-    site.crash_at = "effect"
-    live(site)
-    site.clock.sleep(10.0)
-    live(site)
-    assert site.outcome(message) == "FAILED"
-    assert len(site.begun) == 1
-
-
 @pytest.mark.parametrize(
     ("raised", "status", "text"),
     [
@@ -305,13 +244,11 @@ def test_what_a_handler_raises_is_the_outcome(
     """`Rejected` refuses, everything else is a failure that says what happened, be it a name that is no UTF-8."""
     caplog.set_level(logging.CRITICAL + 1, HANDLING)  # pytest-xdist cannot pass such a name on
     message = site.send()
-    life = Life(site)
 
     def handle(call: Call) -> None:
         raise raised
 
-    life.handle = handle
-    life.work()
+    Life(site, handle=handle).work()
     ack = site.acks(message)[-1]
     assert (ack.status, ack.text) == (status, text)
 
@@ -319,14 +256,12 @@ def test_what_a_handler_raises_is_the_outcome(
 def test_who_has_reported_progress_cannot_refuse_any_more(site: Site) -> None:
     """The table of outcomes has no way from IN_PROGRESS to REJECTED."""
     message = site.send()
-    life = Life(site)
 
     def handle(call: Call) -> None:
         call.progress(50, 3.0)
         raise Rejected("after all")
 
-    life.handle = handle
-    life.work()
+    Life(site, handle=handle).work()
     assert site.statuses(message) == ["ACCEPTED", "IN_PROGRESS", "FAILED"]
     progress = site.acks(message)[1]
     assert (progress.progress, progress.remaining) == (50, 3.0)
@@ -383,17 +318,14 @@ def throw(error: Exception) -> None:
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("on_the_way", [True, False], ids=["CONFIGURING was reported", "nothing was reported"])
 def test_a_handler_that_fails_leaves_fault_and_no_state_on_the_way(site: Site, failure: str, on_the_way: bool) -> None:
-    """Nobody else would ever report another state; why it is so, stands in errorMessages."""
     message = site.send()
-    life = Life(site)
 
     def handle(call: Call) -> None:
         if on_the_way:
             call.report(obsState="CONFIGURING")
         FAILURES[failure](call)
 
-    life.handle = handle
-    life.work()
+    Life(site, handle=handle).work()
     (ack,) = site.outcomes(message)
     assert ack.status == ("REJECTED" if failure == "refuses" else "FAILED")
     if failure == "refuses" and not on_the_way:
@@ -405,22 +337,19 @@ def test_a_handler_that_fails_leaves_fault_and_no_state_on_the_way(site: Site, f
 
 def test_a_handler_that_fails_may_say_itself_how_its_device_is(site: Site) -> None:
     site.send()
-    life = Life(site)
 
     def handle(call: Call) -> None:
         call.report(obsState="CONFIGURING")
         call.report(obsState="IDLE")
         raise ValueError("nothing was changed in the end")
 
-    life.handle = handle
-    life.work()
+    Life(site, handle=handle).work()
     assert site.reported("obsState")[-1] == "IDLE"
     assert site.reported("errorMessages") == []
 
 
 @pytest.mark.parametrize("step", ["effect", "before FAILED"])
 def test_a_crash_on_the_way_leaves_fault(site: Site, step: str) -> None:
-    """Also if nobody has registered a function for it, and the next life is killed as well."""
     message = site.send(repeatable=False)
     site.when["handler"] = lambda: site.say(obsState="CONFIGURING")
     site.crash_at = "effect"
@@ -436,7 +365,6 @@ def test_a_crash_on_the_way_leaves_fault(site: Site, step: str) -> None:
 def test_reports_are_text_on_the_bus_and_values_for_the_handler(site: Site) -> None:
     """Numbers, lists, objects and nothing at all travel as JSON."""
     site.send()
-    life = Life(site)
     seen = {}
 
     def handle(call: Call) -> None:
@@ -445,8 +373,7 @@ def test_reports_are_text_on_the_bus_and_values_for_the_handler(site: Site) -> N
         )
         seen.update({name: call.reported(name) for name in ("scanID", "scanTypes", "obsState", "ebID")})
 
-    life.handle = handle
-    life.work()
+    Life(site, handle=handle).work()
     assert [site.reported(name)[-1] for name in ("scanID", "scanType", "scanTypes", "resources", "obsState")] == [
         "7", "null", '["a", "b"]', '{"receptors": ["SKA001"]}', "READY"
     ]  # fmt: skip
@@ -454,7 +381,6 @@ def test_reports_are_text_on_the_bus_and_values_for_the_handler(site: Site) -> N
 
 
 def test_the_last_value_of_a_report_is_sent_when_the_others_are_there(site: Site) -> None:
-    """The broker refuses one of the others for a while: whoever sees obsState can rely on all that was said with it."""
     site.send()
     life = Life(site)
     until = site.clock.now() + 60.0
@@ -470,20 +396,15 @@ def test_the_last_value_of_a_report_is_sent_when_the_others_are_there(site: Site
 def test_what_came_before_a_value_that_is_wrong_is_reported(site: Site) -> None:
     """The handler goes by it already, so the bus must know as well."""
     message = site.send()
-    life = Life(site)
-    life.handle = lambda call: call.report(scanID=7, scanType="a", obsState="REDY")
-    life.work()
+    Life(site, handle=lambda call: call.report(scanID=7, scanType="a", obsState="REDY")).work()
     assert site.outcome(message) == "FAILED"
     assert (site.reported("scanID"), site.reported("scanType")) == (["7"], ["a"])
 
 
 @pytest.mark.parametrize("result", [object(), ["x" * 524_288]], ids=["no JSON", "longer than a record may be"])
 def test_a_result_that_cannot_be_written_is_no_failure(site: Site, result: object) -> None:
-    """The command was executed, so it is COMPLETED; the text says what is missing."""
     message = site.send()
-    life = Life(site)
-    life.handle = lambda call: result
-    life.work()
+    Life(site, handle=lambda call: result).work()
     ack = site.acks(message)[-1]
     assert (ack.status, ack.result) == ("COMPLETED", None)
     assert "cannot be written as JSON" in ack.text
@@ -501,7 +422,6 @@ def test_a_result_that_cannot_be_written_is_no_failure(site: Site, result: objec
     ],
 )
 def test_a_command_in_the_wrong_state_is_refused(site: Site, states: dict[str, str], name: str, allowed: bool) -> None:
-    """By the ICD's table and what was reported last, whoever sent the command."""
     site.say(**states)
     message = site.send(name)
     live(site)
@@ -538,12 +458,11 @@ def test_an_abort_cancels_what_runs_and_ends_what_waits(site: Site) -> None:
     life = Life(site)
     sent = []
 
-    def abort(_: object) -> None:
-        life.meanwhile = lambda _: None
+    def abort() -> None:
         sent.append(site.send("Abort"))
         life.step()
 
-    life.meanwhile = abort
+    life.once(abort)
     life.work()
     (aborted,) = sent
     assert [site.outcome(message) for message in (running, waiting, aborted, other)] == [
@@ -558,7 +477,6 @@ def test_an_abort_cancels_what_runs_and_ends_what_waits(site: Site) -> None:
 
 @pytest.mark.parametrize("accepted", [False, True], ids=["waits", "is about to begin"])
 def test_an_abort_ends_what_has_not_begun_in_the_state_that_tm_was_shown(site: Site, accepted: bool) -> None:
-    """TM sees RESOURCING from the call on, where Abort is allowed; nobody needs to have reported it."""
     site.say(obsState="EMPTY")
     assigned = site.send("AssignResources", repeatable=False)
     life = Life(site).start()
@@ -585,12 +503,11 @@ def test_an_abort_does_not_cut_short_another(site: Site) -> None:
     first, second = site.send("Abort"), []
     life = Life(site)
 
-    def again(_: object) -> None:
-        life.meanwhile = lambda _: None
+    def again() -> None:
         second.append(site.send("Abort"))
         life.step()
 
-    life.meanwhile = again
+    life.once(again)
     life.work()
     assert [site.outcome(message) for message in (first, *second)] == ["COMPLETED", "COMPLETED"]
 
@@ -604,18 +521,16 @@ def test_an_abort_that_is_void_cancels_nothing(site: Site, why: str) -> None:
     message = site.send()
     life = Life(site)
 
-    def send(_: object) -> None:
-        life.meanwhile = lambda _: None
+    def send() -> None:
         site.repeat(abort)
         life.step()
 
-    life.meanwhile = send
+    life.once(send)
     life.work()
     assert site.outcome(message) == "COMPLETED"
 
 
 def test_a_handler_that_has_finished_anyway_has_completed(site: Site) -> None:
-    """An Abort that comes too late to be heard does not change what was done."""
     message = site.send()
     life = Life(site)
 
@@ -653,8 +568,6 @@ BROKEN = {
 
 
 def test_broken_records_are_set_aside_and_stop_nothing(site: Site) -> None:
-    """Each is counted with its reason, and the commands around them are executed; the device server that reads the
-    topic sets aside what nobody can read."""
     first = site.send("ReleaseAllResources")
     for value in BROKEN.values():
         site.broker.append(Record(topic=COMMANDS, key=FIRST.encode(), value=value))
@@ -675,53 +588,8 @@ def test_broken_records_are_set_aside_and_stop_nothing(site: Site) -> None:
     assert {partition: site.committed(partition) for partition in logs} == logs
 
 
-def test_a_later_commit_leaves_an_earlier_command_uncommitted(site: Site) -> None:
-    """Two devices on one partition: the one that is ready first does not carry away the one that runs."""
-    del site.broker.model.topics[COMMANDS]
-    site.broker.model.create(COMMANDS, 1, {})
-    slow = site.send("ReleaseAllResources", FIRST)
-    quick = site.send("Configure", SECOND, repeatable=False)
-    life = Life(site)
-
-    def other(_: object) -> None:
-        life.meanwhile = lambda _: None
-        life.loop.execute_next(SECOND)
-        life.step()
-        assert site.outcome(quick) == "COMPLETED"
-        assert site.committed(0) == 0
-        raise Crash
-
-    life.meanwhile = other
-    with pytest.raises(Crash):
-        life.work()
-    live(site)
-    assert [site.effects[message.id] for message in (slow, quick)] == [1, 1]
-    assert site.outcome(slow) == "COMPLETED"
-    assert site.committed(0) == 2
-
-
-def test_interrupted_devices_can_be_put_right(site: Site) -> None:
-    """The hook gets the device and the command before the outcome is on the bus."""
-    message = site.send(repeatable=False)
-    site.crash_at = "handler"
-    live(site)
-    life = Life(site)
-    seen = []
-
-    def put_right(device: object, command: str) -> None:
-        seen.append((command, site.outcome(message)))
-        device.report(obsState="FAULT")
-
-    life.controller.interrupted(put_right)
-    life.work()
-    assert seen == [("Configure", "")]
-    assert site.reported("obsState")[-1] == "FAULT"
-
-
 @pytest.mark.parametrize("name", ["Abort", "Configure"])
 def test_the_device_of_a_command_that_timed_out_meanwhile_can_be_put_right(site: Site, name: str) -> None:
-    """It was begun, its controller was killed and came back after the facade had given it up, so that nobody will go
-    on with it; the hook hears of it once, also of one that is repeatable."""
     site.say(State="ON", obsState="READY")
     message = site.send(name, repeatable=name == "Abort")
     site.crash_at = "handler"
@@ -756,9 +624,7 @@ def test_the_device_of_a_command_that_is_too_late_to_be_repeated_can_be_put_righ
 def test_the_hook_does_not_hear_of_what_ended_late(site: Site) -> None:
     """A command that has timed out, and that its controller has ended all the same, leaves nothing to be put right."""
     message = site.send()
-    life = Life(site)
-    life.handle = lambda call: site.acknowledge(message, "TIMED_OUT")
-    life.work()
+    life = Life(site, handle=lambda call: site.acknowledge(message, "TIMED_OUT")).work()
     assert site.statuses(message) == ["ACCEPTED", "TIMED_OUT", "COMPLETED"]
     life = Life(site)
     seen = []
@@ -768,7 +634,6 @@ def test_the_hook_does_not_hear_of_what_ended_late(site: Site) -> None:
 
 
 def test_a_planned_end_leaves_what_waits_to_the_next_start(site: Site) -> None:
-    """What is queued is not begun and not answered; what runs and is repeatable begins anew."""
     running = site.send("ReleaseAllResources")
     waiting = site.send("ReleaseAllResources")
     life = Life(site)
@@ -789,7 +654,6 @@ def test_a_planned_end_leaves_what_waits_to_the_next_start(site: Site) -> None:
 
 
 def test_a_planned_end_ends_what_must_not_be_repeated(site: Site) -> None:
-    """A command that cannot begin anew has failed, and says why."""
     message = site.send(repeatable=False)
     life = Life(site)
 
@@ -807,112 +671,18 @@ def test_a_planned_end_ends_what_must_not_be_repeated(site: Site) -> None:
 class TestGroup:
     """Two members, by turns with and without the partitions."""
 
-    def test_a_new_owner_knows_what_the_former_one_did(self, site: Site) -> None:
-        """The former one did not come to commit; the new one does not execute it again."""
-        message = site.send("ReleaseAllResources")
-        former = Life(site)
-        site.crash_at = "before late commit"
-        with pytest.raises(Crash):
-            former.work()
-        live(site, component="other-controller")
-        assert len(site.begun) == 1
-        assert site.outcome(message) == "COMPLETED"
-
-    def test_what_another_member_began_is_left_to_it(self, site: Site) -> None:
-        """A command that must not be repeated was accepted elsewhere; it may still be running there."""
-        message = site.send(repeatable=False)
-        site.acknowledge(message, "ACCEPTED", origin="other-controller")
-        live(site)
-        assert not site.begun
-        assert site.statuses(message) == ["ACCEPTED"]
-
-    def test_what_waits_goes_with_its_partition(self, site: Site) -> None:
-        """It is forgotten here, and executed where the partition is now."""
-        message = site.send(repeatable=False)
-        life = Life(site).start()
-        life.step()
-        life.member.assign([])
-        life.work()
-        assert not site.begun
-        live(site, component="other-controller")
-        assert [(ack.status, ack.origin) for ack in site.acks(message)] == [
-            ("ACCEPTED", "other-controller"),
-            ("COMPLETED", "other-controller"),
-        ]
-
-    def test_a_partition_that_went_holds_up_no_other(self, site: Site) -> None:
-        """What is left is committed, though the client would refuse to commit what is not its own any more."""
-        site.send("ReleaseAllResources", FIRST)
-        life = Life(site).work()
-        places = {site.send("ReleaseAllResources", device).device for device in DEVICES}
-        gone, kept = (log[-1].partition for (topic, _), log in site.broker.logs.items() if topic == COMMANDS and log)
-        assert len(places) == 2
-        life.member.assign([kept])
-        life.work()
-        assert site.committed(kept) == len(site.broker.logs[COMMANDS, kept])
-        assert site.committed(gone) < len(site.broker.logs[COMMANDS, gone])
-
-    def test_a_partition_that_goes_while_a_command_begins(self, site: Site) -> None:
-        """It was accepted but could not be committed: it is not begun, as the new owner may have begun it."""
-        message = site.send(repeatable=False)
-        life = Life(site)
-        life.start().step()
-
-        def lose(offsets: object) -> None:
-            life.member.assign([])
-            life.step()
-            raise BusError("not this member's any more")
-
-        life.member.commit = lose
-        life.loop.execute_next(FIRST)
-        assert not site.begun
-        assert site.outcomes(message) == []
-
-    def test_a_commit_that_has_nothing_new_to_say_still_proves_whose_it_is(self, site: Site) -> None:
-        """Behind a command that runs nothing can be committed, but the partition may have gone all the same."""
-        del site.broker.model.topics[COMMANDS]
-        site.broker.model.create(COMMANDS, 1, {})
-        site.send("ReleaseAllResources", FIRST)
-        message = site.send("Configure", SECOND, repeatable=False)
-        life = Life(site).start()
-        life.step()
-        life.member.assign([])  # so far only the group knows
-        site.when["before early commit"] = life.step
-        life.loop.execute_next(SECOND)
-        assert not site.begun
-        assert site.statuses(message) == ["ACCEPTED"]
-
-    @pytest.mark.parametrize("begun", [True, False], ids=["that another has executed", "that is too late to repeat"])
-    def test_who_has_not_heard_that_its_partition_went_refuses_nothing(self, site: Site, begun: bool) -> None:
-        """It stood still with a command in its queue until that was too late; whose it is now must be asked first."""
-        message = site.send("ReleaseAllResources")
-        former = Life(site, component="former").start()
-        former.step()
-        if not begun:
-            site.crash_at = "handler"
-        former.member.assign([])
-        former.member.hear()  # so far only the client knows
-        live(site, component="other")
-        site.clock.sleep(6.0)
-        former.loop.execute_next(FIRST)
-        assert site.statuses(message) == (["ACCEPTED", "COMPLETED"] if begun else ["ACCEPTED"])
-        assert former.loop.account.reasons == {"moved": 1}
-        live(site, component="other")
-        assert site.outcome(message) == ("COMPLETED" if begun else "FAILED")
-
     def test_who_stood_still_while_another_repeated_its_command_tells_no_state_of_it(self, site: Site) -> None:
         """The new owner has brought the device elsewhere since; and the former one ends nothing."""
         message = site.send("ReleaseAllResources")
         former = Life(site, component="former")
 
-        def stand_still(_: object) -> None:
-            former.meanwhile = lambda _: None
+        def stand_still() -> None:
             former.member.assign([])
             former.member.hear()  # so far only the client knows
             live(site, component="other")
             site.clock.sleep(7.0)
 
-        former.meanwhile = stand_still
+        former.once(stand_still)
         former.handle = lambda call: call.report(obsState="EMPTY")
         former.work()
         assert (len(site.begun), site.reported("obsState")) == (2, ["IDLE"])
@@ -949,45 +719,22 @@ class TestGroup:
         message = site.send("ReleaseAllResources")
         life = Life(site)
 
-        def away(_: object) -> None:
-            life.meanwhile = lambda _: None
+        def away() -> None:
             for partitions in ([], [0, 1, 2, 3]):
                 life.member.assign(partitions)
                 for _ in range(4):
                     life.step()
             assert site.committed(site.broker.read(COMMANDS)[0].partition) == 0
 
-        life.meanwhile = away
+        life.once(away)
         life.work()
         assert (site.statuses(message), len(site.begun)) == (["ACCEPTED", "COMPLETED"], 1)
         assert life.loop.account.balance == 0
         live(site)
         assert len(site.begun) == 1
 
-    @pytest.mark.parametrize("step", ["before ACCEPTED", "before early commit"])
-    @pytest.mark.parametrize("repeatable", [True, False])
-    def test_a_partition_that_goes_and_comes_back_while_a_command_begins(
-        self, site: Site, step: str, repeatable: bool
-    ) -> None:
-        """Whoever had it in between may have begun it, so it is looked at anew; and it is not forgotten."""
-        message = site.send(_name(repeatable), repeatable=repeatable)
-        life = Life(site).start()
-        life.step()
-
-        def away() -> None:
-            for partitions in ([], [0, 1, 2, 3]):
-                life.member.assign(partitions)
-                for _ in range(4):
-                    life.step()
-
-        site.when[step] = away
-        life.work()
-        assert site.outcome(message) == ("COMPLETED" if repeatable else "FAILED")
-        assert (site.effects[message.id], life.loop.account.balance) == (1 if repeatable else 0, 0)
-
 
 def test_the_log_says_which_outcome_was_first() -> None:
-    """What was sent here may have been second; what comes later changes nothing."""
     site, tracker = Site(), Tracker(DEVICES, with_commands=False)
     message = site.command()
     ours, theirs = (AckMessage(id=message.id, device=FIRST, command="", status=status, time=1, origin=origin)
@@ -1001,7 +748,6 @@ def test_the_log_says_which_outcome_was_first() -> None:
 
 
 def test_a_state_is_not_written_again_behind_a_newer_one() -> None:
-    """The handler of a device tells a newer one while the other thread writes what was lost."""
     clock, writer, states = ManualClock(), MagicMock(), DeviceStates(ICD, DEVICES)
     outbox = Outbox(COMPONENT, writer, states, clock=clock)
     device = Device(Reports(FIRST), outbox)
@@ -1051,13 +797,7 @@ def test_an_own_report_that_comes_back_late_undoes_nothing(site: Site) -> None:
     assert states.label(FIRST, "obsState") == "FAULT"
 
 
-def test_cancelled_is_not_swallowed_by_a_handler(site: Site) -> None:
-    """A handler that catches every Exception hears of an Abort all the same."""
-    assert not issubclass(Cancelled, Exception)
-
-
 def test_who_has_lost_its_name_cancels_what_runs_at_once() -> None:
-    """Whoever has the name now takes for cut short what runs here."""
     told, loop, stop = [], MagicMock(), threading.Event()
 
     def step(timeout: float) -> None:

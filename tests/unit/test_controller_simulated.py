@@ -9,7 +9,7 @@ import pytest
 from facade.clock import ManualClock
 from facade.controller import Rejected
 from facade.controller.simulator.controller import ExecutionLine, SimulatedController
-from facade.controller.simulator.faults import KINDS, ControllerFault
+from facade.controller.simulator.faults import ControllerFault
 from facade.controller.simulator.observation import COMMANDS, Subarray, receive_addresses
 from facade.errors import ConfigError
 from facade.flows.blocks.source import BLOCKS
@@ -58,7 +58,6 @@ def test_every_command_leads_to_a_target_of_the_icd() -> None:
 
 
 def test_receive_addresses_follow_the_channels() -> None:
-    """By scan type and beam, what is derived included; templates have none; the schema accepts it."""
     found = receive_addresses(BLOCK, 3)
     assert set(found) == {"interface", "target:a", "target:b"}
     assert found["target:a"]["vis0"] == {
@@ -129,7 +128,6 @@ def test_faults_are_read(text: str, fault: ControllerFault) -> None:
 
 @pytest.mark.parametrize("text", ["", "explode", "fail:Scan:x", "fail:Scan:2", "fail:Scan:nan", "fail:Dance"])
 def test_wrong_faults_are_refused(text: str) -> None:
-    """With what was expected."""
     with pytest.raises(ConfigError, match="fault: expected"):
         simulated(faults=[ControllerFault.parse(text)])
 
@@ -308,7 +306,6 @@ def test_receptors_that_are_not_there_or_that_another_subarray_has_are_refused()
 
 @pytest.mark.parametrize("reported", ["null", "x", "[" * 100_000, '{"receptors": {"SKA001": [1, null]}}'])
 def test_resources_that_cannot_be_read_hold_nobody_up(reported: str) -> None:
-    """A state that another program wrote of one subarray: commands of this one and of others do what they did."""
     site = Site()
     site.say(FIRST, State="ON", obsState="IDLE", resources=reported)
     site.say(SECOND, State="ON", obsState="EMPTY")
@@ -318,11 +315,6 @@ def test_resources_that_cannot_be_read_hold_nobody_up(reported: str) -> None:
     first = site.send("ReleaseAllResources", FIRST)
     life.work()
     assert [site.outcome(message) for message in (first, second)] == ["COMPLETED", "COMPLETED"]
-
-
-def test_every_kind_is_explained() -> None:
-    """The help text is made of it."""
-    assert all(what[0].islower() and not what.endswith(".") for what in KINDS.values())
 
 
 def test_the_attributes_that_say_where_fields_are_hold_as_long_as_the_resources() -> None:

@@ -15,13 +15,11 @@ from facade.flows.commands.messages import (
     COMMANDS,
     CommandMessage,
     ReportedState,
-    ack_record,
     command_record,
-    decode_ack,
 )
 from facade.flows.commands.refused import Refusals
 from facade.flows.commands.tracker import Tracker
-from facade.outcome import USED, Outcome, Suppressed
+from facade.outcome import USED, Outcome
 from facade.runtime.device_state import DeviceStates, StateMessage, state_record
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Life, Site, live
 
@@ -42,9 +40,7 @@ def configure(call: Call) -> None:
 def executed(site: Site, *, late: bool) -> CommandMessage:
     message = site.send()
     site.late = late
-    life = Life(site)
-    life.handle = configure
-    life.work()
+    Life(site, handle=configure).work()
     return message
 
 
@@ -61,7 +57,6 @@ def test_what_comes_before_the_effect_is_on_the_bus_before_it(site: Site) -> Non
     """Killed right after it, the next life must find that the command may have begun to take effect."""
     message = site.send()
     site.late = True
-    life = Life(site)
     seen = []
 
     def handle(call: Call) -> None:
@@ -70,8 +65,7 @@ def test_what_comes_before_the_effect_is_on_the_bus_before_it(site: Site) -> Non
         call.report(scanType="a", obsState="READY")
         seen.append(site.reported("obsState")[-1])
 
-    life.handle = handle
-    life.work()
+    Life(site, handle=handle).work()
     assert seen == ["CONFIGURING", "CONFIGURING"]
     assert site.reported("obsState")[-1] == "READY"
     assert set(site.acks(message)[-1].states) == {"scanType", "obsState"}
@@ -109,7 +103,6 @@ def test_a_handler_that_goes_on_does_not_hold_its_state_back(site: Site, how: st
 def test_a_handler_may_wait_for_it(site: Site) -> None:
     message = site.send()
     site.late = True
-    life = Life(site)
     seen = []
 
     def handle(call: Call) -> None:
@@ -117,8 +110,7 @@ def test_a_handler_may_wait_for_it(site: Site) -> None:
         call.confirm()
         seen.append(site.reported("obsState")[-1])
 
-    life.handle = handle
-    life.work()
+    Life(site, handle=handle).work()
     assert (seen, site.acks(message)[-1].states) == (["READY"], {})
 
 
@@ -143,7 +135,6 @@ def test_a_repeated_command_repeats_the_outcome_without_its_states(site: Site) -
 
 
 def test_who_was_killed_before_the_state_was_there_writes_it_at_the_next_start(site: Site) -> None:
-    """The outcome came through, the record on the other partition did not; who reads states alone must learn of it."""
     message = executed(site, late=True)
     for place, log in site.broker.logs.items():
         if place[0] == "state" and (of_it := [one.offset for one in log if _state(one).command == message.id]):
@@ -232,7 +223,6 @@ def test_an_acceptance_that_failed_is_not_sent_again_behind_the_outcome(site: Si
 
 
 def test_a_state_is_newer_than_the_one_before_whatever_the_clock_says(site: Site) -> None:
-    """The clock was set back since: by its time the new state would be older, and nobody would take it."""
     ahead = site.now_us + 20_000_000
     before = StateMessage(device=FIRST, attribute="obsState", value="IDLE", time=ahead, origin="earlier")
     site.broker.append(state_record(before))
@@ -261,60 +251,6 @@ def test_what_is_finished_is_committed_while_commands_come(site: Site) -> None:
         committed.append(site.committed(site.broker.read(COMMANDS)[-1].partition))
         life.loop.execute_next(FIRST)
     assert committed == [0, 1, 1, 3]
-
-
-def test_a_partition_that_goes_between_the_proof_and_the_acceptance(site: Site) -> None:
-    """The client knows, the thread that takes has not looked yet, and another member has begun the command already."""
-    message = site.send(repeatable=False)
-    life = Life(site).start()
-    life.step()
-
-    def move() -> None:
-        life.member.assign([])
-        life.member.take(0, 0.0)
-        live(site, component="other")
-
-    site.late = True
-    site.when["before ACCEPTED"] = move
-    life.loop.execute_next(FIRST)
-    assert [id for id, _ in site.begun] == [message.id]
-    assert site.outcomes(message)[0].origin == "other"
-    assert life.loop.account.reasons == {"moved": 1}
-
-
-def test_a_command_whose_partition_was_away_unheard_is_not_refused(site: Site) -> None:
-    """The client knows, the thread that takes has not looked yet: another member may have begun the command."""
-    message = site.send(within=1.0)
-    life = Life(site).start()
-    life.step()
-    site.clock.sleep(2.0)
-    for partitions in ([], range(4)):
-        life.member.assign(partitions)
-        life.member.hear()
-    life.loop.execute_next(FIRST)
-    assert site.statuses(message) == []
-    assert life.loop.account.reasons == {"moved": 1}
-    life.work()  # it is taken once more, and is this controller's to refuse
-    assert site.statuses(message) == ["REJECTED"]
-
-
-def test_a_command_that_must_not_be_repeated_is_committed_while_it_runs(site: Site) -> None:
-    """A repeatable one is committed when its outcome is there."""
-    for name, repeatable in (("Configure", False), ("ReleaseAllResources", True)):
-        message = site.send(name, repeatable=repeatable)
-        partition = next(p for (topic, p), log in site.broker.logs.items() if topic == COMMANDS and log)
-        behind = len(site.broker.logs[COMMANDS, partition])
-        life = Life(site)
-        during = []
-
-        def look(_: object, life: Life = life, during: list[int] = during, partition: int = partition) -> None:
-            life.step()
-            during.append(site.committed(partition))
-
-        life.meanwhile = look
-        life.work()
-        assert during == [behind if not repeatable else behind - 1], message
-        assert site.committed(partition) == behind
 
 
 # What a device server makes of it.
@@ -387,7 +323,6 @@ def test_the_outcome_is_never_seen_without_its_state(site: Site, server: Server)
 
 
 def test_older_records_that_come_behind_it_undo_nothing(site: Site, server: Server) -> None:
-    """The two topics are read one beside the other: what was reported while the command ran may be read after it."""
     message, now = site.send(), site.now_us
     server.fold(command_record(message))
     server.fold(outcome(message, "READY", now))
@@ -408,12 +343,6 @@ def test_an_outcome_that_comes_late_undoes_nothing(site: Site, server: Server) -
     server.fold(outcome(message, "READY", now))
     assert server.tracker.find(message.id).final
     assert server.obs_state == "FAULT"
-
-
-def test_the_outcomes_of_other_devices_are_no_matter(site: Site) -> None:
-    """The server of SdpMaster reads those of the subarrays too; they are nothing to be set aside."""
-    other = Server(site, {"mid-sdp/control/0": "SdpMaster"})
-    assert other.fold(outcome(site.send(), "READY", site.now_us)) == Suppressed("other-device")
 
 
 def test_what_is_set_aside_has_no_effect(site: Site, server: Server) -> None:
@@ -442,18 +371,7 @@ def test_a_state_that_the_icd_forbids_sets_its_outcome_aside(
     assert server.obs_state == "IDLE"
 
 
-def test_an_acknowledgement_without_states_is_what_it_was() -> None:
-    """Nobody who writes none has to know of them."""
-    ack = decode_ack(
-        b'{"schema":"command-ack/1","id":"1","device":"d","command":"On","status":"ACCEPTED","time":1,"origin":"o"}'
-    )
-    assert ack.states == {}
-    assert b"states" not in (ack_record(ack).value or b"")
-
-
 def test_what_was_told_is_given_once_to_who_shows_it(server: Server) -> None:
-    """Also what is told while the rest is being given; and a device that nothing was told of keeps its version."""
-
     def tell(attribute: str, value: str, time: int) -> None:
         server.states.set(StateMessage(device=FIRST, attribute=attribute, value=value, time=time, origin=COMPONENT))
 

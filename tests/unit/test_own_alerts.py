@@ -222,7 +222,6 @@ def test_what_was_told_before_a_restart_is_cleared_after_it_and_not_raised_again
 
 
 def test_a_second_try_is_no_second_occurrence(bench):
-    """The broker took it, and its answer was lost; and what else fails meanwhile is nobody's business here."""
     bench.found = WRONG
     bench.look(2)
     lost = iter([1])

@@ -8,43 +8,32 @@ import pytest
 
 from devices.mapping import to_tango
 from facade.bus.port import Record
-from facade.clock import ManualClock
 from facade.config import Settings
 from facade.errors import ConfigError
 from facade.flows.quality.flow import AHEAD, BEHIND, fit
 from facade.icd.load import load
 from facade.reading import Quality
 from facade.runtime.composition import assemble
-from tests.support.commanding import Sink
+from tests.support.commanding import DeviceServers, Sink
 from tests.support.heaps import BASE_US
-from tests.support.metrics import WRITERS, metric, npy
-from tests.support.simulated_bus import MemoryBroker, MemoryBus
+from tests.support.metrics import WRITERS, metric
+from tests.support.simulated_bus import MemoryBus
 
 ICD = load()
 FIRST, SECOND = "mid-sdp/quality/01", "mid-sdp/quality/02"
 LIMIT = ICD.classes["SdpQuality"].stale_after
 
 
-class Bench:
+class Bench(DeviceServers):
     def __init__(self) -> None:
-        self.clock = ManualClock(BASE_US / 1e6)
-        self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in ICD.topics.items()})
-        self.start()
+        super().__init__(q={"SdpQuality": [FIRST, SECOND]})
 
     def start(self) -> None:
-        """Start the device server, as after a kill."""
-        self.bus, self.sink = MemoryBus(self.broker), Sink()
-        devices, versions = {"SdpQuality": [FIRST, SECOND]}, {"versionId": "1"}
-        self.service = assemble(
-            ICD, Settings(), devices, self.sink, self.bus, instance="q", clock=self.clock, versions=versions
-        )
-        self.reader = self.service.event_loop._open()
-        self.cycle()
+        super().start()
+        ((self.service, self.reader),) = self.servers
 
     def cycle(self, times: int = 2) -> None:
-        for _ in range(times):
-            self.service.event_loop.cycle(self.reader)
-            self.clock.sleep(0.5)
+        super().cycle(times)
 
     @property
     def now_us(self) -> int:
@@ -195,21 +184,10 @@ def test_an_image_with_gaps_that_did_not_change_is_no_new_event(bench):
 REFUSED = {
     "another shape": (metric("noiseAntenna", [1.0, 2.0], unit="Jy", shape=[3]), "shape"),
     "another type": (metric("noiseAntenna", [1.0], unit="Jy", dtype="int32"), "dtype"),
-    "objects": (metric("noiseAntenna", [1.0], unit="Jy", content=npy(np.array([None]))), "dtype"),
-    "no bytes": (metric("noiseAntenna", [1.0], unit="Jy", content=b""), "npy"),
-    "a part": (metric("noiseAntenna", [1.0], unit="Jy", content=npy(np.array([1.0]))[:-1]), "npy"),
-    "too much": (metric("noiseAntenna", [1.0], unit="Jy", content=npy(np.array([1.0])) + b"x"), "npy"),
     "axes that the attribute has not": (metric("noiseAntenna", [[1.0]], unit="Jy"), "shape"),
-    "axes where there are none": (metric("flaggedFraction", [1.0]), "shape"),
     "numbers for names": (metric("antennaNames", [1.0]), "dtype"),
-    "names for numbers": (metric("noiseAntenna", np.array(["1"]), unit="Jy"), "dtype"),
     "another unit": (metric("noiseAntenna", [1.0], unit="Hz"), "unit"),
-    "a huge shape": (metric("noiseAntenna", [1.0], unit="Jy", shape=[10**12]), "schema"),
-    "no elements": (metric("noiseAntenna", [], unit="Jy"), "schema"),
     "three axes": (metric("noiseBaseline", [[[1.0]]], unit="Jy"), "schema"),
-    "an encoding that nobody knows": (metric("noiseAntenna", [1.0], encoding="pickle", content=b"x"), "schema"),
-    "complex numbers": (metric("noiseAntenna", [1j], unit="Jy"), "schema"),
-    "a subarray that cannot be": (metric("noiseAntenna", [1.0], unit="Jy", subarray=17), "schema"),
     "another version": (metric("noiseAntenna", [1.0], unit="Jy", schema="metric/2"), "version"),
     "far ahead": (metric("noiseAntenna", [1.0], unit="Jy", time=BASE_US + 3_600_000_000), "ahead"),
     "no header": (Record(topic="quality", key=b"subarray/01/noiseAntenna", value=b"x"), "no-header"),
@@ -242,7 +220,6 @@ def test_a_record_that_cannot_be_used_is_a_dead_letter_and_changes_nothing(bench
 
 
 def test_times_are_judged_by_the_brokers_clock(bench):
-    """Up to the bounds a metric is used; what is later is left out and counted."""
     for seconds in (AHEAD - 0.1, -BEHIND + 0.1):
         bench.tell("flaggedFraction", 0.25, time=bench.now_us + round(seconds * 1e6))
         assert bench.shown("flaggedFraction").quality is Quality.VALID

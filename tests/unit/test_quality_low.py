@@ -7,35 +7,21 @@ from typing import Any
 
 import pytest
 
-from facade.clock import ManualClock
-from facade.config import Settings
 from facade.flows.alerts.messages import Alarm, decode_alert, state_record
 from facade.icd.load import load
-from facade.runtime.composition import assemble
-from tests.support.commanding import Sink
-from tests.support.heaps import BASE_US
+from tests.support.commanding import DeviceServers
 from tests.support.metrics import metric
-from tests.support.simulated_bus import MemoryBroker, MemoryBus
 
 ICD = load()
 METRIC = "flaggedFraction"
 SOURCE = f"subarray/01/{METRIC}"
 
 
-class Bench:
-    def __init__(self) -> None:
-        self.clock = ManualClock(BASE_US / 1e6)
-        self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in ICD.topics.items()})
-        self.start()
+class Bench(DeviceServers):
+    pause = 0.25
 
-    def start(self) -> None:
-        """Start the device server, as after a kill."""
-        self.bus = MemoryBus(self.broker)
-        devices = {"SdpQuality": ["mid-sdp/quality/01", "mid-sdp/quality/02"]}
-        self.event_loop = assemble(
-            ICD, Settings(), devices, Sink(), self.bus, instance="q", clock=self.clock, versions={"versionId": "1"}
-        ).event_loop
-        self.reader = self.event_loop._open()
+    def __init__(self) -> None:
+        super().__init__(q={"SdpQuality": ["mid-sdp/quality/01", "mid-sdp/quality/02"]})
 
     def measure(self, *values: float | None, seconds: float = 6.0, **changes: Any) -> list[tuple[str, str, str]]:
         """Measure values in turn, four a second (None: nothing); gives all alerts so far."""
@@ -44,8 +30,7 @@ class Bench:
             if value is not None:
                 now_us = round(self.clock.now() * 1e6)
                 self.broker.append(metric(METRIC, value, **{"time": now_us, **changes}))
-            self.event_loop.cycle(self.reader)
-            self.clock.sleep(0.25)
+            self.cycle(1)
         # One of the same state and severity has a newer text, and no more.
         return [key for key, _ in groupby((one.source, one.state, one.severity) for one in self.alerts())]
 

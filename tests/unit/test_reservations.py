@@ -9,58 +9,39 @@ import pytest
 
 from facade.bus.port import Record
 from facade.clock import ManualClock
-from facade.config import Settings
 from facade.flows.reservations import cli
 from facade.flows.reservations import ledger as ledgers
-from facade.flows.reservations.flow import MOST_NAMES_SHOWN, MOST_SHOWN, readings
-from facade.flows.reservations.ledger import RESERVATIONS, STATES, ReservationLedger, owner_of, read_ledger
+from facade.flows.reservations.flow import MOST_SHOWN, readings
+from facade.flows.reservations.ledger import (
+    MOST_NAMES_SHOWN,
+    RESERVATIONS,
+    STATES,
+    ReservationLedger,
+    owner_of,
+    read_ledger,
+)
 from facade.flows.reservations.source import ReservationSource
 from facade.icd.load import load
 from facade.outcome import TOMBSTONE, USED, Suppressed
-from facade.runtime.composition import assemble
 from facade.runtime.device_state import StateMessage, state_record
-from tests.support.commanding import Sink
+from tests.support.commanding import DeviceServers
 from tests.support.heaps import BASE_US
-from tests.support.simulated_bus import MemoryBroker, MemoryBus
 
 ICD = load()
 FIRST, SECOND, MASTER = "mid-sdp/subarray/01", "mid-sdp/subarray/02", "mid-sdp/control/0"
 
 
-class Bench:
+class Bench(DeviceServers):
     """A controller that reserves, and the device servers that show it."""
 
     def __init__(self) -> None:
-        self.clock = ManualClock(BASE_US / 1e6)
-        self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in ICD.topics.items()})
+        super().__init__(
+            subarray={"SdpSubarray": [FIRST, SECOND]}, control={"SdpMaster": [MASTER], "SdpBus": ["mid-sdp/bus/0"]}
+        )
         self.source = ReservationSource("subarray-controller", self.broker.append, self.clock)
-        self.start()
-
-    def start(self) -> None:
-        """Start the device servers, as after a kill."""
-        self.sink, self.servers = Sink(), []
-        for instance, devices in (
-            ("subarray", {"SdpSubarray": [FIRST, SECOND]}),
-            ("control", {"SdpMaster": [MASTER], "SdpBus": ["mid-sdp/bus/0"]}),
-        ):
-            server = assemble(
-                ICD,
-                Settings(),
-                devices,
-                self.sink,
-                MemoryBus(self.broker),
-                instance=instance,
-                clock=self.clock,
-                versions={"versionId": "1"},
-            )
-            self.servers.append((server, server.event_loop._open()))
-        self.cycle()
 
     def cycle(self, times: int = 9) -> None:
-        for _ in range(times):
-            for server, reader in self.servers:
-                server.event_loop.cycle(reader)
-            self.clock.sleep(0.5)
+        super().cycle(times)
 
     def reserve(self, subarray: int, *names: str, seconds: float = 3600.0, **more: Any) -> Any:
         more = {"state": "GRANTED", **more}
@@ -77,7 +58,7 @@ class Bench:
         self.broker.append(state_record(message))
 
     def shown(self, name: str, device: str = FIRST) -> Any:
-        return self.sink.shown[device, name].value
+        return self.shows(name, device)
 
     def counts(self, device: str = FIRST) -> tuple[int, ...]:
         return tuple(self.shown(f"reservations{name}", device) for name in ("Requested", "Held", "Refused"))
@@ -213,16 +194,8 @@ GOOD = {
         ({"id": "a/2"}, "key"),
         ({"id": "a/1\n"}, "schema"),
         ({"kind": "Receptors"}, "schema"),
-        ({"names": [""]}, "schema"),
         ({"names": ["x"] * 1025}, "schema"),
-        ({"subarray": 17}, "schema"),
-        ({"pb_id": ""}, "schema"),
-        ({"pb_id": None}, "schema"),
-        ({"quantity": -1}, "schema"),
-        ({"exclusive": 1}, "schema"),
-        ({"sequence": 0}, "schema"),
         ({"expires": BASE_US // 10**6}, "inconsistent"),
-        ({"more": 1}, "schema"),
     ],
     ids=lambda value: str(value)[:50],
 )
@@ -246,7 +219,6 @@ def test_a_source_refuses_what_nobody_could_read(bench: Bench) -> None:
 
 
 def test_each_record_of_a_source_is_newer_than_the_one_before(bench: Bench) -> None:
-    """Also where the clock stands still or was set back, and whoever writes it."""
     one = bench.reserve(1, "SKA001", state="REQUESTED")
     bench.clock.sleep(-5.0)
     manager = ReservationSource("platform-services", bench.broker.append, bench.clock)

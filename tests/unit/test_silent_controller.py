@@ -82,7 +82,6 @@ def lives(bench: Bench, server: Server, seconds: float) -> None:
 
 @pytest.mark.parametrize("later", ["FAULT", "IDLE"])
 def test_a_state_on_the_way_that_outlives_its_command_is_named_and_raises_an_alarm(later: str) -> None:
-    """A controller has reported it and has failed: nobody else would ever report another one."""
     bench = Bench()
     server = bench.server()
     bench.report(State="ON", obsState="IDLE")

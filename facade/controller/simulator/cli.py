@@ -72,7 +72,7 @@ def controller(
 ) -> None:
     """Execute the commands for SDP and its subarrays, as SDP's own controllers do.
 
-    It may be killed and started again at any time: what it was doing is on the bus.
+    It may be killed and started again at any time, as it stores nothing.
     """
     settings = deployment(bootstrap, prefix, subarrays=subarrays)
     simulated = SimulatedController(

@@ -1,6 +1,6 @@
 """The reference controller: executes the commands of simulated subarrays and of SDP as a whole, with faults on request.
 
-It keeps nothing: a subarray is what was reported of it last, so the controller may be killed at any time.
+It stores nothing: the state of a subarray is its last report, so the controller may be killed at any time.
 """
 
 import logging
@@ -16,11 +16,9 @@ from facade.bus.port import Record, Writer
 from facade.clock import Clock
 from facade.config import MOST_SUBARRAYS
 from facade.controller import Call, Controller, Rejected
-from facade.controller.simulator import blocks, observation, orders, reservations
+from facade.controller.simulator import observation
 from facade.controller.simulator.faults import ControllerFault, FaultyWriter
-from facade.controller.simulator.observation import Subarray
-from facade.controller.simulator.orders import MASTER, ORDERED, PROCESSING, SUBARRAY, WORKER
-from facade.controller.simulator.reservations import Receptors
+from facade.controller.simulator.observation import Receptors, Subarray
 from facade.errors import ConfigError, FacadeError
 from facade.flows.blocks.source import BlockSource
 from facade.flows.reservations.source import ReservationSource
@@ -41,15 +39,24 @@ _SECONDS = {
     "Restart": 1.0,
 }
 _QUICK = 0.3
-"""How long the commands take that are not named above [s]."""
+"""Duration of other commands [s]."""
+
+
+SUBARRAY, MASTER = "SdpSubarray", "SdpMaster"
+PROCESSING, WORKER = "ProcessingController", "ProcessingWorker"
+ORDERED = (SUBARRAY, PROCESSING, WORKER)
+"""Classes and executors that get orders."""
+_CASCADE = {"On": ("On", "ON"), "Off": ("Off", "OFF"), "Standby": ("Off", "OFF")}
+"""For each command of SDP as a whole: the command of a subarray, and the State that makes it unnecessary."""
+_BELOW = {"Configure": (PROCESSING, "Prepare"), "Prepare": (WORKER, "Load")}
 
 
 class SimulatedFailure(FacadeError):
-    """What a handler raises when it is asked to fail."""
+    """A failure on request."""
 
 
 class ExecutionLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution, as the report has it."""
+    """One execution in the report."""
 
     id: str
     command: str
@@ -70,13 +77,13 @@ class SimulatedController:
     executes
         Device classes and executors whose commands it executes; empty: the device classes, and with orders all.
     orders
-        Whether commands go on to those below; see `facade.controller.simulator.orders`.
+        Whether commands go on to those below; see `facade.controller.simulator.controller`.
     receptors
         Those that there are: others, and those that another subarray has, are refused; none: all are there.
     report
         File to which a line is added for each execution, before it has any effect.
     speed
-        By how much everything is faster than with a real SDP.
+        Speed relative to a real SDP.
     """
 
     def __init__(
@@ -104,9 +111,8 @@ class SimulatedController:
             self._report = os.open(report, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         executes = executes or ((SUBARRAY, MASTER, PROCESSING, WORKER) if orders else (SUBARRAY, MASTER))
         self.controller = Controller(component, *executes, orders=ORDERED if orders else ())
-        for name, commands in self.controller.commands(icd).items():
-            handler = self._execute if name in (SUBARRAY, MASTER) else self._execute_below
-            self.controller.command(*(one for one in commands if one not in self.controller.handlers))(handler)
+        for commands in self.controller.commands(icd).values():
+            self.controller.command(*(one for one in commands if one not in self.controller.handlers))(self._execute)
         known = set(self.controller.handlers)
         if strange := {fault.command for fault in faults} - known - {""}:
             raise ConfigError(f"fault: expected one of the commands {', '.join(sorted(known))}, got {strange.pop()!r}")
@@ -123,85 +129,87 @@ class SimulatedController:
         faults = self.faults_of(call.id, call.command)
         if "reject" in faults:
             raise Rejected("simulated refusal")
-        command, changes = self._plan(call)
+        before = observation.subarray(call, again=call.again)  # of SDP and of executors, one without anything
+        command, changes = self._plan(call, before)
         with self._receptors.claimed(call, changes, self._subarrays):
-            self._carry_out(call, command, changes, faults)
+            self._carry_out(call, before, command, changes, faults)
 
-    def _carry_out(self, call: Call, command: CommandDefinition, changes: dict[str, Any], faults: set[str]) -> None:
+    def _carry_out(
+        self,
+        call: Call,
+        before: Subarray,
+        command: CommandDefinition | None,
+        changes: dict[str, Any],
+        faults: set[str],
+    ) -> None:
         self._write_line(call)
-        if command.transitional is not None:
+        if command is not None and command.transitional is not None:
             call.report(**{command.reports: command.transitional})
         while "hang" in faults:
             call.wait(60.0)
         if "crash-before" in faults and not call.again:
             self._crash(call)
-        self._go_on(call, SUBARRAY if "subarray" in call.device else MASTER)
-        before = observation.subarray(call)  # of SDP as a whole, one without anything
+        if self._orders:
+            self._give_orders(call)
         tell = self._telling(call, before, str(changes.get("ebID") or before.eb_id or ""))
-        tell(blocks.begin(call.command, call.argument))
+        tell(observation.begin_blocks(call.command, call.argument))
         self._work(call, _SLOW if "slow" in faults else 1.0)
         if "fail" in faults:
             raise SimulatedFailure(f"simulated failure of {call.command}")
         # One wait for the bus for both, and before the outcome: a crash in between repeats the command.
-        tell(blocks.end(before, call.command, call.argument, changes), changes)
-        if "fail-block" in faults and (failed := blocks.fail(before)) is not None:
+        tell(observation.end_blocks(before, call.command, call.argument, changes), changes)
+        if "fail-block" in faults and (failed := observation.fail_block(before)) is not None:
             tell([failed[0]])
             changes = {**failed[1], **changes}
-        call.report(**changes)
+        if changes:
+            call.report(**changes)
         if "crash-after" in faults and not call.again:
             call.confirm()
             self._crash(call)
         if "late-acks" in faults:
             call.wait(max(call.message.deadline / 1e6 + _LATE - self._clock.now(), 0.0))
 
-    def _execute_below(self, call: Call) -> None:
-        """Execute an order: it goes on to those below, and takes its time."""
-        faults = self.faults_of(call.id, call.command)
-        if "reject" in faults:
-            raise Rejected("simulated refusal")
-        self._write_line(call)
-        while "hang" in faults:
-            call.wait(60.0)
-        if "crash-before" in faults and not call.again:
-            self._crash(call)
-        self._go_on(call, PROCESSING)
-        self._work(call, _SLOW if "slow" in faults else 1.0)
-        if "fail" in faults:
-            raise SimulatedFailure(f"simulated failure of {call.command}")
-        if "crash-after" in faults and not call.again:
-            self._crash(call)
+    def _give_orders(self, call: Call) -> None:
+        """Give the orders that a command leads to, and wait until all are followed.
 
-    def _go_on(self, call: Call, device_class: str) -> None:
-        if self._orders:
-            orders.go_on(call, device_class)
+        On, Off and Standby of SDP as a whole go to the subarrays that are in another State. Configure goes to the
+        processing controller of the subarray, and from there to its worker.
+        """
+        if call.command in _CASCADE and "subarray" not in call.device:
+            command, state = _CASCADE[call.command]
+            behind = [device for device in call.ordered(SUBARRAY) if call.reported_of(device, "State") != state]
+            call.follow(call.orders(*((device, command, None) for device in behind)))
+        elif call.command in _BELOW:
+            executor, command = _BELOW[call.command]
+            number = call.device.rpartition("/")[2]
+            wanted = [device for device in call.ordered(executor) if device.rpartition("/")[2] == number]
+            argument = {"scan_type": call.argument["scan_type"]}
+            call.follow(call.orders(*((device, command, argument) for device in wanted)))
 
-    def _plan(self, call: Call) -> tuple[CommandDefinition, dict[str, Any]]:
-        if (SUBARRAY, call.command) in self._commands and "subarray" in call.device:
-            before = observation.subarray(call, again=call.again)
+    def _plan(self, call: Call, before: Subarray) -> tuple[CommandDefinition | None, dict[str, Any]]:
+        """Return a command with the attributes that it changes; an executor has none."""
+        if "subarray" in call.device:
             return self._commands[SUBARRAY, call.command], observation.COMMANDS[call.command](before, call.argument)
-        command = self._commands[MASTER, call.command]
-        return command, {command.reports: command.targets[0]}
+        command = self._commands.get((MASTER, call.command))
+        return command, {} if command is None else {command.reports: command.targets[0]}
 
     def _telling(self, call: Call, before: Subarray, eb_id: str) -> Callable[..., None]:
-        """Return what publishes states of processing blocks, and with them the reservation that a command leads to.
-
-        What has no execution block has no blocks that could be told of.
-        """
+        """Return a function that publishes states of processing blocks, and the reservation that a command leads to."""
         records: list[Record] = []
         told_of = BlockSource(self.controller.component, records.append, self._clock)
         reserved = ReservationSource(self.controller.component, records.append, self._clock)
 
-        def tell(told: Iterable[blocks.BlockState], changes: Mapping[str, Any] = MappingProxyType({})) -> None:
+        def tell(told: Iterable[observation.BlockState], changes: Mapping[str, Any] = MappingProxyType({})) -> None:
             for one in told if eb_id else ():
                 told_of.tell(one.pb_id, eb_id, before.number, one.kind, one.state, **one.more)
-            reservations.reserve(reserved, before, changes)
+            observation.reserve_receptors(reserved, before, changes)
             call.publish(*records)
             records.clear()
 
         return tell
 
     def _work(self, call: Call, factor: float) -> None:
-        """Take as long as SDP would, and say how far it is where that is long."""
+        """Take as long as SDP would, with progress for long commands."""
         seconds = _SECONDS.get(call.command, _QUICK) * factor / self._speed
         if call.command not in _SECONDS and factor == 1.0:
             call.wait(seconds)

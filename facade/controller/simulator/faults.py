@@ -1,4 +1,4 @@
-"""What goes wrong in the reference controller on request, and for which commands."""
+"""Faults of the reference controller on request."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class ControllerFault:
-    """One thing that goes wrong, for some commands."""
+    """A fault of some commands."""
 
     kind: str
     command: str = ""
@@ -37,13 +37,7 @@ class ControllerFault:
 
     @classmethod
     def parse(cls, text: str) -> "ControllerFault":
-        """Read ``KIND[:COMMAND[:PROBABILITY]]``.
-
-        Raises
-        ------
-        ConfigError
-            It has another form.
-        """
+        """Read ``KIND[:COMMAND[:PROBABILITY]]``."""
         kind, _, rest = text.partition(":")
         command, _, probability = rest.partition(":")
         if kind not in KINDS:
@@ -67,7 +61,7 @@ class ControllerFault:
 
 
 class FaultyWriter:
-    """Writes acknowledgements as a controller does that does not keep the rules.
+    """Writes acknowledgements like a controller that breaks the rules.
 
     Parameters
     ----------
@@ -80,25 +74,25 @@ class FaultyWriter:
         self._faults_of = faults_of
 
     def send(self, record: Record) -> None:
-        """Queue what becomes of a record."""
+        """Queue a record with its faults."""
         for changed in self._changed(record):
             self._writer.send(changed)
 
     def post(self, records: Sequence[Record]) -> Receipt:
-        """Queue what becomes of records."""
+        """Queue records with their faults."""
         return self._writer.post([changed for record in records for changed in self._changed(record)])
 
     def send_durably(self, record: Record, timeout: float) -> None:
-        """Write what becomes of a record."""
+        """Write a record with its faults."""
         for changed in self._changed(record):
             self._writer.send_durably(changed, timeout)
 
     def send_all_durably(self, records: Sequence[Record], timeout: float) -> None:
-        """Write what becomes of records."""
+        """Write records with their faults."""
         self._writer.send_all_durably([changed for record in records for changed in self._changed(record)], timeout)
 
     def close(self, timeout: float) -> None:
-        """Wait for what is queued."""
+        """Wait for queued records."""
         self._writer.close(timeout)
 
     def _changed(self, record: Record) -> list[Record]:

@@ -1,16 +1,21 @@
-"""What SDP's commands do to a subarray: a small model, made of nothing but what was reported last.
+"""What SDP's commands do to a subarray: a small model, made of its last reports only.
 
-Each command is a function from the subarray and the argument to the attributes that change; how long
-it takes, and what is shown meanwhile, is not decided here.
+Each command is a function from the subarray and the argument to the attributes that change. Real-time processing blocks
+run at once, batch ones after End. Receptors are reserved for as long as the subarray has them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from facade.controller import Device, Rejected
+from facade.controller import Call, Device, Rejected
+from facade.flows.blocks.source import FAILED, FINISHED, RUNNING, STARTING, WAITING
+from facade.flows.reservations.ledger import GRANTED, RELEASED
+from facade.flows.reservations.source import ReservationSource
 
 _HOST_CHANNELS = 4096
 """Channels that one simulated host receives."""
@@ -23,10 +28,9 @@ AttributeChanges = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subarray:
-    """What was last reported of one subarray."""
+    """The last reports of one subarray."""
 
     number: int = 1
-    obs_state: str = "EMPTY"
     resources: Mapping[str, Any] = field(default_factory=dict)
     scan_types: tuple[str, ...] = ()
     eb_id: str | None = None
@@ -34,11 +38,11 @@ class Subarray:
     batch: tuple[str, ...] = ()
     """Ids of the processing blocks that have not ended."""
     again: bool = False
-    """Whether the command was begun before, so that it may have been done already."""
+    """Whether the command was begun before, so that it may have taken effect already."""
 
 
 def resources_of(text: str) -> dict[str, Any]:
-    """Return resources as they were reported; what others have written and is no object says nothing."""
+    """Return reported resources; text that is no JSON object counts as none."""
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):
@@ -46,10 +50,9 @@ def resources_of(text: str) -> dict[str, Any]:
 
 
 def subarray(device: Device, *, again: bool = False) -> Subarray:
-    """Return what was last reported of a subarray."""
+    """Return the last reports of a subarray."""
     return Subarray(
         number=int(device.device.rsplit("/", 1)[-1]),
-        obs_state=device.reported("obsState", "EMPTY"),
         resources=resources_of(device.reported("resources", "{}")),
         scan_types=tuple(device.reported("scanTypes", ())),
         eb_id=device.reported("ebID") or None,
@@ -70,14 +73,6 @@ _RELEASED: AttributeChanges = {
     "pbRealtime": [],
     "pbBatch": [],
 }
-
-
-def _on(_: Subarray, __: Mapping[str, Any]) -> AttributeChanges:
-    return {"State": "ON", "obsState": "EMPTY"}
-
-
-def _off(_: Subarray, __: Mapping[str, Any]) -> AttributeChanges:
-    return {**_RELEASED, "errorMessages": [], "obsState": "EMPTY", "State": "OFF"}
 
 
 def _assign(before: Subarray, argument: Mapping[str, Any]) -> AttributeChanges:
@@ -110,10 +105,6 @@ def _release(before: Subarray, argument: Mapping[str, Any]) -> AttributeChanges:
     return {"resources": resources, "obsState": "IDLE"} if resources else {**_RELEASED, "obsState": "EMPTY"}
 
 
-def _release_all(_: Subarray, __: Mapping[str, Any]) -> AttributeChanges:
-    return {**_RELEASED, "obsState": "EMPTY"}
-
-
 def _configure(before: Subarray, argument: Mapping[str, Any]) -> AttributeChanges:
     scan_types = [*before.scan_types, *_names(argument.get("new_scan_types", ()))]
     wanted = argument["scan_type"]
@@ -124,53 +115,25 @@ def _configure(before: Subarray, argument: Mapping[str, Any]) -> AttributeChange
     return {"scanTypes": list(dict.fromkeys(scan_types)), "scanType": wanted, "obsState": "READY"}
 
 
-def _scan(_: Subarray, argument: Mapping[str, Any]) -> AttributeChanges:
-    return {"scanID": argument["scan_id"], "obsState": "SCANNING"}
-
-
-def _end_scan(_: Subarray, __: Mapping[str, Any]) -> AttributeChanges:
-    return {"scanID": 0, "obsState": "READY"}
-
-
-def _end(_: Subarray, __: Mapping[str, Any]) -> AttributeChanges:
-    return {"scanType": None, "scanID": 0, "obsState": "IDLE"}
-
-
-def _abort(_: Subarray, __: Mapping[str, Any]) -> AttributeChanges:
-    return {"scanID": 0, "obsState": "ABORTED"}
-
-
-def _obs_reset(_: Subarray, __: Mapping[str, Any]) -> AttributeChanges:
-    return {"scanType": None, "scanID": 0, "errorMessages": [], "obsState": "IDLE"}
-
-
-def _restart(_: Subarray, __: Mapping[str, Any]) -> AttributeChanges:
-    return {**_RELEASED, "errorMessages": [], "obsState": "EMPTY"}
-
-
 COMMANDS: Mapping[str, Callable[[Subarray, Mapping[str, Any]], AttributeChanges]] = {
-    "On": _on,
-    "Off": _off,
+    "On": lambda *_: {"State": "ON", "obsState": "EMPTY"},
+    "Off": lambda *_: {**_RELEASED, "errorMessages": [], "obsState": "EMPTY", "State": "OFF"},
     "AssignResources": _assign,
     "ReleaseResources": _release,
-    "ReleaseAllResources": _release_all,
+    "ReleaseAllResources": lambda *_: {**_RELEASED, "obsState": "EMPTY"},
     "Configure": _configure,
-    "Scan": _scan,
-    "EndScan": _end_scan,
-    "End": _end,
-    "Abort": _abort,
-    "ObsReset": _obs_reset,
-    "Restart": _restart,
+    "Scan": lambda _, argument: {"scanID": argument["scan_id"], "obsState": "SCANNING"},
+    "EndScan": lambda *_: {"scanID": 0, "obsState": "READY"},
+    "End": lambda *_: {"scanType": None, "scanID": 0, "obsState": "IDLE"},
+    "Abort": lambda *_: {"scanID": 0, "obsState": "ABORTED"},
+    "ObsReset": lambda *_: {"scanType": None, "scanID": 0, "errorMessages": [], "obsState": "IDLE"},
+    "Restart": lambda *_: {**_RELEASED, "errorMessages": [], "obsState": "EMPTY"},
 }
-"""What each command changes; the state that it leads to comes last, when all else is known."""
+"""Changes of each command; the state that it leads to comes last."""
 
 
 def receive_addresses(block: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """Return where the data of each scan type and beam go, in the form of ska-sdp-recvaddrs 0.5.
-
-    An entry of a map applies from its channel up to that of the next one, and its port grows by the
-    third number from one channel to the next.
-    """
+    """Return the hosts and ports of each scan type and beam, in the form of ska-sdp-recvaddrs 0.5."""
     channels = {entry["channels_id"]: entry["spectral_windows"] for entry in block.get("channels", ())}
     functions = {beam["beam_id"]: beam for beam in block["beams"]}
     hosts: dict[tuple[str, str], list[list[Any]]] = {}
@@ -196,7 +159,7 @@ def receive_addresses(block: Mapping[str, Any], number: int) -> dict[str, Any]:
 
 
 def _scan_types(entries: list[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
-    """Return the scan types with what they derive from others; those that are only derived from are left out."""
+    """Return the scan types with the beams that they inherit; templates are left out."""
     by_name = {entry["scan_type_id"]: entry for entry in entries}
     for name in _names(entries):
         line: list[Mapping[str, Any]] = []
@@ -225,3 +188,132 @@ def _starts(window: Mapping[str, Any]) -> range:
     """Return the first channel of each host of a spectral window."""
     span = max(window["count"] * window.get("stride", 1), 1)
     return range(window["start"], window["start"] + span, max(_HOST_CHANNELS, -(-span // _MOST_HOSTS)))
+
+
+class BlockState(NamedTuple):
+    """A state of a block."""
+
+    pb_id: str
+    kind: Literal["realtime", "batch"]
+    state: str
+    more: Mapping[str, Any] = {}
+
+
+def begin_blocks(command: str, argument: Mapping[str, Any]) -> Iterator[BlockState]:
+    """Return the states of blocks when a command begins."""
+    if command == "AssignResources":
+        for block in argument.get("processing_blocks", ()):
+            kind = block["script"]["kind"]
+            yield BlockState(block["pb_id"], kind, STARTING if kind == "realtime" else WAITING, _said(block))
+
+
+def end_blocks(
+    before: Subarray, command: str, argument: Mapping[str, Any], changes: Mapping[str, Any]
+) -> Iterator[BlockState]:
+    """Return the states of blocks when a command has done its work."""
+    if command == "AssignResources":
+        for block in argument.get("processing_blocks", ()):
+            if block["script"]["kind"] == "realtime":
+                yield BlockState(block["pb_id"], "realtime", RUNNING, _said(block))
+    elif command == "End":
+        yield from (BlockState(pb_id, "batch", RUNNING, {"progress": 0.0}) for pb_id in before.batch)
+    elif changes.get("pbRealtime") == []:
+        yield from (BlockState(pb_id, "realtime", FINISHED) for pb_id in before.realtime)
+        yield from (BlockState(pb_id, "batch", FINISHED, {"progress": 100.0}) for pb_id in before.batch)
+
+
+def fail_block(before: Subarray) -> tuple[BlockState, dict[str, Any]] | None:
+    """Return the failure of the first block of a subarray, and the changes of the subarray; None: it has no block."""
+    text = {"text": "simulated failure of the processing block"}
+    if before.realtime:
+        first, *left = before.realtime
+        return BlockState(first, "realtime", FAILED, text), {"pbRealtime": left}
+    if before.batch:
+        first, *left = before.batch
+        return BlockState(first, "batch", FAILED, text), {"pbBatch": left}
+    return None
+
+
+def _said(block: Mapping[str, Any]) -> dict[str, Any]:
+    script = block["script"]
+    return {
+        "script": f"{script['name']}:{script['version']}"[:200],
+        "dependencies": [one["pb_id"] for one in block.get("dependencies", ())][:64],
+        "resources": {"nodes": 1.0},
+    }
+
+
+RECEPTORS = "receptors"
+"""Other resources may be shared by subarrays, or are only counted."""
+_RESERVED_FOR = 86400.0
+"""Longer than any observation [s], as only the next command renews it."""
+_MOST_NAMES, _LONGEST_NAME = 1024, 100
+"""Names in one reservation, and characters of a name, by the message's schema."""
+
+
+def reserve_receptors(source: ReservationSource, before: Subarray, changes: Mapping[str, Any]) -> None:
+    """Reserve the receptors of a subarray when a command has done its work. `Receptors` has refused others before."""
+    if "resources" not in changes:
+        return
+    reservation_id = f"subarray-{before.number:02d}/{RECEPTORS}"
+    held, wanted = (_receptor_names(resources) for resources in (before.resources, changes["resources"]))
+    if wanted or held:
+        state = GRANTED if wanted else RELEASED
+        source.reserve(reservation_id, before.number, RECEPTORS, wanted or held, seconds=_RESERVED_FOR, state=state)
+
+
+class Receptors:
+    """The receptors that exist, and those that subarrays are about to get; may be used from several threads.
+
+    Parameters
+    ----------
+    there
+        Names of all receptors. Without names nothing is refused.
+    """
+
+    def __init__(self, there: Collection[str]) -> None:
+        self._there = frozenset(there)
+        self._claimed: dict[str, set[str]] = {}
+        """By device of the subarray whose command is being executed."""
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def claimed(self, call: Call, changes: Mapping[str, Any], subarrays: Collection[str]) -> Iterator[None]:
+        """Keep the receptors of a command from other subarrays until they are reported.
+
+        Raises
+        ------
+        Rejected
+            There is no such receptor, or another subarray has it.
+        """
+        wanted = _receptor_names(changes.get("resources", {}))
+        if not self._there or not wanted:
+            yield
+            return
+        with self._lock:
+            self._require(call, wanted, subarrays)
+            self._claimed[call.device] = {*wanted}
+        try:
+            yield
+        finally:
+            del self._claimed[call.device]
+
+    def _require(self, call: Call, wanted: Collection[str], subarrays: Collection[str]) -> None:
+        if strange := [name for name in wanted if name not in self._there]:
+            raise Rejected(f"$.resources.{RECEPTORS}: expected receptors that are there, got {', '.join(strange):.200}")
+        for device in subarrays:
+            if device == call.device:
+                continue
+            held = {
+                *_receptor_names(resources_of(call.reported_of(device, "resources", "{}"))),
+                *self._claimed.get(device, ()),
+            }
+            if taken := [name for name in wanted if name in held]:
+                what = f"expected receptors that no other subarray has, got {', '.join(taken):.200}"
+                raise Rejected(f"$.resources.{RECEPTORS}: {what} of {device}")
+
+
+def _receptor_names(resources: Mapping[str, Any]) -> list[str]:
+    names = resources.get(RECEPTORS)
+    found = map(str, names) if isinstance(names, list) else ()
+    return [name for name in found if 0 < len(name) <= _LONGEST_NAME][:_MOST_NAMES]

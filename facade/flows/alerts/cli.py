@@ -1,4 +1,4 @@
-"""`sdp-facade alerts`: the intake of packets, and what came along in them."""
+"""`sdp-facade alerts`: the intake of packets, and their attachments."""
 
 import hashlib
 import sys

@@ -1,27 +1,175 @@
-"""What a device server needs for SdpAlerts, and for the alerts that any device server raises itself."""
+"""SdpAlerts: its view of the alarms, and its parts in a device server."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
+import msgspec
+
+from facade.bus.port import BusHealth
 from facade.errors import ConfigError
-from facade.flows.alerts import messages
-from facade.flows.alerts.flow import AlertsFlow
+from facade.flows.alerts import messages, states
+from facade.flows.alerts.flow import AlertsFlow, name_of
 from facade.flows.alerts.operator_api import OperatorApi
-from facade.flows.alerts.reporter import OwnAlerts, ReportedBefore
-from facade.flows.alerts.view import AlertsView
-from facade.runtime.composition import FindFaults, Server
-from facade.runtime.flow import FaultKey
+from facade.icd.model import Icd
+from facade.printable import printable
+from facade.reading import Changes, Quality, Value
+from facade.runtime.composition import Server
+from facade.runtime.flow import DeviceReading
+from facade.severities import SEVERITIES
 
 CLASS = "SdpAlerts"
 
 
-def compose(server: Server) -> None:
-    """Add the alerts to a device server.
+_OTHERS = "otherConditions"
+"""The attribute for all conditions that the ICD does not name."""
+_GAP, _GAP_PER_ALARM = 0.2, 5e-5
+"""Least time between two looks at all alarms [s]: a look at ten thousand takes some 20 ms, in which no alert leaves."""
+_IDLE_GAP = 1.0
+"""Most time between two: rates and chattering change by themselves [s]."""
+_NO_BROKER_FOR = 10.0
+"""Without a broker for so long [s], what is shown is no longer to be relied on."""
+_ALWAYS = frozenset({"State", "Status", "connected", "versionId"})
+"""What holds without a broker as well."""
+_MOST = 256
+"""Alarms in a list."""
+_LISTS = {
+    "activeAlerts": states.ACTIVE,
+    "unacknowledgedAlerts": states.UNACKNOWLEDGED,
+    "latchedAlerts": frozenset({states.LTUNK, states.LTACK}),
+    "shelvedAlerts": frozenset({states.SHLVD}),
+    "suppressedAlerts": frozenset({states.DSUPR}),
+    "outOfServiceAlerts": frozenset({states.OOSRV}),
+}
+"""Attribute with a list to the states that are in it."""
+_COUNTS = {"active": states.ACTIVE, "unacknowledged": states.UNACKNOWLEDGED, "shelved": frozenset({states.SHLVD})}
 
-    Raises
-    ------
-    ConfigError
-        There are several devices: their events would be pushed twice.
-    """
+
+class AlertsView:
+    """A view: states of conditions, lists and counts; see `facade.runtime.flow.View`."""
+
+    def __init__(self, icd: Icd, flow: AlertsFlow, health: BusHealth, known: Callable[[], bool], version: str) -> None:
+        self._icd = icd
+        self._flow = flow
+        self._health = health
+        self._known = known
+        self._version = version
+        self._changes = Changes()
+        self._looked_at = 0.0
+        self._dirty = True
+        self._begun = False
+        self._heard_at = 0.0
+        self._stale = False
+
+    def readings(self, now: float) -> Iterator[DeviceReading]:
+        """Return changes; before all alarms have been read, only the State."""
+        if self._health.connected or not self._heard_at:
+            self._heard_at = now
+        stale = now - self._heard_at > _NO_BROKER_FOR
+        values = self._values(now, stale) if self._known() else self._state({}, stale)
+        if stale != self._stale:
+            self._stale, self._looked_at = stale, 0.0
+            values = {name: reading.value for name, reading in self._changes.shown.items()} | values
+        for name, value in values.items():
+            quality = Quality.INVALID if stale and name not in _ALWAYS else Quality.VALID
+            yield self._flow.device, name, self._changes.reading(name, value, now, quality)
+
+    def _values(self, now: float, stale: bool) -> dict[str, Value]:
+        newest = self._changes.shown.get("alertSequence")
+        self._dirty = self._dirty or newest is None or newest.value != self._flow.sequence
+        values = self._conditions() | {"alertSequence": self._flow.sequence}
+        alarms = sum(map(len, self._flow.ledger.by_condition.values()))
+        due = _GAP if self._dirty else _IDLE_GAP
+        due += _GAP_PER_ALARM * alarms
+        if now - self._looked_at >= due or now < self._looked_at:
+            self._looked_at, self._dirty = now, False
+            values |= self._lists(now, stale) | self._figures(now)
+        return values
+
+    def _conditions(self) -> dict[str, Value]:
+        ledger, moved = self._flow.ledger, self._flow.ledger.take_moved()
+        if not self._begun:
+            self._begun = True
+            moved |= {*self._icd.conditions, *ledger.by_condition}
+        self._dirty = self._dirty or bool(moved)
+        values: dict[str, Value] = {name: self._worst([name]) for name in moved & self._icd.conditions.keys()}
+        if moved - self._icd.conditions.keys() or _OTHERS not in self._changes.shown:
+            values[_OTHERS] = self._worst(sorted(ledger.by_condition.keys() - self._icd.conditions.keys()))
+        return values
+
+    def _worst(self, conditions: Sequence[str]) -> str:
+        worst = 0
+        for name in conditions:
+            for state, _ in self._flow.ledger.shown_of(name):
+                worst = max(worst, states.URGENCY.index(state))
+                if worst == len(states.URGENCY) - 1:  # of ten thousand alarms the first is mostly one of these
+                    return states.URGENCY[worst]
+        return states.URGENCY[worst]
+
+    def _lists(self, now: float, stale: bool) -> dict[str, Value]:
+        ledger = self._flow.ledger
+        shown = list(ledger.all_shown())
+        values: dict[str, Value] = {}
+        for name, wanted in _LISTS.items():
+            found = [alarm for state, alarm in shown if state in wanted]
+            found.sort(key=lambda alarm: (-SEVERITIES.index(alarm.severity), -alarm.occurrence))
+            values[name] = tuple(_text(self._flow.describe(alarm, whole=False)) for alarm in found[:_MOST])
+        for name, wanted in _COUNTS.items():
+            values[f"{name}Count"] = sum(state in wanted for state, _ in shown)
+        severities = Counter(alarm.severity for state, alarm in shown if state in states.ACTIVE)
+        for severity in SEVERITIES:
+            values[f"{severity.lower()}Count"] = severities[severity]
+        worst = next((one for one in reversed(SEVERITIES) if severities[one]), "NONE")
+        others = sorted(ledger.by_condition.keys() - self._icd.conditions.keys())
+        return {
+            **values,
+            "worstSeverity": worst,
+            "unknownConditions": tuple(others[:_MOST]),
+            **self._state(values, stale),
+        }
+
+    def _state(self, values: dict[str, Any], stale: bool) -> dict[str, Value]:
+        error = self._health.last_error or "none yet"
+        if not self._known():
+            text = f"The alerts were not read from the bus yet; last error: {error}."
+            return {"State": "UNKNOWN", "Status": printable(text), "connected": self._health.connected}
+        active, unseen = values["activeCount"], values["unacknowledgedCount"]
+        counts = [(values[f"{severity.lower()}Count"], severity) for severity in reversed(SEVERITIES)]
+        by_severity = ", ".join(f"{count} {severity}" for count, severity in counts if count)
+        by_severity = f" ({by_severity})" if by_severity else ""
+        state = "UNKNOWN" if stale else "ALARM" if active else "ON"
+        lines = [
+            f"The device is in {state} state.",
+            f"{active} alarms active{by_severity}, {unseen} not acknowledged, {values['shelvedCount']} shelved.",
+        ]
+        if not self._health.connected:
+            lines.append(f"No Kafka broker reachable; last error: {error}.")
+        if stale:
+            lines.append(f"All of this is older than {_NO_BROKER_FOR:.0f} s.")
+        return {"State": state, "Status": "\n".join(map(printable, lines)), "connected": self._health.connected}
+
+    def _figures(self, now: float) -> dict[str, Value]:
+        flow, now_us = self._flow, round(now * 1e6)
+        return {
+            "versionId": self._version,
+            "alertRate": flow.statistics.rate(now_us),
+            "chatteringAlerts": tuple(sorted(map(name_of, flow.statistics.chattering(now_us))))[:_MOST],
+            "flood": flow.statistics.flood(now_us),
+            "alertsTotal": flow.alerts,
+            "actionsTotal": flow.actions,
+            "actionsRefused": flow.refused,
+            "alertsOutOfOrder": flow.ledger.out_of_order,
+            "alertsSkewed": flow.ledger.skewed,
+            "alertsMissing": flow.missing,
+        }
+
+
+def _text(content: dict[str, Any]) -> str:
+    return msgspec.json.encode(content).decode()
+
+
+def compose(server: Server) -> None:
+    """Add the alerts to a device server."""
     device, *more = server.devices[CLASS]
     if more:
         raise ConfigError(f"devices of {CLASS} in instance {server.instance}: expected one, got {device} and {more}")
@@ -37,33 +185,10 @@ def compose(server: Server) -> None:
         OperatorApi,
         lambda: OperatorApi(
             flow,
-            server.sender(),
+            server.sender().send,
             ready=known,
             origin=server.instance,
             clock=server.clock,
             timeout=server.settings.command_timeout,
         ),
     )
-
-
-def reporter(
-    server: Server, find: FindFaults, finds: Callable[[FaultKey], bool], topics: Sequence[str], others: str
-) -> OwnAlerts:
-    """Raise and clear alerts about what is found; see `facade.runtime.composition.Server.report`."""
-    if (before := server.find(ReportedBefore)) is None:
-        # What an earlier life has told may not be among the states yet. Each life counts on from the time of its start,
-        # so that no number is given to two alerts.
-        before = server.share(ReportedBefore, lambda: ReportedBefore(round(server.clock.now() * 1e6)))
-        server.flows.append(before)
-    topics = (*topics, before.topic)
-    made = OwnAlerts(
-        find,
-        before,
-        server.bus.writer(),
-        mine=finds,
-        known=lambda: server.has_read(*topics),
-        clock=server.clock,
-        others=others,
-    )
-    server.periodic_tasks.append(made)
-    return made

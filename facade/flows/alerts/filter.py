@@ -74,7 +74,7 @@ class Comparison(msgspec.Struct, frozen=True):
         try:
             return cls(field, comparison, float(value))
         except ValueError:
-            return cls(field, comparison, value)  # which says what is wrong
+            return cls(field, comparison, value)  # raises, with the reason
 
     def holds(self, alert: Mapping[str, Any]) -> bool:
         """Return whether the comparison holds. It does not if the alert lacks the field."""

@@ -1,13 +1,14 @@
 """The flow of alerts: each record gets its number, becomes one event, and is folded into the ledger.
 
-The number is the record's place on the log plus one, so it is the same after any restart. Where offsets begin
-anew, as the topic was made again or has lost its end, the numbers go on: what was counted before is added.
-Events leave in the order of the log and are never merged; the place from which a restart goes on is written down
-only once the events have left and the states of the alarms are durable (see `facade.runtime.event_loop`).
+The number is the record's offset plus one, so it is the same after any restart. When the topic was made again or has
+lost its end, the numbers go on: the former count is added. Events leave in the order of the log and are never merged.
+The offset from which a restart goes on is written only once the events have left and the states of the alarms are
+durable (see `facade.runtime.event_loop`).
 """
 
 import logging
 import re
+import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -21,9 +22,7 @@ from facade.bus.redrive import FROM
 from facade.clock import utc_text
 from facade.flows.alerts import messages, states
 from facade.flows.alerts.ledger import OVERTAKEN, AlarmLedger
-from facade.flows.alerts.log import AlertLog
 from facade.flows.alerts.messages import Action, Alarm, AlarmKey, Alert
-from facade.flows.alerts.statistics import Statistics
 from facade.icd.model import Icd
 from facade.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed, Unused
 from facade.reading import Reading
@@ -45,13 +44,130 @@ _REFRESHED_AT_ONCE = 100
 """Events of a refresh that may stand before an alert."""
 _MOST_REFRESHES = 8
 LARGEST = 65_536
-"""Largest alert [bytes]: what it is about is kept in memory and sent to every client; large things are attachments."""
+"""Largest alert [bytes], as alerts are kept in memory and sent to every client; large content is an attachment."""
 KEPT = 100_000
 """Alerts and actions that are kept in memory for clients that missed some."""
 
 
+LogEntry = tuple[int, bytes]
+"""Sequence number and JSON."""
+
+
+class AlertLog:
+    """A bounded list of entries in the order of their sequence numbers; one thread writes, any may read.
+
+    Parameters
+    ----------
+    most
+        Entries kept.
+    most_bytes
+        Their texts, all together.
+    """
+
+    def __init__(self, most: int, most_bytes: int = 256_000_000) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._entries: list[LogEntry] = []
+        self._begin = 0
+        """Index of the oldest entry that is still kept."""
+        self._lock = threading.Lock()
+        self.complete_from = 0
+        """Everything with a higher sequence number than this is here."""
+
+    @property
+    def newest(self) -> int:
+        """Return the newest sequence number; 0: there is none."""
+        with self._lock:
+            return self._entries[-1][0] if self._entries else 0
+
+    def append(self, sequence: int, text: bytes) -> None:
+        """Add an entry; its number must be higher than the newest."""
+        with self._lock:
+            if not self._entries:
+                self.complete_from = sequence - 1
+            self._entries.append((sequence, text))
+            self._bytes += len(text)
+            while len(self._entries) - self._begin > self._most or self._bytes > self._most_bytes:
+                self.complete_from, oldest = self._entries[self._begin]
+                self._entries[self._begin] = (self.complete_from, b"")
+                self._bytes -= len(oldest)
+                self._begin += 1
+            if self._begin > self._most:  # now and then, so that it costs nothing per entry
+                del self._entries[: self._begin]
+                self._begin = 0
+
+    def since(self, sequence: int, most: int, most_bytes: int = 2**62) -> list[LogEntry]:
+        """Return the first entries whose numbers are higher than a given one: one at least, if there is any."""
+        with self._lock:
+            low, high = self._begin, len(self._entries)
+            while low < high:
+                middle = (low + high) // 2
+                if self._entries[middle][0] <= sequence:
+                    low = middle + 1
+                else:
+                    high = middle
+            found = self._entries[low : low + most]
+        size = 0
+        for index, (_, text) in enumerate(found):
+            size += len(text)
+            if size >= most_bytes:
+                return found[: index + 1]
+        return found
+
+
+CHATTER, CHATTER_US = 3, 60_000_000
+FLOOD, FLOOD_US = 10, 600_000_000
+_RATE_US = 10_000_000
+"""The rate is the mean over so long [us]."""
+_BUCKET_US = 1_000_000
+
+
+class Statistics:
+    """Counts new occurrences of alarms, and alerts, by the broker's clock."""
+
+    def __init__(self) -> None:
+        self._occurrences: dict[AlarmKey, deque[int]] = {}
+        self._newest: deque[int] = deque(maxlen=FLOOD + 1)
+        self._alerts: deque[list[int]] = deque()
+        """Second and alerts in it."""
+
+    def alert(self, at_us: int) -> None:
+        """Count an alert."""
+        second = at_us // _BUCKET_US
+        if self._alerts and self._alerts[-1][0] >= second:
+            self._alerts[-1][1] += 1
+        else:
+            self._alerts.append([second, 1])
+
+    def occurrence(self, key: AlarmKey, at_us: int) -> None:
+        """Count a new occurrence of an alarm."""
+        self._newest.append(at_us)
+        self._occurrences.setdefault(key, deque(maxlen=CHATTER)).append(at_us)
+
+    def rate(self, now_us: int) -> float:
+        """Return the alerts per second over the last ten seconds [1/s]."""
+        oldest = (now_us - _RATE_US) // _BUCKET_US
+        while self._alerts and self._alerts[0][0] <= oldest:
+            self._alerts.popleft()
+        return sum(count for _, count in self._alerts) / (_RATE_US / 1e6)
+
+    def chattering(self, now_us: int) -> list[AlarmKey]:
+        """Return the alarms that came three times or more in the last minute."""
+        past = [key for key, times in self._occurrences.items() if times[-1] <= now_us - CHATTER_US]
+        for key in past:
+            del self._occurrences[key]
+        return [
+            key for key, times in self._occurrences.items() if len(times) == CHATTER and times[0] > now_us - CHATTER_US
+        ]
+
+    def flood(self, now_us: int) -> bool:
+        """Return whether more than ten alarms were new in the last ten minutes."""
+        return len(self._newest) > FLOOD and self._newest[0] > now_us - FLOOD_US
+
+
 class AlertsFlow(Flow):
-    """A flow: everything on ``alerts``, and what it adds up to; see `facade.runtime.flow.Flow`.
+    """A flow: the records on ``alerts``, and the alarms; see `facade.runtime.flow.Flow`.
 
     Parameters
     ----------
@@ -111,7 +227,7 @@ class AlertsFlow(Flow):
         return USED
 
     def place(self, now: Extent, before: Mapping[int, int], after: Mapping[int, int]) -> None:
-        """Let the numbers go on where offsets begin anew; see `facade.runtime.flow.Flow`."""
+        """Let the numbers go on when offsets begin at 0 again; see `facade.runtime.flow.Flow`."""
         self.numbering = self.numbering or now.id
         end = max((end for _, end in now.ranges.values()), default=0)
         expected, comes = max(before.values(), default=0), max(after.values(), default=0)
@@ -121,7 +237,7 @@ class AlertsFlow(Flow):
             self.base = given - comes
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Return a record its number, and take it into the ledger; see `facade.runtime.flow.Flow`."""
+        """Take a record with its number into the ledger; see `facade.runtime.flow.Flow`."""
         message = self.decode(record)
         if not isinstance(message, Alert | Action):
             return message
@@ -132,7 +248,7 @@ class AlertsFlow(Flow):
             return Suppressed("again")
         outcome: Outcome = USED
         if not count:
-            # Its effect is in the states that were recalled; judged again, it could end in another way.
+            # Its effect is in the recalled states; judged again, it could end in another way.
             if isinstance(message, Action) and sequence in self._refusals:
                 return Suppressed("refused")
             self.statistics.alert(record.timestamp_us)
@@ -141,7 +257,7 @@ class AlertsFlow(Flow):
         elif why := self.ledger.act(message, sequence, record.timestamp_us):
             if message.action == "SHELVE":  # no end within the limit is a mistake of its writer
                 outcome = RecordRejected("action", "$.until", f"{message.action}: {why}")
-            else:  # another action was faster, or the alarm went: its caller can see that, and nothing is lost
+            else:  # another action was faster, or the alarm went
                 outcome = Suppressed("refused")
             _log.info("action refused id=%s: %s by %s: %s", message.id, message.action, message.operator, why)
             self.refused += 1
@@ -150,12 +266,12 @@ class AlertsFlow(Flow):
         else:
             self.actions += 1
         if sequence <= self.log.newest:
-            return outcome  # read once more: it is there
+            return outcome  # read again
         text = _entry(message, sequence, self.log.newest or sequence - 1, record.timestamp_us)
         self._newest = max(sequence, self._newest)
         self.log.append(sequence, text)
         if count:
-            self._say(text, record.timestamp_us)
+            self._events.append((self.device, LAST_ALERT, Reading(text.decode(), record.timestamp_us / 1e6)))
         return outcome
 
     def has_read(self, id: str) -> bool:
@@ -173,7 +289,7 @@ class AlertsFlow(Flow):
         return True
 
     def events(self, now: float, *, current: bool) -> Iterator[DeviceReading]:
-        """Return all events since the last call, in order; each is to be sent."""
+        """Return all events since the last call, in order."""
         if current:  # else a record that ends a delay may be among those that have not been read
             self.ledger.fire(round(now * 1e6))
         for key, at_us in self.ledger.take_occurrences():
@@ -190,11 +306,11 @@ class AlertsFlow(Flow):
         return [messages.state_record(key, alarm) for key, alarm in self.ledger.take_touched(round(now * 1e6))]
 
     def again(self) -> None:
-        """Write all states once more: some may not have been."""
+        """Write all states again: some may not have been written."""
         self.ledger.touch_all()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what the alarms do not hold, for a snapshot."""
+        """Return the state beside the alarms, for a snapshot."""
         return {
             "newest": self._newest,
             "base": self.base,
@@ -211,7 +327,7 @@ class AlertsFlow(Flow):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take it back."""
+        """Restore the state of a snapshot."""
         kept = msgspec.convert(state, _Kept)
         self._sources, self.missing = kept.sources, kept.missing
         self._refusals.extend(kept.refusals)
@@ -221,7 +337,7 @@ class AlertsFlow(Flow):
         self._newest, self.base, self.numbering = kept.newest, kept.base, kept.numbering
 
     def describe(self, alarm: Alarm, *, whole: bool = True) -> dict[str, Any]:
-        """Return an alarm as clients see it: with the state that is shown, and times in seconds.
+        """Return an alarm as clients see it, with times in seconds.
 
         Parameters
         ----------
@@ -269,9 +385,9 @@ class AlertsFlow(Flow):
     def _is_again(record: Record, newest: dict[str, int]) -> bool:
         """Return whether an intake worker has written a packet's alert before, in a transaction that it did not end.
 
-        Alerts are read without waiting for transactions: one that a killed worker left open would hold up all
-        that come after it. Each worker goes through a partition in order, so a packet not beyond the newest was seen.
-        A header without a log is nobody's: whoever else puts one on an alert must not silence those of the packets.
+        Alerts are read without waiting for transactions, as an open one of a killed worker would hold up the rest. Each
+        worker goes through a partition in order, so a packet not beyond the newest was seen.
+        A header without a log is ignored: another program's header must not silence the alerts of packets.
         """
         packet = _PACKET.fullmatch(dict(record.headers).get(messages.PACKET, b""))
         if packet is None or _is_redriven(record):
@@ -307,9 +423,6 @@ class AlertsFlow(Flow):
         if len(self._sources) > _MOST_SOURCES:
             del self._sources[next(iter(self._sources))]
 
-    def _say(self, text: bytes, at_us: int) -> None:
-        self._events.append((self.device, LAST_ALERT, Reading(text.decode(), at_us / 1e6)))
-
     def _refreshed(self, id: str, now: float) -> Iterator[DeviceReading]:
         def event(**content: Any) -> DeviceReading:
             text = msgspec.json.encode({"refresh": id, **content}).decode()
@@ -343,7 +456,7 @@ def _is_redriven(record: Record) -> bool:
 
 
 def _entry(message: Alert | Action, sequence: int, previous: int, at_us: int) -> bytes:
-    """Return what a client sees of a record: the record itself, its number, and the number before it."""
+    """Return a record with its number, and the number before it, for clients."""
     kind = b"alert" if isinstance(message, Alert) else b"action"
     head = b'{"sequence":%d,"previous":%d,"time":%d.%06d,"%s":' % (
         sequence, previous, at_us // 1_000_000, at_us % 1_000_000, kind,

@@ -1,8 +1,8 @@
-"""Puts what a client hears of alerts in order again: each alert and action once, whatever was lost or came twice.
+"""Puts the alerts and actions that a client receives in order, each once.
 
-Events can get lost without a word on their way. Each one names the number of the one before it, so a gap
-shows as soon as anything comes after it; and the device says the newest number, so the loss of the very
-last event shows as well. What is missing is asked for with GetAlertsSince. No I/O here, and no clock.
+Events can get lost on their way. Each one names the number before it, so a gap shows with the next event; and the
+device shows the newest number, so the loss of the last event shows as well. The client fetches missing entries with
+GetAlertsSince. No I/O here, and no clock.
 """
 
 import heapq
@@ -47,13 +47,13 @@ _decode_page = msgspec.json.Decoder(Page).decode
 class Follower:
     """Gives out everything after a number, in order.
 
-    Numbers go on when the log is made again, unless the device has lost what it knew of it, too: then they begin
-    with 1. The first answer of another numbering says so, or one whose newest number is below the one asked for.
+    Numbers go on when the log is made again. If the device has lost its snapshot as well, they begin with 1: an answer
+    then has another numbering, or a newest number below `start`.
 
     Parameters
     ----------
     start
-        Number of the last one that is known already; 0: everything is wanted.
+        Number of the last known entry; 0: everything is wanted.
     """
 
     def __init__(self, start: int, *, numbering: str = "", most_held: int = MOST_HELD) -> None:
@@ -70,18 +70,18 @@ class Follower:
         self.numbering = numbering
         """As the newest answer said."""
         self.made_anew = 0
-        """How often the log was found to begin anew."""
+        """How often the numbers have begun with 1 again."""
         self._most_held = most_held
         self._known = start
         """Highest number heard of."""
         self._doubted = False
-        """Whether the device has named a lower number than was seen: it is starting, or the log is another one."""
+        """Whether the device has named a lower number: it is starting, or the log is another one."""
         self._held: dict[int, FollowedAlert] = {}
         self._order: list[int] = []
         """A heap of the numbers held."""
 
     def take(self, text: str) -> list[FollowedAlert]:
-        """Take an event of lastAlert; give what can be given out now."""
+        """Take an event of lastAlert; return the entries that are in order now."""
         if text.startswith(_REFRESH):
             return []
         try:
@@ -100,7 +100,7 @@ class Follower:
         return self._follow([entry])
 
     def add_page(self, asked: int, text: str) -> list[FollowedAlert]:
-        """Take the answer to GetAlertsSince(`asked`); give what can be given out now.
+        """Take the answer to GetAlertsSince(`asked`); return the entries that are in order now.
 
         Raises
         ------
@@ -113,13 +113,13 @@ class Follower:
             self._begin_anew(page.newest)
             return []
         if asked > self.seen:
-            return []  # asked before the log began anew
+            return []  # asked of the former log
         self._doubted = False
         entries = [entry for entry in page.entries if entry.sequence > self.seen]
         self.by_page += len(entries)
         given = self._follow(entries)
         if self.seen >= page.newest and not self._held:
-            self._known = self.seen  # a higher number was that of a log which is no more
+            self._known = self.seen  # a higher number was of the former log
         return given
 
     def announce(self, newest: int) -> None:
@@ -128,15 +128,15 @@ class Follower:
         self._doubted = newest < self.seen
 
     def doubt(self) -> None:
-        """Let the next question be due at once: the device was away, and its numbers may be others now."""
+        """Make a question due at once: the device was away, and its numbers may have changed."""
         self._doubted = True
 
     def missing(self) -> int | None:
-        """Return the number for which GetAlertsSince is to be asked; None: nothing is known to be missing."""
+        """Return the argument for GetAlertsSince; None: nothing is known to be missing."""
         return self.seen if self._known > self.seen or self._doubted else None
 
     def skip(self, sequence: int) -> list[FollowedAlert]:
-        """Give up everything up to a number, as nobody has it any more; give what can be given out now."""
+        """Give up everything up to a number, which is no longer available; return the entries that follow."""
         self.seen = max(self.seen, sequence)
         return self._follow([])
 
@@ -149,7 +149,6 @@ class Follower:
         heapq.heappush(self._order, entry.sequence)
 
     def _follow(self, entries: list[FollowedAlert]) -> list[FollowedAlert]:
-        """Return entries that follow on what was seen, and what was held back for want of them."""
         if entries:
             self.seen = entries[-1].sequence
         while self._order and self._held[self._order[0]].previous <= self.seen:

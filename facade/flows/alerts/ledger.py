@@ -1,13 +1,12 @@
-"""The alarms: what all alerts and all actions of operators so far add up to.
+"""The alarms: the sum of all alerts and of all actions of operators.
 
-The ledger is a fold over the log ``alerts``: what it holds depends on the records in their order, and on
-the broker's clock for delays and shelving, on nothing else. A record that is in an alarm already
-changes nothing when it comes again, as it does after a restart.
+The ledger is a fold over the log ``alerts``: it depends only on the records in their order, and on the broker's clock
+for delays and shelving. A record that is in an alarm already changes nothing when it is read again after a restart.
 
-The log keeps the order in which a source wrote. So an alert with a lower number than the one before comes from a source
-that was restarted and counts anew, or from a dead letter that was put back much later. The first one counts if it goes
-on with the occurrence that the alarm shows, which it names by `raised_at`. The second one must not bring back what is
-over, nor overrule what came after it.
+The log keeps the order in which a source wrote. So an alert with a lower number than the last one comes from a source
+that was restarted, and whose count began with 1 again, or from a dead letter that was put back much later. The first
+counts if its `raised_at` names the occurrence that the alarm shows. The second must neither bring back an old
+occurrence nor overrule a later alert.
 """
 
 import heapq
@@ -106,7 +105,7 @@ class AlarmLedger:
         self._move(key[0])
 
     def apply(self, alert: Alert, sequence: int, at_us: int, *, redriven: bool = False) -> str | None:
-        """Take one alert; give None if it took effect, else why not: `AGAIN` or `OVERTAKEN`.
+        """Take one alert; return None if it took effect, else `AGAIN` or `OVERTAKEN`.
 
         Parameters
         ----------
@@ -115,7 +114,7 @@ class AlarmLedger:
         at_us
             When the bus took it [Unix us].
         redriven
-            Whether it was a dead letter before: its place on the log is then not its place among those of its source.
+            Whether it was a dead letter before: its offset then does not tell its order among the alerts of its source.
         """
         self.fire(at_us)
         believed = at_us - _BEHIND_US <= alert.raised_at <= at_us + _AHEAD_US
@@ -123,7 +122,7 @@ class AlarmLedger:
         alarm = self.get(alert.key) or self._new(alert.key)
         if sequence <= alarm.through:
             return AGAIN
-        # What a clock that was far ahead has said must not hide what it says once it is right.
+        # A time that was far ahead must not hide later alerts of the same source.
         repaired = believed and alarm.source_raised_at > at_us + _AHEAD_US
         if not repaired and _is_overtaken(alarm, alert, redriven=redriven):
             self.out_of_order += 1
@@ -142,7 +141,7 @@ class AlarmLedger:
         return None
 
     def act(self, action: Action, sequence: int, at_us: int) -> str | None:
-        """Take what an operator did; give None if it took effect, else why not."""
+        """Take an action of an operator; return None if it took effect, else the reason."""
         self.fire(at_us)
         alarm = self.get(action.key)
         if alarm is not None and sequence <= alarm.through:
@@ -179,7 +178,7 @@ class AlarmLedger:
                 self._touch(alarm, at_us)
 
     def take_touched(self, now_us: int) -> list[tuple[AlarmKey, Alarm | None]]:
-        """Return the alarms that changed since the last call; None in place of one that is forgotten."""
+        """Return the alarms that changed since the last call; None for a forgotten alarm."""
         touched, self._touched = self._touched, {}
         for key in self._overdue(now_us):
             self.forget(key)
@@ -190,12 +189,12 @@ class AlarmLedger:
         return [(key, self.get(key)) for key in touched]
 
     def take_moved(self) -> set[str]:
-        """Return the conditions any of whose alarms may be shown in another way than at the last call."""
+        """Return the conditions with alarms whose shown state may have changed since the last call."""
         moved, self._moved = self._moved, set()
         return moved
 
     def touch_all(self) -> None:
-        """Let all alarms count as changed, and those forgotten: it is not known which states have been written."""
+        """Mark all alarms as changed, forgotten ones too: it is not known which states have been written."""
         self._touched |= self._forgotten | dict.fromkeys(alarm.key for alarm in self.alarms())
 
     def take_occurrences(self) -> list[tuple[AlarmKey, int]]:

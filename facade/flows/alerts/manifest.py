@@ -6,7 +6,7 @@ MANIFEST = Manifest(
     name="alerts",
     summary="Alerts of SDP as alarms: raised by anything, numbered, acknowledged and shelved by operators.",
     topics={
-        # An alert waits for nobody's transaction: what a killed intake worker left open would hold up all others.
+        # Not committed only: an open transaction of a killed intake worker would hold up all alerts.
         "alerts": Isolation.READ_UNCOMMITTED,
         "alert-packets": Isolation.READ_COMMITTED,
         "alert-state": Isolation.READ_COMMITTED,
@@ -14,7 +14,7 @@ MANIFEST = Manifest(
     set_aside_by={"alert-state": "control"},
     device_classes={"SdpAlerts": "devices.alerts:SdpAlerts"},
     compose="facade.flows.alerts.composition:compose",
-    reporter="facade.flows.alerts.composition:reporter",
+    reporter="facade.flows.alerts.reporter:reporter",
     workers=(WorkerEntry("alerts-intake", "alerts-intake", ("alert-packets",), ("alerts", "intake"), "intakeGone"),),
     subcommands=(
         Subcommand(

@@ -1,16 +1,15 @@
-"""What operators ask for: checked against the alarms as they are, then put on the log.
+"""Requests of operators: checked against the present alarms, then put on the log.
 
-Nothing is changed here: an action takes effect when it comes back from the log, in its order among the
-alerts. So it is on the bus before the operator's call returns, and it holds after any restart. Of two operators who
-do the same within these milliseconds, the second one is told of the first: an action is also checked against those
-that are on their way.
+An action takes effect when it comes back from the log, in its order among the alerts. So it is on the bus before the
+operator's call returns, and it holds after any restart. An action is also checked against actions on their way: of two
+operators who do the same within these milliseconds, the second one is told of the first.
 """
 
 import secrets
 import threading
 from collections.abc import Callable
 from itertools import islice
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import msgspec
 
@@ -31,19 +30,6 @@ MOST_ENTRIES, MOST_BYTES = 1000, 1_000_000
 _ON_THE_WAY_US = 5_000_000
 """Longest time that an action is taken to be on its way from the log [us]."""
 _FAILED, _NOT_ALLOWED = "API_CommandFailed", "API_CommandNotAllowed"
-
-
-class ActionSender(Protocol):
-    """Puts one record on the bus."""
-
-    def send(self, record: Record, timeout: float) -> None:
-        """Write a record, confirmed by all in-sync replicas.
-
-        Raises
-        ------
-        NotSent, OutcomeUnknown
-            It surely is not there; it may be.
-        """
 
 
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -81,6 +67,8 @@ class OperatorApi:
 
     Parameters
     ----------
+    send
+        Writes a record to all in-sync replicas within a time [s], or raises `NotSent` or `OutcomeUnknown`.
     ready
         Whether everything that was on the bus at the start has been read.
     origin
@@ -92,7 +80,7 @@ class OperatorApi:
     def __init__(
         self,
         flow: AlertsFlow,
-        sender: ActionSender,
+        send: Callable[[Record, float], None],
         *,
         ready: Callable[[], bool],
         origin: str,
@@ -100,7 +88,7 @@ class OperatorApi:
         timeout: float = 0.4,
     ) -> None:
         self.flow = flow
-        self._sender = sender
+        self._send = send
         self._ready = ready
         self._origin = origin
         self._clock, self._timeout = clock, timeout
@@ -137,7 +125,7 @@ class OperatorApi:
                 raise CommandRefused(_NOT_ALLOWED, why, origin)
             self._on_the_way[action.id] = action
         try:
-            self._sender.send(record, self._timeout)
+            self._send(record, self._timeout)
         except BusError:
             self._on_the_way.pop(action.id, None)  # perhaps it never comes, and the operator may try again
             raise
@@ -158,13 +146,7 @@ class OperatorApi:
         return alarm
 
     def since(self, sequence: int) -> str:
-        """Return the first alerts and actions after a sequence number, as JSON.
-
-        Raises
-        ------
-        CommandRefused
-            Some of them are so old that they are on the log only.
-        """
+        """Return the first alerts and actions after a sequence number, as JSON."""
         log = self.flow.log
         self._require_all(_SINCE)
         entries = log.since(sequence, MOST_ENTRIES, MOST_BYTES)
@@ -207,13 +189,7 @@ class OperatorApi:
         return msgspec.json.encode(found).decode()
 
     def refresh(self) -> str:
-        """Ask for events about all alarms that are not at rest; gives the id in their marks.
-
-        Raises
-        ------
-        CommandRefused
-            Too many others wait for theirs.
-        """
+        """Ask for events about all alarms that are not at rest; gives the id in their marks."""
         id = f"{self._clock.now():.6f}-{secrets.token_hex(3)}"
         if not self.flow.refresh(id):
             raise CommandRefused(_NOT_ALLOWED, "other clients wait for a refresh; try again in a second", _REFRESH)
@@ -256,17 +232,13 @@ class OperatorApi:
         )
 
     def _only_source(self, condition: str, origin: str) -> str:
-        sources = sorted(self._sources(condition))
+        sources = sorted(self.flow.ledger.by_condition.get(condition, {}))
         if len(sources) == 1:
             return sources[0]
         found = listed(sources, 20) or "none with an alarm"
         raise CommandRefused(
             _FAILED, f"source: expected the source of an alarm of {condition}; there are: {found}", origin
         )
-
-    def _sources(self, condition: str) -> list[str]:
-        alarms: list[Alarm] = list(self.flow.ledger.by_condition.get(condition, {}).values())
-        return [alarm.source for alarm in alarms]
 
 
 _SINCE = "SdpAlerts.GetAlertsSince"

@@ -2,29 +2,190 @@
 
 A packet is one Avro datum in single-object encoding (Avro specification 1.12): C3 01, the fingerprint
 of its writer's schema, and the datum. So a packet of a schema that is not known here is never read by guess.
-The alert that is made of it is small: of each attachment it has size and digest, and where it is.
+The alert of a packet is small: it has the size, digest and packet of each attachment.
+
+Schemas of other versions are compatible if each field that only one of them has, has a default there, and the others
+have the same types. A field that only the writer has is passed over; a field that only our schema has gets its default.
 """
 
 import hashlib
 import io
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Final, cast
 
 import msgspec
 
 from facade.bus.port import Reader, Record
 from facade.clock import Clock
 from facade.codec.decode import Reason
-from facade.errors import BusError
+from facade.errors import BusError, ConfigError
 from facade.flows.alerts.flow import LARGEST
 from facade.flows.alerts.messages import PACKETS, Alert, Attachment, decode_alert, encode
-from facade.flows.alerts.packet_schemas import AvroSchema, PacketSchema, TooManyError, other_schemas, own_schema
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.outcome import TOMBSTONE, RecordRejected, Suppressed, Unused
 from facade.printable import printable
+from facade.resources import resource
+from facade.runtime.readers import Bus
+
+try:
+    import fastavro
+    from fastavro.schema import SchemaParseException, UnknownType, fingerprint, to_parsing_canonical_form
+except ImportError:  # an extra: pip install 'sdp-tango-facade[alerts]'
+    fastavro = None  # type: ignore[assignment]
+
+AvroSchema = dict[str, Any]
+_NAME: Final = "alert-packet"
+_ATTACHMENTS: Final = "attachments"
+_MOST_ATTACHMENTS: Final = 16
+_WITH_BYTES: Final = ("boolean", "int", "long", "float", "double", "bytes", "string")
+"""Types of which each datum takes at least a byte."""
+
+
+class TooManyError(Exception):
+    """There are more attachments than an alert has."""
+
+
+def own_schema() -> AvroSchema:
+    """Return the schema by which packets are written here."""
+    return _load(f"{_NAME}.avsc")
+
+
+def other_schemas() -> dict[str, AvroSchema]:
+    """Return the schemas of other versions, by the names of their files: ``alert-packet-VERSION.avsc``."""
+    return {path.name: _load(path.name) for path in sorted(resource("schemas", "messages").glob(f"{_NAME}-*.avsc"))}
+
+
+class PacketSchema:
+    """Reads and writes the datum of a packet by a writer's schema; the result has the fields of our schema.
+
+    A packet is read in three parts, so that attachments are counted before they take memory: the fields before
+    the attachments, each attachment, and the fields after them.
+
+    Parameters
+    ----------
+    name
+        For messages.
+
+    Raises
+    ------
+    ConfigError
+        The Avro library is not installed, or the schema is not compatible with ours.
+    """
+
+    def __init__(self, name: str, written: AvroSchema, own: AvroSchema) -> None:
+        if fastavro is None:
+            raise ConfigError("alert packets need fastavro: pip install 'sdp-tango-facade[alerts]'")
+        try:
+            self._whole = fastavro.parse_schema(written)
+            _require_compatible(name, own["fields"], written["fields"])
+            before, items, after = _parts(written["fields"])
+            own_before, own_items, own_after = _parts(own["fields"])
+            later = {field["name"] for field in after}
+            ours = [*own_before, *own_after]
+            self._before = _pair(before, [field for field in ours if field["name"] not in later])
+            self._after = _pair(after, [field for field in ours if field["name"] in later]) if after else None
+            if items and own_items:
+                _require_compatible(f"{name}: {_ATTACHMENTS}", own_items["fields"], items["fields"])
+            self._attachment = _pair((items or own_items)["fields"], own_items["fields"]) if items else None
+            self.fingerprint = bytes.fromhex(fingerprint(to_parsing_canonical_form(written), "CRC-64-AVRO"))
+        except (SchemaParseException, UnknownType, KeyError, TypeError) as error:
+            raise ConfigError(f"{name}: expected an Avro schema of alert packets, got: {error!r:.200}") from error
+
+    def write(self, out: io.BytesIO, datum: Mapping[str, Any]) -> None:
+        """Write a datum, without the head of the packet."""
+        fastavro.schemaless_writer(out, self._whole, datum)
+
+    def read(self, source: io.BytesIO) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Return the fields of a datum, and its attachments.
+
+        Raises
+        ------
+        TooManyError
+            It has more attachments than an alert may have.
+        Exception
+            The bytes may be anything, and so is what the library raises.
+        """
+        datum = _read(source, self._before)
+        attachments = [_read(source, self._attachment) for _ in _count(source)] if self._attachment else []
+        if self._after:
+            datum |= _read(source, self._after)
+        return datum, attachments
+
+
+_Pair = tuple[Any, Any]
+"""A part of the writer's schema, and the same part of ours; None: it is the same."""
+
+
+def _pair(written: list[AvroSchema], own: list[AvroSchema]) -> _Pair:
+    parts = [fastavro.parse_schema({"type": "record", "name": "Part", "fields": part}) for part in (written, own)]
+    return parts[0], None if _canonical_form(written) == _canonical_form(own) else parts[1]
+
+
+def _read(source: io.BytesIO, pair: _Pair) -> dict[str, Any]:
+    return cast("dict[str, Any]", fastavro.schemaless_reader(source, *pair))
+
+
+def _count(source: io.BytesIO) -> Iterator[None]:
+    """Go through an array item by item, as an empty item takes a hundred times its three bytes in memory."""
+
+    def number() -> int:
+        return cast(int, fastavro.schemaless_reader(source, "long", None))
+
+    so_far = 0
+    while block := number():
+        if block < 0:
+            number()  # bytes of the block
+        so_far += abs(block)
+        if so_far > _MOST_ATTACHMENTS:
+            raise TooManyError(f"expected at most {_MOST_ATTACHMENTS} attachments, got {so_far} or more")
+        yield from (None for _ in range(abs(block)))
+
+
+def _parts(fields: list[AvroSchema]) -> tuple[list[AvroSchema], AvroSchema, list[AvroSchema]]:
+    """Return the fields before the attachments, the schema of one (empty: none), and the fields after them."""
+    at = next((at for at, field in enumerate(fields) if field["name"] == _ATTACHMENTS), len(fields))
+    return fields[:at], fields[at]["type"]["items"] if at < len(fields) else {}, fields[at + 1 :]
+
+
+def _require_compatible(where: str, own: list[AvroSchema], written: list[AvroSchema]) -> None:
+    ours, theirs = ({field["name"]: field for field in fields} for fields in (own, written))
+    for name in ours | theirs:
+        mine, other = ours.get(name), theirs.get(name)
+        if mine and other:
+            if name != _ATTACHMENTS and _canonical_form([mine]) != _canonical_form([other]):
+                raise ConfigError(f"{where}: {name}: expected type {mine['type']}, got {other['type']}")
+        elif "default" not in (one := mine or other or {}):
+            only = "this schema" if other else "ours"
+            raise ConfigError(f"{where}: {name}: expected a default of a field that only {only} has, got none")
+        elif mine is None and not _is_passed_over(one["type"]):
+            raise ConfigError(
+                f"{where}: {name}: expected a primitive type, a map, array or union of them, got {one['type']}"
+            )
+
+
+def _is_passed_over(kind: Any) -> bool:
+    """Return whether the time to pass over data of a type is bounded by their bytes."""
+    if isinstance(kind, list):
+        return all(map(_is_passed_over, kind))
+    if isinstance(kind, dict):
+        if kind["type"] == "array":
+            return kind["items"] in _WITH_BYTES  # a few bytes can claim any number of nulls
+        return _is_passed_over(kind["values"] if kind["type"] == "map" else kind["type"])
+    return kind == "null" or kind in _WITH_BYTES
+
+
+def _canonical_form(fields: list[AvroSchema]) -> str:
+    """Return fields without texts and defaults."""
+    return to_parsing_canonical_form({"type": "record", "name": "Part", "fields": fields})
+
+
+def _load(name: str) -> AvroSchema:
+    return cast(AvroSchema, json.loads(resource("schemas", "messages").joinpath(name).read_bytes()))
+
 
 MARKER = b"\xc3\x01"
 """How a datum in single-object encoding begins."""
@@ -178,7 +339,7 @@ class PacketCodec:
 
 
 def reference(content: PacketContent, place: str) -> Attachment:
-    """Return what an alert says of an attachment."""
+    """Return the description of an attachment in an alert."""
     return Attachment(
         name=content.name,
         content_type=content.content_type,
@@ -188,21 +349,8 @@ def reference(content: PacketContent, place: str) -> Attachment:
     )
 
 
-class OpensReaders(Protocol):
-    """As much of a bus as is needed to fetch a packet."""
-
-    def open_reader(self, topics: Mapping[str, Sequence[int] | None], start: Mapping[str, Mapping[int, int]]) -> Reader:
-        """Read some partitions of topics from given offsets on."""
-
-
-def fetch(bus: OpensReaders, place: str, clock: Clock, *, timeout: float = 10.0) -> Record:
-    """Return the record of a packet from where an alert says that it is.
-
-    Raises
-    ------
-    BusError
-        The place is none, nothing is there any more or yet, or no broker answers.
-    """
+def fetch(bus: Bus, place: str, clock: Clock, *, timeout: float = 10.0) -> Record:
+    """Return the record of a packet from where an alert says that it is."""
     found = _PLACE.fullmatch(place)
     if found is None:
         raise BusError(f"packet: expected partition/offset, as alerts name it, such as 3/1724, got {place!r:.100}")

@@ -1,4 +1,4 @@
-"""Why an operator's action is not possible: a function of the alarm as it is."""
+"""Reasons against an operator's action, as a function of the present alarm."""
 
 from datetime import UTC, datetime
 
@@ -6,7 +6,7 @@ from facade.flows.alerts import states
 from facade.flows.alerts.messages import Action, Alarm
 
 LONGEST_SHELVING = 7 * 86400.0
-"""Shelving ends, and not later than after this [s]: what is forgotten on a shelf is no alarm any more."""
+"""Longest shelving [s]."""
 
 
 _PAST = {
@@ -24,7 +24,7 @@ def refusal(action: Action, alarm: Alarm | None, now_us: int) -> str:
     Parameters
     ----------
     alarm
-        That of the action; None: it is at rest or was never heard of.
+        The alarm of the action; None: it is at rest or was never heard of.
     """
     name = f"{action.condition} of {action.source}"
     if action.action == "SHELVE":
@@ -52,7 +52,7 @@ def refusal(action: Action, alarm: Alarm | None, now_us: int) -> str:
 
 
 def _who(alarm: Alarm, kind: str) -> str:
-    """Say who was faster, and when; nothing if nobody was since the alarm was last at rest."""
+    """Name the operator who was faster, with the time; empty if there was none since the alarm was last at rest."""
     before = next((one for one in reversed(alarm.actions) if one.action == kind), None)
     if before is None:
         return ""

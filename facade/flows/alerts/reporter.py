@@ -1,29 +1,26 @@
 """The alerts of the facade itself: they go to the bus and come back from it like everybody's."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from facade.bus.port import QueueingWriter, Record
 from facade.clock import Clock
 from facade.flows.alerts import messages
 from facade.flows.alerts.messages import Alarm, AlarmKey, Alert
 from facade.outcome import TOMBSTONE, USED, Outcome
-from facade.runtime.flow import Fault, Flow
+from facade.runtime.composition import FindFaults, Server
+from facade.runtime.flow import Fault, FaultKey, Flow
 from facade.severities import SEVERITIES
 
 AlarmFaults = Mapping[AlarmKey, Fault]
 """By condition and source."""
-FindAlarmFaults = Callable[[float], AlarmFaults | None]
-"""Gives the faults at a time [Unix s]; None while nothing can be known."""
-Mine = Callable[[AlarmKey], bool]
-"""Tells whether an alarm is of the kind that one finds; others of the same server have their own."""
 
 _LONGEST = 2000
 """Text of an alert [characters]."""
 _EACH = 1.0
 """Time between two looks [s]."""
 _LOOKS = 3
-"""A change must have been found so many times one after the other: at a start, half of everything is missing."""
+"""Consecutive looks that must find a change: at a start, half of everything is missing."""
 _QUIET = messages.MOST_MISSING / 1e6 + 0.1
 """Time before the first look [s]. Numbers count on from the time of the start [us], so those of two lives that have
 told anything lie further apart than a gap that stands for lost alerts."""
@@ -34,9 +31,9 @@ _TEXT_EACH, _TEXTS_AT_ONCE = 10.0, 5
 
 
 class ReportedBefore(Flow):
-    """A flow: which alarms are active by what is on the bus, so that a restart clears what has gone meanwhile.
+    """A flow: the active alarms on the bus, so that a restart clears alarms that have gone meanwhile.
 
-    A device server has one of it, for all that it raises.
+    A device server has one, for all its alerts.
 
     Parameters
     ----------
@@ -79,27 +76,31 @@ class ReportedBefore(Flow):
 
 
 class OwnAlerts:
-    """Tells what has changed about the faults that are found; see `facade.runtime.event_loop.PeriodicTask`.
+    """Raises and clears alerts about found faults; see `facade.runtime.event_loop.PeriodicTask`.
 
-    What is told is compared with what is found, again and again: an alert that could not be delivered
-    is sent once more, and one that was raised before a restart is cleared after it.
+    Delivered alerts and found faults are compared again and again: an alert that could not be delivered is sent again,
+    and an alert that was raised before a restart is cleared after it.
 
     Parameters
     ----------
+    find
+        Returns the faults at a time [Unix s]; None while they cannot be known.
+    mine
+        Whether an alarm is of the kind that `find` returns.
     known
-        Whether `before` has read what was on the bus at the start.
+        Whether `before` has read everything that was on the bus at the start.
     others
-        Source of one alarm of each condition about those that are too many to be told; empty text: all are told.
-        What has been told stays until it is gone itself, since an alarm that is left out would count as gone.
+        Source of one alarm of each condition about the faults beyond the limit; empty text: there is no limit. A
+        raised alarm stays until its fault has gone, since an alarm that is left out would count as gone.
     """
 
     def __init__(
         self,
-        find: FindAlarmFaults,
+        find: FindFaults,
         before: ReportedBefore,
         writer: QueueingWriter,
         *,
-        mine: Mine,
+        mine: Callable[[AlarmKey], bool],
         known: Callable[[], bool],
         clock: Clock,
         others: str = "",
@@ -117,17 +118,17 @@ class OwnAlerts:
         """When each was sent last [s]."""
         self._mark = self._failed = 0
         self._looks: Counter[AlarmKey] = Counter()
-        """How often one after the other something else was found than what has been told."""
+        """Consecutive looks that found a change against the delivered alerts."""
         self._began: dict[AlarmKey, int] = {}
-        """When a fault that is still there was first told [Unix us]: sent again, it is no second occurrence."""
+        """When each fault was first told [Unix us], so that a repetition is no second occurrence."""
         self._delivered: dict[AlarmKey, int] = {}
-        """When the newest occurrence began that surely is on the bus [Unix us]."""
+        """Begin of the newest occurrence that surely is on the bus [Unix us]."""
         self._cleared: dict[AlarmKey, int] = {}
         """The number under which each was last told to have gone."""
         self._next = clock.monotonic() + _QUIET
 
     def perform(self) -> None:
-        """Send what is due; never waits."""
+        """Send due alerts, without waiting."""
         if not self._known() or self._clock.monotonic() < self._next:
             return
         self._next = self._clock.monotonic() + _EACH
@@ -137,7 +138,7 @@ class OwnAlerts:
         now = self._clock.now()
         found = self._find(now)
         if found is None:
-            self._looks.clear()  # what was seen before is not one after the other with what will be
+            self._looks.clear()  # looks before and after are not consecutive
         else:
             found = self._limited(found) if self._others else found
             news = [key for key in found.keys() | self._told.keys() if self._is_news(key, found)]
@@ -154,7 +155,7 @@ class OwnAlerts:
         return max(self._delivered.get(key, 0), self._before.raised.get(key, 0)) >= began
 
     def _take_over(self) -> None:
-        """Find out what an earlier life of this server has told, or this one did not know to have arrived."""
+        """Take over alerts of an earlier life of this server, and own ones whose delivery was not known."""
         for key, alarm in self._before.active.items():
             if self._mine(key) and key not in self._told and alarm.source_sequence > self._cleared.get(key, 0):
                 self._told[key] = Alert(
@@ -168,7 +169,7 @@ class OwnAlerts:
                 )
 
     def _limited(self, found: AlarmFaults) -> AlarmFaults:
-        """Return what is told: first what has been, then what was found most often, and how many others there are."""
+        """Return the faults within the limit, first those of raised alerts, and one for the others."""
         conditions: dict[str, list[AlarmKey]] = {}
         for key in sorted(found, key=lambda key: (key not in self._told, -self._looks[key])):
             conditions.setdefault(key[0], []).append(key)
@@ -184,7 +185,7 @@ class OwnAlerts:
         return limited
 
     def _settle(self) -> bool:
-        """Find out whether what was sent has been delivered; False: not yet."""
+        """Note delivered alerts; False: delivery is not known yet."""
         if not self._writer.settled(self._mark):
             return False
         if self._writer.failures(messages.ALERTS) == self._failed:
@@ -221,7 +222,7 @@ class OwnAlerts:
         self._mark = self._writer.mark()
 
     def _outdated(self, found: AlarmFaults) -> list[tuple[AlarmKey, Alert]]:
-        """Return the active alerts whose texts are no longer true, the one first whose text is the oldest."""
+        """Return the active alerts with outdated texts, the oldest text first."""
         before = self._clock.monotonic() - _TEXT_EACH
         oldest_first = sorted((self._told_at.get(key, 0.0), key) for key in found.keys() & self._told.keys())
         return [
@@ -244,3 +245,26 @@ class OwnAlerts:
         self._sent.append(alert)
         self._told_at[key] = self._clock.monotonic()
         self._writer.send(messages.alert_record(alert))
+
+
+def reporter(
+    server: Server, find: FindFaults, finds: Callable[[FaultKey], bool], topics: Sequence[str], others: str
+) -> OwnAlerts:
+    """Raise and clear alerts about what is found; see `facade.runtime.composition.Server.report`."""
+    if (before := server.find(ReportedBefore)) is None:
+        # Alerts of an earlier life may not be among the states yet. Each life counts on from the time of its start, so
+        # that no two alerts have one number.
+        before = server.share(ReportedBefore, lambda: ReportedBefore(round(server.clock.now() * 1e6)))
+        server.flows.append(before)
+    topics = (*topics, before.topic)
+    made = OwnAlerts(
+        find,
+        before,
+        server.bus.writer(),
+        mine=finds,
+        known=lambda: server.has_read(*topics),
+        clock=server.clock,
+        others=others,
+    )
+    server.periodic_tasks.append(made)
+    return made

@@ -85,7 +85,7 @@ class AlertSource(OwnBus):
         severity
             INFO, WARNING, ALARM or CRITICAL.
         text
-            What was expected and what was found, for operators.
+            The expected and the found value, for operators.
         values
             Measured values by name.
         with_attachments
@@ -166,7 +166,7 @@ class AlertSource(OwnBus):
         )
 
     def _record(self, alert: Alert, contents: Sequence[PacketContent]) -> Record:
-        """Make the record, and refuse what nobody could use: here it can still be put right."""
+        """Return the record of an alert; an alert that its reader would refuse is refused here."""
         if self._packets is not None:
             value = self._packets.encode(alert, contents)
             made = self._packets.alert(value, "0/0")
@@ -183,7 +183,7 @@ class AlertSource(OwnBus):
         return record
 
     def _send(self, alert: Alert, record: Record) -> None:
-        self._sequence = alert.sequence  # used up, whatever becomes of it: what got lost must show as missing
+        self._sequence = alert.sequence  # also if it gets lost: then it must show as missing
         if self._timeout is None:
             self._writer.send(record)
         else:

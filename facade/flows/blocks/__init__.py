@@ -1,1 +1,1 @@
-"""Processing blocks: what the controllers of SDP execute, and what became of it."""
+"""Processing blocks: the work of SDP's controllers, and its outcomes."""

@@ -26,11 +26,11 @@ from facade.severities import ALARM
 MOST_OPEN, MOST_OPEN_BYTES = 200_000, 200_000_000
 """Blocks that have not ended, of all subarrays, and their records: more than an observation has."""
 MOST_BEYOND = 20_000
-"""Blocks beyond those, and a tenth of their bytes, if they do not just wait: what runs is known in any case."""
+"""Blocks beyond those, and a tenth of their bytes, if they run or start: these are known in any case."""
 MOST_ENDED = 400_000
-"""Ended blocks whose ids are known; older ones stay counted, and are not known to be the same if they come again."""
+"""Ended blocks whose ids are known; older ones stay counted, and count again if they come again."""
 MOST_FAILED = 1024
-"""Failed blocks of a subarray that are kept with all that is said of them."""
+"""Failed blocks of a subarray that are kept with all fields."""
 _ORDER = {RUNNING: 0, STARTING: 1, WAITING: 2}
 """Which open blocks are shown first."""
 MOST_SHOWN = 64
@@ -40,7 +40,7 @@ _CONDITION = "processingBlockFailed"
 
 
 class _Known(NamedTuple):
-    """What is kept of each block."""
+    """The kept fields of a block."""
 
     subarray: int
     state: str
@@ -62,7 +62,7 @@ class Blocks:
     failed: dict[str, ProcessingBlock] = field(default_factory=dict)
     """By id, the newest last."""
     newest: ProcessingBlock | None = None
-    """What was heard last, by the controllers' clocks."""
+    """The last block, by the controllers' clocks."""
     version: int = 0
 
     def add_open(self, block: ProcessingBlock) -> None:
@@ -74,7 +74,7 @@ class Blocks:
             heapify(self._order)
 
     def first(self, most: int) -> list[ProcessingBlock]:
-        """Return the open blocks that are shown first: those that run, and then those that have waited longest."""
+        """Return the open blocks that are shown first: running ones, then those that have waited longest."""
         ranks: list[tuple[int, int, str]] = []
         while self._order and len(ranks) < most:
             found = heappop(self._order)
@@ -86,7 +86,7 @@ class Blocks:
         return [self.open[pb_id] for _, _, pb_id in ranks]
 
     def failures(self) -> list[ProcessingBlock]:
-        """Return the failed blocks of the execution block that was heard of last, the newest last."""
+        """Return the failed blocks of the last execution block, the newest last."""
         eb_id = "" if self.newest is None else self.newest.eb_id
         return [one for one in self.failed.values() if one.eb_id == eb_id]
 
@@ -158,7 +158,6 @@ class BlocksFlow(Flow):
             blocks.add_open(block)
 
     def _remove(self, pb_id: str) -> None:
-        """Forget a block."""
         self._open_bytes -= self._open[pb_id].size if pb_id in self._open else 0
         before = self._open.pop(pb_id, None) or self._ended.pop(pb_id, None)
         if before is not None:
@@ -206,7 +205,7 @@ def values(several: Iterable[Blocks]) -> Mapping[str, Value]:
 
 
 def as_dict(block: ProcessingBlock) -> dict[str, object]:
-    """Return what is said of a block, for people and programs; what is not known is left out."""
+    """Return the known fields of a block, for people and programs."""
     found = {
         "pb_id": block.pb_id,
         "eb_id": block.eb_id,
@@ -237,21 +236,21 @@ def compose(server: Server) -> None:
 
 
 class BlocksHealth(HealthSource):
-    """Which processing blocks have failed; see `facade.runtime.health_issues.HealthSource`."""
+    """Health issues about failed processing blocks; see `facade.runtime.health_issues.HealthSource`."""
 
     conditions: Mapping[str, str] = {_CONDITION: f"{ORIGIN}/subarray/"}
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._shown: tuple[int, Mapping[str, Value]] = (-1, {})
-        """What SdpMaster shows, and up to which change of the blocks."""
+        """Version of the blocks, and the attributes of SdpMaster."""
 
     def _subarrays(self) -> dict[int, Blocks]:
         flow = self._server.find(BlocksFlow)
         return flow.subarrays if flow is not None and self._server.has_read(flow.topic) else {}
 
     def issues(self, now: float) -> Iterator[HealthIssue]:
-        """Return the subarrays with failed blocks in the execution block that was heard of last."""
+        """Return the subarrays with failed blocks in their last execution block."""
         for number, blocks in self._subarrays().items():
             if failures := blocks.failures():
                 newest = failures[-1]
@@ -261,7 +260,7 @@ class BlocksHealth(HealthSource):
                 yield HealthIssue(DEGRADED, text, key, ALARM, values={"failed": float(len(failures))})
 
     def values(self, device_class: str) -> Mapping[str, Value]:
-        """Return what SdpMaster shows of the blocks of all subarrays."""
+        """Return the attributes of SdpMaster about the blocks of all subarrays."""
         known = self._subarrays()
         if not known or device_class != MASTER:
             return {}

@@ -29,7 +29,7 @@ _decode = BatchDecoder(ProcessingBlock).decode_one
 
 
 def read_block(record: Record) -> ProcessingBlock | Unused:
-    """Return the block of a record, or why there is none; whatever the record is, this does not raise."""
+    """Return the block of a record, or the reason why it has none; it raises no exception."""
     block = _decode(record.value)
     if not isinstance(block, ProcessingBlock):
         return block

@@ -1,28 +1,264 @@
 """Checks the arguments of commands: JSON text, the schema that its ``interface`` names, and what no schema can say.
 
-A refusal says which key, what was expected and what came, so that a caller need not look into any log.
+A refusal names the key, the expected and the given value, so that a caller needs no log.
 The schemas are the ICD's, ``schemas/commands``; several versions of each are valid side by side.
 
 They are compiled (jsonschema-rs), so that an argument of a whole telescope's size takes a few milliseconds. The work is
 bounded by the length of the text. Of a long text the first mistake is named alone: to find all takes much longer.
 """
 
-from collections.abc import Iterable, Iterator
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
+from itertools import dropwhile, islice, pairwise
+from operator import ne
 from typing import Any
 
 from jsonschema_rs import Draft202012Validator, Registry, ValidationError, ValidationErrorKind
 
 from facade.errors import ArgumentError
-from facade.flows.commands.argument_rules import Violation, violations
-from facade.flows.commands.argument_text import Path, json_path, parse
 from facade.icd.explain import shown
 from facade.icd.model import Icd
 
+LONGEST = 1_000_000
+"""Longest text of an argument [characters]."""
+DEEPEST = 64
+"""Deepest nesting of an argument [levels]."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SHOWN_NAME = 60
+
+Path = tuple[str | int, ...]
+"""Keys and indices from the top down."""
+
+
+def parse(text: str) -> dict[str, Any]:
+    """Read an argument."""
+    if len(text) > LONGEST:
+        raise ArgumentError(f"$: expected at most {LONGEST} characters, got {len(text)}")
+    try:
+        document = json.loads(text, object_pairs_hook=_object)
+    except (ValueError, RecursionError) as error:
+        what = f"{shown(text)} ({error})" if text.strip() else "an empty text"
+        raise ArgumentError(f"$: expected a JSON object, got {what}") from None
+    if not isinstance(document, dict):
+        raise ArgumentError(f"$: expected a JSON object, got {shown(document)}")
+    _refuse_unsafe(document, ())
+    return document
+
+
+def json_path(path: Path) -> str:
+    """Write a path as JSON paths are written: ``$.beams[0].function``."""
+    return "$" + "".join(map(_step, path))
+
+
+def _step(part: str | int) -> str:
+    if isinstance(part, int):
+        return f"[{part}]"
+    if _NAME.fullmatch(part) and len(part) <= _SHOWN_NAME:
+        return f".{part}"
+    return f"[{part[:_SHOWN_NAME]!r}]"
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        repeated = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key {shown(repeated)} is there more than once in one object")
+    return found
+
+
+def _refuse_unsafe(value: dict[str, Any] | list[Any], path: Path) -> None:
+    # Legal for Python's reader, but other programs could not read it, or would read it in another way.
+    if len(path) + bool(value) > DEEPEST:
+        raise ArgumentError(f"$: expected at most {DEEPEST} levels, got more at {json_path(path[:4])}")
+    if isinstance(value, dict) and (broken := next(filter(_SURROGATE.search, value), None)) is not None:
+        raise ArgumentError(f"{json_path(path)}: expected keys of whole characters, got {shown(broken)}")
+    for name, entry in _entries(value):
+        if isinstance(entry, dict | list):
+            if entry:
+                _refuse_unsafe(entry, (*path, name))
+        elif problem := _problem(entry):
+            raise ArgumentError(f"{json_path((*path, name))}: {problem}")
+
+
+def _entries(value: dict[str, Any] | list[Any]) -> Iterable[tuple[str | int, Any]]:
+    return value.items() if isinstance(value, dict) else enumerate(value)
+
+
+def _problem(value: Any) -> str:
+    if isinstance(value, str) and _SURROGATE.search(value):
+        return f"expected text of whole characters, got {shown(value)}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"expected a finite number, got {value}"
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return f"expected an integer of at most 64 bits, got {shown(value)}"
+    return ""
+
+
+Violation = tuple[Path, str]
+"""Where, and what was expected and came."""
+Document = Mapping[str, Any]
+
+
+def violations(family: str, document: Document) -> Iterator[Violation]:
+    """Find the mistakes of a document that its schema allows."""
+    for rule in _RULES.get(family, ()):
+        yield from rule(document)
+
+
+def _ids_differ(document: Document) -> Iterator[Violation]:
+    block = document.get("execution_block", {})
+    for key, name in _IDS.items():
+        yield from _repeated(block.get(key, []), name, ("execution_block", key))
+    for index, channels in enumerate(block.get("channels", [])):
+        path = ("execution_block", "channels", index, "spectral_windows")
+        yield from _repeated(channels["spectral_windows"], "spectral_window_id", path)
+    yield from _repeated(document.get("processing_blocks", []), "pb_id", ("processing_blocks",))
+
+
+_IDS = {
+    "beams": "beam_id",
+    "scan_types": "scan_type_id",
+    "channels": "channels_id",
+    "polarisations": "polarisations_id",
+    "fields": "field_id",
+}
+
+
+def _receptors_differ(document: Document) -> Iterator[Violation]:
+    path = ("resources", "receptors")
+    seen: dict[str, int] = {}
+    for index, receptor in enumerate(document.get("resources", {}).get("receptors", [])):
+        first = seen.setdefault(receptor, index)
+        if first != index:
+            yield (*path, index), f"expected a receptor of its own, got {shown(receptor)}, which [{first}] is already"
+
+
+def _scan_types_derive_from_known(document: Document) -> Iterator[Violation]:
+    scan_types = document.get("execution_block", {}).get("scan_types", [])
+    known = {one["scan_type_id"] for one in scan_types}
+    for index, one in enumerate(scan_types):
+        base = one.get("derive_from")
+        if base is not None and base not in known:
+            path = ("execution_block", "scan_types", index, "derive_from")
+            yield path, f"expected one of the scan types {_listed(known)}, got {shown(base)}"
+
+
+def _scan_types_do_not_derive_in_circles(document: Document) -> Iterator[Violation]:
+    yield from _circles(document.get("execution_block", {}).get("scan_types", []), ("execution_block", "scan_types"))
+
+
+def _scan_types_use_known_beams(document: Document) -> Iterator[Violation]:
+    block = document.get("execution_block", {})
+    known = {beam["beam_id"] for beam in block.get("beams", [])}
+    for index, one in enumerate(block.get("scan_types", [])):
+        for beam in one.get("beams", {}):
+            if beam not in known:
+                path = ("execution_block", "scan_types", index, "beams", beam)
+                yield path, f"expected one of the beams {_listed(known)}, got {shown(beam)}"
+
+
+def _windows_are_ranges(document: Document) -> Iterator[Violation]:
+    for index, channels in enumerate(document.get("execution_block", {}).get("channels", [])):
+        for number, window in enumerate(channels["spectral_windows"]):
+            low, high = window["freq_min"], window["freq_max"]
+            if high < low:
+                path = ("execution_block", "channels", index, "spectral_windows", number, "freq_max")
+                yield path, f"expected number >= freq_min = {low}, got {high}"
+
+
+def _dependencies_are_known(document: Document) -> Iterator[Violation]:
+    blocks = document.get("processing_blocks", [])
+    known = {one["pb_id"] for one in blocks}
+    for index, one in enumerate(blocks):
+        for number, dependency in enumerate(one.get("dependencies", [])):
+            wanted = dependency["pb_id"]
+            if wanted == one["pb_id"] or wanted not in known:
+                path = ("processing_blocks", index, "dependencies", number, "pb_id")
+                others = _listed(known - {one["pb_id"]})
+                yield path, f"expected another processing block of these ({others}), got {shown(wanted)}"
+
+
+def _new_scan_types_differ(document: Document) -> Iterator[Violation]:
+    new = document.get("new_scan_types", [])
+    yield from _repeated(new, "scan_type_id", ("new_scan_types",))
+    yield from _circles(new, ("new_scan_types",))
+
+
+def _maps_ascend(document: Document) -> Iterator[Violation]:
+    # An entry applies up to the channel of the next one.
+    for scan_type, beams in document.items():
+        if scan_type in ("interface", "transaction_id"):
+            continue
+        for beam, entries in beams.items():
+            for name, channels in entries.items():
+                if isinstance(channels, list) and all(isinstance(entry, list) for entry in channels):
+                    yield from _descents(channels, (scan_type, beam, name))
+
+
+_RULES: Mapping[str, tuple[Callable[[Document], Iterator[Violation]], ...]] = {
+    "assignres": (
+        _ids_differ,
+        _receptors_differ,
+        _scan_types_derive_from_known,
+        _scan_types_do_not_derive_in_circles,
+        _scan_types_use_known_beams,
+        _windows_are_ranges,
+        _dependencies_are_known,
+    ),
+    "releaseres": (_receptors_differ,),
+    "configure": (_new_scan_types_differ,),
+    "recvaddrs": (_maps_ascend,),
+}
+
+
+def _repeated(entries: list[Document], key: str, path: Path) -> Iterator[Violation]:
+    seen: dict[str, int] = {}
+    for index, entry in enumerate(entries):
+        first = seen.setdefault(entry[key], index)
+        if first != index:
+            what = f"expected an id of its own, got {shown(entry[key])}, which is that of {json_path((*path, first))}"
+            yield (*path, index, key), what
+
+
+def _circles(scan_types: list[Document], path: Path) -> Iterator[Violation]:
+    base_of = {one["scan_type_id"]: one.get("derive_from") for one in scan_types}
+    followed: set[str] = set()
+    in_circle: set[str] = set()
+    for start in base_of:
+        trail: dict[str, None] = {}
+        name: str | None = start
+        while name is not None and name not in followed and name not in trail:
+            trail[name] = None
+            name = base_of.get(name)
+        if name in trail:
+            in_circle.update(dropwhile(partial(ne, name), trail))
+        followed.update(trail)
+    for index, one in enumerate(scan_types):
+        base = one.get("derive_from")
+        if base is not None and one["scan_type_id"] in in_circle:
+            what = f"expected a scan type that does not derive from this one, got {shown(base)}"
+            yield (*path, index, "derive_from"), what
+
+
+def _descents(channels: list[list[Any]], path: Path) -> Iterator[Violation]:
+    for index, (before, entry) in enumerate(pairwise(channels), start=1):
+        if not entry[0] > before[0]:
+            yield (*path, index), f"expected a channel > {before[0]}, which is that of the entry before, got {entry[0]}"
+
+
+def _listed(names: set[str]) -> str:
+    return shown(sorted(names))[1:-1] or "none"
+
+
 _ADDRESS = "https://schema.skao.int/ska-sdp-{family}/{version}"
 _MOST_VIOLATIONS = 3
-"""Things that a refusal names."""
+"""Mistakes that a refusal names."""
 _LONG = 10_000
 """Of a longer text, only the first mistake is named [characters]."""
 _LONGEST_ID = 200
@@ -71,11 +307,6 @@ class Arguments:
             Family of its schemas: that of the command in the ICD.
         text
             The argument as the caller gave it. One without `interface` is taken for the oldest version.
-
-        Raises
-        ------
-        ArgumentError
-            Says which key (as a JSON path), what was expected and what came.
         """
         document = parse(text)
         validators = self._validators[family]
@@ -95,7 +326,6 @@ class Arguments:
     def _mistakes(
         self, validator: Draft202012Validator, document: dict[str, Any], *, is_long: bool
     ) -> Iterator[Violation]:
-        """Find what a schema does not allow."""
         if not is_long:
             for error in validator.iter_errors(document):
                 yield from self._in_words(error)
@@ -107,7 +337,6 @@ class Arguments:
             yield (), f"in a text of more than {_LONG} characters only the first mistake is looked for"
 
     def _in_words(self, error: ValidationError) -> Iterator[Violation]:
-        """Say where it is, what was expected and what came."""
         path, kind = tuple(error.instance_path), error.kind
         match kind:
             case ValidationErrorKind.Required():
@@ -130,7 +359,7 @@ class Arguments:
         return part
 
     def _of_choices(self, path: Path, got: Any, choices: list[list[ValidationError]]) -> Iterator[Violation]:
-        """Say what a value lacks of which one of several forms was expected."""
+        """Return the mistakes of a value for which several forms are allowed."""
         kinds = [choice[0].kind for choice in choices]
         missing = [kind.property for kind in kinds if isinstance(kind, ValidationErrorKind.Required)]
         if len(missing) == len(kinds):
@@ -149,7 +378,6 @@ class Arguments:
 
 
 def _refuse(found: Iterable[Violation]) -> None:
-    """Refuse an argument with violations; the listing ends at the longest text of a refusal."""
     first = list(islice(found, _MOST_VIOLATIONS + 1))
     if first:
         lines = [f"{json_path(path)}: {what}" for path, what in first[:_MOST_VIOLATIONS]]
@@ -177,7 +405,6 @@ _WORDS = {
 
 
 def _expected(kind: ValidationErrorKind) -> str:
-    """Return what a keyword expects."""
     match kind.name:
         case "type":
             return " or ".join(_KINDS[name] for name in kind.value)
@@ -189,7 +416,7 @@ def _expected(kind: ValidationErrorKind) -> str:
 
 
 def _with_whole_numbers(schema: Any) -> Any:
-    """Return a schema of which integers are written without a fraction."""
+    """Return a schema whose integers are written without a fraction."""
     match schema:
         case {"type": "integer", **rest}:
             return {**rest, "$ref": _WHOLE}

@@ -1,7 +1,7 @@
-"""`sdp-facade commands`: what became of past commands, read from the bus."""
+"""`sdp-facade commands`: past commands and their outcomes, read from the bus."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -31,9 +31,9 @@ from facade.printable import printable
 
 _CLASS = "SdpSubarray"
 _AWAY = 60.0
-"""How much the clocks of broker and device server may differ when a command is looked for [s]."""
+"""Most difference between the clocks of broker and device server [s]."""
 _MANY = 20_000
-"""Records that take so long to read, some two seconds, that progress is shown."""
+"""Records that take some two seconds to read; from here on progress is shown."""
 _STYLES = {"COMPLETED": "green", "OPEN": "yellow", "ABORTED": "yellow"}
 
 
@@ -52,7 +52,7 @@ def list_commands(
     ] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List commands and what became of them, the newest at the end. Those that a device refused are among them.
+    """List commands and their outcomes, the newest at the end. Those that a device refused are among them.
 
     They are read from the topics, so it goes back as far as these keep them, whatever a device server remembers. The
     orders that a command led to are below it, indented.
@@ -88,7 +88,7 @@ def show(
     id: Annotated[str, typer.Argument(help="Id of the command, as `commands list` and the call that sent it say it.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show one command: its argument, each acknowledgement with its time and who gave it, and its orders as a tree.
+    """Show one command: its argument, each acknowledgement with its time and its sender, and its orders as a tree.
 
     Example: sdp-facade commands show 1795167600.123456_000000000042_Configure
     """
@@ -113,14 +113,10 @@ def _read(connection: Connection, topic: str, since: float, take: Callable[[Reco
     ranges = find_range(connection, topic, since=max(since, 0.001))
     count = sum(end - begin for begin, end in ranges.values())
     records: Iterable[Record] = read_range(connection, topic, ranges)
-    for record in _shown(records, topic, count):
-        take(record)
-
-
-def _shown(records: Iterable[Record], topic: str, count: int) -> Iterator[Record]:
-    yield from track(
+    for record in track(
         records, f"reading {topic}", count, console=ERR, transient=True, disable=count < _MANY, update_period=0.5
-    )
+    ):
+        take(record)
 
 
 def _counts(rows: list[dict[str, Any]]) -> dict[str, int]:
@@ -200,16 +196,14 @@ def _print_one(one: One, icd: Icd) -> None:
 
 
 def _print_orders(one: One) -> None:
-    """Print what was ordered for a command, all levels of it."""
+    def add(tree: Tree, one: One) -> None:
+        for order in one.orders:
+            add(tree.add(_order(order)), order)
+
     if one.orders:
         root = Tree("orders, each with its time from the order to the outcome:", guide_style="dim")
-        _add_orders(root, one)
+        add(root, one)
         wide().print(root)
-
-
-def _add_orders(tree: Tree, one: One) -> None:
-    for order in one.orders:
-        _add_orders(tree.add(_order(order)), order)
 
 
 def _order(one: One) -> Text:

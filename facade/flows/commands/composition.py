@@ -1,13 +1,14 @@
 """What a device server needs for devices that take commands: flows, views, the gateway, and its periodic tasks."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
+from facade.bus.port import Record
+from facade.clock import Clock
 from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.flow import Components, flows
 from facade.flows.commands.gateway import Gateway
-from facade.flows.commands.lease import INTERVAL, Lease
-from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS, REFUSALS
-from facade.flows.commands.periodic import CommandDeadlines
+from facade.flows.commands.lease import INTERVAL, TERM, Lease
+from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS, REFUSALS, ack_record
 from facade.flows.commands.refused import Refusals, RefusalView
 from facade.flows.commands.tracker import Tracker
 from facade.flows.commands.view import CommandSources, CommandView, SubarrayView, rivalries, silences
@@ -23,13 +24,52 @@ SUBARRAY = "SdpSubarray"
 _STUCK = "subarrayStuck"
 
 
+class CommandDeadlines:
+    """Ends overdue commands, in each cycle; see `facade.runtime.event_loop`.
+
+    Parameters
+    ----------
+    origin
+        Name of this server in the acknowledgements that it writes.
+    post
+        Queues a record without waiting.
+    caught_up
+        Whether all commands and acknowledgements on the bus have been read: one of them may be an outcome, which holds.
+    """
+
+    def __init__(
+        self,
+        *,
+        origin: str,
+        post: Callable[[Record], None],
+        lease: Lease,
+        tracker: Tracker,
+        caught_up: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        self._origin, self._post, self._lease, self._tracker = origin, post, lease, tracker
+        self._caught_up, self._clock = caught_up, clock
+
+    def perform(self) -> None:
+        """Send due outcomes."""
+        monotonic = self._clock.monotonic()
+        # A server whose own heartbeats do not come back does not read acknowledgements either.
+        if self._caught_up() and self._lease.held_for(monotonic) >= TERM:
+            for ack in self._tracker.due(round(self._clock.now() * 1e6), monotonic, self._origin):
+                self._post(ack_record(ack))
+
+    def end(self) -> None:
+        """Give the lease back: after the last sign of life the next start need not wait for it to lapse."""
+        self._lease.release()
+
+
 def compose(server: Server) -> None:
     """Add the command path to a device server."""
     icd, states, clock, instance = server.icd, server.states, server.clock, server.instance
     classes = {device: icd.classes[server.classes[device]] for device in server.devices_with_commands()}
     components, sign, sender = server.share(Components), server.sign_of_life, server.sender()
     tracker, lease = Tracker(list(classes)), Lease(instance, sign.incarnation)
-    # By them it is judged who may command: they go the way of commands, and more often.
+    # The lease depends on these heartbeats: they go the way of commands, and more often.
     sign.devices, sign.interval, sign.sent = list(classes), INTERVAL, lease.sent
     sign.send, sign.flush = sender.post, sender.close
     server.heartbeats().listeners += [lease.fold, components.fold]
@@ -57,7 +97,6 @@ def compose(server: Server) -> None:
     if subarrays:
 
         def find_stuck(now: float) -> dict[FaultKey, Fault] | None:
-            """Return the subarrays that a command has left on the way."""
             if not server.bus.health.connected:
                 return None
             sources_of = {number_of(icd.classes[SUBARRAY], device): view for device, view in subarrays.items()}
@@ -87,7 +126,7 @@ def compose(server: Server) -> None:
     server.periodic_tasks.append(
         CommandDeadlines(
             origin=instance,
-            post=sender,
+            post=sender.post,
             lease=lease,
             tracker=tracker,
             caught_up=lambda: sources.known() and server.is_at_end(COMMANDS, ACKS),
@@ -97,7 +136,7 @@ def compose(server: Server) -> None:
 
 
 class CommandsHealth(HealthSource):
-    """What is wrong with those who execute commands; see `facade.runtime.health_issues.HealthSource`."""
+    """Health issues about controllers; see `facade.runtime.health_issues.HealthSource`."""
 
     conditions: Mapping[str, str] = {"controllerSilent": ORIGIN, "twoControllers": ORIGIN}
 
@@ -107,11 +146,11 @@ class CommandsHealth(HealthSource):
         self._devices = server.devices_with_commands()
 
     def issues(self, now: float) -> Iterator[HealthIssue]:
-        """Return which controllers are too many or silent, and which devices nobody executes commands of."""
+        """Return controllers that are too many or silent, and devices without a controller."""
         for text in rivalries(self._components, now):
             yield HealthIssue(FAILED, text, ("twoControllers", ORIGIN), CRITICAL)
         for name, text in silences(self._components, now).items():
-            # Commands that nobody executes are work that is not done at all.
+            # Without another controller no command is executed.
             devices = self._components.newest[name][0].devices
             is_alone = any(not self._components.alive_for(one, now, SILENT) for one in devices)
             yield HealthIssue(

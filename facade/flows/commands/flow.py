@@ -1,4 +1,4 @@
-"""The command path's topics as flows of a device server; what they hold goes to the tracker and the lease."""
+"""The command path's topics as flows of a device server; their records go to the tracker and the lease."""
 
 from collections.abc import Callable
 from typing import Any, Generic
@@ -39,7 +39,7 @@ class _LogFlow(Flow, Generic[MessageType]):
 
 
 class Components:
-    """Who gave a sign of life, and when last."""
+    """Controllers that gave a sign of life."""
 
     def __init__(self) -> None:
         self.newest: dict[str, tuple[HeartbeatMessage, float]] = {}
@@ -61,7 +61,7 @@ class Components:
             self.newest[heartbeat.component] = (heartbeat, appended)
 
     def silent(self, now: float, within: float) -> dict[str, float]:
-        """Return when each controller was last heard of that should not be silent [Unix s]."""
+        """Return the time of the last heartbeat of each silent controller [Unix s]."""
         return {name: at for name, (_, at) in self.newest.items() if now - at > within}
 
     def devices(self) -> list[str]:
@@ -97,7 +97,7 @@ def flows(tracker: Tracker, states: DeviceStates, refusals: Refusals, clock: Clo
 
     def ack(message: AckMessage, record: Record) -> Outcome:
         with tracing.span(f"{message.command} {message.status}", record.headers, id=message.id, device=message.device):
-            # Before the outcome, so that nobody sees that without what it has brought about.
+            # Before the outcome, so that it is never seen without its states.
             outcome = tracker.objection(message) or states.acknowledge(reported(message), record.timestamp_us)
             return tracker.fold_ack(message, clock.monotonic()) if outcome is USED else outcome
 

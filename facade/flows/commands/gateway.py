@@ -89,7 +89,7 @@ class Gateway:
         text
             JSON argument; None for a command that takes none.
         client
-            Who gives it; empty: not known.
+            Tango client that gives it; empty: not known.
 
         Raises
         ------
@@ -185,7 +185,7 @@ class Gateway:
             raise CommandRefused(FAILED, f"{command.name}: {why}", where)
 
     def _repeated(self, before: Tracked, argument: bytes, where: str) -> str | None:
-        """Return the id of the command that a transaction id stands for; None: it must be sent once more."""
+        """Return the id of the command of a transaction id; None: it must be sent again."""
         if before.digest != argument:
             what = (
                 f"{before.command}: transaction_id {before.transaction_id} was used for command {before.id} with"
@@ -214,7 +214,7 @@ class Gateway:
         client: str,
     ) -> CommandMessage:
         now_us = self._now_us() if before is None else before.issued
-        # The order of the commands is that of their issue times, whatever the clock does.
+        # Commands are in the order of their issue times, whatever the clock does.
         issued = self.tracker.next_issue(device, now_us) if before is None else before.issued
         return CommandMessage(
             id=command_id(issued, secrets.randbelow(10**12), command.name) if before is None else before.id,
@@ -257,7 +257,6 @@ class Gateway:
 
 
 def _unknown(command: CommandMessage | Tracked, why: str) -> OutcomeUnknown:
-    """Say that nobody knows whether a command is on the bus, and how to find out."""
     until = datetime.fromtimestamp(command.not_after / 1e6, UTC).isoformat(timespec="seconds")
     return OutcomeUnknown(
         f"{command.command}: outcome unknown: {why}. It will not begin after {until}; ask"

@@ -1,10 +1,9 @@
 """Which of several device servers of one name may command: the one whose lease the log shows.
 
-Every server writes heartbeats to one partition and reads them all, so all judge by the same
-sequence: who holds the lease keeps it while its heartbeats follow each other within the term, by
-the broker's clock; when they do not, the next heartbeat of anyone takes it. A server trusts its own
-lease only for the term after *sending* a heartbeat that it has read back, so that one that was
-stopped for a while refuses before another can have taken over.
+Every server writes heartbeats to one partition and reads them all, so all judge by the same sequence. The holder keeps
+the lease while its heartbeats follow each other within the term, by the broker's clock; else the next heartbeat of any
+server takes it. A server trusts its own lease only for the term after *sending* a heartbeat that it has read back: a
+suspended server refuses before another one can have taken over.
 """
 
 from facade.flows.commands.messages import HeartbeatMessage
@@ -27,12 +26,12 @@ class Lease:
         self._good_until = self._held_since = float("-inf")
         self._released = False
         self.holder: str | None = None
-        """Incarnation that may command; None: nobody."""
+        """Incarnation that may command; None: there is none."""
 
     def sent(self, heartbeat: HeartbeatMessage, monotonic: float) -> None:
         """Note that an own heartbeat was handed to the bus at a monotonic time [s]."""
         self._sent[heartbeat.time] = monotonic
-        while len(self._sent) > 100:  # the bus is away: what comes back so late is worth nothing
+        while len(self._sent) > 100:  # the bus is away; a heartbeat that comes back so late proves nothing
             del self._sent[next(iter(self._sent))]
 
     def fold(self, heartbeat: HeartbeatMessage, appended_us: int) -> None:

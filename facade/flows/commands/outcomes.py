@@ -69,7 +69,7 @@ RESULT_CODE: Mapping[str, int] = {
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Tracked:
-    """One command and what is known of it."""
+    """One command with its acknowledgements."""
 
     id: str
     device: str
@@ -108,13 +108,13 @@ class Tracked:
 
     @classmethod
     def sent(cls, message: CommandMessage) -> "Tracked":
-        """Return a command of which nothing is known but itself."""
+        """Return a command without acknowledgements."""
         shared = {name: getattr(message, name) for name in message.__struct_fields__ if name in cls.__slots__}
         return cls(**shared, digest=digest(message.argument))
 
     @classmethod
     def acknowledged(cls, ack: AckMessage) -> "Tracked":
-        """Return a command of which only an acknowledgement was read."""
+        """Return a command whose own record was not read."""
         return cls(id=ack.id, device=ack.device, command=ack.command)
 
     @property
@@ -130,7 +130,7 @@ class Tracked:
         return self.outcome or self.begun or self.noted
 
     def overdue(self, now_us: int, origin: str) -> AckMessage | None:
-        """Return the outcome that time has made; None: there is still time."""
+        """Return the outcome of a command whose time is over; None: there is still time."""
         status: AckStatus
         if self.status == NEW and not self.place:
             # After that time it cannot be executed any more, should its record still come.

@@ -1,4 +1,4 @@
-"""What became of past commands, by the bus alone: the same fold as the device servers', over a part of the topics."""
+"""Past commands and their outcomes, from the bus alone: the device servers' fold over a part of the topics."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -131,7 +131,7 @@ class CommandFamily:
         self.first = One(id)
         """The command that was asked for."""
         self._orders: dict[str, One] = {}
-        """All orders that were read, by id: whose they are is known in the end."""
+        """All orders that were read, by id."""
         self._members: dict[str, One] = {}
         """The command and all orders below it, by id."""
 

@@ -1,4 +1,4 @@
-"""Commands that devices refused: logged, shown, and put on the bus, so that those who ask at night find them.
+"""Commands that devices refused: logged, shown, and put on the bus.
 
 A refusal is noted in the thread of its call, which never waits for it: the event loop puts the record on the bus. The
 newest refusal of each device comes back from there after a restart.
@@ -73,7 +73,7 @@ class Refusals:
         return None if newest is None else Reading(_said(newest), newest.time / 1e6)
 
     def perform(self) -> None:
-        """Put what was noted on the bus; see `facade.runtime.event_loop.PeriodicTask`."""
+        """Put noted refusals on the bus; see `facade.runtime.event_loop.PeriodicTask`."""
         while self._queue:
             self._send(refusal_record(self._queue.popleft()))
 

@@ -1,7 +1,4 @@
-"""What a device shows, and which commands it takes, by what was reported and what is under way.
-
-Nothing here is held by the device: the reports and the commands are those of the log.
-"""
+"""State and allowed commands of a device, as functions of the reports and the commands of the log."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,12 +23,12 @@ def is_transitional(obs_state: str) -> bool:
 
 
 def fresh(report: Reported | None, tracked: Tracked) -> bool:
-    """Return whether a report says what became of a command, or of a later one, and not what was before it."""
+    """Return whether a report came after a command."""
     if report is None:
         return False
     if report.command:
         return issued(report.command) >= tracked.issued
-    # A controller that does not say which command it was about: the order on the bus tells.
+    # The report names no command: their order on the bus decides.
     return bool(tracked.appended_us) and report.appended_us > tracked.appended_us
 
 
@@ -44,8 +41,8 @@ def shown(
 ) -> str:
     """Return the label that an attribute shows.
 
-    It is what was reported last; but from the moment that a command is on the bus until its controller
-    has reported, the command's transitional state, so that TM sees at once that something happens.
+    It is the last report; but from the moment that a command is on the bus until its controller has reported, it is
+    the command's transitional state.
 
     Parameters
     ----------
@@ -56,7 +53,7 @@ def shown(
     for tracked in reversed(pending):
         command = commands.get(tracked.command)
         if tracked.status == NEW and not tracked.place:
-            continue  # perhaps nobody will ever hear of it
+            continue  # perhaps it never arrives
         if command is not None and command.reports == attribute:
             return label if command.transitional is None or fresh(report, tracked) else command.transitional
     return label
@@ -67,12 +64,12 @@ def unsettled(
 ) -> Tracked | None:
     """Return the newest command whose effect has not been reported yet.
 
-    TM goes by obsState, which may be reported before the acknowledgement is: a command after which
-    anything but its transitional state was reported holds nobody up.
+    TM goes by obsState, which may be reported before the acknowledgement. So a command is settled once another state
+    than its transitional one was reported.
     """
     for tracked in reversed(pending):
         command = commands.get(tracked.command)
-        if command is not None:  # it was let in because those before it held nobody up, or it overtook them
+        if command is not None:  # earlier ones were settled when it was let in, or it overtook them
             report = reports.get(command.reports)
             settled = report is not None and report.value != command.transitional and fresh(report, tracked)
             return None if settled else tracked
@@ -104,15 +101,7 @@ def why_not_allowed(command: CommandDefinition, *, state: str, obs_state: str | 
 
 
 def contradiction(family: str, document: Mapping[str, Any], reported: Mapping[str, Value]) -> str:
-    """Say what is wrong with an argument by what controllers have reported; an empty text when nothing is.
-
-    Only what is surely wrong is refused here; the controller looks closer.
-
-    Parameters
-    ----------
-    reported
-        Reported attributes of the device.
-    """
+    """Say how an argument contradicts the reported attributes of a device; an empty text when it does not."""
     if family == "configure":
         known = reported.get("scanTypes") or ()
         added = [entry.get("scan_type_id") for entry in document.get("new_scan_types", ())]
@@ -127,7 +116,7 @@ def contradiction(family: str, document: Mapping[str, Any], reported: Mapping[st
 
 
 def commanded(given: Sequence[Tracked], commands: Mapping[str, CommandDefinition]) -> str | None:
-    """Return the stable obsState that the newest command is to lead to; None: no command leads to one."""
+    """Return the stable obsState to which the newest command leads; None: no command leads to one."""
     for tracked in reversed(given):
         command = commands.get(tracked.command)
         if command is not None and command.commanded is not None:

@@ -1,4 +1,4 @@
-"""Publishes states of devices for programs that are no controllers."""
+"""Publishes states of devices, for programs other than controllers."""
 
 import json
 import re

@@ -1,8 +1,8 @@
-"""Every pending and recent command of some devices, and its one outcome; made of the log alone.
+"""The pending and recent commands of some devices, and their outcomes; made of the log alone.
 
-The tracker folds the ``commands`` and ``command-acks`` topics. Acknowledgements of one device are on
-one partition, so everyone who reads them finds the same first final outcome, also after a restart. Device servers
-have one that folds both topics; a controller has one that goes by acknowledgements alone.
+The tracker folds the ``commands`` and ``command-acks`` topics. Acknowledgements of one device are on one partition, so
+every reader finds the same first final outcome, also after a restart. The tracker of a device server folds both topics,
+the tracker of a controller only acknowledgements.
 """
 
 import threading
@@ -138,7 +138,7 @@ class Tracker:
             tracked.noted = ack
 
     def newest(self, id: str) -> AckMessage | None:
-        """Return the outcome of a command, or else its newest acknowledgement; None: nobody has acknowledged it."""
+        """Return the outcome of a command, or else its newest acknowledgement; None: there is none."""
         tracked = self._by_id.get(id)
         return None if tracked is None else tracked.newest
 
@@ -170,7 +170,7 @@ class Tracker:
     def due(self, now_us: int, monotonic: float, origin: str) -> list[AckMessage]:
         """Return the outcomes that the facade has to make, as records still to be written.
 
-        They count once they have come back: an outcome that the log has first is the one.
+        They count once they have come back: the first outcome on the log holds.
         """
         with self._lock:
             self.live = True

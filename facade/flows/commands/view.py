@@ -1,7 +1,7 @@
-"""What devices with commands show of them, and what a subarray shows of itself."""
+"""Views of the commands of a device, and of a subarray itself."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +10,6 @@ from facade.bus.port import BusHealth
 from facade.clock import Clock
 from facade.flows.commands.flow import Components
 from facade.flows.commands.lease import Lease
-from facade.flows.commands.lrc_events import VERSIONS, LrcEvents
 from facade.flows.commands.outcomes import (
     ACCEPTED,
     IN_PROGRESS,
@@ -32,6 +31,55 @@ from facade.runtime.device_state import STATE, DeviceStates
 from facade.runtime.flow import VIEW_PERIOD, DeviceReading
 from facade.runtime.heartbeats import SILENT
 
+VERSIONS = (1, 2)
+"""Lowest and highest version of the protocol that devices speak."""
+_KEPT = 1.0
+"""Time for which a change stays in later events [s], as an event may replace one that has not left."""
+_NUMBERS = {"STAGING": 0, "QUEUED": 1, "IN_PROGRESS": 2, "ABORTED": 3, "COMPLETED": 5, "REJECTED": 6, "FAILED": 7}
+"""TaskStatus of the SKA control model."""
+
+
+class LrcEvents:
+    """Changes of the commands of one device, by version 2 of ska-tango-base's protocol for long-running commands.
+
+    A client, `invoke_lrc`, subscribes to ``_lrcEvent``, gives its command, and looks for its id in each event. The
+    attribute has pairs of an id and a JSON object with the changes of ``status`` (TaskStatus), ``progress`` [%] and
+    ``result``.
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[str, dict[str, Any]] = {}
+        self._recent: dict[str, tuple[float, dict[str, Any]]] = {}
+        """When each command last changed [Unix s], and how."""
+        self._value: tuple[str, ...] = ()
+
+    def value(self, commands: Sequence[Tracked], now: float) -> tuple[str, ...]:
+        """Return id, JSON object, id, JSON object ... of the last changes; without a new one the same as before."""
+        states = {one.id: _state(one) for one in commands}
+        changes = {id: changed for id, state in states.items() if (changed := self._changed(id, state))}
+        self._told = states
+        if not changes:
+            return self._value
+        self._recent = {id: (at, change) for id, (at, change) in self._recent.items() if now - at <= _KEPT}
+        for id, change in changes.items():
+            self._recent[id] = (now, {**self._recent.get(id, (now, {}))[1], **change})
+        self._value = tuple(text for id, (_, change) in self._recent.items() for text in (id, json.dumps(change)))
+        return self._value
+
+    def _changed(self, id: str, state: Mapping[str, Any]) -> dict[str, Any]:
+        before = self._told.get(id, {})
+        return {name: value for name, value in state.items() if before.get(name) != value}
+
+
+def _state(one: Tracked) -> dict[str, Any]:
+    state: dict[str, Any] = {"status": _NUMBERS[TASK_STATUS[one.status]]}
+    if one.progress is not None:
+        state["progress"] = one.progress
+    if one.ended:
+        state["result"] = result(one)
+    return state
+
+
 _NO_HEALTH, _HEALTHY, _DEGRADED, _FAILED = "UNKNOWN", "OK", "DEGRADED", "FAILED"
 _BEHIND = 2.0
 """Time that a final state may come after the outcome, as the two are on different partitions [s]."""
@@ -41,7 +89,7 @@ _FINISHED = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSources:
-    """What the views of the command path look at."""
+    """Sources of the views of the command path."""
 
     tracker: Tracker
     states: DeviceStates
@@ -73,7 +121,7 @@ class CommandView:
         self._tracker = tracker
         self._version = (-1, -1)
         self._texts: dict[str, str] = {}
-        """What is shown of finished commands, by id: nothing of it changes any more."""
+        """Texts of finished commands, by id; they change no more."""
         self._events = LrcEvents()
         self._changes = Changes()
 
@@ -121,7 +169,6 @@ class CommandView:
         }
 
     def _commanded(self, pending: Sequence[Tracked], given: Sequence[Tracked]) -> str:
-        """Return the stable obsState that the commands lead to, or have led to."""
         reported = self._states.label(self._device, OBS_STATE, self._initial)
         reached = None if pending else STABLE.get(reported)
         return reached or commanded(given, self._commands) or self._initial
@@ -146,7 +193,7 @@ class SubarrayView:
         return "DISABLE" if mode in DISABLED else self._label(STATE, "OFF")
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
-        """Return what SdpSubarray provides itself, when something was reported of it, or a while has passed."""
+        """Return the attributes after a report, or when a while has passed."""
         versions = (self._sources.tracker.version(self._device), self._sources.states.version(self._device))
         marker = (*versions, self._sources.known(), now // VIEW_PERIOD)
         if marker == self._marker:
@@ -156,7 +203,7 @@ class SubarrayView:
         self._marker = marker
 
     def stuck(self, now: float) -> str:
-        """Say that a state on the way has outlived its command; an empty text: it has not."""
+        """Say that a transitional state has outlived its command; an empty text: it has not."""
         obs_state, tracker = self._label(OBS_STATE, "EMPTY"), self._sources.tracker
         if not self._sources.known() or tracker.pending(self._device) or not is_transitional(obs_state):
             return ""
@@ -212,7 +259,7 @@ class SubarrayView:
 
 
 def silences(components: Components, now: float, device: str = "") -> dict[str, str]:
-    """Return which controllers are silent that should not be, each with a text; of one device, or of all."""
+    """Return the silent controllers of a device, or of all, each with a text."""
     return {
         name: f"controller {name} has been silent since {_iso(round(heard * 1e6))}"
         for name, heard in sorted(components.silent(now, SILENT).items())
@@ -221,7 +268,7 @@ def silences(components: Components, now: float, device: str = "") -> dict[str, 
 
 
 def rivalries(components: Components, now: float, device: str = "") -> list[str]:
-    """Say which controllers each execute every command of the same devices; of one device, or of all."""
+    """Name the controllers that each execute every command of a device, or of any."""
     found: dict[tuple[str, ...], list[str]] = {}
     for one in [device] if device else components.devices():
         if names := components.duplicate_controllers(one, now, SILENT):

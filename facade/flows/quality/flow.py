@@ -71,12 +71,12 @@ class NewestMetric:
 
 @dataclass(slots=True)
 class Measured:
-    """What is known of one subarray."""
+    """The metrics of one subarray."""
 
     newest: dict[str, NewestMetric] = field(default_factory=dict)
     """By name."""
     unknown: dict[str, None] = field(default_factory=dict)
-    """Metrics that came and that the ICD does not have, the newest last."""
+    """Metrics that the ICD lacks, the newest last."""
     used: int = 0
     """Records."""
     scan: tuple[int, float] | None = None
@@ -130,7 +130,6 @@ class QualityFlow(Flow):
         return USED
 
     def _remove(self, record: Record) -> Outcome:
-        """Forget a metric whose key has come without a value."""
         for number, measured in self.measured.items():
             prefix = f"subarray/{number:02d}/".encode()
             if record.key is not None and record.key.startswith(prefix):
@@ -142,7 +141,7 @@ class QualityFlow(Flow):
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What a metric must be for its attribute to show it."""
+    """Form of a metric that its attribute can show."""
 
     axes: int
     is_text: bool
@@ -216,8 +215,8 @@ def _means(values: Array, most: tuple[int, ...]) -> Array:
     finite = np.isfinite(values)
     if all(length <= limit for length, limit in zip(values.shape, most, strict=True)):
         return np.where(finite, values, np.nan)
-    with np.errstate(all="ignore"):  # what is not finite becomes NaN
-        scale = 2.0 ** values.size.bit_length()  # no sum of what is finite becomes infinite
+    with np.errstate(all="ignore"):  # infinite means become NaN
+        scale = 2.0 ** values.size.bit_length()  # no sum of finite values becomes infinite
         sums, counts = np.where(finite, values / scale, 0.0), finite.astype(np.float64)
         for axis, limit in enumerate(most):
             if values.shape[axis] <= limit:
@@ -240,7 +239,7 @@ def _plain(array: Array) -> Value:
 
 @dataclass(slots=True)
 class _Shown:
-    """What is shown of a metric."""
+    """A metric with its reading."""
 
     metric: NewestMetric
     reading: Reading
@@ -270,7 +269,7 @@ class QualityView(NewestView):
         self._metrics: dict[str, Reading] = {}
         """As of the last look."""
         self.stopped: list[str] = []
-        """Metrics that have come once and come no more, as of then."""
+        """Metrics that have stopped, as of then."""
         self._counts: deque[tuple[float, int]] = deque()
         """Records used until a time, oldest first."""
 

@@ -1,9 +1,9 @@
 """The records on ``quality``: an array in one of three encodings, and a header that describes it.
 
-The key of a record is ``subarray/NN/metric``. Whatever the bytes of a record are, reading gives an array or a reason.
-What the bytes say of themselves must agree with the header of the record and with their own number before an array is
-made; it is a view of them then. Nothing is unpickled: msgpack-numpy is read here, of its maps only what plain arrays
-and numbers need.
+The key of a record is ``subarray/NN/metric``. Reading gives an array or a reason, whatever the bytes are. Shape and
+type in the bytes must agree with the header of the record and with their number before an array is made, as a view of
+them.
+Nothing is unpickled: msgpack-numpy is read here, with the keys of plain arrays and numbers only.
 """
 
 import io
@@ -63,7 +63,7 @@ def key_of(header: Metric) -> str:
 
 
 def read_header(record: Record) -> Metric | RecordRejected:
-    """Return the header of a record, or why there is none; whatever the record is, this does not raise."""
+    """Return the header of a record, or the reason why it has none; it raises no exception."""
     header = _decoder.decode_header(record.headers, METRIC)
     if not isinstance(header, Metric):
         return header

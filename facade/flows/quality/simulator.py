@@ -52,13 +52,7 @@ until Ctrl-C, once per second, all metrics of subarray 01: 64 antennas, one of t
 
 
 def channels_for(megabytes: float, *, antennas: int) -> int:
-    """Say how many channels make rounds of about so many MB (10^6 bytes).
-
-    Raises
-    ------
-    ConfigError
-        There is no such number.
-    """
+    """Return the number of channels for rounds of a size [MB, 10^6 bytes]."""
     number = megabytes * 1e6 / 4
     channels = math.floor((number - 2 * antennas**2 - 2 * antennas) / (antennas + 2))
     most = min(_MOST_CHANNELS, _MOST_RECORD // (4 * antennas))
@@ -77,7 +71,7 @@ def _megabytes(antennas: int, channels: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityScenario:
-    """What is measured."""
+    """A simulated measurement."""
 
     seed: int = 1
     subarray: int = 1
@@ -110,7 +104,7 @@ class QualitySeries:
         self._flagged[self.bad] = 0.6
 
     def next(self, now_us: int) -> Iterator[Record]:
-        """Measure once more."""
+        """Return the metrics of the next round."""
         scenario = self.scenario
         metrics = self._axes() if self.rounds % _AXES_EVERY == 0 else {}
         self.rounds += 1

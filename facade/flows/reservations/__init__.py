@@ -1,1 +1,1 @@
-"""Reservations of resources: who holds what until when."""
+"""Reservations of resources, with their owners and expiries."""

@@ -1,4 +1,4 @@
-"""`sdp-facade reservations`: who holds what until when, read from the bus."""
+"""`sdp-facade reservations`: the reservations, read from the bus."""
 
 import json
 from typing import Annotated
@@ -10,8 +10,7 @@ from facade.bus.kafka.connection import Connection
 from facade.clock import SystemClock
 from facade.config import MOST_SUBARRAYS, load_settings
 from facade.console import ERR, OUT, AsJson, table, wide
-from facade.flows.reservations.flow import as_dict
-from facade.flows.reservations.ledger import RESERVATIONS, ReservationLedger, owner_of
+from facade.flows.reservations.ledger import RESERVATIONS, ReservationLedger, as_dict, owner_of
 from facade.messages import Reservation
 from facade.outcome import RecordRejected
 
@@ -27,7 +26,7 @@ def list_reservations(
     all_: Annotated[bool, typer.Option("--all", help="Also those that have expired.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show who holds which resources until when, what is requested or refused, and where owners conflict.
+    """Show reservations with their owners, states and expiries, and conflicts of owners.
 
     Example: sdp-facade reservations list --subarray 1
     """

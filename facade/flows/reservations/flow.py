@@ -14,6 +14,7 @@ from facade.flows.reservations.ledger import (
     RESERVATIONS,
     Conflict,
     ReservationLedger,
+    as_dict,
     owner_of,
 )
 from facade.instances import devices_of, number_of
@@ -30,11 +31,9 @@ from facade.severities import ALARM
 
 MOST_SHOWN = 64
 """Reservations, or conflicts, in one attribute."""
-MOST_NAMES_SHOWN = 256
-"""Names of resources in one reservation."""
 SUBARRAY, MASTER = "SdpSubarray", "SdpMaster"
 _RESOURCES = "resources"
-"""What a controller reports of the resources that a subarray has."""
+"""Reported attribute with the resources of a subarray."""
 _CONFLICT, _EXPIRED = "reservationConflict", "reservationExpired"
 _MOST_NAMED = 5
 
@@ -57,7 +56,7 @@ class ReservationsFlow(Flow):
 
 
 class Look:
-    """Says whether what is shown may have changed: by a record, or as a reservation expired; at most every 0.25 s."""
+    """Says when to look again: after a record or an expiry, at most every 0.25 s."""
 
     def __init__(self, ledger: ReservationLedger) -> None:
         self._ledger = ledger
@@ -65,7 +64,7 @@ class Look:
         self._from = self._until = 0.0
 
     def is_due(self, now: float) -> bool:
-        """Return whether to look again at a time [Unix s]; a clock that was set back changes what has expired, too."""
+        """Return whether to look again at a time [Unix s], also when the clock was set back."""
         if self._from <= now < self._until and (
             self._version == self._ledger.version or now < self._from + VIEW_PERIOD
         ):
@@ -98,9 +97,9 @@ class ReservationsView:
 
 
 def readings(ledger: ReservationLedger, now: float, subarray: int | None = None) -> Mapping[str, Reading]:
-    """Return what is shown of the reservations of one subarray, or of all, by attribute.
+    """Return the attributes about the reservations of one subarray, or of all.
 
-    The time is that of the data: of the newest record, or of the newest expiry. Of no reservation, it is now.
+    Their time is the time of the newest record or expiry; without a reservation it is now.
     """
     now_us = round(now * 1e6)
     conflicts = [
@@ -132,24 +131,6 @@ def values(current: Iterable[Reservation], conflicts: Iterable[Conflict]) -> Map
     }
 
 
-def as_dict(one: Reservation) -> dict[str, object]:
-    """Return what is said of a reservation, for people and programs; what is not known is left out."""
-    found = {
-        "id": one.id,
-        "kind": one.kind,
-        "names": one.names[:MOST_NAMES_SHOWN],
-        "quantity": len(one.names) if one.quantity is None else one.quantity,
-        "unit": one.unit,
-        "exclusive": one.exclusive,
-        "subarray": one.subarray,
-        "owner": owner_of(one),
-        "state": one.state,
-        "expires": utc_text(one.expires),
-        "time": utc_text(one.time),
-    }
-    return found | {name: value for name in ("text", "source") if (value := getattr(one, name))}
-
-
 def _conflict(one: Conflict) -> dict[str, object]:
     kind, name = one.resource
     held = [{"owner": owner_of(reservation), "id": reservation.id} for reservation in one.reservations[:MOST_SHOWN]]
@@ -167,7 +148,7 @@ def compose(server: Server) -> None:
 
 
 class ReportedResources:
-    """Which resources the controllers report of each subarray, by kind."""
+    """The reported resources of each subarray, by kind."""
 
     def __init__(self, numbers: Mapping[str, int]) -> None:
         self._numbers = numbers
@@ -175,7 +156,7 @@ class ReportedResources:
         """Names by number and kind."""
 
     def take(self, message: StateMessage) -> None:
-        """Take what is reported of a device; see `facade.runtime.device_state.DeviceStates.listeners`."""
+        """Take a report of a device; see `facade.runtime.device_state.DeviceStates.listeners`."""
         number = self._numbers.get(message.device)
         if number is None or message.attribute != _RESOURCES:
             return
@@ -188,7 +169,7 @@ class ReportedResources:
 
 
 class ReservationsHealth(HealthSource):
-    """Which reservations conflict, and which have expired in use; see `facade.runtime.health_issues.HealthSource`."""
+    """Health issues about conflicts and about expiries in use; see `facade.runtime.health_issues.HealthSource`."""
 
     conditions: Mapping[str, str] = {_CONFLICT: f"{ORIGIN}/reservations", _EXPIRED: f"{ORIGIN}/subarray/"}
 
@@ -225,7 +206,7 @@ class ReservationsHealth(HealthSource):
             yield HealthIssue(DEGRADED, f"{left_out} reservations are not shown: there are too many")
 
     def _expired(self, ledger: ReservationLedger, number: int, now_us: int) -> list[str]:
-        """Return the resources that a subarray has, and that only expired reservations of it name."""
+        """Return the resources of a subarray that only expired reservations of it name."""
         held = self._held.of_subarray[number]
         expired: set[tuple[str, str]] = set()
         current: set[tuple[str, str]] = set()
@@ -236,7 +217,7 @@ class ReservationsHealth(HealthSource):
         return [f"{kind} {name}" for kind, name in sorted(expired - current)]
 
     def values(self, device_class: str) -> Mapping[str, Value]:
-        """Return what SdpMaster shows of the reservations of all subarrays."""
+        """Return the attributes of SdpMaster about the reservations of all subarrays."""
         ledger = self._ledger()
         if ledger is None or device_class != MASTER:
             return {}

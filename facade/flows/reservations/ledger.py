@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from facade.bus.port import Record
+from facade.clock import utc_text
 from facade.codec.decode import BatchDecoder
 from facade.codec.plausible import wrong_key, wrong_unit
 from facade.messages import Reservation
@@ -29,13 +30,15 @@ MOST = 10_000
 MOST_NAMES = 100_000
 """Names of resources in them."""
 MOST_RELEASED = 20_000
-"""Released ones of which the sequence is known; of older ones, an old record that comes again is taken for new."""
+"""Released ones whose sequence is known; an old record of another one counts as new if it comes again."""
+MOST_NAMES_SHOWN = 256
+"""Names of resources in one reservation that are shown."""
 Resource = tuple[str, str]
 """Kind and name."""
 
 
 def read_reservation(record: Record) -> Reservation | Unused:
-    """Return the reservation of a record, or why there is none; whatever the record is, this does not raise."""
+    """Return the reservation of a record, or the reason why it has none; it raises no exception."""
     one = _decode(record.value)
     if not isinstance(one, Reservation):
         return one
@@ -52,8 +55,26 @@ def reservation_record(one: Reservation) -> Record:
 
 
 def owner_of(one: Reservation) -> str:
-    """Return who owns a reservation: the id of a processing block, or a subarray such as ``subarray/01``."""
+    """Return the owner of a reservation: the id of a processing block, or a subarray such as ``subarray/01``."""
     return one.pb_id or f"subarray/{one.subarray:02d}"
+
+
+def as_dict(one: Reservation) -> dict[str, object]:
+    """Return the known fields of a reservation, for people and programs."""
+    found = {
+        "id": one.id,
+        "kind": one.kind,
+        "names": one.names[:MOST_NAMES_SHOWN],
+        "quantity": len(one.names) if one.quantity is None else one.quantity,
+        "unit": one.unit,
+        "exclusive": one.exclusive,
+        "subarray": one.subarray,
+        "owner": owner_of(one),
+        "state": one.state,
+        "expires": utc_text(one.expires),
+        "time": utc_text(one.time),
+    }
+    return found | {name: value for name in ("text", "source") if (value := getattr(one, name))}
 
 
 class Conflict(NamedTuple):
@@ -70,7 +91,7 @@ class ReservationLedger:
         self.version = 0
         """Changes with each reservation that changes."""
         self._left_out: dict[str, int] = {}
-        """When each expires whose newest record found no room [Unix us], by id."""
+        """Expiry of each reservation that found no room [Unix us], by id."""
         self._known: dict[str, Reservation] = {}
         """Those that are not released, by id."""
         self._of_subarray: dict[int, dict[str, Reservation]] = defaultdict(dict)

@@ -29,8 +29,7 @@ from facade.bus.offsets import (
     begin,
     newest,
 )
-from facade.bus.port import OffsetRange, Record
-from facade.bus.transactional_member import TransactionalMember
+from facade.bus.port import OffsetRange, Record, TransactionalMember
 from facade.errors import BusError
 from facade.flows.tables.assembly import PartialTable, Repeated
 from facade.flows.tables.messages import (

@@ -8,8 +8,7 @@ import typer
 
 from facade.errors import ConfigError
 from facade.flows.alerts.packets import PacketCodec
-from facade.flows.alerts.simulator.sending import AlertReport, AlertSimulator
-from facade.flows.alerts.simulator.stream import DETECTED, AlertMixture, AlertStream
+from facade.flows.alerts.simulator.stream import DETECTED, AlertMixture, AlertReport, AlertSimulator, AlertStream
 from facade.icd.load import load
 from facade.simulate.sender import Stop
 from facade.simulate.sending import (
@@ -71,7 +70,7 @@ def alerts(
 ) -> None:
     """Send alerts as SDP's components do, or packets as LSST does.
 
-    The report says what was sent: per source how many, per alarm the state that it was left in.
+    The report has the number of alerts of each source, and the last state of each alarm.
 
     The exit code is 1 if a record was not delivered.
     """

@@ -1,11 +1,14 @@
-"""What a simulated SDP says in alerts: which conditions of which sources become active and clear, and bad records.
+"""The alerts of a simulated SDP, sent at a steady rate or in bursts, with bad records among them.
 
-The stream knows all that it gives out: per source how many, per alarm the last state. Same seed, same stream.
+The account has the number of alerts of each source, and the last state of each alarm. Same seed, same stream.
 """
 
 import random
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -13,6 +16,8 @@ from facade.errors import ConfigError
 from facade.flows.alerts.messages import ALERTS, PACKETS, Alert, encode
 from facade.flows.alerts.packets import PacketCodec, PacketContent
 from facade.severities import SEVERITIES, Severity
+from facade.simulate.pacing import Bursts, Pacer
+from facade.simulate.sender import Outlet, StreamReport, StreamSender
 
 DETECTED = "transientDetected"
 """The condition of a night."""
@@ -21,6 +26,10 @@ _STRANGE = ("simulatedStranger", "simulatedVisitor", "simulatedGuest")
 _CUTOUTS = ("cutoutDifference", "cutoutTemplate")
 _POOL = 4_000_000
 """Random bytes of which images are cut [bytes]."""
+_MOST_WAITING, _MOST_WAITING_BYTES = 50_000, 64_000_000
+"""Unconfirmed alerts with which the stream waits."""
+_CHUNK, _CHUNK_BYTES = 500, 8_000_000
+"""Most alerts between two looks at the clock."""
 
 BAD_ALERTS: dict[str, tuple[bytes, str]] = {
     "not JSON": (b'{"schema": "alert/1", ', "not-json"),
@@ -30,11 +39,11 @@ BAD_ALERTS: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "empty"),
     "oversized": (b'"' + b"x" * 70_000 + b'"', "too-large"),
 }
-"""Records that are no alerts, by name, and the reason with which they are to be set aside."""
+"""Bad records by name, each with the reason of its dead letter."""
 
 
 def bad_packets(good: bytes) -> dict[str, tuple[bytes, str]]:
-    """Return records that are no packets, by name, and the reason with which they are to be set aside."""
+    """Return bad packets by name, each with the reason of its dead letter."""
     return {
         "not Avro": (b'{"schema": "alert/1"}', "not-avro"),
         "other schema": (good[:2] + bytes(8) + good[10:], "unknown-schema"),
@@ -45,7 +54,7 @@ def bad_packets(good: bytes) -> dict[str, tuple[bytes, str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertMixture:
-    """What is said; shares are of all alerts, from 0 to 1."""
+    """Mixture of alerts; shares are of all alerts, from 0 to 1."""
 
     seed: int = 1
     sources: int = 10
@@ -59,7 +68,7 @@ class AlertMixture:
     garbage: float = 0.0
     """Followed by a record that is none."""
     packet_size: int = 0
-    """0: alerts; else packets with two images and, in all, about so many bytes: a night of LSST's."""
+    """Size of packets with two images, as in a night of LSST's [bytes]; 0: alerts without packets."""
 
     def __post_init__(self) -> None:
         for name in ("unknown", "garbage"):
@@ -72,7 +81,7 @@ class AlertMixture:
 
 
 class SourceAccount(msgspec.Struct):
-    """What one source has said."""
+    """Alerts of one source."""
 
     count: int = 0
     last_sequence: int = 0
@@ -80,16 +89,29 @@ class SourceAccount(msgspec.Struct):
 
 @dataclass(slots=True)
 class AlertAccount:
-    """What was given out."""
+    """An exact account of the alerts of a stream."""
 
     alerts: int = 0
     """Without the bad records."""
     sources: dict[str, SourceAccount] = field(default_factory=dict)
     alarms: dict[str, str] = field(default_factory=dict)
-    """The last state by condition@source."""
+    """ACTIVE or CLEARED by condition@source."""
     garbage: Counter[str] = field(default_factory=Counter)
+    """Bad records by kind."""
     dead_letters: Counter[str] = field(default_factory=Counter)
-    """By the reason to be expected."""
+    """Their expected dead letters, by reason."""
+
+
+class AlertReport(StreamReport, frozen=True, kw_only=True):
+    """An exact account of one run; see `AlertAccount`."""
+
+    schema: str = "simulate-alerts/1"
+    seed: int
+    alerts: int
+    garbage: dict[str, int]
+    dead_letters: dict[str, int]
+    sources: dict[str, SourceAccount]
+    alarms: dict[str, str]
 
 
 @dataclass(slots=True)
@@ -159,7 +181,6 @@ class AlertStream:
         return self._say(alarm)
 
     def _choose(self) -> _Alarm:
-        """Say which alarm it is about."""
         scenario, turn = self.scenario, self.account.alerts
         conditions = scenario.conditions
         if scenario.chatter and turn % 2 == 0:
@@ -226,3 +247,49 @@ class AlertStream:
     def _turn(self, what: str) -> int:
         self._turns[what] += 1
         return self._turns[what] - 1
+
+
+class AlertSimulator(StreamSender[AlertReport]):
+    """Sends one stream; the other parameters are those of `facade.simulate.sender.StreamSender`.
+
+    Parameters
+    ----------
+    rate
+        Steady alerts [1/s], unless there are bursts.
+    bursts
+        Alerts of one burst, and the time to the next [s].
+    """
+
+    def __init__(
+        self,
+        stream: AlertStream,
+        outlet: Outlet,
+        *,
+        rate: float = 1.0,
+        bursts: tuple[int, float] | None = None,
+        **frame: Any,
+    ) -> None:
+        self._stream = stream
+        size = stream.scenario.packet_size
+        chunk = max(_CHUNK_BYTES // size, 1) if size else _CHUNK
+        waiting = max(_MOST_WAITING_BYTES // size, 1) if size else _MOST_WAITING
+        pace = partial(Pacer, rate) if bursts is None else partial(Bursts, *bursts, chunk=chunk)
+        super().__init__(stream, outlet, pace=pace, most_waiting=waiting, chunk=chunk, **frame)
+
+    def report(self, *, stopped_by: str = "", finished: bool = False) -> AlertReport:
+        """Say how things are."""
+        account = self._stream.account
+        return AlertReport(
+            **self._common(stopped_by=stopped_by, finished=finished),
+            seed=self._stream.scenario.seed,
+            alerts=account.alerts,
+            garbage=dict(account.garbage),
+            dead_letters=dict(account.dead_letters),
+            sources=dict(account.sources),
+            alarms=dict(account.alarms),
+        )
+
+
+def read_alert_report(path: Path) -> AlertReport:
+    """Read the report of a run."""
+    return msgspec.json.decode(path.read_bytes(), type=AlertReport)
