@@ -70,7 +70,7 @@ _EXPECTED = {
 """What the alarms come to in the end."""
 
 
-class AlarmStory:
+class AlarmScenario:
     """Raises, acknowledges, shelves and clears alerts, and compares them with the entries of a subscribed client."""
 
     def __init__(self, demo: Demo) -> None:

@@ -22,7 +22,7 @@ from facade.runtime.stopping import terminable
 from proving.demo import verdict
 from proving.demo.account import compare, disagreements, waited
 from proving.demo.flows import (
-    AlarmStory,
+    AlarmScenario,
     CalibrationScenario,
     MirrorScenario,
     account_for_blocks,
@@ -160,7 +160,7 @@ def _run(demo: Demo, stack: ExitStack) -> None:
     demo.report.first_values_after = clock.now() - begin
     progress.step(f"all nodes show values, {demo.report.first_values_after:.1f} s after the simulator's start")
 
-    alerts, calibration = AlarmStory(demo), CalibrationScenario(demo)
+    alerts, calibration = AlarmScenario(demo), CalibrationScenario(demo)
     stack.callback(alerts.close)
     logs = LogScenario(demo) if options.logs else None
     mirror = MirrorScenario(demo) if options.mirror else None
