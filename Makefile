@@ -22,6 +22,7 @@ help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
 
 demo: $(STAMP) ## Run the whole system on this machine, with a simulated SDP
+	@case "$(ARGS)" in *--stay*) scripts/bootstrap web;; esac # the operator's page
 	$(BIN)/sdp-facade demo $(ARGS)
 
 test: $(STAMP) ## Run all tests, with a real Kafka and a real Tango database

@@ -3,3 +3,18 @@
 `feed` follows attributes and numbers each change; `doors` decides on requests; `app` answers them; `static/` is the
 page. The server is a Tango client like any other: a deployment does not notice whether it runs.
 """
+
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+STATIC: Final = Path(str(files(__name__))) / "static"
+"""Folder of what browsers are given."""
+
+
+def how_to_install() -> str:
+    """Return how to install what the page needs; empty text: it is there."""
+    if find_spec("starlette") is None or find_spec("uvicorn") is None:
+        return "pip install 'sdp-tango-facade[web]'"
+    return "" if (STATIC / "vendor").is_dir() else "scripts/bootstrap web"

@@ -5,8 +5,6 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from importlib.resources import files
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -21,12 +19,12 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from clients.web import STATIC
 from clients.web.doors import COOKIE, LONGEST_SESSION, Doors, Person, Role, TooManyRequests, headers, is_own_origin
 from clients.web.feed import Feed
 from clients.web.site import Site
 from facade.errors import CommandRefused, FacadeError, InfraError
 
-STATIC: Final = Path(str(files("clients.web"))) / "static"
 _LARGEST_BODY: Final = 1_000_000
 """Of a request [bytes]: an argument of a whole telescope's size fits in."""
 _LETTER = re.compile(r"\d{1,9}:\d{1,18}")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from clients.web import how_to_install
 from facade.cli.tango_host import TangoHost, require_tango_database
 from facade.clock import SystemClock
 from facade.console import say
@@ -48,17 +49,12 @@ def web(
     require_tango_database(tango_host)
     if (certificate is None) != (key is None):
         raise ConfigError("--certificate and --key: expected both or neither, got one")
-    try:
-        import uvicorn
+    if how := how_to_install():
+        raise ConfigError(f"the operator's page is not installed; install it by: {how}")
+    import uvicorn  # of the extra `web`
 
-        from clients.web.app import STATIC, make_app
-    except ImportError as error:
-        raise ConfigError(
-            f"the operator's page needs the extra web: pip install 'sdp-tango-facade[web]' ({error})"
-        ) from error
-    if not (STATIC / "vendor").is_dir():
-        raise ConfigError("the libraries of the page are not there; get them by: scripts/bootstrap web")
     from clients.alert_subscription import AlertSubscription  # with Tango, whose import takes a second
+    from clients.web.app import make_app
     from clients.web.doors import Doors, load_tokens, read_tokens
     from clients.web.feed import Feed
     from clients.web.following import Following

@@ -1,5 +1,6 @@
 """A demo that stays: a person may end, freeze and start its processes; the demo names missing ones and goes on."""
 
+import secrets
 import shlex
 import signal
 from contextlib import ExitStack, suppress
@@ -8,7 +9,9 @@ from typing import Final, NamedTuple
 
 import psutil
 
+from clients.web import how_to_install
 from facade.errors import InfraError
+from facade.infra.ports import choose_port
 from facade.infra.processes import GRACE, Process, ProcessRecord
 from proving.demo.options import SERVER_SETTLES, WORKER_SETTLES
 from proving.demo.report import Kill
@@ -36,7 +39,7 @@ class _Missing(NamedTuple):
 def stay(demo: Demo, stack: ExitStack) -> None:
     """Stay until Ctrl-C, and let everything run again for the account; the stack ends what a person has started."""
     progress = demo.progress
-    progress.console.print(what_to_try(demo), highlight=False, soft_wrap=True, markup=False)
+    progress.console.print(what_to_try(demo, start_page(demo)), highlight=False, soft_wrap=True, markup=False)
     playground, check = Playground(demo), progress.check
     stack.callback(playground.stop_theirs)
     progress.check = playground.look
@@ -190,7 +193,22 @@ def _how(code: int | None) -> str:
     return f"has ended with exit code {code}"
 
 
-def what_to_try(demo: Demo) -> str:
+def start_page(demo: Demo) -> str:
+    """Start the operator's page, where it is installed; return its address and who may act, or how to install it."""
+    if how := how_to_install():
+        return f"The operator's page is not installed: {how}"
+    tokens = {role: secrets.token_hex(8) for role in ("operator", "expert")}
+    file = demo.options.folder / "tokens.txt"
+    file.touch(mode=0o600)
+    file.write_text("".join(f"{role} {role} {token}\n" for role, token in tokens.items()))
+    port = choose_port()
+    banner = "Simulated SDP: a demo"
+    demo.deployment.launch("web", "web", "--port", port, "--tokens", file, "--banner", banner)
+    who = ", ".join(f"{token} ({role})" for role, token in tokens.items())
+    return f"The operator's page: http://localhost:{port}/   tokens to sign in: {who}"
+
+
+def what_to_try(demo: Demo, page: str) -> str:
     """Say what can be done with a demo that stays."""
     variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in demo.deployment.variables.items())
     device, subarray = demo.tango_side.devices["SdpIngestNode"][0], demo.tango_side.subarrays[0]
@@ -199,6 +217,9 @@ def what_to_try(demo: Demo) -> str:
     export {variables}
 
 (`sdp-facade infra env --state-dir {shlex.quote(str(demo.options.state_dir))}` prints the same, but for the topics.)
+
+{page}
+
 Then try:
 
     sdp-facade watch

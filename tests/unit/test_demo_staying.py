@@ -147,3 +147,22 @@ def test_topics_of_a_demo_are_as_the_icd_says(mirror: bool) -> None:
         kept = _bounded(name, topic, mirror=mirror).config
         expected = {} if mirror and name == "telescope.model" else topic.config
         assert kept.items() >= expected.items(), name
+
+
+@pytest.mark.parametrize("how", ["", "scripts/bootstrap web"])
+def test_the_operators_page_is_started_where_it_is_installed(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    launched: list[tuple[Any, ...]] = []
+    stage.demo.options.folder.mkdir(parents=True, exist_ok=True)
+    stage.demo.deployment.launch = lambda *words: launched.append(words)
+    monkeypatch.setattr(staying, "how_to_install", lambda: how)
+    told = staying.start_page(stage.demo)
+    if how:
+        assert (launched, told) == ([], f"The operator's page is not installed: {how}")
+        return
+    ((name, command, _, port, _, tokens, *_),) = launched
+    assert (name, command) == ("web", "web")
+    assert f"http://localhost:{port}/" in told
+    assert tokens.stat().st_mode & 0o077 == 0
+    assert all(line.split()[2] in told for line in tokens.read_text().splitlines())
