@@ -14,7 +14,7 @@ from facade.flows.quality.records import decode as decode_metric
 from facade.flows.tables.arrow import decode as decode_table
 from facade.flows.tables.solution import decode_npy
 from facade.icd.load import load
-from facade.outcome import Rejected
+from facade.outcome import RecordRejected
 
 def figure(name):
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -71,7 +71,7 @@ for shape in ([], [2], [1024, 1024], [2**20, 2**20]):
     for encoding, bombs in (("npy", NPY), ("arrow", ARROW), ("msgpack-numpy", MSGPACK)):
         for bomb in bombs:
             found = decode_metric(encoding, bomb, shape, "float64")
-            assert isinstance(found, Rejected), (encoding, bomb[:80], shape, found)
+            assert isinstance(found, RecordRejected), (encoding, bomb[:80], shape, found)
             refused += 1
 for bomb in [*ARROW]:
     found = decode_table(bomb)
@@ -81,7 +81,7 @@ for bomb in NPY:
     assert isinstance(found, str), bomb[:80]
 for bomb in AVRO:
     found = codec.alert(bomb, "0/0")
-    assert isinstance(found, Rejected), (bomb[:80], found)
+    assert isinstance(found, RecordRejected), (bomb[:80], found)
 print(refused, (figure("VmHWM:") - before) // 1_000_000)
 """
 
