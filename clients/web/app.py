@@ -1,7 +1,6 @@
 """Answers the browser: the stream of frames, single questions, and actions of people who have signed in."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -27,7 +26,8 @@ from facade.errors import CommandRefused, FacadeError, InfraError
 
 _LARGEST_BODY: Final = 1_000_000
 """Of a request [bytes]: an argument of a whole telescope's size fits in."""
-_LETTER = re.compile(r"\d{1,9}:\d{1,18}")
+_SHARED: Final = 0.5
+"""How long an answer is given to others who ask the same [s]."""
 _RECONNECT_MS: Final = 500
 """After which a browser tries again when the stream has broken [ms]."""
 
@@ -106,8 +106,10 @@ class _Pages:
         site = self._site
 
         def asked(call: Callable[..., Any], *names: str) -> Handler:
+            shared = _Shared(call)
+
             async def answer(request: Request) -> Response:
-                return _json(await run_in_threadpool(call, *(request.query_params.get(name, "") for name in names)))
+                return await shared.answer(tuple(request.query_params.get(name, "") for name in names))
 
             return answer
 
@@ -144,7 +146,7 @@ class _Pages:
             body = await self._own(request)
             put_back = body.get("put_back") is True
             person = self._require(request, Role.EXPERT if put_back else Role.VIEWER)
-            letters = [one for one in body.get("letters", ()) if _LETTER.fullmatch(str(one))]
+            letters = [str(one) for one in body.get("letters", ())]
             return _json(await run_in_threadpool(partial(site.redrive, person, letters, put_back=put_back)))
 
         return {
@@ -231,6 +233,24 @@ class _Pages:
             raise Refused(400, f"expected a JSON object, got {error}; nothing was done") from error
 
 
+class _Shared:
+    """Asks once for all browsers that have the same question within half a second: devices are not asked by each."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+        self._under_way: dict[tuple[str, ...], asyncio.Task[bytes]] = {}
+
+    async def answer(self, asked: tuple[str, ...]) -> Response:
+        task = self._under_way.get(asked)
+        if task is None:
+            task = self._under_way[asked] = asyncio.create_task(self._ask(asked))
+            task.add_done_callback(lambda _: asyncio.get_running_loop().call_later(_SHARED, self._under_way.pop, asked))
+        return _encoded(await asyncio.shield(task))
+
+    async def _ask(self, asked: tuple[str, ...]) -> bytes:
+        return _encode(await run_in_threadpool(self._call, *asked))
+
+
 class _SecurityHeaders:
     """Adds the headers of `doors.headers` to every answer."""
 
@@ -263,13 +283,18 @@ def _answered(handler: Handler) -> Handler:
             return _json({"error": str(error)}, 409)
         except InfraError as error:
             return _json({"error": str(error)}, 502)
-        except (FacadeError, ValueError) as error:
+        except (FacadeError, TypeError, ValueError) as error:
             return _json({"error": str(error)}, 400)
 
     return partial(answer)
 
 
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
 def _json(content: Any, status: int = 200) -> Response:
-    return Response(
-        msgspec.json.encode(content), status, media_type="application/json", headers={"Cache-Control": "no-store"}
-    )
+    return _encoded(_encode(content), status)
+
+
+def _encoded(content: bytes, status: int = 200) -> Response:
+    return Response(content, status, media_type="application/json", headers={"Cache-Control": "no-store"})

@@ -119,6 +119,7 @@ class Feed:
         self._new_alerts: list[FollowedAlert] = []
         self._shown: dict[str, dict[str, list[Any]]] = {}
         self._silent: Mapping[str, float] = {}
+        self._away = ""
         self._alerts: deque[FollowedAlert] = deque(maxlen=_KEPT_ALERTS)
         self._trends: dict[tuple[str, str], Trend] = {}
         self._frames: deque[Frame] = deque(maxlen=KEPT_FRAMES)
@@ -147,11 +148,10 @@ class Feed:
         self._rouse(self._urgent)
 
     def forget(self, device: str, attributes: Iterable[str]) -> None:
-        """Drop attributes that are no longer followed."""
+        """Drop attributes that are no longer followed; browsers learn that they have no value any more."""
         with self._lock:
             for attribute in attributes:
-                self._marked.discard((device, attribute))
-                self._shown.get(device, {}).pop(attribute, None)
+                self._marked.add((device, attribute))
                 self._trends.pop((device, attribute), None)
 
     def trend(self, device: str, attribute: str) -> tuple[list[float], list[float | None]]:
@@ -198,15 +198,12 @@ class Feed:
                 self._shown.setdefault(device, {})[attribute] = value
                 self._trace(device, attribute, value)
             self._alerts.extend(alerts)
-            self._silent = dict(self._pulse.silent())
+            before = self._silent, self._away
+            self._silent, self._away = dict(self._pulse.silent()), self._pulse.away
         self._number += 1
-        content = {
-            "time": self._clock.now(),
-            "values": values,
-            "silent": self._silent,
-            "away": self._pulse.away,
-            "alerts": msgspec.to_builtins(alerts),
-        }
+        content = {"time": self._clock.now(), "values": values, "alerts": msgspec.to_builtins(alerts)}
+        if before != (self._silent, self._away):
+            content |= {"silent": self._silent, "away": self._away}
         self._frames.append(self._frame("news", content))
         self._snapshot = None
         self._news.set()
@@ -245,7 +242,7 @@ class Feed:
                     "time": self._clock.now(),
                     "values": self._shown,
                     "silent": self._silent,
-                    "away": self._pulse.away,
+                    "away": self._away,
                     "alerts": msgspec.to_builtins(list(self._alerts)),
                 }
                 self._snapshot = self._frame("snapshot", content)

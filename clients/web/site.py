@@ -2,9 +2,11 @@
 
 import json
 import logging
+import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -30,6 +32,9 @@ _MOST_COMMANDS: Final = 200
 _MOST_LETTERS: Final = 200
 _LONGEST_RUN: Final = 30.0
 """Of a sub-command that reads the bus [s]."""
+_RUNS = threading.BoundedSemaphore(2)
+_SINCE = re.compile(r"\d{1,6}[smhd]")
+_LETTER = re.compile(r"\d{1,9}:\d{1,18}")
 _Known = TypeVar("_Known")
 
 
@@ -126,17 +131,19 @@ class Site:
 
     def dead_letters(self, since: str) -> Any:
         """Return dead letters by time, and their counts by topic and reason, as `sdp-facade dead-letters list` does."""
+        if since and not _SINCE.fullmatch(since):
+            raise ConfigError(f"since: expected a duration such as 10m, got {since!r:.50}")
         return _sdp_facade(
             "dead-letters", "list", "--limit", str(_MOST_LETTERS), *(("--since", since) if since else ())
         )
 
     def dead_letter(self, letter: str) -> Any:
         """Return one dead letter with all that is in it; control characters are escapes."""
-        return _sdp_facade("dead-letters", "show", letter)
+        return _sdp_facade("dead-letters", "show", *_letters([letter]))
 
     def redrive(self, person: Person, letters: list[str], *, put_back: bool) -> Any:
         """Put dead letters back, or say which would be put back now, and why others would not."""
-        answer = _sdp_facade("dead-letters", "redrive", *(("--yes",) if put_back else ()), *letters)
+        answer = _sdp_facade("dead-letters", "redrive", *(("--yes",) if put_back else ()), *_letters(letters))
         if put_back:
             self._note(person, f"redrive of {len(letters)} dead letters", "dead-letters")
         return answer
@@ -222,8 +229,24 @@ class Site:
         return self._asked(device)
 
 
+def _letters(given: Sequence[str]) -> Sequence[str]:
+    """Return positions of dead letters; without any, the sub-command would take all."""
+    if not given or not all(_LETTER.fullmatch(one) for one in given):
+        raise ConfigError("letters: expected PARTITION:OFFSET of at least one dead letter")
+    return given
+
+
 def _sdp_facade(*arguments: str) -> Any:
     """Run a sub-command that reads the bus, in a process of its own: the page itself knows Tango only."""
+    if not _RUNS.acquire(blocking=False):
+        raise ConfigError("the bus is being read for others; try again in a moment")
+    try:
+        return _run(arguments)
+    finally:
+        _RUNS.release()
+
+
+def _run(arguments: Sequence[str]) -> Any:
     command = [sys.executable, "-m", "facade.cli", *arguments, "--json"]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_RUN, check=False)

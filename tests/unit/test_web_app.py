@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from clients.web import app as web_app
 from clients.web import site as web_site
 from clients.web.app import make_app
 from clients.web.doors import Doors, read_tokens
@@ -158,3 +159,29 @@ def test_answers_carry_the_policies_of_the_page(page: TestClient) -> None:
     answer = page.post("/api/sign-in", json={"token": "operator-token-00001"})
     assert "HttpOnly" in answer.headers["set-cookie"]
     assert "samesite=strict" in answer.headers["set-cookie"].lower()
+
+
+def test_browsers_with_the_same_question_share_one_answer(page: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web_app, "_SHARED", 600.0)
+    for _ in range(5):
+        assert page.get("/api/alarms").json() == []
+    assert len(Asked.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [("dead-letters", {"since": "--yes"}), ("dead-letter", {"letter": "--help"}), ("read", {"device": "x"})],
+)
+def test_a_question_is_checked(page: TestClient, path: str, asked: dict[str, str]) -> None:
+    answer = page.get(f"/api/{path}", params=asked)
+    assert answer.status_code == 400
+    assert "expected" in answer.json()["error"]
+
+
+def test_a_redrive_names_its_letters(page: TestClient) -> None:
+    """None would mean all of them."""
+    sign_in(page, "eve")
+    for letters in ([], ["0:1", "--all"]):
+        answer = page.post("/api/redrive", json={"letters": letters, "put_back": True})
+        assert answer.status_code == 400
+        assert "expected PARTITION:OFFSET of at least one" in answer.json()["error"]

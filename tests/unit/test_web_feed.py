@@ -150,7 +150,10 @@ def test_a_trend_has_gaps_where_values_were_invalid_and_goes_on_to_now(scene: Sc
         scene.feed.step()
         scene.clock.sleep(10.0)
     assert scene.feed.trend("d", "a") == ([1000.0, 1010.0, 1020.0, 1030.0, 1040.0], [1.0, 2.0, None, 4.0, 4.0])
+    scene.recorded.values.clear()
     scene.feed.forget("d", ["a"])
+    scene.feed.step()
+    assert scene.given()[0][2]["values"]["d"]["a"] == [None, "INVALID", 0.0, ""]
     assert scene.feed.trend("d", "a") == ([], [])
 
 

@@ -79,8 +79,8 @@ async function answer(response) {
 function take(frame) {
   store.lastFrame = performance.now();
   store.lastTime = frame.time;
-  store.silent = frame.silent;
-  store.away = frame.away;
+  store.silent = frame.silent ?? store.silent; // they are sent when they change
+  store.away = frame.away ?? store.away;
   for (const [device, attributes] of Object.entries(frame.values))
     for (const [name, value] of Object.entries(attributes)) store.values.set(`${device}/${name}`, value);
   tell(frame.alerts);
