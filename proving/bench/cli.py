@@ -42,6 +42,7 @@ MEASUREMENTS = {
     "tables": "proving.bench.tables:tables",
     "sweep": "proving.bench.sweep:sweep",
     "scale": "proving.bench.latency:scale",
+    "web": "proving.bench.web:web",
     "live": "proving.bench.latency:live",
 }
 """Where each measurement is; loaded only when it is made."""
