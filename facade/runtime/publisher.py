@@ -110,6 +110,12 @@ class Publisher:
             for device, name in classes.items()
             for attribute in icd.classes[name].attributes
         }
+        self._reported = {
+            (device, attribute.name)
+            for device, name in classes.items()
+            for attribute in icd.classes[name].attributes
+            if attribute.reported
+        }
         self._samplers: dict[AttributeKey, Sampler] = {}
         self._due: list[tuple[float, AttributeKey]] = []
         self._due_at: dict[AttributeKey, float] = {}
@@ -173,11 +179,14 @@ class Publisher:
         return self._due[0][0] if self._due else math.inf
 
     def restore(self, readings: Mapping[str, Mapping[str, Reading]]) -> list[str]:
-        """Show the readings of before a restart, and return a text about each that cannot be shown."""
+        """Show the readings of before a restart, and return a text about each that cannot be shown.
+
+        Reported attributes are left out: their topic gives the newest value at once, and a snapshot may be older.
+        """
         troubles = []
         for device, shown in readings.items():
             for attribute, reading in shown.items():
-                if (device, attribute) in self._rules:
+                if (device, attribute) in self._rules and (device, attribute) not in self._reported:
                     try:
                         self.offer(device, attribute, reading)
                     except Exception as error:  # one of an older interface, or made up by somebody

@@ -433,3 +433,12 @@ def test_a_newer_value_keeps_the_place_in_the_queue():
         clock.sleep(0.01)
     counts = {device: sum(d == device for d, _, _ in sink.pushed) for device in devices}
     assert min(counts.values()) >= max(counts.values()) - 1
+
+
+def test_a_snapshot_shows_no_reported_attribute():
+    """The topic `state` gives the newest mode at once; the snapshot may be older (a mode that was changed back)."""
+    sink, device = Sink(), "mid-sdp/control/0"
+    publisher = Publisher(ICD, {device: "SdpMaster"}, sink, ManualClock())
+    before = {"adminMode": Reading(0, 1.0), "heapsTotal": Reading(10, 1.0)}
+    assert publisher.restore({device: before}) == []
+    assert publisher.last == {device: {"heapsTotal": Reading(10, 1.0)}}
