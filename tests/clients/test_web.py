@@ -252,3 +252,31 @@ def test_nothing_old_looks_new(open_page: Open, system: Deployment, web: Web) ->
     expect(page.get_by_role("alert")).to_have_count(0)
     expect(rate).to_have_class(re.compile(r"\bvalid\b"))
     assert system.proxy(MASTER).state() in (tango.DevState.ON, tango.DevState.ALARM)
+
+
+def test_ten_thousand_alarms_are_a_list_of_which_a_part_is_drawn(open_page: Open) -> None:
+    """A choice survives each change of the list, and a filter finds one of them."""
+    turns = iter(range(1, 1_000_000))
+
+    def alarms(number: int) -> list[dict[str, object]]:
+        states, severities = ("UNACK", "ACKED", "RTNUN"), ("CRITICAL", "ALARM", "WARNING", "INFO")
+        return [
+            {"condition": "streamLate", "source": f"node/{one:05d}", "state": states[(one + number) % 3]}
+            | {"severity": severities[one % 4], "text": f"turn {number}", "occurrence": one, "raised_at": 1.0}
+            for one in range(10_000)
+        ]
+
+    page = open_page("bus")
+    page.route("**/api/alarms", lambda route: route.fulfill(json=alarms(next(turns))))
+    page.get_by_role("link", name=re.compile("^Alarms")).click()
+    expect(page.get_by_text("Choose all 10000")).to_be_visible()
+    assert page.locator(".rows .row").count() <= 60
+    page.get_by_label("Filter").fill("node/00777")
+    page.get_by_label("Choose streamLate@node/00777").check()
+    page.get_by_label("Filter").fill("")
+    text = page.locator(".rows .row").first.inner_text()
+    until(lambda: page.locator(".rows .row").first.inner_text() != text, "the list has changed")
+    page.locator(".rows").evaluate("(rows) => { rows.scrollTop = rows.scrollHeight; }")
+    expect(page.locator(".rows .row").last).to_be_visible()
+    page.get_by_label("Filter").fill("node/00777")
+    expect(page.get_by_label("Choose streamLate@node/00777")).to_be_checked()
