@@ -38,7 +38,7 @@ class Device:
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     monkeypatch.setattr(Device, "said", [], raising=False)
-    monkeypatch.setattr(ask, "Device", Device)
+    monkeypatch.setattr(ask, "AskedDevice", Device)
     monkeypatch.setattr(command, "require_tango_database", lambda tango_host: None)
     monkeypatch.setattr(command, "SystemClock", ManualClock)
     return Device.said
