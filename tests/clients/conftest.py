@@ -1,6 +1,7 @@
 """One deployment of the whole facade for all clients: flows that come, one node that has fallen silent."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,15 @@ SILENT = 3
 
 @pytest.fixture(scope="session")
 def system(infra: local.Endpoints, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    with whole_system(infra, tmp_path_factory.mktemp("system")) as deployment:
+        yield deployment
+
+
+@contextmanager
+def whole_system(infra: local.Endpoints, folder: Path) -> Iterator[Deployment]:
+    """Run a deployment in which everything has a value."""
     # What tango-db/sdp.json registers: that is what dsconfig compares with.
-    with Deployment(infra, tmp_path_factory.mktemp("system"), nodes=4, subarrays=2) as deployment:
+    with Deployment(infra, folder, nodes=4, subarrays=2) as deployment:
         deployment.prepare()
         deployment.worker()
         instances = [*deployment.instances, "alerts", "calibration", "logs", "mirror", "quality"]

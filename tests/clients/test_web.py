@@ -14,7 +14,9 @@ import tango
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from clients.sample_arguments import sample
+from facade.infra import local
 from facade.infra.ports import choose_port
+from tests.clients.conftest import whole_system
 from tests.support.deployment import BUS, MASTER, Deployment, node_device, subarray_device
 from tests.support.processes import Running
 from tests.support.waiting import HANG, until
@@ -47,6 +49,13 @@ class Web:
         )
         self.process.says(self.address)
         return self.process
+
+
+@pytest.fixture(scope="module")
+def system(infra: local.Endpoints, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """Give a deployment of its own: alarms are acknowledged here, and processes stopped."""
+    with whole_system(infra, tmp_path_factory.mktemp("web")) as deployment:
+        yield deployment
 
 
 @pytest.fixture(scope="module")
