@@ -1,6 +1,7 @@
 """The severities of alerts: their names and their order.
 
 The names are those of the JSON Schema of the message `alert`. The order decides which of two alerts is the worse one.
+An alarm has the severity of its newest active alert; see `facade/flows/alerts/ledger.py`.
 """
 
 from typing import get_args

@@ -141,7 +141,7 @@ class CommandDefinition(IcdTable, frozen=True, kw_only=True):
     reports: Literal["obsState", "State"] = "obsState"
     """The attribute whose fresh report shows that it took effect."""
     transitional: str | None = None
-    """What `reports` shows until the controller reports one of `targets`, or a fault."""
+    """What `reports` shows until the controller reports anything newer, or the command has its outcome."""
     targets: tuple[str, ...] = ()
     """Values of `reports` that end it, the expected one first; none, as for `state`."""
     commanded: str | None = None

@@ -169,7 +169,7 @@ class TransactionalWorker(TransactionLoop):
         for (topic, partition), account in accounts.items():
             entry = account.entry(self._name, topic, partition, now_us)
             records.append(self._record(ACCOUNTS, f"{topic}/{partition}", entry))
-        # Step 4: the transaction, with the worker's positions and the offsets of its group.
+        # Step 4 (`TransactionalProducer`): begin; these records, then positions; the offsets of the group; commit.
         self._log.commit(records)
         # Step 5: begin the next transaction.
         self._start_over()

@@ -26,7 +26,12 @@ _DEVIATIONS: Mapping[Deviation, tuple[str, Severity]] = {
     "log_cuts": ("logCut", CRITICAL),
 }
 """Condition and severity of the alert about a position that did not agree, for the deviations that cannot be undone."""
-_UNBALANCED, _LAGGING, _DEAD, _CORRECTED = "streamUnbalanced", "streamLagging", "deadLetters", "positionCorrected"
+_UNBALANCED, _LAGGING, _DEAD_LETTERS, _CORRECTED = (
+    "streamUnbalanced",
+    "streamLagging",
+    "deadLetters",
+    "positionCorrected",
+)
 _HANGING = "transactionHanging"
 _MOST_ISSUES = 64
 """Problems that `healthIssues` lists; `healthInfo` puts many of one condition together."""
@@ -35,7 +40,8 @@ _MOST_LINES = 64
 _MOST_NAMED = 20
 """Partitions that one issue names."""
 _CONDITIONS = dict.fromkeys(
-    (_UNBALANCED, _LAGGING, _DEAD, _CORRECTED, _HANGING, *(one for one, _ in _DEVIATIONS.values())), f"{ORIGIN}/"
+    (_UNBALANCED, _LAGGING, _DEAD_LETTERS, _CORRECTED, _HANGING, *(one for one, _ in _DEVIATIONS.values())),
+    f"{ORIGIN}/",
 )
 """Conditions of the alerts about streams, and how their sources begin."""
 
@@ -181,7 +187,9 @@ class Overview:
             if new := self._new("dead letters", name, account.dead_lettered, now):
                 text = f"{account.dead_lettered} records of {name} became dead letters; the newest: "
                 values = {"new records": float(new)}
-                yield HealthIssue(DEGRADED, text + account.last_error, (_DEAD, f"{ORIGIN}/{name}"), values=values)
+                yield HealthIssue(
+                    DEGRADED, text + account.last_error, (_DEAD_LETTERS, f"{ORIGIN}/{name}"), values=values
+                )
             if self._new("corrected", name, account.corrected, now):
                 text = f"corrected of {name}: {account.deviations.get('corrected', '')}"
                 yield HealthIssue(DEGRADED, text, (_CORRECTED, f"{ORIGIN}/{name}"))
