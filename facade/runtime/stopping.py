@@ -1,8 +1,8 @@
 """How a command that runs until it is told to end is told.
 
-On SIGTERM a worker leaves its loop and commits (`worker_process.run_worker`, then the worker's `finish`); a device server sends
-its last events and snapshots (`devices/server.py`, then `EventLoop`); a controller lets running commands end for some
-seconds (`facade/controller/process.py`).
+On SIGTERM a worker leaves its loop and commits (`worker_process.run_worker`, then the worker's `finish`). A device
+server sends its last events and snapshots (`devices/server.py`, then `EventLoop`). A controller lets running commands
+end for some seconds (`facade/controller/process.py`).
 """
 
 import logging
