@@ -289,3 +289,15 @@ def test_ten_thousand_alarms_are_a_list_of_which_a_part_is_drawn(open_page: Open
     expect(page.locator(".rows .row").last).to_be_visible()
     page.get_by_label("Filter").fill("node/00777")
     expect(page.get_by_label("Choose streamLate@node/00777")).to_be_checked()
+
+
+def test_an_expert_switches_sdp_and_its_mode(open_page: Open) -> None:
+    page = open_page(f"device/{MASTER}")
+    expect(page.get_by_role("button", name="Set")).to_be_disabled()
+    sign_in(page, "expert")
+    page.get_by_role("group", name="Commands").get_by_role("button", name="Standby").click()
+    page.get_by_role("button", name="Send Standby").click()
+    expect(value(page, MASTER, "State")).to_contain_text("STANDBY")
+    page.get_by_label("new mode").select_option("ENGINEERING")
+    page.get_by_role("button", name="Set").click()
+    expect(value(page, MASTER, "adminMode")).to_contain_text("ENGINEERING")

@@ -5,6 +5,7 @@ import { repeat } from "./vendor/directives/repeat.js";
 import { alarmLines, alarms } from "./alarms.js";
 import { attributeTable, cell, figures, labelled, tile } from "./parts.js";
 import { image, spectrum, trend } from "./plots.js";
+import { adminMode, commandTiles } from "./subarray.js";
 import { ask, devicesOf, kindOf, look, only, store } from "./store.js";
 
 const RACK = 32; // nodes in a row of the map
@@ -87,7 +88,8 @@ export function devicePage(device) {
     && !one.expert && !one.stream && ["DevDouble", "DevLong64", "DevLong"].includes(one.type)).slice(0, 6);
   const numeric = Object.entries(kind?.attributes ?? {}).filter(([, one]) => one.length && !one.expert && one.type === "DevDouble");
   return html`${tile(device, html`<p class="soft">${kind?.description ?? ""}</p><p class="big">${cell(device, "State")}</p>
-      <p class="said">${look(device, "Status").value ?? ""}</p>`, "full")}
+      <p class="said">${look(device, "Status").value ?? ""}</p>${adminMode(device)}`, "full")}
+    ${Object.keys(kind?.commands ?? {}).length ? commandTiles(device) : nothing}
     ${plotted.length ? tile("Last hour", html`<div class="trends">${plotted.map(([name]) => trend(device, name))}</div>`, "full") : nothing}
     ${numeric.length ? tile("Spectra and images", html`<div class="trends">${numeric.map(([name, one]) => (one.height || !one.followed ? image : spectrum)(device, name))}</div>`, "full") : nothing}
     ${tile("Attributes", attributeTable(device), "full")}`;

@@ -18,9 +18,39 @@ const BAD = new Set(["FAILED", "TIMED_OUT", "UNDELIVERED", "REJECTED"]);
 
 const view = { device: "", commands: [], error: "", looked: -Infinity, chosen: "", text: "", wrong: [], said: "", refused: false, schemas: {}, timer: 0 };
 
-export function subarrayPage(device) {
+function turnTo(device) {
   if (view.device !== device) Object.assign(view, { device, commands: [], looked: -Infinity, chosen: "", text: "", wrong: [], said: "" });
   if (performance.now() - view.looked > REFRESH_MS) refresh();
+}
+
+// Tiles of any device that takes commands.
+export function commandTiles(device) {
+  turnTo(device);
+  return html`${tile("Commands", timeline(), "full")}
+    ${tile("Give a command", html`${giving(kindOf(device), store.me.role !== "viewer")}<p class="said ${view.refused ? "wrong" : ""}" role="status">${view.said}</p>`, "full")}`;
+}
+
+// Setting the administrative mode of a device.
+export function adminMode(device) {
+  const entry = kindOf(device)?.attributes.adminMode;
+  if (!entry) return nothing;
+  const may = store.me.role === "expert";
+  const set = async (event) => {
+    const mode = event.target.closest(".tools").querySelector("select").value;
+    try {
+      await act("admin-mode", { device, mode });
+      [view.said, view.refused] = [`adminMode is ${mode}.`, false];
+    } catch (error) {
+      [view.said, view.refused] = [error.message, true];
+    }
+    redraw();
+  };
+  return html`<div class="tools"><span>Admin mode ${cell(device, "adminMode")}</span><label>new mode <select ?disabled=${!may}>${store.site.enums[entry.enum].map((one) => html`<option>${one}</option>`)}</select></label>
+    <button ?disabled=${!may} @click=${set}>Set</button>${may ? nothing : html`<small>Setting it needs the role expert.</small>`}</div>`;
+}
+
+export function subarrayPage(device) {
+  turnTo(device);
   const kind = kindOf(device);
   if (!kind) return html`<p>The Tango database does not know ${device}.</p>`;
   const may = store.me.role !== "viewer";
@@ -32,6 +62,7 @@ export function subarrayPage(device) {
       <p class="said ${view.refused ? "wrong" : ""}" role="status">${view.said}</p>`)}
     ${tile("Observation", html`<dl class="figures">${["ebID", "scanType", "scanID", "adminMode"].filter((name) => name in kind.attributes).map((name) => html`<div><dt>${kind.attributes[name].label}</dt><dd>${cell(device, name)}</dd></div>`)}</dl>
       <h2>Resources</h2><p class="said">${cell(device, "resources")}</p><h2>Receive addresses</h2><p class="said">${cell(device, "receiveAddresses")}</p>
+      ${adminMode(device)}
       ${(look(device, "healthInfo").value ?? []).length ? html`<h2>Reasons of the health</h2><p>${cell(device, "healthInfo")}</p>` : nothing}`)}
     ${tile("Commands", timeline(), "full")}
     ${tile("Give a command", giving(kind, may), "full")}
@@ -79,12 +110,17 @@ function giving(kind, may) {
   return html`<div class="tools" role="group" aria-label="Commands">${Object.entries(kind.commands).map(([name, one]) => html`<button
       aria-pressed=${view.chosen === name ? "true" : "false"} title=${one.description} @click=${() => choose(name)}>${name}${
       one.obs_state.length && !one.obs_state.includes(state) ? html` <small>not in ${state}</small>` : nothing}</button>`)}</div>
-    ${entry ? html`<p>${entry.description}</p>${entry.argument ? html`
-      ${versions.length ? html`<label>Version <select @change=${(event) => { view.version = event.target.value; fill(); }}>${versions.map((one) => html`<option ?selected=${one === view.version}>${one}</option>`)}</select></label>
-        ${form(view.schemas[entry.argument][view.version], parsed(), (document) => { view.text = JSON.stringify(document, null, 2); check(); }, view.schemas[entry.argument])}` : nothing}
-      <label>Argument, as JSON; it can be pasted <textarea spellcheck="false" .value=${view.text} @input=${(event) => { view.text = event.target.value; check(); }}></textarea></label>` : nothing}
+    ${entry ? html`<p>${entry.description}</p>${entry.argument && versions.length ? argument(view.schemas[entry.argument], versions) : nothing}
       ${view.wrong.map((one) => html`<p class="said wrong" role="status">${one}</p>`)}
-      <button ?disabled=${!may || view.wrong.length} @click=${() => send(view.chosen, view.text)}>Send ${view.chosen}</button>` : nothing}`;
+      ${entry.argument && !versions.length ? nothing
+        : html`<button ?disabled=${!may || view.wrong.length} @click=${() => send(view.chosen, view.text)}>Send ${view.chosen}</button>`}` : nothing}`;
+}
+
+function argument(schemas, versions) {
+  const change = (text) => { view.text = text; check(); };
+  return html`<label>Version <select @change=${(event) => { view.version = event.target.value; fill(); }}>${versions.map((one) => html`<option ?selected=${one === view.version}>${one}</option>`)}</select></label>
+    ${form(schemas[view.version], parsed(), (document) => change(JSON.stringify(document, null, 2)), schemas)}
+    <label>Argument, as JSON; it can be pasted <textarea spellcheck="false" .value=${view.text} @input=${(event) => change(event.target.value)}></textarea></label>`;
 }
 
 function parsed() {
@@ -101,8 +137,9 @@ async function choose(name) {
   if (family) {
     try {
       view.schemas[family] ??= await ask("schemas", { family });
+      if (view.chosen !== name) return; // another one was chosen meanwhile
       view.version = Object.keys(view.schemas[family])[0];
-      fill();
+      if (!view.text) fill(); // somebody may have typed already
     } catch (error) {
       view.wrong = [error.message];
     }
