@@ -60,7 +60,7 @@ export function subarrayPage(device) {
       <div class="tools"><button class="abort" ?disabled=${!may} @click=${() => send("Abort", "")}>Abort</button>
         ${may ? html`<small>Abort asks nothing, and overtakes all that is queued.</small>` : html`<small>Sign in as operator to command.</small>`}</div>
       <p class="said ${view.refused ? "wrong" : ""}" role="status">${view.said}</p>`)}
-    ${tile("Observation", html`<dl class="figures">${["ebID", "scanType", "scanID", "adminMode"].filter((name) => name in kind.attributes).map((name) => html`<div><dt>${kind.attributes[name].label}</dt><dd>${cell(device, name)}</dd></div>`)}</dl>
+    ${tile("Observation", html`<dl class="figures">${["ebID", "scanType", "scanID"].filter((name) => name in kind.attributes).map((name) => html`<div><dt>${kind.attributes[name].label}</dt><dd>${cell(device, name)}</dd></div>`)}</dl>
       <h2>Resources</h2><p class="said">${cell(device, "resources")}</p><h2>Receive addresses</h2><p class="said">${cell(device, "receiveAddresses")}</p>
       ${adminMode(device)}
       ${(look(device, "healthInfo").value ?? []).length ? html`<h2>Reasons of the health</h2><p>${cell(device, "healthInfo")}</p>` : nothing}`)}
