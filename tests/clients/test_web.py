@@ -251,6 +251,15 @@ def test_nothing_old_looks_new(open_page: Open, system: Deployment, web: Web) ->
     expect(node).to_have_class("invalid")
     server.send(signal.SIGCONT)
     expect(node).to_have_class("on")
+    system.processes["aggregate-0"].kill()
+    expect(value(page, MASTER, "heapRate")).to_have_class(re.compile("invalid"))
+    system.worker()
+    expect(value(page, MASTER, "heapRate")).to_have_class(re.compile(r"\b(valid|warning)\b"))
+    database = system.processes["tango-db"]
+    database.send(signal.SIGSTOP)
+    expect(page.get_by_role("alert")).to_contain_text("does not answer since")
+    database.send(signal.SIGCONT)
+    expect(page.get_by_role("alert")).to_have_count(0)
     with system.broker.frozen():
         expect(rate).to_have_class(re.compile("invalid"))
     expect(rate).to_have_class(re.compile(r"\bvalid\b"))
