@@ -65,7 +65,7 @@ def make_app(
     problem
         Says why the list of devices may be old; empty text: it is not.
     """
-    pages = _Pages(feed, site, doors, secure, follow, problem)
+    pages = _Pages(feed, site, doors, follow, problem)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -94,11 +94,10 @@ class _Pages:
         feed: Feed,
         site: Site,
         doors: Doors,
-        secure: bool,
         follow: Callable[[str], None],
         problem: Callable[[], str],
     ) -> None:
-        self._feed, self._site, self._doors, self._secure = feed, site, doors, secure
+        self._feed, self._site, self._doors = feed, site, doors
         self._follow, self._problem = follow, problem
 
     def questions(self) -> Mapping[str, Handler]:
@@ -189,7 +188,12 @@ class _Pages:
         person = self._doors.who(session)
         answer = _json({"name": person.name, "role": person.role.name.lower()})
         answer.set_cookie(
-            COOKIE, session, max_age=int(LONGEST_SESSION), httponly=True, samesite="strict", secure=self._secure
+            COOKIE,
+            session,
+            max_age=int(LONGEST_SESSION),
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",  # also behind a proxy on this host that says so
         )
         return answer
 

@@ -159,6 +159,13 @@ def test_answers_carry_the_policies_of_the_page(page: TestClient) -> None:
     answer = page.post("/api/sign-in", json={"token": "operator-token-00001"})
     assert "HttpOnly" in answer.headers["set-cookie"]
     assert "samesite=strict" in answer.headers["set-cookie"].lower()
+    assert "Secure" not in answer.headers["set-cookie"]
+    secure = page.post(
+        HOST.replace("http", "https") + "/api/sign-in",
+        json={"token": "operator-token-00001"},
+        headers={"Origin": HOST.replace("http", "https")},
+    )
+    assert "Secure" in secure.headers["set-cookie"]
 
 
 def test_browsers_with_the_same_question_share_one_answer(page: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
