@@ -15,7 +15,7 @@ from facade.bus.kafka import reader, transactional_producer, transactions
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.offsets import ACCOUNTS, PartitionPositions
 from facade.bus.port import Record
-from facade.controller import orders
+from facade.controller import call, orders
 from facade.controller.command_loop import Handling
 from facade.controller.execution_state import Execution
 from facade.controller.ownership import KNOWN, Owner, Ownership
@@ -254,7 +254,7 @@ MUTANTS = (
     Mutant("a command begins when ACCEPTED is on the bus", Handling, "_accept", _accepts_unheard, "pair"),
     Mutant("an order that is given again has the same id", orders, "_number", lambda *_: secrets.randbelow(10**12),
            "orders"),
-    Mutant("a command is done when its orders are", orders, "require", lambda _: None, "orders"),
+    Mutant("a command is done when its orders are", call, "require", lambda _: None, "orders"),
     Mutant("a spool's mark says what was in memory alone when its process ended", Spool, "_hold",
            lambda *_: None, "spools"),
     Mutant("a spool has the older batches on disk, and the newer ones in memory", Spool, "save", _newest_first,
