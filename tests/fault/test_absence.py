@@ -147,6 +147,7 @@ def restart(deployment: Deployment, device: str, command: str) -> None:
     """Restart a device in Tango's way, and see its State as it was: at once, unless the whole server is restarted."""
     proxy = deployment.proxy(device)
     before, admin = proxy.state(), tango.DeviceProxy(proxy.adm_name())
+    until(lambda: answers(admin), "the admin device takes a connection")
     if command == "Init":
         proxy.Init()
     elif command == "DevRestart":
@@ -155,6 +156,13 @@ def restart(deployment: Deployment, device: str, command: str) -> None:
         admin.RestartServer()
         until(lambda: is_made_anew(deployment, device), f"{device} is made anew")
     assert deployment.proxy(device).state() == before
+
+
+def answers(proxy: tango.DeviceProxy) -> bool:
+    try:
+        return bool(proxy.ping())
+    except tango.DevFailed:  # omniORB gives up a connection that is made while another one is closed
+        return False
 
 
 def is_made_anew(deployment: Deployment, device: str) -> bool:
