@@ -11,9 +11,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow]
 
 FLOWS = {
     "blocks": ("each block in the state that was confirmed last", 7),
-    "commands": ("every command has one outcome", 3),
+    "commands": ("every command has one outcome", 6),
     "logs": ("each record is counted once", 4),
-    "tables": ("announced once and whole", 2),
+    "tables": ("announced once and whole", 1),
 }
 """Words that end a run in which all is well, and the smallest number of kills."""
 

@@ -88,6 +88,7 @@ class Picture extends Plot {
     this.canvas = document.createElement("canvas");
     this.canvas.className = "heat";
     this.canvas.setAttribute("role", "img");
+    this.canvas.setAttribute("aria-label", this.title);
     this.element.append(this.canvas);
   }
   async draw() {
