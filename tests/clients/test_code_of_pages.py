@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -68,7 +69,7 @@ def test_the_pages(system: Deployment, tmp_path: Path) -> None:
         until(lambda: len(system.read_one("mid-sdp/alerts/0", "unacknowledgedAlerts") or ()) >= 4, "alarms wait")
         running = {
             name: subprocess.Popen(
-                [sys.executable, "-c", code],
+                [sys.executable, "-X", "faulthandler", "-c", code],
                 cwd=tmp_path,
                 env=environment,
                 stdout=subprocess.PIPE,
@@ -82,7 +83,7 @@ def test_the_pages(system: Deployment, tmp_path: Path) -> None:
             try:
                 output, _ = process.communicate(timeout=HANG)
             except subprocess.TimeoutExpired:
-                process.kill()
+                process.send_signal(signal.SIGABRT)  # it says where it stands
                 output = f"did not end\n{process.communicate()[0]}"
             if process.returncode:
                 failed[name] = output
