@@ -402,14 +402,14 @@ class AlertFaultRun(FaultRun):
         device = f"tango://{self.deployment.tango_host}/{self._device}"
         self._client = self.deployment.play("follow-alerts", device=device, journal=str(self._journal))
         self._writer = KafkaStreamWriter(self.deployment.connection, health=BusHealth(), client="sources")
-        self._began = self._moved = self.clock.monotonic()
+        self._began = self.moved = self.clock.monotonic()
 
     def step(self) -> bool:
         # What the client does not get counts as received, or the others could never be all.
         received = count_entries(self._journal) + len(self._scenario.refused)
         if received != self._received:
-            self._received, self._moved = received, self.clock.monotonic()
-        is_stuck = self.clock.monotonic() - self._moved > _STANDSTILL
+            self._received, self.moved = received, self.clock.monotonic()
+        is_stuck = self.clock.monotonic() - self.moved > _STANDSTILL
         if is_stuck or not self._client.is_alive:
             self.progress.step(f"  nothing more comes: {self.in_words()}; {self._client.tail()}")
         if is_stuck or not self._client.is_alive or received >= self.count:

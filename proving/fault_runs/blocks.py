@@ -26,6 +26,7 @@ from facade.messages import ProcessingBlock
 from proving.deployment import Deployment
 from proving.fault_runs.frame import (
     BROKER,
+    READY_WITHIN,
     Balance,
     FaultRun,
     Size,
@@ -274,7 +275,6 @@ _SERVERS = {"device server of subarrays": "subarray", "device server of SdpMaste
 _CONTROLLERS = {f"controller {number}": number for number in range(1, SUBARRAYS + 1)}
 _STANDSTILL = 90.0
 """Without a record more for so long, no controller can tell anything any more [s]."""
-_AGREE_WITHIN = 60.0
 _NOTHING = ("DeadLettered", "Balance", "Overlap", "Skipped")
 """Figures of the account of the topic that are 0."""
 
@@ -297,7 +297,7 @@ class BlockFaultRun(FaultRun):
         (self._bus,) = deployment.devices("SdpBus")
         (self._alerts,) = deployment.devices("SdpAlerts")
         self._count = 0
-        self._moved = self.clock.monotonic()
+        self.moved = self.clock.monotonic()
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
         made = self.deployment
@@ -321,8 +321,8 @@ class BlockFaultRun(FaultRun):
     def step(self) -> bool:
         count = sum(count_confirmed(self._journal(number)) for number in self._plans)
         if count != self._count:
-            self._count, self._moved = count, self.clock.monotonic()
-        is_stuck = self.clock.monotonic() - self._moved > _STANDSTILL
+            self._count, self.moved = count, self.clock.monotonic()
+        is_stuck = self.clock.monotonic() - self.moved > _STANDSTILL
         return bool(self.left) or (count < SUBARRAYS * self._records and not is_stuck)
 
     def in_words(self) -> str:
@@ -342,10 +342,10 @@ class BlockFaultRun(FaultRun):
             nonlocal found
             self.revive()
             found = self._found(told)
-            return not differences(found, self._master) and not self._not_zero()
+            made.wrong = [*differences(found, self._master), *self._not_zero()]
+            return not made.wrong
 
-        self.progress.wait_until(is_right, _AGREE_WITHIN, "devices, topic and controllers agree")
-        made.wrong += [*differences(found, self._master), *self._not_zero()]
+        self.progress.wait_until(is_right, READY_WITHIN, "devices, topic and controllers agree")
         for number, steps in self._plans.items():
             if len(confirmed[number]) != len(steps):
                 made.wrong.append(f"controller {number}: told {len(confirmed[number]):,} of {len(steps):,} records")

@@ -385,6 +385,8 @@ _ENDS_WITHIN = 150.0
 """Longest wait for the last outcomes [s]: some deadlines are a minute."""
 _STUCK_AFTER = 120.0
 """Time without any command taken after which something is stuck for good [s]."""
+_ANSWERS_WITHIN = 30_000
+"""Longest answer at the end of the run [ms]."""
 _REMEMBERED = 1900
 """Commands of one subarray that its device surely still knows at the end of the run."""
 
@@ -405,7 +407,7 @@ class CommandFaultRun(FaultRun):
         self._devices = deployment.devices("SdpSubarray")
         self._calls, self._executions = deployment.folder / "calls.jsonl", deployment.folder / "executions.jsonl"
         self._controller_faults = QUICK_CONTROLLER_FAULTS if quick else CONTROLLER_FAULTS
-        self._moved, self._given = 0.0, 0
+        self._given = 0
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
         faults = [text for fault in self._controller_faults for text in ("--fault", fault)]
@@ -425,11 +427,11 @@ class CommandFaultRun(FaultRun):
             seed=self.seed,
             devices=self._devices,
         )
-        self._moved = self.clock.monotonic()
+        self.moved = self.clock.monotonic()
 
     def step(self) -> bool:
         if self._caller.is_alive:
-            if self.clock.monotonic() - self._moved > _STUCK_AFTER:
+            if self.clock.monotonic() - self.moved > _STUCK_AFTER:
                 what = f"no command was taken for {_STUCK_AFTER:g} s; the last call: {read_calls(self._calls)[-1:]}"
                 raise InfraError("\n".join((what, *map(self._picture, self._devices))))
             return True
@@ -441,7 +443,7 @@ class CommandFaultRun(FaultRun):
         calls = read_calls(self._calls)
         given = sum(line.answer == "given" for line in calls)
         if given != self._given:
-            self._given, self._moved = given, self.clock.monotonic()
+            self._given, self.moved = given, self.clock.monotonic()
         return f"{len(calls):,} calls, {given:,} commands given"
 
     def account(self) -> Balance:
@@ -449,7 +451,9 @@ class CommandFaultRun(FaultRun):
         bus = KafkaBus(self.deployment.connection, client="fault-run")
         shown: dict[str, str] = {}
         for device in self._devices:
-            history = self.deployment.proxy(device).command_inout("GetCommandHistory", 2000)
+            proxy = self.deployment.proxy(device)
+            proxy.set_timeout_millis(_ANSWERS_WITHIN)
+            history = proxy.command_inout("GetCommandHistory", 2000)
             shown |= {one["id"]: one["status"] for one in msgspec.json.decode(history)}
         return account(
             FoundCommands(

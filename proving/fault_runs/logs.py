@@ -6,7 +6,7 @@ and each hole and dead letter that was made. Observed: SdpLogs, and the account 
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import tango
 
@@ -58,7 +58,7 @@ class LogFaultRun(FaultRun):
         """By node, how many numbers it has given."""
         self._lost = 0
         """How many of them are on no record that can be read."""
-        self._shown = self._moved = 0.0
+        self._shown = 0.0
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
         made = self.deployment
@@ -76,19 +76,19 @@ class LogFaultRun(FaultRun):
     def begin(self) -> None:
         self.demand(lambda: self._read() is not None, READY_WITHIN, SERVER)
         self._writer = KafkaStreamWriter(self.deployment.connection, health=BusHealth(), client="shipper")
-        self._moved = self.clock.monotonic()
+        self.moved = self.clock.monotonic()
 
     def step(self) -> bool:
         self._writer.poll()
         if self._numbers.total() < self.count:
             if self._writer.backlog < 10 * _BURST:
                 self._send(min(_BURST, self.count - self._numbers.total()))
-            self._moved = self.clock.monotonic()
+            self.moved = self.clock.monotonic()
             return True
         shown = sum((self._read() or {}).values())
         if shown != self._shown:
-            self._shown, self._moved = shown, self.clock.monotonic()
-        is_stuck = self.clock.monotonic() - self._moved > _STANDSTILL
+            self._shown, self.moved = shown, self.clock.monotonic()
+        is_stuck = self.clock.monotonic() - self.moved > _STANDSTILL
         return bool(self.left) or (shown < self._good and not is_stuck)
 
     def in_words(self) -> str:
@@ -97,20 +97,23 @@ class LogFaultRun(FaultRun):
     def account(self) -> Balance:
         self._writer.flush(READY_WITHIN)
         made = Balance()
-        self.demand(lambda: self._read() is not None, READY_WITHIN, SERVER)
-        shown = self._read() or {}
+        shown: dict[str, int] = {}
+        figures: dict[str, Any] = {}
+        expected = {"logsDeadLettered": self._sent["garbage"], "logsBalance": 0, "logsOverlap": 0, "logsSkipped": 0}
+        wanted = {**expected, "holes": self._lost}
+
+        def is_whole() -> bool:
+            nonlocal shown, figures
+            shown = self._read() or {}
+            figures = {**self.deployment.values(self._bus, *expected), **self.deployment.values(self._device, "holes")}
+            return sum(shown.values()) >= self._good and figures == wanted
+
+        self.progress.wait_until(is_whole, READY_WITHIN, "the account is whole")
         for severity in _PRIORITIES.values():
             if shown.get(severity) != self._sent[severity]:
                 found = f"expected {self._sent[severity]:,} records, got {shown.get(severity, 0):,}"
                 made.wrong.append(f"{severity}: {found}")
-        expected = {"logsDeadLettered": self._sent["garbage"], "logsBalance": 0, "logsOverlap": 0, "logsSkipped": 0}
-        self.progress.wait_until(
-            lambda: self.deployment.values(self._bus, *expected) == expected,
-            READY_WITHIN,
-            "the account is whole",
-        )
-        figures = {**self.deployment.values(self._bus, *expected), **self.deployment.values(self._device, "holes")}
-        for name, number in {**expected, "holes": self._lost}.items():
+        for name, number in wanted.items():
             if figures.get(name) != number:
                 made.wrong.append(f"{name}: expected {number:,}, got {figures.get(name)}")
         made.rows += [

@@ -92,7 +92,7 @@ EXPIRY = 30.0
 """A table of which nothing comes for so long is given up [s]."""
 _SIZE, _QUICK_SIZE = 10_000_000, 4_000_000
 """Of a table [bytes]."""
-_SETTLED_WITHIN = EXPIRY + 60.0
+_SETTLED_WITHIN = EXPIRY + READY_WITHIN
 
 
 class TableFaultRun(FaultRun):
@@ -150,11 +150,17 @@ class TableFaultRun(FaultRun):
         return f"{len(self._begun)} tables begun, {len(self._sent)} sent, {len(self._ended())} ended"
 
     def account(self) -> Balance:
-        self.demand(lambda: self._listed() is not None, READY_WITHIN, SERVER)
         complete = Counter(_number(table) for table in self._said if table.state == COMPLETE)
         failed = {_number(table) for table in self._said if table.state == FAILED}
         whole = self._fetched()
-        listed = self._listed() or set()
+        listed: set[str] = set()
+
+        def is_listed() -> bool:
+            nonlocal listed
+            listed = self._listed() or listed
+            return listed.issuperset(map(product, complete))
+
+        self.progress.wait_until(is_listed, READY_WITHIN, "the device lists the tables")
         findings = {
             "announced twice": {number for number, times in complete.items() if times > 1},
             "both complete and failed": complete.keys() & failed,

@@ -33,13 +33,15 @@ ROOT = Path(__file__).parents[2]
 INSTANCE = "control"
 TIMING = re.compile(r"expected (an answer within|ATTR_INVALID after|events at least|at most \S+ events/s)")
 """What the kit says of a system that is too slow or too quick."""
+LATE = re.compile(r"expected .+ within \S+ s, got|confirmed it within")
+"""What the kit says of an effect that has not come yet, or never comes."""
 MISSING, NOT_SERVED = "mid-sdp/quality/02", "mid-sdp/ingest/0001"
 
 
 def run_kit(deployment: Deployment, *options: object) -> tuple[int, dict[str, str], str]:
     """Run the kit; return its exit code, the outcome of each check by its id, and what it printed.
 
-    A failure is "slow" if what failed was a limit of time.
+    A failure is "slow" if what failed was a limit of time, and "late" if the kit waited in vain.
     """
     junit = deployment.folder / "conformance.xml"
     junit.unlink(missing_ok=True)
@@ -50,8 +52,13 @@ def run_kit(deployment: Deployment, *options: object) -> tuple[int, dict[str, st
     for case in ElementTree.parse(junit).iter("testcase") if junit.exists() else ():
         id = case.get("name", "").partition("[")[2].removesuffix("]")
         bad = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
-        outcomes[id] = "passed" if bad is None else "slow" if TIMING.search(bad.get("message", "")) else bad.tag
+        outcomes[id] = "passed" if bad is None else kind_of(bad)
     return done.returncode, outcomes, done.stdout + done.stderr
+
+
+def kind_of(bad: ElementTree.Element) -> str:
+    text = bad.get("message", "")
+    return "slow" if TIMING.search(text) else "late" if bad.tag == "failure" and LATE.search(text) else bad.tag
 
 
 def one_instance(folder: Path) -> Icd:
@@ -115,7 +122,7 @@ def test_each_mutant_is_red_in_its_check_and_nothing_else_is(deploy: Deploy) -> 
     code, outcomes, text = run_kit(deployment, "--icd", folder, "--window", 3, "--nodes", 2, "--subarrays", 2)
 
     assert code == 1, text
-    red = {id for id, outcome in outcomes.items() if outcome in ("failure", "slow")}
+    red = {id for id, outcome in outcomes.items() if outcome in ("failure", "slow", "late")}
     assert not [id for id, outcome in outcomes.items() if outcome == "error"], text
     for mutant in MUTANTS:
         for pattern in mutant.red:

@@ -10,10 +10,10 @@ from rich.console import Console
 
 from clients.conformance.checks import CheckOptions
 from clients.conformance.runner import NOT_RUN, run
-from facade.infra.ports import choose_port
 from tests.conformance.test_conformance_mutants import run_kit
 from tests.conftest import Deploy
 from tests.support.deployment import CLOCK, Deployment, node_device, subarray_device
+from tests.support.ports import nobody
 from tests.support.subarrays import ORDER
 from tests.support.topics import send
 from tests.support.waiting import until
@@ -63,8 +63,8 @@ def test_the_whole_system_conforms_and_is_left_as_it_was(deploy: Deploy) -> None
     html = deployment.folder / "report.html"
     for _ in range(2):
         code, outcomes, text = run_kit(deployment, "--active", "--window", 8, "--html", html)
-        if "confirmed it within" not in text:  # the broker of a busy machine, and nothing about conformance
-            break
+        if "late" not in outcomes.values():
+            break  # else a busy machine, once; what never comes is late again
     # Whether the system is quick enough is judged where the kit is meant to run: `make conformance`.
     assert set(outcomes.values()) <= {"passed", "slow", "skipped"}, text
     assert code == ("slow" in outcomes.values()), text
@@ -125,15 +125,15 @@ def test_each_outcome_that_is_no_good_is_shown(deploy: Deploy) -> None:
 
 def test_where_nothing_can_be_asked_the_kit_says_so(deploy: Deploy) -> None:
     deployment = deploy(prepare=False)
-    nobody = f"127.0.0.1:{choose_port()}"
     here = {"tango_host": deployment.tango_host, "bootstrap": deployment.bootstrap, "prefix": deployment.prefix}
-    for options, words in (
-        ({"tango_host": nobody}, f"the Tango database at '{nobody}' does not answer"),
-        ({"tango_host": "nothing"}, "expected host:port"),
-        ({"bootstrap": nobody}, f"brokers {nobody}"),
-        ({"active": True, "subarray": "a/b/c"}, "--subarray: expected one of none in the database, got a/b/c"),
-        ({"only": ("SdpNothing",)}, "--only SdpNothing: expected the beginning of an entry"),
-    ):
-        printed = StringIO()
-        assert run(CheckOptions(**{**here, **options}), Console(file=printed, width=200), CLOCK) == NOT_RUN
-        assert words in " ".join(printed.getvalue().split())
+    with nobody() as nowhere:
+        for options, words in (
+            ({"tango_host": nowhere}, f"the Tango database at '{nowhere}' does not answer"),
+            ({"tango_host": "nothing"}, "expected host:port"),
+            ({"bootstrap": nowhere}, f"brokers {nowhere}"),
+            ({"active": True, "subarray": "a/b/c"}, "--subarray: expected one of none in the database, got a/b/c"),
+            ({"only": ("SdpNothing",)}, "--only SdpNothing: expected the beginning of an entry"),
+        ):
+            printed = StringIO()
+            assert run(CheckOptions(**{**here, **options}), Console(file=printed, width=200), CLOCK) == NOT_RUN
+            assert words in " ".join(printed.getvalue().split())

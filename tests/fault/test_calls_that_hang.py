@@ -22,10 +22,22 @@ pytestmark = [pytest.mark.tango, pytest.mark.xdist_group("calls")]
 
 ROOT = Path(__file__).parents[2]
 CHANGE, SYNC = tango.EventType.CHANGE_EVENT, tango.EventSubMode.Sync
-TURNS = 5
-"""Steps of another thread while a call waits, which takes 3 s or more: a call that keeps Python's lock allows one."""
-SHORT = 0.5
-"""A call that takes less does not wait [s]."""
+PAUSE = 0.02
+"""Between two steps [s]."""
+WAITS = 25
+"""Steps of another process while a call waits, at least: Tango waits for 3 s or more."""
+FEW = 0.1
+"""So many steps of another thread for each of another process, at most, while a call keeps Python's lock.
+
+On a slow machine both make few, and while the machine stands still neither makes any.
+"""
+STEPS = f"""
+import sys, time
+with open(sys.argv[1], "ab", buffering=0) as file:
+    while True:
+        file.write(b".")
+        time.sleep({PAUSE})
+"""
 
 
 class Hanging(NamedTuple):
@@ -37,6 +49,8 @@ class Hanging(NamedTuple):
     """Of the device, each for one call: after it the connection is another one."""
     subscribed: tuple[Any, int]
     connected: Any
+    steps: Path
+    """A file with a byte for each step of another process."""
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +61,10 @@ def hanging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hanging]:
     dish = [sys.executable, str(ROOT / "tests/support/telescope.py"), "1", "-nodb", "-dlist", "mid-dish/x/1"]
     listens = [*dish, "-host", "127.0.0.1", "-port", str(dish_port)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TANGO_HOST": f"127.0.0.1:{port}"}
+    steps = folder / "steps"
     started = [
         subprocess.Popen(one, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for one in (database, listens)
+        for one in (database, listens, [sys.executable, "-c", STEPS, str(steps)])
     ]
     try:
         connected = until(lambda: attempt(lambda: tango.Database("127.0.0.1", port)), "the database answers")
@@ -61,10 +76,11 @@ def hanging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hanging]:
             one.read_attributes(["azimuth"])
         watched, lost = proxies.pop(), threading.Event()
         number = watched.subscribe_event("azimuth", CHANGE, lambda event: lost.set() if event.err else None, SYNC)
-        for one in started:
+        until(steps.exists, "another process makes steps")
+        for one in started[:2]:
             one.send_signal(signal.SIGSTOP)
         assert lost.wait(HANG), "Tango finds that no events come, and tries to subscribe again"
-        yield Hanging(name, ("127.0.0.1", port), proxies, (watched, number), connected)
+        yield Hanging(name, ("127.0.0.1", port), proxies, (watched, number), connected, steps)
     finally:
         for one in started:
             one.kill()
@@ -78,21 +94,39 @@ def attempt(call: Callable[[], Any]) -> Any:
         return None
 
 
-def turns_beside(*calls: Callable[[], Any]) -> list[tuple[int, float]]:
-    """Return how many steps this thread made while each call was under way in another, and for how long [s]."""
+class Turns(NamedTuple):
+    """Steps while a call was under way."""
+
+    here: int
+    """Of another thread of this process."""
+    elsewhere: int
+    """Of another process."""
+
+    @property
+    def are_kept(self) -> bool:
+        """Return whether the call has waited, and kept the other threads from working."""
+        return self.elsewhere >= WAITS and self.here <= FEW * self.elsewhere
+
+
+def turns_beside(steps: Path, *calls: Callable[[], Any]) -> list[Turns]:
+    """Return how many steps this thread and another process made while each call was under way in another thread."""
     turns = 0
 
-    def make(call: Callable[[], Any]) -> tuple[int, float]:
+    def now() -> Turns:
+        return Turns(turns, steps.stat().st_size)
+
+    def make(call: Callable[[], Any]) -> Turns:
         with tango.EnsureOmniThread():
-            before, began = turns, time.monotonic()
+            before = now()
             attempt(call)
-            return turns - before, time.monotonic() - began
+            after = now()
+            return Turns(after.here - before.here, after.elsewhere - before.elsewhere)
 
     with ThreadPoolExecutor(len(calls)) as pool:
         made = [pool.submit(make, call) for call in calls]
         while not all(one.done() for one in made):
             turns += 1
-            time.sleep(0.02)
+            time.sleep(PAUSE)
     return [one.result() for one in made]
 
 
@@ -113,14 +147,13 @@ CALLS: dict[str, Callable[[Hanging], Any]] = {
 @pytest.mark.slow
 def test_a_call_that_the_mirror_makes_lets_other_threads_work(hanging: Hanging) -> None:
     """All at once: one that keeps the lock makes no steps possible while it waits."""
-    found = turns_beside(*(partial(call, hanging) for call in CALLS.values()))
-    kept = {name: one for name, one in zip(CALLS, found, strict=True) if one[0] < TURNS and one[1] >= SHORT}
-    assert not kept, "name: steps of another thread, seconds"
+    found = turns_beside(hanging.steps, *(partial(call, hanging) for call in CALLS.values()))
+    kept = {name: one for name, one in zip(CALLS, found, strict=True) if one.are_kept}
+    assert not kept
 
 
 def test_a_call_that_keeps_the_lock_is_found(hanging: Hanging) -> None:
     """If this fails, PyTango has mended it: the mirror may set its own time limit."""
     proxy = tango.DeviceProxy(hanging.device)  # it has no connection: the call makes one
-    [(turns, took)] = turns_beside(lambda: proxy.set_timeout_millis(2000))
-    assert turns < TURNS, f"{turns} steps of another thread in {took:.1f} s"
-    assert took > SHORT
+    [found] = turns_beside(hanging.steps, lambda: proxy.set_timeout_millis(2000))
+    assert found.are_kept, found

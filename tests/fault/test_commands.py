@@ -7,7 +7,7 @@ has a deadline: how fast a controller starts again decides nothing.
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -16,8 +16,7 @@ import tango
 from facade.controller.simulator.controller import CRASHED
 from facade.infra import local
 from tests.support.deployment import Deployment
-from tests.support.processes import Running
-from tests.support.subarrays import Subarrays, standing_still
+from tests.support.subarrays import Subarrays, id_in, standing_still
 from tests.support.waiting import until
 
 # In one group: they share a deployment.
@@ -73,23 +72,50 @@ def test_the_device_server_is_killed_with_a_command_under_way(subarrays: Subarra
     until(lambda: len(subarrays.written("command-acks", ends_meanwhile)) >= 2, "it ends while nobody listens")
     subarrays.start_server()
     assert subarrays.told(device, hanging)["status"] in ("ACCEPTED", "IN_PROGRESS")
-    assert (subarrays.read(device, "commandsPending"), subarrays.obs_state(device)) == (1, "CONFIGURING")
+    until(lambda: subarrays.read(device, "commandsPending") == 1, "Configure is pending")
+    subarrays.becomes(device, "CONFIGURING")
     assert subarrays.told(device, before)["status"] == "COMPLETED"
     assert subarrays.outcome(other, ends_meanwhile)["status"] == "COMPLETED"
-    assert subarrays.obs_state(other) == "SCANNING"
-    assert subarrays.give_once_alone(other, "Scan", transaction) == ends_meanwhile, "transaction ids are known as well"
+    subarrays.becomes(other, "SCANNING")
+    assert subarrays.give(other, "Scan", transaction) == ends_meanwhile, "transaction ids are known as well"
     assert subarrays.executions(ends_meanwhile) == 1
     subarrays.does(device, "Abort")
     assert subarrays.outcome(device, hanging)["status"] == "ABORTED"
 
 
-def second_server(subarrays: Subarrays) -> tuple[Running, Callable[[], tango.DeviceProxy]]:
-    """Start the same device server elsewhere: with another database, which cannot know of the first one."""
-    deployment = subarrays.deployment
-    host = deployment.database("another-db")
-    deployment.command("register", TANGO_HOST=host)
-    process = deployment.start("second", ["SdpFacade", "subarray"], TANGO_HOST=host)
-    return process, lambda: tango.DeviceProxy(f"tango://{host}/{subarrays.devices[0]}")
+class SecondServer:
+    """The same device server elsewhere: with another database, which cannot know of the first one."""
+
+    def __init__(self, subarrays: Subarrays) -> None:
+        deployment = subarrays.deployment
+        host = deployment.database("another-db")
+        deployment.command("register", TANGO_HOST=host)
+        self.process = deployment.server("subarray", name="second", ready=False, TANGO_HOST=host)
+        self._name = f"tango://{host}/{subarrays.devices[0]}"
+
+    def call(self, name: str) -> str:
+        """Return why a command is refused; an empty text: it is taken."""
+        assert self.process.running, self.process.tail()
+        try:
+            self._proxy().command_inout(name)
+        except tango.DevFailed as failed:
+            return failed.args[0].desc
+        return ""
+
+    def obs_state(self) -> int | None:
+        try:
+            return self._proxy().obsState
+        except tango.DevFailed:
+            return None
+
+    def _proxy(self) -> tango.DeviceProxy:
+        made = tango.DeviceProxy(self._name)
+        made.set_timeout_millis(30_000)
+        return made
+
+
+NEVER = "ObsReset"
+"""A command that is not allowed in READY or SCANNING: what refuses it says whether the server may command."""
 
 
 def test_a_second_device_server(subarrays: Subarrays) -> None:
@@ -99,25 +125,17 @@ def test_a_second_device_server(subarrays: Subarrays) -> None:
     subarrays.controller()
     again = subarrays.deployment.start("again", ["SdpFacade", "subarray"])
     assert again.exit_code() != 0, "the Tango database has let it in"
-    second, connect = second_server(subarrays)
-
-    def refusal() -> str:
-        assert second.running, second.tail()
-        try:
-            connect().command_inout("End")
-        except tango.DevFailed as failed:
-            return failed.args[0].desc
-        return "taken"
-
-    until(lambda: "another device server of the name SdpFacade-subarray is alive" in refusal(), "it refuses")
-    until(lambda: connect().obsState == 4, "it shows what the bus says, READY")
+    second = SecondServer(subarrays)
+    alive = "another device server of the name SdpFacade-subarray is alive"
+    until(lambda: alive in second.call(NEVER), "it refuses")
+    until(lambda: second.obs_state() == 4, "it shows what the bus says, READY")
     subarrays.does(device, "Scan")
     subarrays.kill_server()
-    until(lambda: "expected obsState" in refusal(), "it takes over: what it refuses is the state")
-    connect().command_inout("EndScan")
+    until(lambda: "expected obsState" in second.call(NEVER), "it takes over: what it refuses is the state")
+    until(lambda: not second.call("EndScan"), "it takes a command")
     subarrays.server = subarrays.deployment.server("subarray")
-    until(lambda: "another device server" in subarrays.refusal(device, "End"), "the first one refuses now")
-    second.kill()
+    until(lambda: "another device server" in subarrays.refusal(device, NEVER), "the first one refuses now")
+    second.process.kill()
     subarrays.until_ready(device)
     subarrays.becomes(device, "READY")
     subarrays.does(device, "Configure")
@@ -150,7 +168,7 @@ def judge(subarrays: Subarrays, calls: Sequence[Call]) -> Counter[str]:
             assert not written, f"{call}, and yet it is on the bus"
             kinds["not sent"] += 1
             continue
-        id = call.why.partition("GetCommand('")[2].partition("'")[0]
+        id = id_in(call.why)
         told = subarrays.outcome(call.device, id)
         assert written in ([], [id])
         assert (told["status"] == "UNDELIVERED") == (not written), (told, written)
@@ -186,15 +204,5 @@ def test_the_broker_is_away(subarrays: Subarrays, how: str) -> None:
     print(dict(kinds))
     assert kinds["not sent"] >= len(devices)
 
-    until(lambda: takes(subarrays, devices[0]), "commands are taken again", every=0.2)
+    subarrays.give(devices[0], "Abort")  # commands are taken again
     subarrays.becomes(devices[0], "ABORTED")
-
-
-def takes(subarrays: Subarrays, device: str) -> bool:
-    """Return an Abort; a producer that was without a broker may still be getting itself in order."""
-    try:
-        return bool(subarrays.give(device, "Abort"))
-    except tango.DevFailed as failed:
-        if "was not sent" not in failed.args[0].desc:
-            raise
-        return False

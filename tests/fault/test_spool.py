@@ -34,7 +34,7 @@ with HeapProducer(0, sys.argv[1], rows=500) as producer:
         producer.flush()
         sys.stdout.write(f"stored {seq}\\n")  # one write: the library's own lines go to the same file
         sys.stdout.flush()
-    producer.close(60)
+    producer.close(100)
     assert producer.standing.waiting == 0, producer.standing
 """
 

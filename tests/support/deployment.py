@@ -29,7 +29,7 @@ from proving.progress import ProgressLine
 from proving.supervisor import Supervisor
 from tests.support import topics
 from tests.support.processes import Running
-from tests.support.waiting import HANG, until
+from tests.support.waiting import HANG, until, until_equal
 
 CLOCK = SystemClock()
 ICD = load()
@@ -184,9 +184,9 @@ class Deployment(proving.deployment.Deployment):
     def worker(self, slot: str = "0", *options: str, log: str = "", **changes: str) -> Running:
         return self.launch(log or f"aggregate-{slot}", "aggregate", "--slot", slot, *options, **changes)
 
-    def server(self, instance: str, *, ready: bool = True, **changes: str) -> Running:
+    def server(self, instance: str, *, name: str = "", ready: bool = True, **changes: str) -> Running:
         """Start a device server, and wait until it answers."""
-        process = self.start(instance, [*self._facade, instance], **changes)
+        process = self.start(name or instance, [*self._facade, instance], **changes)
         if ready:
             self.await_server(process, instance)
         return process
@@ -238,10 +238,11 @@ class Deployment(proving.deployment.Deployment):
         return self.folder / "executions.jsonl"
 
     def proxy(self, device: str) -> tango.DeviceProxy:
-        """Return a proxy; the same one each time."""
+        """Return a proxy; the same one each time, once it has got a connection."""
         if device not in self._proxies:
-            self._proxies[device] = tango.DeviceProxy(f"tango://{self.tango_host}/{device}")
-            self._proxies[device].set_timeout_millis(_CALL)
+            made = tango.DeviceProxy(f"tango://{self.tango_host}/{device}")
+            made.set_timeout_millis(_CALL)  # makes a connection, and fails without
+            self._proxies[device] = made
         return self._proxies[device]
 
     def forget_proxies(self) -> None:
@@ -358,6 +359,39 @@ def expected_totals(report: HeapReport) -> dict[str, Any]:
         figures = (node.used, node.late, node.missing, node.duplicates, node.received, node.lost, node.late_packets)
         wanted |= {f"{number}/{name}": value for name, value in zip(_NODE_TOTALS, figures, strict=True)}
     return wanted
+
+
+def await_totals(deployment: Deployment, report: HeapReport) -> None:
+    """Wait until everything that devices show agrees with the sender's account."""
+    deployment.forget_proxies()
+    wanted = expected_totals(report)
+    if report.certain:
+        until_equal(deployment.totals, wanted, "totals are what was sent")
+        return
+    # Records waited for the broker: some are late now, which nobody could say beforehand.
+    together = {"ingestHeapsUsed", "ingestHeapsLate", "master/heapsTotal", "master/heapsLate"}
+    sums = tuple(f"{node}/" for node in range(deployment.nodes))
+    certain = {
+        name: value
+        for name, value in wanted.items()
+        if name not in together
+        and not (name.startswith(sums) and name.rpartition("/")[2] not in ("heapsMissing", "heapsDuplicated"))
+    }
+
+    def part() -> dict[str, object]:
+        totals = deployment.totals()
+        found = {name: totals[name] for name in certain}
+        found["used and late"] = (totals["ingestHeapsUsed"] or 0) + (totals["ingestHeapsLate"] or 0)
+        found["of the master"] = (totals["master/heapsTotal"] or 0) + (totals["master/heapsLate"] or 0)
+        for node in report.nodes:
+            found[f"of node {node}"] = (totals[f"{node}/heapsTotal"] or 0) + (totals[f"{node}/heapsLate"] or 0)
+        return found
+
+    wanted_part: dict[str, object] = dict(certain)
+    wanted_part["used and late"] = report.expected.used + report.expected.late
+    wanted_part["of the master"] = report.expected.used + report.expected.late
+    wanted_part |= {f"of node {number}": node.used + node.late for number, node in report.nodes.items()}
+    until_equal(part, wanted_part, "totals are what was sent")
 
 
 def reasons(lines: Mapping[str, int] | tuple[str, ...] | None) -> dict[str, int]:

@@ -22,6 +22,8 @@ ARGUMENTS = {"Configure": {"scan_type": "target:a"}, "Scan": {"scan_id": 7}}
 ORDER = {"partitioner": "murmur2_random"}
 """Producers of the bus choose partitions as Java clients do."""
 _OBS_STATES = ICD.enums["ObsState"]
+_TARGETS = {one.name: one.targets[0] for one in ICD.classes["SdpSubarray"].commands if one.reports == "obsState"}
+"""The obsState to which each command leads."""
 
 
 class Subarrays:
@@ -72,28 +74,33 @@ class Subarrays:
 
         until(ready, "the device server may command")
 
-    def give(self, device: str, name: str, argument: Any = None) -> str:
-        """Return a command, as TM does; gives its id."""
+    def call(self, device: str, name: str, argument: Any = None) -> str:
+        """Give a command, as TM does; return its id."""
         argument = ARGUMENTS.get(name) if argument is None else argument
         _, (id,) = self.deployment.proxy(device).command_inout(name, *([json.dumps(argument)] if argument else []))
         return id
 
-    def give_once_alone(self, device: str, name: str, argument: Any = None) -> str:
-        """Return a command as soon as the server that was killed has been silent for long enough."""
+    def give(self, device: str, name: str, argument: Any = None) -> str:
+        """Give a command as soon as the server may command; return its id.
+
+        It may not until a server that was killed has been silent for long enough, nor after a process has stood still.
+        While the broker stands still the outcome is unknown, and the error has the id.
+        """
 
         def taken() -> str | None:
             try:
-                return self.give(device, name, argument)
+                return self.call(device, name, argument)
             except tango.DevFailed as failed:
-                if "another device server" not in failed.args[0].desc:
+                why = failed.args[0].desc
+                if "was not sent" not in why and "outcome unknown" not in why:
                     raise
-                return None
+                return id_in(why)
 
         return until(taken, f"{name} is taken")
 
     def refusal(self, device: str, name: str, argument: Any = None) -> str:
         try:
-            id = self.give(device, name, argument)
+            id = self.call(device, name, argument)
         except tango.DevFailed as failed:
             return failed.args[0].desc
         raise AssertionError(f"{name} was taken: {id}")
@@ -111,9 +118,11 @@ class Subarrays:
         return until(final, f"an outcome of {id}")
 
     def does(self, device: str, name: str, argument: Any = None) -> str:
+        """Give a command, and wait for its outcome and its effect: the two are on different topics."""
         id = self.give(device, name, argument)
         told = self.outcome(device, id)
         assert told["status"] == "COMPLETED", told
+        self.becomes(device, _TARGETS[name])
         return id
 
     def read(self, device: str, name: str) -> Any:
@@ -140,6 +149,11 @@ class Subarrays:
     def written(self, topic: str, id: str) -> list[dict[str, Any]]:
         """Return what is on a topic of one command."""
         return [json.loads(message.value()) for message in self.messages(topic) if id.encode() in message.value()]
+
+
+def id_in(why: str) -> str:
+    """Return the id of the command in an error; an empty text: it was not sent."""
+    return why.partition("GetCommand('")[2].partition("'")[0]
 
 
 def states(device: str, values: Mapping[str, str]) -> list[tuple[bytes, bytes]]:

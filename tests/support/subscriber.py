@@ -39,7 +39,7 @@ def main() -> None:
                         with lock:
                             file.write(json.dumps(line) + "\n")
 
-                    proxy.subscribe_event(attribute, event_type, on_event)
+                    subscribe(proxy, attribute, event_type, on_event)
         print("subscribed", flush=True)
         threading.Event().wait()
 
@@ -56,7 +56,18 @@ def subscribe_image(proxy: Any, device: str, attribute: str, file: Any, lock: th
         with lock:
             file.write(json.dumps([time.time(), "ready", device, attribute, *content]) + "\n")
 
-    proxy.subscribe_event(attribute, tango.EventType.DATA_READY_EVENT, on_ready)
+    subscribe(proxy, attribute, tango.EventType.DATA_READY_EVENT, on_ready)
+
+
+def subscribe(proxy: Any, attribute: str, kind: tango.EventType, take: Any) -> None:
+    """Subscribe; who stands still for longer than Tango waits is asked again."""
+    while True:
+        try:
+            proxy.subscribe_event(attribute, kind, take)
+        except tango.DevFailed as failed:
+            print(f"{attribute}: {failed.args[-1].reason}", flush=True)
+        else:
+            return
 
 
 def _content(event: Any) -> list[Any]:

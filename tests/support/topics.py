@@ -9,6 +9,7 @@ from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
     IsolationLevel,
+    KafkaError,
     KafkaException,
     Message,
     Producer,
@@ -18,7 +19,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from facade.bus.kafka.admin import ask_coordinator
 from facade.bus.port import Headers, Record
-from tests.support.waiting import HANG
+from tests.support.waiting import HANG, until
 
 
 def read_all(bootstrap: str, topic: str) -> list[Message]:
@@ -36,18 +37,23 @@ def read_all(bootstrap: str, topic: str) -> list[Message]:
         }
     )
     try:
-        partitions = consumer.list_topics(topic, timeout=HANG).topics[topic].partitions
+        # A broker that has just started may not know who leads them.
+        partitions = until(lambda: consumer.list_topics(topic, timeout=HANG).topics[topic].partitions, topic)
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
         found: list[Message] = []
         ended: set[int] = set()
+        last_error: KafkaError | None = None
         deadline = time.monotonic() + HANG
         while ended < set(partitions):
-            assert time.monotonic() < deadline, f"the end of {topic} was not reached within {HANG:g} s"
+            assert time.monotonic() < deadline, f"the end of {topic} was not reached within {HANG:g} s: {last_error}"
             for message in consumer.consume(10_000, 0.2):
-                if message.error() is None:
+                error = message.error()
+                if error is None:
                     found.append(message)
-                else:
+                elif error.code() == KafkaError._PARTITION_EOF:
                     ended.add(message.partition())
+                else:  # a partition whose leader is not known for a moment is no end: the client asks again
+                    last_error = error
         return found
     finally:
         consumer.close()
@@ -126,8 +132,8 @@ def delete(bootstrap: str, prefix: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     names = [name for name in admin.list_topics(timeout=HANG).topics if name.startswith(prefix)]
     if names:
-        for future in admin.delete_topics(names).values():
-            future.result(20.0)
+        for future in admin.delete_topics(names, operation_timeout=HANG, request_timeout=HANG).values():
+            future.result()
 
 
 def last_offset(bootstrap: str, topic: str, partition: int) -> int:
