@@ -79,9 +79,11 @@ def act(deployment: Deployment, command: str, condition: str, state: str, **argu
         try:
             return bool(deployment.proxy(ALERTS).command_inout(command, text))
         except tango.DevFailed as failed:
-            if failed.args[0].reason == "API_CommandNotAllowed" and state_of(deployment, condition) != state:
+            unconfirmed = failed.args[0].reason == "API_CommandTimedOut" or "was not sent" in failed.args[0].desc
+            is_done = state_of(deployment, condition) == state
+            if not unconfirmed and not is_done:
                 raise
-            return state_of(deployment, condition) == state
+            return is_done
 
     until(acts, command)
     until_equal(lambda: state_of(deployment, condition), state, command)
