@@ -31,7 +31,7 @@ from facade.infra.processes import PortTakenError, Process, ProcessRecord, check
 # "2" is the instance name that Tango's own tools expect: the database is the device sys/database/2.
 _INSTANCE: Final = "2"
 
-_STARTS_WITHIN_S: Final = 30.0
+_STARTS_WITHIN_S: Final = 90.0
 _POLL: Final = """
 import sys, time
 import psutil, tango
