@@ -54,7 +54,7 @@ def test_a_kill_in_the_middle_loses_and_doubles_no_packet(deploy: Deploy) -> Non
     until(lambda: len(alerts(deployment)) >= 300, "some alerts are on the log")
     worker.kill()
     worker = intake(deployment)
-    until(lambda: read_alert_report(file).sent >= PACKETS, f"{PACKETS} packets are sent")
+    until(lambda: file.exists() and read_alert_report(file).sent >= PACKETS, f"{PACKETS} packets are sent")
     assert sender.terminate() == 0, sender.tail()
     sent = read_alert_report(file)
     until(lambda: accounted(deployment) >= sent.sent, "all packets are accounted for")

@@ -54,7 +54,7 @@ def test_the_table_of_commands_is_that_of_the_icd() -> None:
 @pytest.mark.tango
 @pytest.mark.slow
 def test_tm_of_the_page_commands_the_small_controller(deploy: Deploy) -> None:
-    deployment = deploy()
+    deployment = deploy(patient=True)
     environment = deployment.environment
     controller = deployment.folder / "controller.py"
     controller.write_text(code(CONTROLLER, "Controller("))

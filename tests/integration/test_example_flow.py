@@ -12,8 +12,8 @@ import tango
 import yaml
 from confluent_kafka import Producer
 
-from tests.support.deployment import Deployment
-from tests.support.waiting import until
+from tests.support.deployment import BUS, Deployment
+from tests.support.waiting import until, until_equal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.xdist_group("example")]
 ROOT = Path(__file__).parents[2]
@@ -110,18 +110,13 @@ def test_it_runs_in_the_real_system(site: Deployment):
     now_us = round(time.time() * 1e6)
     measurement = b'{"schema":"weather-raw/1","station":"north","time":%d,"knots":%s}'
     measure(site, measurement % (now_us, b"40"), b"nonsense")
-    wind = tango.DeviceProxy(f"tango://{site.tango_host}/{WEATHER}")
 
-    def read(device: str, name: str) -> object:
-        try:
-            return site.read_one(device, name)
-        except tango.DevFailed:
-            return None
+    def wind() -> tuple[float, tango.AttrQuality]:
+        found = site.proxy(WEATHER).read_attribute("windSpeed")
+        return found.value, found.quality
 
-    until(lambda: wind.read_attribute("windSpeed").value == 20.58, "the wind in m/s")
-    assert wind.read_attribute("windSpeed").quality == tango.AttrQuality.ATTR_ALARM
-    until(lambda: read("mid-sdp/bus/0", "weatherRawUsed") == 1, "its account on SdpBus")
-    until(lambda: read("mid-sdp/bus/0", "weatherRawDeadLettered") == 1, "the dead letter")
-    assert read("mid-sdp/bus/0", "weatherRawBalance") == 0
+    until_equal(wind, (20.58, tango.AttrQuality.ATTR_ALARM), "the wind in m/s")
+    account = {"weatherRawUsed": 1, "weatherRawDeadLettered": 1, "weatherRawBalance": 0}
+    until_equal(lambda: site.read(BUS, *account), account, "its account on SdpBus")
     until(lambda: str(site.proxy("mid-sdp/alerts/0").windHigh) in ("UNACK", "1"), "the alarm")
     site.command("conformance", "--only", "SdpWeather", "--only", "topics/weather", "--only", "topics/weather.raw")

@@ -119,7 +119,7 @@ def test_a_second_up_finds_what_the_first_one_started(state_dir: Path) -> None:
 def down_leaves_a_stranger_alone(state_dir: Path) -> None:
     """As if the kernel had given the id of ours to another process, later."""
     ours = pids(state_dir).values()
-    with subprocess.Popen(["sleep", "60"], start_new_session=True) as stranger:
+    with subprocess.Popen(["sleep", "3600"], start_new_session=True) as stranger:
         try:
             path = state_dir / "infra.json"
             original = path.read_text()

@@ -22,6 +22,8 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.kafka
 ICD = load()
 NODE, ALERTS = "mid-sdp/ingest/0000", "mid-sdp/alerts/0"
+_LEFT_OPEN_MS = 600_000
+"""So long the broker lets a transaction be open: longer than any machine needs for the test."""
 
 
 def summaries(heaps: int, now: float) -> list[Record]:
@@ -67,7 +69,8 @@ def test_records_that_are_taken_back_are_not_counted_where_alerts_wait_for_nobod
         producer.flush()
 
     def transactional(name: str) -> Producer:
-        producer = Producer({"bootstrap.servers": deployment.bootstrap, "transactional.id": deployment.prefix + name})
+        settings = {"transactional.id": deployment.prefix + name, "transaction.timeout.ms": _LEFT_OPEN_MS}
+        producer = Producer({"bootstrap.servers": deployment.bootstrap, **settings})
         producer.init_transactions()
         producer.begin_transaction()
         return producer
@@ -75,18 +78,21 @@ def test_records_that_are_taken_back_are_not_counted_where_alerts_wait_for_nobod
     taken_back, kept, left_open = (transactional(name) for name in ("taken-back", "kept", "left-open"))
     write(taken_back, *summaries(5, clock.now()))
     taken_back.abort_transaction()
-    write(kept, *summaries(3, clock.now()))
+    committed = summaries(3, clock.now())
+    mine = [one for one in committed if one.partition == 0]  # that of the only rack
+    write(kept, *committed)
     kept.commit_transaction()
     write(left_open, alert())
 
     def both_are_shown() -> bool:
         server.event_loop.cycle(reader)
-        return (NODE, "heapsTotal") in sink.shown and any(name == "lastAlert" for _, name, _ in sink.pushed)
+        is_read = server.event_loop.accounts["ingest.summary"].consumed >= len(mine)
+        shown = is_read and (NODE, "heapsTotal") in sink.shown
+        return shown and any(name == "lastAlert" for _, name, _ in sink.pushed)
 
     try:
         until(both_are_shown, "the heaps that were committed, and the alert that was not")
         assert sink.shown[NODE, "heapsTotal"].value == 3
-        mine = [one for one in summaries(3, clock.now()) if one.partition == 0]  # that of the only rack
         assert server.event_loop.accounts["ingest.summary"].consumed == len(mine)
     finally:
         left_open.abort_transaction()

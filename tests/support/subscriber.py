@@ -18,6 +18,8 @@ KINDS = {
     "archive": tango.EventType.ARCHIVE_EVENT,
     "alarm": tango.EventType.ALARM_EVENT,
 }
+_CALL = 30_000
+"""After so long a Tango call has hung; a busy machine may take more than Tango's own 3 s [ms]."""
 
 
 def main() -> None:
@@ -25,6 +27,8 @@ def main() -> None:
     lock = threading.Lock()
     with Path(path).open("w", buffering=1) as file:
         proxies = [tango.DeviceProxy(device) for device in devices]
+        for proxy in proxies:
+            proxy.set_timeout_millis(_CALL)
         for device, proxy in zip(devices, proxies, strict=True):
             for attribute in proxy.get_attribute_list():
                 if proxy.get_attribute_config(attribute).data_format == tango.AttrDataFormat.IMAGE:
@@ -50,9 +54,13 @@ def subscribe_image(proxy: Any, device: str, attribute: str, file: Any, lock: th
     def on_ready(event: Any) -> None:
         if event.err:
             return
-        found = proxy.read_attribute(attribute)
-        value = None if found.value is None else found.value.tolist()
-        content = [value, str(found.quality).removeprefix("ATTR_"), found.time.totime(), None]
+        try:
+            found = proxy.read_attribute(attribute)
+        except tango.DevFailed as failed:  # the server has ended meanwhile
+            content = [None, None, None, failed.args[0].reason]
+        else:
+            value = None if found.value is None else found.value.tolist()
+            content = [value, str(found.quality).removeprefix("ATTR_"), found.time.totime(), None]
         with lock:
             file.write(json.dumps([time.time(), "ready", device, attribute, *content]) + "\n")
 

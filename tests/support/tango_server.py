@@ -24,8 +24,8 @@ STATE = "ON"
 _SAMPLES: dict[str, Value] = {
     "DevDouble": 1e-4, "DevLong": 0, "DevLong64": 0, "DevULong64": 0, "DevString": "text", "DevBoolean": True
 }  # fmt: skip
-_PAUSE = 0.002
-"""Between two looks of the event loop [s]."""
+_PAUSE = 0.01
+"""Between two looks of the event loop [s]: Tango drops events when a client in Python falls behind."""
 
 
 def sample(icd: Icd, entry: Attribute) -> Value:
