@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import Deploy
 from tests.support.deployment import MASTER, Deployment, subarray_device
-from tests.support.waiting import HANG, until
+from tests.support.waiting import HANG, until, until_equal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
@@ -42,6 +42,7 @@ def test_tm_software_observes_and_is_refused(deploy: Deploy) -> None:
     deployment = deploy(
         nodes=1,
         subarrays=1,
+        patient=True,
         without="ingest,alerts,calibration,quality,mirror,logs,alerts-intake,tables-assemble,logs-aggregate",
     )
     servers = [deployment.server(instance, ready=False) for instance in ("subarray", "control")]
@@ -55,15 +56,14 @@ def test_tm_software_observes_and_is_refused(deploy: Deploy) -> None:
     checks = run_tm(deployment)
     assert checks[-1]["check"] == "all was checked"
     for device in (subarray_device(1), MASTER):  # each AssignResources had the same processing block: it counts once
-        until(lambda device=device: deployment.read_one(device, "blocksRunning") == 1, f"{device}: its block runs")
+        names = ("blocksRunning", "blocksFinished", "reservationsHeld", "reservationConflicts")
+        wanted = dict(zip(names, (1, 0, 1, 0), strict=True))
+        until_equal(lambda device=device, wanted=wanted: deployment.read(device, *wanted), wanted, f"{device} shows it")
         (block,) = map(json.loads, deployment.read_one(device, "processingBlocks"))
         assert (block["pb_id"], block["state"]) == ("pb-mvp01-20261121-00000", "RUNNING")
-        assert deployment.read_one(device, "blocksFinished") == 0
         (reservation,) = map(json.loads, deployment.read_one(device, "reservations"))
         held = (reservation["owner"], reservation["kind"], reservation["state"])
         assert held == ("subarray/01", "receptors", "GRANTED")
-        assert deployment.read_one(device, "reservationsHeld") == 1
-        assert deployment.read_one(device, "reservationConflicts") == 0
     listed = subprocess.run(
         ["sdp-facade", "reservations", "list", "--json"],
         env=deployment.environment,
