@@ -19,12 +19,17 @@ KINDS = {
     "alarm": tango.EventType.ALARM_EVENT,
 }
 
+CALL = 60_000
+"""After so long a Tango call has hung; a busy machine may take more than Tango's own 3 s [ms]."""
+
 
 def main() -> None:
     path, *devices = sys.argv[1:]
     lock = threading.Lock()
     with Path(path).open("w", buffering=1) as file:
         proxies = [tango.DeviceProxy(device) for device in devices]
+        for proxy in proxies:
+            proxy.set_timeout_millis(CALL)
         for device, proxy in zip(devices, proxies, strict=True):
             for attribute in proxy.get_attribute_list():
                 if proxy.get_attribute_config(attribute).data_format == tango.AttrDataFormat.IMAGE:

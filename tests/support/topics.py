@@ -127,7 +127,7 @@ def delete(bootstrap: str, prefix: str) -> None:
     names = [name for name in admin.list_topics(timeout=HANG).topics if name.startswith(prefix)]
     if names:
         for future in admin.delete_topics(names).values():
-            future.result(20.0)
+            future.result(HANG)
 
 
 def last_offset(bootstrap: str, topic: str, partition: int) -> int:
