@@ -3,8 +3,10 @@
 import socket
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import tango
 
@@ -13,7 +15,7 @@ from facade.bus.port import Record
 from proving.demo.shipping import LogSocket, Shippers
 from tests.conftest import Deploy
 from tests.support.deployment import BUS, Deployment
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
@@ -48,18 +50,30 @@ def test_what_shippers_send_is_counted_once_through_a_kill(deploy: Deploy, tmp_p
         worker.kill()
         write(EACH)
         nonsense = Record(topic="logs", key=b"r07/node-0007", value=b"\xff\xfe what is this")
-        KafkaBus(deployment.connection, client="test").writer().send_durably(nonsense, 30.0)
+        KafkaBus(deployment.connection, client="test").writer().send_durably(nonsense, HANG)
         deployment.launch("logs-aggregate-0", "logs", "aggregate", "--slot", "0")
         servers[1].kill()
         deployment.server("logs")
         # What rsyslog says of itself comes beside it.
         until(lambda: totals(deployment.read(LOGS, "errors", "holes")) == (2 * EACH // 100, 0), "each is counted once")
-    (worst, *_) = deployment.read_one(LOGS, "worstComponents")
-    assert worst.startswith(f"flagger: {2 * EACH // 100} errors of 5 min")
-    assert deployment.read_one(LOGS, "newestErrors")[0].endswith(f"record {2 * EACH - 100}")
-    assert deployment.read_one(LOGS, "worstLocations")[0].startswith(f"r01/{socket.gethostname()}: ")
-    until(lambda: deployment.read_one(LOGS, "nodes") == ("node-0007",), "metrics of the node come")
-    shown = deployment.read(LOGS, "memoryUsed", "nodeMemoryUsed", "nodeLoad")
+
+    def first(attribute: str) -> str:
+        return (deployment.read_one(LOGS, attribute) or ("",))[0]
+
+    worst = f"flagger: {2 * EACH // 100} errors of 5 min"
+    until(lambda: first("worstComponents").startswith(worst), worst)
+    until(lambda: first("newestErrors").endswith(f"record {2 * EACH - 100}"), "the newest error")
+    until(lambda: first("worstLocations").startswith(f"r01/{socket.gethostname()}: "), "where they come from")
+
+    def of_the_node() -> dict[str, Any]:
+        """Return what is shown once both metrics have come, each by itself."""
+        shown = deployment.read(LOGS, "nodes", "memoryUsed", "nodeMemoryUsed", "nodeLoad")
+        is_whole = (
+            shown["nodes"] == ("node-0007",) and not np.isnan([shown["nodeMemoryUsed"][0], shown["nodeLoad"][0]]).any()
+        )
+        return shown if is_whole else {}
+
+    shown = until(of_the_node, "metrics of the node come")
     assert 0.0 < shown["memoryUsed"] == shown["nodeMemoryUsed"][0] < 100.0
     assert shown["nodeLoad"][0] >= 0.0
     rsyslog.stop()
@@ -97,11 +111,14 @@ def test_our_own_processes_are_components_once_they_export_their_logs(deploy: De
     until(lambda: said in servers["control"].text, "the device server follows")
     assert servers["control"].terminate() == 0
     assert tables.terminate() == 0
-    sent = exported(deployment)
-    assert sent["SdpFacade-control"][-1] == said
-    until(lambda: deployment.read_one(LOGS, "records") == sum(map(len, exported(deployment).values())), "all is shown")
-    assert deployment.read(LOGS, "holes") == {"holes": 0}
-    assert deployment.read_one(LOGS, "components") == len(sent)
+    assert said in exported(deployment)["SdpFacade-control"]
+
+    def all_is_shown() -> dict[str, list[str]]:
+        sent = exported(deployment)
+        wanted = {"records": sum(map(len, sent.values())), "components": len(sent), "holes": 0}
+        return sent if deployment.read(LOGS, *wanted) == wanted else {}
+
+    sent = until(all_is_shown, "all is shown")
     assert worker.running
     for name, lines in sent.items():
         text = deployment.processes[PROCESSES[name]].text

@@ -103,7 +103,9 @@ def test_a_client_gets_every_attribute_right(deploy: Deploy) -> None:
             invalid = next(e for e in reversed(events[device, "heapRate"]) if e.quality == "INVALID")
             assert invalid.arrived - newest_data >= stale
             assert deployment.quality(device, "heapsTotal") == "VALID", "totals stay true in silence"
-    assert not [event.error for event in subscriber.events() if event.error]
+    # Tango's client gives up a server whose heartbeat is a second late, as that of one that stood still, and subscribes
+    # to it again.
+    assert {event.error for event in subscriber.events()} <= {None, "API_EventTimeout"}
     assert_alarm_events(subscriber)
 
     simulation = deployment.simulate("--rate", 2000, "--scan-id", 8, name="again")
@@ -143,13 +145,31 @@ def assert_alarm_events(subscriber: Subscriber) -> None:
     until_equal(differences, {}, "both kinds of events tell the same")
     change, alarm = what_was_told("change"), what_was_told("alarm")
     assert len(missed_first(change, alarm)) <= len(alarm) / 4, missed_first(change, alarm)
-    alarms = subscriber.by_attribute("alarm")
-    for (_, name), events in alarms.items():
+    for (_, name), events in subscriptions(subscriber, "alarm"):
         # The first one is what Tango read when the client subscribed, and perhaps a change already.
         told = [event.value if name == "State" else event.quality for event in events[1:]]
         assert all(one != other for one, other in pairwise(told)), events
+    alarms = subscriber.by_attribute("alarm")
     assert alarms[node_device(0), "heapRate"][-1].quality == "INVALID"
-    assert sum(map(len, alarms.values())) < sum(map(len, subscriber.by_attribute("change").values())) / 2
+    assert sum(map(len, alarms.values())) < sum(map(len, subscriber.by_attribute("change").values()))
+
+
+def subscriptions(subscriber: Subscriber, kind: str) -> list[tuple[tuple[str, str], list[Event]]]:
+    """Return device and attribute of each subscription and its events; Tango makes a new one after an error."""
+    newest: dict[tuple[str, str], list[Event]] = {}
+    found = []
+    for event in subscriber.events():
+        key = event.device, event.attribute
+        if event.kind != kind:
+            continue
+        if event.error is not None:
+            newest.pop(key, None)
+            continue
+        if key not in newest:
+            newest[key] = []
+            found.append((key, newest[key]))
+        newest[key].append(event)
+    return found
 
 
 def test_totals_of_a_bad_day(deploy: Deploy) -> None:

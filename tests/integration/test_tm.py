@@ -4,12 +4,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.conftest import Deploy
 from tests.support.deployment import MASTER, Deployment, subarray_device
-from tests.support.waiting import HANG, until
+from tests.support.waiting import HANG, until, until_equal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
@@ -36,12 +37,24 @@ def run_tm(deployment: Deployment, *arguments: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+ENTRIES = {"processingBlocks": ("pb_id", "state"), "reservations": ("owner", "kind", "state")}
+"""Attributes whose entries are JSON objects, and what is looked at of each."""
+
+
+def shown(deployment: Deployment, device: str, *names: str) -> dict[str, Any]:
+    found = deployment.read(device, *names)
+    for name, keys in ENTRIES.items():
+        found[name] = [tuple(json.loads(entry)[key] for key in keys) for entry in found[name] or ()]
+    return found
+
+
 def test_tm_software_observes_and_is_refused(deploy: Deploy) -> None:
     """A client that knows only SKA's names drives a full observation, aborts and resets, and tries whatever has to be
     refused: obsState goes as the control model says, each refusal names what is wrong and changes nothing."""
     deployment = deploy(
         nodes=1,
         subarrays=1,
+        patient=True,
         without="ingest,alerts,calibration,quality,mirror,logs,alerts-intake,tables-assemble,logs-aggregate",
     )
     servers = [deployment.server(instance, ready=False) for instance in ("subarray", "control")]
@@ -54,16 +67,17 @@ def test_tm_software_observes_and_is_refused(deploy: Deploy) -> None:
     until(lambda: deployment.read_one(MASTER, "healthState") == 0, "SDP as a whole is well")
     checks = run_tm(deployment)
     assert checks[-1]["check"] == "all was checked"
-    for device in (subarray_device(1), MASTER):  # each AssignResources had the same processing block: it counts once
-        until(lambda device=device: deployment.read_one(device, "blocksRunning") == 1, f"{device}: its block runs")
-        (block,) = map(json.loads, deployment.read_one(device, "processingBlocks"))
-        assert (block["pb_id"], block["state"]) == ("pb-mvp01-20261121-00000", "RUNNING")
-        assert deployment.read_one(device, "blocksFinished") == 0
-        (reservation,) = map(json.loads, deployment.read_one(device, "reservations"))
-        held = (reservation["owner"], reservation["kind"], reservation["state"])
-        assert held == ("subarray/01", "receptors", "GRANTED")
-        assert deployment.read_one(device, "reservationsHeld") == 1
-        assert deployment.read_one(device, "reservationConflicts") == 0
+    # Each AssignResources had the same processing block: it counts once.
+    wanted = {
+        "blocksRunning": 1,
+        "blocksFinished": 0,
+        "processingBlocks": [("pb-mvp01-20261121-00000", "RUNNING")],
+        "reservationsHeld": 1,
+        "reservationConflicts": 0,
+        "reservations": [("subarray/01", "receptors", "GRANTED")],
+    }
+    for device in (subarray_device(1), MASTER):
+        until_equal(lambda device=device: shown(deployment, device, *wanted), wanted, f"{device} shows what is held")
     listed = subprocess.run(
         ["sdp-facade", "reservations", "list", "--json"],
         env=deployment.environment,

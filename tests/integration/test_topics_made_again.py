@@ -93,6 +93,8 @@ class Site:
         names = [self.deployment.topic(name) for name in topics]
         for future in self._admin.delete_topics(names).values():
             future.result(HANG)
+        # A busy broker tells of them for a moment longer: they would not be made.
+        until(lambda: not {*names} & self._admin.list_topics(timeout=HANG).topics.keys(), "the topics are gone")
 
         def made() -> bool:
             try:
@@ -125,14 +127,17 @@ class Site:
         until(is_set, "the group is set forward")
 
     def snapshot(self, topic: str) -> Snapshot:
-        records = self.deployment.messages("snapshots")
-        found = [one for record in records if isinstance(one := decode_snapshot(record.value()), Snapshot)]
-        return [one for one in found if one.topic == topic][-1]
+        def snapshots() -> list[Snapshot]:
+            records = self.deployment.messages("snapshots")
+            found = [one for record in records if isinstance(one := decode_snapshot(record.value()), Snapshot)]
+            return [one for one in found if one.topic == topic]
+
+        return until(snapshots, f"a snapshot of {topic}")[-1]
 
 
 def test_readers_go_on_over_topics_that_are_made_again_and_cleared(deploy: Deploy) -> None:
     """While they run and while they are stopped; numbers of alerts rise, and what is missing is told with offsets."""
-    deployment = deploy(nodes=1, subarrays=1)
+    deployment = deploy(nodes=1, subarrays=1, patient=True)
     site = Site(deployment)
     site.start()
     deployment.controller()

@@ -20,6 +20,7 @@ from tests.support.waiting import HANG, until
 CALL = """
 import tango
 proxy = tango.DeviceProxy("mid-sdp/subarray/01")
+proxy.set_timeout_millis(60_000)
 proxy.command_inout("On")
 """
 
@@ -73,7 +74,7 @@ def test_one_trace_from_the_call_to_the_acknowledgement(infra, tmp_path: Path, r
         "TANGO_TELEMETRY_LOGGING_ENDPOINTS": f"{receiver.url}/v1/logs",
         "OTEL_BSP_SCHEDULE_DELAY": "200",
     }
-    with Deployment(infra, tmp_path, nodes=1) as deployment:
+    with Deployment(infra, tmp_path, nodes=1, patient=True) as deployment:
         deployment.prepare()
         controller = ["sdp-facade", "simulate", "controller", "--subarrays", "1"]
         deployment.start("controller", controller, **telemetry)
@@ -91,8 +92,7 @@ def test_one_trace_from_the_call_to_the_acknowledgement(infra, tmp_path: Path, r
         (trace,) = traces
         for name in (b"pytango.client", b"On COMPLETED", b"On ACCEPTED", b"simulated-controller On"):
             until(lambda name=name: name in b"".join(receiver.bodies), f"a span {name!r}")
-        exported = b"".join(receiver.bodies)
-    assert exported.count(bytes.fromhex(trace)) >= 5
+        until(lambda: b"".join(receiver.bodies).count(bytes.fromhex(trace)) >= 5, "all spans are of the trace")
 
 
 def traceparents(deployment: Deployment) -> dict[str, list[str]]:

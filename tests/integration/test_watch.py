@@ -20,7 +20,7 @@ def newest(view: Running) -> str:
 def test_each_process_that_is_stopped_or_killed_is_seen(deploy: Deploy) -> None:
     """It showed green rows two minutes after Kafka, the database and all servers had gone."""
     deployment = deploy(nodes=2)
-    database = next(process for process in deployment.processes.started if process.name == "tango-db")
+    database = deployment.processes["tango-db"]
     deployment.prepare()
     servers = deployment.serve()
     worker = deployment.worker()

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from facade.flows.telemetry.simulator.ingest import HeapReport, read_report
 from facade.icd.load import load
 from facade.infra import local
 from facade.infra.ports import choose_port
+from facade.infra.processes import PortTakenError, check_alive
 from proving.progress import ProgressLine
 from proving.supervisor import Supervisor
 from tests.support import topics
@@ -38,7 +40,7 @@ _ROOT = Path(__file__).parents[2]
 _ASSIGNED = "partitions assigned"
 """What a controller's log says each time that it has got its devices."""
 
-_CALL = 30_000
+_CALL = 60_000
 """After so long a Tango call has hung; a busy machine may take more than Tango's own 3 s [ms]."""
 _numbers = itertools.count()
 _TROUBLE = re.compile(r"Traceback|cycle failed|tick failed|internal error|DevFailed|Segmentation|core dumped")
@@ -121,20 +123,25 @@ class Deployment(proving.deployment.Deployment):
 
     def database(self, name: str = "tango-db") -> str:
         """Start an empty Tango database; gives its address."""
-        port = choose_port()
-        host = f"127.0.0.1:{port}"
-        argv = ["PyDatabaseds", "--host", "127.0.0.1", "--port", str(port), "2"]
-        self.start(name, argv, TANGO_HOST=host, PYTANGO_DATABASE_NAME=str(self.folder / f"{name}.sqlite"))
+        while True:
+            port = choose_port()
+            host = f"127.0.0.1:{port}"
+            argv = ["PyDatabaseds", "--host", "127.0.0.1", "--port", str(port), "2"]
+            file = self.folder / f"{name}.sqlite"
+            process = self.start(name, argv, TANGO_HOST=host, PYTANGO_DATABASE_NAME=str(file))
 
-        def answers() -> bool:
-            try:
-                tango.Database("127.0.0.1", port).get_info()
-            except tango.DevFailed:
-                return False
-            return True
+            def answers(process: Running = process, port: int = port) -> bool:
+                try:
+                    tango.Database("127.0.0.1", port).get_info()
+                except tango.DevFailed:
+                    return not process.running
+                # One of another test may answer while ours has just found the port taken.
+                return not process.running or port in process.ports
 
-        until(answers, f"the Tango database {name} answers")
-        return host
+            until(answers, f"the Tango database {name} answers")
+            with suppress(PortTakenError):
+                check_alive(process)
+                return host
 
     def topic(self, name: str) -> str:
         return self.prefix + name
@@ -155,6 +162,7 @@ class Deployment(proving.deployment.Deployment):
     def enter_devices(self) -> None:
         """Write what `register` writes, into a new database: dsconfig needs a process of a second for it."""
         database, content = open_database(self.tango_host), registration(self.icd, self.settings)
+        database.set_timeout_millis(_CALL)
         for instance, classes in content["servers"][SERVER].items():
             for class_name, names in classes.items():
                 for name in names:

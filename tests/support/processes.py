@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from signal import SIGTERM, Signals
 
+import psutil
+
 from facade.infra.processes import Process
 from proving.deployment import PROGRAM
 from tests.support.waiting import HANG, until
@@ -20,6 +22,12 @@ class Running(Process):
     def text(self) -> str:
         """What it has written so far; a successor with the same log goes on behind it."""
         return self.log.read_text(errors="replace")
+
+    @property
+    def ports(self) -> set[int]:
+        """The TCP ports that it listens at."""
+        connections = psutil.Process(self.pid).net_connections("tcp4")
+        return {one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN}
 
     def signal(self, number: Signals) -> None:
         self.send(number)

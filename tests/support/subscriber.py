@@ -18,7 +18,7 @@ KINDS = {
     "archive": tango.EventType.ARCHIVE_EVENT,
     "alarm": tango.EventType.ALARM_EVENT,
 }
-_CALL = 30_000
+CALL = 60_000
 """After so long a Tango call has hung; a busy machine may take more than Tango's own 3 s [ms]."""
 
 
@@ -28,7 +28,7 @@ def main() -> None:
     with Path(path).open("w", buffering=1) as file:
         proxies = [tango.DeviceProxy(device) for device in devices]
         for proxy in proxies:
-            proxy.set_timeout_millis(_CALL)
+            proxy.set_timeout_millis(CALL)
         for device, proxy in zip(devices, proxies, strict=True):
             for attribute in proxy.get_attribute_list():
                 if proxy.get_attribute_config(attribute).data_format == tango.AttrDataFormat.IMAGE:

@@ -17,7 +17,7 @@ from facade.bus.kafka.bus import KafkaBus
 from facade.flows.mirror.messages import MODEL, MirrorRule, TelescopeAttribute, decode_attribute, rule_record
 from tests.support.deployment import Deployment
 from tests.support.processes import Running
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 
 
 class Band(IntEnum):
@@ -112,7 +112,7 @@ class Mirrored:
 
     def rule(self, name: str, *patterns: str) -> None:
         rule = MirrorRule(rule=name, patterns=list(patterns), period=0.5, time=1, origin="test")
-        self.bus.writer().send_durably(rule_record(rule), 30.0)
+        self.bus.writer().send_durably(rule_record(rule), HANG)
 
     def close(self) -> None:
         self._reader.close()

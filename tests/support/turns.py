@@ -3,8 +3,7 @@
 import threading
 from collections.abc import Callable
 
-_HANG = 60.0
-"""After so long a thread hangs that should have come to a pause [s]."""
+from tests.support.waiting import HANG
 
 
 class Turns:
@@ -34,9 +33,9 @@ class Turns:
         """Let it run until it waits, or to its end."""
         self._stopped.clear()
         self._go.set()
-        assert self._stopped.wait(_HANG), "it neither waits nor ends"
+        assert self._stopped.wait(HANG), "it neither waits nor ends"
         if self._ended:
-            self._thread.join(_HANG)
+            self._thread.join(HANG)
 
     def kill(self) -> None:
         if self.alive:
@@ -46,7 +45,7 @@ class Turns:
     def wait(self) -> None:
         """Stop; called in its own thread."""
         self._stopped.set()
-        self._go.wait(_HANG)
+        self._go.wait()
         self._go.clear()
         if self._killed:
             raise self._crash
@@ -57,7 +56,7 @@ class Turns:
         return threading.current_thread() is self._thread
 
     def _run(self) -> None:
-        self._go.wait(_HANG)
+        self._go.wait()
         self._go.clear()
         try:
             if not self._killed:

@@ -405,6 +405,8 @@ def test_a_device_is_read_and_pushes_while_calls_wait_for_the_bus(name):
             send_durably=held,
         )
         proxies = [tango.DeviceProxy(server.get_device_access()) for _ in range(12)]
+        for one in proxies:  # their calls wait for as long as this test looks
+            one.set_timeout_millis(round(HANG * 1000))
         calls = [pool.submit(WAITING[name], one) for one in proxies]
         try:
             for _ in calls if name != "SdpMaster" else [0]:

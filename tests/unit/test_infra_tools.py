@@ -31,7 +31,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def server(answer: bytes) -> Iterator[int]:
-    with socket.create_server((HOST, choose_port())) as listener:
+    with socket.create_server((HOST, 0)) as listener:
 
         def serve() -> None:
             with suppress(OSError):
@@ -87,18 +87,18 @@ class TestLimping:
     def test_one_that_answers_does_not_limp(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kafka, "_LIMPS_AFTER_S", HANG)
         mock = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock"})
-        (broker,) = mock.list_topics(timeout=10).brokers.values()
+        (broker,) = mock.list_topics(timeout=HANG).brokers.values()
         code, text = self._status(broker.port, tmp_path)
         assert (code, "yes" in text) == (0, True)
 
     def test_one_that_takes_connections_and_answers_none_is_named(self, tmp_path: Path) -> None:
-        with socket.create_server((HOST, choose_port())) as listener:
+        with socket.create_server((HOST, 0)) as listener:
             code, text = self._status(listener.getsockname()[1], tmp_path)
         assert code == 1
         assert "limps: does not answer 3 of 3 connections within 0.3 s" in text
 
     def test_one_that_starts_is_not_asked(self, tmp_path: Path) -> None:
-        with socket.create_server((HOST, choose_port())) as listener:
+        with socket.create_server((HOST, 0)) as listener:
             code, text = self._status(listener.getsockname()[1], tmp_path, ready=False)
         assert (code, "yes" in text) == (0, True)
 
@@ -108,7 +108,7 @@ def test_nobody_listens() -> None:
 
 
 def test_a_port_in_use_is_not_free_and_a_chosen_one_is() -> None:
-    with socket.create_server((HOST, choose_port())) as listener:
+    with socket.create_server((HOST, 0)) as listener:
         assert not is_free(listener.getsockname()[1])
     port = choose_port()
     assert is_free(port)
