@@ -583,6 +583,7 @@ class Table(Message, frozen=True, kw_only=True, tag_field="schema", tag="table/1
     first_offset: Maybe[Natural] = None
     last_offset: Maybe[Natural] = None
     log: Annotated[str, Meta(max_length=100)] = ""
+    earlier: dict[str, Annotated[str, Meta(min_length=16, max_length=16)]] = {}
     url: Maybe[Annotated[str, Meta(min_length=1, max_length=2000)]] = None
     reason: Maybe[Annotated[str, Meta(max_length=2000)]] = None
     summary: Maybe[Anything] = None

@@ -25,7 +25,6 @@ MAY_GROW = {
     "AlertLog._entries": 20_000,  # SdpAlerts' history
     "Assembly._past": 10_000,  # tables that have ended
     "CommandAck.states": 1_000_000,  # in 50 acknowledgements of each of 20,000 commands
-    "EndedTable.identity": 100_000,
     "CommandView._texts": 2_000,  # of finished commands, as many as lrcFinished has
     "Lease._sent": 100,  # signs of life that have not come back
     "LrcEvents._recent": 1_000,  # commands of the last seconds

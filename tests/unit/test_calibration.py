@@ -9,7 +9,7 @@ import pytest
 from facade.bus.port import Record
 from facade.clock import ManualClock, utc_text
 from facade.config import Settings
-from facade.flows.tables.flow import TablesFlow
+from facade.flows.tables.flow import TablesFlow, describe
 from facade.icd.load import load
 from facade.reading import Quality
 from facade.runtime.composition import assemble
@@ -117,6 +117,14 @@ def test_the_newest_complete_solution_is_shown(bench):
     assert (first, second[0]) == ((1.0, 1.1), 0.9)
     assert math.isnan(second[1])
     assert (SECOND, "solutionId") not in bench.sink.shown
+
+
+def test_what_is_said_of_a_table_does_not_name_those_before_it(bench):
+    bench.tell(earlier={"t0": "0" * 16})
+    found = bench.service.find(TablesFlow).find("subarray/01/", "t1")
+    assert found.earlier == {"t0": "0" * 16}
+    assert "earlier" not in describe(found)
+    assert describe(found, summary=True).keys() - describe(found).keys() == {"summary"}
 
 
 def test_what_a_table_does_not_say_is_invalid(bench):

@@ -9,7 +9,7 @@ from facade.bus.offsets import CountedOffsets
 from facade.bus.port import Record
 from facade.flows.tables.assembly import PartialTable, Repeated
 from facade.flows.tables.buffers import BufferPool
-from facade.flows.tables.messages import ASSEMBLING, COMPLETE, FAILED, decode_table
+from facade.flows.tables.messages import ASSEMBLING, COMPLETE, FAILED, decode_table, fingerprint
 from facade.flows.tables.partition_state import PartitionState, Recalled, failure_of, under_way
 from facade.messages import Table, TableSegment
 from facade.outcome import RecordRejected, Suppressed
@@ -252,6 +252,23 @@ def test_all_that_ends_before_an_entry_is_in_it():
         partition.end(partial(f"v{number}", number, number), 66, rejected, None)
     entry = json.loads(partition.reports([], 0.0, 77)[-1].value)
     assert [entry[name] for name in ("consumed", "used", "dead_lettered", "reasons")] == [4, 2, 2, {"size": 2}]
+
+
+def test_a_complete_table_names_the_newest_versions_before_it():
+    """Those of its product, from before a restart as well; one that has failed is none."""
+    before = {f"v{number}": "0" * 16 for number in range(19)}
+    partition = state(complete={"p": dict(before), "q": {"w": "1" * 16}})
+    taken(partition, 22)
+    for number, rejected in ((19, None), (20, WRONG), (21, None), (22, None)):
+        partition.end(partial(f"v{number}", number, number), 66, rejected, None)
+    tables = [decode_table(one.value) for one in partition.reports([], 0.0, 77) if one.topic == "tables"]
+    own = fingerprint(partial().header)
+    assert [(one.table, one.earlier) for one in tables] == [
+        ("v19", before),
+        ("v20", {}),
+        ("v21", before | {"v19": own}),
+        ("v22", {name: mark for name, mark in before.items() if name != "v0"} | {"v19": own, "v21": own}),
+    ]
 
 
 def test_what_comes_of_a_table_after_its_end_is_done():

@@ -41,6 +41,22 @@ def test_what_was_unavailable_may_be_sent_again_under_its_id(desk, is_restarted)
     assert len(desk.said("COMPLETE")) == 1, "its last word counts, whatever was said of it before"
 
 
+def test_what_was_complete_before_a_newer_version_is_known_after_a_compaction_and_a_restart(desk):
+    """The first of two copies fails, its owner sends a third one, and meanwhile the second copy is complete."""
+    Faulty.follow(*[IO_ERROR] * 6, *[GOOD] * 3)
+    desk.run([refer(URL), refer(URL, sent_at=2), refer(URL, "newer")])
+    assert [(one["state"], one["table"]) for one in desk.said()] == [
+        ("FAILED", "t"), ("COMPLETE", "t"), ("COMPLETE", "newer")
+    ]  # fmt: skip
+    desk.broker.model.tidy()
+    assert [one["table"] for one in desk.said("COMPLETE")] == ["newer"]
+    desk.start()
+    desk.run([refer(URL, sent_at=3), refer(URL, sent_at=4, kind="phases")])
+    assert [one["table"] for one in desk.said("COMPLETE")] == ["newer"]
+    assert desk.reasons() == ["unavailable", "reused-id"]
+    assert desk.totals()["duplicate"] == 1
+
+
 def test_no_secret_is_written_down(desk, caplog):
     caplog.set_level(logging.DEBUG)
     Faulty.follow(OSError("HUSHHUSH"))

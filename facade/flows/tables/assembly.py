@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from facade.bus.port import Record
 from facade.clock import Clock
 from facade.flows.tables.buffers import BufferPool, Content, SegmentBuffer
-from facade.flows.tables.messages import Identity, identity, read_header
+from facade.flows.tables.messages import fingerprint, identity, read_header
 from facade.messages import Table, TableSegment
 from facade.outcome import TOMBSTONE, RecordRejected, Suppressed
 
@@ -91,9 +91,9 @@ class Ended:
 class EndedTable:
     """A table that has ended."""
 
-    identity: Identity
-    rejected: RecordRejected | None
-    sent_at: int
+    fingerprint: str
+    rejected: RecordRejected | None = None
+    sent_at: int = 0
     """When its producer began to send it [Unix us]."""
     reported: set[str] = field(default_factory=set)
     """Checksums of other tables under its id that have a dead letter."""
@@ -158,7 +158,14 @@ class Assembly:
 
     def end(self, key: TableKey, table: TableSegment | Table, rejected: RecordRejected | None = None) -> None:
         """Remember that a table has ended; here, or before this process began."""
-        self._past[key] = EndedTable(identity(table), rejected, table.sent_at)
+        self._remember(key, EndedTable(fingerprint(table), rejected, table.sent_at))
+
+    def was_complete(self, key: TableKey, fingerprint: str) -> None:
+        """Remember a table that was complete before this process began, and of which no more is known."""
+        self._remember(key, EndedTable(fingerprint))
+
+    def _remember(self, key: TableKey, table: EndedTable) -> None:
+        self._past[key] = table
         self._past.move_to_end(key)
         while len(self._past) > _REMEMBERED:
             self._past.popitem(last=False)
@@ -257,7 +264,7 @@ def _after_the_end(header: TableSegment, past: EndedTable) -> RecordRejected | S
     if past.rejected is not None:
         what = f"the table was given up before: {past.rejected.detail}"
         return Repeated(past.rejected.reason, past.rejected.path, what)
-    if identity(header) == past.identity:
+    if fingerprint(header) == past.fingerprint:
         return DUPLICATE
     first = header.sha256 not in past.reported and len(past.reported) < _MOST_REPORTED
     if first:

@@ -97,6 +97,7 @@ def products_of(device: str) -> str:
 
 
 def describe(table: Table, *, summary: bool = False) -> dict[str, Any]:
-    """Return the known fields of a table in JSON's types."""
+    """Return the known fields of a table in JSON's types, but not the tables before it."""
     known: dict[str, Any] = msgspec.to_builtins(table)
-    return {name: value for name, value in known.items() if summary or name != "summary"}
+    hidden = ("earlier",) if summary else ("earlier", "summary")
+    return {name: value for name, value in known.items() if name not in hidden}

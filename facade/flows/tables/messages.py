@@ -6,6 +6,7 @@ failed last; a product has no ! in its name.
 """
 
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -37,6 +38,11 @@ _AT = f"headers.{SEGMENT}"
 def identity(table: TableSegment | Table) -> Identity:
     """Return what makes it the same table."""
     return table.product, table.kind, table.content_type, table.size, table.sha256
+
+
+def fingerprint(table: TableSegment | Table) -> str:
+    """Return a short digest of the identity."""
+    return sha256(msgspec.json.encode(identity(table))).hexdigest()[:16]
 
 
 def place(table: Table) -> dict[str, Any]:

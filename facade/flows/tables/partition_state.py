@@ -6,6 +6,9 @@ largest ``last_offset`` of all entries of a partition says how far it is settled
 unless its table is under way. ``positions`` has the offset to go on from. All entries name the log of their offsets;
 those of another log say nothing about this one.
 
+Compaction leaves one complete table of each product. This one names the versions before it, because a table may come
+again after a newer version: one copy fails, its owner sends another one, and meanwhile a second copy is complete.
+
 The entries of the account join at the same offset, after a restart as well. An entry that was written twice, or that
 counts again because ``tables`` lost messages, begins before the end of the counted offsets, and readers refuse it.
 """
@@ -40,6 +43,7 @@ from facade.flows.tables.messages import (
     TABLES,
     decode_table,
     encode,
+    fingerprint,
     table_record,
     tombstone,
     under_way_key,
@@ -70,6 +74,8 @@ class Recalled:
     """A difference between position, group and log; empty text: they agree."""
     under_way: dict[str, Table] = field(default_factory=dict)
     ended: dict[str, Table] = field(default_factory=dict)
+    complete: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The newest complete versions of each product, oldest first: fingerprints by id."""
     leftover: list[Table] = field(default_factory=list)
     """Ended tables whose entry as under way is still there."""
     gone: list[Table] = field(default_factory=list)
@@ -125,6 +131,8 @@ def _recall(
         mine.counted.end = max(mine.counted.end, _after(table))
         if table.state != ASSEMBLING:
             mine.ended[table.table] = table
+            if table.state == COMPLETE:
+                mine.complete[table.product] = {**table.earlier, table.table: fingerprint(table)}
         elif is_newest:
             mine.under_way[table.table] = table
     for name in mine.under_way.keys() & mine.ended.keys():
@@ -151,6 +159,8 @@ def _after(table: Table) -> int:
     return 0 if table.last_offset is None else table.last_offset + 1
 
 
+MOST_EARLIER = 20
+"""Complete versions of a product that are named with a newer one."""
 _EACH = 1.0
 """Least time between two reports about one table under way [s]."""
 
@@ -172,7 +182,7 @@ class PartitionState:
         self.pending = 0
         """Records taken whose outcome is not written yet."""
         self.committed = -1
-        self._before = recalled.under_way
+        self._before, self._complete = recalled.under_way, recalled.complete
         self._reported: dict[str, _Reported] = {
             name: (0.0, table.received) for name, table in recalled.under_way.items()
         }
@@ -234,7 +244,7 @@ class PartitionState:
         self._oldest = min(self._oldest, table.first_offset)
         if rejected is None:
             self._open.used += table.records
-            report = replace(report, state=COMPLETE, last_offset=last, summary=summary)
+            report = replace(report, state=COMPLETE, last_offset=last, summary=summary, earlier=self._earlier(table))
             self._told = max(self._told, last + 1)
         else:
             self._give_up(table, rejected)
@@ -242,6 +252,15 @@ class PartitionState:
             url = report.url and without_secrets(report.url)
             report = replace(report, state=FAILED, last_offset=self._dealt_with(), reason=_why(rejected), url=url)
         self._report_end(report)
+
+    def _earlier(self, table: PartialTable) -> dict[str, str]:
+        """Return the newest complete versions of the product before a table, which is now the newest one."""
+        versions = self._complete.setdefault(table.header.product, {})
+        while len(versions) > MOST_EARLIER:
+            del versions[next(iter(versions))]
+        earlier = dict(versions)
+        versions[table.header.table] = fingerprint(table.header)
+        return earlier
 
     def _give_up(self, table: PartialTable, rejected: RecordRejected) -> None:
         header = table.header

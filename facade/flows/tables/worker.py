@@ -6,8 +6,8 @@ holds dead letters, messages on ``tables`` and ``accounts``, the position and th
 worker that has lost its partitions. A worker begins at its own position, not at the group's.
 
 The records of a table are counted when it ends, so an entry of the account may count records from before its range. A
-table is announced once, unless three things happen: all of it is sent again after a newer one of its product was
-complete, ``tables`` was compacted, and the worker was started again.
+table is announced once, unless three things happen: all of it is sent again after more than twenty newer ones of its
+product were complete, ``tables`` was compacted, and the worker was started again.
 """
 
 import logging
@@ -143,6 +143,9 @@ class TableWorker(TransactionLoop):
         for table in past.ended.values():
             if (failure := failure_of(table)) is None or failure.reason not in MAY_BE_SENT_AGAIN:
                 self._assembly.end((partition, table.table), table, failure)
+        for versions in past.complete.values():
+            for name, fingerprint in versions.items():
+                self._assembly.was_complete((partition, name), fingerprint)
         state = PartitionState(partition, assigned, past, by=self._name, most=self._most_record)
         self._partitions[partition] = state
         for table in state.lost():
