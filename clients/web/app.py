@@ -112,12 +112,17 @@ class _Pages:
 
             return answer
 
+        alarms = _Shared(lambda _: site.alarms())
+
+        async def newest_alarms(request: Request) -> Response:
+            return await alarms.answer((str(self._feed.newest_alert),))  # an older answer lacks the newest alert
+
         return {
             "site": asked(lambda: {**site.description(), "problem": self._problem()}),
             "me": self._me,
             "follow": self._followed,
             "trend": asked(self._feed.trend, "device", "attribute"),
-            "alarms": asked(site.alarms),
+            "alarms": newest_alarms,
             "alarm-history": asked(site.alarm_history, "condition", "source"),
             "commands": asked(site.commands, "device"),
             "schemas": asked(site.schemas, "family"),

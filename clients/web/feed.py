@@ -154,6 +154,12 @@ class Feed:
                 self._marked.add((device, attribute))
                 self._trends.pop((device, attribute), None)
 
+    @property
+    def newest_alert(self) -> int:
+        """Number of the newest entry of the alert log; 0: there is none."""
+        with self._lock:
+            return self._alerts[-1].sequence if self._alerts else 0
+
     def trend(self, device: str, attribute: str) -> tuple[list[float], list[float | None]]:
         """Return the last hour of a scalar: times [Unix s] and values, None in gaps."""
         with self._lock:

@@ -15,7 +15,9 @@ from clients.web.feed import Feed
 from clients.web.site import Site
 from facade.clock import SystemClock
 from facade.errors import CommandRefused, InfraError
+from facade.flows.alerts.follower import FollowedAlert
 from tests.support.deployment import ICD
+from tests.support.waiting import until
 from tests.unit.test_web_feed import Recorded
 
 TOKENS = "operator anna operator-token-00001\nexpert eve expert-token-000000001\n"
@@ -44,12 +46,18 @@ class Asked:
 
 
 @pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+def feed() -> Feed:
+    recorded = Recorded()
+    return Feed(recorded, recorded, SystemClock())
+
+
+@pytest.fixture
+def page(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     Asked.calls, Asked.error = [], None
     monkeypatch.setattr(web_site, "AskedDevice", Asked)
-    clock, recorded = SystemClock(), Recorded()
+    clock = SystemClock()
     site = Site("db:10000", ICD, lambda: DEVICES, clock)
-    app = make_app(Feed(recorded, recorded, clock), site, Doors(read_tokens(TOKENS, ""), clock), hosts=["localhost"])
+    app = make_app(feed, site, Doors(read_tokens(TOKENS, ""), clock), hosts=["localhost"])
     with TestClient(app, base_url=HOST, headers={"Origin": HOST}) as client:
         yield client
 
@@ -168,11 +176,16 @@ def test_answers_carry_the_policies_of_the_page(page: TestClient) -> None:
     assert "Secure" in secure.headers["set-cookie"]
 
 
-def test_browsers_with_the_same_question_share_one_answer(page: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_browsers_share_one_answer_until_there_is_a_new_alert(
+    page: TestClient, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(web_app, "_SHARED", 600.0)
-    for _ in range(5):
-        assert page.get("/api/alarms").json() == []
-    assert len(Asked.calls) == 1
+    for alerts in (1, 2):
+        for _ in range(5):
+            assert page.get("/api/alarms").json() == []
+        assert len(Asked.calls) == alerts
+        feed.take_alert(FollowedAlert(sequence=alerts, previous=alerts - 1, time=1.0, alert={"text": "t"}))
+        until(lambda number=alerts: feed.newest_alert == number, "the alert is in a frame")
 
 
 @pytest.mark.parametrize(

@@ -17,26 +17,46 @@ const ACTIONS = [
 ];
 const REFRESH_MS = 5000;
 
-const view = { all: [], error: "", looked: -Infinity, chosen: new Set(), open: "", filter: "", top: 0, history: [], said: "", wrong: false };
+const view = { all: [], error: "", looked: -Infinity, pause: 0, chosen: new Set(), open: "", filter: "", top: 0, history: [], said: "", wrong: false };
 const keyOf = (alarm) => `${alarm.condition}@${alarm.source}`;
 const rank = (alarm) => ORDER.indexOf(alarm.state) * 10 + SEVERITIES.indexOf(alarm.severity);
 
 async function refresh() {
-  view.looked = performance.now();
+  const begun = performance.now();
   try {
-    view.all = (await ask("alarms")).sort((a, b) => rank(a) - rank(b) || b.occurrence - a.occurrence);
+    const all = await ask("alarms");
+    view.all = all.map((one) => [rank(one), one]).sort(([a, one], [b, other]) => a - b || other.occurrence - one.occurrence).map(([, one]) => one);
     view.error = "";
   } catch (error) {
     view.error = error.message;
   }
+  view.looked = performance.now();
+  view.pause = Math.max(SHORTEST_MS, 4 * (view.looked - begun)); // a long list leaves time for all else
   redraw();
 }
-let sequence = null;
-onNews(() => {
-  const newest = store.values.get(`${only("SdpAlerts")}/alertSequence`)?.[0];
-  if (newest !== sequence || performance.now() - view.looked > REFRESH_MS) {
-    sequence = newest;
-    if (performance.now() - view.looked > 200) refresh();
+
+// The list is read again as soon as the log of alerts goes on; news that come while it is read are a reason to read it once more.
+const SHORTEST_MS = 200;
+let newest = 0;
+let wanted = false;
+let reading = false;
+async function refreshSoon() {
+  wanted = true;
+  if (reading) return;
+  reading = true;
+  while (wanted) {
+    const rest = view.looked + view.pause - performance.now();
+    if (rest > 0) await new Promise((done) => setTimeout(done, rest));
+    wanted = false;
+    await refresh();
+  }
+  reading = false;
+}
+onNews((alerts) => {
+  const last = store.alerts.at(-1)?.sequence ?? 0;
+  if (alerts.length || last !== newest || (!reading && performance.now() - view.looked > REFRESH_MS)) {
+    newest = last;
+    refreshSoon();
   }
 });
 
@@ -54,9 +74,16 @@ export function alarmLines(some) {
 
 const label = (alarm) => store.site.conditions[alarm.condition]?.label ?? alarm.condition;
 
+// Of ten thousand alarms only what has changed is looked at again: the page is drawn at each step of the wheel.
+let [searched, word, matches] = [null, "", []];
 function found() {
-  const word = view.filter.toLowerCase();
-  return word ? view.all.filter((one) => `${one.severity} ${one.state} ${keyOf(one)} ${one.text}`.toLowerCase().includes(word)) : view.all;
+  if (searched !== view.all || word !== view.filter) {
+    [searched, word] = [view.all, view.filter];
+    const lower = word.toLowerCase();
+    matches = !word ? searched
+      : searched.filter((one) => `${one.severity} ${one.state} ${keyOf(one)} ${one.text}`.toLowerCase().includes(lower));
+  }
+  return matches;
 }
 
 export function alarmsPage() {
@@ -64,7 +91,7 @@ export function alarmsPage() {
   const some = found();
   const first = Math.max(0, Math.floor(view.top / ROW) - 5);
   const visible = some.slice(first, first + 60);
-  const chosen = view.all.filter((one) => view.chosen.has(keyOf(one)));
+  const chosen = view.chosen.size ? view.all.filter((one) => view.chosen.has(keyOf(one))) : [];
   return html`${tile("Alarms", html`
     <div class="tools"><span>not acknowledged ${cell(device, "unacknowledgedCount")}</span><span>active ${cell(device, "activeCount")}</span>
       <span>alerts ${cell(device, "alertRate")}</span><span>flood ${cell(device, "flood")}</span><span>chattering ${cell(device, "chatteringAlerts")}</span></div>
