@@ -72,7 +72,7 @@ class Admin:
 
     def describe_topics(self, topics: TopicCollection, request_timeout: float) -> dict[str, Future[SimpleNamespace]]:
         missing = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
-        known = {"t.alerts": Uuid(1, 2), "t.old": Uuid(0, 0)}
+        known = {"t.alerts": Uuid(1, 2), "t.old": Uuid(0, 0)} | {one.topic: Uuid(3, 4) for one in self.made}
         partitions = [SimpleNamespace(id=0), SimpleNamespace(id=1)]
         return {
             name: done(SimpleNamespace(topic_id=known[name], partitions=partitions) if name in known else missing)
@@ -162,7 +162,7 @@ REFUSALS = pytest.mark.parametrize(
 """What a broker answers to a question about offsets, how often, and whether they are known at last."""
 
 
-def _refuse(monkeypatch: pytest.MonkeyPatch, code: int, times: int) -> None:
+def _refuse(monkeypatch: pytest.MonkeyPatch, code: int, times: int) -> list[KafkaException]:
     answer, left = Consumer.offsets_for_times, [KafkaException(KafkaError(code))] * times
 
     def offsets_for_times(self: Consumer, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
@@ -171,6 +171,14 @@ def _refuse(monkeypatch: pytest.MonkeyPatch, code: int, times: int) -> None:
         return answer(self, places, timeout)
 
     monkeypatch.setattr(Consumer, "offsets_for_times", offsets_for_times)
+    return left
+
+
+def test_topics_are_made_once_their_leaders_answer(cluster: type[Admin], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer that writes before may lose its first records, as Kafka issue 15591 tells."""
+    left = _refuse(monkeypatch, KafkaError.NOT_LEADER_FOR_PARTITION, 3)
+    topics.create_topics(Connection(Settings(prefix="t."), clock=ManualClock()), ICD.topics)
+    assert not left
 
 
 @REFUSALS

@@ -1,12 +1,12 @@
 """Makes the ICD's topics and compares those that exist with it; nothing is ever created by accident."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from facade.bus.kafka import timeouts
-from facade.bus.kafka.admin import FoundTopic, inspect_topics
+from facade.bus.kafka.admin import FoundTopic, KafkaTopicWatch, inspect_topics
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.refusals import describe
 from facade.errors import BusError
@@ -43,9 +43,10 @@ def create_topics(connection: Connection, topics: dict[str, Topic], *, replicas:
         futures = admin.create_topics(missing, operation_timeout=timeouts.COMMAND) if missing else {}
         for future in futures.values():
             future.result()
-        _await_known(connection, admin, futures)
     except KafkaException as error:
         raise BusError(f"topics cannot be created at {connection.bootstrap}: {_why(error, replicas)}") from error
+    if missing:
+        _await_leaders(connection, topics.keys() - found.keys())
     return [
         f"{connection.topic(name)}: {text}"
         for name in found
@@ -53,13 +54,20 @@ def create_topics(connection: Connection, topics: dict[str, Topic], *, replicas:
     ]
 
 
-def _await_known(connection: Connection, admin: AdminClient, names: Iterable[str]) -> None:
-    """Return when a broker tells clients of topics that were made; a busy one does so a moment later."""
-    clock, wanted = connection.clock, set(names)
+def _await_leaders(connection: Connection, topics: Collection[str]) -> None:
+    """Return when the leader of each partition answers.
+
+    A producer with several requests under way that writes before may lose its first records, which are confirmed all
+    the same (KAFKA-15591): the leader refuses the first request, and takes the second one.
+    """
+    clock, watch = connection.clock, KafkaTopicWatch(connection)
     deadline = clock.monotonic() + timeouts.COMMAND
-    while wanted and clock.monotonic() < deadline:
-        wanted -= admin.list_topics(timeout=timeouts.COMMAND).topics.keys()
-        clock.sleep(0.05 if wanted else 0.0)
+    while unknown := set(topics) - watch.extents(topics).keys():
+        if clock.monotonic() > deadline:
+            raise BusError(
+                f"topics at {connection.bootstrap} are created, but not known to the brokers yet: {sorted(unknown)}"
+            )
+        clock.sleep(0.05)
 
 
 def delete_topics(connection: Connection) -> int:
