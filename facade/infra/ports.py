@@ -1,5 +1,6 @@
 """Chooses TCP ports that keep working over a restart of the service."""
 
+import errno
 import secrets
 import socket
 from typing import Final
@@ -13,6 +14,8 @@ HOST: Final = "127.0.0.1"
 _LOWEST: Final = 15_000
 _HIGHEST: Final = 32_000
 _ATTEMPTS: Final = 200
+_claims: list[socket.socket] = []
+"""A port seems free until its server listens, so each one that was chosen is claimed until this process ends."""
 
 
 def is_free(port: int) -> bool:
@@ -29,7 +32,7 @@ def is_free(port: int) -> bool:
 
 
 def choose_port() -> int:
-    """Return a port that is free now.
+    """Return a port that is free now, and that no other call on this machine has returned whose process still runs.
 
     Raises
     ------
@@ -38,6 +41,18 @@ def choose_port() -> int:
     """
     for _ in range(_ATTEMPTS):
         port = _LOWEST + secrets.randbelow(_HIGHEST - _LOWEST)
-        if is_free(port):
+        if is_free(port) and _claim(port):
             return port
     raise InfraError(f"no free TCP port between {_LOWEST} and {_HIGHEST} on {HOST} in {_ATTEMPTS} attempts")
+
+
+def _claim(port: int) -> bool:
+    """Bind a name in the kernel, which frees it when this process ends; return whether nobody has it."""
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0sdp-facade-port-{port}")
+    except OSError as error:
+        claim.close()
+        return error.errno != errno.EADDRINUSE  # a system without such names
+    _claims.append(claim)
+    return True

@@ -261,7 +261,7 @@ def test_a_signal_in_the_middle_clears_everything_away(
     assert code == expected, output
     assert "nothing of this demo is left running" in output
     assert "Traceback" not in output
-    assert running(tmp_path) == []
+    until_equal(lambda: running(tmp_path), [], "nothing is left")
 
 
 def test_a_crash_in_a_library_is_a_failure_with_a_name_and_leaves_nothing(start: Start, tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_a_crash_in_a_library_is_a_failure_with_a_name_and_leaves_nothing(start:
     (failure,) = report_of(tmp_path).failures
     assert failure.startswith("the demo's own process was ended by SIGSEGV")
     assert "The demo has failed: 1 failure, named above." in output
-    assert running(tmp_path) == []
+    until_equal(lambda: running(tmp_path), [], "nothing is left")
 
 
 def test_services_that_the_user_has_started_are_left_as_they_are(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ BUSY = " --nodes 2 --rate 500 --seconds 5 --patience 20 --no-live'"
 """What the page says to add on a busy machine, a shorter story, and more patience, as no test judges pace."""
 
 _STAYS_WITHIN = 1800.0
-"""Longest time until the story of the demo is over, and its alarms with it [s]."""
+"""Longest time until the story of the demo is over, and its alarms with it, or until its end is [s]."""
 _WELL_WITHIN = 600.0
 """Longest time until the alarms of a busy machine are over [s]."""
 _LOOKS = 12
@@ -133,9 +133,10 @@ def read(reader: Reader, blocks: list[Block]) -> None:
     watching.says("nodes 2/2")  # without a terminal it prints lines
     os.killpg(watching.pid, signal.SIGINT)
     watching.exit_code()
-    assert "ATTR_VALID" in reader.python(first.text).replace("ATTR_WARNING", "ATTR_VALID")
+    # On a busy machine a node is silent now and then, and its values are invalid.
+    until(lambda: re.search("ATTR_(VALID|WARNING)", reader.python(first.text)), "a value")
     # A prompt that waits for the next line stands before the first one that is printed.
-    assert re.search(r"^(>>> )*\d+\.\d+$", reader.python(second.text), re.MULTILINE), "an event came"
+    until(lambda: re.search(r"^(>>> )*\d+\.\d+$", reader.python(second.text), re.MULTILINE), "an event came")
     assert '[0, "COMPLETED"]' in reader.python(on.text)
     assert "EndScan not allowed" in reader.python(refused.text)
     reader.python(off.text)
@@ -145,7 +146,8 @@ def read(reader: Reader, blocks: list[Block]) -> None:
     simulating = reader.shell(simulate.text)
     assert simulating.exit_code() == 0, simulating.text
     until(lambda: len(following.text.splitlines()) >= before + 3, "three alerts, each with its number")
-    assert "receiveOverrun simulated-000 CRITICAL UNACK" in reader.python(alarms.text)
+    # The list is made behind the events.
+    until(lambda: "receiveOverrun simulated-000 CRITICAL UNACK" in reader.python(alarms.text), "the alarm is shown")
     reader.python(acknowledge.text)
     following.says("ann")
     recovering = reader.shell(recover.text)
@@ -211,7 +213,7 @@ def test_a_reader_follows_the_tutorial(demo: Running, tmp_path: Path) -> None:
     finally:
         reader.leave()
     os.killpg(demo.pid, signal.SIGINT)  # Ctrl-C goes to make and to all below it
-    demo.exit_code()
+    demo.exit_code(_STAYS_WITHIN)
     assert "equal" in demo.text
     assert "no failure, as a person did it: aggregate-1" in demo.text
     assert "DIFFERS" not in demo.text

@@ -2,6 +2,8 @@
 
 import json
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +17,7 @@ from typer.testing import CliRunner
 from facade.bus.kafka.admin import find_cluster
 from facade.cli.app import app
 from facade.errors import InfraError
-from facade.infra import kafka, local, tools
+from facade.infra import kafka, local, ports, tools
 from facade.infra.local import InfraState, ServiceName, ServiceState, load, save
 from facade.infra.ports import HOST, choose_port, is_free
 from facade.infra.processes import Process, ProcessRecord
@@ -113,6 +115,18 @@ def test_a_port_in_use_is_not_free_and_a_chosen_one_is() -> None:
     port = choose_port()
     assert is_free(port)
     assert port < 32_768, "in the range of outgoing connections"
+
+
+def test_two_processes_choose_different_ports_although_nobody_listens_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    argv = [sys.executable, "-c", "from facade.infra.ports import choose_port; print(choose_port()); input()"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        taken = int(other.stdout.readline())
+        chances = iter([taken, taken + 1, *range(15_000, 32_000)])
+        monkeypatch.setattr(ports.secrets, "randbelow", lambda _: next(chances) - 15_000)
+        assert is_free(taken)
+        assert choose_port() > taken
+        other.communicate("\n")
 
 
 def test_something_is_installed_once_and_whole_or_not_at_all(cache: Path) -> None:
