@@ -44,9 +44,21 @@ def main() -> None:
                         with lock:
                             file.write(json.dumps(line) + "\n")
 
-                    proxy.subscribe_event(attribute, event_type, on_event)
+                    subscribe(proxy, attribute, event_type, on_event)
         print("subscribed", flush=True)
         threading.Event().wait()
+
+
+def subscribe(proxy: Any, attribute: str, kind: Any, take: Any) -> None:
+    """Subscribe to a server that may stand still: Tango's own calls for it last 3 s, which nobody can change."""
+    while True:
+        try:
+            proxy.subscribe_event(attribute, kind, take)
+        except tango.DevFailed as failed:
+            if not any(one.reason == "API_DeviceTimedOut" for one in failed.args):
+                raise
+        else:
+            return
 
 
 def subscribe_image(proxy: Any, device: str, attribute: str, file: Any, lock: threading.Lock) -> None:
@@ -61,7 +73,7 @@ def subscribe_image(proxy: Any, device: str, attribute: str, file: Any, lock: th
         with lock:
             file.write(json.dumps([time.time(), "ready", device, attribute, *content]) + "\n")
 
-    proxy.subscribe_event(attribute, tango.EventType.DATA_READY_EVENT, on_ready)
+    subscribe(proxy, attribute, tango.EventType.DATA_READY_EVENT, on_ready)
 
 
 def _content(event: Any) -> list[Any]:
