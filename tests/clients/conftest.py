@@ -26,7 +26,7 @@ def system(infra: local.Endpoints, tmp_path_factory: pytest.TempPathFactory) -> 
 def whole_system(infra: local.Endpoints, folder: Path) -> Iterator[Deployment]:
     """Run a deployment in which everything has a value."""
     # What tango-db/sdp.json registers: that is what dsconfig compares with.
-    with Deployment(infra, folder, nodes=4, subarrays=2) as deployment:
+    with Deployment(infra, folder, nodes=4, subarrays=2, patient=True) as deployment:
         deployment.prepare()
         deployment.worker()
         instances = [*deployment.instances, "alerts", "calibration", "logs", "mirror", "quality"]
@@ -37,9 +37,14 @@ def whole_system(infra: local.Endpoints, folder: Path) -> Iterator[Deployment]:
         deployment.simulate("--rate", 100, "--scan-id", 7, "--silence", f"{SILENT}:3:1000000")
         deployment.start("simulate-quality", ["sdp-facade", "simulate", "quality", "--antennas", "6"])
         deployment.controller(speed=20.0)
-        deployment.command(*"simulate calibration --count 1 --every 0 --megabytes 1 --antennas 8".split())
+        send_solution(deployment)
         await_values(deployment)
         yield deployment
+
+
+def send_solution(deployment: Deployment) -> None:
+    """Send gains of 8 antennas in 64 channels."""
+    deployment.command(*"simulate calibration --count 1 --every 0 --megabytes 1 --antennas 8".split())
 
 
 def await_values(deployment: Deployment) -> None:

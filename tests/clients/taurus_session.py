@@ -1,17 +1,20 @@
 """A taurus session without Qt: reads, writes and listens as its models do; prints one line of JSON.
 
-Its input is JSON: attributes to `read`, one to `write` with the values to write one after another, and attributes to
-`listen` to until each has told of so many changes.
+Its input is JSON: attributes to `read`, those of them that are to be `valid`, one to `write` with the values to write
+one after another, and attributes to `listen` to until each has told of so many changes.
 """
 
 import json
 import sys
 import threading
+import time
 from typing import Any
 
 import taurus
 from taurus.core import DataFormat, TaurusEventType
 
+HANG = 120.0
+"""After so long nothing will come any more, on a machine of any speed [s]."""
 MODELS: dict[str, Any] = {}
 """Kept, as a form does: taurus unsubscribes a model that nobody holds, and may crash when an event of it comes then."""
 
@@ -22,9 +25,12 @@ def model(name: str) -> Any:
     return MODELS[name]
 
 
-def content(name: str) -> dict[str, Any]:
-    attribute = model(name)
+def content(name: str, *, valid: bool = False) -> dict[str, Any]:
+    attribute, end = model(name), time.monotonic() + HANG
     found = attribute.read(cache=False)
+    while valid and found.quality.name == "ATTR_INVALID" and time.monotonic() < end:
+        time.sleep(0.05)
+        found = attribute.read(cache=False)
     value = found.rvalue
     units = str(value.units) if hasattr(value, "units") else None
     value = getattr(value, "magnitude", value)
@@ -62,7 +68,7 @@ def listen(names: dict[str, int]) -> dict[str, int]:
 
         listeners.append(on_event)  # taurus keeps no strong reference
         model(name).addListener(on_event)
-    enough.wait(120.0)
+    enough.wait(HANG)
     return counts
 
 
@@ -71,7 +77,7 @@ def main() -> None:
     name, values = wanted["write"]
     found = {
         "devices": {one: model(one).state.name for one in wanted["devices"]},
-        "read": {one: content(one) for one in wanted["read"]},
+        "read": {one: content(one, valid=one in wanted["valid"]) for one in wanted["read"]},
         "write": [write(name, value) for value in values],
         "listen": listen(wanted["listen"]),
     }

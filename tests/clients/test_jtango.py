@@ -48,6 +48,15 @@ class Jive:
         self._process.stdin.flush()
         return self._answers.get(timeout=HANG)
 
+    def read(self, device: str, attribute: str) -> dict[str, Any]:
+        """Return the value of something that comes: what stood still for 3 s is stale for a moment."""
+
+        def valid() -> dict[str, Any]:
+            found = self.ask("read", device, attribute)
+            return found if "value" in found else {}
+
+        return until(valid, f"{device} shows {attribute}")
+
     def subscribe(self, device: str, attribute: str) -> None:
         found = self.ask("subscribe", device, attribute)
         assert "id" in found, found
@@ -107,12 +116,12 @@ def test_limits_are_shown(jive: Jive) -> None:
 
 
 def test_values_images_and_stale_ones(jive: Jive) -> None:
-    assert jive.ask("read", node_device(0), "scanID")["value"] == [7]
-    assert jive.ask("read", FAMILIES["SdpQuality"], "antennaNames")["value"][5] == "SKA006"
-    image = jive.ask("read", FAMILIES["SdpQuality"], "noiseBaseline")
+    assert jive.read(node_device(0), "scanID")["value"] == [7]
+    assert jive.read(FAMILIES["SdpQuality"], "antennaNames")["value"][5] == "SKA006"
+    image = jive.read(FAMILIES["SdpQuality"], "noiseBaseline")
     assert (image["columns"], image["rows"]) == (6, 6)
     assert [math.isnan(value) for value in image["value"]] == [at % 7 == 0 for at in range(36)]
-    gains = jive.ask("read", FAMILIES["SdpCalibration"], "gainPhase")
+    gains = jive.read(FAMILIES["SdpCalibration"], "gainPhase")
     assert (gains["columns"], gains["rows"], len(gains["value"])) == (64, 8, 512)
     stale = jive.ask("read", node_device(SILENT), "heapRate")
     assert stale["quality"] == "INVALID"

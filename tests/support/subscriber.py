@@ -48,6 +48,18 @@ def main() -> None:
         threading.Event().wait()
 
 
+def subscribe(proxy: Any, attribute: str, kind: Any, take: Any) -> None:
+    """Subscribe to a server that may stand still: Tango's own calls for it last 3 s, which nobody can change."""
+    while True:
+        try:
+            proxy.subscribe_event(attribute, kind, take)
+        except tango.DevFailed as failed:
+            if not any(one.reason == "API_DeviceTimedOut" for one in failed.args):
+                raise
+        else:
+            return
+
+
 def subscribe_image(proxy: Any, device: str, attribute: str, file: Any, lock: threading.Lock) -> None:
     """Read an image each time that it is said to be ready."""
 
@@ -65,17 +77,6 @@ def subscribe_image(proxy: Any, device: str, attribute: str, file: Any, lock: th
             file.write(json.dumps([time.time(), "ready", device, attribute, *content]) + "\n")
 
     subscribe(proxy, attribute, tango.EventType.DATA_READY_EVENT, on_ready)
-
-
-def subscribe(proxy: Any, attribute: str, kind: tango.EventType, take: Any) -> None:
-    """Subscribe; who stands still for longer than Tango waits is asked again."""
-    while True:
-        try:
-            proxy.subscribe_event(attribute, kind, take)
-        except tango.DevFailed as failed:
-            print(f"{attribute}: {failed.args[-1].reason}", flush=True)
-        else:
-            return
 
 
 def _content(event: Any) -> list[Any]:

@@ -108,8 +108,17 @@ class Device:
         self.changed = threading.Condition()
         self.values = {event: [] for event in (*events, "adminMode")}
         for event in self.values:
-            self.proxy.subscribe_event(event, tango.EventType.CHANGE_EVENT, self.taker(event))
+            self.subscribe(event)
         self.await_connection()
+
+    def subscribe(self, name):
+        """Subscribe to a server that may stand still: Tango's own calls for it last 3 s, which nobody can change."""
+        while True:
+            try:
+                return self.proxy.subscribe_event(name, tango.EventType.CHANGE_EVENT, self.taker(name))
+            except tango.DevFailed as failed:
+                if not any(one.reason == "API_DeviceTimedOut" for one in failed.args):
+                    raise
 
     def await_connection(self):
         """Set adminMode to and fro until an event says so.
