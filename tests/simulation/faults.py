@@ -243,6 +243,10 @@ APART = (
         },
         lambda names: [one for one in names if one.startswith(("spooler", "assembler"))], (0.5, 2.0, 8.0),
     ),
+    Apart(  # of a call that then sends its action once more
+        "actions", 8.0, lambda seed: seed % 2 == 1, {"lose the answer about an action": _lose("answer")},
+        lambda _: ["-commands Produce s.alerts/"], flow="alerts",
+    ),
     Apart(  # of the place to which tables refer
         "places", 4.0, lambda _: True,
         {

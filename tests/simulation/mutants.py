@@ -3,7 +3,6 @@
 import secrets
 import time
 from collections.abc import Iterable
-from math import inf
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -18,7 +17,7 @@ from facade.bus.port import Record
 from facade.controller import call, orders
 from facade.controller.command_loop import Handling
 from facade.controller.execution_state import Execution
-from facade.controller.ownership import KNOWN, Owner, Ownership
+from facade.controller.ownership import Owner, Ownership
 from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.alerts.follower import Follower
 from facade.flows.blocks import source as block_source
@@ -174,12 +173,6 @@ def _accepts_unheard(self: Handling, execution: Execution) -> bool:
     return True
 
 
-def _check_what_runs(self: Ownership, execution: Execution, *, max_age: float = 0.0, within: float = inf) -> Owner:
-    """Believe, before a command has begun, that its partition is this controller's, unless the client knows better."""
-    believes = not execution.runs and max_age != KNOWN
-    return Owner.SELF if believes else _check(self, execution, max_age=max_age, within=within)
-
-
 def _is_sure(self: MirroredDevice, now: float) -> DeviceJob:
     """Take no subscription for one that may lose events while it is made."""
     job = _job(self, now)
@@ -198,7 +191,6 @@ def _recalls_nothing(self: Mirror, records: Iterable[Record]) -> None:
 
 
 _job, _done = MirroredDevice.job, Mirror._done
-_check = Ownership.check
 _reader_settings = reader._settings
 _fold_block = BlocksFlow.fold
 _commit = KafkaTransactionalLog.commit
@@ -249,8 +241,6 @@ MUTANTS = (
            lambda self, execution: None, "pair"),
     Mutant("what another controller has begun and must not be repeated is left to it", Handling, "is_settled",
            lambda self, execution: False, "pair"),
-    Mutant("a command begins only where its partition was proven to be", Ownership, "check",
-           _check_what_runs, "pair"),
     Mutant("a command begins when ACCEPTED is on the bus", Handling, "_accept", _accepts_unheard, "pair"),
     Mutant("an order that is given again has the same id", orders, "_number", lambda *_: secrets.randbelow(10**12),
            "orders"),

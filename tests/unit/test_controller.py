@@ -692,6 +692,22 @@ class TestGroup:
         ]
         assert former.loop.account.reasons == {"moved": 1}
 
+    def test_who_does_not_know_that_another_has_its_partition_begins_nothing(self, site: Site) -> None:
+        """Its client has not heard of it, and it has not read what the other one says: the broker refuses its proof."""
+        message = site.send(repeatable=False)
+        former = Life(site, component="former")
+
+        def move() -> None:
+            former.member.assign([])
+            live(site, component="other")
+
+        site.when["before ACCEPTED"] = move
+        former.work()
+        assert [(ack.status, ack.origin) for ack in site.acks(message)] == [
+            ("ACCEPTED", "other"), ("COMPLETED", "other"), ("ACCEPTED", "former")
+        ]  # fmt: skip
+        assert len(site.begun) == 1
+
     def test_who_stood_still_and_has_its_partition_goes_on(self, site: Site) -> None:
         message = site.send("ReleaseAllResources")
         life = Life(site)
