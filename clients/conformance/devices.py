@@ -247,7 +247,7 @@ QUERY_CHECKS = (
 
 # --- Calibration tables: their queries, and the bytes of one table ---
 
-_TRIES, _PAUSE = 20, 0.3
+_TRIES, _PAUSE = 60, 0.3
 """For bytes that the device may not have yet, and the time between two tries [s]."""
 
 

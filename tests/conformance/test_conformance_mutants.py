@@ -33,16 +33,22 @@ ROOT = Path(__file__).parents[2]
 INSTANCE = "control"
 TIMING = re.compile(r"expected (an answer within|ATTR_INVALID after|events at least|at most \S+ events/s)")
 """What the kit says of a system that is too slow or too quick."""
-LATE = re.compile(r"expected .+ within \S+ s, got|confirmed it within")
-"""What the kit says of an effect that has not come yet, or never comes."""
+LATE = re.compile(r"expected .+ within \S+ s, got|confirmed it within|API_DeviceTimedOut")
+"""What the kit says of an effect or an answer that has not come yet, or never comes."""
 MISSING, NOT_SERVED = "mid-sdp/quality/02", "mid-sdp/ingest/0001"
 
 
 def run_kit(deployment: Deployment, *options: object) -> tuple[int, dict[str, str], str]:
     """Run the kit; return its exit code, the outcome of each check by its id, and what it printed.
 
-    A failure is "slow" if what failed was a limit of time, and "late" if the kit waited in vain.
+    A failure is "slow" if what failed was a limit of time, and "late" if the kit waited in vain. A busy machine may be
+    late once, and the kit is run again: what never comes is late again.
     """
+    found = run_once(deployment, *options)
+    return run_once(deployment, *options) if "late" in found[1].values() else found
+
+
+def run_once(deployment: Deployment, *options: object) -> tuple[int, dict[str, str], str]:
     junit = deployment.folder / "conformance.xml"
     junit.unlink(missing_ok=True)
     argv = ["sdp-facade", "conformance", "--junit", str(junit), *map(str, options)]

@@ -61,10 +61,7 @@ def test_the_whole_system_conforms_and_is_left_as_it_was(deploy: Deploy) -> None
     start(deployment)
     write_nonsense(deployment)
     html = deployment.folder / "report.html"
-    for _ in range(2):
-        code, outcomes, text = run_kit(deployment, "--active", "--window", 8, "--html", html)
-        if "late" not in outcomes.values():
-            break  # else a busy machine, once; what never comes is late again
+    code, outcomes, text = run_kit(deployment, "--active", "--window", 8, "--html", html)
     # Whether the system is quick enough is judged where the kit is meant to run: `make conformance`.
     assert set(outcomes.values()) <= {"passed", "slow", "skipped"}, text
     assert code == ("slow" in outcomes.values()), text

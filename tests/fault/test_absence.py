@@ -105,6 +105,7 @@ def test_the_broker_hangs(deploy: Deploy) -> None:
     simulation = deployment.simulate("--rate", 500)
     until(lambda: deployment.quality(node_device(0), "heapRate") == "VALID", "values come")
     until(lambda: deployment.read_one(BUS, "connected") is True, "connected")
+    until(lambda: mode(deployment) == "ONLINE", "the mode is known")
     with standing_still(deployment.broker.pid):
         with pytest.raises(tango.DevFailed, match="not confirmed") as refused:
             write_mode(deployment, "OFFLINE")
