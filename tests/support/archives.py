@@ -3,10 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from facade.bus.memory import MemoryBus, MemoryLog
 from facade.bus.port import Record
 from facade.clock import ManualClock
-from facade.flows.archive.files import inspect, parse_name, read_records
+from facade.flows.archive.files import inspect, parse_name
 from facade.flows.archive.stores import Folder, Store
 from facade.flows.archive.verify import verify
 from facade.flows.archive.worker import ArchiveWorker, Limits
@@ -38,6 +41,23 @@ def worker(
     return ArchiveWorker(bus, store, ICD, topics or (TOPIC,), deployment=deployment, clock=clock, limits=limits)
 
 
+def read_records(raw: bytes, topic: str) -> list[Record]:
+    rows = pq.read_table(pa.BufferReader(raw))
+    rows = rows.set_column(2, "timestamp", rows["timestamp"].cast(pa.int64()))
+    return [
+        Record(
+            topic=topic,
+            partition=row["partition"],
+            offset=row["offset"],
+            timestamp_us=row["timestamp"] * 1000,
+            key=row["key"],
+            headers=tuple((one["name"], one["value"]) for one in row["headers"]),
+            value=row["value"],
+        )
+        for row in rows.to_pylist()
+    ]
+
+
 def kept(store: Store) -> list[Record]:
     """Return all records, in the order of partitions and files."""
     found = []
@@ -49,6 +69,14 @@ def kept(store: Store) -> list[Record]:
 
 def faults(store: Store) -> list[str]:
     return [fault for report in verify(store) for fault in report.faults]
+
+
+def archive(log: MemoryLog | MemoryBus, store: Store, *topics: str) -> None:
+    """Write what is on the topics, as a worker does that is then told to end."""
+    running = worker(log, store, *topics)
+    running.step()
+    running.step()
+    running.finish()
 
 
 def archive_of(folder: Path, *files: int, value: bytes = b"v") -> Folder:

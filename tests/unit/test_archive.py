@@ -14,11 +14,12 @@ from facade.bus.memory import MemoryBus, MemoryLog
 from facade.bus.offsets import Extent, TopicShape
 from facade.bus.port import Record
 from facade.clock import ManualClock
+from facade.errors import ConfigError
 from facade.flows.archive.files import ArchiveError, event_times, inspect, parse_name
 from facade.flows.archive.stores import Folder, open_store
 from facade.flows.archive.verify import verify
 from facade.flows.archive.worker import Limits
-from tests.support.archives import HOUR, ICD, START, TOPIC, faults, kept, record, worker
+from tests.support.archives import HOUR, ICD, START, TOPIC, archive, faults, kept, record, worker
 from tests.support.heaps import heap
 
 SECOND = 1_000_000
@@ -66,10 +67,7 @@ def test_which_records_share_a_file(case: Case, tmp_path: Path) -> None:
 def test_a_file_is_named_by_the_hour_of_its_first_record(tmp_path: Path) -> None:
     log, store = MemoryLog({TOPIC: 1}), Folder(tmp_path)
     log.append(record(START + HOUR))
-    running = worker(log, store)
-    running.step()
-    running.step()
-    running.finish()
+    archive(log, store)
     assert store.names() == ["topic=alerts/hour=2027-01-15T09/0000-00000000.parquet"]
 
 
@@ -206,23 +204,25 @@ def test_of_two_workers_one_stops_and_the_archive_stays_right(place: str, tmp_pa
     other.step()
     with pytest.raises(ArchiveError, match="another worker writes the same topic"):
         other.finish()
-    again = worker(log, store)
-    again.step()
-    again.step()
-    again.finish()
+    archive(log, store)
     assert kept(store) == log.records(TOPIC)
     assert faults(store) == []
     if "://" in place:
         fsspec.filesystem("memory").rm("/archive-of-two", recursive=True)
 
 
+@pytest.mark.parametrize("place", ["sftp://user:secret@host/archive", "local:///archive"])
+def test_a_store_that_could_show_half_a_file_is_refused(place: str) -> None:
+    with pytest.raises(ConfigError, match="expected a folder, or a store with conditional puts") as refused:
+        open_store(place)
+    assert "secret" not in str(refused.value)
+    assert isinstance(open_store("file:///archive"), Folder)
+
+
 def test_an_archive_is_of_one_deployment(tmp_path: Path) -> None:
     log, store = MemoryLog({TOPIC: 1}), Folder(tmp_path)
     log.append(record())
-    first = worker(log, store)
-    first.step()
-    first.step()
-    first.finish()
+    archive(log, store)
     other = worker(log, store)
     other._deployment = "other."
     with pytest.raises(ArchiveError, match=r"deployment 'other\.', got one of 'test\.'"):
@@ -264,10 +264,11 @@ def test_a_topic_that_is_made_again_goes_on_with_its_new_log(tmp_path: Path) -> 
     assert "the topic was made again" in report.notes[0]
 
 
-def test_more_partitions_are_taken_as_they_come(tmp_path: Path) -> None:
+def test_more_partitions_are_taken_as_they_come(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log, store = MemoryLog({TOPIC: 1}), Folder(tmp_path)
-    running = worker(ChangingBus(log), store)
+    running = worker(ChangingBus(log), store, TOPIC, "state")
     running.step()
+    assert "without topics=state: they do not exist, or may not be read" in caplog.text
     log.append(record(value=b"a"))
     running.step()
     log.partitions(TOPIC).append([])
@@ -283,17 +284,11 @@ def test_records_that_kafka_has_removed_are_a_gap(tmp_path: Path) -> None:
     log, store = MemoryLog({TOPIC: 1}), Folder(tmp_path)
     bus = ChangingBus(log)
     log.append(record())
-    first = worker(bus, store)
-    first.step()
-    first.step()
-    first.finish()
+    archive(bus, store)
     for _ in range(4):
         log.append(record())
     bus.first = 3
-    second = worker(bus, store)
-    second.step()
-    second.step()
-    second.finish()
+    archive(bus, store)
     (fault,) = faults(store)
     assert fault.endswith("0000-00000001.parquet: offsets 1 to 2 were not taken: up to 2 records are missing")
 
@@ -325,8 +320,5 @@ def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
     ]
     for one in odd:
         log.append(one)
-    running = worker(log, store)
-    running.step()
-    running.step()
-    running.finish()
+    archive(log, store)
     assert kept(store) == log.records(TOPIC)

@@ -14,11 +14,10 @@ from typer.testing import CliRunner
 
 from facade.bus.memory import MemoryLog
 from facade.cli.app import app
-from facade.flows.archive import files
-from facade.flows.archive.files import ArchiveError, inspect
+from facade.flows.archive.files import VERSION, ArchiveError, encode, inspect
 from facade.flows.archive.stores import Folder
 from facade.flows.archive.verify import verify
-from tests.support.archives import archive_of, faults, worker
+from tests.support.archives import archive_of, faults, read_records, worker
 
 FOLDER = "topic=alerts/hour=2027-01-15T08"
 
@@ -37,26 +36,17 @@ def plain_parquet(file: Path) -> None:
     pq.write_table(pa.table({"offset": [1]}), file)
 
 
-def from_the_future(file: Path) -> None:
-    contents = inspect(file.read_bytes())
-    rows = files.read_records(file.read_bytes(), contents.topic)
-    future = msgspec.structs.replace(contents, version=files.VERSION + 1, sha256="0" * 64)
-    file.write_bytes(files.encode(rows, future, lambda value: None))
+def rewrite(**changes: int) -> Callable[[Path], object]:
+    def act(file: Path) -> None:
+        raw = file.read_bytes()
+        contents = msgspec.structs.replace(inspect(raw), sha256="0" * 64, **changes)
+        file.write_bytes(encode(read_records(raw, contents.topic), contents, lambda value: None))
 
-
-def wrong_count(file: Path) -> None:
-    contents = inspect(file.read_bytes())
-    rows = files.read_records(file.read_bytes(), contents.topic)
-    wrong = msgspec.structs.replace(contents, records=9, sha256="0" * 64)
-    file.write_bytes(files.encode(rows, wrong, lambda value: None))
+    return act
 
 
 def rename(file: Path) -> None:
     file.rename(file.with_name("0001-00000001.parquet"))
-
-
-def misname(file: Path) -> None:
-    file.rename(file.with_name("a.parquet"))
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -64,11 +54,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty": (lambda file: file.write_bytes(b""), "expected a whole Parquet file, got 0 bytes"),
     "bit flip": (flip, "the digest differs"),
     "another program's": (plain_parquet, "a Parquet file without a digest"),
-    "future": (from_the_future, "expected version 1 or older, got 2: use a newer release"),
-    "count": (wrong_count, "expected 9 ascending offsets from 2 to 4, got 3"),
+    "future": (rewrite(version=VERSION + 1), "expected version 1 or older, got 2: use a newer release"),
+    "count": (rewrite(records=9), "expected 9 ascending offsets from 2 to 4, got 3"),
     "gone": (lambda file: file.unlink(), "expected number 1, got 2: a file is missing"),
     "other name": (rename, "expected the file that its name says, got alerts/0, 1"),
-    "no name": (misname, "expected a name as of an archive's files"),
+    "no name": (lambda file: file.rename(file.with_name("a.parquet")), "expected a name as of an archive's files"),
 }
 
 

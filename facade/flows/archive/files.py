@@ -168,26 +168,6 @@ def inspect(raw: bytes) -> Contents:
         raise ArchiveError(f"expected a file of an archive, got one without its entry: {error}") from error
 
 
-def read_records(raw: bytes, topic: str) -> list[Record]:
-    """Return the records of a file that was inspected."""
-    rows = pq.read_table(pa.BufferReader(raw), page_checksum_verification=True)
-    columns = dict(zip(rows.column_names, rows.columns, strict=True))
-    columns["timestamp"] = columns["timestamp"].cast(pa.int64())
-    wanted = (columns[name].to_pylist() for name in ("partition", "offset", "timestamp", "key", "headers", "value"))
-    return [
-        Record(
-            topic=topic,
-            partition=partition,
-            offset=offset,
-            timestamp_us=timestamp * 1000,
-            key=key,
-            headers=tuple((one["name"], one["value"]) for one in headers),
-            value=value,
-        )
-        for partition, offset, timestamp, key, headers, value in zip(*wanted, strict=True)
-    ]
-
-
 def read_offsets(raw: bytes) -> list[int]:
     """Return the offsets of the records of a file that was inspected."""
     offsets: list[int] = pq.read_table(pa.BufferReader(raw), columns=["offset"])["offset"].to_pylist()

@@ -14,6 +14,9 @@ from facade.config import without_secrets
 from facade.errors import ConfigError
 
 _PATTERN = "topic={}/hour=*/"
+_FILE = "file://"
+_CONDITIONAL = ("s3", "s3a", "gs", "gcs", "memory")
+"""Schemes whose put is whole or nothing, and fails if the name is given; the last one is for tests."""
 
 
 class Store(Protocol):
@@ -139,5 +142,17 @@ class ObjectStore:
 
 
 def open_store(place: str) -> Store:
-    """Return the archive in a folder or at a URL."""
-    return ObjectStore(place) if "://" in place else Folder(Path(place))
+    """Return the archive in a folder or at a URL.
+
+    Raises
+    ------
+    ConfigError
+        A store of this kind cannot hold an archive, or its package is missing.
+    """
+    scheme, is_url, _ = place.partition("://")
+    if not is_url or place.startswith(_FILE):
+        return Folder(Path(place.removeprefix(_FILE)))
+    if scheme not in _CONDITIONAL:
+        known = ", ".join(_CONDITIONAL[:-1])
+        raise ConfigError(f"{without_secrets(place)}: expected a folder, or a store with conditional puts ({known})")
+    return ObjectStore(place)

@@ -18,10 +18,8 @@ class PartitionReport:
     files: int = 0
     """Those that can be used."""
     records: int = 0
-    first: int = -1
-    """First offset; -1: no file can be used."""
-    next: int = -1
-    """Offset after the last one."""
+    offsets: str = "none"
+    """The first and the last of the ranges."""
     faults: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Worth knowing, and no fault of the archive."""
@@ -78,8 +76,7 @@ def _follow(store: Store, report: PartitionReport, files: list[tuple[int, str]])
                 report.faults.append(f"{name}: {gap}")
         report.files += 1
         report.records += found.records
-        report.first = found.first if report.first < 0 else report.first
-        report.next = taken.end
+        report.offsets = f"{taken.begin}-{taken.end - 1}"
 
 
 def _read(store: Store, name: str) -> Contents:

@@ -162,6 +162,8 @@ class ArchiveWorker:
             self._newest = self._find_newest()
         extents = self._watch.extents(self._topics)
         self._shapes = {topic: TopicShape(one.id, len(one.ranges)) for topic, one in extents.items()}
+        if missing := [topic for topic in self._topics if topic not in extents]:
+            _log.warning("archive without topics=%s: they do not exist, or may not be read", ", ".join(missing))
         self._places = {}
         for topic, extent in extents.items():
             for partition, (first, end) in extent.ranges.items():
