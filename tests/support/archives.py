@@ -79,14 +79,14 @@ def archive(log: MemoryLog | MemoryBus, store: Store, *topics: str) -> None:
     running.finish()
 
 
-def archive_of(folder: Path, *files: int, value: bytes = b"v") -> Folder:
+def archive_of(folder: Path, *files: int, value: bytes = b"v", at_us: int = START) -> Folder:
     """Make an archive of one partition, with so many records in each of its files, and close it."""
     log, store = MemoryLog({TOPIC: 1}), Folder(folder)
     running = worker(log, store, limits=Limits(age=0.0))
     running.step()
     for count in files:
         for _ in range(count):
-            log.append(record(value=value))
+            log.append(record(at_us, value))
         running.step()
         running.step()
     return store

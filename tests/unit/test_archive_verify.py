@@ -17,7 +17,7 @@ from facade.cli.app import app
 from facade.flows.archive.files import VERSION, ArchiveError, encode, inspect
 from facade.flows.archive.stores import Folder
 from facade.flows.archive.verify import verify
-from tests.support.archives import archive_of, faults, read_records, worker
+from tests.support.archives import HOUR, START, archive_of, faults, read_records, worker
 
 FOLDER = "topic=alerts/hour=2027-01-15T08"
 
@@ -49,6 +49,12 @@ def rename(file: Path) -> None:
     file.rename(file.with_name("0001-00000001.parquet"))
 
 
+def move(file: Path) -> None:
+    other = Path(str(file).replace("T08", "T09"))
+    other.parent.mkdir()
+    file.rename(other)
+
+
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "cut short": (cut, "expected a whole Parquet file"),
     "empty": (lambda file: file.write_bytes(b""), "expected a whole Parquet file, got 0 bytes"),
@@ -57,7 +63,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "future": (rewrite(version=VERSION + 1), "expected version 1 or older, got 2: use a newer release"),
     "count": (rewrite(records=9), "expected 9 ascending offsets from 2 to 4, got 3"),
     "gone": (lambda file: file.unlink(), "expected number 1, got 2: a file is missing"),
-    "other name": (rename, "expected the file that its name says, got alerts/0, 1"),
+    "other name": (rename, "expected the file that its name says, got topic=alerts"),
+    "other hour": (move, "expected the file that its name says, got topic=alerts/hour=2027-01-15T08"),
     "no name": (lambda file: file.rename(file.with_name("a.parquet")), "expected a name as of an archive's files"),
 }
 
@@ -99,8 +106,8 @@ def sample(factory: pytest.TempPathFactory, kept: list[bytes] = []) -> bytes:  #
 
 def test_two_archives_in_one_folder_overlap(tmp_path: Path) -> None:
     archive_of(tmp_path / "a", 2, 3)
-    archive_of(tmp_path / "b", 1, 2)
-    shutil.copytree(tmp_path / "b" / FOLDER, tmp_path / "a" / FOLDER.replace("T08", "T09"))
+    archive_of(tmp_path / "b", 1, 2, at_us=START + HOUR)
+    shutil.copytree(tmp_path / "b", tmp_path / "a", dirs_exist_ok=True)
     found = faults(Folder(tmp_path / "a"))
     assert any("expected number 1, got 0: it is there twice" in one for one in found)
     assert any("archives overlap" in one for one in found)
@@ -123,5 +130,5 @@ def test_where_there_is_no_archive_it_is_said(tmp_path: Path) -> None:
 def test_a_worker_does_not_go_on_behind_a_damaged_file(tmp_path: Path) -> None:
     store = archive_of(tmp_path, 2, 3)
     cut(tmp_path / FOLDER / "0000-00000001.parquet")
-    with pytest.raises(ArchiveError, match="move the file away to write its records again"):
+    with pytest.raises(ArchiveError, match="if it is damaged, move it away to write its records again"):
         worker(MemoryLog({"alerts": 1}), store).step()

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
+from typing import Annotated
 
 import msgspec
 import pyarrow as pa
@@ -65,6 +66,8 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     number: int
     """Of the file, among those of the partition."""
+    hour: Annotated[int, msgspec.Meta(ge=0, le=_LAST_HOUR)]
+    """Of the first record, since the Unix epoch; earlier records may follow in the file."""
     log: str
     """The log of the offsets, see `facade.bus.port.OffsetRange`."""
     first: int
@@ -74,6 +77,12 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     sha256: str = _BLANK
 
+    @property
+    def name(self) -> str:
+        """Return the name of the file in its archive."""
+        hour = datetime.fromtimestamp(self.hour * 3600, UTC).strftime("%Y-%m-%dT%H")
+        return f"topic={self.topic}/hour={hour}/{self.partition:04d}-{self.number:08d}.parquet"
+
 
 class _Version(msgspec.Struct):
     version: int
@@ -82,12 +91,6 @@ class _Version(msgspec.Struct):
 def hour_of(record: Record) -> int:
     """Return the hour of a record since the Unix epoch, among those that a name can have."""
     return min(max(record.timestamp_us // _HOUR_US, 0), _LAST_HOUR)
-
-
-def file_name(topic: str, hour: int, partition: int, number: int) -> str:
-    """Return the name of a file in its archive; `hour`: since the Unix epoch."""
-    text = datetime.fromtimestamp(hour * 3600, UTC).strftime("%Y-%m-%dT%H")
-    return f"topic={topic}/hour={text}/{partition:04d}-{number:08d}.parquet"
 
 
 def parse_name(name: str) -> tuple[str, int, int] | None:

@@ -66,10 +66,8 @@ def _follow(store: Store, report: PartitionReport, files: list[tuple[int, str]])
             case Overlap():
                 report.faults.append(f"{name}: expected offset {before} or later, got {found.first}: archives overlap")
             case LogCut() as cut:
-                cause = (
-                    "the topic was made again" if cut.made_again else f"the log was cut before offset {cut.expected}"
-                )
-                report.notes.append(f"{name}: {cause}, offsets go on at {cut.begin}")
+                cause = "topic was made again" if cut.made_again else f"log was cut before offset {cut.expected}"
+                report.notes.append(f"{name}: the {cause}, offsets go on at {cut.begin}")
             case None:
                 pass
             case gap:
@@ -85,8 +83,8 @@ def _read(store: Store, name: str) -> Contents:
     except OSError as error:
         raise ArchiveError(f"cannot be read: {error.strerror or error}") from error
     found = inspect(raw)
-    if (found.topic, found.partition, found.number) != parse_name(name):
-        raise ArchiveError(f"expected the file that its name says, got {found.topic}/{found.partition}, {found.number}")
+    if found.name != name:
+        raise ArchiveError(f"expected the file that its name says, got {found.name}")
     offsets = read_offsets(raw)
     bounds = [found.first - 1, *offsets, found.next]
     if len(offsets) != found.records or any(one >= other for one, other in pairwise(bounds)):

@@ -28,7 +28,6 @@ from facade.flows.archive.files import (
     Contents,
     encode,
     event_times,
-    file_name,
     hour_of,
     inspect,
     parse_name,
@@ -81,7 +80,6 @@ class _File:
     log: str
     first: int
     hour: int
-    """Of the first record, since the Unix epoch; earlier records that follow are in the same file."""
     began: float
     """Monotonic time of the first record [s]."""
     records: list[Record] = field(default_factory=list)
@@ -187,17 +185,15 @@ class ArchiveWorker:
                 if parsed := parse_name(name):
                     place = parsed[:2]
                     newest[place] = max(newest.get(place, (-1, "")), (parsed[2], name))
-        return {place: self._inspect(name, place, number) for place, (number, name) in newest.items()}
+        return {place: self._inspect(name) for place, (_, name) in newest.items()}
 
-    def _inspect(self, name: str, place: TopicPartition, number: int) -> Contents:
+    def _inspect(self, name: str) -> Contents:
         try:
             found = inspect(self._store.read(name))
         except ArchiveError as error:
-            raise ArchiveError(f"{name}: {error}; move the file away to write its records again") from error
-        if (found.topic, found.partition, found.number) != (*place, number):
-            raise ArchiveError(
-                f"{name}: expected the file that its name says, got {found.topic}, number {found.number}"
-            )
+            raise ArchiveError(f"{name}: {error}; if it is damaged, move it away to write its records again") from error
+        if found.name != name:
+            raise ArchiveError(f"{name}: expected the file that its name says, got {found.name}")
         if found.deployment != self._deployment:
             what = f"expected files of the deployment {self._deployment!r}, got one of {found.deployment!r}"
             raise ArchiveError(f"{name}: {what}; give each deployment an archive of its own")
@@ -246,24 +242,24 @@ class ArchiveWorker:
             topic=topic,
             partition=partition,
             number=file.number,
+            hour=file.hour,
             log=file.log,
             first=file.first,
             next=file.records[-1].offset + 1,
             records=count,
         )
-        name = file_name(topic, file.hour, partition, file.number)
         try:
-            self._store.write(name, encode(file.records, contents, self._event_times[topic]))
+            self._store.write(contents.name, encode(file.records, contents, self._event_times[topic]))
         except FileExistsError as error:
             what = "expected no file of this name, as another worker writes the same topic"
-            raise ArchiveError(f"{name}: {what}: give each topic to one worker") from error
+            raise ArchiveError(f"{contents.name}: {what}: give each topic to one worker") from error
         if self._newest is not None:
             self._newest[file.place] = contents
         account = self.accounts[topic]
         account.uncommitted -= count
         account.consumed += count
         account.used += count
-        _log.info("archived file=%s records=%d", name, count)
+        _log.info("archived file=%s records=%d", contents.name, count)
 
 
 def _position(file: Contents) -> WorkerPosition:
