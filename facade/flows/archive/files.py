@@ -1,0 +1,183 @@
+"""One file of an archive: records of one partition, and the range of offsets that they are from.
+
+Theory of operation
+-------------------
+A file is Parquet. Each row is a record as it was on the bus: value, key and headers in bytes, partition, offset and
+times. The footer has the entry ``sdp.archive``: the range of offsets [first, next), the log that the offsets belong to,
+and the number of the file. The files of a partition are numbered without a hole, and the range of each file begins
+where the one before ended. Offsets without a record inside a range were compacted away, or are marks of transactions.
+
+The entry also has a digest: SHA-256 over all bytes of the file, with zeros in the place of the digest. So it covers the
+footer and the statistics in it, by which readers leave out parts of a file.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Annotated
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from facade.bus.port import Record
+from facade.errors import FacadeError
+from facade.icd.model import Icd
+
+VERSION = 1
+"""Of the format. Any version has the digest, and the version in the entry."""
+_HOUR_US = 3_600_000_000
+_LAST_HOUR = int(datetime(9999, 12, 31, 23, tzinfo=UTC).timestamp()) // 3600
+_ENTRY = b"sdp.archive"
+_END = b"PAR1"
+_DIGEST = b'"sha256":"'
+_BLANK = "0" * 64
+_NAME = re.compile(r"topic=([\w.-]+)/hour=\d{4}-\d\d-\d\dT\d\d/(\d+)-(\d+)\.parquet", re.ASCII)
+_LATEST = 2**53
+_HEADER = pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())])
+_SCHEMA = pa.schema(
+    [
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("ms", tz="UTC"), nullable=False),
+        pa.field("event_time", pa.timestamp("us", tz="UTC")),
+        pa.field("key", pa.binary()),
+        pa.field("headers", pa.list_(_HEADER), nullable=False),
+        pa.field("value", pa.binary()),
+    ]
+)
+
+EventTime = Callable[[bytes | None], int | None]
+"""Returns the time of the data in a value [Unix us]; None: there is none."""
+
+
+class ArchiveError(FacadeError):
+    """A file of an archive cannot be used; the message says why, and names the remedy where there is one."""
+
+
+class Contents(msgspec.Struct, frozen=True, kw_only=True):
+    """The entry of a file: the records that it has."""
+
+    version: int = VERSION
+    deployment: str
+    """Prefix of the deployment."""
+    topic: str
+    partition: int
+    number: int
+    """Of the file, among those of the partition."""
+    hour: Annotated[int, msgspec.Meta(ge=0, le=_LAST_HOUR)]
+    """Of the first record, since the Unix epoch; earlier records may follow in the file."""
+    log: str
+    """The log of the offsets, see `facade.bus.port.OffsetRange`."""
+    first: int
+    """First offset of the range."""
+    next: int
+    """Offset after the range."""
+    records: int
+    sha256: str = _BLANK
+
+    @property
+    def name(self) -> str:
+        """Return the name of the file in its archive."""
+        hour = datetime.fromtimestamp(self.hour * 3600, UTC).strftime("%Y-%m-%dT%H")
+        return f"topic={self.topic}/hour={hour}/{self.partition:04d}-{self.number:08d}.parquet"
+
+
+class _Version(msgspec.Struct):
+    version: int
+
+
+def hour_of(record: Record) -> int:
+    """Return the hour of a record since the Unix epoch, among those that a name can have."""
+    return min(max(record.timestamp_us // _HOUR_US, 0), _LAST_HOUR)
+
+
+def parse_name(name: str) -> tuple[str, int, int] | None:
+    """Return topic, partition and number of a file; None: no file of an archive has such a name."""
+    found = _NAME.fullmatch(name)
+    return (found[1], int(found[2]), int(found[3])) if found else None
+
+
+def event_times(icd: Icd, topic: str) -> EventTime:
+    """Return what finds the time of the data in a JSON message of a topic: in the field that the ICD names."""
+    entry = icd.topics[topic]
+    schemas = [icd.messages[name] for name in (entry.message, *entry.also) if name]
+    if entry.window is not None:
+        field = entry.window.time
+    elif any(one["properties"].get("time", {}).get("x-unit") == "us" for one in schemas):
+        field = "time"
+    else:
+        return lambda value: None
+    message = msgspec.defstruct("Timed", [("time", int | None, None)], rename={"time": field})
+    decoder = msgspec.json.Decoder(message)
+
+    def find(value: bytes | None) -> int | None:
+        try:
+            time: int | None = decoder.decode(value or b"").time  # type: ignore[attr-defined]
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # columns, or whatever is no message
+            return None
+        return time if time is not None and 0 <= time < _LATEST else None
+
+    return find
+
+
+def encode(records: Sequence[Record], contents: Contents, event_time: EventTime) -> bytes:
+    """Return a file with these records."""
+    columns = [
+        [one.partition for one in records],
+        [one.offset for one in records],
+        [one.timestamp_us // 1000 for one in records],
+        [event_time(one.value) for one in records],
+        [one.key for one in records],
+        [[{"name": name, "value": value} for name, value in one.headers] for one in records],
+        [one.value for one in records],
+    ]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, _SCHEMA, compression="zstd", write_page_checksum=True) as writer:
+        writer.write_table(pa.Table.from_arrays(arrays, schema=_SCHEMA))
+        writer.add_key_value_metadata({_ENTRY: msgspec.json.encode(contents)})
+    raw = bytearray(sink.getvalue())
+    place = _digest_place(raw)
+    raw[place : place + len(_BLANK)] = sha256(raw).hexdigest().encode()
+    return bytes(raw)
+
+
+def inspect(raw: bytes) -> Contents:
+    """Return the entry of a file whose bytes are those that were written.
+
+    Raises
+    ------
+    ArchiveError
+        The file is damaged, or of a newer version.
+    """
+    if not (raw.startswith(_END) and raw.endswith(_END)):
+        raise ArchiveError(f"expected a whole Parquet file, got {len(raw)} bytes without its mark at the begin or end")
+    place = _digest_place(raw)
+    if place < 0:
+        raise ArchiveError("expected a file of an archive, got a Parquet file without a digest")
+    said = raw[place : place + len(_BLANK)]
+    got = sha256(raw[:place] + _BLANK.encode() + raw[place + len(_BLANK) :]).hexdigest().encode()
+    if got != said:
+        raise ArchiveError("expected the bytes that were written, got others: the digest differs")
+    try:
+        entry = (pq.read_metadata(pa.BufferReader(raw)).metadata or {})[_ENTRY]
+        version = msgspec.json.decode(entry, type=_Version).version
+        if version > VERSION:
+            raise ArchiveError(f"expected version {VERSION} or older, got {version}: use a newer release")
+        return msgspec.json.decode(entry, type=Contents)
+    except (pa.ArrowException, OSError, KeyError, msgspec.DecodeError) as error:
+        raise ArchiveError(f"expected a file of an archive, got one without its entry: {error}") from error
+
+
+def read_offsets(raw: bytes) -> list[int]:
+    """Return the offsets of the records of a file that was inspected."""
+    offsets: list[int] = pq.read_table(pa.BufferReader(raw), columns=["offset"])["offset"].to_pylist()
+    return offsets
+
+
+def _digest_place(raw: bytes | bytearray) -> int:
+    """Return where the digest is; negative: nowhere. The entry is behind all records."""
+    found = raw.rfind(_DIGEST)
+    return found + len(_DIGEST) if found >= 0 and found + len(_DIGEST) + len(_BLANK) <= len(raw) else -1

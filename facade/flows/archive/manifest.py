@@ -1,0 +1,13 @@
+"""The archive: records of all topics, kept as Parquet files."""
+
+from facade.manifest import Manifest, Subcommand
+
+MANIFEST = Manifest(
+    name="archive",
+    summary="Records of all topics as Parquet files, by topic and hour, each exactly once.",
+    subcommands=(
+        Subcommand(("archive",), "", "Keep records as Parquet files, and verify the files.", section="Deploy"),
+        Subcommand(("archive", "run"), "facade.flows.archive.cli:run", "Write topics to an archive."),
+        Subcommand(("archive", "verify"), "facade.flows.archive.cli:verify", "Look for gaps, overlaps and damage."),
+    ),
+)

@@ -1,0 +1,158 @@
+"""The place of an archive: a folder, or an object store that fsspec knows.
+
+A file has its name only when it is whole and durable, and a name is given once. So of two workers that write the same
+partition, one fails with its next file, and none of the files is replaced.
+"""
+
+import importlib
+import os
+import uuid
+from pathlib import Path
+from typing import Any, Protocol
+
+from facade.config import without_secrets
+from facade.errors import ConfigError
+
+_PATTERN = "topic={}/hour=*/"
+_FILE = "file://"
+_CONDITIONAL = ("s3", "s3a", "gs", "gcs", "memory")
+"""Schemes whose put is whole or nothing, and fails if the name is given; the last one is for tests."""
+
+
+class Store(Protocol):
+    """Keeps the files of an archive, by name."""
+
+    def names(self, topic: str = "*") -> list[str]:
+        """Return the names of the files, of one topic or of all.
+
+        Raises
+        ------
+        OSError
+            The place cannot be read.
+        """
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of a file."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file; when the call returns, the file is durable.
+
+        Raises
+        ------
+        FileExistsError
+            Another file has the name. One with the same bytes is of an earlier call whose end was not seen.
+        OSError
+            There is no file of this name after the call, or, if the store did not answer, perhaps a whole one.
+        """
+
+    def tidy(self, topic: str) -> None:
+        """Remove what a killed worker of the topic has left behind."""
+
+
+class Folder:
+    """An archive in a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def names(self, topic: str = "*") -> list[str]:
+        """Return the names of the files; see `Store`."""
+        return [
+            path.relative_to(self._root).as_posix() for path in self._root.glob(f"{_PATTERN.format(topic)}*.parquet")
+        ]
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of a file."""
+        return (self._root / name).read_bytes()
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file beside its place, make it durable, and give it its name; see `Store`."""
+        path = self._root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+        try:
+            with part.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            path.hardlink_to(part)  # unlike a change of its name this replaces nothing
+        except FileExistsError:
+            if path.read_bytes() != content:
+                raise
+        finally:
+            part.unlink(missing_ok=True)
+        for folder in (path.parent, path.parent.parent, self._root):
+            _sync(folder)
+
+    def tidy(self, topic: str) -> None:
+        """Remove parts of files; see `Store`."""
+        for part in self._root.glob(f"{_PATTERN.format(topic)}.*.part"):
+            part.unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+class ObjectStore:
+    """An archive in an object store: each file is one put, which fails if the name is given already."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            fsspec = importlib.import_module("fsspec")
+            self._system, root = fsspec.core.url_to_fs(url)
+        except (ImportError, ValueError) as error:  # no fsspec, no package for the scheme, or no such scheme
+            what = f"cannot be opened: {error!s:.200}; pip install 'sdp-tango-facade[objects]' and the store's package"
+            raise ConfigError(f"{without_secrets(url)}: {what}") from error
+        self._root = root.rstrip("/")
+
+    def names(self, topic: str = "*") -> list[str]:
+        """Return the names of the files; see `Store`."""
+        self._system.invalidate_cache()
+        found = self._ask("glob", f"{self._root}/{_PATTERN.format(topic)}*.parquet")
+        return [name.removeprefix(f"{self._root}/") for name in found]
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of a file."""
+        content: bytes = self._ask("cat_file", f"{self._root}/{name}")
+        return content
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file; see `Store`."""
+        try:
+            self._ask("pipe_file", f"{self._root}/{name}", content, mode="create")
+        except FileExistsError:
+            if self.read(name) != content:
+                raise
+
+    def tidy(self, topic: str) -> None:
+        """Do nothing: a put that ends early leaves nothing."""
+
+    def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
+        try:
+            return getattr(self._system, method)(*arguments, **options)
+        except OSError:
+            raise
+        except Exception as error:  # whatever a library raises; its own words may hold a key
+            raise OSError(f"the store does not answer as expected: {type(error).__name__}") from error
+
+
+def open_store(place: str) -> Store:
+    """Return the archive in a folder or at a URL.
+
+    Raises
+    ------
+    ConfigError
+        A store of this kind cannot hold an archive, or its package is missing.
+    """
+    scheme, is_url, _ = place.partition("://")
+    if not is_url or place.startswith(_FILE):
+        return Folder(Path(place.removeprefix(_FILE)))
+    if scheme not in _CONDITIONAL:
+        known = ", ".join(_CONDITIONAL[:-1])
+        raise ConfigError(f"{without_secrets(place)}: expected a folder, or a store with conditional puts ({known})")
+    return ObjectStore(place)

@@ -1,0 +1,273 @@
+"""The worker that writes records to an archive, and goes on where the files of the archive say.
+
+Theory of operation
+-------------------
+Records of a partition are collected in memory. A file of them is written when it is large or old enough, when a record
+of a later hour comes, or when all partitions together hold too much. It covers the offsets from the end of the file
+before to the last record. Nothing is committed to Kafka: the newest file of a partition is the position. So a worker
+that is killed loses what it has in memory, and takes it from Kafka again.
+
+At a start, and when a topic was made again, got partitions or lost records, the positions are compared with the topics
+by `facade.bus.offsets.begin`: records that Kafka has removed leave a gap between two files, which is logged, and which
+`verify` shows.
+
+While a file cannot be written, nothing is taken.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from facade.bus.offsets import PartitionFacts, TopicShape, WorkerPosition, begin
+from facade.bus.port import Reader, Record, TopicPartition
+from facade.clock import Clock
+from facade.errors import BusError
+from facade.flows.archive.files import (
+    ArchiveError,
+    Contents,
+    encode,
+    event_times,
+    hour_of,
+    inspect,
+    parse_name,
+)
+from facade.flows.archive.stores import Store
+from facade.icd.model import Icd
+from facade.runtime.accounts import RunningAccount
+from facade.runtime.readers import Bus
+
+_log = logging.getLogger(__name__)
+
+_TAKE = 5000
+"""Records taken at once."""
+_OVERHEAD = 200
+"""Of a record in memory, beside its bytes [bytes]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When files are written."""
+
+    age: float = 300.0
+    """Longest time that a record waits in memory [s]."""
+    file: int = 32_000_000
+    """Size of the records of a file, before compression [bytes]."""
+    memory: int = 256_000_000
+    """Size of all records in memory [bytes]."""
+    wait: float = 0.2
+    """Longest wait for records [s]."""
+    retry: float = 5.0
+    """Pause after the bus or the archive did not answer [s]."""
+
+
+@dataclass(slots=True)
+class _Place:
+    """How far a partition is archived, or about to be."""
+
+    log: str
+    next: int
+    number: int
+    """Of its next file."""
+
+
+@dataclass(slots=True)
+class _File:
+    """A file that is not written yet."""
+
+    place: TopicPartition
+    number: int
+    log: str
+    first: int
+    hour: int
+    began: float
+    """Monotonic time of the first record [s]."""
+    records: list[Record] = field(default_factory=list)
+    size: int = 0
+
+
+class ArchiveWorker:
+    """Writes some topics to an archive; nothing else may write the same topics to it.
+
+    Parameters
+    ----------
+    deployment
+        Prefix of the deployment, so that two of them do not mix in an archive.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        store: Store,
+        icd: Icd,
+        topics: Sequence[str],
+        *,
+        deployment: str,
+        clock: Clock,
+        limits: Limits | None = None,
+    ) -> None:
+        self._bus, self._store, self._topics, self._clock = bus, store, topics, clock
+        self._deployment, self._limits = deployment, limits or Limits()
+        self._event_times = {topic: event_times(icd, topic) for topic in topics}
+        self.accounts = {topic: RunningAccount() for topic in topics}
+        """Records that are in files since the start, by topic."""
+        self._watch = bus.watch()
+        self._reader: Reader | None = None
+        self._shapes: dict[str, TopicShape] = {}
+        self._newest: dict[TopicPartition, Contents] | None = None
+        """Contents of the newest file of each partition; None: not known yet."""
+        self._places: dict[TopicPartition, _Place] = {}
+        self._open: dict[TopicPartition, _File] = {}
+        self._due = deque[_File]()
+
+    def step(self) -> None:
+        """Write what is due, and take some records.
+
+        Raises
+        ------
+        ArchiveError
+            Another worker writes the same files, or the newest file of a partition is damaged.
+        """
+        try:
+            self._write_due()
+            if self._reader is None:
+                self._reader = self._begin()
+            elif self._is_misplaced(self._reader):
+                self._reader.close()
+                self._reader = None
+                self._close(*self._open)
+            else:
+                self._take(self._reader.take(_TAKE, self._limits.wait))
+        except (BusError, OSError) as error:
+            _log.warning("archive waits retry=%g s reason=%s", self._limits.retry, error)
+            self._clock.sleep(self._limits.retry)
+
+    def finish(self) -> None:
+        """Write all that was taken, and leave."""
+        self._close(*self._open)
+        try:
+            self._write_due()
+        except OSError as error:
+            _log.warning("archive not finished files=%d reason=%s", len(self._due), error)
+        if self._reader is not None:
+            self._reader.close()
+
+    # Positions
+
+    def _begin(self) -> Reader:
+        """Open the bus where the files end."""
+        if self._newest is None:
+            self._newest = self._find_newest()
+        extents = self._watch.extents(self._topics)
+        self._shapes = {topic: TopicShape(one.id, len(one.ranges)) for topic, one in extents.items()}
+        if missing := [topic for topic in self._topics if topic not in extents]:
+            _log.warning("archive without topics=%s: they do not exist, or may not be read", ", ".join(missing))
+        self._places = {}
+        for topic, extent in extents.items():
+            for partition, (first, end) in extent.ranges.items():
+                file = self._newest.get((topic, partition))
+                facts = PartitionFacts(extent.id, first, end, -1 if file is None else file.next)
+                start = begin((topic, partition), None if file is None else _position(file), facts)
+                if start.note:
+                    _log.warning("archive and bus differ: %s", start.note)
+                number = 0 if file is None else file.number + 1
+                self._places[topic, partition] = _Place(start.log, start.offset, number)
+        starts: dict[str, dict[int, int]] = {topic: {} for topic in extents}
+        for (topic, partition), place in self._places.items():
+            starts[topic][partition] = place.next
+        return self._bus.open_reader({topic: [*at] for topic, at in starts.items()}, starts, resets=False)
+
+    def _find_newest(self) -> dict[TopicPartition, Contents]:
+        newest: dict[TopicPartition, tuple[int, str]] = {}
+        for topic in self._topics:
+            self._store.tidy(topic)
+            for name in self._store.names(topic):
+                if parsed := parse_name(name):
+                    place = parsed[:2]
+                    newest[place] = max(newest.get(place, (-1, "")), (parsed[2], name))
+        return {place: self._inspect(name) for place, (_, name) in newest.items()}
+
+    def _inspect(self, name: str) -> Contents:
+        try:
+            found = inspect(self._store.read(name))
+        except ArchiveError as error:
+            raise ArchiveError(f"{name}: {error}; if it is damaged, move it away to write its records again") from error
+        if found.name != name:
+            raise ArchiveError(f"{name}: expected the file that its name says, got {found.name}")
+        if found.deployment != self._deployment:
+            what = f"expected files of the deployment {self._deployment!r}, got one of {found.deployment!r}"
+            raise ArchiveError(f"{name}: {what}; give each deployment an archive of its own")
+        return found
+
+    def _is_misplaced(self, reader: Reader) -> bool:
+        """Return whether topics differ from those that are read: made again, cut, with more partitions, or new."""
+        seen = self._watch.step(self._topics)
+        return reader.is_misplaced or any(shape != self._shapes.get(topic) for topic, shape in seen.items())
+
+    # Files
+
+    def _take(self, records: Sequence[Record]) -> None:
+        limits, now = self._limits, self._clock.monotonic()
+        for record in records:
+            place, hour = (record.topic, record.partition), hour_of(record)
+            file = self._open.get(place)
+            if file is not None and (hour > file.hour or file.size >= limits.file):
+                self._close(place)
+                file = None
+            at = self._places[place]
+            if file is None:
+                file = self._open[place] = _File(place, at.number, at.log, at.next, hour, now)
+                at.number += 1
+            file.records.append(record)
+            file.size += _size(record)
+            at.next = record.offset + 1
+            self.accounts[record.topic].uncommitted += 1
+        self._close(*(place for place, file in self._open.items() if now - file.began >= limits.age))
+        while self._open and sum(file.size for file in (*self._open.values(), *self._due)) >= limits.memory:
+            self._close(max(self._open, key=lambda place: self._open[place].size))
+            self._write_due()
+
+    def _close(self, *places: TopicPartition) -> None:
+        self._due.extend(self._open.pop(place) for place in places)
+
+    def _write_due(self) -> None:
+        while self._due:
+            self._write(self._due[0])
+            self._due.popleft()
+
+    def _write(self, file: _File) -> None:
+        (topic, partition), count = file.place, len(file.records)
+        contents = Contents(
+            deployment=self._deployment,
+            topic=topic,
+            partition=partition,
+            number=file.number,
+            hour=file.hour,
+            log=file.log,
+            first=file.first,
+            next=file.records[-1].offset + 1,
+            records=count,
+        )
+        try:
+            self._store.write(contents.name, encode(file.records, contents, self._event_times[topic]))
+        except FileExistsError as error:
+            what = "expected no file of this name, as another worker writes the same topic"
+            raise ArchiveError(f"{contents.name}: {what}: give each topic to one worker") from error
+        if self._newest is not None:
+            self._newest[file.place] = contents
+        account = self.accounts[topic]
+        account.uncommitted -= count
+        account.consumed += count
+        account.used += count
+        _log.info("archived file=%s records=%d", contents.name, count)
+
+
+def _position(file: Contents) -> WorkerPosition:
+    return WorkerPosition(
+        group="archive", topic=file.topic, partition=file.partition, log=file.log, next=file.next, worker="archive"
+    )
+
+
+def _size(record: Record) -> int:
+    headers = sum(len(name) + len(value) for name, value in record.headers)
+    return _OVERHEAD + len(record.value or b"") + len(record.key or b"") + headers

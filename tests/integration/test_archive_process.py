@@ -1,0 +1,91 @@
+"""The archive worker as a process on a real broker: killed again and again, the files have what is on the bus."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from facade.bus.port import Record
+from facade.flows.archive.stores import Folder
+from tests.conftest import Deploy
+from tests.support.archives import kept
+from tests.support.deployment import Deployment
+from tests.support.waiting import HANG, until
+
+pytestmark = pytest.mark.kafka
+
+NO_TANGO = "127.0.0.1:1"
+COMPACTED = "state"
+TOPICS = ("alerts", COMPACTED, "ingest.heaps")
+Known = set[tuple[object, ...]]
+EACH = 1000
+KILLS = 3
+
+
+def upstream(deployment: Deployment, first: int) -> None:
+    """Write to all topics, partly in transactions, of which one is aborted: its records are never archived."""
+    deployment.send(
+        *(
+            Record(topic=topic, key=b"%d" % (number % 7), value=b"%d" % number, headers=(("n", b"%d" % number),))
+            for number in range(first, first + EACH)
+            for topic in TOPICS
+        )
+    )
+    producer = Producer({"bootstrap.servers": deployment.bootstrap, "transactional.id": f"{deployment.prefix}upstream"})
+    producer.init_transactions(HANG)
+    for value in (b"committed", b"aborted", None):
+        producer.begin_transaction()
+        for topic in TOPICS:
+            producer.produce(deployment.topic(topic), value, b"key")
+        (producer.abort_transaction if value == b"aborted" else producer.commit_transaction)(HANG)
+
+
+def on_the_bus(deployment: Deployment) -> Known:
+    return {
+        (
+            topic,
+            one.partition(),
+            one.offset(),
+            one.timestamp()[1] * 1000,
+            one.key(),
+            one.value(),
+            *(one.headers() or ()),
+        )
+        for topic in TOPICS
+        for one in deployment.messages(topic)
+    }
+
+
+def in_the_archive(store: Folder) -> Known:
+    found = kept(store)
+    known = {
+        (one.topic, one.partition, one.offset, one.timestamp_us, one.key, one.value, *one.headers) for one in found
+    }
+    assert len(known) == len(found), "none is there twice"
+    return known
+
+
+def test_a_worker_that_is_killed_archives_each_record_once(deploy: Deploy, tmp_path: Path) -> None:
+    deployment = deploy(prepare=False, tango_host=NO_TANGO)
+    deployment.create_topics()
+    folder = tmp_path / "archive"
+    store = Folder(folder)
+    words = ["sdp-facade", "archive", "run", str(folder), "--every", "0.2s"]
+    words += [word for topic in TOPICS for word in ("--only", topic)]
+
+    for number in range(KILLS):
+        before = len(store.names())
+        worker = deployment.start("archive", words)
+        upstream(deployment, number * EACH)
+        until(lambda before=before: len(store.names()) > before, "a further file is there")
+        worker.kill()
+    worker = deployment.start("archive", words)
+    until(lambda: on_the_bus(deployment) <= in_the_archive(store), "all records are in files", every=0.5)
+    assert worker.terminate() == 0
+
+    more = in_the_archive(store) - on_the_bus(deployment)
+    assert {topic for topic, *_ in more} <= {COMPACTED}, "which the bus forgets"
+    verify = ["sdp-facade", "archive", "verify", str(folder)]
+    done = subprocess.run(verify, env=deployment.environment, capture_output=True, text=True, timeout=HANG, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout

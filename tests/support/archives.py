@@ -1,0 +1,92 @@
+"""Archives of a bus in memory, and what is in them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from facade.bus.memory import MemoryBus, MemoryLog
+from facade.bus.port import Record
+from facade.clock import ManualClock
+from facade.flows.archive.files import inspect, parse_name
+from facade.flows.archive.stores import Folder, Store
+from facade.flows.archive.verify import verify
+from facade.flows.archive.worker import ArchiveWorker, Limits
+from facade.icd.load import load
+
+ICD = load()
+TOPIC = "alerts"
+HOUR = 3_600_000_000
+START = 500_000 * HOUR
+"""A whole hour [Unix us]."""
+
+
+def record(at_us: int = START, value: bytes | None = b"v", topic: str = TOPIC, partition: int = 0) -> Record:
+    return Record(
+        topic=topic, key=b"k", value=value, headers=(("h", b"\xff"),), partition=partition, timestamp_us=at_us
+    )
+
+
+def worker(
+    log: MemoryLog | MemoryBus,
+    store: Store,
+    *topics: str,
+    clock: ManualClock | None = None,
+    limits: Limits | None = None,
+) -> ArchiveWorker:
+    bus = log if isinstance(log, MemoryBus) else MemoryBus(log)
+    clock, deployment = clock or ManualClock(), "test."
+    limits = replace(limits or Limits(), wait=0.0)
+    return ArchiveWorker(bus, store, ICD, topics or (TOPIC,), deployment=deployment, clock=clock, limits=limits)
+
+
+def read_records(raw: bytes, topic: str) -> list[Record]:
+    rows = pq.read_table(pa.BufferReader(raw))
+    rows = rows.set_column(2, "timestamp", rows["timestamp"].cast(pa.int64()))
+    return [
+        Record(
+            topic=topic,
+            partition=row["partition"],
+            offset=row["offset"],
+            timestamp_us=row["timestamp"] * 1000,
+            key=row["key"],
+            headers=tuple((one["name"], one["value"]) for one in row["headers"]),
+            value=row["value"],
+        )
+        for row in rows.to_pylist()
+    ]
+
+
+def kept(store: Store) -> list[Record]:
+    """Return all records, in the order of partitions and files."""
+    found = []
+    for name in sorted(store.names(), key=lambda name: (parse_name(name) or ("",), name)):
+        raw = store.read(name)
+        found += read_records(raw, inspect(raw).topic)
+    return found
+
+
+def faults(store: Store) -> list[str]:
+    return [fault for report in verify(store) for fault in report.faults]
+
+
+def archive(log: MemoryLog | MemoryBus, store: Store, *topics: str) -> None:
+    """Write what is on the topics, as a worker does that is then told to end."""
+    running = worker(log, store, *topics)
+    running.step()
+    running.step()
+    running.finish()
+
+
+def archive_of(folder: Path, *files: int, value: bytes = b"v", at_us: int = START) -> Folder:
+    """Make an archive of one partition, with so many records in each of its files, and close it."""
+    log, store = MemoryLog({TOPIC: 1}), Folder(folder)
+    running = worker(log, store, limits=Limits(age=0.0))
+    running.step()
+    for count in files:
+        for _ in range(count):
+            log.append(record(at_us, value))
+        running.step()
+        running.step()
+    return store

@@ -1,0 +1,134 @@
+"""`archive verify`: whatever is wrong with the files of an archive is found, and said clearly."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from facade.bus.memory import MemoryLog
+from facade.cli.app import app
+from facade.flows.archive.files import VERSION, ArchiveError, encode, inspect
+from facade.flows.archive.stores import Folder
+from facade.flows.archive.verify import verify
+from tests.support.archives import HOUR, START, archive_of, faults, read_records, worker
+
+FOLDER = "topic=alerts/hour=2027-01-15T08"
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def flip(file: Path) -> None:
+    raw = bytearray(file.read_bytes())
+    raw[100] ^= 1
+    file.write_bytes(raw)
+
+
+def plain_parquet(file: Path) -> None:
+    pq.write_table(pa.table({"offset": [1]}), file)
+
+
+def rewrite(**changes: int) -> Callable[[Path], object]:
+    def act(file: Path) -> None:
+        raw = file.read_bytes()
+        contents = msgspec.structs.replace(inspect(raw), sha256="0" * 64, **changes)
+        file.write_bytes(encode(read_records(raw, contents.topic), contents, lambda value: None))
+
+    return act
+
+
+def rename(file: Path) -> None:
+    file.rename(file.with_name("0001-00000001.parquet"))
+
+
+def move(file: Path) -> None:
+    other = Path(str(file).replace("T08", "T09"))
+    other.parent.mkdir()
+    file.rename(other)
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "cut short": (cut, "expected a whole Parquet file"),
+    "empty": (lambda file: file.write_bytes(b""), "expected a whole Parquet file, got 0 bytes"),
+    "bit flip": (flip, "the digest differs"),
+    "another program's": (plain_parquet, "a Parquet file without a digest"),
+    "future": (rewrite(version=VERSION + 1), "expected version 1 or older, got 2: use a newer release"),
+    "count": (rewrite(records=9), "expected 9 ascending offsets from 2 to 4, got 3"),
+    "gone": (lambda file: file.unlink(), "expected number 1, got 2: a file is missing"),
+    "other name": (rename, "expected the file that its name says, got topic=alerts"),
+    "other hour": (move, "expected the file that its name says, got topic=alerts/hour=2027-01-15T08"),
+    "no name": (lambda file: file.rename(file.with_name("a.parquet")), "expected a name as of an archive's files"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_each_damage_has_a_clear_fault(damage: str, tmp_path: Path) -> None:
+    archive_of(tmp_path, 2, 3, 1)
+    act, text = DAMAGES[damage]
+    act(tmp_path / FOLDER / "0000-00000001.parquet")
+    done = CliRunner().invoke(app, ["archive", "verify", str(tmp_path)])
+    assert done.exit_code == 1
+    assert text in done.stderr
+    said = done.stderr.splitlines()
+    assert all(line.startswith("fault: topic=alerts/") for line in said)
+    assert any("offsets 2 to 4 were not taken" in line for line in said)
+
+
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_any_bit_that_flips_is_found(place: float, bit: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    raw = bytearray(sample(tmp_path_factory))
+    raw[int(place * len(raw))] ^= 1 << bit
+    with pytest.raises(ArchiveError):
+        inspect(bytes(raw))
+
+
+@given(share=st.floats(0, 1, exclude_max=True))
+def test_a_file_that_is_cut_anywhere_is_found(share: float, tmp_path_factory: pytest.TempPathFactory) -> None:
+    raw = sample(tmp_path_factory)
+    with pytest.raises(ArchiveError):
+        inspect(raw[: int(share * len(raw))])
+
+
+def sample(factory: pytest.TempPathFactory, kept: list[bytes] = []) -> bytes:  # noqa: B006 - made once
+    if not kept:
+        store = archive_of(factory.mktemp("sample"), 3, value=b'{"x":1}')
+        kept.append(store.read(store.names()[0]))
+    return kept[0]
+
+
+def test_two_archives_in_one_folder_overlap(tmp_path: Path) -> None:
+    archive_of(tmp_path / "a", 2, 3)
+    archive_of(tmp_path / "b", 1, 2, at_us=START + HOUR)
+    shutil.copytree(tmp_path / "b", tmp_path / "a", dirs_exist_ok=True)
+    found = faults(Folder(tmp_path / "a"))
+    assert any("expected number 1, got 0: it is there twice" in one for one in found)
+    assert any("archives overlap" in one for one in found)
+
+
+def test_an_archive_that_is_whole_is_exit_code_0(tmp_path: Path) -> None:
+    archive_of(tmp_path, 2, 3)
+    done = CliRunner().invoke(app, ["archive", "verify", str(tmp_path)])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[1].split() == ["alerts", "0", "2", "5", "0-4", "0"]
+    (tmp_path / FOLDER / "0000-00000000.parquet").unlink()
+    assert faults(Folder(tmp_path)) == [], "an archive may begin anywhere"
+
+
+def test_where_there_is_no_archive_it_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ArchiveError, match="expected an archive"):
+        [*verify(Folder(tmp_path / "nothing"))]
+
+
+def test_a_worker_does_not_go_on_behind_a_damaged_file(tmp_path: Path) -> None:
+    store = archive_of(tmp_path, 2, 3)
+    cut(tmp_path / FOLDER / "0000-00000001.parquet")
+    with pytest.raises(ArchiveError, match="if it is damaged, move it away to write its records again"):
+        worker(MemoryLog({"alerts": 1}), store).step()
