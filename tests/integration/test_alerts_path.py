@@ -44,7 +44,7 @@ def alarms(deployment: Deployment) -> dict[str, str] | None:
     try:
         found = json.loads(deployment.proxy(ALERTS).GetAlarms())
     except tango.DevFailed as failed:
-        if "have not all been read" in failed.args[0].desc:
+        if any(text in failed.args[0].desc for text in ("have not all been read", "is still starting")):
             return None
         raise
     return {one["condition"]: one["state"] for one in found}

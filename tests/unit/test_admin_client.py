@@ -101,4 +101,4 @@ def test_only_a_connection_makes_an_admin_client() -> None:
     sources = [path for part in ("facade", "devices", "clients") for path in (_ROOT / part).rglob("*.py")]
     assert {path.name for path in sources if "AdminClient(" in path.read_text()} == set()
     naming = {path.name for path in sources if re.search(r"import .*\bAdminClient\b", path.read_text())}
-    assert naming == {"connection.py", "topics.py"}
+    assert naming == {"connection.py"}
