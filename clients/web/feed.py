@@ -254,13 +254,12 @@ class Feed:
 
     def _value(self, device: str, attribute: str) -> list[Any]:
         """Return value, quality, time of the data [Unix s], and the error of a failing subscription."""
-        record = self._recorder.record(device, attribute)
+        record = self._recorder.record(device, attribute).judged()
         newest = record.newest
         error = record.last_error if record.failing else ""
         if newest is None:
             return [None, Quality.INVALID.value, 0.0, error]
-        quality = Quality.INVALID if record.failing else newest.quality
-        return [_exact(newest.value), quality.value, newest.time, error]
+        return [exact(newest.value), newest.quality.value, newest.time, error]
 
     def _trace(self, device: str, attribute: str, value: list[Any]) -> None:
         number = value[0]
@@ -278,13 +277,13 @@ class Feed:
             trend.add(value[2], float(number))
 
 
-def _exact(value: Any) -> Any:
+def exact(value: Any) -> Any:
     """Return a value so that JSON keeps NaN and infinity, as texts; elements of Tango's arrays are numpy's."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return [_exact(one) for one in value] if isinstance(value, tuple | list) else value
+    return [exact(one) for one in value] if isinstance(value, tuple | list) else value
 
 
 _encode = msgspec.json.Encoder().encode
