@@ -70,6 +70,16 @@ export async function act(path, body) {
   }));
 }
 
+// Have the server follow all attributes of a device; asked again each minute, while somebody looks at it.
+let followed = "";
+let askedAt = 0;
+export function follow(device) {
+  if (device !== followed || performance.now() - askedAt > 60000) {
+    [followed, askedAt] = [device, performance.now()];
+    ask("follow", { device }).catch(() => { followed = ""; });
+  }
+}
+
 async function answer(response) {
   const content = await response.json().catch(() => ({ error: `${response.status} ${response.statusText}` }));
   if (!response.ok) throw new Error(content?.error ?? response.statusText);
