@@ -4,6 +4,7 @@ from typing import Any
 
 import tango
 
+from clients.events import DeviceEvent, as_event
 from facade.errors import CommandRefused, InfraError
 
 _REFUSALS = ("API_CommandNotAllowed", "API_CommandFailed", "API_CommandTimedOut")
@@ -67,6 +68,14 @@ class AskedDevice:
         except tango.DevFailed as failed:
             raise self._away(failed) from failed
         return {one.name: None if one.has_failed else one.value for one in found}
+
+    def event(self, attribute: str) -> DeviceEvent:
+        """Return the value of an attribute with its quality and time; errors as of `read`."""
+        try:
+            found = self._proxy.read_attribute(attribute)
+        except tango.DevFailed as failed:
+            raise self._away(failed) from failed
+        return as_event(found, found.time.totime())
 
     def _away(self, failed: tango.DevFailed) -> InfraError:
         why = failed.args[0].desc.partition("\n")[0]

@@ -7,7 +7,7 @@ under a lock and returns. Readers take a copy.
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -50,6 +50,12 @@ class EventRecord:
     last_error: str = ""
     failing: bool = False
     """Whether an error is the newest that came."""
+
+    def judged(self, *, silent: bool = False) -> "EventRecord":
+        """Return the record as people see it: INVALID if its events fail, or its server is silent."""
+        if self.newest is None or not (self.failing or silent):
+            return self
+        return replace(self, newest=replace(self.newest, quality=Quality.INVALID))
 
 
 EventRecords = Mapping[str, Mapping[str, EventRecord]]
@@ -111,6 +117,9 @@ class EventRecorder:
         self._lock = threading.Lock()
         self._series: dict[str, dict[str, _Series]] = {}
         self._subscriptions: dict[str, _Subscription] = {}
+        self._compared = clock.monotonic()
+        self._next = 0
+        """Number of the device that is compared next."""
 
     def subscribe(self, device: str, attributes: Iterable[str]) -> None:
         """Listen to attributes; a server that is down is tried again by Tango each ten seconds."""
@@ -139,6 +148,16 @@ class EventRecorder:
                 self._unsubscribe(subscription, attribute)
                 self.subscribe(device, [attribute])
 
+    def step(self, silent: Container[str]) -> None:
+        """Compare the next device with a read, if it is due; one that is silent would take seconds."""
+        devices = self.devices
+        if devices and self._clock.monotonic() - self._compared >= COMPARED_EACH / len(devices):
+            self._compared = self._clock.monotonic()
+            device = devices[self._next % len(devices)]
+            self._next += 1
+            if device not in silent:
+                self.compare(device)
+
     def compare(self, device: str) -> None:
         """Read all subscribed attributes, and keep values newer than the last event, which was lost or is on its way.
 
@@ -151,7 +170,7 @@ class EventRecorder:
                     self._keep_read(device, answer)
 
     def _keep_read(self, device: str, answer: Any) -> None:
-        made = _event(answer, self._clock.now())
+        made = as_event(answer, self._clock.now())
         with self._lock:
             series = self._series[device][answer.name]
             series.failing = False
@@ -212,7 +231,7 @@ class EventRecorder:
                     series.failing = True
                 self._on_change(device, attribute)
                 return
-            made = _event(event.attr_value, received)
+            made = as_event(event.attr_value, received)
             with self._lock:
                 made = series.newest = _with_value(made, series.newest)
                 series.failing = False
@@ -293,6 +312,8 @@ class _Asked:
             self.answered, self.unanswered = self._clock.now(), math.inf
 
 
+COMPARED_EACH: Final = 10.0
+"""Time between two reads of a device, in case an event was lost [s]."""
 _PULSE: Final = 0.5
 """Time between two questions to a server [s]."""
 _SILENT: Final = 1.8
@@ -351,7 +372,8 @@ def open_database(tango_host: str) -> Any:
     return tango.Database(host, int(port))
 
 
-def _event(attribute: Any, received: float) -> DeviceEvent:
+def as_event(attribute: Any, received: float) -> DeviceEvent:
+    """Return what Tango gave of an attribute, by an event or a read."""
     value = attribute.value
     if isinstance(value, tango.DevState):
         value = str(value)

@@ -1,7 +1,7 @@
 """What came by Tango events, and how one value of it is shown."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -39,10 +39,7 @@ class Scene:
 
     def record(self, device: str, attribute: str) -> EventRecord:
         """Return the record of an attribute; it is INVALID if its server does not answer, or its events fail."""
-        found = self.records.get(device, {}).get(attribute, _NOTHING)
-        if found.newest is None or not (found.failing or device in self.silent):
-            return found
-        return replace(found, newest=replace(found.newest, quality=Quality.INVALID))
+        return self.records.get(device, {}).get(attribute, _NOTHING).judged(silent=device in self.silent)
 
     def first(self, device_class: str, attribute: str) -> EventRecord:
         """Return the record of an attribute of the only device of a class; it has no value if the device is silent."""

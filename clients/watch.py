@@ -18,8 +18,6 @@ from facade.icd.model import Icd
 
 PLAIN_INTERVAL: Final = 5.0
 """Time between the lines that stand for the live view where there is no terminal [s]."""
-COMPARED_EACH: Final = 10.0
-"""Time between two reads of a device, in case an event was lost [s]."""
 _REFRESH: Final = 4.0
 """Pictures per second."""
 
@@ -39,19 +37,10 @@ class Watch:
     ) -> None:
         self._recorder, self._devices, self._pulse, self._clock = recorder, devices, pulse, clock
         self._tango_host, self._enums = tango_host, icd.enums
-        self._compared = clock.monotonic()
-        self._next = 0
-        """Of the recorder's devices."""
 
     def step(self) -> None:
         """Compare the next device with a read, if it is due."""
-        devices, silent = self._recorder.devices, self._pulse.silent()
-        if devices and self._clock.monotonic() - self._compared >= COMPARED_EACH / len(devices):
-            device = devices[self._next % len(devices)]
-            if device not in silent:  # it would take seconds
-                self._recorder.compare(device)
-            self._next += 1
-            self._compared = self._clock.monotonic()
+        self._recorder.step(self._pulse.silent())
 
     def scene(self) -> Scene:
         """Take the picture of now."""

@@ -69,6 +69,19 @@ class WorkerEntry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """The page of a flow in the operator's page. The form of an attribute follows from the ICD."""
+
+    title: str
+    attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Attributes by device class; empty: those of the flow's own classes, except attributes for experts."""
+    over: Mapping[str, str] = field(default_factory=dict)
+    """For an array: the attribute with the name or the frequency of each element."""
+    waterfalls: tuple[str, ...] = ()
+    """Spectra that the page also draws one below the other, as they come."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """One flow, as the rest of the system knows it."""
 
@@ -101,6 +114,8 @@ class Manifest:
     trials: ImportPath | None = None
     """``Callable[[Icd, Settings], Mapping[str, Callable[[Record], Outcome]]]``: by topic, the outcome that a reader
     would give one record now; for `dead-letters redrive`. Other topics are read by the schema of their message."""
+    page: Page | None = None
+    """Its page in the operator's page, where one of its devices is deployed; None: it has none."""
     interface: ImportPath | None = None
     """``package:folder`` with the flow's part of the ICD (``icd/``, ``messages/``); None: the shipped ``schemas/``."""
     conformance: ImportPath | None = None

@@ -120,7 +120,7 @@ class _Pages:
         return {
             "site": asked(lambda: {**site.description(), "problem": self._problem()}),
             "me": self._me,
-            "follow": self._followed,
+            "follow": asked(self._follow, "device"),
             "trend": asked(self._feed.trend, "device", "attribute"),
             "alarms": newest_alarms,
             "alarm-history": asked(site.alarm_history, "condition", "source"),
@@ -180,10 +180,6 @@ class _Pages:
         person = self._person(request)
         role = person.role.name.lower()
         return _json({"name": person.name, "role": role, "can_sign_in": self._doors.anybody_may_act})
-
-    async def _followed(self, request: Request) -> Response:
-        self._follow(request.query_params.get("device", ""))
-        return _json(None)
 
     async def _sign_in(self, request: Request) -> Response:
         body = await self._own(request)

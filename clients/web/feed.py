@@ -80,6 +80,7 @@ class Trend:
 
     def add(self, time: float, value: float) -> None:
         """Take a value, or put it in the place of the last one if that is closer than the spacing."""
+        time = max(time, self.last)
         if self._times and time - self._times[-1] < self.spacing and math.isnan(value) == math.isnan(self._values[-1]):
             self._values[-1] = value
             return
@@ -88,6 +89,11 @@ class Trend:
         most = int(HOUR / self.spacing)
         if len(self._times) > 2 * most:
             del self._times[:-most], self._values[:-most]
+
+    @property
+    def last(self) -> float:
+        """Return the time of the newest point [Unix s]; 0 before the first."""
+        return self._times[-1] if self._times else 0.0
 
     def points(self, since: float) -> tuple[list[float], list[float | None]]:
         """Return times [Unix s] and values from a time on; None is a gap."""
@@ -260,17 +266,16 @@ class Feed:
 
     def _value(self, device: str, attribute: str) -> list[Any]:
         """Return value, quality, time of the data [Unix s], and the error of a failing subscription."""
-        record = self._recorder.record(device, attribute)
+        record = self._recorder.record(device, attribute).judged()
         newest = record.newest
         error = record.last_error if record.failing else ""
         if newest is None:
             return [None, Quality.INVALID.value, 0.0, error]
-        quality = Quality.INVALID if record.failing else newest.quality
-        return [_exact(newest.value), quality.value, newest.time, error]
+        return [exact(newest.value), newest.quality.value, newest.time, error]
 
     def _trace(self, device: str, attribute: str, value: list[Any]) -> None:
         number = value[0]
-        if not isinstance(number, int | float) or not value[2]:
+        if not isinstance(number, int | float):
             return
         trend = self._trends.get((device, attribute))
         if trend is None:
@@ -281,16 +286,17 @@ class Feed:
         if value[1] == Quality.INVALID.value:
             trend.add(self._clock.now(), math.nan)
         else:
-            trend.add(value[2], float(number))
+            # A count of late records changes without a newer time of the data.
+            trend.add(value[2] if value[2] > trend.last else self._clock.now(), float(number))
 
 
-def _exact(value: Any) -> Any:
+def exact(value: Any) -> Any:
     """Return a value so that JSON keeps NaN and infinity, as texts; elements of Tango's arrays are numpy's."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return [_exact(one) for one in value] if isinstance(value, tuple | list) else value
+    return [exact(one) for one in value] if isinstance(value, tuple | list) else value
 
 
 _encode = msgspec.json.Encoder().encode

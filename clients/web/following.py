@@ -17,8 +17,6 @@ MOST_DEVICES: Final = 64
 """Devices of a numbered class that are followed as a whole, beside the others; the one asked for longest ago goes."""
 _LOOK_AGAIN, _TRY_AGAIN = 30.0, 2.0
 """Time between two looks into the Tango database, and between two tries while it does not answer [s]."""
-_COMPARED_EACH: Final = 10.0
-"""Time between two reads of a device, in case an event was lost [s]."""
 _STATE: Final = ("State",)
 _DATABASE: Final = "sys/database/2"
 """The Tango database as a device: PyTango's calls of `Database` hold up every thread of the process while they wait."""
@@ -55,8 +53,7 @@ class Following:
         self._followed: dict[str, None] = {}
         """Devices of numbered classes that are followed as a whole, the one asked for longest ago first."""
         self._asked: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._looked = self._compared = -_LOOK_AGAIN
-        self._next = 0
+        self._looked = -_LOOK_AGAIN
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="following", daemon=True)
 
@@ -97,7 +94,7 @@ class Following:
                 self._pulse.close()
 
     def step(self) -> None:
-        """Do what is due: look for devices, follow those that were asked for, compare one with a read."""
+        """Do what is due: look for devices, follow the devices that were asked for, compare one with a read."""
         now = self._clock.monotonic()
         if not self.away and now - self._looked >= (_TRY_AGAIN if self.problem else _LOOK_AGAIN):
             self._looked = now
@@ -105,13 +102,7 @@ class Following:
         with suppress(queue.Empty):
             while True:
                 self._follow(self._asked.get_nowait())
-        known = self.recorder.devices
-        if known and now - self._compared >= _COMPARED_EACH / len(known):
-            self._compared = now
-            device = known[self._next % len(known)]
-            self._next += 1
-            if device not in self.silent():  # it would take seconds
-                self.recorder.compare(device)
+        self.recorder.step(self.silent())
 
     def _look(self) -> None:
         try:

@@ -11,9 +11,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from clients.alarm_choice import ACTIONS, request
+from clients.alarm_choice import ACTIONS, request, urgency
 from clients.ask import AskedDevice
 from clients.web.doors import Person, Role
+from clients.web.feed import exact
 from clients.web.following import is_followed
 from facade.clock import Clock
 from facade.errors import ArgumentError, ConfigError, InfraError
@@ -21,7 +22,7 @@ from facade.flows.commands.arguments import Arguments
 from facade.icd.fields import Schema
 from facade.icd.model import Attribute, CommandDefinition, DeviceClass, Icd
 from facade.icd.units import unit_of
-from facade.manifest import manifests
+from facade.manifest import Manifest, manifests
 
 _log = logging.getLogger(__name__)
 
@@ -65,12 +66,27 @@ class Site:
             "devices": dict(self._devices()),
             "classes": {name: self._class(kind) for name, kind in self._icd.classes.items()},
             "enums": self._icd.enums,
-            "flows": {one.name: {"summary": one.summary, "classes": list(one.device_classes)} for one in manifests()},
+            "flows": {one.name: self._flow(one) for one in manifests()},
+            "actions": {name: sorted(one.fits) for name, one in ACTIONS.items()},
             "conditions": {
                 name: {"label": one.label, "response": one.response, "description": one.description}
                 | {"priority": one.priority, "causes": one.causes, "check": one.check, "ends": one.ends}
                 for name, one in self._icd.conditions.items()
             },
+        }
+
+    def _flow(self, flow: Manifest) -> dict[str, Any]:
+        page = flow.page
+        own = {
+            name: [one.name for one in self._icd.classes[name].attributes if not one.expert]
+            for name in flow.device_classes
+        }
+        return {
+            "summary": flow.summary,
+            "classes": list(flow.device_classes),
+            "page": page
+            and {"title": page.title, "attributes": page.attributes or own}
+            | {"over": page.over, "waterfalls": page.waterfalls},
         }
 
     def _class(self, kind: DeviceClass) -> dict[str, Any]:
@@ -92,6 +108,7 @@ class Site:
             "length": entry.length,
             "height": entry.height,
             "expert": entry.expert,
+            "limits": entry.limits,
             "followed": is_followed(entry),
             "stream": entry.account.stream if entry.account else None,
             "figure": entry.account.figure if entry.account else None,
@@ -112,8 +129,8 @@ class Site:
     # Each of the following asks a device, and may wait for it for up to 3 s.
 
     def alarms(self) -> list[dict[str, Any]]:
-        """Return all alarms that are not at rest."""
-        return json.loads(self._only(ALERTS).command("GetAlarms"))
+        """Return all alarms that are not at rest, the most urgent first."""
+        return sorted(json.loads(self._only(ALERTS).command("GetAlarms")), key=urgency, reverse=True)
 
     def alarm_history(self, condition: str, source: str) -> list[dict[str, Any]]:
         """Return what is remembered of one alarm, the newest entry first."""
@@ -124,10 +141,11 @@ class Site:
         """Return the newest commands of a device with their outcomes, the newest first."""
         return json.loads(self._asked(device).command("GetCommandHistory", _MOST_COMMANDS))
 
-    def read(self, device: str, attribute: str) -> Any:
+    def read(self, device: str, attribute: str) -> dict[str, Any]:
         """Read an attribute that sends no events, such as a table of gains."""
         _known(self._attributes(device), attribute, "attribute")
-        return self._asked(device).read(attribute)[attribute]
+        found = self._asked(device).event(attribute)
+        return {"value": exact(found.value), "quality": found.quality.value, "time": found.time}
 
     def dead_letters(self, since: str) -> Any:
         """Return dead letters by time, and their counts by topic and reason, as `sdp-facade dead-letters list` does."""

@@ -23,8 +23,8 @@ def system(infra: local.Endpoints, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @contextmanager
-def whole_system(infra: local.Endpoints, folder: Path) -> Iterator[Deployment]:
-    """Run a deployment in which everything has a value."""
+def whole_system(infra: local.Endpoints, folder: Path, *ingest: object) -> Iterator[Deployment]:
+    """Run a deployment in which everything has a value; `ingest` are more options of the simulator of the nodes."""
     # What tango-db/sdp.json registers: that is what dsconfig compares with.
     with Deployment(infra, folder, nodes=4, subarrays=2, patient=True) as deployment:
         deployment.prepare()
@@ -34,7 +34,7 @@ def whole_system(infra: local.Endpoints, folder: Path) -> Iterator[Deployment]:
         deployment.start("assemble", ["sdp-facade", "tables", "assemble"])
         for instance, process in servers.items():
             deployment.await_server(process, instance)
-        deployment.simulate("--rate", 100, "--scan-id", 7, "--silence", f"{SILENT}:3:1000000")
+        deployment.simulate("--rate", 100, "--scan-id", 7, "--silence", f"{SILENT}:3:1000000", *ingest)
         deployment.start("simulate-quality", ["sdp-facade", "simulate", "quality", "--antennas", "6"])
         deployment.controller(speed=20.0)
         send_solution(deployment)

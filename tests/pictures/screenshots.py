@@ -32,7 +32,10 @@ PAGES = {
     "page-subarray.png": "subarray/mid-sdp/subarray/01",
     "page-node.png": "node/mid-sdp/ingest/0001",
     "page-bus.png": "bus",
-    "page-calibration.png": "device/mid-sdp/calibration/01",
+    "page-calibration.png": "flow/tables",
+    "page-quality.png": "flow/quality",
+    "page-logs.png": "flow/logs",
+    "page-blocks.png": "flow/blocks",
 }
 """Pictures of the operator's page, by address; see docs/how-to/operators-page.md."""
 _SETTLED = 20.0

@@ -10,8 +10,8 @@ import pytest
 import tango
 
 from clients import events
-from clients.events import EventPulse, EventRecorder
-from clients.watch import COMPARED_EACH, Watch
+from clients.events import COMPARED_EACH, EventPulse, EventRecorder
+from clients.watch import Watch
 from facade.clock import ManualClock
 from facade.icd.load import load
 from facade.reading import Quality

@@ -238,6 +238,16 @@ def test_one_node_with_a_wrong_clock_cuts_no_window(skew):
                 assert (rate.value, rate.quality) == ((40.0, Quality.VALID) if skew > 0 else (30.0, Quality.WARNING))
 
 
+def test_values_of_a_node_whose_records_all_come_too_late_have_a_time():
+    """They were of 1970, and a client that follows them saw no age and no trend."""
+    ledger = node_ledger()
+    ledger.fold(*summary(0, 0, late=True), BASE + 100)
+    assert {name: reading.time for name, reading in shown(ledger, BASE + 101).items()}.items() >= {
+        ("heapsLate", BASE + 100),
+        ("heapsTotal", BASE + 100),
+    }
+
+
 def test_a_node_with_late_records_says_so_until_they_end():
     """A node whose heaps were 9 % late was ON and VALID, and its device had no word of it."""
     ledger = WindowLedger(PLAN, (0,), per_group=True, over_all=False)

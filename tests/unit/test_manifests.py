@@ -47,6 +47,20 @@ def test_who_sets_records_aside_is_one_device_server_that_reads_them(manifest: M
         assert role in single.intersection(ICD.topics[topic].readers)
 
 
+@pytest.mark.parametrize("manifest", [one for one in manifests() if one.page], ids=lambda manifest: manifest.name)
+def test_a_page_names_attributes_of_the_interface(manifest: Manifest):
+    page = manifest.page
+    assert page is not None
+    for name in page.attributes or manifest.device_classes:
+        known = {one.name: one for one in ICD.classes[name].attributes}
+        assert known.keys() >= {*page.attributes.get(name, ()), *page.over, *page.over.values(), *page.waterfalls}
+        for array, axis in page.over.items():
+            assert known[array].length == known[axis].length, "an entry of the axis for each element or column"
+        for array in page.waterfalls:
+            assert (known[array].type, known[array].height) == ("DevDouble", 0)
+    assert page.attributes or manifest.device_classes
+
+
 def test_each_topic_and_each_device_class_belongs_to_one_flow():
     topics = [topic for manifest in manifests() for topic in manifest.topics]
     classes = [name for manifest in manifests() for name in manifest.device_classes]

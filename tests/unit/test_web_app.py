@@ -1,12 +1,15 @@
 """Answers of the operator's page to good and to forged requests."""
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
+from clients.events import DeviceEvent
+from clients.web import STATIC
 from clients.web import app as web_app
 from clients.web import site as web_site
 from clients.web.app import make_app
@@ -16,6 +19,7 @@ from clients.web.site import Site
 from facade.clock import SystemClock
 from facade.errors import CommandRefused, InfraError
 from facade.flows.alerts.follower import FollowedAlert
+from facade.reading import Quality
 from tests.support.deployment import ICD
 from tests.support.waiting import until
 from tests.unit.test_web_feed import Recorded
@@ -31,6 +35,7 @@ class Asked:
 
     calls: list[tuple[str, str, Any]]
     error: Exception | None = None
+    alarms: Sequence[dict[str, Any]] = ()
 
     def __init__(self, tango_host: str, name: str, server: str) -> None:
         self._name = name
@@ -39,7 +44,10 @@ class Asked:
         if self.error:
             raise self.error
         self.calls.append((self._name, name, argument))
-        return (2, ("id-1",)) if name == "End" else "[]"
+        return (2, ("id-1",)) if name == "End" else json.dumps(self.alarms)
+
+    def event(self, attribute: str) -> DeviceEvent:
+        return DeviceEvent(value=((1.0, math.nan),), quality=Quality.WARNING, time=5.0, received=5.0)
 
     def write(self, attribute: str, value: Any) -> None:
         self.calls.append((self._name, attribute, value))
@@ -75,6 +83,36 @@ def test_everybody_may_look(page: TestClient) -> None:
     assert page.get("/api/alarms").json() == []
     assert "0.4" in page.get("/api/schemas", params={"family": "assignres"}).json()
     assert page.get("/").status_code == 200
+
+
+def test_a_flow_has_the_page_of_its_manifest(page: TestClient) -> None:
+    flows = page.get("/api/site").json()["flows"]
+    assert flows["overview"]["page"] is None
+    assert set(flows["blocks"]["page"]["attributes"]) == {"SdpMaster", "SdpSubarray"}
+    quality = flows["quality"]["page"]
+    assert quality["title"] == "Quality"
+    assert quality["over"]["bandpassSpectrum"] == "channelFrequencies"
+    assert quality["waterfalls"] == ["bandpassSpectrum"]
+    assert "bandpassSpectrum" in quality["attributes"]["SdpQuality"]
+    gains = flows["tables"]["page"]["attributes"]["SdpCalibration"]
+    assert "gainAmplitude" in gains
+    assert "pointing_cal_SKA001" not in gains, "for experts"
+
+
+def test_what_is_read_has_quality_and_time(page: TestClient) -> None:
+    asked = {"device": "mid-sdp/control/0", "attribute": "heapRate"}
+    found = page.get("/api/read", params=asked).json()
+    assert found == {"value": [[1.0, "NaN"]], "quality": "WARNING", "time": 5.0}
+
+
+def test_the_most_urgent_alarm_comes_first(page: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = [("ACKED", "CRITICAL", 1), ("UNACK", "WARNING", 2), ("UNACK", "ALARM", 3), ("UNACK", "ALARM", 4)]
+    alarms = [{"state": state, "severity": severity, "occurrence": number} for state, severity, number in kinds]
+    monkeypatch.setattr(Asked, "alarms", alarms)
+    assert [one["occurrence"] for one in page.get("/api/alarms").json()] == [4, 3, 2, 1]
+    actions = page.get("/api/site").json()["actions"]
+    assert actions["unshelve"] == ["SHLVD"]
+    assert "SHLVD" not in actions["shelve"]
 
 
 def test_nobody_acts_without_a_role(page: TestClient) -> None:
@@ -196,6 +234,14 @@ def test_a_question_is_checked(page: TestClient, path: str, asked: dict[str, str
     answer = page.get(f"/api/{path}", params=asked)
     assert answer.status_code == 400
     assert "expected" in answer.json()["error"]
+
+
+def test_what_contributors_read_stays_small() -> None:
+    """Modules of the page have no build step, so nothing else makes them readable."""
+    scripts = [*STATIC.glob("*.js"), *STATIC.glob("explore/*.js"), STATIC / "style.css"]
+    lines = {one.name: one.read_text().splitlines() for one in scripts}
+    assert [name for name, some in lines.items() if len(some) > 300] == []
+    assert [name for name, some in lines.items() if max(map(len, some)) > 140] == []
 
 
 def test_a_redrive_names_its_letters(page: TestClient) -> None:

@@ -6,26 +6,24 @@ import { age, cell, entryLine, tile } from "./parts.js";
 import { act, ask, isCut, now, onNews, only, store, utcDate } from "./store.js";
 import { redraw } from "./app.js";
 
-const ORDER = ["UNACK", "LTUNK", "RTNUN", "ACKED", "LTACK", "SHLVD", "DSUPR", "OOSRV", "NORM"];
-const SEVERITIES = ["CRITICAL", "ALARM", "WARNING", "INFO"];
 const ROW = 30; // height [px], as in style.css
 const SHELVES = [["15 min", 900], ["1 h", 3600], ["4 h", 14400], ["12 h", 43200], ["1 d", 86400], ["7 d", 604800]];
-const ACTIONS = [
-  ["ack", "Acknowledge", ["UNACK", "RTNUN", "LTUNK"]], ["shelve", "Shelve", null], ["unshelve", "Unshelve", ["SHLVD"]],
-  ["reset", "Reset", ["LTUNK", "LTACK"]], ["comment", "Comment", null],
-  ["remove-from-service", "Out of service", null], ["return-to-service", "Return to service", ["OOSRV"]],
-];
+const TITLES = {
+  ack: "Acknowledge", shelve: "Shelve", unshelve: "Unshelve", reset: "Reset", comment: "Comment",
+  "remove-from-service": "Out of service", "return-to-service": "Return to service",
+};
 const REFRESH_MS = 5000;
 
-const view = { all: [], error: "", looked: -Infinity, pause: 0, chosen: new Set(), open: "", filter: "", top: 0, history: [], said: "", wrong: false };
+const view = {
+  all: [], error: "", looked: -Infinity, pause: 0, chosen: new Set(), open: "", filter: "", top: 0, history: [], said: "",
+  wrong: false,
+};
 const keyOf = (alarm) => `${alarm.condition}@${alarm.source}`;
-const rank = (alarm) => ORDER.indexOf(alarm.state) * 10 + SEVERITIES.indexOf(alarm.severity);
 
 async function refresh() {
   const begun = performance.now();
   try {
-    const all = await ask("alarms");
-    view.all = all.map((one) => [rank(one), one]).sort(([a, one], [b, other]) => a - b || other.occurrence - one.occurrence).map(([, one]) => one);
+    view.all = await ask("alarms"); // the most urgent first
     view.error = "";
   } catch (error) {
     view.error = error.message;
@@ -35,7 +33,7 @@ async function refresh() {
   redraw();
 }
 
-// The list is read again as soon as the log of alerts goes on; news that come while it is read are a reason to read it once more.
+// The list is read again as soon as the log of alerts goes on, and once more if it goes on meanwhile.
 const SHORTEST_MS = 200;
 let newest = 0;
 let wanted = false;
@@ -62,14 +60,16 @@ onNews((alerts) => {
 
 export const alarms = () => view.all;
 
-const notCurrent = () => (view.error || isCut() ? html`<p class="said wrong">Not current: ${view.error || "no connection"}</p>` : nothing);
+const isOld = () => view.error || isCut();
+const notCurrent = () => (isOld() ? html`<p class="said wrong">Not current: ${view.error || "no connection"}</p>` : nothing);
+const since = (alarm) => (alarm.raised_at ? age(now() - alarm.raised_at) : "");
 
 export function alarmLines(some) {
-  const old = view.error || isCut();
-  return html`${notCurrent()}
-    ${some.length ? html`<table><tbody>${some.map((alarm) => html`<tr><td class=${alarm.severity}>${alarm.severity}</td><td>${alarm.state}</td>
-      <td>${label(alarm)} <small>${alarm.source}</small></td><td>${alarm.raised_at ? age(now() - alarm.raised_at) : ""}</td></tr>`)}</tbody></table>`
-      : old ? nothing : html`<p>No alarms.</p>`}`;
+  const lines = some.map((alarm) => html`<tr><td class=${alarm.severity}>${alarm.severity}</td><td>${alarm.state}</td>
+    <td><a href=${`#/alarms/${encodeURIComponent(keyOf(alarm))}`}>${label(alarm)}</a> <small>${alarm.source}</small></td>
+    <td>${since(alarm)}</td></tr>`);
+  return html`${notCurrent()}${lines.length ? html`<table><tbody>${lines}</tbody></table>`
+    : isOld() ? nothing : html`<p>No alarms.</p>`}`;
 }
 
 const label = (alarm) => store.site.conditions[alarm.condition]?.label ?? alarm.condition;
@@ -92,39 +92,56 @@ export function alarmsPage() {
   const first = Math.max(0, Math.floor(view.top / ROW) - 5);
   const visible = some.slice(first, first + 60);
   const chosen = view.chosen.size ? view.all.filter((one) => view.chosen.has(keyOf(one))) : [];
+  const entries = store.alerts.slice(-15).reverse().map((one) => html`<tr>${entryLine(one)}</tr>`);
   return html`${tile("Alarms", html`
-    <div class="tools"><span>not acknowledged ${cell(device, "unacknowledgedCount")}</span><span>active ${cell(device, "activeCount")}</span>
-      <span>alerts ${cell(device, "alertRate")}</span><span>flood ${cell(device, "flood")}</span><span>chattering ${cell(device, "chatteringAlerts")}</span></div>
-    <div class="tools"><label>Filter <input type="search" .value=${view.filter} @input=${(event) => { view.filter = event.target.value; redraw(); }}></label>
+    <div class="tools"><span>not acknowledged ${cell(device, "unacknowledgedCount")}</span>
+      <span>active ${cell(device, "activeCount")}</span><span>alerts ${cell(device, "alertRate")}</span>
+      <span>flood ${cell(device, "flood")}</span><span>chattering ${cell(device, "chatteringAlerts")}</span></div>
+    <div class="tools"><label>Filter <input type="search" .value=${view.filter} @input=${filter}></label>
       <button @click=${() => { some.forEach((one) => view.chosen.add(keyOf(one))); redraw(); }}>Choose all ${some.length}</button>
       <button @click=${() => { view.chosen.clear(); redraw(); }} ?disabled=${!chosen.length}>Choose none</button></div>
     ${notCurrent()}
-    <div class="rows" tabindex="0" role="group" aria-label="Alarms" @scroll=${(event) => { view.top = event.target.scrollTop; redraw(); }}>
+    <div class="rows" tabindex="0" role="group" aria-label="Alarms" @scroll=${scrolled}>
       <div class="space" .style=${`height:${some.length * ROW}px`}></div>
       ${repeat(visible, keyOf, (alarm, at) => row(alarm, first + at))}</div>
     ${tools(chosen)}`, "two")}
     ${tile("One alarm", detail(), "third")}
-    ${tile("Newest alerts and actions", html`<table><tbody>${store.alerts.slice(-15).reverse().map((one) => html`<tr>${entryLine(one)}</tr>`)}</tbody></table>`, "full")}`;
+    ${tile("Newest alerts and actions", html`<table><tbody>${entries}</tbody></table>`, "full")}`;
+}
+
+function filter(event) {
+  view.filter = event.target.value;
+  redraw();
+}
+
+function scrolled(event) {
+  view.top = event.target.scrollTop;
+  redraw();
 }
 
 function row(alarm, at) {
   const key = keyOf(alarm);
-  return html`<div class="row ${view.open === key ? "chosen" : ""}" .style=${`top:${at * ROW}px`} @click=${() => open(alarm)}>
-    <input type="checkbox" aria-label=${`Choose ${key}`} .checked=${view.chosen.has(key)} @click=${(event) => event.stopPropagation()}
-      @change=${(event) => { view.chosen[event.target.checked ? "add" : "delete"](key); redraw(); }}>
+  const choose = (event) => { view.chosen[event.target.checked ? "add" : "delete"](key); redraw(); };
+  const show = (event) => { event.stopPropagation(); openAlarm(key); };
+  return html`<div class="row ${view.open === key ? "chosen" : ""}" .style=${`top:${at * ROW}px`} @click=${show}>
+    <input type="checkbox" aria-label=${`Choose ${key}`} .checked=${view.chosen.has(key)} @change=${choose}
+      @click=${(event) => event.stopPropagation()}>
     <span>${alarm.state}</span><span class=${alarm.severity}>${alarm.severity}</span>
-    <button @click=${(event) => { event.stopPropagation(); open(alarm); }} title=${key}>${label(alarm)}</button>
-    <span title=${alarm.text}>${alarm.source}: ${alarm.text}</span><span>${alarm.raised_at ? age(now() - alarm.raised_at) : ""}</span></div>`;
+    <button @click=${show} title=${key}>${label(alarm)}</button>
+    <span title=${alarm.text}>${alarm.source}: ${alarm.text}</span><span>${since(alarm)}</span></div>`;
 }
 
-async function open(alarm) {
-  view.open = keyOf(alarm);
-  view.history = [];
+// Show one alarm, condition@source; also called when the page is opened with one in its address.
+export async function openAlarm(key) {
+  if (!key) return;
+  if (view.open !== key) Object.assign(view, { open: key, history: [] });
   redraw();
+  const at = key.indexOf("@");
   try {
-    view.history = await ask("alarm-history", { condition: alarm.condition, source: alarm.source });
+    const history = await ask("alarm-history", { condition: key.slice(0, at), source: key.slice(at + 1) });
+    if (view.open === key) view.history = history;
   } catch (error) {
-    view.said = error.message;
+    [view.said, view.wrong] = [error.message, true];
   }
   redraw();
 }
@@ -133,23 +150,28 @@ function detail() {
   const alarm = view.all.find((one) => keyOf(one) === view.open);
   if (!alarm) return html`<p class="soft">Choose an alarm to see its response and history.</p>`;
   const condition = store.site.conditions[alarm.condition] ?? {};
-  return html`<p class="big ${alarm.severity}">${label(alarm)}</p><p>${alarm.severity} ${alarm.state}, ${alarm.source}, since ${utcDate(alarm.raised_at)}
+  return html`<p class="big ${alarm.severity}">${label(alarm)}</p>
+    <p>${alarm.severity} ${alarm.state}, ${alarm.source}, since ${utcDate(alarm.raised_at)}
     ${alarm.shelved_until ? html`<br>shelved until ${utcDate(alarm.shelved_until)}` : nothing}</p>
-    <p class="said">${alarm.text}</p><h2>Response</h2><p>${condition.response ?? "This condition is not in the interface."}</p>
-    ${condition.check ? html`<h2>How to find the cause</h2><p>${condition.check}</p><ul class="steps">${condition.causes.map((one) => html`<li>${one}</li>`)}</ul>` : nothing}
+    <p class="said">${alarm.text}</p>${tools([alarm])}
+    <h2>Response</h2><p>${condition.response ?? "This condition is not in the interface."}</p>
+    ${condition.check ? html`<h2>How to find the cause</h2><p>${condition.check}</p>
+      <ul class="steps">${condition.causes.map((one) => html`<li>${one}</li>`)}</ul>` : nothing}
     ${condition.ends ? html`<p class="soft">${condition.ends}</p>` : nothing}
-    <h2>History</h2><table><tbody>${view.history.slice(0, 30).map((one) => html`<tr>${entryLine(one)}</tr>`)}</tbody></table>
-    ${tools([alarm])}`;
+    <h2>History</h2><table><tbody>${view.history.slice(0, 15).map((one) => html`<tr>${entryLine(one, false)}</tr>`)}</tbody></table>`;
 }
 
 function tools(some) {
   const may = store.me.role !== "viewer";
-  const fits = (states) => some.filter((one) => !states || states.includes(one.state));
+  const buttons = Object.entries(TITLES).map(([name, title]) => {
+    const fitting = some.filter((one) => store.site.actions[name].includes(one.state));
+    return html`<button ?disabled=${!may || !fitting.length} @click=${(event) => perform(name, fitting, event)}>${title}</button>`;
+  });
+  const shelves = SHELVES.map(([name, seconds]) => html`<option value=${seconds} ?selected=${seconds === 3600}>${name}</option>`);
   return html`<div class="tools" role="group" aria-label="Actions about ${some.length} alarms">
     <label>Comment <input class="comment" type="text" maxlength="500"></label>
-    <label>for <select class="shelf" aria-label="Shelve for">${SHELVES.map(([name, seconds]) => html`<option value=${seconds} ?selected=${seconds === 3600}>${name}</option>`)}</select></label>
-    ${ACTIONS.map(([name, title, states]) => html`<button ?disabled=${!may || !fits(states).length} @click=${(event) => perform(name, fits(states), event)}>${title}</button>`)}
-    ${may ? nothing : html`<small>Sign in as operator to act.</small>`}</div>
+    <label>for <select class="shelf" aria-label="Shelve for">${shelves}</select></label>
+    ${buttons}${may ? nothing : html`<small>Sign in as operator to act.</small>`}</div>
     <p class="said ${view.wrong ? "wrong" : ""}" role="status">${view.said}</p>`;
 }
 
@@ -169,7 +191,7 @@ async function perform(action, some, event) {
     }
   }
   if (done.length) view.said = `${action}: ${done.length} done. ${view.said}`;
-  await refresh();
+  await Promise.all([refresh(), openAlarm(view.open)]);
 }
 
 // Sound: one short tone for each severity, at most one a second; silent until a person switches it on.
@@ -178,12 +200,14 @@ let beeped = -Infinity;
 const TONES = { CRITICAL: 880, ALARM: 660, WARNING: 440 };
 
 export function soundButton() {
-  return html`<button aria-pressed=${audio ? "true" : "false"} @click=${() => { audio = audio ? null : new AudioContext(); redraw(); }}>${audio ? "Sound on" : "Sound off"}</button>`;
+  const turn = () => { audio = audio ? null : new AudioContext(); redraw(); };
+  return html`<button aria-pressed=${audio ? "true" : "false"} @click=${turn}>${audio ? "Sound on" : "Sound off"}</button>`;
 }
 
 export function sound(entries) {
-  const worst = SEVERITIES.find((severity) => entries.some((one) => one.alert?.state === "ACTIVE" && one.alert.severity === severity));
-  if (!audio || !TONES[worst] || performance.now() - beeped < 1000) return;
+  const active = entries.filter((one) => one.alert?.state === "ACTIVE").map((one) => one.alert.severity);
+  const worst = Object.keys(TONES).find((severity) => active.includes(severity));
+  if (!audio || !worst || performance.now() - beeped < 1000) return;
   beeped = performance.now();
   const tone = audio.createOscillator();
   const volume = audio.createGain();

@@ -4,14 +4,17 @@ import { html, nothing, render } from "./vendor/lit-html.js";
 import { cell } from "./parts.js";
 import { dropPlots } from "./plots.js";
 import { act, describe, devicesOf, isCut, now, onNews, only, start, store, utc } from "./store.js";
-import { alarmsPage, sound, soundButton } from "./alarms.js";
-import { busPage } from "./bus.js";
+import { alarmsPage, openAlarm, sound, soundButton } from "./alarms.js";
+import { busPage, openBus } from "./bus.js";
+import { flowDevices, flowPage } from "./flow.js";
 import { devicePage, nodePage, overviewPage, devicesPage } from "./pages.js";
 import { subarrayPage } from "./subarray.js";
 
 const PAGES = {
-  "": overviewPage, alarms: alarmsPage, subarray: subarrayPage, node: nodePage, bus: busPage, devices: devicesPage, device: devicePage,
+  "": overviewPage, alarms: alarmsPage, subarray: subarrayPage, node: nodePage, bus: busPage, devices: devicesPage,
+  device: devicePage, flow: flowPage,
 };
+const OPENED = { alarms: openAlarm, bus: openBus }; // called once when the page is opened
 let shown = null;
 let scheduled = false;
 
@@ -26,6 +29,7 @@ function draw() {
   if (shown !== location.hash) {
     dropPlots();
     shown = location.hash;
+    OPENED[page]?.(what);
   }
   render(whole(page, what), document.getElementById("page"));
 }
@@ -39,19 +43,21 @@ export function redraw() {
 
 function link(page, title, what = "") {
   const [here, at] = address();
-  const current = here === page && (page !== "subarray" || at === what);
+  const current = here === page && (!what || `${at}/`.startsWith(`${what}/`));
   return html`<a href=${`#/${page}${what ? `/${what}` : ""}`} aria-current=${current ? "page" : nothing}>${title}</a>`;
 }
 
 function whole(page, what) {
   const { site, me } = store;
   const since = store.lastTime ? ` since ${utc(store.lastTime)}` : "";
+  const flows = Object.entries(site?.flows ?? {}).filter(([, flow]) => flowDevices(flow).length);
   const unacknowledged = cell(only("SdpAlerts"), "unacknowledgedCount", false);
   return html`
     <header>
       <h1>SDP <small>${site?.tango_host ?? ""}</small></h1>
       <nav aria-label="Pages">${link("", "Overview")}${link("alarms", html`Alarms ${unacknowledged}`)}
         ${devicesOf("SdpSubarray").map((device) => link("subarray", `Subarray ${device.split("/").at(-1)}`, device))}
+        ${flows.map(([name, flow]) => link("flow", flow.page.title, name))}
         ${link("bus", "Bus")}${link("devices", "Devices")}<a href="explore/">Explore</a></nav>
       <span>${utc(now())}</span>
       ${soundButton()}

@@ -3,12 +3,14 @@
 import { html, nothing } from "./vendor/lit-html.js";
 import { repeat } from "./vendor/directives/repeat.js";
 import { alarmLines, alarms } from "./alarms.js";
+import { plotTiles } from "./flow.js";
 import { attributeTable, cell, figures, labelled, tile } from "./parts.js";
-import { image, spectrum, trend } from "./plots.js";
+import { trend } from "./plots.js";
 import { adminMode, commandTiles } from "./subarray.js";
-import { ask, devicesOf, kindOf, look, only, store } from "./store.js";
+import { devicesOf, follow, kindOf, look, only, store } from "./store.js";
 
 const RACK = 32; // nodes in a row of the map
+const MOST_DEVICES = 200; // of a flow, in the list
 
 export function overviewPage() {
   const master = only("SdpMaster");
@@ -20,14 +22,16 @@ export function overviewPage() {
       ${health.text === "OK" && health.quality === "VALID" ? html`<p>Nothing to do.</p>`
         : html`<ul class="steps">${(reasons.value ?? []).map((one) => html`<li>${one}</li>`)}</ul>`}`)}
     ${tile("Worst alarms", html`${alarmLines(alarms().slice(0, 6))}<p><a href="#/alarms">All alarms</a></p>`)}
-    ${tile("Subarrays", html`<table><thead><tr><th>Subarray</th><th>obsState</th><th>State</th><th>Health</th><th>Scan</th><th>Last command</th></tr></thead>
+    ${tile("Subarrays", html`<table>
+      <thead><tr><th>Subarray</th><th>obsState</th><th>State</th><th>Health</th><th>Scan</th><th>Last command</th></tr></thead>
       <tbody>${subarrays.map((device) => html`<tr><th scope="row"><a href=${`#/subarray/${device}`}>${device.split("/").at(-1)}</a></th>
         <td>${cell(device, "obsState")}</td><td>${cell(device, "State")}</td><td>${cell(device, "healthState")}</td>
         <td>${cell(device, "scanID")}</td><td>${lastCommand(device)}</td></tr>`)}</tbody></table>`, "full")}
-    ${tile("Ingest nodes", html`${figures(master, ["nodesReporting", "nodesExpected", "heapRate", "packetLossFraction", "latencyP99", "heapsLate"])}
-      ${nodeMap()}`, "full")}
+    ${tile("Ingest nodes", html`${figures(master, TOTALS)}${nodeMap()}`, "full")}
     ${tile("Streams", streams(), "full")}`;
 }
+
+const TOTALS = ["nodesReporting", "nodesExpected", "heapRate", "packetLossFraction", "latencyP99", "heapsLate"];
 
 function lastCommand(device) {
   const seen = look(device, "lastCommand");
@@ -62,44 +66,42 @@ export function streams() {
       ${columns.map((one) => html`<td class="number">${row[one] ? cell(bus, row[one], false) : ""}</td>`)}</tr>`)}</tbody></table>`;
 }
 
+export function statusTile(device, more = nothing, title = device) {
+  return tile(title, html`<p class="big">${cell(device, "State")}</p><p class="said">${look(device, "Status").value ?? ""}</p>${more}`,
+    "full");
+}
+
 const TRENDS = ["heapRate", "latencyP99", "packetsLost", "heapsLate", "flaggedFractionMean", "heapsMissing"];
 
 export function nodePage(device) {
   follow(device);
-  const known = kindOf(device)?.attributes ?? {};
-  return html`${tile(device, html`<p class="big">${cell(device, "State")}</p><p class="said">${look(device, "Status").value ?? ""}</p>`, "full")}
-    ${tile("Last hour", html`<div class="trends">${TRENDS.filter((name) => name in known).map((name) => trend(device, name))}</div>`, "full")}
+  const trends = TRENDS.filter((name) => name in (kindOf(device)?.attributes ?? {})).map((name) => trend(device, name));
+  return html`${statusTile(device)}
+    ${tile("Last hour", html`<div class="trends">${trends}</div>`, "full")}
     ${tile("Attributes", attributeTable(device), "full")}`;
 }
 
 export function devicesPage() {
+  const row = (device) => html`<tr><th scope="row"><a href=${`#/device/${device}`}>${device}</a></th>
+    <td>${cell(device, "State")}</td></tr>`;
   return html`${Object.entries(store.site.flows).map(([flow, { summary, classes }]) => {
     const devices = classes.flatMap(devicesOf);
-    return devices.length ? tile(flow, html`<p class="soft">${summary}</p><table><tbody>${devices.slice(0, 200).map((device) => html`<tr>
-      <th scope="row"><a href=${`#/device/${device}`}>${device}</a></th><td>${cell(device, "State")}</td></tr>`)}</tbody></table>
-      ${devices.length > 200 ? html`<p>${devices.length - 200} more: see the map of the overview.</p>` : nothing}`) : nothing;
+    const more = devices.length - MOST_DEVICES;
+    return devices.length ? tile(flow, html`<p class="soft">${summary}</p>
+      <table><tbody>${devices.slice(0, MOST_DEVICES).map(row)}</tbody></table>
+      ${more > 0 ? html`<p>${more} more: see the map of the overview.</p>` : nothing}`) : nothing;
   })}`;
 }
 
 export function devicePage(device) {
   follow(device);
   const kind = kindOf(device);
-  const plotted = Object.entries(kind?.attributes ?? {}).filter(([, one]) => one.followed && !one.length && !one.enum
-    && !one.expert && !one.stream && ["DevDouble", "DevLong64", "DevLong"].includes(one.type)).slice(0, 6);
-  const numeric = Object.entries(kind?.attributes ?? {}).filter(([, one]) => one.length && !one.expert && one.type === "DevDouble");
-  return html`${tile(device, html`<p class="soft">${kind?.description ?? ""}</p><p class="big">${cell(device, "State")}</p>
-      <p class="said">${look(device, "Status").value ?? ""}</p>${adminMode(device)}`, "full")}
-    ${Object.keys(kind?.commands ?? {}).length ? commandTiles(device) : nothing}
-    ${plotted.length ? tile("Last hour", html`<div class="trends">${plotted.map(([name]) => trend(device, name))}</div>`, "full") : nothing}
-    ${numeric.length ? tile("Spectra and images", html`<div class="trends">${numeric.map(([name, one]) => (one.height || !one.followed ? image : spectrum)(device, name))}</div>`, "full") : nothing}
+  if (!kind) return html`<p>The Tango database does not know ${device}.</p>`;
+  const flow = Object.values(store.site.flows).find((one) => store.site.devices[device] in (one.page?.attributes ?? {}));
+  const names = Object.keys(kind.attributes).filter((name) => !kind.attributes[name].expert);
+  const page = { over: {}, waterfalls: [], ...flow?.page, attributes: { [store.site.devices[device]]: names } };
+  return html`${statusTile(device, html`<p class="soft">${kind.description}</p>${adminMode(device)}`)}
+    ${Object.keys(kind.commands).length ? commandTiles(device) : nothing}
+    ${plotTiles(device, page)}
     ${tile("Attributes", attributeTable(device), "full")}`;
-}
-
-let followed = "";
-let at = 0;
-function follow(device) {
-  if (device !== followed || performance.now() - at > 60000) {
-    [followed, at] = [device, performance.now()];
-    ask("follow", { device }).catch(() => { followed = ""; });
-  }
 }

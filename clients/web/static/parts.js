@@ -19,7 +19,7 @@ function number(value, format) {
   if (decimals && value !== 0) return format.endsWith("e") ? value.toExponential(+decimals[1]) : grouped(value.toFixed(+decimals[1]));
   return Number.isInteger(value) ? grouped(String(value)) : String(+value.toPrecision(6));
 }
-const grouped = (digits) => digits.replace(/\B(?=(\d{3})+(?!\d))/g, (match, group, at) => (digits.slice(0, at).includes(".") ? "" : " "));
+const grouped = (digits) => digits.replace(/\B(?=(\d{3})+(?!\d))/g, (_, __, at) => (digits.slice(0, at).includes(".") ? "" : " "));
 
 export function age(seconds) {
   if (seconds < 90) return `${Math.max(0, Math.round(seconds))} s`;
@@ -36,27 +36,45 @@ export function labelled(device, attribute) {
 export function cell(device, attribute, unit = true) {
   const entry = kindOf(device)?.attributes[attribute];
   const seen = labelled(device, attribute);
-  const bad = seen.quality !== "VALID";
   const trouble = attribute === "State" && STATES_OF_TROUBLE.has(seen.value) ? "trouble" : "";
-  const title = `${device}/${attribute}\n${seen.quality}${seen.why ? `: ${seen.why}` : ""}\nof ${utcDate(seen.time)}`;
-  return html`<span class="value ${seen.quality.toLowerCase()} ${trouble}" title=${title} data-value=${`${device}/${attribute}`}
-    >${seen.text}${unit && entry?.unit && seen.value !== null ? html` <small>${entry.unit}</small>` : nothing}${
-      bad ? html`<span class="mark">${seen.quality === "INVALID" ? " not valid" : ` ${seen.quality.toLowerCase()}`}</span>` : nothing}</span>`;
+  return html`<span class="value ${seen.quality.toLowerCase()} ${trouble}" title=${origin(device, attribute, seen)}
+    data-value=${`${device}/${attribute}`}>${seen.text}${
+      unit && entry?.unit && seen.value !== null ? html` <small>${entry.unit}</small>` : nothing}${mark(seen)}</span>`;
 }
+
+// The same for content that is made of a value.
+export function sourceOf(device, attribute, content) {
+  const seen = look(device, attribute);
+  return html`<div class="value ${seen.quality.toLowerCase()}" title=${origin(device, attribute, seen)}
+    data-value=${`${device}/${attribute}`}>${content}${mark(seen)}</div>`;
+}
+
+const origin = (device, attribute, { quality, why, time }) =>
+  `${device}/${attribute}\n${quality}${why ? `: ${why}` : ""}\nof ${utcDate(time)}`;
+const mark = ({ quality }) => (quality === "VALID" ? nothing
+  : html`<span class="mark">${quality === "INVALID" ? " not valid" : ` ${quality.toLowerCase()}`}</span>`);
 
 export function tile(title, content, kind = "") {
   return html`<section class="tile ${kind}"><h2>${title}</h2>${content}</section>`;
 }
 
-export function figures(device, names) {
-  return html`<dl class="figures">${names.map((name) => html`<div><dt>${kindOf(device)?.attributes[name]?.label ?? name}</dt>
-    <dd>${cell(device, name)}</dd></div>`)}</dl>`;
+export function figures(device, names, { limits = false } = {}) {
+  const known = kindOf(device)?.attributes ?? {};
+  return html`<dl class="figures">${names.map((name) => html`<div><dt>${known[name]?.label ?? name}</dt>
+    <dd>${cell(device, name)} ${limits ? limitsOf(known[name]) : nothing}</dd></div>`)}</dl>`;
 }
 
-export function attributeTable(device, { expert = false } = {}) {
+function limitsOf(entry) {
+  const { min_alarm, min_warning, max_warning, max_alarm } = entry?.limits ?? {};
+  const said = [["warning below", min_warning], ["warning above", max_warning], ["alarm below", min_alarm], ["alarm above", max_alarm]]
+    .filter(([, limit]) => typeof limit === "number").map(([what, limit]) => `${what} ${text(limit)}`);
+  return said.length ? html`<small class="limits">${said.join(", ")}</small>` : nothing;
+}
+
+export function attributeTable(device, names) {
   const kind = kindOf(device);
   if (!kind) return html`<p>The Tango database does not know ${device}.</p>`;
-  const rows = Object.entries(kind.attributes).filter(([, one]) => one.followed && (expert || !one.expert));
+  const rows = Object.entries(kind.attributes).filter(([name, one]) => one.followed && (names ? names.includes(name) : !one.expert));
   return html`<table><caption class="hidden">Attributes of ${device}</caption>
     <thead><tr><th>Attribute</th><th>Value</th><th>Age</th><th>Meaning</th></tr></thead>
     <tbody>${rows.map(([name, one]) => {
@@ -66,9 +84,9 @@ export function attributeTable(device, { expert = false } = {}) {
     })}</tbody></table>`;
 }
 
-export function entryLine(entry) {
+export function entryLine(entry, of = true) {
   const what = entry.alert ?? entry.action ?? {};
   return html`<td>${utc(entry.time)}</td><td>${entry.alert ? what.severity : what.action}</td>
-    <td>${what.condition} <small>${what.source}</small></td>
+    ${of ? html`<td>${what.condition} <small>${what.source}</small></td>` : nothing}
     <td>${entry.alert ? `${what.state}: ${what.text}` : `${what.operator ?? ""}${what.comment ? `: ${what.comment}` : ""}`}</td>`;
 }

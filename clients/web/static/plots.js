@@ -1,14 +1,18 @@
 // Plots: the last hour of a scalar, a spectrum, an image. A plot stays the same element while its page is shown.
 
 import uPlot from "./vendor/uPlot.esm.js";
-import { ask, kindOf, look, now } from "./store.js";
+import { age, text } from "./parts.js";
+import { ask, isCut, kindOf, look, now, store, utc } from "./store.js";
 
 const HOUR = 3600;
+const HEIGHT = 150; // of a plot [px]
+const MOST_ROWS = 120; // of a waterfall
+const READ_MS = 5000; // between two reads of an attribute that sends no events
 const plots = new Map();
 
-const kept = (Kind) => (device, attribute) => {
-  const key = `${device}/${attribute}`;
-  if (!plots.has(key)) plots.set(key, new Kind(device, attribute));
+const kept = (Kind) => (device, attribute, over) => {
+  const key = `${Kind.name} ${device}/${attribute}`;
+  if (!plots.has(key)) plots.set(key, new Kind(device, attribute, over));
   return plots.get(key).element;
 };
 
@@ -17,25 +21,62 @@ export function dropPlots() {
   plots.clear();
 }
 
+// A figure is busy until it has been drawn once, or could not be.
 class Plot {
-  constructor(device, attribute, every, caption) {
-    const entry = kindOf(device)?.attributes[attribute];
-    Object.assign(this, { device, attribute, title: `${entry?.label ?? attribute}${entry?.unit ? ` [${entry.unit}]` : ""}${caption}` });
+  constructor(device, attribute, every, caption = "", over = "") {
+    const known = kindOf(device)?.attributes ?? {};
+    const [entry, axis] = [known[attribute], known[over]];
+    const title = `${entry ? labelOf(entry) : attribute}${axis ? ` over ${labelOf(axis)}` : ""}${caption}`;
+    Object.assign(this, { device, attribute, entry, axis, title, read: -Infinity });
+    this.places = () => (axis && look(device, over).value) || [];
     this.element = document.createElement("figure");
     this.element.className = "trend";
+    this.element.dataset.plot = `${device}/${attribute}`;
+    this.element.setAttribute("aria-busy", "true");
     this.caption = document.createElement("figcaption");
-    this.caption.textContent = this.title;
+    this.caption.textContent = title;
     this.element.append(this.caption);
     this.timer = setInterval(() => this.update(), every);
     queueMicrotask(() => this.update());
   }
   async update() {
     try {
-      await this.draw();
+      this.caption.textContent = await this.draw();
       this.element.classList.remove("old");
     } catch {
       this.element.classList.add("old");
     }
+    this.picture?.setAttribute("role", "img");
+    this.picture?.setAttribute("aria-label", this.caption.textContent);
+    this.element.setAttribute("aria-busy", "false");
+  }
+  lines(options) {
+    this.plot = lines(this.element, options);
+    this.picture = this.plot.root;
+  }
+  show(data) {
+    if (this.element.clientWidth) this.plot.setSize({ width: this.element.clientWidth, height: HEIGHT });
+    this.plot.setData(data);
+  }
+  // The newest value; it is an error if that is not current.
+  async current() {
+    const looked = look(this.device, this.attribute);
+    if (!this.entry.followed && !isCut() && !(this.device in store.silent)) {
+      if (performance.now() - this.read > READ_MS) {
+        this.read = performance.now();
+        this.found = await ask("read", { device: this.device, attribute: this.attribute });
+      }
+      Object.assign(looked, this.found);
+    }
+    if (looked.quality === "INVALID") throw new Error(looked.why);
+    return looked;
+  }
+  // The title with the range of values, and their age.
+  described(values, { time, quality }) {
+    const [low, high] = range(values);
+    const said = low <= high ? `from ${text(low, this.entry)} to ${text(high, this.entry)}` : "no values";
+    const old = time ? `, of ${utc(time)}, ${age(now() - time)} old` : "";
+    return `${this.title}: ${said}${old}${quality === "VALID" ? "" : `, ${quality.toLowerCase()}`}`;
   }
   end() {
     clearInterval(this.timer);
@@ -43,74 +84,115 @@ class Plot {
   }
 }
 
-function lines(parent, { time, range }) {
+const labelOf = ({ label, unit }) => `${label}${unit ? ` [${unit}]` : ""}`;
+const range = (values) => values.filter((one) => typeof one === "number")
+  .reduce(([low, high], one) => [Math.min(low, one), Math.max(high, one)], [Infinity, -Infinity]);
+
+const SCALES = [[1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
+function short(value) {
+  const [scale, letter] = SCALES.find(([least]) => Math.abs(value) >= least) ?? [1, ""];
+  return `${+(value / scale).toPrecision(5)}${letter}`;
+}
+
+// One line, and a dashed one for each limit; `names` label the elements of an array.
+function lines(parent, { time = false, range, names, limits = [] }) {
   const css = getComputedStyle(document.documentElement);
-  const [stroke, line] = ["--ink", "--line"].map((name) => css.getPropertyValue(name).trim());
+  const [stroke, line, alarm] = ["--ink", "--line", "--alarm"].map((name) => css.getPropertyValue(name).trim());
   const axis = { stroke, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
   const clock = (_, ticks) => ticks.map((one) => new Date(one * 1000).toISOString().slice(11, 16));
+  const numbers = { ...axis, values: (_, ticks) => ticks.map(short) };
+  const named = (_, ticks) => ticks.map((one) => (Number.isInteger(one) ? names()[one] ?? "" : ""));
+  const points = { show: false };
+  const paths = time ? uPlot.paths.stepped({ align: 1 }) : names ? uPlot.paths.bars() : undefined;
   return new uPlot({
-    width: 420, height: 150, legend: { show: false }, scales: { x: { time, range } }, tzDate: (one) => uPlot.tzDate(new Date(one * 1000), "UTC"),
-    axes: [time ? { ...axis, values: clock } : axis, { ...axis, size: 64 }],
-    series: [{}, { stroke, width: 1.4, spanGaps: false, points: { show: false }, paths: time ? uPlot.paths.stepped({ align: 1 }) : undefined }],
-  }, [[], []], parent);
+    width: 420, height: HEIGHT, legend: { show: false }, scales: { x: { time, range } },
+    tzDate: (one) => uPlot.tzDate(new Date(one * 1000), "UTC"),
+    axes: [time ? { ...axis, values: clock } : names ? { ...axis, values: named } : numbers, { ...numbers, size: 64 }],
+    series: [{}, { stroke, width: 1.4, spanGaps: false, points, paths, fill: names ? line : undefined },
+      ...limits.map(() => ({ stroke: alarm, width: 1, dash: [6, 4], points }))],
+  }, [[], [], ...limits.map(() => [])], parent);
 }
 
 class Trend extends Plot {
   constructor(device, attribute) {
     super(device, attribute, 2000, ", last hour");
-    this.plot = lines(this.element, { time: true, range: () => [now() - HOUR, now()] });
+    this.limits = Object.values(this.entry?.limits ?? {}).filter((one) => typeof one === "number");
+    this.lines({ time: true, range: () => [now() - HOUR, now()], limits: this.limits });
   }
   async draw() {
-    const data = await ask("trend", { device: this.device, attribute: this.attribute });
-    if (this.element.clientWidth) this.plot.setSize({ width: this.element.clientWidth, height: 150 });
-    this.plot.setData(data);
+    const [times, values] = await ask("trend", { device: this.device, attribute: this.attribute });
+    this.show([times, values, ...this.limits.map((limit) => times.map(() => limit))]);
+    return this.title;
   }
 }
 
 class Spectrum extends Plot {
-  constructor(device, attribute) {
-    super(device, attribute, 1000, ", by element");
-    this.plot = lines(this.element, { time: false });
+  constructor(device, attribute, over) {
+    super(device, attribute, 1000, "", over);
+    this.isNamed = this.axis?.type === "DevString";
+    this.lines({ names: this.isNamed ? this.places : undefined });
   }
   async draw() {
-    const seen = look(this.device, this.attribute);
-    if (seen.quality === "INVALID") throw new Error(seen.why);
+    const seen = await this.current();
     const values = (seen.value ?? []).map((one) => (typeof one === "number" ? one : null));
-    if (this.element.clientWidth) this.plot.setSize({ width: this.element.clientWidth, height: 150 });
-    this.plot.setData([values.map((_, at) => at), values]);
+    const places = this.isNamed ? [] : this.places();
+    this.show([values.map((_, at) => places[at] ?? at), values]);
+    return this.described(values, seen);
   }
 }
 
 // Rows downwards; dark is small. Elements without a value keep the ground.
 class Picture extends Plot {
-  constructor(device, attribute) {
-    super(device, attribute, 5000, "");
-    this.canvas = document.createElement("canvas");
-    this.canvas.className = "heat";
-    this.canvas.setAttribute("role", "img");
-    this.canvas.setAttribute("aria-label", this.title);
-    this.element.append(this.canvas);
+  constructor(device, attribute, over, caption) {
+    super(device, attribute, 1000, caption, over);
+    this.picture = document.createElement("canvas");
+    this.picture.className = "heat";
+    this.element.append(this.picture);
   }
   async draw() {
-    const read = await ask("read", { device: this.device, attribute: this.attribute });
-    const rows = !read?.length ? [] : Array.isArray(read[0]) ? read : [read];
-    const finite = rows.flat().filter((one) => typeof one === "number");
-    const [low, high] = finite.reduce(([a, b], one) => [Math.min(a, one), Math.max(b, one)], [Infinity, -Infinity]);
-    this.caption.textContent = finite.length ? `${this.title}: ${rows.length} rows of ${rows[0].length}, from ${low.toPrecision(4)} (dark) to ${high.toPrecision(4)}` : `${this.title}: no values`;
-    this.canvas.setAttribute("aria-label", this.caption.textContent);
-    if (!finite.length) return;
-    Object.assign(this.canvas, { width: rows[0].length, height: rows.length });
-    const context = this.canvas.getContext("2d");
-    const pixels = context.createImageData(rows[0].length, rows.length);
-    rows.flat().forEach((one, at) => {
-      if (typeof one !== "number") return;
-      const share = high > low ? (one - low) / (high - low) : 0.5;
-      pixels.data.set([255 * share ** 0.5, 255 * share ** 1.3, 90 + 120 * share * (1 - share) + 100 * share ** 3, 255], at * 4);
-    });
-    context.putImageData(pixels, 0, 0);
+    const seen = await this.current();
+    return this.paint(!seen.value?.length ? [] : Array.isArray(seen.value[0]) ? seen.value : [seen.value], seen);
+  }
+  paint(rows, seen, height = rows.length) {
+    const width = Math.max(0, ...rows.map((row) => row.length));
+    const [first, last] = range(this.places());
+    const [left, right] = [first, last].map((one) => `${short(one)}${this.axis?.unit ?? ""}`);
+    const across = first <= last ? `, from left to right ${left} to ${right}` : "";
+    const [low, high] = range(rows.flat());
+    if (low <= high) {
+      Object.assign(this.picture, { width, height });
+      const context = this.picture.getContext("2d");
+      const pixels = context.createImageData(width, height);
+      rows.forEach((row, down) => row.forEach((one, at) => {
+        if (typeof one !== "number") return;
+        const share = high > low ? (one - low) / (high - low) : 0.5;
+        const colour = [255 * share ** 0.5, 255 * share ** 1.3, 90 + 120 * share * (1 - share) + 100 * share ** 3, 255];
+        pixels.data.set(colour, (down * width + at) * 4);
+      }));
+      context.putImageData(pixels, 0, 0);
+    }
+    return `${this.described(rows.flat(), seen)}; ${rows.length} rows of ${width}${across}`;
+  }
+}
+
+// The newest spectra since the page was opened, the newest one above.
+class Waterfall extends Picture {
+  constructor(device, attribute, over) {
+    super(device, attribute, over, ", waterfall, newest above");
+    this.picture.classList.add("fall");
+    this.rows = [];
+  }
+  async draw() {
+    const seen = await this.current();
+    if (seen.time !== this.newest) {
+      this.newest = seen.time;
+      this.rows = [seen.value ?? [], ...this.rows].slice(0, MOST_ROWS);
+    }
+    return this.paint(this.rows, seen, MOST_ROWS);
   }
 }
 
 export const trend = kept(Trend);
 export const spectrum = kept(Spectrum);
 export const image = kept(Picture);
+export const waterfall = kept(Waterfall);

@@ -4,6 +4,7 @@
 // silent, its subscription fails, or the stream itself has been silent.
 
 const BASE = new URL(".", import.meta.url); // where this page is served, also behind a proxy
+const ANSWERS_MS = 40000; // dead letters take up to 30 s
 const SILENT_MS = 2200; // the server sends a frame at least each second
 
 export const store = {
@@ -61,13 +62,24 @@ export const kindOf = (device) => store.site?.classes[store.site.devices[device]
 
 export async function ask(path, parameters = {}) {
   const query = new URLSearchParams(parameters).toString();
-  return answer(await fetch(new URL(`api/${path}${query ? `?${query}` : ""}`, BASE)));
+  const signal = AbortSignal.timeout(ANSWERS_MS); // a server that stands still would be waited for minutes
+  return answer(await fetch(new URL(`api/${path}${query ? `?${query}` : ""}`, BASE), { signal }));
 }
 
 export async function act(path, body) {
   return answer(await fetch(new URL(`api/${path}`, BASE), {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
   }));
+}
+
+// Have the server follow all attributes of a device; asked again each minute, while somebody looks at it.
+let followed = "";
+let askedAt = 0;
+export function follow(device) {
+  if (device !== followed || performance.now() - askedAt > 60000) {
+    [followed, askedAt] = [device, performance.now()];
+    ask("follow", { device }).catch(() => { followed = ""; });
+  }
 }
 
 async function answer(response) {

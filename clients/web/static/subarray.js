@@ -1,7 +1,7 @@
 // One subarray: its observing state, its commands, and forms to give commands.
 
 import { html, nothing, svg } from "./vendor/lit-html.js";
-import { age, attributeTable, cell, labelled, tile } from "./parts.js";
+import { age, attributeTable, cell, figures, labelled, tile } from "./parts.js";
 import { act, ask, kindOf, look, now, store, utc } from "./store.js";
 import { redraw } from "./app.js";
 import { form, sampleOf } from "./form.js";
@@ -11,15 +11,18 @@ const PLACES = {
   EMPTY: [60, 40], RESOURCING: [180, 40], IDLE: [300, 40], CONFIGURING: [420, 40], READY: [540, 40], SCANNING: [540, 120],
   ABORTING: [420, 120], ABORTED: [300, 120], RESETTING: [300, 200], RESTARTING: [180, 120], FAULT: [180, 200],
 };
-const WAYS = [["EMPTY", "RESOURCING"], ["RESOURCING", "IDLE"], ["IDLE", "CONFIGURING"], ["CONFIGURING", "READY"], ["READY", "SCANNING"],
-  ["SCANNING", "ABORTING"], ["ABORTING", "ABORTED"], ["ABORTED", "RESTARTING"], ["RESTARTING", "EMPTY"], ["FAULT", "RESTARTING"], ["ABORTED", "RESETTING"], ["RESETTING", "IDLE"]];
+const WAYS = [
+  ["EMPTY", "RESOURCING", "IDLE", "CONFIGURING", "READY", "SCANNING", "ABORTING", "ABORTED", "RESTARTING", "EMPTY"],
+  ["FAULT", "RESTARTING"], ["ABORTED", "RESETTING", "IDLE"],
+];
 const REFRESH_MS = 2000;
 const BAD = new Set(["FAILED", "TIMED_OUT", "UNDELIVERED", "REJECTED"]);
 
-const view = { device: "", commands: [], error: "", looked: -Infinity, chosen: "", text: "", wrong: [], said: "", refused: false, schemas: {}, timer: 0 };
+const fresh = () => ({ commands: [], error: "", looked: -Infinity, chosen: "", text: "", wrong: [], said: "", refused: false });
+const view = { device: "", schemas: {}, timer: 0, ...fresh() };
 
 function turnTo(device) {
-  if (view.device !== device) Object.assign(view, { device, commands: [], looked: -Infinity, chosen: "", text: "", wrong: [], said: "" });
+  if (view.device !== device) Object.assign(view, { device, ...fresh() });
   if (performance.now() - view.looked > REFRESH_MS) refresh();
 }
 
@@ -27,8 +30,10 @@ function turnTo(device) {
 export function commandTiles(device) {
   turnTo(device);
   return html`${tile("Commands", timeline(), "full")}
-    ${tile("Give a command", html`${giving(kindOf(device), store.me.role !== "viewer")}<p class="said ${view.refused ? "wrong" : ""}" role="status">${view.said}</p>`, "full")}`;
+    ${tile("Give a command", html`${giving(kindOf(device), store.me.role !== "viewer")}${said()}`, "full")}`;
 }
+
+const said = () => html`<p class="said ${view.refused ? "wrong" : ""}" role="status">${view.said}</p>`;
 
 // Setting the administrative mode of a device.
 export function adminMode(device) {
@@ -45,7 +50,9 @@ export function adminMode(device) {
     }
     redraw();
   };
-  return html`<div class="tools"><span>Admin mode ${cell(device, "adminMode")}</span><label>new mode <select ?disabled=${!may}>${store.site.enums[entry.enum].map((one) => html`<option>${one}</option>`)}</select></label>
+  const modes = store.site.enums[entry.enum].map((one) => html`<option>${one}</option>`);
+  return html`<div class="tools"><span>Admin mode ${cell(device, "adminMode")}</span>
+    <label>new mode <select ?disabled=${!may}>${modes}</select></label>
     <button ?disabled=${!may} @click=${set}>Set</button>${may ? nothing : html`<small>Setting it needs the role expert.</small>`}</div>`;
 }
 
@@ -54,16 +61,18 @@ export function subarrayPage(device) {
   const kind = kindOf(device);
   if (!kind) return html`<p>The Tango database does not know ${device}.</p>`;
   const may = store.me.role !== "viewer";
+  const reasons = look(device, "healthInfo").value ?? [];
   return html`
-    ${tile(`Subarray ${device.split("/").at(-1)}`, html`<p class="big">${cell(device, "obsState")} <small>State ${cell(device, "State")}, health ${cell(device, "healthState")}</small></p>
+    ${tile(`Subarray ${device.split("/").at(-1)}`, html`<p class="big">${cell(device, "obsState")}
+      <small>State ${cell(device, "State")}, health ${cell(device, "healthState")}</small></p>
       ${diagram(device)}
       <div class="tools"><button class="abort" ?disabled=${!may} @click=${() => send("Abort", "")}>Abort</button>
-        ${may ? html`<small>Abort asks nothing, and overtakes all that is queued.</small>` : html`<small>Sign in as operator to command.</small>`}</div>
-      <p class="said ${view.refused ? "wrong" : ""}" role="status">${view.said}</p>`)}
-    ${tile("Observation", html`<dl class="figures">${["ebID", "scanType", "scanID"].filter((name) => name in kind.attributes).map((name) => html`<div><dt>${kind.attributes[name].label}</dt><dd>${cell(device, name)}</dd></div>`)}</dl>
-      <h2>Resources</h2><p class="said">${cell(device, "resources")}</p><h2>Receive addresses</h2><p class="said">${cell(device, "receiveAddresses")}</p>
-      ${adminMode(device)}
-      ${(look(device, "healthInfo").value ?? []).length ? html`<h2>Reasons of the health</h2><p>${cell(device, "healthInfo")}</p>` : nothing}`)}
+        <small>${may ? "Abort asks nothing, and overtakes all that is queued." : "Sign in as operator to command."}</small></div>
+      ${said()}`)}
+    ${tile("Observation", html`${figures(device, ["ebID", "scanType", "scanID"])}
+      <h2>Resources</h2><p class="said">${cell(device, "resources")}</p>
+      <h2>Receive addresses</h2><p class="said">${cell(device, "receiveAddresses")}</p>
+      ${adminMode(device)}${reasons.length ? html`<h2>Reasons of the health</h2><p>${cell(device, "healthInfo")}</p>` : nothing}`)}
     ${tile("Commands", timeline(), "full")}
     ${tile("Give a command", giving(kind, may), "full")}
     ${tile("Attributes", attributeTable(device), "full")}`;
@@ -84,22 +93,24 @@ function diagram(device) {
   const seen = labelled(device, "obsState");
   const old = seen.quality === "INVALID";
   return html`<svg class="diagram" viewBox="0 0 600 230" role="img" aria-label=${`Observing states; now ${old ? "not known" : seen.text}`}>
-    ${WAYS.map(([from, to]) => { const [[x, y], [u, v]] = [PLACES[from], PLACES[to]]; return svg`<path d=${`M${x} ${y}L${u} ${v}`}/>`; })}
+    ${WAYS.map((way) => svg`<polyline points=${way.map((name) => PLACES[name].join()).join(" ")}/>`)}
     ${Object.entries(PLACES).map(([name, [x, y]]) => svg`<g class=${name === seen.text ? (old ? "old" : "now") : ""}>
       <rect x=${x - 50} y=${y - 14} width="100" height="28" rx="6"/><text x=${x} y=${y + 4}>${name}</text></g>`)}</svg>`;
 }
 
 function timeline() {
   return html`${view.error ? html`<p class="said wrong">Not current: ${view.error}</p>` : nothing}
-    <table><thead><tr><th>Given</th><th>Command</th><th>Outcome</th><th>Progress</th><th>Took</th><th>By</th><th>Text</th></tr></thead><tbody>
-    ${view.commands.slice(0, 20).map((one) => {
+    <div class="past" tabindex="0" role="group" aria-label="Past commands"><table>
+    <thead><tr><th>Given</th><th>Command</th><th>Outcome</th><th>Progress</th><th>Took</th><th>By</th><th>Text</th></tr></thead><tbody>
+    ${view.commands.map((one) => {
       const [begin, end] = [one.submitted_time, one.finished_time].map((time) => (time ? Date.parse(time) / 1000 : now()));
       const progress = one.finished_time ? 100 : one.progress ?? 0;
       return html`<tr><td>${utc(begin)}<br><small>${age(now() - begin)} ago</small></td><td>${one.name}<br><small>${one.id}</small></td>
         <td class=${BAD.has(one.status) ? "ALARM" : ""}>${one.status}</td>
-        <td><div class="bar" role="progressbar" aria-label=${`Progress of ${one.name}`} aria-valuenow=${progress}><i .style=${`width:${progress}%`}></i></div></td>
+        <td><div class="bar" role="progressbar" aria-label=${`Progress of ${one.name}`} aria-valuenow=${progress}>
+          <i .style=${`width:${progress}%`}></i></div></td>
         <td>${(end - begin).toFixed(1)} s</td><td><small>${one.client ?? ""}</small></td><td class="wide">${one.text ?? ""}</td></tr>`;
-    })}</tbody></table>
+    })}</tbody></table></div>
     ${view.commands.length || view.error ? nothing : html`<p>No commands are remembered.</p>`}`;
 }
 
@@ -107,20 +118,24 @@ function giving(kind, may) {
   const entry = kind.commands[view.chosen];
   const versions = Object.keys(view.schemas[entry?.argument] ?? {});
   const state = labelled(view.device, "obsState").text;
-  return html`<div class="tools" role="group" aria-label="Commands">${Object.entries(kind.commands).map(([name, one]) => html`<button
-      aria-pressed=${view.chosen === name ? "true" : "false"} title=${one.description} @click=${() => choose(name)}>${name}${
-      one.obs_state.length && !one.obs_state.includes(state) ? html` <small>not in ${state}</small>` : nothing}</button>`)}</div>
-    ${entry ? html`<p>${entry.description}</p>${entry.argument && versions.length ? argument(view.schemas[entry.argument], versions) : nothing}
+  const buttons = Object.entries(kind.commands).map(([name, one]) => html`<button title=${one.description} @click=${() => choose(name)}
+    aria-pressed=${view.chosen === name ? "true" : "false"}>${name}${
+      one.obs_state.length && !one.obs_state.includes(state) ? html` <small>not in ${state}</small>` : nothing}</button>`);
+  return html`<div class="tools" role="group" aria-label="Commands">${buttons}</div>
+    ${entry ? html`<p>${entry.description}</p>
+      ${entry.argument && versions.length ? argument(view.schemas[entry.argument], versions) : nothing}
       ${view.wrong.map((one) => html`<p class="said wrong" role="status">${one}</p>`)}
-      ${entry.argument && !versions.length ? nothing
-        : html`<button ?disabled=${!may || view.wrong.length} @click=${() => send(view.chosen, view.text)}>Send ${view.chosen}</button>`}` : nothing}`;
+      ${entry.argument && !versions.length ? nothing : html`<button ?disabled=${!may || view.wrong.length}
+        @click=${() => send(view.chosen, view.text)}>Send ${view.chosen}</button>`}` : nothing}`;
 }
 
 function argument(schemas, versions) {
   const change = (text) => { view.text = text; check(); };
-  return html`<label>Version <select @change=${(event) => { view.version = event.target.value; fill(); }}>${versions.map((one) => html`<option ?selected=${one === view.version}>${one}</option>`)}</select></label>
+  const options = versions.map((one) => html`<option ?selected=${one === view.version}>${one}</option>`);
+  return html`<label>Version <select @change=${(event) => { view.version = event.target.value; fill(); }}>${options}</select></label>
     ${form(schemas[view.version], parsed(), (document) => change(JSON.stringify(document, null, 2)), schemas)}
-    <label>Argument, as JSON; it can be pasted <textarea spellcheck="false" .value=${view.text} @input=${(event) => change(event.target.value)}></textarea></label>`;
+    <label>Argument, as JSON; it can be pasted
+      <textarea spellcheck="false" .value=${view.text} @input=${(event) => change(event.target.value)}></textarea></label>`;
 }
 
 function parsed() {

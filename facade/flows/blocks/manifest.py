@@ -1,6 +1,6 @@
 """Processing blocks: their states, as controllers publish them, shown by subarray and for SDP as a whole."""
 
-from facade.manifest import Isolation, Manifest
+from facade.manifest import Isolation, Manifest, Page
 
 MANIFEST = Manifest(
     name="blocks",
@@ -10,4 +10,14 @@ MANIFEST = Manifest(
     compose="facade.flows.blocks.flow:compose",
     for_commands=True,
     health="facade.flows.blocks.flow:BlocksHealth",
+    page=Page(
+        title="Processing blocks",
+        attributes=dict.fromkeys(
+            ("SdpMaster", "SdpSubarray"),
+            (
+                *("processingBlocks", "blocksRunning", "blocksStarting", "blocksWaiting", "blocksFinished"),
+                *("blocksFailed", "newestFailure"),
+            ),
+        ),
+    ),
 )

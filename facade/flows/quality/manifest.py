@@ -1,6 +1,6 @@
 """Quality metrics: arrays that a quality pipeline computes of the data, one topic record each."""
 
-from facade.manifest import Isolation, Manifest, Subcommand
+from facade.manifest import Isolation, Manifest, Page, Subcommand
 
 MANIFEST = Manifest(
     name="quality",
@@ -10,5 +10,12 @@ MANIFEST = Manifest(
     compose="facade.flows.quality.flow:compose",
     subcommands=(
         Subcommand(("simulate", "quality"), "facade.flows.quality.simulator:quality", "Simulate a quality pipeline."),
+    ),
+    page=Page(
+        title="Quality",
+        over=dict.fromkeys(("bandpassSpectrum", "flaggedFractionChannel"), "channelFrequencies")
+        | dict.fromkeys(("flaggedFractionAntenna", "noiseAntenna"), "antennaNames")
+        | {"visibilityAmplitude": "visibilityFrequencies"},
+        waterfalls=("bandpassSpectrum",),
     ),
 )

@@ -1,6 +1,6 @@
 """Reservations: what controllers have reserved, shown by subarray and for SDP as a whole, and conflicts of owners."""
 
-from facade.manifest import Isolation, Manifest, Subcommand
+from facade.manifest import Isolation, Manifest, Page, Subcommand
 
 MANIFEST = Manifest(
     name="reservations",
@@ -16,6 +16,16 @@ MANIFEST = Manifest(
             ("reservations", "list"),
             "facade.flows.reservations.cli:list_reservations",
             "Show who holds what until when.",
+        ),
+    ),
+    page=Page(
+        title="Reservations",
+        attributes=dict.fromkeys(
+            ("SdpMaster", "SdpSubarray"),
+            (
+                *("reservations", "reservationsHeld", "reservationsRequested", "reservationsRefused"),
+                *("nextReservationExpiryUtc", "reservationConflicts", "conflictingReservations"),
+            ),
         ),
     ),
 )

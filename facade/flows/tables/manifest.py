@@ -1,6 +1,6 @@
 """Calibration tables: large objects in segments or by reference, put together and announced once they are whole."""
 
-from facade.manifest import Isolation, Manifest, Subcommand, WorkerEntry
+from facade.manifest import Isolation, Manifest, Page, Subcommand, WorkerEntry
 
 MANIFEST = Manifest(
     name="tables",
@@ -26,4 +26,9 @@ MANIFEST = Manifest(
     ),
     trials="facade.flows.tables.messages:trials",
     conformance="clients.conformance.devices:TABLES",
+    page=Page(
+        title="Calibration",
+        over=dict.fromkeys(("antennaAmplitude", "antennaPhaseRms", "antennaFlagged"), "antennas")
+        | dict.fromkeys(("gainAmplitude", "gainPhase"), "channelFrequencies"),
+    ),
 )

@@ -119,7 +119,8 @@ class TelemetryView:
             The last readings, perhaps from before a restart: valid until there is a window.
         """
         looked = self._look(ledger, now)
-        if not any(totals.heard for totals in looked.totals):
+        heard = max((totals.heard for totals in looked.totals), default=0.0)
+        if not heard:
             return
         whole = ledger.overall() if self.group is None else looked.totals[0].as_partial()
         for attribute, source in self._sources:
@@ -139,7 +140,8 @@ class TelemetryView:
             quality = Quality.INVALID if is_stale else judge(value, attribute.limits)
             if quality is Quality.VALID and is_window and not looked.is_whole:
                 quality = Quality.WARNING
-            yield name, Reading(value, seconds(partial.time_max), quality)
+            # Of a group whose records have all come too late, no data time is known.
+            yield name, Reading(value, seconds(partial.time_max) or heard, quality)
 
     def state(self, ledger: WindowLedger, now: float) -> Iterator[NamedReading]:
         """Return State and Status, if the ICD names this topic as their source."""

@@ -24,13 +24,15 @@ function made(key) {
   if (!isAttribute(key)) return folder(deviceOf(key), `${SPACE}:${store.site.devices[deviceOf(key)]}`);
   const entry = entryOf(key);
   const labels = store.site.enums[entry.enum];
+  const time = { key: "utc", source: "utc", name: "Time", format: "utc", hints: { domain: 1 } };
   const value = { key: "value", name: entry.label, unit: entry.unit || undefined, hints: { range: 1 } };
   if (labels) Object.assign(value, { format: "enum", enumerations: labels.map((string, at) => ({ string, value: at })) });
   else if (!NUMBERS.has(entry.type)) value.format = "string";
   return {
-    identifier: id(key), name: `${entry.label} of ${deviceOf(key)}`, type: "sdp.attribute", location: `${SPACE}:${parts(key).slice(0, 3).join("~")}`,
+    identifier: id(key), name: `${entry.label} of ${deviceOf(key)}`, type: "sdp.attribute",
+    location: `${SPACE}:${parts(key).slice(0, 3).join("~")}`,
     notes: entry.description,
-    telemetry: { values: [{ key: "utc", source: "utc", name: "Time", format: "utc", hints: { domain: 1 } }, value, { key: "quality", name: "Quality", format: "string" }] },
+    telemetry: { values: [time, value, { key: "quality", name: "Quality", format: "string" }] },
   };
 }
 
@@ -68,7 +70,8 @@ const telemetry = {
     });
   },
   getLimitEvaluator: () => ({
-    evaluate: ({ quality }, value) => (value?.key === "value" && LIMITS[quality] ? { cssClass: LIMITS[quality], name: quality } : undefined),
+    evaluate: ({ quality }, value) =>
+      (value?.key === "value" && LIMITS[quality] ? { cssClass: LIMITS[quality], name: quality } : undefined),
   }),
   isStale: async ({ identifier: { key } }) => ({ isStale: stale(key), timestamp: Date.now() }),
   subscribeToStaleness({ identifier: { key } }, give) {
@@ -84,8 +87,9 @@ function fault(alarm) {
   return {
     type: "global-alarm-status",
     fault: {
-      id: `${alarm.condition}@${alarm.source}`, name: condition?.label ?? alarm.condition, namespace: alarm.source, seqNum: alarm.occurrence,
-      severity: SEVERITIES[alarm.severity], shelved: alarm.state === "SHLVD", acknowledged: ["ACKED", "LTACK"].includes(alarm.state),
+      id: `${alarm.condition}@${alarm.source}`, name: condition?.label ?? alarm.condition, namespace: alarm.source,
+      seqNum: alarm.occurrence, severity: SEVERITIES[alarm.severity],
+      shelved: alarm.state === "SHLVD", acknowledged: ["ACKED", "LTACK"].includes(alarm.state),
       shortDescription: `${alarm.state}: ${alarm.text}`, triggerTime: new Date((alarm.raised_at ?? 0) * 1000).toISOString(),
       currentValueInfo: { value: alarm.state, rangeCondition: alarm.severity, monitoringResult: alarm.severity },
       triggerValueInfo: { value: alarm.text, rangeCondition: alarm.severity, monitoringResult: alarm.severity },
@@ -139,7 +143,8 @@ await start();
 const { openmct } = window;
 openmct.setAssetPath("../vendor/openmct/");
 const hour = 3600000;
-for (const plugin of ["LocalStorage", "MyItems", "UTCTimeSystem", "Espresso", "FaultManagement"]) openmct.install(openmct.plugins[plugin]());
+const PLUGINS = ["LocalStorage", "MyItems", "UTCTimeSystem", "Espresso", "FaultManagement"];
+for (const plugin of PLUGINS) openmct.install(openmct.plugins[plugin]());
 openmct.install(openmct.plugins.Conductor({
   menuOptions: [
     { name: "Realtime", timeSystem: "utc", clock: "local", clockOffsets: { start: -hour, end: 30000 } },

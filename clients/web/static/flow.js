@@ -1,0 +1,80 @@
+// The page of a flow, as its manifest describes it. The form of each attribute follows from the interface: a number
+// is a figure and a trend, an array of numbers a plot, an array of texts a list or a table.
+
+import { html, nothing } from "./vendor/lit-html.js";
+import { figures, sourceOf, text, tile } from "./parts.js";
+import { image, spectrum, trend, waterfall } from "./plots.js";
+import { devicesOf, follow, kindOf, look, store } from "./store.js";
+import { statusTile } from "./pages.js";
+
+const MOST_TRENDS = 8;
+const MOST_ROWS = 200;
+
+export function flowDevices({ page }) {
+  return Object.keys(page?.attributes ?? {}).flatMap(devicesOf);
+}
+
+export function flowPage(address) {
+  const [name, ...rest] = address.split("/");
+  const flow = store.site.flows[name];
+  const devices = flow ? flowDevices(flow) : [];
+  const device = rest.join("/") || devices[0];
+  if (!devices.includes(device)) return html`<p>The Tango database knows no device of ${address}.</p>`;
+  follow(device);
+  const link = (one) => html`<a href=${`#/flow/${name}/${one}`} aria-current=${one === device ? "page" : nothing}>${one}</a>`;
+  const choice = devices.length > 1 ? html`<nav aria-label=${`Devices of ${flow.page.title}`}>${devices.map(link)}</nav>` : nothing;
+  const some = chosen(device, flow.page);
+  const label = (one) => kindOf(device).attributes[one].label;
+  return html`${statusTile(device, html`<p class="soft">${flow.summary} <a href=${`#/device/${device}`}>All attributes</a></p>${choice}`,
+    `${flow.page.title}: ${device}`)}
+    ${tile("Values", figures(device, some((one) => !one.length), { limits: true }), "full")}
+    ${some((one) => one.length && !isNumbers(one)).map((one) => tile(label(one), texts(device, one), "full"))}
+    ${plotTiles(device, flow.page)}`;
+}
+
+const isNumbers = (entry) => entry.length && entry.type !== "DevString";
+
+// The attributes of a page that are not the axis of another one.
+function chosen(device, { attributes, over }) {
+  const axes = new Set(Object.values(over));
+  const [kind, known] = [store.site.devices[device], kindOf(device).attributes];
+  return (fits) => attributes[kind].filter((name) => known[name] && !axes.has(name) && fits(known[name]));
+}
+
+export function plotTiles(device, page) {
+  const { over, waterfalls } = page;
+  const some = chosen(device, page);
+  const trends = some((one) => !one.length && !one.stream && one.type === "DevDouble").slice(0, MOST_TRENDS);
+  const plots = some((one) => isNumbers(one) && !one.height);
+  const images = some((one) => one.height);
+  const falls = some((one) => isNumbers(one)).filter((name) => waterfalls.includes(name));
+  const drawn = (title, content) => (content.length ? tile(title, html`<div class="trends">${content}</div>`, "full") : nothing);
+  return html`${drawn("Last hour", trends.map((name) => trend(device, name)))}
+    ${drawn("Spectra", plots.map((name) => spectrum(device, name, over[name])))}
+    ${drawn("Images", [...images.map((name) => image(device, name, over[name])),
+      ...falls.map((name) => waterfall(device, name, over[name]))])}`;
+}
+
+// An array of texts: a table if each is a JSON object, else a list.
+function texts(device, name) {
+  const values = look(device, name).value ?? [];
+  const shown = values.slice(0, MOST_ROWS);
+  const rows = shown.map(object);
+  const columns = [...new Set(rows.flatMap((one) => Object.keys(one ?? {})))];
+  const written = (value) => (value && typeof value === "object" ? JSON.stringify(value) : text(value));
+  return sourceOf(device, name, html`${!values.length ? html`<p>None.</p>`
+    : rows.every(Boolean) ? html`<table><thead><tr>${columns.map((one) => html`<th>${one.replaceAll("_", " ")}</th>`)}</tr></thead>
+      <tbody>${rows.map((row) => html`<tr>${columns.map((one) =>
+        html`<td class="wide">${one in row ? written(row[one]) : ""}</td>`)}</tr>`)}</tbody></table>`
+    : html`<ul class="steps">${shown.map((one) => html`<li>${one}</li>`)}</ul>`}
+    ${values.length > MOST_ROWS ? html`<p>and ${values.length - MOST_ROWS} more</p>` : nothing}`);
+}
+
+function object(text) {
+  try {
+    const found = JSON.parse(text);
+    return found && typeof found === "object" && !Array.isArray(found) ? found : null;
+  } catch {
+    return null;
+  }
+}
