@@ -69,7 +69,7 @@ class WorkerEntry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class FlowPage:
     """The page of a flow in the operator's page. The form of an attribute follows from the ICD."""
 
     title: str
@@ -114,7 +114,7 @@ class Manifest:
     trials: ImportPath | None = None
     """``Callable[[Icd, Settings], Mapping[str, Callable[[Record], Outcome]]]``: by topic, the outcome that a reader
     would give one record now; for `dead-letters redrive`. Other topics are read by the schema of their message."""
-    page: Page | None = None
+    page: FlowPage | None = None
     """Its page in the operator's page, where one of its devices is deployed; None: it has none."""
     interface: ImportPath | None = None
     """``package:folder`` with the flow's part of the ICD (``icd/``, ``messages/``); None: the shipped ``schemas/``."""

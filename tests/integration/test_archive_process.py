@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer
 
 from facade.bus.port import Record
-from facade.flows.archive.stores import Folder
+from facade.flows.archive.stores import FolderStore
 from tests.conftest import Deploy
 from tests.support.archives import kept
 from tests.support.deployment import Deployment
@@ -57,7 +57,7 @@ def on_the_bus(deployment: Deployment) -> Known:
     }
 
 
-def in_the_archive(store: Folder) -> Known:
+def in_the_archive(store: FolderStore) -> Known:
     found = kept(store)
     known = {
         (one.topic, one.partition, one.offset, one.timestamp_us, one.key, one.value, *one.headers) for one in found
@@ -70,7 +70,7 @@ def test_a_worker_that_is_killed_archives_each_record_once(deploy: Deploy, tmp_p
     deployment = deploy(prepare=False, tango_host=NO_TANGO)
     deployment.create_topics()
     folder = tmp_path / "archive"
-    store = Folder(folder)
+    store = FolderStore(folder)
     words = ["sdp-facade", "archive", "run", str(folder), "--every", "0.2s"]
     words += [word for topic in TOPICS for word in ("--only", topic)]
 

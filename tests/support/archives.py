@@ -9,10 +9,9 @@ import pyarrow.parquet as pq
 from facade.bus.memory import MemoryBus, MemoryLog
 from facade.bus.port import Record
 from facade.clock import ManualClock
-from facade.flows.archive.files import inspect, parse_name
-from facade.flows.archive.stores import Folder, Store
-from facade.flows.archive.verify import verify
-from facade.flows.archive.worker import ArchiveWorker, Limits
+from facade.flows.archive.files import inspect, parse_name, verify
+from facade.flows.archive.stores import FolderStore, Store
+from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker
 from facade.icd.load import load
 
 ICD = load()
@@ -33,11 +32,11 @@ def worker(
     store: Store,
     *topics: str,
     clock: ManualClock | None = None,
-    limits: Limits | None = None,
+    limits: ArchiveLimits | None = None,
 ) -> ArchiveWorker:
     bus = log if isinstance(log, MemoryBus) else MemoryBus(log)
     clock, deployment = clock or ManualClock(), "test."
-    limits = replace(limits or Limits(), wait=0.0)
+    limits = replace(limits or ArchiveLimits(), wait=0.0)
     return ArchiveWorker(bus, store, ICD, topics or (TOPIC,), deployment=deployment, clock=clock, limits=limits)
 
 
@@ -79,10 +78,10 @@ def archive(log: MemoryLog | MemoryBus, store: Store, *topics: str) -> None:
     running.finish()
 
 
-def archive_of(folder: Path, *files: int, value: bytes = b"v", at_us: int = START) -> Folder:
+def archive_of(folder: Path, *files: int, value: bytes = b"v", at_us: int = START) -> FolderStore:
     """Make an archive of one partition, with so many records in each of its files, and close it."""
-    log, store = MemoryLog({TOPIC: 1}), Folder(folder)
-    running = worker(log, store, limits=Limits(age=0.0))
+    log, store = MemoryLog({TOPIC: 1}), FolderStore(folder)
+    running = worker(log, store, limits=ArchiveLimits(age=0.0))
     running.step()
     for count in files:
         for _ in range(count):

@@ -15,10 +15,9 @@ from facade.bus.offsets import Extent, TopicShape
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.errors import ConfigError
-from facade.flows.archive.files import ArchiveError, event_times, inspect, parse_name
-from facade.flows.archive.stores import Folder, open_store
-from facade.flows.archive.verify import verify
-from facade.flows.archive.worker import Limits
+from facade.flows.archive.files import ArchiveError, event_times, inspect, parse_name, verify
+from facade.flows.archive.stores import FolderStore, open_store
+from facade.flows.archive.worker import ArchiveLimits
 from tests.support.archives import HOUR, ICD, START, TOPIC, archive, faults, kept, record, worker
 from tests.support.heaps import heap
 
@@ -31,7 +30,7 @@ class Case(NamedTuple):
     times: list[float]
     files: list[int]
     """Records of each file."""
-    limits: Limits = Limits()
+    limits: ArchiveLimits = ArchiveLimits()
     each: float = 0.0
     """Between two records [s]."""
 
@@ -43,15 +42,15 @@ CASES = {
     "an hour is left out": Case([0, 9000], [1, 1]),
     "a time far ahead makes no more than two files": Case([0, 9e6, 1, 2, 3], [1, 4]),
     "a time that no name can have": Case([0, -START / SECOND - 10, 9e15 / 1000], [2, 1]),
-    "size": Case([0, 0, 0, 0, 0], [2, 2, 1], Limits(file=400)),
-    "age": Case([0, 1, 2, 3, 4], [2, 2, 1], Limits(age=1.0), each=1.0),
-    "memory": Case([0, 0, 0, 0, 0], [2, 2, 1], Limits(memory=400)),
+    "size": Case([0, 0, 0, 0, 0], [2, 2, 1], ArchiveLimits(file=400)),
+    "age": Case([0, 1, 2, 3, 4], [2, 2, 1], ArchiveLimits(age=1.0), each=1.0),
+    "memory": Case([0, 0, 0, 0, 0], [2, 2, 1], ArchiveLimits(memory=400)),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_which_records_share_a_file(case: Case, tmp_path: Path) -> None:
-    log, store, clock = MemoryLog({TOPIC: 1}), Folder(tmp_path), ManualClock()
+    log, store, clock = MemoryLog({TOPIC: 1}), FolderStore(tmp_path), ManualClock()
     running = worker(log, store, clock=clock, limits=case.limits)
     running.step()
     for time in case.times:
@@ -65,7 +64,7 @@ def test_which_records_share_a_file(case: Case, tmp_path: Path) -> None:
 
 
 def test_a_file_is_named_by_the_hour_of_its_first_record(tmp_path: Path) -> None:
-    log, store = MemoryLog({TOPIC: 1}), Folder(tmp_path)
+    log, store = MemoryLog({TOPIC: 1}), FolderStore(tmp_path)
     log.append(record(START + HOUR))
     archive(log, store)
     assert store.names() == ["topic=alerts/hour=2027-01-15T09/0000-00000000.parquet"]
@@ -85,7 +84,7 @@ KILLS = {
 """How much of the file is there, whether it has its name, whether the other name is gone."""
 
 
-class KilledFolder(Folder):
+class KilledFolder(FolderStore):
     """Leaves what a worker leaves that is killed while it writes a file."""
 
     def __init__(self, root: Path) -> None:
@@ -119,7 +118,7 @@ def test_whatever_is_killed_each_record_is_in_one_file(
 ) -> None:
     log = MemoryLog({TOPIC: 1, "heartbeats": 2})
     store = KilledFolder(tmp_path_factory.mktemp("archive"))
-    topics, limits = (TOPIC, "heartbeats"), Limits(age=0.0)
+    topics, limits = (TOPIC, "heartbeats"), ArchiveLimits(age=0.0)
     running = worker(log, store, *topics, limits=limits)
     number = 0
     for count, partition, kill in steps:
@@ -143,7 +142,7 @@ def test_whatever_is_killed_each_record_is_in_one_file(
 
 
 def test_a_disk_that_is_full_loses_nothing(tmp_path: Path) -> None:
-    class FullFolder(Folder):
+    class FullFolder(FolderStore):
         full = False
 
         def write(self, name: str, content: bytes) -> None:
@@ -152,7 +151,7 @@ def test_a_disk_that_is_full_loses_nothing(tmp_path: Path) -> None:
             super().write(name, content)
 
     log, store, clock = MemoryLog({TOPIC: 1}), FullFolder(tmp_path), ManualClock()
-    running = worker(log, store, clock=clock, limits=Limits(age=0.0))
+    running = worker(log, store, clock=clock, limits=ArchiveLimits(age=0.0))
     running.step()
     store.full = True
     for _ in range(4):
@@ -170,7 +169,7 @@ def test_a_disk_that_is_full_loses_nothing(tmp_path: Path) -> None:
 def test_a_file_whose_end_was_not_seen_counts_once(tmp_path: Path) -> None:
     """The disk fails between the name of the file and the answer: the same bytes are no other worker's."""
 
-    class DeafFolder(Folder):
+    class DeafFolder(FolderStore):
         deaf = True
 
         def write(self, name: str, content: bytes) -> None:
@@ -180,7 +179,7 @@ def test_a_file_whose_end_was_not_seen_counts_once(tmp_path: Path) -> None:
                 raise OSError(errno.EIO, "Input/output error")
 
     log, store = MemoryLog({TOPIC: 1}), DeafFolder(tmp_path)
-    running = worker(log, store, limits=Limits(age=0.0))
+    running = worker(log, store, limits=ArchiveLimits(age=0.0))
     log.append(record())
     for _ in range(4):
         running.step()
@@ -191,7 +190,7 @@ def test_a_file_whose_end_was_not_seen_counts_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["folder", "memory://archive-of-two"])
 def test_of_two_workers_one_stops_and_the_archive_stays_right(place: str, tmp_path: Path) -> None:
     log, store = MemoryLog({TOPIC: 1}), open_store(place if "://" in place else str(tmp_path))
-    one, other = (worker(log, store, limits=Limits(age=1e9)) for _ in range(2))
+    one, other = (worker(log, store, limits=ArchiveLimits(age=1e9)) for _ in range(2))
     one.step()
     other.step()
     log.append(record())
@@ -216,11 +215,11 @@ def test_a_store_that_could_show_half_a_file_is_refused(place: str) -> None:
     with pytest.raises(ConfigError, match="expected a folder, or a store with conditional puts") as refused:
         open_store(place)
     assert "secret" not in str(refused.value)
-    assert isinstance(open_store("file:///archive"), Folder)
+    assert isinstance(open_store("file:///archive"), FolderStore)
 
 
 def test_an_archive_is_of_one_deployment(tmp_path: Path) -> None:
-    log, store = MemoryLog({TOPIC: 1}), Folder(tmp_path)
+    log, store = MemoryLog({TOPIC: 1}), FolderStore(tmp_path)
     log.append(record())
     archive(log, store)
     other = worker(log, store)
@@ -245,7 +244,7 @@ class ChangingBus(MemoryBus):
 
 
 def test_a_topic_that_is_made_again_goes_on_with_its_new_log(tmp_path: Path) -> None:
-    log, store = MemoryLog({TOPIC: 1}), Folder(tmp_path)
+    log, store = MemoryLog({TOPIC: 1}), FolderStore(tmp_path)
     bus = ChangingBus(log)
     running = worker(bus, store)
     running.step()
@@ -265,7 +264,7 @@ def test_a_topic_that_is_made_again_goes_on_with_its_new_log(tmp_path: Path) -> 
 
 
 def test_more_partitions_are_taken_as_they_come(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    log, store = MemoryLog({TOPIC: 1}), Folder(tmp_path)
+    log, store = MemoryLog({TOPIC: 1}), FolderStore(tmp_path)
     running = worker(ChangingBus(log), store, TOPIC, "state")
     running.step()
     assert "without topics=state: they do not exist, or may not be read" in caplog.text
@@ -281,7 +280,7 @@ def test_more_partitions_are_taken_as_they_come(tmp_path: Path, caplog: pytest.L
 
 
 def test_records_that_kafka_has_removed_are_a_gap(tmp_path: Path) -> None:
-    log, store = MemoryLog({TOPIC: 1}), Folder(tmp_path)
+    log, store = MemoryLog({TOPIC: 1}), FolderStore(tmp_path)
     bus = ChangingBus(log)
     log.append(record())
     archive(bus, store)
@@ -311,7 +310,7 @@ def test_the_event_time_is_the_field_of_the_interface(topic: str, value: bytes |
 
 
 def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
-    log, store = MemoryLog({TOPIC: 1}), Folder(tmp_path)
+    log, store = MemoryLog({TOPIC: 1}), FolderStore(tmp_path)
     odd = [
         Record(topic=TOPIC, key=None, value=None, timestamp_us=START),
         Record(topic=TOPIC, key=b"", value=b"", headers=(("a", b""), ("a", b"2")), timestamp_us=START),

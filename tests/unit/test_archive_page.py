@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 
 from facade.bus.memory import MemoryLog
-from facade.flows.archive.stores import Folder
+from facade.flows.archive.stores import FolderStore
 from tests.support.archives import HOUR, START, archive, record
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "archive.md"
@@ -21,7 +21,7 @@ def test_duckdb_answers_the_queries_of_the_page(tmp_path: Path) -> None:
     log.append(record(NIGHT, b'{"condition":"streamSilent","text":"nothing came","raised_at":1}'))
     for time, state in ((NIGHT - HOUR, b"OFF"), (NIGHT, b"ON"), (NIGHT + HOUR, b"FAULT")):
         log.append(record(time, state, "state"))
-    archive(log, Folder(tmp_path), "alerts", "state")
+    archive(log, FolderStore(tmp_path), "alerts", "state")
 
     database = duckdb.connect()
     database.execute("SET TimeZone = 'UTC'")

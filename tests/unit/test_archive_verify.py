@@ -14,9 +14,8 @@ from typer.testing import CliRunner
 
 from facade.bus.memory import MemoryLog
 from facade.cli.app import app
-from facade.flows.archive.files import VERSION, ArchiveError, encode, inspect
-from facade.flows.archive.stores import Folder
-from facade.flows.archive.verify import verify
+from facade.flows.archive.files import VERSION, ArchiveError, encode, inspect, verify
+from facade.flows.archive.stores import FolderStore
 from tests.support.archives import HOUR, START, archive_of, faults, read_records, worker
 
 FOLDER = "topic=alerts/hour=2027-01-15T08"
@@ -108,7 +107,7 @@ def test_two_archives_in_one_folder_overlap(tmp_path: Path) -> None:
     archive_of(tmp_path / "a", 2, 3)
     archive_of(tmp_path / "b", 1, 2, at_us=START + HOUR)
     shutil.copytree(tmp_path / "b", tmp_path / "a", dirs_exist_ok=True)
-    found = faults(Folder(tmp_path / "a"))
+    found = faults(FolderStore(tmp_path / "a"))
     assert any("expected number 1, got 0: it is there twice" in one for one in found)
     assert any("archives overlap" in one for one in found)
 
@@ -119,12 +118,12 @@ def test_an_archive_that_is_whole_is_exit_code_0(tmp_path: Path) -> None:
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.splitlines()[1].split() == ["alerts", "0", "2", "5", "0-4", "0"]
     (tmp_path / FOLDER / "0000-00000000.parquet").unlink()
-    assert faults(Folder(tmp_path)) == [], "an archive may begin anywhere"
+    assert faults(FolderStore(tmp_path)) == [], "an archive may begin anywhere"
 
 
 def test_where_there_is_no_archive_it_is_said(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match="expected an archive"):
-        [*verify(Folder(tmp_path / "nothing"))]
+        [*verify(FolderStore(tmp_path / "nothing"))]
 
 
 def test_a_worker_does_not_go_on_behind_a_damaged_file(tmp_path: Path) -> None:

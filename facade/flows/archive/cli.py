@@ -11,17 +11,19 @@ from facade.errors import ConfigError
 from facade.runtime.worker_process import Site, Slot, run_worker
 
 try:
+    from facade.flows.archive.files import verify as verify_store
     from facade.flows.archive.stores import open_store
-    from facade.flows.archive.verify import verify as verify_store
-    from facade.flows.archive.worker import ArchiveWorker, Limits
+    from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker
 except ImportError as error:
     raise ConfigError("archives need pyarrow: pip install 'sdp-tango-facade[batches]'") from error
 
-Place = Annotated[str, typer.Argument(metavar="FOLDER", help="Folder of the archive, or its URL in an object store.")]
+ArchiveLocation = Annotated[
+    str, typer.Argument(metavar="FOLDER", help="Folder of the archive, or its URL in an object store.")
+]
 
 
 def run(
-    place: Place,
+    place: ArchiveLocation,
     only: Annotated[list[str] | None, typer.Option(metavar="TOPIC", help="Write this topic. Default: all.")] = None,
     every: Annotated[str, typer.Option(help="Longest time until a record is in a file, such as 90s or 10m.")] = "5m",
     slot: Slot = "0",
@@ -32,7 +34,7 @@ def run(
 
     Example: sdp-facade archive run /data/archive --only alerts --only commands
     """
-    limits = Limits(age=parse_duration(every, "--every"))
+    limits = ArchiveLimits(age=parse_duration(every, "--every"))
 
     def make(site: Site) -> ArchiveWorker:
         if odd := [one for one in only or () if one not in site.icd.topics]:
@@ -50,7 +52,7 @@ def run(
     run_worker("archive", slot, make)
 
 
-def verify(place: Place) -> None:
+def verify(place: ArchiveLocation) -> None:
     """Read all files of an archive: no gap, no overlap, every byte as it was written. Exit code 1: something is wrong.
 
     Example: sdp-facade archive verify /data/archive

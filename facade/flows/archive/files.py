@@ -1,4 +1,4 @@
-"""One file of an archive: records of one partition, and the range of offsets that they are from.
+"""The files of an archive, each with records of one partition and their range of offsets, and what verifies them.
 
 Theory of operation
 -------------------
@@ -12,17 +12,21 @@ footer and the statistics in it, by which readers leave out parts of a file.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import groupby, pairwise
 from typing import Annotated
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from facade.bus.offsets import CountedOffsets, LogCut, Overlap
 from facade.bus.port import Record
 from facade.errors import FacadeError
+from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
 
 VERSION = 1
@@ -56,7 +60,7 @@ class ArchiveError(FacadeError):
     """A file of an archive cannot be used; the message says why, and names the remedy where there is one."""
 
 
-class Contents(msgspec.Struct, frozen=True, kw_only=True):
+class ArchiveEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The entry of a file: the records that it has."""
 
     version: int = VERSION
@@ -122,7 +126,7 @@ def event_times(icd: Icd, topic: str) -> EventTime:
     return find
 
 
-def encode(records: Sequence[Record], contents: Contents, event_time: EventTime) -> bytes:
+def encode(records: Sequence[Record], contents: ArchiveEntry, event_time: EventTime) -> bytes:
     """Return a file with these records."""
     columns = [
         [one.partition for one in records],
@@ -144,7 +148,7 @@ def encode(records: Sequence[Record], contents: Contents, event_time: EventTime)
     return bytes(raw)
 
 
-def inspect(raw: bytes) -> Contents:
+def inspect(raw: bytes) -> ArchiveEntry:
     """Return the entry of a file whose bytes are those that were written.
 
     Raises
@@ -166,7 +170,7 @@ def inspect(raw: bytes) -> Contents:
         version = msgspec.json.decode(entry, type=_Version).version
         if version > VERSION:
             raise ArchiveError(f"expected version {VERSION} or older, got {version}: use a newer release")
-        return msgspec.json.decode(entry, type=Contents)
+        return msgspec.json.decode(entry, type=ArchiveEntry)
     except (pa.ArrowException, OSError, KeyError, msgspec.DecodeError) as error:
         raise ArchiveError(f"expected a file of an archive, got one without its entry: {error}") from error
 
@@ -181,3 +185,90 @@ def _digest_place(raw: bytes | bytearray) -> int:
     """Return where the digest is; negative: nowhere. The entry is behind all records."""
     found = raw.rfind(_DIGEST)
     return found + len(_DIGEST) if found >= 0 and found + len(_DIGEST) + len(_BLANK) <= len(raw) else -1
+
+
+# Whether an archive is whole: each file as it was written, and each offset of a partition in one file.
+
+
+@dataclass(slots=True)
+class PartitionReport:
+    """What the files of one partition have."""
+
+    topic: str
+    partition: int
+    files: int = 0
+    """Those that can be used."""
+    records: int = 0
+    offsets: str = "none"
+    """The first and the last of the ranges."""
+    faults: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """Worth knowing, and no fault of the archive."""
+
+
+def verify(store: Store) -> Iterator[PartitionReport]:
+    """Look at all files of an archive, partition by partition.
+
+    Raises
+    ------
+    ArchiveError
+        There are no files.
+    """
+    named = sorted((parse_name(name) or ("", -1, -1), name) for name in store.names())
+    if not named:
+        raise ArchiveError("expected an archive, with files topic=TOPIC/hour=HOUR/PARTITION-NUMBER.parquet, got none")
+    for (topic, partition), files in groupby(named, lambda one: one[0][:2]):
+        report = PartitionReport(topic, partition)
+        if partition < 0:
+            report.faults = [f"{name}: expected a name as of an archive's files" for _, name in files]
+        else:
+            _follow(store, report, [(place[2], name) for place, name in files])
+        yield report
+
+
+def _follow(store: Store, report: PartitionReport, files: list[tuple[int, str]]) -> None:
+    """Look at the files of a partition in their order."""
+    taken: CountedOffsets | None = None
+    expected = files[0][0]
+    for number, name in files:
+        try:
+            found = _read(store, name)
+        except ArchiveError as error:
+            report.faults.append(f"{name}: {error}")
+            expected = number + 1
+            continue
+        if number != expected:
+            what = "it is there twice" if number < expected else "a file is missing"
+            report.faults.append(f"{name}: expected number {expected}, got {number}: {what}")
+        expected = number + 1
+        taken = taken or CountedOffsets(found.log, found.first, found.first)
+        before = taken.end
+        match taken.take(found.log, found.first, found.next):
+            case Overlap():
+                report.faults.append(f"{name}: expected offset {before} or later, got {found.first}: archives overlap")
+            case LogCut() as cut:
+                cause = "topic was made again" if cut.made_again else f"log was cut before offset {cut.expected}"
+                report.notes.append(f"{name}: the {cause}, offsets go on at {cut.begin}")
+            case None:
+                pass
+            case gap:
+                report.faults.append(f"{name}: {gap}")
+        report.files += 1
+        report.records += found.records
+        report.offsets = f"{taken.begin}-{taken.end - 1}"
+
+
+def _read(store: Store, name: str) -> ArchiveEntry:
+    try:
+        raw = store.read(name)
+    except OSError as error:
+        raise ArchiveError(f"cannot be read: {error.strerror or error}") from error
+    found = inspect(raw)
+    if found.name != name:
+        raise ArchiveError(f"expected the file that its name says, got {found.name}")
+    offsets = read_offsets(raw)
+    bounds = [found.first - 1, *offsets, found.next]
+    if len(offsets) != found.records or any(one >= other for one, other in pairwise(bounds)):
+        what = f"expected {found.records} ascending offsets from {found.first} to {found.next - 1}"
+        raise ArchiveError(f"{what}, got {len(offsets)}, not so")
+    return found

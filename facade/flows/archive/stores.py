@@ -49,7 +49,7 @@ class Store(Protocol):
         """Remove what a killed worker of the topic has left behind."""
 
 
-class Folder:
+class FolderStore:
     """An archive in a folder."""
 
     def __init__(self, root: Path) -> None:
@@ -151,7 +151,7 @@ def open_store(place: str) -> Store:
     """
     scheme, is_url, _ = place.partition("://")
     if not is_url or place.startswith(_FILE):
-        return Folder(Path(place.removeprefix(_FILE)))
+        return FolderStore(Path(place.removeprefix(_FILE)))
     if scheme not in _CONDITIONAL:
         known = ", ".join(_CONDITIONAL[:-1])
         raise ConfigError(f"{without_secrets(place)}: expected a folder, or a store with conditional puts ({known})")

@@ -24,8 +24,8 @@ from facade.bus.port import Reader, Record, TopicPartition
 from facade.clock import Clock
 from facade.errors import BusError
 from facade.flows.archive.files import (
+    ArchiveEntry,
     ArchiveError,
-    Contents,
     encode,
     event_times,
     hour_of,
@@ -46,7 +46,7 @@ _OVERHEAD = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ArchiveLimits:
     """When files are written."""
 
     age: float = 300.0
@@ -104,18 +104,18 @@ class ArchiveWorker:
         *,
         deployment: str,
         clock: Clock,
-        limits: Limits | None = None,
+        limits: ArchiveLimits | None = None,
     ) -> None:
         self._bus, self._store, self._topics, self._clock = bus, store, topics, clock
-        self._deployment, self._limits = deployment, limits or Limits()
+        self._deployment, self._limits = deployment, limits or ArchiveLimits()
         self._event_times = {topic: event_times(icd, topic) for topic in topics}
         self.accounts = {topic: RunningAccount() for topic in topics}
         """Records that are in files since the start, by topic."""
         self._watch = bus.watch()
         self._reader: Reader | None = None
         self._shapes: dict[str, TopicShape] = {}
-        self._newest: dict[TopicPartition, Contents] | None = None
-        """Contents of the newest file of each partition; None: not known yet."""
+        self._newest: dict[TopicPartition, ArchiveEntry] | None = None
+        """ArchiveEntry of the newest file of each partition; None: not known yet."""
         self._places: dict[TopicPartition, _Place] = {}
         self._open: dict[TopicPartition, _File] = {}
         self._due = deque[_File]()
@@ -177,7 +177,7 @@ class ArchiveWorker:
             starts[topic][partition] = place.next
         return self._bus.open_reader({topic: [*at] for topic, at in starts.items()}, starts, resets=False)
 
-    def _find_newest(self) -> dict[TopicPartition, Contents]:
+    def _find_newest(self) -> dict[TopicPartition, ArchiveEntry]:
         newest: dict[TopicPartition, tuple[int, str]] = {}
         for topic in self._topics:
             self._store.tidy(topic)
@@ -187,7 +187,7 @@ class ArchiveWorker:
                     newest[place] = max(newest.get(place, (-1, "")), (parsed[2], name))
         return {place: self._inspect(name) for place, (_, name) in newest.items()}
 
-    def _inspect(self, name: str) -> Contents:
+    def _inspect(self, name: str) -> ArchiveEntry:
         try:
             found = inspect(self._store.read(name))
         except ArchiveError as error:
@@ -237,7 +237,7 @@ class ArchiveWorker:
 
     def _write(self, file: _File) -> None:
         (topic, partition), count = file.place, len(file.records)
-        contents = Contents(
+        contents = ArchiveEntry(
             deployment=self._deployment,
             topic=topic,
             partition=partition,
@@ -262,7 +262,7 @@ class ArchiveWorker:
         _log.info("archived file=%s records=%d", contents.name, count)
 
 
-def _position(file: Contents) -> WorkerPosition:
+def _position(file: ArchiveEntry) -> WorkerPosition:
     return WorkerPosition(
         group="archive", topic=file.topic, partition=file.partition, log=file.log, next=file.next, worker="archive"
     )

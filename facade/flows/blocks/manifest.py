@@ -1,6 +1,6 @@
 """Processing blocks: their states, as controllers publish them, shown by subarray and for SDP as a whole."""
 
-from facade.manifest import Isolation, Manifest, Page
+from facade.manifest import FlowPage, Isolation, Manifest
 
 MANIFEST = Manifest(
     name="blocks",
@@ -10,7 +10,7 @@ MANIFEST = Manifest(
     compose="facade.flows.blocks.flow:compose",
     for_commands=True,
     health="facade.flows.blocks.flow:BlocksHealth",
-    page=Page(
+    page=FlowPage(
         title="Processing blocks",
         attributes=dict.fromkeys(
             ("SdpMaster", "SdpSubarray"),

@@ -1,6 +1,6 @@
 """Logs and metrics: what the nodes of SDP write about themselves, summed up for operators."""
 
-from facade.manifest import Isolation, Manifest, Page, Subcommand, WorkerEntry
+from facade.manifest import FlowPage, Isolation, Manifest, Subcommand, WorkerEntry
 
 MANIFEST = Manifest(
     name="logs",
@@ -18,7 +18,7 @@ MANIFEST = Manifest(
         Subcommand(("logs", "aggregate"), "facade.flows.logs.cli:aggregate", "Sum up logs and metrics, exactly-once."),
     ),
     trials="facade.flows.logs.formats:trials",
-    page=Page(
+    page=FlowPage(
         title="Logs",
         over=dict.fromkeys(("severityRecords", "severityRates"), "severities")
         | dict.fromkeys(("nodeTemperature", "nodeDiskUsed", "nodeMemoryUsed", "nodeLoad"), "nodes"),

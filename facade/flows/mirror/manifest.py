@@ -1,6 +1,6 @@
 """The telescope model: Tango attributes of the telescope, mirrored to the bus."""
 
-from facade.manifest import Isolation, Manifest, Page, Subcommand
+from facade.manifest import FlowPage, Isolation, Manifest, Subcommand
 
 MANIFEST = Manifest(
     name="mirror",
@@ -16,5 +16,5 @@ MANIFEST = Manifest(
         Subcommand(("mirror", "remove"), "facade.flows.mirror.cli:remove", "Remove a rule, or some of its patterns."),
     ),
     conformance="clients.conformance.topics:MIRROR",
-    page=Page(title="Telescope model"),
+    page=FlowPage(title="Telescope model"),
 )

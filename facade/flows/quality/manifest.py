@@ -1,6 +1,6 @@
 """Quality metrics: arrays that a quality pipeline computes of the data, one topic record each."""
 
-from facade.manifest import Isolation, Manifest, Page, Subcommand
+from facade.manifest import FlowPage, Isolation, Manifest, Subcommand
 
 MANIFEST = Manifest(
     name="quality",
@@ -11,7 +11,7 @@ MANIFEST = Manifest(
     subcommands=(
         Subcommand(("simulate", "quality"), "facade.flows.quality.simulator:quality", "Simulate a quality pipeline."),
     ),
-    page=Page(
+    page=FlowPage(
         title="Quality",
         over=dict.fromkeys(("bandpassSpectrum", "flaggedFractionChannel"), "channelFrequencies")
         | dict.fromkeys(("flaggedFractionAntenna", "noiseAntenna"), "antennaNames")

@@ -1,6 +1,6 @@
 """Reservations: what controllers have reserved, shown by subarray and for SDP as a whole, and conflicts of owners."""
 
-from facade.manifest import Isolation, Manifest, Page, Subcommand
+from facade.manifest import FlowPage, Isolation, Manifest, Subcommand
 
 MANIFEST = Manifest(
     name="reservations",
@@ -18,7 +18,7 @@ MANIFEST = Manifest(
             "Show who holds what until when.",
         ),
     ),
-    page=Page(
+    page=FlowPage(
         title="Reservations",
         attributes=dict.fromkeys(
             ("SdpMaster", "SdpSubarray"),

@@ -1,6 +1,6 @@
 """Calibration tables: large objects in segments or by reference, put together and announced once they are whole."""
 
-from facade.manifest import Isolation, Manifest, Page, Subcommand, WorkerEntry
+from facade.manifest import FlowPage, Isolation, Manifest, Subcommand, WorkerEntry
 
 MANIFEST = Manifest(
     name="tables",
@@ -26,7 +26,7 @@ MANIFEST = Manifest(
     ),
     trials="facade.flows.tables.messages:trials",
     conformance="clients.conformance.devices:TABLES",
-    page=Page(
+    page=FlowPage(
         title="Calibration",
         over=dict.fromkeys(("antennaAmplitude", "antennaPhaseRms", "antennaFlagged"), "antennas")
         | dict.fromkeys(("gainAmplitude", "gainPhase"), "channelFrequencies"),
