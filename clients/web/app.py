@@ -115,7 +115,9 @@ class _Pages:
         alarms = _Shared(lambda _: site.alarms())
 
         async def newest_alarms(request: Request) -> Response:
-            return await alarms.answer((str(self._feed.newest_alert),))  # an older answer lacks the newest alert
+            return await alarms.answer(
+                (str(self._feed.changed(site.alerts_device)),)
+            )  # an older answer lacks the newest alarm
 
         return {
             "site": asked(lambda: {**site.description(), "problem": self._problem()}),

@@ -135,6 +135,8 @@ class Feed:
         self._snapshot: Frame | None = None
         self._wake, self._urgent = asyncio.Event(), asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._changed: dict[str, int] = {}
+        """Number of the newest frame by device; empty name: alerts."""
         self._streams = 0
         self._news = asyncio.Event()
 
@@ -160,11 +162,9 @@ class Feed:
                 self._marked.add((device, attribute))
                 self._trends.pop((device, attribute), None)
 
-    @property
-    def newest_alert(self) -> int:
-        """Number of the newest entry of the alert log; 0: there is none."""
-        with self._lock:
-            return self._alerts[-1].sequence if self._alerts else 0
+    def changed(self, device: str) -> int:
+        """Return the number of the newest frame that has a value of a device or an alert."""
+        return max(self._changed.get(device, 0), self._changed.get("", 0))
 
     def trend(self, device: str, attribute: str) -> tuple[list[float], list[float | None]]:
         """Return the last hour of a scalar: times [Unix s] and values, None in gaps."""
@@ -213,6 +213,7 @@ class Feed:
             before = self._silent, self._away
             self._silent, self._away = dict(self._pulse.silent()), self._pulse.away
         self._number += 1
+        self._changed |= dict.fromkeys((*values, *([""] if alerts else ())), self._number)
         content = {"time": self._clock.now(), "values": values, "alerts": msgspec.to_builtins(alerts)}
         if before != (self._silent, self._away):
             content |= {"silent": self._silent, "away": self._away}

@@ -128,6 +128,11 @@ class Site:
 
     # Each of the following asks a device, and may wait for it for up to 3 s.
 
+    @property
+    def alerts_device(self) -> str:
+        """Name of the device with the alarms."""
+        return str(self._icd.classes[ALERTS].device)
+
     def alarms(self) -> list[dict[str, Any]]:
         """Return all alarms that are not at rest, the most urgent first."""
         return sorted(json.loads(self._only(ALERTS).command("GetAlarms")), key=urgency, reverse=True)

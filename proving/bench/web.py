@@ -40,7 +40,8 @@ USABLE_BAR, FRAME_BAR, GROWTH_BAR = 1.5, 0.05, 1.1
 """Until a page shows its first values [s], longest frame [s], and memory after eight hours beside that after one."""
 ALARMS: Final = 10_000
 HOURS: Final = 8
-_CONDITION: Final = "streamLate"
+_CONDITION: Final = "receiveOverrun"
+"""It has no delay: the first alert makes the alarm."""
 _NUMBER = re.compile(rb"^id: [0-9a-f]+-(\d+)$", re.MULTILINE)
 _BEGINS_WITHIN, _ANSWERS_WITHIN = 60.0, 30.0
 

@@ -3,7 +3,7 @@
 import { html, nothing } from "./vendor/lit-html.js";
 import { repeat } from "./vendor/directives/repeat.js";
 import { age, cell, entryLine, tile } from "./parts.js";
-import { act, ask, isCut, now, onNews, only, store, utcDate } from "./store.js";
+import { act, ask, isCut, kindOf, now, onNews, only, store, utcDate } from "./store.js";
 import { redraw } from "./app.js";
 
 const ROW = 30; // height [px], as in style.css
@@ -33,9 +33,10 @@ async function refresh() {
   redraw();
 }
 
-// The list is read again as soon as the log of alerts goes on, and once more if it goes on meanwhile.
+// The list is read again as soon as the log of alerts goes on or a state or count of SdpAlerts changes, such as when a
+// delay is over; and once more if that happens meanwhile.
 const SHORTEST_MS = 200;
-let newest = 0;
+let shown = "";
 let wanted = false;
 let reading = false;
 async function refreshSoon() {
@@ -50,10 +51,13 @@ async function refreshSoon() {
   }
   reading = false;
 }
+const isTold = ([name, one]) => one.enum === "AlarmState" || name === "alertSequence" || name.endsWith("Count");
 onNews((alerts) => {
-  const last = store.alerts.at(-1)?.sequence ?? 0;
-  if (alerts.length || last !== newest || (!reading && performance.now() - view.looked > REFRESH_MS)) {
-    newest = last;
+  const device = only("SdpAlerts");
+  const names = Object.entries(kindOf(device)?.attributes ?? {}).filter(isTold).map(([name]) => name);
+  const newest = names.map((name) => store.values.get(`${device}/${name}`)?.[0]).join();
+  if (alerts.length || newest !== shown || (!reading && performance.now() - view.looked > REFRESH_MS)) {
+    shown = newest;
     refreshSoon();
   }
 });
