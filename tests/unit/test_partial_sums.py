@@ -266,3 +266,10 @@ def test_long_windows_come_back_from_a_snapshot():
     assert after.overall() == before.overall()
     after.restore(after.parse({"groups": {}}))
     assert after.shown() is None, "a snapshot may have no windows"
+
+
+def test_windows_that_are_rebuilt_are_not_taken_from_a_snapshot_too():
+    """Their records come again; the snapshot is of a release with longer windows."""
+    ledger = WindowLedger(PLAN, (0,), per_group=True, over_all=False)
+    ledger.restore(ledger.parse({"groups": {"0": {}}, "windows": {"0": [msgspec.to_builtins(partial())]}}))
+    assert ledger._windows == {}
