@@ -95,7 +95,7 @@ class Walk:
 
 def fold(ledger: AlarmLedger, record: Alert | Action, sequence: int, at_us: int) -> str | None:
     if isinstance(record, Alert):
-        ledger.apply(record, sequence, at_us)
+        ledger.apply(record, sequence, at_us, redriven=False)
         return None
     return ledger.act(record, sequence, at_us)
 

@@ -88,7 +88,7 @@ def test_each_alert_counts_once_and_an_overtaken_one_does_not():
     assert not alert(ledger, 2, sequence=4, raised_at=AT - 1)
     assert not alert(ledger, 2, sequence=3, raised_at=AT - 1)
     assert ledger.out_of_order == 2
-    assert alert(ledger, 3, sequence=5), "its source may repeat a number"
+    assert alert(ledger, 3, sequence=5, raised_at=AT - 1), "its source may repeat a number"
     assert alert(ledger, 4, sequence=1, raised_at=AT + 1), "the source counts anew"
     alarm = ledger.get(KEY)
     assert (alarm.source_sequence, alarm.through, alarm.text) == (1, 4, "4")
@@ -119,6 +119,8 @@ def test_within_an_off_delay_an_alarm_that_was_cleared_is_over():
     alert(ledger, 2, sequence=3, state="CLEARED")
     assert not alert(ledger, 3, sequence=1)
     assert ledger.get(KEY).pending == "CLEAR"
+    assert alert(ledger, 4, sequence=4, raised_at=AT + 1)
+    assert ledger.get(KEY).pending == "", "it has come back"
 
 
 @pytest.mark.parametrize(

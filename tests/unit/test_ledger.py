@@ -135,6 +135,18 @@ def test_a_worker_that_stands_still_is_named_and_what_it_reads_is_stale():
     assert "was read" not in dict(NODE_VIEW.state(ledger, now))["Status"].value
 
 
+def test_a_node_waits_for_all_partitions_of_a_topic_that_has_grown():
+    """Its records may be on any of them from then on."""
+    ledger = node_ledger()
+    ledger.fold(*summary(0, 0), BASE + 0.5)
+    read(ledger, 0)
+    read(ledger, 0, partitions=2)
+    assert "heapRate" not in shown(ledger, BASE + 1.1)
+    ledger.fold(*summary(0, 1), BASE + 1.5, partition=1)
+    read(ledger, 1, partition=1, partitions=2)
+    assert shown(ledger, BASE + 2.2)["heapRate"].value == 10.0
+
+
 def test_a_watermark_of_a_former_log_does_not_count():
     """A worker that has not heard yet that the topic was made again."""
     ledger = node_ledger()
@@ -189,6 +201,7 @@ def test_a_restart_goes_on_from_the_snapshot_without_half_windows():
     """Totals count nothing twice; a window that rebuilding entered in its middle is not shown."""
     before, after = (WindowLedger(PLAN, (0,), per_group=True, over_all=True) for _ in range(2))
     log = [summary(0, w // 2, 5, first=5 * w) for w in range(12)]  # two partials per window
+    log[3][1][0].time_max = log[3][1][0].time_min  # it was written later than that, and its window may be cut
 
     def take(ledger, numbers, **changes):
         for i in numbers:
@@ -197,6 +210,7 @@ def test_a_restart_goes_on_from_the_snapshot_without_half_windows():
 
     take(before, range(9))
     after.restore(after.parse(json.loads(json.dumps(before.as_dict()))))
+    assert over_all(after, BASE + 4)["heapRate"].value == 10.0, "windows over all groups are in the snapshot"
     for i in range(3, 12):  # begins with the second half of window 1
         take(after, [i], count=i >= 9)
         for found in (shown(after, BASE + i / 2), over_all(after, BASE + i / 2)):

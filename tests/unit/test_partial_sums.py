@@ -200,6 +200,7 @@ def test_a_rack_adds_up_to_its_nodes(topic, count, per_group, over_all):
         assert [ledger.totals[node].count for node in range(3)] == ([3, 3, 0] if count else [0, 0, 0])
         assert [ledger.totals[node].late for node in range(3)] == ([0, 4, 0] if count else [0, 0, 0])
         assert {one.heard for one in ledger.totals.values()} == {5.0}
+        assert [ledger.live((0, 1), now, 3.0) for now in (8.0, 8.5)] == [{0, 1}, set()]
         assert set(ledger._windows) == ({0, 1, 2} if per_group and kept else set())
         found = [(one.count, sorted(groups)) for one, groups in ledger._all_groups.as_list()]
         assert found == ([(5, [0, 1]), (1, [0])] if over_all and count else []), "those are in the snapshot"
@@ -213,12 +214,12 @@ def test_what_is_counted_already_is_refused_also_after_a_restart():
     flags, groups = plan(ICD, "flagging"), (1, 2)
     before, after = (WindowLedger(flags, groups, per_group=False, over_all=False) for _ in range(2))
     once = Summary(worker="w", partition=0, group=1, partials=[], log="log", offset_from=0, offset_to=5)
-    assert (before.take(1, once), before.take(1, once, count=False)) == (None, None)
-    why = before.take(1, once)
+    assert (before.take(1, once, 2.0), before.take(1, once, 2.0, count=False)) == (None, None)
+    why = before.take(1, once, 2.0)
     assert why
     before.fold(1, [partial(0, 3)], 2.0)
     after.restore(after.parse(json.loads(json.dumps(before.as_dict()))))
-    assert (after.take(1, once, count=False), after.take(1, once)) == (None, why)
+    assert (after.take(1, once, 2.0, count=False), after.take(1, once, 2.0)) == (None, why)
     assert (set(after.totals), after.totals[1].count) == ({1, 2}, 3)
 
 
@@ -229,9 +230,9 @@ def test_a_rack_that_is_counted_already_is_refused_in_counting_and_in_rebuilding
         node=[], **{name: [] for name in columns}, fields={},
     )  # fmt: skip
     ledger = WindowLedger(PLAN, (), per_group=False, over_all=False)
-    assert (ledger.take_rack(rack), ledger.take_rack(rack, count=False)) == (None, None)
-    assert ledger.take_rack(rack)
-    assert ledger.take_rack(rack, count=False)
+    assert (ledger.take_rack(rack, 2.0), ledger.take_rack(rack, 2.0, count=False)) == (None, None)
+    assert ledger.take_rack(rack, 2.0)
+    assert ledger.take_rack(rack, 2.0, count=False)
 
 
 @pytest.mark.parametrize(
@@ -263,3 +264,12 @@ def test_long_windows_come_back_from_a_snapshot():
     assert (after.heard, after.overall()) == (FIRST + 1.0, before.overall())
     after.fold(group, [partial(0, 3)], FIRST + 2.0, count=False)
     assert after.overall() == before.overall()
+    after.restore(after.parse({"groups": {}}))
+    assert after.shown() is None, "a snapshot may have no windows"
+
+
+def test_windows_that_are_rebuilt_are_not_taken_from_a_snapshot_too():
+    """Their records come again; the snapshot is of a release with longer windows."""
+    ledger = WindowLedger(PLAN, (0,), per_group=True, over_all=False)
+    ledger.restore(ledger.parse({"groups": {"0": {}}, "windows": {"0": [msgspec.to_builtins(partial())]}}))
+    assert ledger._windows == {}

@@ -1,16 +1,26 @@
 """What one partition of the assembling worker writes, record by record: reports, ends, dead letters, entries."""
 
+import dataclasses
 import json
 
 import pytest
 from msgspec.structs import replace as changed
 
-from facade.bus.offsets import CountedOffsets
+from facade.bus.offsets import POSITIONS, CountedOffsets, Extent, WorkerPosition, position_record
 from facade.bus.port import Record
+from facade.errors import BusError
 from facade.flows.tables.assembly import PartialTable, Repeated
 from facade.flows.tables.buffers import BufferPool
-from facade.flows.tables.messages import ASSEMBLING, COMPLETE, FAILED, decode_table, fingerprint
-from facade.flows.tables.partition_state import PartitionState, Recalled, failure_of, under_way
+from facade.flows.tables.messages import (
+    ASSEMBLING,
+    CALIBRATION,
+    COMPLETE,
+    FAILED,
+    decode_table,
+    fingerprint,
+    table_record,
+)
+from facade.flows.tables.partition_state import PartitionState, Recalled, failure_of, find, under_way
 from facade.messages import Table, TableSegment
 from facade.outcome import RecordRejected, Suppressed
 
@@ -316,3 +326,63 @@ def test_what_is_lost_says_how_far_the_partition_was_dealt_with(position, reache
     assert partition.lost() == []
     partition.lose(gone, 77)
     assert written(partition)[:2] == [(FAILED, "v1", 0, reached), ("gone", "p!v1")]
+
+
+class Past:
+    """A bus with messages about tables, and a group whose worker has got as far as offset 3 on partition 3."""
+
+    def __init__(self, *tables: Table, log: str = "log", end: int = 6) -> None:
+        self.tables = [dataclasses.replace(table_record(one), offset=at) for at, one in enumerate(tables)]
+        position = WorkerPosition(group="g", topic=CALIBRATION, partition=3, log=log, next=3, worker="tables-0")
+        self.positions = [position_record(position)]
+        self.there = {CALIBRATION: Extent("log", {3: (0, end)})}
+
+    def watch(self):
+        return self
+
+    def extents(self, topics):
+        return self.there
+
+    def committed(self, partitions):
+        return dict.fromkeys(partitions, 3)
+
+    def read_all(self, topic, *, settled=False):
+        assert settled, "the newest message may be in a transaction that is still open"
+        return self.positions if topic == POSITIONS else self.tables
+
+    def found(self) -> Recalled:
+        found, notes = find(self, self, "g", [3])
+        assert notes == [note for note in [found[3].note] if note]
+        return found[3]
+
+
+def test_a_topic_that_is_not_there_is_named():
+    past = Past()
+    past.there = {}
+    with pytest.raises(BusError, match=r"partitions \[3\] of calibration are assigned; expected them to exist"):
+        past.found()
+
+
+def test_a_table_that_has_ended_leaves_its_entry_and_one_that_was_sent_again_is_under_way():
+    first, second = (under_way(partial(name, first=3), "log", 1) for name in ("v1", "v2"))
+    ends = [changed(one, state=FAILED, last_offset=4, first_offset=at) for one, at in ((first, 3), (second, 2))]
+    found = Past(first, second, *ends).found()
+    assert (found.leftover, found.under_way) == ([first], {"v2": second})
+    assert found.ended == {"v1": ends[0]}
+
+
+@pytest.mark.parametrize(
+    ("end", "log", "note", "counted"),
+    [
+        (6, "log", "", (3, 6)),
+        (4, "log", "the log was cut: expected offset 6 next, it goes on at 4", (4, 4)),
+        (4, "other", "", (3, 3)),
+    ],
+)
+def test_records_that_tables_says_are_settled_were_on_the_log(end, log, note, counted):
+    """The position stays at the oldest table under way; an end behind it is news, unless it is of another log."""
+    ended = changed(under_way(partial(first=3), log, 1), state=FAILED, last_offset=5)
+    found = Past(ended, end=end).found()
+    assert note in found.note
+    assert bool(found.note) == bool(note)
+    assert (found.counted.begin, found.counted.end) == counted

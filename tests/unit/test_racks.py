@@ -308,6 +308,7 @@ SECOND = range(3, 6)
 GAPS = {
     "none": ([told(0, 10), told(10, 20), told(20, 20), told(20, 30)], []),
     "one": ([told(0, 10), told(20, 30), told(30, 40)], [(10, 19, 10)]),
+    "of one record": ([told(0, 10), told(11, 20)], [(10, 10, 1)]),
     "found in silence": ([told(0, 10), told(20, 20)], [(10, 19, 10)]),
     "of one rack": (
         [told(0, 10), told(0, 10, SECOND), told(10, 20), told(20, 30), told(20, 30, SECOND)], [(10, 19, 10)]
@@ -324,6 +325,7 @@ GAPS = {
     "behind the log that was cut": (
         [told(0, 10), told(15, 20, log="a#1"), told(20, 30, log="a#1"), told(35, 40, log="a#1")], [(30, 34, 5)]
     ),
+    "at the beginning of another topic": ([told(0, 10), told(0, 0, log="b"), told(5, 10, log="b")], [(0, 4, 5)]),
     "of another topic": ([told(0, 10), told(15, 20, log="b"), told(20, 30, log="b")], []),
 }  # fmt: skip
 """Summaries, and the gaps between them: first and last offset, and how many that is."""
@@ -384,14 +386,42 @@ def test_summaries_without_rows_of_this_server_leave_no_hole():
     assert list(one.lost_before()) == []
 
 
-@pytest.mark.parametrize(("begin", "log"), [(20, "a"), (5, "a#1")])
-def test_a_window_that_may_lack_records_is_not_shown_as_whole(begin, log):
-    """Summaries are lost, or the log was cut: as with a straggler, its values are ATTR_WARNING."""
+@pytest.mark.parametrize(
+    ("by_rack", "begin", "log", "is_torn"),
+    [(True, 20, "a", True), (True, 5, "a#1", True), (False, 20, "a", False), (False, 5, "a#1", True)],
+)
+def test_a_window_that_may_lack_records_is_not_shown_as_whole(by_rack, begin, log, is_torn):
+    """Summaries are lost, or the log was cut: as with a straggler, its values are ATTR_WARNING.
+
+    A transaction without records of a node writes no summary of it alone, so a gap between these is no loss.
+    """
+
+    def written(begin, end, log, window):
+        found = [(0, partial(0, window))]
+        return (
+            [told(begin, end, log=log, found=found)] if by_rack else node_records(found, OffsetRange(log, begin, end))
+        )
+
     one = flow()
     ledger = one.ledgers[PLAN.topic]
-    fold(one, [told(0, 10, found=[(0, partial())]), told(begin, 30, log=log, found=[(0, partial(0, 1))])])
+    fold(one, written(0, 10, "a", 0) + written(begin, 30, log, 1))
     windows = ledger._windows[0], ledger._all_groups
     later = BASE_US + 60_000_000
-    assert [found.shown(later).is_torn for found in windows] == [True, True]
-    fold(one, [told(30, 40, log=log, found=[(0, partial(0, 7))])])
-    assert [found.shown(later).is_torn for found in windows] == [False, False], "it began after that"
+    assert [found.shown(later).is_torn for found in windows] == [is_torn, is_torn]
+    fold(one, written(30, 40, log, 5))
+    assert [found.shown(later).is_torn for found in windows] == [False, False], "it began at that time"
+
+
+@pytest.mark.parametrize(
+    ("records", "nodes"),
+    [
+        ([told(0, 10)], set()),
+        ([told(1, 10)], set(RACK)),
+        ([told(1, 10, SECOND)], set(SECOND)),
+        ([told(0, 10), told(0, 5, log="a#1")], set(RACK)),
+    ],
+)
+def test_the_nodes_with_first_records_in_no_total_are_told(records, nodes):
+    one = flow()
+    fold(one, records)
+    assert {node for node in NODES if list(one.ledgers[PLAN.topic].epochs(node))} == nodes

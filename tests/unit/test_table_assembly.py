@@ -182,8 +182,10 @@ def test_what_a_full_disk_did_not_take_may_be_sent_again_under_its_id(desk):
     bench.open_file = working
     bench.run(cut("t", CONTENT, 100))
     assert (bench.reasons(), bench.delivered) == (["no-space"], [])
-    bench.run(cut("t", CONTENT, 100, sent_at=10**15 + 1))
+    again = cut("t", CONTENT, 100, sent_at=10**15 + 1)
+    bench.run([again[0], *cut("t", CONTENT, 100)[:1], *again[1:]])
     assert (bench.reasons(), bench.delivered) == (["no-space"], [("gains", CONTENT)])
+    assert bench.totals()["suppressed"] == 1, "the second sending has that segment"
     bench.run(cut("t", CONTENT, 100, sent_at=10**15 + 2))
     assert len(bench.delivered) == 1, "it is complete now"
     assert (bench.pool.in_memory, bench.pool.on_disk) == (0, 0)

@@ -10,13 +10,22 @@ from msgspec.structs import replace
 
 from facade.bus.offsets import CountedOffsets
 from facade.bus.port import Record
+from facade.clock import ManualClock
 from facade.flows.tables import assembly as module
-from facade.flows.tables.assembly import DUPLICATE, Assembly, AssemblyLimits, PartialTable, Repeated, complete
+from facade.flows.tables.assembly import (
+    DUPLICATE,
+    Assembly,
+    AssemblyLimits,
+    PartialTable,
+    Repeated,
+    SegmentReader,
+    complete,
+)
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.messages import ASSEMBLING, FAILED, decode_table
 from facade.flows.tables.partition_state import PartitionState, Recalled, failure_of, under_way
 from facade.messages import Table, TableSegment
-from facade.outcome import RecordRejected
+from facade.outcome import TOMBSTONE, RecordRejected
 
 WHOLE = b"0123456789"
 HEADER = TableSegment(
@@ -226,3 +235,19 @@ def test_what_went_wrong_last_is_told_in_bounded_length():
     assert len(decode_table(end.value).reason) == 1000
     assert len(partition.account.last_error) == 500
     assert b'"tables-0"' in entry.value
+
+
+def test_a_reader_waits_for_a_first_record_only_and_holds_no_more_than_a_batch():
+    records, asked, clock = [replaced(record(offset), value=None) for offset in range(4)], [], ManualClock(0.0)
+
+    def take(room, wait):
+        asked.append((room, wait))
+        taken, records[:] = records[: min(room, 3)], records[min(room, 3) :]
+        return taken
+
+    reader = SegmentReader(take, assembly(), clock, batch=4, is_wanted=lambda one, _: one.offset != 1)
+    for _ in range(3):
+        reader.take(0.2)
+    assert asked == [(4, 0.2), (1, 0.0)]
+    assert list(reader.outcomes(clock.monotonic())) == [], "its time is over"
+    assert [(one.offset, outcome) for one, outcome in reader.outcomes()] == [(at, TOMBSTONE) for at in (0, 2, 3)]

@@ -104,7 +104,7 @@ class AlarmLedger:
         self._resting.pop(key, None)
         self._move(key[0])
 
-    def apply(self, alert: Alert, sequence: int, at_us: int, *, redriven: bool = False) -> str | None:
+    def apply(self, alert: Alert, sequence: int, at_us: int, *, redriven: bool) -> str | None:
         """Take one alert; return None if it took effect, else `AGAIN` or `OVERTAKEN`.
 
         Parameters

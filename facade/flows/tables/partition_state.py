@@ -57,7 +57,7 @@ from facade.runtime.accounts import ACCOUNTS, AccountEntry, RunningAccount
 class TablesBus(Protocol):
     """As much of a bus as is needed."""
 
-    def read_all(self, topic: str, *, settled: bool = False) -> list[Record]:
+    def read_all(self, topic: str, *, settled: bool) -> list[Record]:
         """Return all records of a topic; settled: wait for the end of open transactions."""
 
     def watch(self) -> TopicWatch:

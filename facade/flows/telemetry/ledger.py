@@ -76,8 +76,8 @@ class Coverage(msgspec.Struct):
                     yield partition, one
 
 
-def _begin(summary: Summary | RackSummary) -> tuple[str, int, int, int]:
-    return summary.log, summary.offset_from, summary.offset_from, -1
+def _begin(summary: Summary | RackSummary) -> tuple[str, int, int]:
+    return summary.log, summary.offset_from, summary.offset_from
 
 
 KEPT_WINDOWS = 3
@@ -273,7 +273,7 @@ class WindowLedger:
         """Return whether this ledger keeps any of these nodes."""
         return not self.expected or any(group in nodes for group in self.totals)
 
-    def take(self, group: Group, summary: Summary, heard: float = 0.0, *, count: bool = True) -> Overlap | None:
+    def take(self, group: Group, summary: Summary, heard: float, *, count: bool = True) -> Overlap | None:
         """Count the offsets of a summary; return an overlap, with which it must not be folded, or None; see `fold`."""
         return self._refused((self._counted if count else self._rebuilding).take(group, summary), heard)
 
@@ -321,7 +321,7 @@ class WindowLedger:
     def _partitions(self, group: Group | None) -> Sequence[int]:
         return () if group is None or self.plan.one_group else self.totals[group].partitions
 
-    def take_rack(self, summary: RackSummary, heard: float = 0.0, *, count: bool = True) -> Overlap | None:
+    def take_rack(self, summary: RackSummary, heard: float, *, count: bool = True) -> Overlap | None:
         """Count the offsets of the summary of a rack; see `take`. A gap before them is kept."""
         found = (self._counted if count else self._rebuilding).take_rack(summary)
         if isinstance(found, Gap) and count:
