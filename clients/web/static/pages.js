@@ -1,6 +1,6 @@
 // Overview, ingest node, and any device.
 
-import { html, nothing } from "./vendor/lit-html.js";
+import { html, nothing, render } from "./vendor/lit-html.js";
 import { repeat } from "./vendor/directives/repeat.js";
 import { alarmLines, alarms } from "./alarms.js";
 import { plotTiles } from "./flow.js";
@@ -39,16 +39,28 @@ function lastCommand(device) {
   return seen.quality === "VALID" && words.length ? words.join(" ") : cell(device, "lastCommand");
 }
 
+// Drawn only when a node has changed: there may be 1,500 of them.
+const map = document.createElement("div");
+let drawn = null;
 function nodeMap() {
-  const nodes = devicesOf("SdpIngestNode");
-  const racks = Array.from({ length: Math.ceil(nodes.length / RACK) }, (_, at) => nodes.slice(at * RACK, (at + 1) * RACK));
-  return racks.map((some) => html`<ul class="map">${repeat(some, (device) => device, (device) => {
-    const seen = look(device, "State");
-    if (look(device, "heapRate").why === "no broker answers") Object.assign(seen, { quality: "INVALID", why: "no broker answers" });
-    const kind = seen.quality === "INVALID" ? "invalid" : String(seen.value).toLowerCase();
-    const name = `${device}: ${seen.quality === "INVALID" ? seen.why || "not valid" : seen.value}`;
-    return html`<li><a class=${kind} href=${`#/node/${device}`} title=${name} aria-label=${name}></a></li>`;
-  })}</ul>`);
+  const nodes = devicesOf("SdpIngestNode").map(nodeLook);
+  const key = nodes.map(({ name }) => name).join();
+  if (key !== drawn) {
+    drawn = key;
+    const racks = Array.from({ length: Math.ceil(nodes.length / RACK) }, (_, at) => nodes.slice(at * RACK, (at + 1) * RACK));
+    render(racks.map((some) => html`<ul class="map">${repeat(some, ({ device }) => device, nodeLink)}</ul>`), map);
+  }
+  return map;
+}
+
+const nodeLink = ({ device, kind, name }) =>
+  html`<li><a class=${kind} href=${`#/node/${device}`} title=${name} aria-label=${name}></a></li>`;
+
+function nodeLook(device) {
+  const seen = look(device, "State");
+  if (look(device, "heapRate").why === "no broker answers") Object.assign(seen, { quality: "INVALID", why: "no broker answers" });
+  const kind = seen.quality === "INVALID" ? "invalid" : String(seen.value).toLowerCase();
+  return { device, kind, name: `${device}: ${seen.quality === "INVALID" ? seen.why || "not valid" : seen.value}` };
 }
 
 const FIGURES = ["rate", "consumed", "used", "late", "suppressed", "dead_lettered", "lag", "lag_seconds", "balance"];

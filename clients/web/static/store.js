@@ -54,8 +54,15 @@ export function look(device, attribute) {
 export const utc = (time) => (time ? new Date(time * 1000).toISOString().slice(11, 19) + " UTC" : "-");
 export const utcDate = (time) => (time ? new Date(time * 1000).toISOString().slice(0, 19).replace("T", " ") + " UTC" : "-");
 
+// Asked for each value that is drawn: the devices of a class are sorted once for each description of the site.
+let [sorted, sortedOf] = [new Map(), null];
 export function devicesOf(kind) {
-  return Object.entries(store.site?.devices ?? {}).filter(([, one]) => one === kind).map(([device]) => device).sort();
+  if (sortedOf !== store.site) [sorted, sortedOf] = [new Map(), store.site];
+  if (!sorted.has(kind)) {
+    const found = Object.entries(store.site?.devices ?? {}).filter(([, one]) => one === kind);
+    sorted.set(kind, found.map(([device]) => device).sort());
+  }
+  return sorted.get(kind);
 }
 export const only = (kind) => devicesOf(kind)[0] ?? "";
 export const kindOf = (device) => store.site?.classes[store.site.devices[device]];
