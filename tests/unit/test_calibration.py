@@ -164,6 +164,7 @@ def test_a_solution_that_has_expired_says_so(bench):
     assert bench.shown("snr").quality is Quality.WARNING
     assert bench.shown("gainPhase").quality is Quality.WARNING
     assert bench.shown("State").value == "ALARM"
+    assert "The solution sol-7 is no longer valid" in bench.shown("Status").value, "the id that solutionId shows"
     assert "sol" not in bench.shown("lastFailure").value
     later = SUMMARY | {"solution_id": "sol-8", "valid_until": BASE_US + 3_600_000_000}
     bench.tell(table="t2", summary=later)

@@ -156,15 +156,19 @@ class CalibrationView(NewestView):
         if self._solution is None:
             lines.append("No solution has come yet.")
         elif expired:
-            lines.append(f"The solution {self._solution[0].table} is no longer valid, and no newer one has come.")
+            lines.append(f"The solution {_id_of(*self._solution)} is no longer valid, and no newer one has come.")
         if self._strange:
             lines.append(f"Pointing offsets of dishes that the ICD does not have: {listed(self._strange, 8)}.")
         return "ALARM" if expired else "ON", lines
 
 
+def _id_of(table: Table, summary: SolutionSummary) -> str:
+    return summary.solution_id or table.table
+
+
 def _solution(table: Table, summary: SolutionSummary) -> dict[str, Value]:
     return {
-        "solutionId": summary.solution_id or table.table,
+        "solutionId": _id_of(table, summary),
         "product": table.product,
         "kind": table.kind,
         "sourceModel": summary.source_model,
