@@ -14,8 +14,6 @@ HOST: Final = "127.0.0.1"
 _LOWEST: Final = 15_000
 _HIGHEST: Final = 32_000
 _ATTEMPTS: Final = 200
-_claims: list[socket.socket] = []
-"""A port seems free until its server listens, so each one that was chosen is claimed until this process ends."""
 
 
 def is_free(port: int) -> bool:
@@ -47,12 +45,15 @@ def choose_port() -> int:
 
 
 def _claim(port: int) -> bool:
-    """Bind a name in the kernel, which frees it when this process ends; return whether nobody has it."""
+    """Claim a port, which seems free until its server listens, until this process ends; return whether nobody has it.
+
+    The claim is a name that is bound in the kernel. Its descriptor stays open.
+    """
     claim = socket.socket(socket.AF_UNIX)
     try:
         claim.bind(f"\0sdp-facade-port-{port}")
     except OSError as error:
         claim.close()
         return error.errno != errno.EADDRINUSE  # a system without such names
-    _claims.append(claim)
+    claim.detach()
     return True

@@ -2,7 +2,7 @@
 
 import signal
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 
@@ -20,7 +20,7 @@ from facade.files import write_json
 from facade.flows.telemetry.simulator.ingest import HeapReport, read_report
 from facade.runtime.stopping import terminable
 from proving.demo import verdict
-from proving.demo.account import compare, disagreements, waited
+from proving.demo.account import BalanceLine, DemoCounts, compare, disagreements, waited
 from proving.demo.flows import (
     AlarmScenario,
     CalibrationScenario,
@@ -249,12 +249,24 @@ def _short_of(sent: HeapReport) -> str:
     return ": as many as this machine can, with all else that runs on it" if less else ""
 
 
+def settled_account(progress: ProgressLine, sent: HeapReport, found: Callable[[], DemoCounts]) -> list[BalanceLine]:
+    """Compare until every figure agrees: a lag is of a moment, and a worker that has just joined writes once more."""
+    lines: list[BalanceLine] = []
+
+    def agrees() -> bool:
+        lines[:] = compare(sent, found())
+        return all(line.agrees for line in lines)
+
+    progress.wait_until(agrees, DRAINS_WITHIN, "the figures agree")
+    return lines
+
+
 def _judge(demo: Demo) -> None:
     report, console = demo.report, demo.progress.console
     sent = report.sent
     wrong: list[str] = []
     if sent is not None:
-        report.account = compare(sent, demo.tango_side.found())
+        report.account = settled_account(demo.progress, sent, demo.tango_side.found)
         wrong = disagreements(sent, report.account)
     flows = (
         report.order_account,
