@@ -8,7 +8,7 @@ import importlib
 import os
 import uuid
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from facade.config import without_secrets
 from facade.errors import ConfigError
@@ -33,6 +33,9 @@ class Store(Protocol):
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file."""
+
+    def open(self, name: str) -> BinaryIO:
+        """Return a file to read parts of it."""
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file; when the call returns, the file is durable.
@@ -64,6 +67,10 @@ class FolderStore:
     def read(self, name: str) -> bytes:
         """Return the bytes of a file."""
         return (self._root / name).read_bytes()
+
+    def open(self, name: str) -> BinaryIO:
+        """Return a file to read parts of it."""
+        return (self._root / name).open("rb")
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file beside its place, make it durable, and give it its name; see `Store`."""
@@ -120,6 +127,11 @@ class ObjectStore:
         """Return the bytes of a file."""
         content: bytes = self._ask("cat_file", f"{self._root}/{name}")
         return content
+
+    def open(self, name: str) -> BinaryIO:
+        """Return a file to read parts of it."""
+        file: BinaryIO = self._ask("open", f"{self._root}/{name}", "rb")
+        return file
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file; see `Store`."""

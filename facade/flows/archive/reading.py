@@ -1,0 +1,89 @@
+"""Records of an archive by topic and time.
+
+The name of a file says the hour of its first record only, so the statistics in the footer decide which files have
+records of a time. Only these are decoded, and pages are checked by their checksums. `facade.flows.archive.files.verify`
+looks at all bytes.
+"""
+
+import heapq
+from collections.abc import Iterator
+from itertools import groupby
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from facade.bus.port import Record
+from facade.flows.archive.files import ArchiveError, parse_name
+from facade.flows.archive.stores import Store
+
+_BATCH = 10_000
+"""Rows decoded at once."""
+
+
+def topics(store: Store) -> list[str]:
+    """Return the topics that have files."""
+    return sorted({parsed[0] for name in store.names() if (parsed := parse_name(name))})
+
+
+def read_records(store: Store, topic: str, begin_us: int, end_us: int) -> Iterator[Record]:
+    """Return the records of a topic with a timestamp in [begin, end), in bounded memory.
+
+    Records of a partition come in the order of the log, and partitions are merged by timestamp.
+
+    Parameters
+    ----------
+    begin_us, end_us
+        Bounds of Kafka's time [Unix us].
+
+    Raises
+    ------
+    ArchiveError
+        A file is damaged, or the store does not answer; the message names the file.
+    """
+    named = sorted((parsed, name) for name in store.names(topic) if (parsed := parse_name(name)))
+    partitions = [
+        _read_partition(store, topic, [name for _, name in files], begin_us, end_us)
+        for _, files in groupby(named, lambda one: one[0][1])
+    ]
+    return heapq.merge(*partitions, key=lambda record: record.timestamp_us)
+
+
+def _read_partition(store: Store, topic: str, names: list[str], begin_us: int, end_us: int) -> Iterator[Record]:
+    for name in names:
+        try:
+            with store.open(name) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
+                groups = [
+                    group for group in range(file.num_row_groups) if _overlaps(file.metadata, group, begin_us, end_us)
+                ]
+                for batch in file.iter_batches(_BATCH, groups) if groups else ():
+                    yield from (one for one in _records(batch, topic) if begin_us <= one.timestamp_us < end_us)
+        except (pa.ArrowException, OSError, KeyError) as error:  # a wrong checksum is an OSError
+            raise ArchiveError(
+                f"{name}: expected a whole file of an archive, got one that cannot be read: {error}"
+            ) from error
+
+
+def _overlaps(metadata: pq.FileMetaData, group: int, begin_us: int, end_us: int) -> bool:
+    row_group = metadata.row_group(group)
+    place = metadata.schema.names.index("timestamp")
+    found = row_group.column(place).statistics
+    if found is None or not found.has_min_max:
+        return True
+    first, last = (round(one.timestamp() * 1000) * 1000 for one in (found.min, found.max))
+    return bool(first < end_us and last >= begin_us)
+
+
+def _records(batch: pa.RecordBatch, topic: str) -> Iterator[Record]:
+    times = batch.column("timestamp").cast(pa.int64()).to_pylist()
+    columns = [batch.column(name).to_pylist() for name in ("partition", "offset", "key", "headers", "value")]
+    for time, partition, offset, key, headers, value in zip(times, *columns, strict=True):
+        pairs = tuple((one["name"], one["value"]) for one in headers)
+        yield Record(
+            topic=topic,
+            key=key,
+            value=value,
+            headers=pairs,
+            partition=partition,
+            offset=offset,
+            timestamp_us=time * 1000,
+        )

@@ -1,0 +1,56 @@
+"""Records of an archive by topic and time."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from facade.bus.memory import MemoryLog
+from facade.flows.archive.files import ArchiveError
+from facade.flows.archive.reading import read_records, topics
+from facade.flows.archive.stores import FolderStore, Store, open_store
+from tests.support.archives import HOUR, START, TOPIC, archive, record
+
+TIMES = [0, HOUR // 2, HOUR - 1000, HOUR // 3, HOUR, 3 * HOUR]
+
+
+@pytest.fixture(params=["folder", "objects"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    store = FolderStore(tmp_path) if request.param == "folder" else open_store(f"memory://{tmp_path.name}-reading")
+    log = MemoryLog({TOPIC: 2, "state": 1})
+    for time in TIMES:
+        log.append(record(START + time, b"%d" % time, partition=time % 2))
+    log.append(record(START, None, "state"))
+    archive(log, store, TOPIC, "state")
+    return store
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"), [(0, 4 * HOUR), (0, 1), (1, HOUR), (HOUR // 3, HOUR // 2), (HOUR, 3 * HOUR), (4 * HOUR, 5 * HOUR)]
+)
+def test_each_record_of_a_time_is_read_once(store: Store, begin: int, end: int) -> None:
+    found = [int(one.value or b"") for one in read_records(store, TOPIC, START + begin, START + end)]
+    assert sorted(found) == sorted(time for time in TIMES if begin <= time < end)
+
+
+def test_a_record_is_what_it_was_on_the_bus(store: Store) -> None:
+    (found,) = read_records(store, "state", START, START + 1)
+    assert (found.topic, found.partition, found.offset, found.timestamp_us) == ("state", 0, 0, START)
+    assert (found.key, found.value, found.headers) == (b"k", None, (("h", b"\xff"),))
+
+
+def test_topics_are_named(store: Store) -> None:
+    assert topics(store) == [TOPIC, "state"]
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    store, log = FolderStore(tmp_path), MemoryLog({TOPIC: 1})
+    log.append(record(START, random.Random(1).randbytes(10_000)))
+    archive(log, store)
+    (name,) = store.names()
+    whole = (tmp_path / name).read_bytes()
+    half = len(whole) // 2
+    for damaged in (whole[:half], whole[:half] + bytes([whole[half] ^ 1]) + whole[half + 1 :], b""):
+        (tmp_path / name).write_bytes(damaged)
+        with pytest.raises(ArchiveError, match=name):
+            list(read_records(store, TOPIC, 0, 2 * START))
