@@ -128,17 +128,23 @@ def _describe(connection: Connection, topics: Iterable[str], within: float, **op
 
 
 class KafkaTopicWatch:
-    """See `facade.bus.offsets.TopicWatch`."""
+    """See `facade.bus.offsets.TopicWatch`.
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    Parameters
+    ----------
+    patience
+        How long the offsets of a topic are asked for that is being made or moves [s].
+    """
+
+    def __init__(self, connection: Connection, *, patience: float = timeouts.PROCESS) -> None:
+        self._connection, self._patience = connection, patience
         self._asked: Mapping[str, Future[Any]] = {}
         self._due = 0.0
 
     def extents(self, topics: Iterable[str]) -> dict[str, Extent]:
         """Return the ids and offsets of topics; see `facade.bus.offsets.TopicWatch`."""
         try:
-            return ask_again(lambda: self._extents(topics), self._connection.clock, timeouts.PROCESS)
+            return ask_again(lambda: self._extents(topics), self._connection.clock, self._patience)
         except KafkaException as error:
             raise BusError(f"no answer about topics from {self._connection.bootstrap}: {error.args[0]}") from error
 

@@ -12,6 +12,8 @@ SESSION = 6.0
 # Questions
 COMMAND = 10.0
 """Answer to a command: topics, settings, groups, offsets."""
+NEW_TOPICS = 60.0
+"""The leaders of topics that were just made answer. A busy broker takes some seconds to lead dozens of partitions."""
 PROCESS = 5.0
 """Answer to a process that works: topic ids and offsets, opening a reader, a commit of a group member."""
 END_OFFSETS = 0.5

@@ -60,8 +60,8 @@ def _await_leaders(connection: Connection, topics: Collection[str]) -> None:
     A producer with several requests under way that writes before may lose its first records, which are confirmed all
     the same (KAFKA-15591): the leader refuses the first request, and takes the second one.
     """
-    clock, watch = connection.clock, KafkaTopicWatch(connection)
-    deadline = clock.monotonic() + timeouts.COMMAND
+    clock, watch = connection.clock, KafkaTopicWatch(connection, patience=timeouts.NEW_TOPICS)
+    deadline = clock.monotonic() + timeouts.NEW_TOPICS
     while unknown := set(topics) - watch.extents(topics).keys():
         if clock.monotonic() > deadline:
             raise BusError(
