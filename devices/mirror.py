@@ -212,9 +212,7 @@ class _Session:
                 self._event(name, event)
 
         try:
-            number = self._proxy.subscribe_event(
-                name.rpartition("/")[2], tango.EventType.CHANGE_EVENT, take, tango.EventSubMode.Sync
-            )
+            number = _subscribe(self._proxy, name.rpartition("/")[2], take)
         except _AWAY:
             raise
         except tango.DevFailed as failed:
@@ -268,6 +266,22 @@ class _Session:
                 self._labels[name] = list(self._proxy.get_attribute_config(name.rpartition("/")[2]).enum_labels)
         labels = self._labels.get(name, ())
         return labels[value] if isinstance(value, int) and 0 <= value < len(labels) else ""
+
+
+_first_subscription = threading.Lock()
+
+
+def _subscribe(proxy: tango.DeviceProxy, attribute: str, take: Callable[[Any], None]) -> int:
+    """Subscribe to the changes of an attribute; nobody else does before this process has made one subscription.
+
+    Tango makes its event consumer with the first one, and does not lock that. Two threads that subscribe first make two
+    consumers, of which one is lost: a subscription fails (``Could not find event consumer for ptr``), and events and
+    calls of the process stand still later.
+    """
+    with _first_subscription:
+        if not tango.ApiUtil.instance().is_zmq_event_consumer_created():
+            return int(proxy.subscribe_event(attribute, tango.EventType.CHANGE_EVENT, take, tango.EventSubMode.Sync))
+    return int(proxy.subscribe_event(attribute, tango.EventType.CHANGE_EVENT, take, tango.EventSubMode.Sync))
 
 
 def _address(host: str) -> tuple[str, int]:

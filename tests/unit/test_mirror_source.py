@@ -149,6 +149,36 @@ def test_only_a_device_that_says_so_does_not_push(monkeypatch: pytest.MonkeyPatc
     assert devices.mirror._Session("a/b/c", lambda news: None).subscribe("a/b/c/d") is answer
 
 
+def test_nobody_subscribes_beside_the_first_subscription_of_the_process(monkeypatch: pytest.MonkeyPatch):
+    """Tango makes its event consumer then, without a lock: of two, one is lost with its subscriptions."""
+    has_consumer, under_way, most = threading.Event(), list[str](), list[int]()
+    goes_on = threading.Barrier(3)
+
+    class Subscribed(Proxy):
+        def subscribe_event(self, name: str, kind: Any, take: Callable[[Any], None], mode: Any) -> int:
+            under_way.append(name)
+            if has_consumer.is_set():
+                goes_on.wait(HANG)  # all others at once
+            else:
+                threading.Event().wait(0.2)  # others would come
+            most.append(len(under_way))
+            has_consumer.set()
+            under_way.remove(name)
+            return 7
+
+    api = SimpleNamespace(is_zmq_event_consumer_created=has_consumer.is_set)
+    monkeypatch.setattr(tango, "ApiUtil", SimpleNamespace(instance=lambda: api))
+    monkeypatch.setattr(tango, "DeviceProxy", lambda device: Subscribed())
+    source = TangoSource()
+    for number in range(4):
+        source.begin(DeviceJob(f"a/b/{number}", subscribe=(f"a/b/{number}/d",)))
+    done: list[Any] = []
+    until(lambda: len(done.extend(source.take()) or done) == 4, "all have been subscribed to")
+    assert [len(one.pushed) for one in done] == [1, 1, 1, 1]
+    assert most[0] == 1
+    source.close()
+
+
 ROOT = Path(__file__).parents[2]
 
 
