@@ -53,6 +53,10 @@ _ON_BUT = "ALARM"
 """State of SDP as a whole while it is on, and something has failed: much is killed in a demo."""
 
 
+_subscribing = threading.Lock()
+"""Tango makes its event consumer with the first subscription, without a lock: two at once would make two."""
+
+
 class Commanded:
     """One subarray as TM commands it, or SDP as a whole.
 
@@ -244,7 +248,8 @@ class Commanded:
                 self._labels = list(self._proxy.get_attribute_config("obsState").enum_labels)
             for attribute in self._attributes:
                 on_event = partial(self._on_event, attribute)  # the event itself has the name in lower case
-                number = self._proxy.subscribe_event(attribute, tango.EventType.CHANGE_EVENT, on_event)
+                with _subscribing:
+                    number = self._proxy.subscribe_event(attribute, tango.EventType.CHANGE_EVENT, on_event)
                 self._subscriptions.append(number)
         except tango.DevFailed:
             return False
