@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -19,14 +20,17 @@ from typer.testing import CliRunner
 from facade.bus.memory import MemoryLog
 from facade.bus.port import Record
 from facade.cli.app import app
+from facade.clock import ManualClock
+from facade.config import Settings
 from facade.errors import ConfigError
-from facade.flows.archive import nexus, nexus_groups
+from facade.flows.archive import nexus_groups, nexus_topics
 from facade.flows.archive.files import ArchiveError
 from facade.flows.archive.nexus import export, find_time
-from facade.flows.archive.nexus_groups import Events, Log, Windows
+from facade.flows.archive.nexus_groups import QUALITIES, Events, Log, Windows
 from facade.flows.archive.stores import FolderStore
 from facade.flows.tables.solution import Solution
 from facade.flows.tables.solution import encode as encode_solution
+from facade.flows.telemetry.worker import TelemetryWorker
 from facade.messages import (
     Alert,
     AlertAction,
@@ -44,7 +48,8 @@ from facade.messages import (
 )
 from tests.support.archives import HOUR, ICD, START, archive
 from tests.support.columnar import columnar
-from tests.support.heaps import encoded, heap
+from tests.support.heaps import BASE_US, encoded, heap
+from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
 from tests.support.tables import cut
 
 SECOND = 1_000_000
@@ -258,6 +263,35 @@ def test_partials_in_any_order_are_merged_in_a_few_pages_of_memory(tmp_path: Pat
         assert (qualities[:200][found["count"][:200] > 0] == 0).all()
         assert (qualities[200:][found["count"][200:] > 0] == 3).all()
         assert (qualities[found["count"] == 0] == 1).all()
+
+
+def test_windows_agree_with_the_notifications_that_a_worker_summed_up(tmp_path: Path) -> None:
+    clock = ManualClock(BASE_US / 1e6)
+    broker = MemoryBroker(clock, {name: topic.partitions for name, topic in ICD.topics.items()})
+    log = MemoryTransactionalLog(broker, "ingest.heaps", group="aggregate")
+    worker = TelemetryWorker(log, ICD, Settings(nodes=4), slot="0", clock=clock)
+    for tick in range(400):  # 4 s; nothing is sent in the last one
+        if tick < 300 and tick % 7 == 0:
+            node = tick % 4
+            (value,) = encoded(heap(node, tick, at=tick / 100, latency=tick / 1000))
+            broker.append(Record(topic="ingest.heaps", key=b"%d" % node, value=value, partition=node % 2))
+        worker.step()
+        clock.sleep(0.01)
+    topics = "ingest.heaps", "ingest.summary"
+    copied = MemoryLog(dict.fromkeys(topics, 4))
+    for topic in topics:
+        for record in broker.read(topic):
+            copied.append(record)
+    with written(tmp_path, copied, *topics, begin=BASE_US, end=BASE_US + 3 * SECOND) as file:
+        events, windows = file["entry/ingest_heaps/notifications"], file["entry/ingest_heaps/windows"]
+        pulses = np.repeat(events["event_time_zero"][:], np.diff([*events["event_index"], len(events["event_id"])]))
+        seconds, nodes = (pulses + events["event_time_offset"][:]) // SECOND, events["event_id"][:]
+        for second, node in np.ndindex(3, 4):
+            mine = (seconds == second) & (nodes == node)
+            assert windows["count/value"][second, node] == np.count_nonzero(mine) > 0
+            assert windows["received_sum/value"][second, node] == events["received"][mine].sum()
+            assert windows["latency_max/value"][second, node] == events["latency"][mine].max()
+        assert (windows["count/quality"][:] == QUALITIES.index("VALID")).all()
 
 
 # States, mirrored attributes, messages
@@ -505,6 +539,13 @@ def test_a_folder_that_is_missing_or_without_archive_is_said(tmp_path: Path) -> 
     assert "cannot be written: No such file or directory" in str(done.exception)
 
 
+def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("facade.flows.archive.nexus")
+    monkeypatch.setitem(sys.modules, "facade.flows.archive.nexus", None)
+    done = command_line(tmp_path, tmp_path / "night.nxs", *TIMES)
+    assert "pip install 'sdp-tango-facade[nexus]'" in str(done.exception)
+
+
 def test_an_export_that_ends_early_leaves_no_file(tmp_path: Path) -> None:
     store, file = alerts(tmp_path, 100), tmp_path / "night.nxs"
     log = MemoryLog({"commands": 1})
@@ -520,8 +561,8 @@ def test_an_export_that_ends_early_leaves_no_file(tmp_path: Path) -> None:
 
 
 def test_rows_go_to_the_file_while_records_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nexus, "_RECORDS", 10)
-    monkeypatch.setattr(nexus, "_PENDING", 20_000)
+    monkeypatch.setattr(nexus_topics, "_RECORDS", 10)
+    monkeypatch.setattr(nexus_topics, "_PENDING", 20_000)
     rows: list[int] = []
     add = Log.add
     monkeypatch.setattr(Log, "add", lambda log, *row: (add(log, *row), rows.append(len(log._rows))))
