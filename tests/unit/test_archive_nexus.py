@@ -343,6 +343,7 @@ def test_mirrored_attributes_keep_shape_and_quality(tmp_path: Path) -> None:
     for value in ([181.0, 45.0], [182.0, 46.0], [1.0]):
         put(log, "telescope.model", START, mirrored(START, "a/b/c/pointing", value))
     put(log, "telescope.model", START, mirrored(START, "a/b/c/band", ["1", "2"], "DevString"))
+    put(log, "telescope.model", START, mirrored(START, "a/b/c/huge", [10**400, 1]))
     put(log, "telescope.model", START, mirrored(START, "a/b/c/on", True, "DevBoolean", connection="DISCONNECTED"))
     with written(tmp_path, log, "telescope.model") as file:
         model = file["entry/telescope_model"]
@@ -439,6 +440,7 @@ def test_tables_are_plottable_with_their_units(tmp_path: Path) -> None:
         *cut("wrong", b"0123456789", 4, sha256="0" * 64),
         *cut("broken", b"no arrow at all", 4, **arrow),
         *cut("empty", b"", 4),
+        *cut("far", b"0", start=2**40 - 1, size=2**40),
     ]
     for record in sent:
         log.append(replace(record, partition=0, timestamp_us=START))
@@ -458,7 +460,7 @@ def test_tables_are_plottable_with_their_units(tmp_path: Path) -> None:
         assert tables["opaque"].attrs["NX_class"] == "NXnote"
         assert tables["opaque/data"][:].tobytes() == b"SIMPLE  ="
         assert tables["opaque/type"].asstr()[()] == "application/octet-stream"
-        assert file["entry/account/not_decoded"][:].tolist() == [3]
+        assert file["entry/account/not_decoded"][:].tolist() == [4]
     assert judge(tmp_path / "night.nxs") == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["archive", "night.nxs"]
 

@@ -39,7 +39,8 @@ _PART = 4_000_000
 class _Spool:
     header: TableSegment
     path: Path
-    seen: set[int] = field(default_factory=set)
+    seen: dict[int, int] = field(default_factory=dict)
+    """Bytes of each segment."""
 
 
 class Tables:
@@ -71,7 +72,7 @@ class Tables:
             if file.tell() + len(record.value) > spool.header.size:
                 return RecordRejected("size", "headers.segment", f"expected {spool.header.size} bytes, got more")
             file.write(record.value)
-        spool.seen.add(header.index)
+        spool.seen[header.index] = len(record.value)
         if len(spool.seen) < spool.header.count:
             return None
         del self._open[key]
@@ -95,12 +96,11 @@ class Tables:
     def _write(self, spool: _Spool) -> RecordRejected | None:
         header = spool.header
         with spool.path.open("rb") as file:
-            size, digest = _digest(file)
-            if size != header.size or digest != header.sha256:
+            if sum(spool.seen.values()) != header.size or _digest(file) != header.sha256:
                 what = f"expected {header.size} bytes of table {header.table} with the digest that it has, got others"
                 return RecordRejected("digest", "headers.segment.sha256", excerpt(what))
             media = header.content_type.partition(";")[0].strip().lower()
-            if media not in (_ARROW, _NPY) or not size:
+            if media not in (_ARROW, _NPY) or not header.size:
                 self._write_note(header, file)
                 return None
             group = child(self._group, header.table, "NXdata")
@@ -127,12 +127,11 @@ def _describe(group: Any, header: TableSegment) -> None:
     group.attrs.update({"table": header.table, "product": header.product, "kind": header.kind})
 
 
-def _digest(file: BinaryIO) -> tuple[int, str]:
-    found, size = sha256(), 0
+def _digest(file: BinaryIO) -> str:
+    found = sha256()
     while part := file.read(_PART):
         found.update(part)
-        size += len(part)
-    return size, found.hexdigest()
+    return found.hexdigest()
 
 
 def _write_npy(group: Any, header: TableSegment, content: memoryview) -> None:

@@ -423,7 +423,7 @@ def _shape(value: Any) -> tuple[int, ...] | None:
     """Return the shape of a number or of an array of them; None: it is something else."""
     try:
         shape = np.array(value, np.float64).shape
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
     return shape if value is not None and 0 not in shape else None
 
