@@ -1,13 +1,16 @@
-"""`sdp-facade archive`: the worker that keeps records as files, and what verifies the files."""
+"""`sdp-facade archive`: the worker that keeps records as files, and what verifies and exports the files."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.console import ERR, OUT, table, wide
-from facade.durations import parse_duration
+from facade.durations import parse_duration, parse_time
 from facade.errors import ConfigError
+from facade.icd.load import load
 from facade.runtime.worker_process import Site, Slot, run_worker
 
 try:
@@ -71,3 +74,45 @@ def verify(place: ArchiveLocation) -> None:
         ERR.print(f"fault: {fault}", markup=False)
     if faults:
         raise typer.Exit(1)
+
+
+def export(
+    place: ArchiveLocation,
+    nexus: Annotated[Path, typer.Option(metavar="FILE", help="NeXus file to write.")],
+    begin: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Begin, such as 2027-01-14T18:00; UTC.")
+    ] = None,
+    end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="End; its own moment is left out.")] = None,
+    eb: Annotated[str, typer.Option(metavar="EB", help="The time of this execution block instead.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+) -> None:
+    """Write a part of an archive as a NeXus file (HDF5); it is there only when it is whole.
+
+    Example: sdp-facade archive export /data/archive --nexus night.nxs --from 2027-01-14T18:00 --to 2027-01-14T19:00
+    """
+    try:
+        from facade.flows.archive import nexus as files
+    except ImportError as error:
+        raise ConfigError("NeXus files need h5py: pip install 'sdp-tango-facade[nexus]'") from error
+    if bool(eb) == bool(begin or end) or bool(begin) != bool(end):
+        raise ConfigError("expected --from and --to, or --eb")
+    store = open_store(place)
+    times = files.find_time(store, eb) if eb else (parse_time(begin or "", "--from"), parse_time(end or "", "--to"))
+    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=ERR, transient=True) as progress:
+        task = progress.add_task("", total=1.0)
+
+        def report(topic: str, part: float) -> None:
+            progress.update(task, description=topic, completed=part)
+
+        try:
+            made = files.export(store, load(), nexus, *times, eb=eb, replace=force, progress=report)
+        except OSError as error:
+            raise ConfigError(f"{nexus}: cannot be written: {error.strerror or error}") from error
+    titles = ("topic", "records", "not decoded", "the first of these")
+    rows = [
+        (topic, f"{one.records:,}" if one.is_exported else "not exported", f"{one.undecoded:,}", one.reason)
+        for topic, one in made.accounts.items()
+    ]
+    wide().print(table(titles, rows, whole=titles[:3], box=None))
+    OUT.print(f"{nexus}", markup=False)

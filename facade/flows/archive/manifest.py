@@ -6,8 +6,9 @@ MANIFEST = Manifest(
     name="archive",
     summary="Records of all topics as Parquet files, by topic and hour, each exactly once.",
     subcommands=(
-        Subcommand(("archive",), "", "Keep records as Parquet files, and verify the files.", section="Deploy"),
+        Subcommand(("archive",), "", "Keep records as Parquet files, verify and export them.", section="Deploy"),
         Subcommand(("archive", "run"), "facade.flows.archive.cli:run", "Write topics to an archive."),
         Subcommand(("archive", "verify"), "facade.flows.archive.cli:verify", "Look for gaps, overlaps and damage."),
+        Subcommand(("archive", "export"), "facade.flows.archive.cli:export", "Write a part of an archive as NeXus."),
     ),
 )

@@ -7,6 +7,7 @@ looks at all bytes.
 
 import heapq
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import groupby
 
 import pyarrow as pa
@@ -23,6 +24,15 @@ _BATCH = 10_000
 def topics(store: Store) -> list[str]:
     """Return the topics that have files."""
     return sorted({parsed[0] for name in store.names() if (parsed := parse_name(name))})
+
+
+def extent(store: Store) -> tuple[int, int] | None:
+    """Return the begin of the first hour with a file, and the end of the last one [Unix us]; None: no files."""
+    hours = sorted(name.partition("/hour=")[2][:13] for name in store.names() if parse_name(name))
+    if not hours:
+        return None
+    first, last = (round(datetime.fromisoformat(one).replace(tzinfo=UTC).timestamp()) for one in (hours[0], hours[-1]))
+    return first * 1_000_000, (last + 3600) * 1_000_000
 
 
 def read_records(store: Store, topic: str, begin_us: int, end_us: int) -> Iterator[Record]:

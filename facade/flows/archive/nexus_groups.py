@@ -1,0 +1,455 @@
+"""Groups of a NeXus file that grow while records are read, in memory that does not depend on their number.
+
+Theory of operation
+-------------------
+A dataset is chunked, compressed and resizable. Rows are kept in memory until some are together, and are then put behind
+those in the file (`append`). No dataset stays open, so the library's caches do not grow with the number of datasets.
+
+`Windows` is a grid of windows and groups, such as seconds and ingest nodes. The file itself is what partial aggregates
+are added to: the pages of some neighbouring windows are in memory, and the page that was used least recently goes to
+the file. So partials may come in any order, at any time.
+
+A dataset that is in several groups is there once, with hard links to it. NeXus wants the attribute `target` then.
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import h5py
+import numpy as np
+
+from facade.codec.arrays import Array
+from facade.messages import Partial
+from facade.printable import printable
+
+QUALITIES: Final = ("VALID", "INVALID", "ALARM", "CHANGING", "WARNING")
+"""Tango's qualities; the numbers in the file are Tango's."""
+TEXT: Final = h5py.string_dtype()
+_ODD = re.compile(r"[^A-Za-z0-9_]", re.ASCII)
+_CHUNK = 65_536
+"""Size of a chunk [bytes]."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PACKED: Final = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
+"""Filters that each HDF5 library has."""
+_MOST_LABELS = 256
+MOST_EVENTS: Final = 250_000
+"""In memory."""
+_MOST_PULSES = 1000
+
+
+def iso(time_us: int) -> str:
+    """Return a time [Unix us] as NeXus has it."""
+    return (_EPOCH + timedelta(microseconds=time_us)).isoformat(timespec="microseconds")
+
+
+def text(found: str) -> str:
+    """Return a text from the bus as a file can have it: HDF5 ends texts at a NUL."""
+    return printable(found, keep="\n\t")
+
+
+def legal(name: str) -> str:
+    """Return a name with only what NeXus allows in names."""
+    return _ODD.sub("_", name) or "_"
+
+
+def child(parent: Any, name: str, nexus_class: str) -> Any:
+    """Make a group, under a name that is free."""
+    number, free = 2, legal(name)
+    while free in parent:
+        number, free = number + 1, f"{legal(name)}_{number}"
+    group = parent.create_group(free)
+    group.attrs["NX_class"] = nexus_class
+    return group
+
+
+def append(group: Any, name: str, values: Array, **attributes: Any) -> int:
+    """Put rows behind those of a dataset, which is made if there is none; return the number of rows before."""
+    dataset = group.get(name)
+    if dataset is None:
+        row = values.shape[1:]
+        size = max(int(np.prod(row)) * values.dtype.itemsize, 1)
+        dataset = group.create_dataset(
+            name,
+            (0, *row),
+            values.dtype,
+            maxshape=(None, *row),
+            chunks=(max(_CHUNK // size, 1), *row),
+            **({} if values.dtype == TEXT else _PACKED),
+        )
+        dataset.attrs.update(attributes)
+    begin = int(dataset.shape[0])
+    dataset.resize(begin + len(values), 0)
+    dataset[begin:] = values
+    return begin
+
+
+def link(group: Any, name: str, dataset: Any) -> None:
+    """Show a dataset also in another group."""
+    dataset.attrs.setdefault("target", dataset.name)
+    group[name] = dataset
+
+
+def draw(data: Any, signals: Sequence[str], axes: Sequence[str]) -> None:
+    """Say how an NXdata is drawn: signals of one shape, and an axis for each dimension, which is made if there is none.
+
+    It becomes what a viewer draws of all groups around it that have nothing yet.
+    """
+    for place, (name, size) in enumerate(zip(axes, data[signals[0]].shape, strict=True)):
+        if name not in data:
+            append(data, name, np.arange(size))
+        data.attrs[f"{name}_indices"] = place
+    data.attrs.update({"signal": signals[0], "axes": [*axes]})
+    if len(signals) > 1:
+        data.attrs["auxiliary_signals"] = [*signals[1:]]
+    while (inner := data.name.rpartition("/")[2]) and "default" not in data.parent.attrs:
+        data = data.parent
+        data.attrs["default"] = inner
+
+
+def plot(group: Any, signals: Mapping[str, Any], axes: Mapping[str, Any], title: str) -> None:
+    """Make the group that a viewer draws, of datasets that are in other groups; see `draw`."""
+    data = child(group, "plot", "NXdata")
+    for name, dataset in (*signals.items(), *axes.items()):
+        link(data, name, dataset)
+    data["title"] = text(title)
+    draw(
+        data, [*signals], [*axes, *(f"index_{place}" for place in range(len(axes), next(iter(signals.values())).ndim))]
+    )
+
+
+class Log:
+    """An NXlog: a value and further columns as functions of time.
+
+    A value that is a text is in the file as the number of its label, which any viewer can draw; -1: of another text
+    than the first 256.
+
+    Parameters
+    ----------
+    origin_us
+        The time that is 0 in the file [Unix us].
+    shape
+        Of a value that is a number or an array of them; None: it is a text.
+    labels
+        The first labels.
+    columns
+        Type and attributes of each further column.
+    """
+
+    def __init__(
+        self,
+        group: Any,
+        origin_us: int,
+        title: str,
+        columns: Mapping[str, tuple[Any, Mapping[str, Any]]],
+        *,
+        shape: tuple[int, ...] | None = None,
+        unit: str = "",
+        labels: Iterable[str] = (),
+    ) -> None:
+        self._group, self._origin, self._columns, self.shape, self._unit = group, origin_us, columns, shape, unit
+        self._title = title
+        self._labels = {label: number for number, label in enumerate(labels)}
+        self._rows: list[tuple[Any, ...]] = []
+        group["description"] = text(title)
+
+    def add(self, time_us: int, value: Any, *columns: Any) -> None:
+        """Add a row; the columns are in their order."""
+        if self.shape is None and isinstance(value, str):
+            if len(self._labels) < _MOST_LABELS:
+                self._labels.setdefault(value, len(self._labels))
+            value = self._labels.get(value, -1)
+        self._rows.append((time_us, value, *columns))
+
+    def flush(self) -> None:
+        """Write the rows."""
+        if not self._rows:
+            return
+        times, values, *columns = zip(*self._rows, strict=True)
+        self._rows.clear()
+        seconds = (np.array(times, np.int64) - self._origin) / 1e6
+        append(self._group, "time", seconds, units="s", start=iso(self._origin))
+        if self.shape is None:
+            append(self._group, "value", np.array(values, np.int64), units="")
+        else:
+            append(self._group, "value", np.array(values, np.float64).reshape(-1, *self.shape), units=self._unit)
+        for (name, (kind, attributes)), column in zip(self._columns.items(), columns, strict=True):
+            found = [text(one) for one in column] if kind == TEXT else column
+            append(self._group, name, np.array(found, kind), **attributes)
+
+    def finish(self) -> None:
+        """Write the rest, and what a viewer needs."""
+        self.flush()
+        if self.shape is None:
+            self._group["labels"] = np.array([text(label) for label in self._labels], TEXT)
+        plot(self._group, {"value": self._group["value"]}, {"time": self._group["time"]}, self._title)
+
+
+class Events:
+    """An NXevent_data: notifications as events, about the nodes that their ids are.
+
+    A pulse is some notifications that came to the bus one after the other. Indices have 64 bits.
+
+    Parameters
+    ----------
+    units
+        Unit of each further column.
+    """
+
+    def __init__(self, group: Any, origin_us: int, units: Mapping[str, str]) -> None:
+        self._group, self._origin, self._units = group, origin_us, units
+        self._pulses: list[tuple[Array, Array, Mapping[str, Array]]] = []
+
+    def add(self, ids: Array, times: Array, columns: Mapping[str, Array]) -> None:
+        """Add the events of a pulse, at least one; `times`: [Unix us]."""
+        self._pulses.append((ids, times, columns))
+        if sum(len(ids) for ids, _, _ in self._pulses) >= MOST_EVENTS or len(self._pulses) >= _MOST_PULSES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the pulses."""
+        if not self._pulses:
+            return
+        group, sizes = self._group, [len(ids) for ids, _, _ in self._pulses]
+        zeros = np.array([int(times.min()) for _, times, _ in self._pulses], np.int64)
+        first = append(group, "event_id", np.concatenate([ids for ids, _, _ in self._pulses]).astype(np.int64))
+        offsets = np.concatenate([times for _, times, _ in self._pulses]) - np.repeat(zeros, sizes)
+        append(group, "event_time_offset", offsets.astype(np.int64), units="us")
+        append(group, "event_index", first + np.cumsum([0, *sizes[:-1]], dtype=np.int64))
+        append(group, "event_time_zero", zeros - self._origin, units="us", offset=iso(self._origin))
+        for name, unit in self._units.items():
+            values = np.concatenate([columns[name] for _, _, columns in self._pulses])
+            values = values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
+            append(group, name, values, **({"units": unit} if unit or values.dtype.kind == "f" else {}))
+        self._pulses.clear()
+
+
+_PAGE = 64
+"""Windows of a page."""
+_PAGES = 4
+"""Pages in memory."""
+_NEWEST: Final = "newest"
+"""Log of the newest time of the data, by which the last value is found."""
+_MERGE: Final[Mapping[str, Any]] = {"sum": np.add, "min": np.fmin, "max": np.fmax, "last": None}
+"""How a statistic of a field is merged. Deviations and sketches are left out."""
+
+
+class Windows:
+    """The windows of a stream: an NXlog for each statistic, over windows and groups.
+
+    Parameters
+    ----------
+    begin_us, end_us
+        The windows are those that begin in this time [Unix us].
+    units
+        Unit of each field; others are left out.
+    averaged
+        Fields of which the mean is shown, and not the sum.
+    noun
+        What a group is.
+    most
+        The most groups.
+    """
+
+    def __init__(
+        self,
+        parent: Any,
+        begin_us: int,
+        end_us: int,
+        length_us: int,
+        *,
+        units: Mapping[str, str],
+        averaged: set[str],
+        noun: str,
+        most: int,
+    ) -> None:
+        self._parent, self._origin, self._length = parent, begin_us, length_us
+        self._first = -(-begin_us // length_us) * length_us
+        self.rows = max(-(-(end_us - self._first) // length_us), 0)
+        self._units, self._averaged, self._noun, self._most = units, averaged, noun, most
+        self._pages: OrderedDict[int, dict[str, Array]] = OrderedDict()
+        self._written: set[int] = set()
+        self._width = 0
+        self._names: dict[str, int] = {}
+
+    def add_partials(self, group: int | str, partials: Sequence[Partial]) -> None:
+        """Add partials of one group; a ValueError says that there are too many groups."""
+        for one in partials:
+            fields = {
+                (name, statistic): np.array([value], np.float64)
+                for name, statistics in one.fields.items()
+                for statistic in _MERGE
+                if (value := getattr(statistics, statistic)) is not None
+            }
+            heads = (self._place(group), one.window, one.late, one.count, one.time_max)
+            self.add(*(np.array([value]) for value in heads), fields=fields)
+
+    def add(
+        self,
+        groups: Array,
+        windows: Array,
+        late: Array,
+        counts: Array,
+        newest: Array,
+        *,
+        fields: Mapping[tuple[str, str], Array],
+    ) -> None:
+        """Add partials as columns of one length; `fields` are by field and statistic, NaN where there is none."""
+        if len({len(one) for one in (groups, windows, late, counts, newest, *fields.values())}) > 1:
+            raise ValueError("expected columns of one length")
+        rows = (windows - self._first) // self._length
+        there = (rows >= 0) & (rows < self.rows) & ~late & (counts > 0)
+        if not there.any():
+            return
+        if not 0 <= int(groups.min()) <= int(groups.max()) < self._most:
+            raise ValueError(f"expected groups from 0 to {self._most - 1}")
+        self._width = max(self._width, int(groups[there].max()) + 1)
+        for number in np.unique(rows[there] // _PAGE).tolist():
+            mine = np.flatnonzero(there & (rows // _PAGE == number))
+            mine = mine[np.argsort(newest[mine], kind="stable")]
+            at, page = (rows[mine] % _PAGE, groups[mine]), self._page(number)
+            np.add.at(_array(page, "count", self._width), at, counts[mine])
+            times = _array(page, _NEWEST, self._width)
+            is_newest = newest[mine] >= times[at]
+            np.maximum.at(times, at, newest[mine])
+            for (field, statistic), values in fields.items():
+                if field not in self._units:
+                    continue
+                known = ~np.isnan(values[mine]) & (is_newest | (statistic != "last"))
+                array = _array(page, f"{field}_{statistic}", self._width)
+                _merge(array, (at[0][known], at[1][known]), values[mine][known], _MERGE[statistic])
+
+    def _place(self, group: int | str) -> int:
+        if isinstance(group, int):
+            return group
+        if group not in self._names and len(self._names) >= self._most:
+            raise ValueError(f"expected at most {self._most} groups")
+        return self._names.setdefault(group, len(self._names))
+
+    def _page(self, number: int) -> dict[str, Array]:
+        page = self._pages.pop(number, None)
+        if page is None:
+            page = self._read(number) if number in self._written else {}
+            if len(self._pages) >= _PAGES:
+                self._write(*self._pages.popitem(last=False))
+        self._pages[number] = page
+        return page
+
+    def _write(self, number: int, page: dict[str, Array]) -> None:
+        self._written.add(number)
+        rows, counts = self._slice(number), _array(page, "count", self._width)
+        for name, array in page.items():
+            shown, array = self._shown(name), _array(page, name, self._width)
+            with np.errstate(invalid="ignore"):
+                values = array / counts if shown != name else array
+            self._dataset(shown, values.dtype)[rows, : self._width] = values[: rows.stop - rows.start]
+
+    def _read(self, number: int) -> dict[str, Array]:
+        rows, page = self._slice(number), {}
+        for name in [name for name in self._parent if "value" in self._parent[name]]:
+            values = self._parent[name]["value"][rows]
+            page[name] = np.full((_PAGE, values.shape[1]), *_fill(name))
+            page[name][: len(values)] = values
+        counts = page["count"]
+        for field in self._averaged:
+            if (mean := page.pop(f"{field}_mean", None)) is not None:
+                page[f"{field}_sum"] = mean * counts[:, : mean.shape[1]]
+        return page
+
+    def _slice(self, number: int) -> slice:
+        return slice(number * _PAGE, min((number + 1) * _PAGE, self.rows))
+
+    def _shown(self, name: str) -> str:
+        field, _, statistic = name.rpartition("_")
+        return f"{field}_mean" if statistic == "sum" and field in self._averaged else name
+
+    def _dataset(self, name: str, kind: Any) -> Any:
+        """Return the values of a statistic, as wide as the groups are many."""
+        if name not in self._parent:
+            group = child(self._parent, name, "NXlog")
+            made = group.create_dataset(
+                "value",
+                (self.rows, self._width),
+                kind,
+                maxshape=(self.rows, None),
+                chunks=(min(_PAGE, self.rows), 64),
+                fillvalue=_fill(name)[0],
+                **_PACKED,
+            )
+            if name == _NEWEST:
+                made.attrs.update({"units": "us", "start": iso(0)})
+            elif name != "count":
+                made.attrs["units"] = self._units.get(name.rpartition("_")[0], "")
+        dataset: Any = self._parent[name]["value"]
+        if dataset.shape[1] < self._width:
+            dataset.resize(self._width, 1)
+        return dataset
+
+    def finish(self, title: str, read_to_us: int, disorder_us: int) -> None:
+        """Write the rest, the axes and the qualities.
+
+        A window is VALID if the partitions were read beyond its end and the allowed disorder, CHANGING if not; INVALID:
+        nothing was reported.
+        """
+        for number, page in self._pages.items():
+            self._write(number, page)
+        self._pages.clear()
+        logs = [self._parent[name] for name in self._parent]
+        if not logs:
+            return
+        ends = self._first + np.arange(1, self.rows + 1, dtype=np.int64) * self._length
+        times = (ends - self._length - self._origin) / 1e6
+        append(logs[0], "time", times, units="s", start=iso(self._origin))
+        quality = self._dataset_of_quality(logs[0])
+        for number in sorted(self._written):
+            rows = self._slice(number)
+            closed = (ends[rows] + disorder_us <= read_to_us)[:, np.newaxis]
+            counts = self._dataset("count", np.dtype(np.int64))[rows]
+            quality[rows] = np.where(counts == 0, 1, np.where(closed, 0, 3))
+        names = [text(name) for name in self._names]
+        append(logs[0], self._noun, np.arange(self._width))
+        for log in logs:
+            self._dataset(log.name.rpartition("/")[2], log["value"].dtype)
+            for name in ("time", "quality", self._noun):
+                if name not in log:
+                    link(log, name, logs[0][name])
+        if names:
+            append(self._parent, f"{self._noun}_names", np.array(names, TEXT))
+        values = {log.name.rpartition("/")[2]: log["value"] for log in logs}
+        values["count"] = values.pop("count")  # the last one
+        del values[_NEWEST]
+        plot(self._parent, values, {name: logs[0][name] for name in ("time", self._noun)}, title)
+
+    def _dataset_of_quality(self, log: Any) -> Any:
+        shape = (self.rows, self._width)
+        chunks = min(_PAGE, self.rows), min(64, self._width)
+        quality = log.create_dataset("quality", shape, np.uint8, chunks=chunks, fillvalue=1, **_PACKED)
+        quality.attrs["labels"] = QUALITIES
+        return quality
+
+
+def _array(page: dict[str, Array], name: str, width: int) -> Array:
+    """Return an array of a page, as wide as the groups are many."""
+    fill = _fill(name)
+    array = page.get(name)
+    if array is None:
+        array = page[name] = np.full((_PAGE, width), *fill)
+    if array.shape[1] < width:
+        more = np.full((_PAGE, width - array.shape[1]), *fill)
+        array = page[name] = np.concatenate([array, more], 1)
+    return array
+
+
+def _fill(name: str) -> tuple[float, Any]:
+    return (0, np.int64) if name in ("count", _NEWEST) else (np.nan, np.float64)
+
+
+def _merge(array: Array, at: tuple[Array, Array], values: Array, how: Any) -> None:
+    if how is None:
+        array[at] = values
+        return
+    if how is np.add:
+        array[at] = np.where(np.isnan(array[at]), 0.0, array[at])
+    how.at(array, at, values)

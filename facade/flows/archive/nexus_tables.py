@@ -1,0 +1,213 @@
+"""Tables of an archive as NXdata: columns of Arrow, and arrays of `.npy`.
+
+The segments of a table go to a temporary file, from which its columns are read without a copy. Lists of a fixed size
+are axes, named as the schema names them; a last axis `real_imaginary` makes complex numbers, which are there also as
+amplitude and phase. What the metadata of the schema says in JSON is beside the columns. Other tables are an NXnote with
+their bytes.
+"""
+
+import mmap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, BinaryIO, Final
+
+import msgspec
+import numpy as np
+
+from facade.bus.port import Record
+from facade.codec.arrays import Array, ArrayError, pa, read_arrow, read_npy_header, view_npy, whole_column
+from facade.codec.decode import BatchDecoder
+from facade.flows.archive.nexus_groups import TEXT, append, child, draw, legal, text
+from facade.messages import TableSegment
+from facade.outcome import RecordRejected
+from facade.printable import excerpt
+
+_ARROW, _NPY = "application/vnd.apache.arrow.stream", "application/x-npy"
+_PAIR: Final = "real_imaginary"
+_UNITS: Final[Mapping[str, str]] = {"frequencies": "Hz", "valid_from": "us", "valid_until": "us"}
+"""Of what the metadata of calibration solutions say; a field of Arrow has its own in its metadata, as `unit`."""
+_LONGEST = 1000
+"""Of the texts in the metadata, which become attributes."""
+_PART = 4_000_000
+"""Bytes copied at once."""
+
+
+@dataclass(slots=True)
+class _Spool:
+    header: TableSegment
+    path: Path
+    seen: dict[int, int] = field(default_factory=dict)
+    """Bytes of each segment."""
+
+
+class Tables:
+    """Puts the tables of a topic together, and writes those that are complete.
+
+    Parameters
+    ----------
+    folder
+        For temporary files.
+    """
+
+    def __init__(self, group: Any, folder: Path) -> None:
+        self._group, self._folder = group, folder
+        self._headers = BatchDecoder(TableSegment)
+        self._open: dict[tuple[str, str], _Spool] = {}
+
+    def add(self, record: Record) -> RecordRejected | None:
+        """Take a segment; return why it or its table cannot be used."""
+        header = self._headers.decode_header(record.headers, "segment")
+        if isinstance(header, RecordRejected):
+            return header
+        if header.url is not None or header.count == 0 or record.value is None:
+            return None  # a reference: the bytes are elsewhere
+        key = header.product, header.table
+        spool = self._open.get(key) or self._begin(key, header)
+        begin = header.start
+        with spool.path.open("r+b") as file:
+            file.seek(begin if begin is not None else file.seek(0, 2))
+            if file.tell() + len(record.value) > spool.header.size:
+                return RecordRejected("size", "headers.segment", f"expected {spool.header.size} bytes, got more")
+            file.write(record.value)
+        spool.seen[header.index] = len(record.value)
+        if len(spool.seen) < spool.header.count:
+            return None
+        del self._open[key]
+        why = self._write(spool)
+        spool.path.unlink()
+        return why
+
+    def _begin(self, key: tuple[str, str], header: TableSegment) -> _Spool:
+        with NamedTemporaryFile(dir=self._folder, delete=False) as file:
+            path = Path(file.name)
+        spool = self._open[key] = _Spool(header, path)
+        return spool
+
+    def finish(self) -> Iterator[RecordRejected]:
+        """Return why each table that is not whole is not in the file."""
+        for spool in self._open.values():
+            one = spool.header
+            what = f"expected {one.count} segments of table {one.table}, got {len(spool.seen)} within the time"
+            yield RecordRejected("incomplete", "headers.segment", excerpt(what))
+
+    def _write(self, spool: _Spool) -> RecordRejected | None:
+        header = spool.header
+        with spool.path.open("rb") as file:
+            if sum(spool.seen.values()) != header.size or _digest(file) != header.sha256:
+                what = f"expected {header.size} bytes of table {header.table} with the digest that it has, got others"
+                return RecordRejected("digest", "headers.segment.sha256", excerpt(what))
+            media = header.content_type.partition(";")[0].strip().lower()
+            if media not in (_ARROW, _NPY) or not header.size:
+                self._write_note(header, file)
+                return None
+            group = child(self._group, header.table, "NXdata")
+            _describe(group, header)
+            content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            try:
+                (_write_arrow if media == _ARROW else _write_npy)(group, header, content)
+            except Exception as error:  # the bytes may be anything, and so is what the libraries raise
+                del self._group[group.name]
+                return RecordRejected("content", "$", excerpt(f"table {header.table}: {error!s:.200}"))
+        return None
+
+    def _write_note(self, header: TableSegment, file: BinaryIO) -> None:
+        group = child(self._group, header.table, "NXnote")
+        _describe(group, header)
+        group["type"] = text(header.content_type)
+        file.seek(0)
+        while part := file.read(_PART):
+            append(group, "data", np.frombuffer(part, np.uint8))
+
+
+def _describe(group: Any, header: TableSegment) -> None:
+    group["title" if group.attrs["NX_class"] == "NXdata" else "description"] = text(f"{header.product} {header.table}")
+    group.attrs.update({"table": header.table, "product": header.product, "kind": header.kind})
+
+
+def _digest(file: BinaryIO) -> str:
+    found = sha256()
+    while part := file.read(_PART):
+        found.update(part)
+    return found.hexdigest()
+
+
+def _write_npy(group: Any, header: TableSegment, content: memoryview) -> None:
+    array = view_npy(content, read_npy_header(content))
+    signal = _write_array(group, header.kind.replace("-", "_"), array, "")
+    draw(group, [signal], [f"index_{place}" for place in range(group[signal].ndim)])
+
+
+def _write_arrow(group: Any, header: TableSegment, content: memoryview) -> None:
+    table, _ = read_arrow(content, lambda schema: None)
+    signals: list[tuple[str, list[str]]] = []
+    for column in table.schema:
+        array, axes = _flat(whole_column(table[column.name], column.name))
+        name, unit = legal(column.name), ((column.metadata or {}).get(b"unit") or b"").decode()
+        if array.dtype.kind not in "biufc":
+            append(group, name, np.array([text(str(one)) for one in array], TEXT))
+            continue
+        name = _write_array(group, name, array, unit)
+        if array.dtype.kind in "fciu":
+            signals.append((name, axes))
+    for said, value in _said(table.schema.metadata or {}).items():
+        name = legal(said)
+        if name in group or not isinstance(value, list):
+            group.attrs[name] = value if isinstance(value, int | float) else text(str(value)[:_LONGEST])
+        elif all(isinstance(one, int | float) for one in value):
+            append(group, name, np.array(value, np.float64), units=_UNITS.get(name, ""))
+        else:
+            append(group, name, np.array([text(str(one)) for one in value], TEXT))
+    if not signals:
+        raise ArrayError("expected a column of numbers, got none")
+    signal, axes = signals[0]
+    sizes = group[signal].shape[1:]
+    draw(group, [signal], ["row", *(_axis(group, name, size) for name, size in zip(axes, sizes, strict=True))])
+
+
+def _said(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for value in metadata.values():
+        try:
+            found |= msgspec.json.decode(value, type=dict[str, str | int | float | list[str | float]])
+        except (msgspec.MsgspecError, UnicodeDecodeError):  # of a library's own
+            continue
+    return found
+
+
+def _axis(group: Any, over: str, size: int) -> str:
+    """Return the name of an axis: the frequencies of channels, or what the schema names it."""
+    known = "frequencies" if over == "channel" else ""
+    return known if known in group and group[known].shape == (size,) else legal(over)
+
+
+def _flat(array: Any) -> tuple[Array, list[str]]:
+    """Return a column as an array, and what its further axes are over."""
+    shape, axes = [len(array)], []
+    while pa.types.is_fixed_size_list(array.type):
+        shape.append(array.type.list_size)
+        axes.append(array.type.value_field.name)
+        array = array.flatten()
+    values = np.asarray(array.to_numpy(zero_copy_only=False)).reshape(shape)
+    if axes and axes[-1] == _PAIR and values.dtype in (np.float32, np.float64):
+        values = values.view(np.complex64 if values.dtype == np.float32 else np.complex128)[..., 0]
+        axes.pop()
+    return values, axes
+
+
+def _write_array(group: Any, name: str, array: Array, unit: str) -> str:
+    """Write an array some rows at a time; return the name of what is drawn."""
+    array = array.reshape(-1) if not array.ndim else array
+    rows = max(_PART // max(array[:1].nbytes, 1), 1)
+    for begin in range(0, len(array), rows):
+        part = array[begin : begin + rows]
+        if array.dtype.kind == "b":
+            append(group, name, part.astype(np.uint8))
+            continue
+        append(group, name, part, **({"units": unit} if unit or array.dtype.kind in "fc" else {}))
+        if array.dtype.kind == "c":
+            append(group, f"{name}_amplitude", np.abs(part), units=unit)
+            append(group, f"{name}_phase", np.angle(part), units="rad")
+    return f"{name}_amplitude" if array.dtype.kind == "c" else name
