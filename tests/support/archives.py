@@ -1,5 +1,6 @@
 """Archives of a bus in memory, and what is in them."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,11 +34,14 @@ def worker(
     *topics: str,
     clock: ManualClock | None = None,
     limits: ArchiveLimits | None = None,
+    keep: Mapping[str, float] | None = None,
 ) -> ArchiveWorker:
     bus = log if isinstance(log, MemoryBus) else MemoryBus(log)
     clock, deployment = clock or ManualClock(), "test."
     limits = replace(limits or ArchiveLimits(), wait=0.0)
-    return ArchiveWorker(bus, store, ICD, topics or (TOPIC,), deployment=deployment, clock=clock, limits=limits)
+    return ArchiveWorker(
+        bus, store, ICD, topics or (TOPIC,), deployment=deployment, clock=clock, limits=limits, keep=keep
+    )
 
 
 def read_records(raw: bytes, topic: str) -> list[Record]:

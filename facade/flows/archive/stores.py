@@ -4,6 +4,7 @@ A file has its name only when it is whole and durable, and a name is given once.
 partition, one fails with its next file, and none of the files is replaced.
 """
 
+import contextlib
 import importlib
 import os
 import uuid
@@ -48,6 +49,9 @@ class Store(Protocol):
             There is no file of this name after the call, or, if the store did not answer, perhaps a whole one.
         """
 
+    def remove(self, name: str) -> None:
+        """Remove a file; one that is not there is no error."""
+
     def tidy(self, topic: str) -> None:
         """Remove what a killed worker of the topic has left behind."""
 
@@ -90,6 +94,14 @@ class FolderStore:
             part.unlink(missing_ok=True)
         for folder in (path.parent, path.parent.parent, self._root):
             _sync(folder)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, and its folder if it was the last one there; see `Store`."""
+        path = self._root / name
+        path.unlink(missing_ok=True)
+        _sync(path.parent)  # of two files, the first one removed never comes back alone
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()
 
     def tidy(self, topic: str) -> None:
         """Remove parts of files; see `Store`."""
@@ -140,6 +152,11 @@ class ObjectStore:
         except FileExistsError:
             if self.read(name) != content:
                 raise
+
+    def remove(self, name: str) -> None:
+        """Remove a file; see `Store`."""
+        with contextlib.suppress(FileNotFoundError):
+            self._ask("rm_file", f"{self._root}/{name}")
 
     def tidy(self, topic: str) -> None:
         """Do nothing: a put that ends early leaves nothing."""

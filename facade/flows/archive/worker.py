@@ -12,12 +12,15 @@ by `facade.bus.offsets.begin`: records that Kafka has removed leave a gap betwee
 `verify` shows.
 
 While a file cannot be written, nothing is taken.
+
+About once an hour, files that are older than the rule of retention are removed, see `facade.flows.archive.retention`.
 """
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from facade.bus.offsets import PartitionFacts, TopicShape, WorkerPosition, begin
 from facade.bus.port import Reader, Record, TopicPartition
@@ -32,6 +35,7 @@ from facade.flows.archive.files import (
     inspect,
     parse_name,
 )
+from facade.flows.archive.retention import expired
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
 from facade.runtime.accounts import RunningAccount
@@ -41,6 +45,10 @@ _log = logging.getLogger(__name__)
 
 _TAKE = 5000
 """Records taken at once."""
+_REMOVE_EACH = 3600.0
+"""Time between two looks for old files [s]."""
+_REMOVE = 20
+"""Most files removed at once."""
 _OVERHEAD = 200
 """Of a record in memory, beside its bytes [bytes]."""
 
@@ -93,6 +101,8 @@ class ArchiveWorker:
     ----------
     deployment
         Prefix of the deployment, so that two of them do not mix in an archive.
+    keep
+        For how long files of a topic are kept [s]; those of other topics are always kept.
     """
 
     def __init__(
@@ -105,6 +115,7 @@ class ArchiveWorker:
         deployment: str,
         clock: Clock,
         limits: ArchiveLimits | None = None,
+        keep: Mapping[str, float] | None = None,
     ) -> None:
         self._bus, self._store, self._topics, self._clock = bus, store, topics, clock
         self._deployment, self._limits = deployment, limits or ArchiveLimits()
@@ -119,6 +130,11 @@ class ArchiveWorker:
         self._places: dict[TopicPartition, _Place] = {}
         self._open: dict[TopicPartition, _File] = {}
         self._due = deque[_File]()
+        self._keep = keep or {}
+        self._expired: Iterator[str] = iter(())
+        """Files to be removed."""
+        self._look_at = float("-inf")
+        """When old files are looked for again [monotonic s]."""
 
     def step(self) -> None:
         """Write what is due, and take some records.
@@ -138,6 +154,7 @@ class ArchiveWorker:
                 self._close(*self._open)
             else:
                 self._take(self._reader.take(_TAKE, self._limits.wait))
+                self._remove_expired()
         except (BusError, OSError) as error:
             _log.warning("archive waits retry=%g s reason=%s", self._limits.retry, error)
             self._clock.sleep(self._limits.retry)
@@ -260,6 +277,19 @@ class ArchiveWorker:
         account.consumed += count
         account.used += count
         _log.info("archived file=%s records=%d", contents.name, count)
+
+    # Retention
+
+    def _remove_expired(self) -> None:
+        if self._clock.monotonic() >= self._look_at:
+            self._look_at = self._clock.monotonic() + _REMOVE_EACH
+            now_us = round(self._clock.now() * 1e6)
+            self._expired = expired(
+                self._store, {topic: now_us - round(age * 1e6) for topic, age in self._keep.items()}
+            )
+        for name in islice(self._expired, _REMOVE):
+            self._store.remove(name)
+            _log.info("archive removed file=%s, older than its retention", name)
 
 
 def _position(file: ArchiveEntry) -> WorkerPosition:
