@@ -12,6 +12,7 @@ from facade.runtime.worker_process import Site, Slot, run_worker
 
 try:
     from facade.flows.archive.files import verify as verify_store
+    from facade.flows.archive.reports import ArchiveReporter
     from facade.flows.archive.retention import parse_keep
     from facade.flows.archive.stores import open_store
     from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker
@@ -45,8 +46,11 @@ def run(
         if odd := [one for one in only or () if one not in site.icd.topics]:
             raise ConfigError(f"--only: expected some of {', '.join(site.icd.topics)}, got {odd[0]!r:.100}")
         topics = [*dict.fromkeys(only or site.icd.topics)]
+        name = f"{site.group}-{site.slot}"
+        bus = KafkaBus(site.connection, client=name)
+        device = f"mid-sdp/archive/{site.slot}"
         return ArchiveWorker(
-            KafkaBus(site.connection, client=f"archive-{site.slot}"),
+            bus,
             open_store(place),
             site.icd,
             topics,
@@ -54,6 +58,7 @@ def run(
             clock=site.clock,
             limits=limits,
             keep=parse_keep(keep or (), topics),
+            reporter=ArchiveReporter(device, name, bus.writer().send, site.clock, age=limits.age),
         )
 
     run_worker("archive", slot, make)

@@ -7,6 +7,7 @@ partition, one fails with its next file, and none of the files is replaced.
 import contextlib
 import importlib
 import os
+import shutil
 import uuid
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -51,6 +52,9 @@ class Store(Protocol):
 
     def remove(self, name: str) -> None:
         """Remove a file; one that is not there is no error."""
+
+    def space(self) -> tuple[int, int] | None:
+        """Return free space of the disk, and its size [bytes]; None: not known, or there is no disk."""
 
     def tidy(self, topic: str) -> None:
         """Remove what a killed worker of the topic has left behind."""
@@ -102,6 +106,14 @@ class FolderStore:
         _sync(path.parent)  # of two files, the first one removed never comes back alone
         with contextlib.suppress(OSError):
             path.parent.rmdir()
+
+    def space(self) -> tuple[int, int] | None:
+        """Return free space of the disk, and its size; see `Store`."""
+        try:
+            usage = shutil.disk_usage(next(path for path in (self._root, *self._root.parents) if path.exists()))
+        except OSError:
+            return None
+        return usage.free, usage.total
 
     def tidy(self, topic: str) -> None:
         """Remove parts of files; see `Store`."""
@@ -157,6 +169,9 @@ class ObjectStore:
         """Remove a file; see `Store`."""
         with contextlib.suppress(FileNotFoundError):
             self._ask("rm_file", f"{self._root}/{name}")
+
+    def space(self) -> None:
+        """Return nothing: an object store has no end."""
 
     def tidy(self, topic: str) -> None:
         """Do nothing: a put that ends early leaves nothing."""
