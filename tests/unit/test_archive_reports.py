@@ -5,13 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from facade.bus.memory import MemoryLog
+from facade.bus.memory import MemoryBus, MemoryLog
+from facade.bus.port import Record
 from facade.clock import ManualClock
+from facade.errors import NotSent
+from facade.flows.alerts.messages import Alert, decode_alert
+from facade.flows.alerts.source import AlertSource
+from facade.flows.archive.alarms import BEHIND, DISK_LOW, FAILING, ArchiveAlarms
+from facade.flows.archive.files import ArchiveError
 from facade.flows.archive.reports import REPORT_EACH, ArchiveReporter
 from facade.flows.archive.stores import FolderStore, open_store
 from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker
 from facade.runtime.device_state import StateMessage, decode_state
-from tests.support.archives import START, TOPIC, faults, kept, record, worker
+from tests.support.archives import ICD, START, TOPIC, faults, kept, record, worker
 
 DEVICE = "mid-sdp/archive/0"
 AGE = 60.0
@@ -32,16 +38,29 @@ class Disk(FolderStore):
         return self.free, 1000
 
 
+class AwayBus(MemoryBus):
+    """May not confirm what is written."""
+
+    away = False
+
+    def send_durably(self, record: Record, timeout: float) -> None:
+        if self.away:
+            raise NotSent("no broker")
+        super().send_durably(record, timeout)
+
+
 class Bench:
     """A worker, and the bus that it reports to."""
 
     def __init__(self, store: Disk) -> None:
         self.store, self.clock = store, ManualClock(START / 1e6)
-        self.log, self.bus = MemoryLog({TOPIC: 1}, self.clock), MemoryLog({"state": 1}, self.clock)
+        self.log, self.bus = MemoryLog({TOPIC: 1}, self.clock), MemoryLog({"state": 1, "alerts": 1}, self.clock)
+        self.writer = AwayBus(self.bus)
         self.worker = self.start()
 
     def start(self) -> ArchiveWorker:
-        reporter = ArchiveReporter(DEVICE, "archive-0", self.bus.append, self.clock, age=AGE)
+        alarms = ArchiveAlarms(AlertSource("archive/0", self.writer, self.clock, icd=ICD), age=AGE)
+        reporter = ArchiveReporter(DEVICE, "archive-0", self.writer.send, alarms, self.clock, age=AGE)
         limits = ArchiveLimits(age=AGE)
         return worker(self.log, self.store, clock=self.clock, limits=limits, reporter=reporter)
 
@@ -64,6 +83,13 @@ class Bench:
     @property
     def states(self) -> dict[str, str]:
         return {one.attribute: one.value for one in self.reports}
+
+    @property
+    def alerts(self) -> list[tuple[str, str]]:
+        """Return conditions and states of the alerts, but for those that clear what no one has raised."""
+        found = [decode_alert(one.value) for one in self.bus.records("alerts")]
+        assert all(isinstance(one, Alert) and one.condition in ICD.conditions for one in found)
+        return [(one.condition, one.state) for one in found][3:]  # type: ignore[union-attr]
 
     def behind(self) -> int:
         return int(self.states["behind"])
@@ -163,3 +189,67 @@ def test_free_space_is_that_of_the_disk_of_a_folder(tmp_path: Path) -> None:
     free, size = found
     assert 0 <= free <= size
     assert open_store("memory://space").space() is None
+
+
+def test_a_disk_that_fills_is_an_alarm_before_it_is_full_and_loses_nothing(bench: Bench) -> None:
+    disk = bench.store
+    for free in (600, 300, 110, 90, 60, 0):
+        disk.free, disk.full = free, not free
+        bench.write()
+        bench.run(AGE + 20)
+        expected = [(DISK_LOW, "ACTIVE")] * (free < 100) + [(FAILING, "ACTIVE")] * (not free)
+        assert bench.alerts == expected, f"{free} of 1000 bytes are free"
+    disk.full, disk.free = False, 115
+    bench.run(AGE + 20)
+    assert bench.alerts[2:] == [(FAILING, "CLEARED")], "the alarm of the disk does not come and go"
+    disk.free = 125
+    bench.run(20)
+    assert bench.alerts[3:] == [(DISK_LOW, "CLEARED")]
+    assert kept(disk) == bench.log.records(TOPIC)
+    assert faults(disk) == []
+
+
+def test_records_that_wait_too_long_are_an_alarm(bench: Bench) -> None:
+    bench.run(11)
+    assert bench.alerts == []
+    bench.store.full = True
+    bench.write()
+    bench.run(2 * AGE + 50)
+    assert (BEHIND, "ACTIVE") not in bench.alerts
+    bench.run(30)
+    assert (BEHIND, "ACTIVE") in bench.alerts
+    bench.store.full = False
+    bench.run(30)
+    assert bench.alerts[2:] == [(FAILING, "CLEARED"), (BEHIND, "CLEARED")]
+
+
+def test_an_alarm_that_the_bus_did_not_confirm_is_told_again(bench: Bench) -> None:
+    bench.run(11)
+    bench.writer.away, bench.store.free = True, 0
+    bench.run(30)
+    assert bench.alerts == []
+    bench.writer.away = False
+    bench.run(11)
+    assert bench.alerts == [(DISK_LOW, "ACTIVE")]
+
+
+def test_a_worker_that_starts_again_clears_the_alarms_of_the_one_before(bench: Bench) -> None:
+    bench.run(11)
+    bench.store.free = 0
+    bench.run(11)
+    bench.store.free = 900
+    bench.worker = bench.start()
+    bench.run(30)
+    assert bench.alerts[0] == (DISK_LOW, "ACTIVE")
+    assert (DISK_LOW, "CLEARED") in bench.alerts
+
+
+def test_a_worker_that_stops_at_a_damaged_file_says_so(bench: Bench, tmp_path: Path) -> None:
+    bench.write()
+    bench.run(AGE + 20)
+    (file,) = tmp_path.rglob("*.parquet")
+    file.write_bytes(b"junk")
+    bench.worker = bench.start()
+    with pytest.raises(ArchiveError, match="move it away"):
+        bench.run(11)
+    assert (FAILING, "ACTIVE") in bench.alerts

@@ -11,6 +11,7 @@ from facade.errors import ConfigError
 from facade.runtime.worker_process import Site, Slot, run_worker
 
 try:
+    from facade.flows.archive.alarms import ArchiveAlarms
     from facade.flows.archive.files import verify as verify_store
     from facade.flows.archive.reports import ArchiveReporter
     from facade.flows.archive.retention import parse_keep
@@ -49,6 +50,7 @@ def run(
         name = f"{site.group}-{site.slot}"
         bus = KafkaBus(site.connection, client=name)
         device = f"mid-sdp/archive/{site.slot}"
+        alarms = ArchiveAlarms(site.alerts(f"archive/{site.slot}", bus.writer()), age=limits.age)
         return ArchiveWorker(
             bus,
             open_store(place),
@@ -58,7 +60,7 @@ def run(
             clock=site.clock,
             limits=limits,
             keep=parse_keep(keep or (), topics),
-            reporter=ArchiveReporter(device, name, bus.writer().send, site.clock, age=limits.age),
+            reporter=ArchiveReporter(device, name, bus.writer().send, alarms, site.clock, age=limits.age),
         )
 
     run_worker("archive", slot, make)

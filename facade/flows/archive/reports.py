@@ -6,10 +6,10 @@ compacted after days only, and everybody reads all of it at a start: so reports 
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
 from facade.bus.port import Record
 from facade.clock import Clock
+from facade.flows.archive.alarms import ArchiveAlarms, ArchiveFigures
 from facade.runtime.device_state import StateMessage, state_record
 
 REPORT_EACH = 10.0
@@ -20,22 +20,6 @@ _LONGEST = 500
 """Text of an error [characters]."""
 _BURSTS = 2.0
 """Longest waits in memory that a rate is the mean of, as files come in bursts."""
-
-
-class ArchiveFigures(NamedTuple):
-    """How a worker is."""
-
-    behind: float | None
-    """Age of the oldest record that is in no file yet [s]; None: not known."""
-    written: int
-    """Bytes in files since the start."""
-    newest: str
-    """Name of the file that was written last; empty: none since the start."""
-    errors: int
-    """How often the bus or the store did not answer as expected, since the start."""
-    last_error: str
-    space: tuple[int, int] | None
-    """Free space of the disk, and its size [bytes]; None: not known, or the archive is no folder."""
 
 
 class ArchiveReporter:
@@ -53,7 +37,17 @@ class ArchiveReporter:
         Longest time that a record waits in memory [s].
     """
 
-    def __init__(self, device: str, origin: str, send: Callable[[Record], None], clock: Clock, *, age: float) -> None:
+    def __init__(
+        self,
+        device: str,
+        origin: str,
+        send: Callable[[Record], None],
+        alarms: ArchiveAlarms,
+        clock: Clock,
+        *,
+        age: float,
+    ) -> None:
+        self._alarms = alarms
         self._device, self._origin, self._send, self._clock = device, origin, send, clock
         self._told: dict[str, tuple[str, float]] = {}
         """What was written of each attribute, and when [monotonic s]."""
@@ -62,9 +56,10 @@ class ArchiveReporter:
         """Bytes in files, by the time of a report [monotonic s]."""
 
     def tell(self, figures: ArchiveFigures) -> None:
-        """Report."""
+        """Report, and raise or clear alarms."""
+        rate = self._rate(figures.written)
         texts = {"newestFile": figures.newest, "lastError": figures.last_error[:_LONGEST]}
-        numbers = {"behind": figures.behind, "writeRate": self._rate(figures.written)}
+        numbers = {"behind": figures.behind, "writeRate": rate}
         if figures.space is not None:
             numbers["diskFree"] = figures.space[0]
         for name, number in numbers.items():
@@ -73,6 +68,7 @@ class ArchiveReporter:
         for name, text in {**texts, "errors": str(figures.errors)}.items():
             if text:
                 self._write(name, text, _STEADY_EACH)
+        self._alarms.tell(figures, rate)
 
     def _rate(self, written: int) -> float:
         now = self._clock.monotonic()

@@ -29,6 +29,7 @@ from facade.bus.offsets import PartitionFacts, TopicShape, WorkerPosition, begin
 from facade.bus.port import Reader, Record, TopicPartition
 from facade.clock import Clock
 from facade.errors import BusError
+from facade.flows.archive.alarms import ArchiveFigures
 from facade.flows.archive.files import (
     ArchiveEntry,
     ArchiveError,
@@ -38,7 +39,7 @@ from facade.flows.archive.files import (
     inspect,
     parse_name,
 )
-from facade.flows.archive.reports import REPORT_EACH, ArchiveFigures, ArchiveReporter
+from facade.flows.archive.reports import REPORT_EACH, ArchiveReporter
 from facade.flows.archive.retention import expired
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
@@ -147,7 +148,7 @@ class ArchiveWorker:
         self._reporter, self._report_at = reporter, float("-inf")
         """Who takes reports, and when the next one is due [monotonic s]."""
         self._bytes = self._errors = 0
-        self._last_error = self._newest_file = ""
+        self._last_error = self._newest_file = self._failing = ""
 
     def step(self) -> None:
         """Write what is due, and take some records.
@@ -169,9 +170,14 @@ class ArchiveWorker:
             else:
                 self._take(self._reader.take(_TAKE, self._limits.wait))
                 self._remove_expired()
+            self._failing = ""
+        except ArchiveError as error:
+            self._note(error)
+            self._report_at = float("-inf")
+            self._report()
+            raise
         except (BusError, OSError) as error:
-            self._errors += 1
-            self._last_error = f"{datetime.fromtimestamp(self._clock.now(), UTC).isoformat(timespec='seconds')} {error}"
+            self._note(error)
             _log.warning("archive waits retry=%g s reason=%s", self._limits.retry, error)
             self._clock.sleep(self._limits.retry)
 
@@ -324,9 +330,15 @@ class ArchiveWorker:
                 newest=self._newest_file,
                 errors=self._errors,
                 last_error=self._last_error,
+                failing=self._failing,
                 space=self._store.space(),
             )
         )
+
+    def _note(self, error: Exception) -> None:
+        self._errors += 1
+        self._failing = f"{error}"
+        self._last_error = f"{datetime.fromtimestamp(self._clock.now(), UTC).isoformat(timespec='seconds')} {error}"
 
     def _oldest_us(self) -> float | None:
         """Return the time of the oldest record that is in no file [Unix us], which may be now; None: not known."""
