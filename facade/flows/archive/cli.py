@@ -13,6 +13,7 @@ from facade.runtime.worker_process import Site, Slot, run_worker
 try:
     from facade.flows.archive.alarms import ArchiveAlarms
     from facade.flows.archive.files import verify as verify_store
+    from facade.flows.archive.flow import CLASS
     from facade.flows.archive.reports import ArchiveReporter
     from facade.flows.archive.retention import parse_keep
     from facade.flows.archive.stores import open_store
@@ -49,7 +50,7 @@ def run(
         topics = [*dict.fromkeys(only or site.icd.topics)]
         name = f"{site.group}-{site.slot}"
         bus = KafkaBus(site.connection, client=name)
-        device = f"mid-sdp/archive/{site.slot}"
+        device = site.icd.classes[CLASS].device.format(archive=site.slot)
         alarms = ArchiveAlarms(site.alerts(f"archive/{site.slot}", bus.writer()), age=limits.age)
         return ArchiveWorker(
             bus,
