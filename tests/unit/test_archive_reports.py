@@ -170,6 +170,23 @@ def test_errors_are_counted_and_the_last_one_has_its_time(bench: Bench) -> None:
     assert faults(bench.store) == []
 
 
+def test_an_error_is_told_without_its_secrets_and_in_short(bench: Bench) -> None:
+    class OddDisk(Disk):
+        def write(self, name: str, content: bytes) -> None:
+            raise OSError(f"\x1b[2Jhttps://me:hunter2@host/a?signature=hunter2 {'long' * 9999}")
+
+    bench.store = OddDisk(Path("/nowhere"))
+    bench.worker = bench.start()
+    bench.write()
+    bench.run(AGE + 30)
+    assert (FAILING, "ACTIVE") in bench.alerts
+    for text in (bench.states["lastError"], *(f"{one.value!r}" for one in bench.bus.records("alerts"))):
+        assert "host/a" in text or "CLEARED" in text
+        assert len(text) < 900
+        assert "hunter2" not in text
+        assert "\x1b" not in text
+
+
 def test_what_goes_stale_is_written_each_time_and_the_rest_when_it_changes(bench: Bench) -> None:
     bench.write()
     bench.run(AGE + 11)

@@ -1,5 +1,6 @@
 """Retention of an archive: which files are removed, and that what is left is whole."""
 
+import errno
 import logging
 from pathlib import Path
 
@@ -89,6 +90,46 @@ def test_a_worker_that_is_killed_between_two_files_leaves_no_gap(tmp_path: Path)
             left(log, store, 99, 3)
         assert (len(kept(store)), faults(store)) == (count, [])
     assert left(log, store, 99, 3) == [3]
+
+
+def test_a_file_that_cannot_be_removed_keeps_those_behind_it(tmp_path: Path) -> None:
+    class StickyFolder(FolderStore):
+        sticks = True
+
+        def remove(self, name: str) -> None:
+            if self.sticks and name.endswith("0001.parquet"):
+                raise PermissionError("Operation not permitted")
+            super().remove(name)
+
+    store = StickyFolder(tmp_path)
+    log = written(store, 0, 0, 0, 0)
+    assert left(log, store, 99, 3) == [1, 2, 3]
+    assert faults(store) == []
+    store.sticks = False
+    assert left(log, store, 99, 3) == [3]
+    store.remove("topic=alerts/hour=2027-01-15T08/0000-00000001.parquet")
+
+
+def test_old_files_make_room_on_a_full_disk(tmp_path: Path) -> None:
+    class SmallFolder(FolderStore):
+        def write(self, name: str, content: bytes) -> None:
+            if len(self.names()) >= 3:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            super().write(name, content)
+
+    store, clock = SmallFolder(tmp_path), ManualClock(START / 1e6)
+    log = written(store, 0, 0, 0)
+    running = worker(log, store, clock=clock, limits=ArchiveLimits(age=0.0), keep={TOPIC: 3 * 3600})
+    running.step()
+    log.append(record(START + HOUR))
+    running.step()
+    clock.sleep(2 * 3600)
+    running.step()
+    assert len(store.names()) == 3
+    clock.sleep(3 * 3600)
+    running.step()
+    assert [one.offset for one in kept(store)] == [2, 3]
+    assert faults(store) == []
 
 
 def test_a_worker_goes_on_behind_the_newest_file_and_looks_again_after_an_hour(

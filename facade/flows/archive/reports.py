@@ -16,8 +16,6 @@ REPORT_EACH = 10.0
 """Time between two reports [s]."""
 _STEADY_EACH = 600.0
 """Time after which a value that has not changed is written again, as a record may have got lost [s]."""
-_LONGEST = 500
-"""Text of an error [characters]."""
 _BURSTS = 2.0
 """Longest waits in memory that a rate is the mean of, as files come in bursts."""
 
@@ -58,7 +56,7 @@ class ArchiveReporter:
     def tell(self, figures: ArchiveFigures) -> None:
         """Report, and raise or clear alarms."""
         rate = self._rate(figures.written)
-        texts = {"newestFile": figures.newest, "lastError": figures.last_error[:_LONGEST]}
+        texts = {"newestFile": figures.newest, "lastError": figures.last_error}
         numbers = {"behind": figures.behind, "writeRate": rate}
         if figures.space is not None:
             numbers["diskFree"] = figures.space[0]

@@ -102,8 +102,9 @@ class FolderStore:
     def remove(self, name: str) -> None:
         """Remove a file, and its folder if it was the last one there; see `Store`."""
         path = self._root / name
-        path.unlink(missing_ok=True)
-        _sync(path.parent)  # of two files, the first one removed never comes back alone
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+            _sync(path.parent)  # of two files, the first one removed never comes back alone
         with contextlib.suppress(OSError):
             path.parent.rmdir()
 

@@ -28,6 +28,7 @@ from itertools import islice
 from facade.bus.offsets import PartitionFacts, TopicShape, WorkerPosition, begin
 from facade.bus.port import Reader, Record, TopicPartition
 from facade.clock import Clock
+from facade.config import without_secrets
 from facade.errors import BusError
 from facade.flows.archive.alarms import ArchiveFigures
 from facade.flows.archive.files import (
@@ -43,6 +44,7 @@ from facade.flows.archive.reports import REPORT_EACH, ArchiveReporter
 from facade.flows.archive.retention import expired
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
+from facade.printable import printable
 from facade.runtime.accounts import RunningAccount
 from facade.runtime.readers import Bus
 
@@ -54,6 +56,8 @@ _REMOVE_EACH = 3600.0
 """Time between two looks for old files [s]."""
 _REMOVE = 20
 """Most files removed at once."""
+_LONGEST = 500
+"""Text of an error on the bus [characters]."""
 _OVERHEAD = 200
 """Of a record in memory, beside its bytes [bytes]."""
 
@@ -160,6 +164,7 @@ class ArchiveWorker:
         """
         self._report()
         try:
+            self._remove_expired()  # first: it may make room
             self._write_due()
             if self._reader is None:
                 self._reader = self._begin()
@@ -169,7 +174,6 @@ class ArchiveWorker:
                 self._close(*self._open)
             else:
                 self._take(self._reader.take(_TAKE, self._limits.wait))
-                self._remove_expired()
             self._failing = ""
         except ArchiveError as error:
             self._note(error)
@@ -312,9 +316,13 @@ class ArchiveWorker:
             self._expired = expired(
                 self._store, {topic: now_us - round(age * 1e6) for topic, age in self._keep.items()}
             )
-        for name in islice(self._expired, _REMOVE):
-            self._store.remove(name)
-            _log.info("archive removed file=%s, older than its retention", name)
+        try:
+            for name in islice(self._expired, _REMOVE):
+                self._store.remove(name)
+                _log.info("archive removed file=%s, older than its retention", name)
+        except OSError:
+            self._expired = iter(())  # the file is still there, so none behind it may go
+            raise
 
     # Reports
 
@@ -337,8 +345,9 @@ class ArchiveWorker:
 
     def _note(self, error: Exception) -> None:
         self._errors += 1
-        self._failing = f"{error}"
-        self._last_error = f"{datetime.fromtimestamp(self._clock.now(), UTC).isoformat(timespec='seconds')} {error}"
+        self._failing = printable(without_secrets(f"{error}"))[:_LONGEST]
+        at = datetime.fromtimestamp(self._clock.now(), UTC).isoformat(timespec="seconds")
+        self._last_error = f"{at} {self._failing}"
 
     def _oldest_us(self) -> float | None:
         """Return the time of the oldest record that is in no file [Unix us], which may be now; None: not known."""
