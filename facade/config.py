@@ -21,6 +21,7 @@ ENVIRONMENT = {
     "SDP_INGEST_NODES": "nodes",
     "SDP_RACK_SIZE": "rack_size",
     "SDP_SUBARRAYS": "subarrays",
+    "SDP_ARCHIVES": "archives",
     "SDP_WITHOUT": "without",
     "SDP_COMMAND_TIMEOUT": "command_timeout",
     "SDP_TABLE_ROOTS": "table_roots",
@@ -63,6 +64,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Ingest nodes that share one device-server instance."""
     subarrays: int = 2
     """Subarrays of the deployment; they are numbered from 1."""
+    archives: int = 0
+    """Workers of the archive that have a device; their slots are numbered from 0."""
     without: str = ""
     """Roles of the ICD that this deployment does not run, with commas between. Their silence is not reported."""
     command_timeout: float = 0.4
@@ -174,6 +177,8 @@ def make_settings(values: Mapping[str, Any], origin: str) -> Settings:
         raise ConfigError(f"settings ({origin}): rack_size: expected at least 1, got {settings.rack_size}")
     if not 1 <= settings.subarrays <= MOST_SUBARRAYS:
         raise ConfigError(f"settings ({origin}): subarrays: expected 1 to {MOST_SUBARRAYS}, got {settings.subarrays}")
+    if settings.archives < 0:
+        raise ConfigError(f"settings ({origin}): archives: expected at least 0, got {settings.archives}")
     for name, text in (("bootstrap", settings.bootstrap), ("table_roots", settings.table_roots)):
         if (shown := without_secrets(text)) != text:
             what = "expected no URL with a user, a query or a fragment"

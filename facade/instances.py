@@ -30,6 +30,7 @@ class InstanceFamily(NamedTuple):
 FAMILIES = {
     "node": InstanceFamily("ingest node", 0, lambda settings: settings.nodes, "`nodes` (SDP_INGEST_NODES)"),
     "subarray": InstanceFamily("subarray", 1, lambda settings: settings.subarrays, "`subarrays` (SDP_SUBARRAYS)"),
+    "archive": InstanceFamily("archive worker", 0, lambda settings: settings.archives, "`archives` (SDP_ARCHIVES)"),
 }
 """By what stands in the templates."""
 

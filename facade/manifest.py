@@ -106,6 +106,9 @@ class Manifest:
     reporter: ImportPath | None = None
     """``Callable[[Server, Find, finds, topics], Reporter]``: raises what other flows find wrong as alerts; one flow
     has it."""
+    alert_source: ImportPath | None = None
+    """``Callable[[str, Writer, Clock], Alerts]``: raises and clears alerts of a named source, for workers of other
+    flows; see `facade.runtime.flow.Alerts`. One flow has it."""
     health: ImportPath | None = None
     """``Callable[[Server], HealthSource]``: reports what the flow finds wrong; see `facade.runtime.health_issues`."""
     workers: tuple[WorkerEntry, ...] = ()

@@ -111,6 +111,7 @@ class Deployment:
             "SDP_INGEST_NODES": str(settings.nodes),
             "SDP_RACK_SIZE": str(settings.rack_size),
             "SDP_SUBARRAYS": str(settings.subarrays),
+            "SDP_ARCHIVES": str(settings.archives),
             "SDP_WITHOUT": settings.without,
             "SDP_COMMAND_TIMEOUT": f"{settings.command_timeout:g}",
         }

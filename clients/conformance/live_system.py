@@ -24,7 +24,7 @@ from facade.clock import Clock, wait_until
 from facade.config import Settings
 from facade.errors import ConfigError, InfraError
 from facade.icd.model import Attribute, DeviceClass, Icd, instance_role
-from facade.instances import number_of
+from facade.instances import devices_of, number_of
 
 # --- Values and events of many attributes in one window of time ---
 #
@@ -216,8 +216,12 @@ class LiveSystem:
     """
 
     def __init__(self, icd: Icd, options: CheckOptions, settings: Settings, clock: Clock) -> None:
-        self.absent = [name for name, one in icd.classes.items() if instance_role(one.instance) in settings.left_out]
-        """Device classes that the deployment does not run (setting `without`)."""
+        self.absent = [
+            name
+            for name, one in icd.classes.items()
+            if instance_role(one.instance) in settings.left_out or not devices_of(one, settings)
+        ]
+        """Device classes that the deployment does not run: by its setting `without`, or as it has no such devices."""
         classes = {name: one for name, one in icd.classes.items() if name not in self.absent}
         self.icd, self.options, self.clock = replace(icd, classes=classes), options, clock
         self.connection = Connection(settings, clock=clock)

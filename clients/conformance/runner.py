@@ -242,8 +242,9 @@ def _run(options: CheckOptions, console: Console, clock: Clock) -> int:
 
 
 def _settings(options: CheckOptions) -> Settings:
-    """Return the settings: brokers by the options, the rest by the settings file and SDP_WITHOUT."""
-    environment = {name: os.environ[name] for name in ("SDP_FACADE_CONFIG", "SDP_WITHOUT") if name in os.environ}
+    """Return the settings: brokers by the options, the rest by the settings file, SDP_ARCHIVES and SDP_WITHOUT."""
+    names = ("SDP_FACADE_CONFIG", "SDP_ARCHIVES", "SDP_WITHOUT")
+    environment = {name: os.environ[name] for name in names if name in os.environ}
     return load_settings({**environment, "KAFKA_BOOTSTRAP": options.bootstrap, "SDP_TOPIC_PREFIX": options.prefix})
 
 
@@ -264,7 +265,7 @@ def _all(system: LiveSystem) -> Iterator[Case]:
     for name in system.absent:
         yield Case(
             f"{name}/devices",
-            lambda _: not_shown("the deployment does not run it (SDP_WITHOUT)")(system, Subject(entry=None)),
+            lambda _: not_shown("the deployment has none (SDP_WITHOUT, SDP_ARCHIVES)")(system, Subject(entry=None)),
         )
     for device_class in system.icd.classes.values():
         if device_class.conditions:

@@ -397,7 +397,7 @@ def _suppressors(icd: Icd, name: str) -> set[str]:
 
 
 def _number(pattern: str) -> str:
-    return "subarray" if "{subarray" in pattern else "node"
+    return next((name for name in ("subarray", "archive") if f"{{{name}" in pattern), "node")
 
 
 def _pattern(pattern: str, placeholder: str, parts: int) -> tuple[bool, str, str]:

@@ -33,6 +33,22 @@ class Fault(NamedTuple):
     """Measured values, by name: an alarm whose values grow may ask anew."""
 
 
+class Alerts(Protocol):
+    """Raises and clears the alerts of one source; see `facade.manifest.Manifest.alert_source`."""
+
+    def raise_alert(self, condition: str, severity: Severity, text: str) -> object:
+        """Report that a condition is active.
+
+        Raises
+        ------
+        BusError
+            The bus has not confirmed it.
+        """
+
+    def clear(self, condition: str, text: str) -> object:
+        """Report that a condition has gone, also if an earlier run may have raised it; raises as `raise_alert`."""
+
+
 class Missing(NamedTuple):
     """Records that a topic should have had."""
 

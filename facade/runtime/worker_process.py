@@ -9,13 +9,16 @@ import typer
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.port import BusHealth
+from facade.bus.port import BusHealth, Writer
 from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.logs import start_logging
+from facade.manifest import load as load_reference
+from facade.manifest import manifests
 from facade.runtime.accounts import RunningAccount
+from facade.runtime.flow import Alerts
 from facade.runtime.heartbeats import INTERVAL, Pulse, SignOfLife
 from facade.runtime.log_export import start_log_export
 from facade.runtime.metrics import serve_metrics
@@ -53,6 +56,12 @@ class Site(NamedTuple):
     def log(self, *topics: str) -> KafkaTransactionalLog:
         """Join the group of some topics."""
         return KafkaTransactionalLog(self.connection, *topics, group=self.group, slot=self.slot, health=BusHealth())
+
+    def alerts(self, source: str, writer: Writer) -> Alerts:
+        """Return what raises and clears the alerts of a source."""
+        (reference,) = [one.alert_source for one in manifests() if one.alert_source is not None]
+        made: Alerts = load_reference(reference)(source, writer, self.clock)
+        return made
 
 
 def run_worker(group: str, slot: str, make: Callable[[Site], Worker]) -> NoReturn:

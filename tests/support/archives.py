@@ -1,5 +1,6 @@
 """Archives of a bus in memory, and what is in them."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from facade.bus.memory import MemoryBus, MemoryLog
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.flows.archive.files import inspect, parse_name, verify
+from facade.flows.archive.reports import ArchiveReporter
 from facade.flows.archive.stores import FolderStore, Store
 from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker
 from facade.icd.load import load
@@ -33,11 +35,23 @@ def worker(
     *topics: str,
     clock: ManualClock | None = None,
     limits: ArchiveLimits | None = None,
+    keep: Mapping[str, float] | None = None,
+    reporter: ArchiveReporter | None = None,
 ) -> ArchiveWorker:
     bus = log if isinstance(log, MemoryBus) else MemoryBus(log)
     clock, deployment = clock or ManualClock(), "test."
     limits = replace(limits or ArchiveLimits(), wait=0.0)
-    return ArchiveWorker(bus, store, ICD, topics or (TOPIC,), deployment=deployment, clock=clock, limits=limits)
+    return ArchiveWorker(
+        bus,
+        store,
+        ICD,
+        topics or (TOPIC,),
+        deployment=deployment,
+        clock=clock,
+        limits=limits,
+        keep=keep,
+        reporter=reporter,
+    )
 
 
 def read_records(raw: bytes, topic: str) -> list[Record]:

@@ -39,7 +39,7 @@ PLANS = plans(ICD)
 WRITTEN = {role: {name for name, topic in ICD.topics.items() if role in topic.writers} for role in ICD.roles}
 READ = {role: {name for name, topic in ICD.topics.items() if role in topic.readers} for role in ICD.roles}
 INSTANCES = sorted({instance_role(one.instance) for one in ICD.classes.values()})
-NUMBERS = {"node": 0, "subarray": 1}
+NUMBERS = {"node": 0, "subarray": 1, "archive": 0}
 
 
 class Sink:

@@ -21,7 +21,7 @@ OF_THE_RUNTIME = {"accounts", "heartbeats", "positions", "snapshots", "dead-lett
 
 
 def references(manifest: Manifest) -> list[str]:
-    named = [manifest.compose, manifest.health, manifest.reporter]
+    named = [manifest.compose, manifest.health, manifest.reporter, manifest.alert_source]
     named += [*manifest.device_classes.values(), *(one.target for one in manifest.subcommands)]
     return [reference for reference in named if reference]
 

@@ -38,7 +38,7 @@ def test_the_test_of_the_page_passes_as_it_stands_there(tmp_path: Path) -> None:
 
 @pytest.mark.forked
 def test_every_device_of_the_deployment_is_there_but_the_mirror() -> None:
-    settings = Settings(nodes=3, rack_size=2, subarrays=2)
+    settings = Settings(nodes=3, rack_size=2, subarrays=2, archives=1)
     with MemoryContext(MemoryLog(), settings=settings, timeout=HANG) as context:
         names = tango.DeviceProxy(context.get_server_access()).QueryDevice()
         found = {name.partition("::")[2].lower() for name in names}

@@ -29,7 +29,7 @@ def test_dsconfig_accepts_the_registration() -> None:
         jsonschema.validate({**REGISTRATION, "server": {}}, schema)
 
 
-@pytest.mark.parametrize("settings", [Settings(), Settings(nodes=120, rack_size=50, subarrays=16)])
+@pytest.mark.parametrize("settings", [Settings(), Settings(nodes=120, rack_size=50, subarrays=16, archives=2)])
 def test_every_device_is_registered_once_in_the_server_of_its_class(settings: Settings) -> None:
     content = tango_db.registration(ICD, settings)
     validate_json(content)
@@ -43,6 +43,7 @@ def test_every_device_is_registered_once_in_the_server_of_its_class(settings: Se
     counts = {name: sum(one == name for one, _ in devices) for name in ICD.classes}
     assert counts.pop("SdpIngestNode") == settings.nodes
     assert {counts.pop(name) for name in ("SdpSubarray", "SdpCalibration", "SdpQuality")} == {settings.subarrays}
+    assert counts.pop("SdpArchive") == settings.archives
     assert set(counts.values()) == {1}
     assert set(content["classes"]) == set(ICD.classes)
 

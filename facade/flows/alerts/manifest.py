@@ -15,6 +15,7 @@ MANIFEST = Manifest(
     device_classes={"SdpAlerts": "devices.alerts:SdpAlerts"},
     compose="facade.flows.alerts.composition:compose",
     reporter="facade.flows.alerts.reporter:reporter",
+    alert_source="facade.flows.alerts.source:AlertSource",
     workers=(WorkerEntry("alerts-intake", "alerts-intake", ("alert-packets",), ("alerts", "intake"), "intakeGone"),),
     subcommands=(
         Subcommand(

@@ -14,7 +14,11 @@ from facade.icd.load import load
 from facade.runtime.worker_process import Site, Slot, run_worker
 
 try:
+    from facade.flows.archive.alarms import ArchiveAlarms
     from facade.flows.archive.files import verify as verify_store
+    from facade.flows.archive.flow import CLASS
+    from facade.flows.archive.reports import ArchiveReporter
+    from facade.flows.archive.retention import parse_keep
     from facade.flows.archive.stores import open_store
     from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker
 except ImportError as error:
@@ -29,6 +33,10 @@ def run(
     place: ArchiveLocation,
     only: Annotated[list[str] | None, typer.Option(metavar="TOPIC", help="Write this topic. Default: all.")] = None,
     every: Annotated[str, typer.Option(help="Longest time until a record is in a file, such as 90s or 10m.")] = "5m",
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[TOPIC=]AGE", help="Remove older files: 400d, or ingest.heaps=30d. Default: none."),
+    ] = None,
     slot: Slot = "0",
 ) -> None:
     """Write topics to an archive; each record is in one file, whatever is killed.
@@ -42,14 +50,21 @@ def run(
     def make(site: Site) -> ArchiveWorker:
         if odd := [one for one in only or () if one not in site.icd.topics]:
             raise ConfigError(f"--only: expected some of {', '.join(site.icd.topics)}, got {odd[0]!r:.100}")
+        topics = [*dict.fromkeys(only or site.icd.topics)]
+        name = f"{site.group}-{site.slot}"
+        bus = KafkaBus(site.connection, client=name)
+        device = site.icd.classes[CLASS].device.format(archive=site.slot)
+        alarms = ArchiveAlarms(site.alerts(f"archive/{site.slot}", bus.writer()), age=limits.age)
         return ArchiveWorker(
-            KafkaBus(site.connection, client=f"archive-{site.slot}"),
+            bus,
             open_store(place),
             site.icd,
-            [*dict.fromkeys(only or site.icd.topics)],
+            topics,
             deployment=site.settings.prefix,
             clock=site.clock,
             limits=limits,
+            keep=parse_keep(keep or (), topics),
+            reporter=ArchiveReporter(device, name, bus.writer().send, alarms, site.clock, age=limits.age),
         )
 
     run_worker("archive", slot, make)

@@ -84,8 +84,7 @@ class ArchiveEntry(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """Return the name of the file in its archive."""
-        hour = datetime.fromtimestamp(self.hour * 3600, UTC).strftime("%Y-%m-%dT%H")
-        return f"topic={self.topic}/hour={hour}/{self.partition:04d}-{self.number:08d}.parquet"
+        return f"topic={self.topic}/hour={hour_text(self.hour)}/{self.partition:04d}-{self.number:08d}.parquet"
 
 
 class _Version(msgspec.Struct):
@@ -101,6 +100,16 @@ def parse_name(name: str) -> tuple[str, int, int] | None:
     """Return topic, partition and number of a file; None: no file of an archive has such a name."""
     found = _NAME.fullmatch(name)
     return (found[1], int(found[2]), int(found[3])) if found else None
+
+
+def hour_in(name: str) -> str:
+    """Return the hour in the name of a file, as `hour_text` writes it: such texts sort as their times."""
+    return name.partition("/hour=")[2].partition("/")[0]
+
+
+def hour_text(hour: int) -> str:
+    """Return an hour since the Unix epoch as it is in names."""
+    return datetime.fromtimestamp(hour * 3600, UTC).strftime("%Y-%m-%dT%H")
 
 
 def event_times(icd: Icd, topic: str) -> EventTime:

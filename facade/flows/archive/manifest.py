@@ -5,6 +5,8 @@ from facade.manifest import Manifest, Subcommand
 MANIFEST = Manifest(
     name="archive",
     summary="Records of all topics as Parquet files, by topic and hour, each exactly once.",
+    device_classes={"SdpArchive": "devices.base:FacadeDevice"},
+    compose="facade.flows.archive.flow:compose",
     subcommands=(
         Subcommand(("archive",), "", "Keep records as Parquet files, verify and export them.", section="Deploy"),
         Subcommand(("archive", "run"), "facade.flows.archive.cli:run", "Write topics to an archive."),

@@ -4,8 +4,10 @@ A file has its name only when it is whole and durable, and a name is given once.
 partition, one fails with its next file, and none of the files is replaced.
 """
 
+import contextlib
 import importlib
 import os
+import shutil
 import uuid
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -47,6 +49,12 @@ class Store(Protocol):
         OSError
             There is no file of this name after the call, or, if the store did not answer, perhaps a whole one.
         """
+
+    def remove(self, name: str) -> None:
+        """Remove a file; one that is not there is no error."""
+
+    def space(self) -> tuple[int, int] | None:
+        """Return free space of the disk, and its size [bytes]; None: not known, or there is no disk."""
 
     def tidy(self, topic: str) -> None:
         """Remove what a killed worker of the topic has left behind."""
@@ -90,6 +98,23 @@ class FolderStore:
             part.unlink(missing_ok=True)
         for folder in (path.parent, path.parent.parent, self._root):
             _sync(folder)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, and its folder if it was the last one there; see `Store`."""
+        path = self._root / name
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+            _sync(path.parent)  # of two files, the first one removed never comes back alone
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()
+
+    def space(self) -> tuple[int, int] | None:
+        """Return free space of the disk, and its size; see `Store`."""
+        try:
+            usage = shutil.disk_usage(next(path for path in (self._root, *self._root.parents) if path.exists()))
+        except OSError:
+            return None
+        return usage.free, usage.total
 
     def tidy(self, topic: str) -> None:
         """Remove parts of files; see `Store`."""
@@ -140,6 +165,14 @@ class ObjectStore:
         except FileExistsError:
             if self.read(name) != content:
                 raise
+
+    def remove(self, name: str) -> None:
+        """Remove a file; see `Store`."""
+        with contextlib.suppress(FileNotFoundError):
+            self._ask("rm_file", f"{self._root}/{name}")
+
+    def space(self) -> None:
+        """Return nothing: an object store has no end."""
 
     def tidy(self, topic: str) -> None:
         """Do nothing: a put that ends early leaves nothing."""

@@ -12,17 +12,25 @@ by `facade.bus.offsets.begin`: records that Kafka has removed leave a gap betwee
 `verify` shows.
 
 While a file cannot be written, nothing is taken.
+
+About once an hour, files that are older than the rule of retention are removed, see `facade.flows.archive.retention`.
+
+Before it does anything else, a step reports how the worker is, so also while a store does not answer.
 """
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
 
 from facade.bus.offsets import PartitionFacts, TopicShape, WorkerPosition, begin
 from facade.bus.port import Reader, Record, TopicPartition
 from facade.clock import Clock
+from facade.config import without_secrets
 from facade.errors import BusError
+from facade.flows.archive.alarms import ArchiveFigures
 from facade.flows.archive.files import (
     ArchiveEntry,
     ArchiveError,
@@ -32,8 +40,11 @@ from facade.flows.archive.files import (
     inspect,
     parse_name,
 )
+from facade.flows.archive.reports import REPORT_EACH, ArchiveReporter
+from facade.flows.archive.retention import expired
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
+from facade.printable import printable
 from facade.runtime.accounts import RunningAccount
 from facade.runtime.readers import Bus
 
@@ -41,6 +52,12 @@ _log = logging.getLogger(__name__)
 
 _TAKE = 5000
 """Records taken at once."""
+_REMOVE_EACH = 3600.0
+"""Time between two looks for old files [s]."""
+_REMOVE = 20
+"""Most files removed at once."""
+_LONGEST = 500
+"""Text of an error on the bus [characters]."""
 _OVERHEAD = 200
 """Of a record in memory, beside its bytes [bytes]."""
 
@@ -69,6 +86,8 @@ class _Place:
     next: int
     number: int
     """Of its next file."""
+    since_us: int = 0
+    """Records that were not taken are not older [Unix us]; 0: not known."""
 
 
 @dataclass(slots=True)
@@ -93,6 +112,10 @@ class ArchiveWorker:
     ----------
     deployment
         Prefix of the deployment, so that two of them do not mix in an archive.
+    keep
+        For how long files of a topic are kept [s]; those of other topics are always kept.
+    reporter
+        Takes reports of how the worker is; by default nobody.
     """
 
     def __init__(
@@ -105,6 +128,8 @@ class ArchiveWorker:
         deployment: str,
         clock: Clock,
         limits: ArchiveLimits | None = None,
+        keep: Mapping[str, float] | None = None,
+        reporter: ArchiveReporter | None = None,
     ) -> None:
         self._bus, self._store, self._topics, self._clock = bus, store, topics, clock
         self._deployment, self._limits = deployment, limits or ArchiveLimits()
@@ -119,6 +144,15 @@ class ArchiveWorker:
         self._places: dict[TopicPartition, _Place] = {}
         self._open: dict[TopicPartition, _File] = {}
         self._due = deque[_File]()
+        self._keep = keep or {}
+        self._expired: Iterator[str] = iter(())
+        """Files to be removed."""
+        self._look_at = float("-inf")
+        """When old files are looked for again [monotonic s]."""
+        self._reporter, self._report_at = reporter, float("-inf")
+        """Who takes reports, and when the next one is due [monotonic s]."""
+        self._bytes = self._errors = 0
+        self._last_error = self._newest_file = self._failing = ""
 
     def step(self) -> None:
         """Write what is due, and take some records.
@@ -128,7 +162,9 @@ class ArchiveWorker:
         ArchiveError
             Another worker writes the same files, or the newest file of a partition is damaged.
         """
+        self._report()
         try:
+            self._remove_expired()  # first: it may make room
             self._write_due()
             if self._reader is None:
                 self._reader = self._begin()
@@ -138,7 +174,14 @@ class ArchiveWorker:
                 self._close(*self._open)
             else:
                 self._take(self._reader.take(_TAKE, self._limits.wait))
+            self._failing = ""
+        except ArchiveError as error:
+            self._note(error)
+            self._report_at = float("-inf")
+            self._report()
+            raise
         except (BusError, OSError) as error:
+            self._note(error)
             _log.warning("archive waits retry=%g s reason=%s", self._limits.retry, error)
             self._clock.sleep(self._limits.retry)
 
@@ -220,7 +263,7 @@ class ArchiveWorker:
                 at.number += 1
             file.records.append(record)
             file.size += _size(record)
-            at.next = record.offset + 1
+            at.next, at.since_us = record.offset + 1, record.timestamp_us
             self.accounts[record.topic].uncommitted += 1
         self._close(*(place for place, file in self._open.items() if now - file.began >= limits.age))
         while self._open and sum(file.size for file in (*self._open.values(), *self._due)) >= limits.memory:
@@ -248,18 +291,80 @@ class ArchiveWorker:
             next=file.records[-1].offset + 1,
             records=count,
         )
+        raw = encode(file.records, contents, self._event_times[topic])
         try:
-            self._store.write(contents.name, encode(file.records, contents, self._event_times[topic]))
+            self._store.write(contents.name, raw)
         except FileExistsError as error:
             what = "expected no file of this name, as another worker writes the same topic"
             raise ArchiveError(f"{contents.name}: {what}: give each topic to one worker") from error
         if self._newest is not None:
             self._newest[file.place] = contents
+        self._bytes += len(raw)
+        self._newest_file = contents.name
         account = self.accounts[topic]
         account.uncommitted -= count
         account.consumed += count
         account.used += count
         _log.info("archived file=%s records=%d", contents.name, count)
+
+    # Retention
+
+    def _remove_expired(self) -> None:
+        if self._clock.monotonic() >= self._look_at:
+            self._look_at = self._clock.monotonic() + _REMOVE_EACH
+            now_us = round(self._clock.now() * 1e6)
+            self._expired = expired(
+                self._store, {topic: now_us - round(age * 1e6) for topic, age in self._keep.items()}
+            )
+        try:
+            for name in islice(self._expired, _REMOVE):
+                self._store.remove(name)
+                _log.info("archive removed file=%s, older than its retention", name)
+        except OSError:
+            self._expired = iter(())  # the file is still there, so none behind it may go
+            raise
+
+    # Reports
+
+    def _report(self) -> None:
+        if self._reporter is None or self._clock.monotonic() < self._report_at:
+            return
+        self._report_at = self._clock.monotonic() + REPORT_EACH
+        now, oldest = self._clock.now(), self._oldest_us()
+        self._reporter.tell(
+            ArchiveFigures(
+                behind=None if oldest is None else max(now - oldest / 1e6, 0.0),
+                written=self._bytes,
+                newest=self._newest_file,
+                errors=self._errors,
+                last_error=self._last_error,
+                failing=self._failing,
+                space=self._store.space(),
+            )
+        )
+
+    def _note(self, error: Exception) -> None:
+        self._errors += 1
+        self._failing = printable(without_secrets(f"{error}"))[:_LONGEST]
+        at = datetime.fromtimestamp(self._clock.now(), UTC).isoformat(timespec="seconds")
+        self._last_error = f"{at} {self._failing}"
+
+    def _oldest_us(self) -> float | None:
+        """Return the time of the oldest record that is in no file [Unix us], which may be now; None: not known."""
+        if self._reader is None:
+            return None
+        oldest = now_us = round(self._clock.now() * 1e6)
+        waiting = {file.place: file.records[0].timestamp_us for file in (*self._open.values(), *reversed(self._due))}
+        behind = {topic: self._reader.behind(topic) for topic in self._shapes}
+        for (topic, partition), place in self._places.items():
+            count = behind[topic].get(partition)
+            if count == 0:
+                place.since_us = now_us
+            since = waiting.get((topic, partition), place.since_us)
+            if count is None or not since:
+                return None
+            oldest = min(oldest, since)
+        return oldest
 
 
 def _position(file: ArchiveEntry) -> WorkerPosition:

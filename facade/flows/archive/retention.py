@@ -1,0 +1,66 @@
+"""Files of an archive that are older than its rule of retention keeps.
+
+The oldest files of a partition are removed in their order, up to the first one to be kept. So what is left has no gap,
+also if the worker is killed in between. The newest file of a partition stays, whatever its age: it is the worker's
+position.
+
+The name of a file is enough to judge it: a record of a later hour begins another file.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from itertools import groupby
+
+from facade.durations import parse_duration
+from facade.errors import ConfigError
+from facade.flows.archive.files import hour_in, hour_text, parse_name
+from facade.flows.archive.stores import Store
+
+_HOUR_US = 3_600_000_000
+
+
+def parse_keep(rules: Collection[str], topics: Collection[str]) -> dict[str, float]:
+    """Return for how long each topic is kept [s]; a topic without a rule is always kept.
+
+    Parameters
+    ----------
+    rules
+        Such as ``400d`` for all topics, or ``ingest.heaps=30d`` for one.
+
+    Raises
+    ------
+    ConfigError
+        A rule is not written so, or names another topic, or there are two of one kind.
+    """
+    found: dict[str, float] = {}
+    for rule in rules:
+        topic, _, duration = rule.rpartition("=")
+        if "=" in rule and topic not in topics:
+            raise ConfigError(f"--keep: expected TOPIC=DURATION with some of {', '.join(topics)}, got {rule!r:.100}")
+        if topic in found:
+            raise ConfigError(f"--keep: expected one rule for {topic or 'all topics'}, got two")
+        found[topic] = parse_duration(duration, "--keep")
+    default = found.pop("", None)
+    return (dict.fromkeys(topics, default) if default else {}) | found
+
+
+def expired(store: Store, before_us: Mapping[str, int]) -> Iterator[str]:
+    """Return the names of files to be removed, in the order in which they are; the store is asked as they are taken.
+
+    Parameters
+    ----------
+    before_us
+        By topic, the time before which all records of a removed file were appended [Unix us].
+
+    Raises
+    ------
+    OSError
+        The store does not answer.
+    """
+    for topic, before in before_us.items():
+        named = sorted((parsed, name) for name in store.names(topic) if (parsed := parse_name(name)))
+        hour = hour_text(max(before // _HOUR_US, 0))
+        for _, files in groupby(named, lambda one: one[0][:2]):
+            for name in [name for _, name in files][:-1]:
+                if hour_in(name) >= hour:
+                    break
+                yield name

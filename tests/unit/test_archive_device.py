@@ -1,0 +1,131 @@
+"""SdpArchive shows what a worker of the archive reports, as long as it is fresh; no archive, no device."""
+
+from typing import Any
+
+import pytest
+
+from facade.bus.memory import MemoryBus, MemoryLog
+from facade.bus.port import Record
+from facade.clock import ManualClock
+from facade.config import Settings, load_settings
+from facade.errors import ConfigError
+from facade.exports.tango_db import instances
+from facade.icd.load import load
+from facade.reading import Quality, Reading
+from facade.runtime.composition import Server, assemble
+from facade.runtime.device_state import StateMessage, state_record
+
+ICD = load()
+NOW = 1_795_276_800.0
+DEVICE = "mid-sdp/archive/0"
+VALUES = {"behind": "42", "writeRate": "1000000", "newestFile": "f", "errors": "3", "lastError": "e", "diskFree": "5"}
+
+
+class Sink:
+    """Takes what is shown."""
+
+    def __init__(self) -> None:
+        self.shown: dict[str, Reading] = {}
+        self.seen: list[tuple[str, Reading]] = []
+
+    def show(self, device: str, attribute: str, reading: Reading) -> bool:
+        self.shown[attribute] = reading
+        self.seen.append((attribute, reading))
+        return True
+
+    def push(self, *args: object) -> bool:
+        return True
+
+
+class Bench:
+    """A device server with the device of a worker."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(NOW)
+        self.log = MemoryLog(clock=self.clock)
+        self.start()
+
+    def start(self) -> None:
+        self.sink = Sink()
+        devices = {"SdpArchive": [DEVICE]}
+        bus: Any = MemoryBus(self.log)
+        self.server: Server = assemble(
+            *(ICD, Settings(archives=1), devices, self.sink, bus),
+            instance="archive",
+            clock=self.clock,
+            versions={"versionId": "1"},
+        )
+        self.reader = self.server.event_loop._open()
+
+    def report(self, **values: str) -> None:
+        time = round(self.clock.now() * 1e6)
+        for name, value in (values or VALUES).items():
+            message = StateMessage(device=DEVICE, attribute=name, value=value, time=time, origin="archive-0")
+            self.log.append(state_record(message))
+
+    def run(self, seconds: float = 2.0) -> dict[str, Any]:
+        end = self.clock.now() + seconds
+        while self.clock.now() < end:
+            self.server.event_loop.cycle(self.reader)
+            self.clock.sleep(0.5)
+        return {name: one.value for name, one in self.sink.shown.items() if one.quality is Quality.VALID}
+
+    @property
+    def complaints(self) -> list[str]:
+        return [one.text for one in self.server._complaints()]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+SHOWN = {"behind": 42, "writeRate": 1000000, "newestFile": "f", "errors": 3, "lastError": "e", "diskFree": 5}
+
+
+def test_what_a_worker_reports_is_shown(bench: Bench) -> None:
+    bench.report()
+    shown = bench.run()
+    assert {name: shown[name] for name in SHOWN} == SHOWN
+    assert (shown["State"], shown["connected"], bench.complaints) == ("ON", True, [])
+
+
+def test_a_worker_that_is_away_is_a_problem_of_its_device(bench: Bench) -> None:
+    assert bench.run()["State"] == "ALARM"
+    assert bench.complaints == ["state is ALARM: No worker has reported yet."]
+    for _ in range(6):
+        bench.report()
+        assert bench.run(10)["State"] == "ON"
+    shown = bench.run(30)
+    assert shown["State"] == "ALARM"
+    assert SHOWN.keys() & shown.keys() == {"newestFile", "errors", "lastError"}, "these stay true"
+    assert bench.complaints == ["state is ALARM: The worker has not reported since 2026-11-21T16:00:52+00:00."]
+    bench.report()
+    assert bench.run()["State"] == "ON"
+
+
+def test_a_restart_shows_the_last_report_and_never_an_old_one_as_fresh(bench: Bench) -> None:
+    bench.report()
+    bench.run()
+    bench.start()
+    assert bench.run()["behind"] == 42
+    bench.clock.sleep(60)
+    bench.start()
+    bench.run()
+    assert {reading.quality for name, reading in bench.sink.seen if name == "behind"} == {Quality.INVALID}
+
+
+def test_reports_of_other_workers_and_broken_ones_change_nothing(bench: Bench) -> None:
+    bench.report()
+    bench.report(behind="soon", unknown="1")
+    other = StateMessage(device="mid-sdp/archive/1", attribute="behind", value="9", time=1, origin="archive-1")
+    bench.log.append(state_record(other))
+    bench.log.append(Record(topic="state", key=b"k", value=b"junk"))
+    assert bench.run()["behind"] == 42
+
+
+def test_a_deployment_has_the_device_only_where_it_is_wanted() -> None:
+    assert "archive" not in instances(ICD, load_settings({}))
+    assert "archive" in instances(ICD, load_settings({"SDP_ARCHIVES": "1"}))
+    with pytest.raises(ConfigError, match="archives: expected at least 0, got -1"):
+        load_settings({"SDP_ARCHIVES": "-1"})

@@ -1,0 +1,272 @@
+"""Reports of an archive worker: how far it is behind, how fast it writes, its errors, and the space of its disk."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from facade.bus.memory import MemoryBus, MemoryLog
+from facade.bus.port import Record
+from facade.clock import ManualClock
+from facade.errors import NotSent
+from facade.flows.alerts.messages import Alert, decode_alert
+from facade.flows.alerts.source import AlertSource
+from facade.flows.archive.alarms import BEHIND, DISK_LOW, FAILING, ArchiveAlarms
+from facade.flows.archive.files import ArchiveError
+from facade.flows.archive.reports import REPORT_EACH, ArchiveReporter
+from facade.flows.archive.stores import FolderStore, open_store
+from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker
+from facade.runtime.device_state import StateMessage, decode_state
+from tests.support.archives import ICD, START, TOPIC, faults, kept, record, worker
+
+DEVICE = "mid-sdp/archive/0"
+AGE = 60.0
+
+
+class Disk(FolderStore):
+    """A folder on a disk of 1000 bytes, which may be full."""
+
+    free = 600
+    full = False
+
+    def write(self, name: str, content: bytes) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().write(name, content)
+
+    def space(self) -> tuple[int, int]:
+        return self.free, 1000
+
+
+class AwayBus(MemoryBus):
+    """May not confirm what is written."""
+
+    away = False
+
+    def send_durably(self, record: Record, timeout: float) -> None:
+        if self.away:
+            raise NotSent("no broker")
+        super().send_durably(record, timeout)
+
+
+class Bench:
+    """A worker, and the bus that it reports to."""
+
+    def __init__(self, store: Disk) -> None:
+        self.store, self.clock = store, ManualClock(START / 1e6)
+        self.log, self.bus = MemoryLog({TOPIC: 1}, self.clock), MemoryLog({"state": 1, "alerts": 1}, self.clock)
+        self.writer = AwayBus(self.bus)
+        self.worker = self.start()
+
+    def start(self) -> ArchiveWorker:
+        alarms = ArchiveAlarms(AlertSource("archive/0", self.writer, self.clock, icd=ICD), age=AGE)
+        reporter = ArchiveReporter(DEVICE, "archive-0", self.writer.send, alarms, self.clock, age=AGE)
+        limits = ArchiveLimits(age=AGE)
+        return worker(self.log, self.store, clock=self.clock, limits=limits, reporter=reporter)
+
+    def write(self, value: bytes | None = b"v") -> None:
+        self.log.append(record(round(self.clock.now() * 1e6), value))
+
+    def run(self, seconds: float) -> None:
+        """Let the worker run for some time."""
+        end = self.clock.now() + seconds
+        while self.clock.now() < end:
+            self.worker.step()
+            self.clock.sleep(1.0)
+
+    @property
+    def reports(self) -> list[StateMessage]:
+        found = [decode_state(one.value) for one in self.bus.records("state")]
+        assert all(isinstance(one, StateMessage) for one in found)
+        return found  # type: ignore[return-value]
+
+    @property
+    def states(self) -> dict[str, str]:
+        return {one.attribute: one.value for one in self.reports}
+
+    @property
+    def alerts(self) -> list[tuple[str, str]]:
+        """Return conditions and states of the alerts, but for those that clear what no one has raised."""
+        found = [decode_alert(one.value) for one in self.bus.records("alerts")]
+        assert all(isinstance(one, Alert) and one.condition in ICD.conditions for one in found)
+        return [(one.condition, one.state) for one in found][3:]  # type: ignore[union-attr]
+
+    def behind(self) -> int:
+        return int(self.states["behind"])
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(Disk(tmp_path))
+
+
+def test_a_worker_is_behind_by_the_age_of_the_oldest_record_in_no_file(bench: Bench) -> None:
+    bench.run(11)
+    assert bench.behind() == 0
+    bench.write()
+    bench.run(20)
+    bench.write()
+    bench.run(20)
+    assert 30 <= bench.behind() <= 40
+    bench.run(AGE)
+    assert bench.behind() <= 30, "the first of the two records is in a file"
+    bench.run(AGE)
+    assert bench.behind() == 0
+    assert bench.states["newestFile"] == max(bench.store.names())
+
+
+def test_records_that_were_not_taken_count_from_when_there_were_none(bench: Bench) -> None:
+    """A slow topic has a record that is new, not one as old as the last one taken."""
+    bench.write()
+    bench.run(1000)
+    bench.store.full = True
+    bench.write()
+    bench.run(AGE + 5)
+    bench.write()
+    bench.run(400)
+    assert AGE + 390 <= bench.behind() <= AGE + 405
+    bench.store.full = False
+    bench.run(AGE + 20)
+    assert bench.behind() == 0
+    assert kept(bench.store) == bench.log.records(TOPIC)
+
+
+def test_a_worker_that_cannot_know_how_far_it_is_behind_does_not_say_it(bench: Bench) -> None:
+    class AwayDisk(Disk):
+        def names(self, topic: str = "*") -> list[str]:
+            raise OSError(errno.EIO, "Input/output error")
+
+    bench.store = AwayDisk(Path("/nowhere"))
+    bench.worker = bench.start()
+    bench.write()
+    bench.run(30)
+    assert "behind" not in bench.states
+    assert int(bench.states["errors"]) > 0
+
+
+def test_the_rate_is_the_mean_over_some_files(bench: Bench) -> None:
+    for _ in range(6):
+        bench.write(bytes(range(256)) * 4)
+        bench.run(AGE)
+    sizes = [len(bench.store.read(name)) for name in bench.store.names()]
+    mean = sum(sizes) / len(sizes) / AGE
+    assert 0.5 * mean <= int(bench.states["writeRate"]) <= 1.5 * mean
+    bench.run(4 * AGE)
+    assert bench.states["writeRate"] == "0"
+
+
+def test_errors_are_counted_and_the_last_one_has_its_time(bench: Bench) -> None:
+    bench.run(11)
+    assert bench.states["errors"] == "0"
+    assert "lastError" not in bench.states
+    bench.store.full = True
+    bench.write()
+    bench.run(AGE + 20)
+    assert int(bench.states["errors"]) >= 2
+    assert bench.states["lastError"].startswith("2027-01-15T08:01:")
+    assert "No space left on device" in bench.states["lastError"]
+    bench.store.full = False
+    bench.run(AGE)
+    assert faults(bench.store) == []
+
+
+def test_an_error_is_told_without_its_secrets_and_in_short(bench: Bench) -> None:
+    class OddDisk(Disk):
+        def write(self, name: str, content: bytes) -> None:
+            raise OSError(f"\x1b[2Jhttps://me:hunter2@host/a?signature=hunter2 {'long' * 9999}")
+
+    bench.store = OddDisk(Path("/nowhere"))
+    bench.worker = bench.start()
+    bench.write()
+    bench.run(AGE + 30)
+    assert (FAILING, "ACTIVE") in bench.alerts
+    for text in (bench.states["lastError"], *(f"{one.value!r}" for one in bench.bus.records("alerts"))):
+        assert "host/a" in text or "CLEARED" in text
+        assert len(text) < 900
+        assert "hunter2" not in text
+        assert "\x1b" not in text
+
+
+def test_what_goes_stale_is_written_each_time_and_the_rest_when_it_changes(bench: Bench) -> None:
+    bench.write()
+    bench.run(AGE + 11)
+    before = len(bench.reports)
+    bench.run(20 * REPORT_EACH)
+    more = [one.attribute for one in bench.reports[before:]]
+    assert {name: more.count(name) for name in more} == {"behind": 20, "writeRate": 20, "diskFree": 20}
+    bench.run(600)
+    more = [one.attribute for one in bench.reports[before:]]
+    assert (more.count("errors"), more.count("newestFile")) == (1, 1), "a record that got lost does no harm for long"
+    assert {(one.device, one.origin) for one in bench.reports} == {(DEVICE, "archive-0")}
+
+
+def test_free_space_is_that_of_the_disk_of_a_folder(tmp_path: Path) -> None:
+    found = FolderStore(tmp_path / "not" / "yet").space()
+    assert found is not None
+    free, size = found
+    assert 0 <= free <= size
+    assert open_store("memory://space").space() is None
+
+
+def test_a_disk_that_fills_is_an_alarm_before_it_is_full_and_loses_nothing(bench: Bench) -> None:
+    disk = bench.store
+    for free in (600, 300, 110, 90, 60, 0):
+        disk.free, disk.full = free, not free
+        bench.write()
+        bench.run(AGE + 20)
+        expected = [(DISK_LOW, "ACTIVE")] * (free < 100) + [(FAILING, "ACTIVE")] * (not free)
+        assert bench.alerts == expected, f"{free} of 1000 bytes are free"
+    disk.full, disk.free = False, 115
+    bench.run(AGE + 20)
+    assert bench.alerts[2:] == [(FAILING, "CLEARED")], "the alarm of the disk does not come and go"
+    disk.free = 125
+    bench.run(20)
+    assert bench.alerts[3:] == [(DISK_LOW, "CLEARED")]
+    assert kept(disk) == bench.log.records(TOPIC)
+    assert faults(disk) == []
+
+
+def test_records_that_wait_too_long_are_an_alarm(bench: Bench) -> None:
+    bench.run(11)
+    assert bench.alerts == []
+    bench.store.full = True
+    bench.write()
+    bench.run(2 * AGE + 50)
+    assert (BEHIND, "ACTIVE") not in bench.alerts
+    bench.run(30)
+    assert (BEHIND, "ACTIVE") in bench.alerts
+    bench.store.full = False
+    bench.run(30)
+    assert bench.alerts[2:] == [(FAILING, "CLEARED"), (BEHIND, "CLEARED")]
+
+
+def test_an_alarm_that_the_bus_did_not_confirm_is_told_again(bench: Bench) -> None:
+    bench.run(11)
+    bench.writer.away, bench.store.free = True, 0
+    bench.run(30)
+    assert bench.alerts == []
+    bench.writer.away = False
+    bench.run(11)
+    assert bench.alerts == [(DISK_LOW, "ACTIVE")]
+
+
+def test_a_worker_that_starts_again_clears_the_alarms_of_the_one_before(bench: Bench) -> None:
+    bench.run(11)
+    bench.store.free = 0
+    bench.run(11)
+    bench.store.free = 900
+    bench.worker = bench.start()
+    bench.run(30)
+    assert bench.alerts[0] == (DISK_LOW, "ACTIVE")
+    assert (DISK_LOW, "CLEARED") in bench.alerts
+
+
+def test_a_worker_that_stops_at_a_damaged_file_says_so(bench: Bench, tmp_path: Path) -> None:
+    bench.write()
+    bench.run(AGE + 20)
+    (file,) = tmp_path.rglob("*.parquet")
+    file.write_bytes(b"junk")
+    bench.worker = bench.start()
+    with pytest.raises(ArchiveError, match="move it away"):
+        bench.run(11)
+    assert (FAILING, "ACTIVE") in bench.alerts
