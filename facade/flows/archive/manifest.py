@@ -9,5 +9,6 @@ MANIFEST = Manifest(
         Subcommand(("archive",), "", "Keep records as Parquet files, and verify the files.", section="Deploy"),
         Subcommand(("archive", "run"), "facade.flows.archive.cli:run", "Write topics to an archive."),
         Subcommand(("archive", "verify"), "facade.flows.archive.cli:verify", "Look for gaps, overlaps and damage."),
+        Subcommand(("report",), "facade.flows.archive.cli:report", "Write the report of a night, from an archive."),
     ),
 )

@@ -1,0 +1,222 @@
+"""Heaps by rack: rates, latency and completeness, from the summaries of the aggregate workers.
+
+Every used or late heap notification has a sequence number, which counts from one within a node and a scan. Numbers
+between the lowest and the highest one that never came are missing, and a number that came again is doubled. What was
+before the lowest and after the highest number cannot be known.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from facade import sketch
+from facade.bus.offsets import CountedOffsets, Gap, LogCut, Overlap
+from facade.bus.port import Record
+from facade.codec.decode import BatchDecoder
+from facade.flows.archive.night.span import Night
+from facade.icd.model import Icd
+from facade.messages import IngestSummary, RackSummary, Watermark
+from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected
+from facade.racks import Racks
+from facade.sequences import HeapRange, SeenNumbers
+
+SUMMARIES = "ingest.summary"
+_HEAPS = "ingest.heaps"
+_PACKETS = ("received", "lost", "late")
+"""Fields of a heap notification: packets that came in time, never, and too late."""
+_LATENCY = "latency"
+_OPEN_SCANS = 4
+"""Scans of a node whose numbers may still come: those before are settled."""
+_decode = BatchDecoder[IngestSummary | RackSummary | Watermark](IngestSummary, RackSummary, Watermark).decode_one
+
+
+class Row(NamedTuple):
+    """Some records of one node, scan and window."""
+
+    node: int
+    epoch: int
+    window: int
+    late: bool
+    records: int
+    runs: Sequence[HeapRange]
+    packets: tuple[int | float, ...]
+    """By `_PACKETS`."""
+    latency: Mapping[int, int]
+    """Sketch."""
+
+
+@dataclass(slots=True)
+class HeapSlot:
+    """Heaps of a rack whose data time is in one slot."""
+
+    count: int = 0
+    latency: dict[int, int] = field(default_factory=dict)
+    """Sketch, see `facade.sketch`."""
+
+    def add(self, count: int, latency: Mapping[int, int]) -> None:
+        """Count records."""
+        self.count += count
+        mine = self.latency
+        for bucket, number in latency.items():
+            mine[bucket] = mine.get(bucket, 0) + number
+
+
+@dataclass(slots=True)
+class RackFigures:
+    """Heaps of the nodes of one rack."""
+
+    first: int
+    last: int
+    """Its first and its last node."""
+    slots: list[HeapSlot]
+    used: int = 0
+    late: int = 0
+    packets: list[int | float] = field(default_factory=lambda: [0] * len(_PACKETS))
+    """Received, lost and late ones."""
+    distinct: int = 0
+    """Sequence numbers that came."""
+    missing: int = 0
+    doubled: int = 0
+    uncovered: int = 0
+    """Offsets of heaps whose summaries are not in the archive, though their worker has written them."""
+    scans: dict[int, dict[int, SeenNumbers]] = field(default_factory=dict)
+    """Those that are not settled, by node and scan."""
+
+    @property
+    def completeness(self) -> float | None:
+        """Return the share of the sequence numbers that came; None: there were none."""
+        expected = self.distinct + self.missing
+        return self.distinct / expected if expected else None
+
+    def add(self, row: Row, slot: int) -> None:
+        """Count the records of a row."""
+        if row.late:
+            self.late += row.records
+        else:
+            self.used += row.records
+            self.slots[slot].add(row.records, row.latency)
+            for at, number in enumerate(row.packets):
+                self.packets[at] += number
+        scans = self.scans.setdefault(row.node, {})
+        seen = scans.get(row.epoch)
+        if seen is None:
+            if len(scans) == _OPEN_SCANS:
+                self._settle(scans.pop(next(iter(scans))))
+            seen = scans[row.epoch] = SeenNumbers()
+        seen.add(row.runs, row.records)
+
+    def settle(self) -> None:
+        """Count the sequence numbers of all scans."""
+        for scans in self.scans.values():
+            for seen in scans.values():
+                self._settle(seen)
+        self.scans.clear()
+
+    def _settle(self, seen: SeenNumbers) -> None:
+        self.distinct += seen.records - seen.duplicates
+        self.missing += seen.missing
+        self.doubled += seen.duplicates
+
+
+class Telemetry:
+    """Heaps of all racks."""
+
+    def __init__(self, icd: Icd, night: Night, rack_size: int) -> None:
+        window = icd.topics[_HEAPS].window
+        self._error = (window.quantile_error if window else None) or 0.01
+        self._night, self._racks = night, Racks(rack_size, 1)
+        self._by_nodes: dict[tuple[int, int], RackFigures] = {}
+        self._counted: dict[tuple[int, int, int], CountedOffsets] = {}
+
+    @property
+    def racks(self) -> list[RackFigures]:
+        """Return the racks in the order of their nodes."""
+        return [self._by_nodes[nodes] for nodes in sorted(self._by_nodes)]
+
+    def quantile(self, slot: HeapSlot, q: float) -> float | None:
+        """Return a quantile of the latency [s]; None: there are no heaps."""
+        return sketch.quantile(slot.latency, q, self._error)
+
+    def latency(self, rack: RackFigures, q: float) -> float | None:
+        """Return a quantile of the latency of all heaps of a rack [s]."""
+        whole = HeapSlot()
+        for one in rack.slots:
+            whole.add(one.count, one.latency)
+        return self.quantile(whole, q)
+
+    def take(self, record: Record) -> Outcome:
+        """Take a summary."""
+        summary = _decode(record.value)
+        if isinstance(summary, Watermark):
+            return USED
+        if isinstance(summary, RackSummary):
+            covers = nodes = summary.first, summary.last
+            rows, is_contiguous = _rack_rows(summary), summary.contiguous
+        elif isinstance(summary, IngestSummary):
+            whole = self._racks.nodes(self._racks.rack(summary.node))
+            covers, nodes = (summary.node, summary.node), (whole[0], whole[-1])
+            rows, is_contiguous = _node_rows(summary), False
+        else:
+            return summary
+        if rows is None:
+            return RecordRejected(INCONSISTENT, "$", "expected columns of one length")
+        rack = self._by_nodes.get(nodes)
+        if rack is None:
+            rack = self._by_nodes[nodes] = RackFigures(*nodes, [HeapSlot() for _ in self._night.slots])
+        # Of an older worker, which did not say its offsets, each summary counts.
+        found = self._cover((summary.partition, *covers), summary) if summary.log else None
+        if isinstance(found, Overlap):
+            return RecordRejected(INCONSISTENT, "$.offset_from", str(found))
+        if isinstance(found, Gap) and is_contiguous:
+            rack.uncovered += found.records
+        for row in rows:
+            if any(one > other for one, other in row.runs):
+                return RecordRejected(INCONSISTENT, "$.runs", "expected ascending runs")
+            rack.add(row, self._night.slot(row.window))
+        return USED
+
+    def end(self) -> None:
+        """Count what waits for the end of the night."""
+        for rack in self._by_nodes.values():
+            rack.settle()
+
+    def _cover(self, key: tuple[int, int, int], summary: IngestSummary | RackSummary) -> Overlap | Gap | LogCut | None:
+        """Count the offsets of a summary, so that none counts twice."""
+        counted = self._counted.get(key)
+        if counted is None:
+            counted = self._counted[key] = CountedOffsets(summary.log, summary.offset_from, summary.offset_from)
+        return counted.take(summary.log, summary.offset_from, summary.offset_to, summary.part)
+
+
+def _node_rows(summary: IngestSummary) -> Iterator[Row]:
+    for one in summary.partials:
+        latency = one.fields.get(_LATENCY)
+        sums = (one.fields[name].sum if name in one.fields else None for name in _PACKETS)
+        yield Row(
+            summary.node,
+            one.epoch,
+            one.window,
+            one.late,
+            one.count,
+            one.runs,
+            tuple(number or 0 for number in sums),
+            (latency.sketch if latency else None) or {},
+        )
+
+
+def _rack_rows(summary: RackSummary) -> Iterator[Row] | None:
+    """Return the rows of a summary; None: its columns differ in length."""
+    size, fields = len(summary.node), summary.fields
+    columns: list[Sequence[Any]] = [
+        summary.node,
+        summary.epoch,
+        summary.window,
+        summary.late,
+        summary.count,
+        summary.runs,
+    ]
+    sums = [(fields[name].sum if name in fields else None) or [0] * size for name in _PACKETS]
+    sketches = (fields[_LATENCY].sketch if _LATENCY in fields else None) or [{}] * size
+    if any(len(one) != size for one in (*columns, *sums, sketches)):
+        return None
+    return map(Row._make, zip(*columns, zip(*sums, strict=True), sketches, strict=True))
