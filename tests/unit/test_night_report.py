@@ -1,7 +1,10 @@
 """The report of a night: its figures beside hand-worked ones, and the page that shows them."""
 
 import json
+import random
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,8 @@ from facade.cli.app import app
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.errors import ConfigError
+from facade.flows.alerts.ledger import AlarmLedger
+from facade.flows.alerts.messages import Alert, state_record
 from facade.flows.archive.files import ArchiveError
 from facade.flows.archive.night.html import number, percent
 from facade.flows.archive.night.page import render
@@ -137,6 +142,28 @@ def test_the_worst_ten_and_their_share(tmp_path: Path) -> None:
     assert found.worst_share == 75 / 78
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_annunciated_alarms_are_the_occurrences_that_the_ledger_of_alarms_counts(tmp_path: Path, seed: int) -> None:
+    rng, ledger, records, at_us = random.Random(seed), AlarmLedger(ICD.conditions), [], NOON
+    sequences, occurrences = Counter[str](), 0
+    for offset in range(400):
+        at_us += rng.choice((100_000, SECOND, 20 * SECOND, 200 * SECOND))
+        source = rng.choice("abcd")
+        sequences[source] += 1
+        state, severity = rng.choice(("ACTIVE", "CLEARED")), rng.choice(("WARNING", "ALARM", "CRITICAL"))
+        alert = Alert(
+            condition="linkDown", source=source, severity=severity, state=state, text="", raised_at=at_us,
+            sequence=sequences[source],
+        )  # fmt: skip
+        ledger.apply(alert, offset, at_us, redriven=False)
+        if rng.random() < 0.5:  # a device server writes what came of many alerts as one
+            changed = ledger.take_touched(at_us)
+            records += [replace(state_record(*one), timestamp_us=at_us, partition=0) for one in changed]
+            occurrences += len(ledger.take_occurrences())
+    found = made(tmp_path, records).alarms
+    assert found.annunciated + found.covered == occurrences > 50
+
+
 @pytest.mark.parametrize("covered", [{"shelved_until": NOON + 9 * HOUR}, {"out_of_service": True}])
 def test_alarms_that_nobody_sees_are_counted_apart(tmp_path: Path, covered: dict[str, Any]) -> None:
     found = made(tmp_path, [alarm(NOON, **covered), alarm(NOON + HOUR, raised=2)]).alarms
@@ -211,23 +238,59 @@ def test_late_heaps_count_and_are_in_no_rate(tmp_path: Path) -> None:
     assert sum(one.count for one in rack.slots) == 2
 
 
-def test_a_summary_counts_once_and_one_that_is_lost_is_told(tmp_path: Path) -> None:
-    def summary(first: int, after: int) -> Record:
-        document = {
-            "schema": "rack-summary/1", "worker": "0", "stream": "ingest.heaps", "partition": 0, "first": 0, "last": 1,
-            "log": "x", "offset_from": first, "offset_to": after, "part": 0, "contiguous": True, "node": [0],
-            "epoch": [7], "window": [BASE_US], "late": [False], "count": [after - first], "time_min": [BASE_US],
-            "time_max": [BASE_US], "runs": [[[first, after - 1]]], "fields": {},
-        }  # fmt: skip
-        return on("ingest.summary", document, BASE_US)
+def summary(first: int, after: int, **changes: Any) -> Record:
+    """Return the summary of a rack with one row, whose sequence numbers are its offsets."""
+    document = {
+        "schema": "rack-summary/1", "worker": "0", "stream": "ingest.heaps", "partition": 0, "first": 0, "last": 1,
+        "log": "x", "offset_from": first, "offset_to": after, "part": 0, "contiguous": True, "node": [0],
+        "epoch": [7], "window": [BASE_US], "late": [False], "count": [after - first], "time_min": [BASE_US],
+        "time_max": [BASE_US], "runs": [[[first, after - 1]]], "fields": {}, **changes,
+    }  # fmt: skip
+    return on("ingest.summary", document, BASE_US)
 
-    broken = json.loads(summary(9, 10).value or b"") | {"count": []}
-    report = made(
-        tmp_path, [summary(0, 4), summary(0, 4), summary(7, 9), on("ingest.summary", broken, BASE_US + SECOND)]
-    )
+
+def test_a_summary_counts_once_and_one_that_is_lost_is_told(tmp_path: Path) -> None:
+    report = made(tmp_path, [summary(0, 4), summary(0, 4), summary(7, 9)])
     (rack,) = report.telemetry.racks
     assert (rack.used, rack.doubled, rack.missing, rack.uncovered) == (6, 0, 3, 3)
-    assert report.topics["ingest.summary"].unusable == 2
+    assert report.topics["ingest.summary"].unusable == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"count": []},
+        {"runs": [[[5, 4]]]},
+        {"runs": [[[4, 4], [3, 3]]]},
+        {"fields": {"lost": {"sum": [1, 2]}}},
+        {"fields": {"latency": {"sketch": [{"999999999999999": 1}]}}},
+    ],
+)
+def test_a_summary_that_contradicts_itself_changes_no_figure(tmp_path: Path, changes: dict[str, Any]) -> None:
+    report = made(tmp_path, [summary(0, 4), summary(4, 5, **changes), summary(4, 5)])
+    (rack,) = report.telemetry.racks
+    assert (rack.used, rack.distinct, rack.missing, rack.uncovered) == (5, 5, 0, 0)
+    assert report.topics["ingest.summary"].unusable == 1
+
+
+def test_summaries_of_nodes_by_older_workers_count_for_their_rack(tmp_path: Path) -> None:
+    sums = {"received": {"sum": 9}, "latency": {"sketch": {"700": 3}}}
+    part = {"epoch": 7, "window": BASE_US, "late": False, "time_min": BASE_US, "time_max": BASE_US, "fields": sums}
+    records = [
+        on(
+            "ingest.summary",
+            {
+                "schema": "ingest-summary/1", "worker": "0", "partition": 0, "node": node,
+                "partials": [part | {"count": 3, "runs": [[0, 2]]}],
+            },
+            BASE_US,
+        )
+        for node in (0, 49, 50)
+    ]  # fmt: skip
+    found = [
+        (one.first, one.last, one.used, one.distinct, one.packets[0]) for one in made(tmp_path, records).telemetry.racks
+    ]
+    assert found == [(0, 49, 6, 6, 18), (50, 99, 3, 3, 9)]
 
 
 # Dead letters, commands, tables, quality
@@ -563,7 +626,7 @@ def test_the_page_has_the_figures(page: Parsed) -> None:
     assert given[1] == ["2027-01-14 12:00:00.000 UTC", MARKUP, MARKUP, MARKUP, "FAILED", "4", MARKUP]
     assert [row[:3] for row in page.tables["Records that could not be used, by reason"][1:]] == [[MARKUP, MARKUP, "1"]]
     assert page.tables["Workers, device servers and controllers"][1][:4] == [MARKUP, "worker", "1", "1"]
-    assert "commands: 1 records could not be used; the first: partition 0, offset 0: version:" in page.text
+    assert "commands, records that could not be used: 1; the first: partition 0, offset 0: version:" in page.text
     assert "Night of 2027-01-14" in page.text
     assert "From 2027-01-14 12:00:00 UTC to 2027-01-15 12:00:00 UTC (24 h 0 min)" in page.text
 

@@ -17,6 +17,8 @@ Cell = str | int | float | None
 _WIDTH, _HEIGHT = 720, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 76, 10, 12, 42
 _TICKS = 4
+_LONGEST = 1000
+"""Of a text in a table [characters]."""
 _LABELS = 8
 _STYLES = (("#0b3d91", ""), ("#8a1c1c", "7 4"))
 """Colour and dashes of each line."""
@@ -31,13 +33,14 @@ table { border-collapse: collapse; margin: .8rem 0; font-size: .875rem; }
 caption { text-align: left; font-weight: bold; padding-bottom: .3rem; }
 th, td { border: 1px solid #767676; padding: .2rem .5rem; text-align: left; vertical-align: top;
   overflow-wrap: anywhere; }
-thead th { background: #eee; }
+thead th { background: #eee; overflow-wrap: normal; }
 tbody th { font-weight: normal; }
 .number { text-align: right; white-space: nowrap; }
 .note { border-left: 4px solid #111; padding-left: .7rem; }
 .wide { overflow-x: auto; }
 .pair { display: flex; flex-wrap: wrap; gap: 0 1.5rem; align-items: flex-start; }
-figure { margin: .8rem 0; flex: 1 1 26rem; max-width: 45rem; }
+.pair > div:first-child { flex: 1 1 24rem; max-width: 45rem; }
+figure { margin: .8rem 0; }
 svg { width: 100%; height: auto; }
 dt { font-weight: bold; }
 dd { margin: 0 0 .4rem 1.2rem; }
@@ -45,6 +48,7 @@ dd { margin: 0 0 .4rem 1.2rem; }
 @media print {
   body { font-size: 10pt; max-width: none; padding: 0; }
   table { font-size: 8pt; }
+  th, td { padding: .1rem .3rem; }
   a { color: inherit; text-decoration: none; }
   nav { display: none; }
   .wide { overflow: visible; }
@@ -103,7 +107,9 @@ def table(caption: str, headings: Sequence[str], rows: Iterable[Sequence[Cell]])
 
 def _cell(value: Cell, *, is_first: bool) -> str:
     words = "not known" if value is None else value if isinstance(value, str) else number(value)
-    kind = "" if isinstance(value, str | None) else ' class="number"'
+    words = words if len(words) <= _LONGEST else f"{words[:_LONGEST]}…"
+    is_text = value is None or (isinstance(value, str) and not value.endswith(" %"))
+    kind = "" if is_text else ' class="number"'
     return f'<th scope="row"{kind}>{text(words)}</th>' if is_first else f"<td{kind}>{text(words)}</td>"
 
 

@@ -111,7 +111,7 @@ def _in_short(report: NightReport) -> str:
     if expected:
         share = f"{percent(came / expected, 4)} of {number(expected)} sequence numbers came"
         doubled = sum(one.doubled for one in racks)
-        said["Heaps"] = f"{share}; {number(expected - came)} are missing, {number(doubled)} came again"
+        said["Heaps"] = f"{share}; missing: {number(expected - came)}; doubled: {number(doubled)}"
     if report.topics[DEAD_LETTERS].is_kept:
         said["Dead letters"] = number(sum(one.records for one in report.dead_letters.lines))
     if report.topics[STATES].is_kept:
@@ -119,11 +119,11 @@ def _in_short(report: NightReport) -> str:
         said["Alarms"] = f"{number(alarms.annunciated)}, on average {number(alarms.average)} in 10 minutes; {flood}"
     if _has(report, COMMANDS):
         open_ = sum(one.outcome == OPEN for one in lines)
-        said["Commands"] = f"{number(len(lines))}, of which {number(open_)} have no outcome"
+        said["Commands"] = f"{number(len(lines))}; without an outcome: {number(open_)}"
     if _has(report, HEARTBEATS):
         restarts = sum(one.restarts for one in report.components.lines)
         unsaid = sum(one.unsaid for one in report.components.lines)
-        said["Restarts"] = f"{number(restarts)}, of which {number(unsaid)} without an orderly end before"
+        said["Restarts"] = f"{number(restarts)}; without an orderly end before: {number(unsaid)}"
     items = "".join(f"<dt>{text(name)}</dt><dd>{text(words)}</dd>" for name, words in said.items())
     return f'<section aria-labelledby="in-short"><h2 id="in-short">In short</h2><dl>{items}</dl></section>'
 
@@ -143,10 +143,11 @@ def _telemetry(report: NightReport) -> Iterator[str]:
         " or after its last one, cannot be known."
     )
     headings = ["Nodes", "Used", "Mean rate [1/s]", "Latency, median [s]", "Latency, 99 % [s]", "Complete"]
-    headings += ("Missing", "Doubled", "Late", "Packets lost", "Packets late", "Offsets without summary")
+    headings += ("Missing", "Doubled", "Late", "Packets lost", "Packets late")
     yield table("Heaps of each rack", headings, (_rack_row(report, one) for one in racks))
     for rack in racks:
-        yield from _rack(report, rack)
+        if rack.used:
+            yield from _rack(report, rack)
 
 
 def _rack_row(report: NightReport, rack: RackFigures) -> list[Cell]:
@@ -164,7 +165,6 @@ def _rack_row(report: NightReport, rack: RackFigures) -> list[Cell]:
         rack.late,
         lost,
         late,
-        rack.uncovered,
     ]
 
 
@@ -241,8 +241,8 @@ def _alarms(report: NightReport) -> Iterator[str]:
     ]
     yield table("Performance of the alarm system", ("Figure", "This time", "Recommended"), rows)
     title = "Alarms over the time"
-    yield '<div class="pair">'
-    yield plot("alarms", title, "alarms", [Line("alarms", alarms.slots)], night, bars=True)
+    bars = plot("alarms", title, "alarms", [Line("alarms", alarms.slots)], night, bars=True)
+    yield f'<div class="pair"><div>{bars}</div>'
     most = [0] * len(night.slots)
     for at, count in enumerate(alarms.periods):
         slot = night.slot(night.begin_us + at * PERIOD_US)
@@ -390,20 +390,20 @@ def _missing(report: NightReport) -> Iterator[str]:
             yield f"{name}: {said}"
     for rack in report.telemetry.racks:
         if rack.missing:
-            yield f"Nodes {_nodes(rack)}: {number(rack.missing)} heap notifications never came, or could not be used."
+            yield f"Nodes {_nodes(rack)}, heaps that never came or could not be used: {number(rack.missing)}"
         if rack.uncovered:
-            yield f"Nodes {_nodes(rack)}: {number(rack.uncovered)} offsets of heaps are in no summary of the archive."
+            yield f"Nodes {_nodes(rack)}, offsets of heaps in no summary of the archive: {number(rack.uncovered)}"
     for topic in report.topics.values():
         if topic.unusable:
-            yield f"{topic.topic}: {number(topic.unusable)} records could not be used; the first: {topic.example}."
+            yield f"{topic.topic}, records that could not be used: {number(topic.unusable)}; the first: {topic.example}"
         if not topic.is_kept:
-            yield f"{topic.topic}: the archive has no file of the topic."
+            yield f"{topic.topic}: the archive has no file of the topic"
     open_ = sum(one.outcome == OPEN for one in report.commands.lines)
     if open_:
-        yield f"{number(open_)} commands have no outcome."
+        yield f"Commands without an outcome: {number(open_)}"
     under_way = sum(len(one.under_way) for one in report.tables.lines)
     if under_way:
-        yield f"{number(under_way)} tables have not ended."
+        yield f"Tables that have not ended: {number(under_way)}"
 
 
 def _read(report: NightReport) -> Iterator[str]:

@@ -75,7 +75,7 @@ class DeadLetters:
         line = _entry(self._lines, key, (OTHERS, OTHERS), lambda name: DeadLetterLine(*name, at_us, at_us))
         line.records += _rows(record)
         line.first_us, line.last_us = min(line.first_us, at_us), max(line.last_us, at_us)
-        line.example = line.example or f"{letter.path} {letter.detail}".strip()
+        line.example = line.example or f"{letter.path[:200]} {letter.detail[:500]}".strip()
         if len(line.by) < _MOST_NAMES:
             line.by.add(letter.by)
         return USED

@@ -5,9 +5,10 @@ between the lowest and the highest one that never came are missing, and a number
 before the lowest and after the highest number cannot be known.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from itertools import compress
+from typing import NamedTuple
 
 from facade import sketch
 from facade.bus.offsets import CountedOffsets, Gap, LogCut, Overlap
@@ -15,7 +16,7 @@ from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
 from facade.flows.archive.night.span import Night
 from facade.icd.model import Icd
-from facade.messages import IngestSummary, RackSummary, Watermark
+from facade.messages import FieldColumns, FieldStatistics, IngestSummary, RackSummary, Watermark
 from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected
 from facade.racks import Racks
 from facade.sequences import HeapRange, SeenNumbers
@@ -30,19 +31,21 @@ _OPEN_SCANS = 4
 _decode = BatchDecoder[IngestSummary | RackSummary | Watermark](IngestSummary, RackSummary, Watermark).decode_one
 
 
-class Row(NamedTuple):
-    """Some records of one node, scan and window."""
+class Columns(NamedTuple):
+    """Rows of a summary as columns of one length; a row has some records of one node, scan and window."""
 
-    node: int
-    epoch: int
-    window: int
-    late: bool
-    records: int
-    runs: Sequence[HeapRange]
-    packets: tuple[int | float, ...]
-    """By `_PACKETS`."""
-    latency: Mapping[int, int]
-    """Sketch."""
+    node: Sequence[int]
+    epoch: Sequence[int]
+    window: Sequence[int]
+    late: Sequence[bool]
+    records: Sequence[int]
+    runs: Sequence[Sequence[HeapRange]]
+    latency: Sequence[Mapping[int, int]]
+    """Sketches."""
+    received: Sequence[int | float]
+    """Packets of the heaps of each row, as the others."""
+    lost: Sequence[int | float]
+    too_late: Sequence[int | float]
 
 
 @dataclass(slots=True)
@@ -88,22 +91,32 @@ class RackFigures:
         expected = self.distinct + self.missing
         return self.distinct / expected if expected else None
 
-    def add(self, row: Row, slot: int) -> None:
-        """Count the records of a row."""
-        if row.late:
-            self.late += row.records
-        else:
-            self.used += row.records
-            self.slots[slot].add(row.records, row.latency)
-            for at, number in enumerate(row.packets):
-                self.packets[at] += number
-        scans = self.scans.setdefault(row.node, {})
-        seen = scans.get(row.epoch)
+    def add(self, columns: Columns, slot_of: Callable[[int], int]) -> None:
+        """Count the rows of a summary; `slot_of` returns the slot of a window."""
+        in_time = [not late for late in columns.late]
+        for at, numbers in enumerate((columns.received, columns.lost, columns.too_late)):
+            self.packets[at] += sum(compress(numbers, in_time))
+        # A summary has few windows, and most have one.
+        slots = {window: self.slots[slot_of(window)] for window in {*columns.window}}
+        for late, records, window, latency in zip(
+            columns.late, columns.records, columns.window, columns.latency, strict=True
+        ):
+            if late:
+                self.late += records
+            else:
+                self.used += records
+                slots[window].add(records, latency)
+        for node, epoch, records, runs in zip(columns.node, columns.epoch, columns.records, columns.runs, strict=True):
+            self._seen(node, epoch).add(runs, records)
+
+    def _seen(self, node: int, epoch: int) -> SeenNumbers:
+        scans = self.scans.setdefault(node, {})
+        seen = scans.get(epoch)
         if seen is None:
             if len(scans) == _OPEN_SCANS:
                 self._settle(scans.pop(next(iter(scans))))
-            seen = scans[row.epoch] = SeenNumbers()
-        seen.add(row.runs, row.records)
+            seen = scans[epoch] = SeenNumbers()
+        return seen
 
     def settle(self) -> None:
         """Count the sequence numbers of all scans."""
@@ -124,6 +137,7 @@ class Telemetry:
     def __init__(self, icd: Icd, night: Night, rack_size: int) -> None:
         window = icd.topics[_HEAPS].window
         self._error = (window.quantile_error if window else None) or 0.01
+        self._largest = sketch.largest_bucket(self._error)
         self._night, self._racks = night, Racks(rack_size, 1)
         self._by_nodes: dict[tuple[int, int], RackFigures] = {}
         self._counted: dict[tuple[int, int, int], CountedOffsets] = {}
@@ -151,15 +165,15 @@ class Telemetry:
             return USED
         if isinstance(summary, RackSummary):
             covers = nodes = summary.first, summary.last
-            rows, is_contiguous = _rack_rows(summary), summary.contiguous
+            columns, is_contiguous = _of_rack(summary), summary.contiguous
         elif isinstance(summary, IngestSummary):
             whole = self._racks.nodes(self._racks.rack(summary.node))
             covers, nodes = (summary.node, summary.node), (whole[0], whole[-1])
-            rows, is_contiguous = _node_rows(summary), False
+            columns, is_contiguous = _of_node(summary), False
         else:
             return summary
-        if rows is None:
-            return RecordRejected(INCONSISTENT, "$", "expected columns of one length")
+        if why := self._trouble(columns):
+            return RecordRejected(INCONSISTENT, "$", why)
         rack = self._by_nodes.get(nodes)
         if rack is None:
             rack = self._by_nodes[nodes] = RackFigures(*nodes, [HeapSlot() for _ in self._night.slots])
@@ -169,11 +183,22 @@ class Telemetry:
             return RecordRejected(INCONSISTENT, "$.offset_from", str(found))
         if isinstance(found, Gap) and is_contiguous:
             rack.uncovered += found.records
-        for row in rows:
-            if any(one > other for one, other in row.runs):
-                return RecordRejected(INCONSISTENT, "$.runs", "expected ascending runs")
-            rack.add(row, self._night.slot(row.window))
+        rack.add(columns, self._night.slot)
         return USED
+
+    def _trouble(self, columns: Columns) -> str | None:
+        """Return why columns cannot be counted, or None."""
+        if len({*map(len, columns)}) > 1:
+            return "expected columns of one length"
+        for runs in columns.runs:
+            before = -1
+            for first, last in runs:
+                if not before < first <= last:
+                    return "runs: expected ascending runs without overlap"
+                before = last
+        if max(map(max, filter(None, columns.latency)), default=0) > self._largest:
+            return f"{_LATENCY}: expected bucket numbers up to {self._largest}"
+        return None
 
     def end(self) -> None:
         """Count what waits for the end of the night."""
@@ -188,35 +213,25 @@ class Telemetry:
         return counted.take(summary.log, summary.offset_from, summary.offset_to, summary.part)
 
 
-def _node_rows(summary: IngestSummary) -> Iterator[Row]:
-    for one in summary.partials:
-        latency = one.fields.get(_LATENCY)
-        sums = (one.fields[name].sum if name in one.fields else None for name in _PACKETS)
-        yield Row(
-            summary.node,
-            one.epoch,
-            one.window,
-            one.late,
-            one.count,
-            one.runs,
-            tuple(number or 0 for number in sums),
-            (latency.sketch if latency else None) or {},
-        )
+def _of_node(summary: IngestSummary) -> Columns:
+    found, size = summary.partials, len(summary.partials)
+    empty = FieldStatistics()
+    sums = ([one.fields.get(name, empty).sum or 0 for one in found] for name in _PACKETS)
+    return Columns(
+        [summary.node] * size,
+        [one.epoch for one in found],
+        [one.window for one in found],
+        [one.late for one in found],
+        [one.count for one in found],
+        [one.runs for one in found],
+        [one.fields.get(_LATENCY, empty).sketch or {} for one in found],
+        *sums,
+    )
 
 
-def _rack_rows(summary: RackSummary) -> Iterator[Row] | None:
-    """Return the rows of a summary; None: its columns differ in length."""
-    size, fields = len(summary.node), summary.fields
-    columns: list[Sequence[Any]] = [
-        summary.node,
-        summary.epoch,
-        summary.window,
-        summary.late,
-        summary.count,
-        summary.runs,
-    ]
-    sums = [(fields[name].sum if name in fields else None) or [0] * size for name in _PACKETS]
-    sketches = (fields[_LATENCY].sketch if _LATENCY in fields else None) or [{}] * size
-    if any(len(one) != size for one in (*columns, *sums, sketches)):
-        return None
-    return map(Row._make, zip(*columns, zip(*sums, strict=True), sketches, strict=True))
+def _of_rack(summary: RackSummary) -> Columns:
+    size, fields, empty = len(summary.node), summary.fields, FieldColumns()
+    sketches: Sequence[Mapping[int, int]] = fields.get(_LATENCY, empty).sketch or [{}] * size
+    sums = (fields.get(name, empty).sum or [0] * size for name in _PACKETS)
+    first = summary.node, summary.epoch, summary.window, summary.late, summary.count, summary.runs
+    return Columns(*first, sketches, *sums)
