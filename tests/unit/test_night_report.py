@@ -287,9 +287,8 @@ def test_summaries_of_nodes_by_older_workers_count_for_their_rack(tmp_path: Path
         )
         for node in (0, 49, 50)
     ]  # fmt: skip
-    found = [
-        (one.first, one.last, one.used, one.distinct, one.packets[0]) for one in made(tmp_path, records).telemetry.racks
-    ]
+    racks = made(tmp_path, records).telemetry.racks
+    found = [(one.first, one.last, one.used, one.distinct, one.packets[0]) for one in racks]
     assert found == [(0, 49, 6, 6, 18), (50, 99, 3, 3, 9)]
 
 
@@ -528,7 +527,9 @@ def test_times_are_utc_unless_they_say_otherwise() -> None:
     assert len(night.slots) == 24
 
 
-@pytest.mark.parametrize(("share", "text"), [(1.0, "100.0 %"), (0.99999, "99.9 %"), (0.5, "50.0 %"), (0.0, "0.0 %")])
+@pytest.mark.parametrize(
+    ("share", "text"), [(1.0, "100.0 %"), (0.99999, "99.9 %"), (1 / 144, "0.7 %"), (0.5, "50.0 %"), (0.0, "0.0 %")]
+)
 def test_what_is_not_whole_is_not_shown_as_100_percent(share: float, text: str) -> None:
     assert percent(share) == text
 

@@ -16,8 +16,8 @@ from facade.bus.port import Record
 from facade.flows.archive.files import ArchiveError, folder_of, hour_of, parse_name
 from facade.flows.archive.stores import Store
 
-_BATCH = 10_000
-"""Rows decoded at once."""
+_BATCH = 1000
+"""Rows decoded at once, of each partition: a file has up to 32 MB of them."""
 
 
 def topics(store: Store) -> list[str]:

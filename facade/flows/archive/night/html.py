@@ -5,6 +5,7 @@ not only by their colours, so that they can be told apart on paper.
 """
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple
@@ -17,6 +18,7 @@ Cell = str | int | float | None
 _WIDTH, _HEIGHT = 720, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 76, 10, 12, 42
 _TICKS = 4
+_PERCENT = re.compile(r"[0-9.]+ %")
 _LONGEST = 1000
 """Of a text in a table [characters]."""
 _LABELS = 8
@@ -79,9 +81,12 @@ def number(value: float) -> str:
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """Return a share in percent, rounded towards the worse: whatever is not whole is not shown as 100 %."""
+    """Return a share in percent; what is not whole is not shown as 100 %."""
     factor = 10**digits
-    return f"{math.floor(share * 100 * factor + 1e-9) / factor:.{digits}f} %"
+    shown = round(share * 100, digits)
+    if shown >= 100 > share * 100:
+        shown = math.floor(share * 100 * factor) / factor
+    return f"{shown:.{digits}f} %"
 
 
 def paragraph(words: str, *, note: bool = False) -> str:
@@ -108,7 +113,7 @@ def table(caption: str, headings: Sequence[str], rows: Iterable[Sequence[Cell]])
 def _cell(value: Cell, *, is_first: bool) -> str:
     words = "not known" if value is None else value if isinstance(value, str) else number(value)
     words = words if len(words) <= _LONGEST else f"{words[:_LONGEST]}…"
-    is_text = value is None or (isinstance(value, str) and not value.endswith(" %"))
+    is_text = value is None or (isinstance(value, str) and not _PERCENT.fullmatch(value))
     kind = "" if is_text else ' class="number"'
     return f'<th scope="row"{kind}>{text(words)}</th>' if is_first else f"<td{kind}>{text(words)}</td>"
 

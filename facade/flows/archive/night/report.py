@@ -128,6 +128,7 @@ def read_night(
     for topic, take in report.takers.items():
         line = report.topics[topic] = TopicLine(topic, topic in kept)
         before = LOOKBACK_US if topic == STATES else 0
+        told(topic, 0, night.begin_us)
         for number, record in enumerate(read_records(store, topic, night.begin_us - before, night.end_us), 1):
             outcome = take(record)
             if record.timestamp_us >= night.begin_us:
