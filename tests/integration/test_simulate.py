@@ -17,10 +17,10 @@ from facade.bus.kafka.topics import create_topics
 from facade.bus.port import Record
 from facade.codec.columns import ColumnDecoder
 from facade.config import Settings
-from facade.flows.telemetry.sequences import SeenNumbers
 from facade.flows.telemetry.simulator.ingest import HeapReport, read_report
 from facade.icd.load import load
 from facade.infra import local
+from facade.sequences import SeenNumbers
 from tests.support.waiting import HANG, until
 
 pytestmark = pytest.mark.kafka

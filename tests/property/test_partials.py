@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from facade import sketch
 from facade.codec.columns import ColumnDecoder
-from facade.flows.telemetry import sketch
 from facade.flows.telemetry.partial import gather
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.reduce import AppendTimes, NumberedGroups, reduce
-from facade.flows.telemetry.sequences import SeenNumbers, size, union
 from facade.icd.load import load
 from facade.messages import Partial
+from facade.sequences import SeenNumbers, size, union
 from tests.support.heaps import BASE_US, encoded, heap
 
 ICD = load()

@@ -54,3 +54,13 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(damaged)
         with pytest.raises(ArchiveError, match=name):
             list(read_records(store, TOPIC, 0, 2 * START))
+
+
+def test_files_of_earlier_hours_are_not_opened(tmp_path: Path) -> None:
+    log, store = MemoryLog({TOPIC: 1}), FolderStore(tmp_path)
+    for hour in range(3):
+        log.append(record(START + hour * HOUR, b"%d" % hour))
+    archive(log, store)
+    (first,) = (name for name in store.names() if name.endswith("-00000000.parquet"))
+    (tmp_path / first).write_bytes(b"damaged")
+    assert [one.value for one in read_records(store, TOPIC, START + HOUR, START + 3 * HOUR)] == [b"1", b"2"]

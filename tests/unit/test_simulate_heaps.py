@@ -12,11 +12,11 @@ import pytest
 
 from facade.codec.columns import ColumnDecoder
 from facade.errors import ConfigError
-from facade.flows.telemetry.sequences import SeenNumbers
 from facade.flows.telemetry.simulator.faults import Faults, Scenario, Silence, Skew, TimeLimits
 from facade.flows.telemetry.simulator.garbage import GARBAGE
 from facade.flows.telemetry.simulator.heaps import HeapBatch, HeapStream
 from facade.icd.load import load
+from facade.sequences import SeenNumbers
 
 ICD = load()
 SCHEMA = ICD.messages["heap"]

@@ -1,5 +1,6 @@
-"""`sdp-facade archive`: the worker that keeps records as files, and what verifies and exports the files."""
+"""`sdp-facade archive` and `sdp-facade report`: keep records as files, verify and export them, and report a night."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -7,9 +8,12 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from facade.bus.kafka.bus import KafkaBus
+from facade.clock import Clock, SystemClock
+from facade.config import load_settings, without_secrets
 from facade.console import ERR, OUT, table, wide
 from facade.durations import parse_duration, parse_time
 from facade.errors import ConfigError
+from facade.files import write_whole
 from facade.icd.load import load
 from facade.runtime.worker_process import Site, Slot, run_worker
 
@@ -17,6 +21,9 @@ try:
     from facade.flows.archive.alarms import ArchiveAlarms
     from facade.flows.archive.files import verify as verify_store
     from facade.flows.archive.flow import CLASS
+    from facade.flows.archive.night.page import render
+    from facade.flows.archive.night.report import read_night
+    from facade.flows.archive.night.span import choose_night, utc
     from facade.flows.archive.reports import ArchiveReporter
     from facade.flows.archive.retention import parse_keep
     from facade.flows.archive.stores import open_store
@@ -27,6 +34,9 @@ except ImportError as error:
 ArchiveLocation = Annotated[
     str, typer.Argument(metavar="FOLDER", help="Folder of the archive, or its URL in an object store.")
 ]
+
+_PATIENCE = 2.0
+"""Time between two lines that say how far a report is [s]."""
 
 
 def run(
@@ -131,3 +141,51 @@ def export(
     ]
     wide().print(table(titles, rows, whole=titles[:3], box=None))
     OUT.print(f"{nexus}", markup=False)
+
+
+def report(
+    place: ArchiveLocation,
+    night: Annotated[
+        str | None,
+        typer.Option(metavar="DATE", help="The night from 12:00 UTC of this date to 12:00 UTC of the next one."),
+    ] = None,
+    begin: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Or from this time, in UTC, such as 2026-11-21T18:00.")
+    ] = None,
+    end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="To this time, in UTC.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="HTML file. Default: named by its begin, in this folder.")
+    ] = None,
+) -> None:
+    """Write the report of a night: heaps, dead letters, alarms, commands, tables, accidents, what is missing.
+
+    It is one HTML page, for a browser, for paper and for a screen reader.
+
+    Example: sdp-facade report /data/archive --night 2026-11-21
+    """
+    span, clock = choose_night(night, begin, end), SystemClock()
+    made = read_night(open_store(place), load(), span, load_settings().rack_size, _progress(clock))
+    page = render(made, without_secrets(place), round(clock.now() * 1e6))
+    file = output or Path(
+        f"night-{night}.html" if night else f"report-{utc(span.begin_us)[:16].replace(' ', 'T')}.html"
+    )
+    try:
+        write_whole(file, page.encode())
+    except OSError as error:
+        raise ConfigError(
+            f"{file}: cannot be written: {error.strerror or error}; name another with --output"
+        ) from error
+    OUT.print(f"{file}", markup=False)
+
+
+def _progress(clock: Clock) -> Callable[[str, int, int], None]:
+    """Return what says now and then, on standard error, how far a report is."""
+    told = clock.monotonic()
+
+    def tell(topic: str, records: int, at_us: int) -> None:
+        nonlocal told
+        if clock.monotonic() - told >= _PATIENCE:
+            told = clock.monotonic()
+            ERR.print(f"reads {topic}: {records:,} records, up to {utc(at_us)}", markup=False)
+
+    return tell

@@ -84,16 +84,21 @@ class ArchiveEntry(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """Return the name of the file in its archive."""
-        return f"topic={self.topic}/hour={hour_text(self.hour)}/{self.partition:04d}-{self.number:08d}.parquet"
+        return f"{folder_of(self.topic, self.hour)}/{self.partition:04d}-{self.number:08d}.parquet"
 
 
 class _Version(msgspec.Struct):
     version: int
 
 
-def hour_of(record: Record) -> int:
-    """Return the hour of a record since the Unix epoch, among those that a name can have."""
-    return min(max(record.timestamp_us // _HOUR_US, 0), _LAST_HOUR)
+def hour_of(at_us: int) -> int:
+    """Return the hour of a time [Unix us] since the Unix epoch, among those that a name can have."""
+    return min(max(at_us // _HOUR_US, 0), _LAST_HOUR)
+
+
+def folder_of(topic: str, hour: int) -> str:
+    """Return the folder of the files of a topic that begin in an hour; names sort as hours do."""
+    return f"topic={topic}/hour={hour_text(hour)}"
 
 
 def parse_name(name: str) -> tuple[str, int, int] | None:

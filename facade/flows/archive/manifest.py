@@ -12,5 +12,6 @@ MANIFEST = Manifest(
         Subcommand(("archive", "run"), "facade.flows.archive.cli:run", "Write topics to an archive."),
         Subcommand(("archive", "verify"), "facade.flows.archive.cli:verify", "Look for gaps, overlaps and damage."),
         Subcommand(("archive", "export"), "facade.flows.archive.cli:export", "Write a part of an archive as NeXus."),
+        Subcommand(("report",), "facade.flows.archive.cli:report", "Write the report of a night, from an archive."),
     ),
 )

@@ -1,8 +1,8 @@
 """Records of an archive by topic and time.
 
-The name of a file says the hour of its first record only, so the statistics in the footer decide which files have
-records of a time. Only these are decoded, and pages are checked by their checksums. `facade.flows.archive.files.verify`
-looks at all bytes.
+The name of a file says the hour of its first record, and no record is of a later hour. Which of the other files have
+records of a time, the statistics in the footer say. Only these are decoded, and pages are checked by their checksums.
+`facade.flows.archive.files.verify` looks at all bytes.
 """
 
 import heapq
@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from facade.bus.port import Record
-from facade.flows.archive.files import ArchiveError, parse_name
+from facade.flows.archive.files import ArchiveError, folder_of, hour_of, parse_name
 from facade.flows.archive.stores import Store
 
-_BATCH = 10_000
-"""Rows decoded at once."""
+_BATCH = 1000
+"""Rows decoded at once, of each partition: a file has up to 32 MB of them."""
 
 
 def topics(store: Store) -> list[str]:
@@ -50,7 +50,8 @@ def read_records(store: Store, topic: str, begin_us: int, end_us: int) -> Iterat
     ArchiveError
         A file is damaged, or the store does not answer; the message names the file.
     """
-    named = sorted((parsed, name) for name in store.names(topic) if (parsed := parse_name(name)))
+    first = folder_of(topic, hour_of(begin_us))
+    named = sorted((parsed, name) for name in store.names(topic) if name >= first and (parsed := parse_name(name)))
     partitions = [
         _read_partition(store, topic, [name for _, name in files], begin_us, end_us)
         for _, files in groupby(named, lambda one: one[0][1])

@@ -252,7 +252,7 @@ class ArchiveWorker:
     def _take(self, records: Sequence[Record]) -> None:
         limits, now = self._limits, self._clock.monotonic()
         for record in records:
-            place, hour = (record.topic, record.partition), hour_of(record)
+            place, hour = (record.topic, record.partition), hour_of(record.timestamp_us)
             file = self._open.get(place)
             if file is not None and (hour > file.hour or file.size >= limits.file):
                 self._close(place)

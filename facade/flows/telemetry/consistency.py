@@ -8,11 +8,11 @@ from typing import Any
 
 from facade.flows.telemetry.partial import Summary
 from facade.flows.telemetry.plan import MICRO, Plan
-from facade.flows.telemetry.sequences import HeapRange
-from facade.flows.telemetry.sketch import largest_bucket
 from facade.messages import FieldColumns, FieldStatistics, RackSummary, Watermark
 from facade.numbers import LARGEST
 from facade.outcome import INCONSISTENT, RecordRejected
+from facade.sequences import HeapRange
+from facade.sketch import largest_bucket
 
 COLUMNS = ("epoch", "window", "late", "count", "time_min", "time_max", "runs")
 """Columns of a rack's summary beside node and fields, in the order of a partial."""

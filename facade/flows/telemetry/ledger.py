@@ -20,9 +20,9 @@ from facade.bus.offsets import CountedOffsets, Gap, LogCut, Overlap
 from facade.flows.telemetry.partial import Group, Summary, copy_partial, merge
 from facade.flows.telemetry.plan import MICRO, Plan
 from facade.flows.telemetry.rack import RackRow
-from facade.flows.telemetry.sequences import SeenNumbers
 from facade.flows.telemetry.watermarks import Mark, Watermarks, closed_at, newest_close
 from facade.messages import FieldStatistics, Partial, RackSummary, Watermark
+from facade.sequences import SeenNumbers
 
 
 class RackOffsets(CountedOffsets):

@@ -9,9 +9,9 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
-from facade.flows.telemetry.sequences import union
 from facade.messages import FieldStatistics, Partial
 from facade.numbers import Natural
+from facade.sequences import union
 
 MAX_RUNS = 4096
 """More runs than this are spread over several entries, so that no record grows without bound."""

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from facade import sketch
 from facade.bus.port import PartitionBatch
 from facade.codec.batches import BatchReader, Joined, ReadBatch, Refused, is_batch
 from facade.codec.columns import Column as Column
 from facade.codec.plausible import wrong_unit
 from facade.config import Settings
-from facade.flows.telemetry import sketch
 from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.plan import MICRO, FieldPlan, Plan
-from facade.flows.telemetry.sequences import HeapRange
 from facade.messages import FieldStatistics, Partial
 from facade.outcome import RecordRejected
 from facade.printable import excerpt
+from facade.sequences import HeapRange
 
 UNKNOWN = -1
 """Code of the groups that the deployment does not have."""

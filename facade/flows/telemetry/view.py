@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from facade.flows.telemetry import sketch
+from facade import sketch
 from facade.flows.telemetry.ledger import GroupTotals, WindowLedger, seconds
 from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.plan import Plan

@@ -1,6 +1,6 @@
 """The account of a simulated stream: the records given to the bus, and their expected outcomes.
 
-Used and late records have sequence numbers, refused ones have none; see `facade.flows.telemetry.sequences`.
+Used and late records have sequence numbers, refused ones have none; see `facade.sequences`.
 """
 
 from collections import Counter

@@ -1,0 +1,226 @@
+"""Figures of the alarm system, as EEMUA 191 and ISA-18.2 (IEC 62682) define them, from the states of all alarms.
+
+An alarm is a condition and its source. It is annunciated when it is raised, and again when its severity rises or it
+asks for another acknowledgement. The record of a state counts how often the alarm was raised, so transitions that were
+written as one record count all the same. Alarms that nobody sees (shelved, suppressed by design, out of service) are
+counted apart.
+
+- Average rate: annunciated alarms by the number of periods of 10 minutes.
+- In flood: share of the time, in consecutive periods of 10 minutes from the begin, with more than 10 of them.
+- Stale: active for more than 24 hours without a break, at some time of the night.
+- Chattering: annunciated at least three times in less than a minute.
+- Worst ten: the alarms that were annunciated most often, and their share of all.
+
+States of the days before the night tell which alarms stand at its begin.
+"""
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from facade.bus.port import Record
+from facade.codec.decode import BatchDecoder
+from facade.flows.archive.night.span import MICRO, Night
+from facade.icd.model import Condition
+from facade.messages import AlertState
+from facade.outcome import INCONSISTENT, TOMBSTONE, USED, Outcome, RecordRejected
+
+STATES = "alert-state"
+LOOKBACK_US = 30 * 86_400 * MICRO
+"""How far before the night its alarms may have been raised [us]; the archive may not have more either."""
+PERIOD_US = 600 * MICRO
+FLOOD = 10
+"""More alarms than this in a period are a flood."""
+STALE_US = 86_400 * MICRO
+CHATTERING = 3
+_MINUTE_US = 60 * MICRO
+_WORST = 10
+_MOST_RAISED = 100_000
+"""No record of a state has more news."""
+_ACTIVE = frozenset({"UNACK", "ACKED"})
+_decode = BatchDecoder(AlertState).decode_one
+
+
+class StaleAlarm(NamedTuple):
+    """An alarm that was active for too long."""
+
+    condition: str
+    source: str
+    since_us: int
+    until_us: int
+    """When it ended, or the end of the night."""
+
+
+class ChatteringAlarm(NamedTuple):
+    """An alarm that came again and again."""
+
+    condition: str
+    source: str
+    most: int
+    """Annunciations in the worst minute."""
+
+
+class FrequentAlarm(NamedTuple):
+    """An alarm and how often it was annunciated."""
+
+    condition: str
+    source: str
+    times: int
+
+
+@dataclass(slots=True)
+class _Alarm:
+    condition: str
+    source: str
+    raised: int = 0
+    occurrence: int = 0
+    active_since: int | None = None
+    explains: bool = False
+    """Whether it is active and in service, and so suppresses others."""
+    count: int = 0
+    recent: deque[tuple[int, int]] = field(default_factory=deque)
+    """Times of the last minute, each with a number of annunciations."""
+    most: int = 0
+    stale_since: int | None = None
+    stale_until: int = 0
+
+
+class Alarms:
+    """The alarm system in a night.
+
+    Parameters
+    ----------
+    conditions
+        Those of the ICD, which say what suppresses what.
+    """
+
+    def __init__(self, conditions: Mapping[str, Condition], night: Night) -> None:
+        self._conditions, self._night = conditions, night
+        self._alarms: dict[bytes, _Alarm] = {}
+        self._active: Counter[str] = Counter()
+        """Active alarms in service, by condition."""
+        self.annunciated = 0
+        self.covered = 0
+        """Raised while they were shelved, suppressed by design or out of service."""
+        self.periods = [0] * -(-(night.end_us - night.begin_us) // PERIOD_US)
+        """Annunciated alarms in each period of 10 minutes."""
+        self.slots = [0] * len(night.slots)
+        """In each slot of the night."""
+
+    def take(self, record: Record) -> Outcome:
+        """Take a state, of the night or of the days before."""
+        state = _decode(record.value)
+        if state is TOMBSTONE:
+            alarm = self._alarms.get(record.key or b"")
+            if alarm is not None:
+                self._stand(alarm, record.timestamp_us, None, explains=False)
+                alarm.raised = alarm.occurrence = 0
+        if not isinstance(state, AlertState):
+            return state
+        key = f"{state.condition}@{state.source}".encode()
+        alarm = self._alarms.get(key)
+        at_us = since_us = min(state.changed_at or record.timestamp_us, record.timestamp_us)
+        if alarm is None:
+            alarm = self._alarms[key] = _Alarm(state.condition, state.source)
+            since_us = min(at_us, state.raised_at or at_us)
+            if since_us < self._night.begin_us:  # how often it was raised before is not of this night
+                alarm.raised, alarm.occurrence = state.raised, state.occurrence
+        times = _times_raised(alarm, state)
+        if times > _MOST_RAISED:
+            return RecordRejected(INCONSISTENT, "$.raised", f"expected at most {_MOST_RAISED:,} more, got {times}")
+        alarm.raised, alarm.occurrence = state.raised, state.occurrence
+        if times and record.timestamp_us >= self._night.begin_us:
+            if state.shelved_until or state.out_of_service or self._is_suppressed(state.condition):
+                self.covered += times
+            else:
+                self._annunciate(alarm, at_us, times)
+        is_active = state.state in _ACTIVE
+        self._stand(alarm, at_us, since_us if is_active else None, explains=is_active and not state.out_of_service)
+        return USED
+
+    def end(self) -> None:
+        """Count alarms that stand at the end of the night."""
+        for alarm in self._alarms.values():
+            self._rest(alarm, self._night.end_us)
+
+    @property
+    def average(self) -> float:
+        """Return the number of annunciated alarms in 10 minutes, on average."""
+        return self.annunciated * PERIOD_US / (self._night.end_us - self._night.begin_us)
+
+    @property
+    def flood_share(self) -> float:
+        """Return the share of the time in flood."""
+        whole = self._night.end_us - self._night.begin_us
+        floods = (at for at, count in enumerate(self.periods) if count > FLOOD)
+        return sum(min(PERIOD_US, whole - at * PERIOD_US) for at in floods) / whole
+
+    @property
+    def stale(self) -> list[StaleAlarm]:
+        """Return the stale alarms, the oldest first."""
+        found = [
+            StaleAlarm(one.condition, one.source, one.stale_since, one.stale_until)
+            for one in self._alarms.values()
+            if one.stale_since is not None
+        ]
+        return sorted(found, key=lambda one: one.since_us)
+
+    @property
+    def chattering(self) -> list[ChatteringAlarm]:
+        """Return the chattering alarms, the worst first."""
+        found = [
+            ChatteringAlarm(one.condition, one.source, one.most)
+            for one in self._alarms.values()
+            if one.most >= CHATTERING
+        ]
+        return sorted(found, key=lambda one: (-one.most, one))
+
+    @property
+    def worst(self) -> list[FrequentAlarm]:
+        """Return the ten alarms that were annunciated most often."""
+        found = [FrequentAlarm(one.condition, one.source, one.count) for one in self._alarms.values() if one.count]
+        return sorted(found, key=lambda one: (-one.times, one))[:_WORST]
+
+    @property
+    def worst_share(self) -> float:
+        """Return the share of the worst ten."""
+        return sum(one.times for one in self.worst) / self.annunciated if self.annunciated else 0.0
+
+    def _annunciate(self, alarm: _Alarm, at_us: int, times: int) -> None:
+        at_us = min(max(at_us, self._night.begin_us), self._night.end_us - 1)
+        self.annunciated += times
+        self.periods[(at_us - self._night.begin_us) // PERIOD_US] += times
+        self.slots[self._night.slot(at_us)] += times
+        alarm.count += times
+        alarm.recent.append((at_us, times))
+        while at_us - alarm.recent[0][0] >= _MINUTE_US:
+            alarm.recent.popleft()
+        alarm.most = max(alarm.most, sum(number for _, number in alarm.recent))
+
+    def _stand(self, alarm: _Alarm, at_us: int, since_us: int | None, *, explains: bool) -> None:
+        """Note whether an alarm is active from a time on; `since_us`: None if it is not."""
+        self._active[alarm.condition] += explains - alarm.explains
+        alarm.explains = explains
+        if since_us is None:
+            self._rest(alarm, at_us)
+        elif alarm.active_since is None:
+            alarm.active_since = since_us
+
+    def _rest(self, alarm: _Alarm, at_us: int) -> None:
+        since, alarm.active_since = alarm.active_since, None
+        if since is not None and at_us > self._night.begin_us and at_us - since > STALE_US:
+            alarm.stale_since, alarm.stale_until = since, at_us
+
+    def _is_suppressed(self, condition: str) -> bool:
+        known = self._conditions.get(condition)
+        return known is not None and any(self._active[one] > 0 for one in known.suppressed_by)
+
+
+def _times_raised(alarm: _Alarm, state: AlertState) -> int:
+    """Return how often an alarm was raised between two records of its state."""
+    if state.occurrence == alarm.occurrence and state.raised == alarm.raised:
+        return 0
+    if state.raised > alarm.raised:
+        return state.raised - alarm.raised
+    return state.raised  # it was at rest and forgotten in between

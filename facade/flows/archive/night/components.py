@@ -1,0 +1,127 @@
+"""Restarts and silence of workers, device servers and controllers, by their signs of life.
+
+Each start of a component has another incarnation. An orderly end is said; without it the process was killed, or its
+host was lost. While no component gives any sign of life, the bus was away, or the archive was not written: nothing is
+known of any of them.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from facade.bus.port import Record
+from facade.flows.archive.night.span import MICRO
+from facade.outcome import USED, Outcome
+from facade.runtime.heartbeats import SILENT, TOPIC, HeartbeatMessage, decode_heartbeat
+
+HEARTBEATS = TOPIC
+ALL = "all components"
+_MOST_COMPONENTS = 5000
+_MOST_EVENTS = 1000
+_SILENT_US = round(SILENT * MICRO)
+
+
+class Accident(NamedTuple):
+    """What happened to a component."""
+
+    at_us: int
+    component: str
+    text: str
+
+
+@dataclass(slots=True)
+class ComponentLine:
+    """One component."""
+
+    name: str
+    role: str
+    incarnation: str
+    at_us: int
+    """Of its last sign of life."""
+    former: set[str] = field(default_factory=set)
+    is_stopped: bool = False
+    is_twice: bool = False
+    """Whether a process went on after another one of its name had begun."""
+    restarts: int = 0
+    unsaid: int = 0
+    """Restarts without an orderly end before."""
+    silences: int = 0
+    silent: float = 0.0
+    """Time in which it was away or silent [s]."""
+
+
+class Components:
+    """All components that gave a sign of life."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, ComponentLine] = {}
+        self._first_us = self._newest_us = self._back_us = 0
+        self.accidents: list[Accident] = []
+        self.left_out = 0
+        """Accidents beyond those that are kept."""
+
+    @property
+    def lines(self) -> list[ComponentLine]:
+        """Return the components in the order of roles and names."""
+        return sorted(self._known.values(), key=lambda one: (one.role, one.name))
+
+    def take(self, record: Record) -> Outcome:
+        """Take a sign of life."""
+        beat, at_us = decode_heartbeat(record.value), record.timestamp_us
+        if not isinstance(beat, HeartbeatMessage):
+            return beat
+        self._first_us = self._first_us or at_us
+        if self._newest_us and at_us - self._newest_us > _SILENT_US:
+            away = (at_us - self._newest_us) / MICRO
+            why = "the bus was away, or the archive was not written"
+            self._tell(self._newest_us, ALL, f"no sign of life of any component for {away:.1f} s: {why}")
+            self._back_us = at_us
+        self._newest_us = max(self._newest_us, at_us)
+        line = self._known.get(beat.component)
+        if line is not None:
+            self._follow(line, beat, at_us)
+        elif len(self._known) < _MOST_COMPONENTS:
+            self._known[beat.component] = ComponentLine(
+                beat.component, beat.role, beat.incarnation, at_us, is_stopped=beat.stopping
+            )
+            if at_us - self._first_us > _SILENT_US:
+                self._tell(at_us, beat.component, "heard for the first time")
+        return USED
+
+    def end(self) -> None:
+        """Tell which components were not there at the end."""
+        for line in self._known.values():
+            if line.is_stopped:
+                self._tell(line.at_us, line.name, "ended in order, and was not started again")
+            elif self._newest_us - line.at_us > _SILENT_US:
+                line.silences += 1
+                line.silent += (self._newest_us - line.at_us) / MICRO
+                self._tell(line.at_us, line.name, "silent from then until the end")
+        self.accidents.sort()
+
+    def _follow(self, line: ComponentLine, beat: HeartbeatMessage, at_us: int) -> None:
+        if beat.incarnation in line.former:  # a process that was replaced, and says goodbye or goes on
+            if not beat.stopping:
+                line.at_us = at_us
+                if not line.is_twice:
+                    line.is_twice = True
+                    self._tell(at_us, line.name, "two processes give signs of life under this name")
+            return
+        away = (at_us - line.at_us) / MICRO
+        if beat.incarnation != line.incarnation:
+            how = "after an orderly end" if line.is_stopped else "without an orderly end before"
+            self._tell(at_us, line.name, f"restarted {how}; away for {away:.1f} s")
+            line.restarts += 1
+            line.unsaid += not line.is_stopped
+            line.silent += away
+            line.former.add(line.incarnation)
+        elif at_us - max(line.at_us, self._back_us) > _SILENT_US:
+            self._tell(line.at_us, line.name, f"silent for {away:.1f} s; the same process went on")
+            line.silences += 1
+            line.silent += away
+        line.incarnation, line.at_us, line.is_stopped = beat.incarnation, at_us, beat.stopping
+
+    def _tell(self, at_us: int, component: str, text: str) -> None:
+        if len(self.accidents) < _MOST_EVENTS:
+            self.accidents.append(Accident(at_us, component, text))
+        else:
+            self.left_out += 1

@@ -1,0 +1,99 @@
+"""The time that a report is about, and its slots, by which plots and tables go."""
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from functools import cached_property
+
+from facade.errors import ConfigError
+
+MICRO = 1_000_000
+_MINUTE_US = 60 * MICRO
+_DAY = 1440
+_WIDTHS = (1, 2, 5, 10, 20, 30, 60, 120, 180, 360, 720, _DAY)
+"""Lengths of slots [min]."""
+_MOST_SLOTS = 24
+_NOON = time(12, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Night:
+    """The time [begin, end) of a report, by Kafka's time [Unix us]."""
+
+    begin_us: int
+    end_us: int
+
+    @cached_property
+    def slot_us(self) -> int:
+        """Return the length of a slot; the last one may be shorter."""
+        least = (self.end_us - self.begin_us) / _MOST_SLOTS / _MINUTE_US
+        return next((one for one in _WIDTHS if one >= least), math.ceil(least / _DAY) * _DAY) * _MINUTE_US
+
+    @property
+    def seconds(self) -> float:
+        """Return the length [s]."""
+        return (self.end_us - self.begin_us) / MICRO
+
+    @cached_property
+    def slots(self) -> list[int]:
+        """Return where each slot begins."""
+        return [*range(self.begin_us, self.end_us, self.slot_us)]
+
+    def slot(self, at_us: int) -> int:
+        """Return the number of the slot that has a time; a time outside belongs to the first or the last one."""
+        return (min(max(at_us, self.begin_us), self.end_us - 1) - self.begin_us) // self.slot_us
+
+    def slot_seconds(self, slot: int) -> float:
+        """Return the length of a slot [s]."""
+        return (min(self.slots[slot] + self.slot_us, self.end_us) - self.slots[slot]) / MICRO
+
+
+def choose_night(night: str | None, begin: str | None, end: str | None) -> Night:
+    """Return the time that the options of a command line name.
+
+    Parameters
+    ----------
+    night
+        Date of its evening: the night lasts from 12:00 UTC to 12:00 UTC of the next day.
+    begin, end
+        Times in the form of ISO 8601, in UTC unless they say otherwise.
+
+    Raises
+    ------
+    ConfigError
+        An option is missing, or is no date or time.
+    """
+    if (night is None) == (begin is None and end is None) or (begin is None) != (end is None):
+        raise ConfigError("expected either --night, or --from and --to")
+    if night is not None:
+        try:
+            noon = datetime.combine(date.fromisoformat(night), _NOON)
+            return Night(_unix(noon), _unix(noon + timedelta(days=1)))
+        except (ValueError, OverflowError) as error:
+            raise ConfigError(f"--night: expected a date such as 2026-11-21, got {night!r:.100}") from error
+    found = Night(_parse(begin or "", "--from"), _parse(end or "", "--to"))
+    if found.begin_us >= found.end_us:
+        raise ConfigError(f"--to: expected a time after {utc(found.begin_us)}, got {utc(found.end_us)}")
+    return found
+
+
+def utc(at_us: int, *, fraction: int = 0) -> str:
+    """Return a time as text, with some digits of the second's fraction."""
+    try:
+        found = datetime.fromtimestamp(at_us // MICRO, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{at_us} us (Unix time, UTC)"
+    part = f".{at_us % MICRO:06d}"[: fraction + 1] if fraction else ""
+    return f"{found:%Y-%m-%d %H:%M:%S}{part} UTC"
+
+
+def _parse(text: str, option: str) -> int:
+    try:
+        found = datetime.fromisoformat(text)
+        return _unix(found if found.tzinfo else found.replace(tzinfo=UTC))
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(f"{option}: expected a time such as 2026-11-21T18:00, got {text!r:.100}") from error
+
+
+def _unix(at: datetime) -> int:
+    return (at - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
