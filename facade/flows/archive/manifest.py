@@ -1,10 +1,11 @@
 """The archive: records of all topics, kept as Parquet files."""
 
-from facade.manifest import Manifest, Subcommand
+from facade.manifest import Isolation, Manifest, Subcommand
 
 MANIFEST = Manifest(
     name="archive",
     summary="Records of all topics as Parquet files, by topic and hour, each exactly once.",
+    topics={"history": Isolation.READ_COMMITTED},
     subcommands=(
         Subcommand(("archive",), "", "Keep records as Parquet files, and verify the files.", section="Deploy"),
         Subcommand(("archive", "run"), "facade.flows.archive.cli:run", "Write topics to an archive."),
