@@ -1,4 +1,4 @@
-"""The archive: records of all topics, kept as Parquet files."""
+"""The archive: records of all topics, kept as Parquet files, and the history of attributes among them."""
 
 from facade.manifest import Isolation, Manifest, Subcommand
 
@@ -6,6 +6,8 @@ MANIFEST = Manifest(
     name="archive",
     summary="Records of all topics as Parquet files, by topic and hour, each exactly once.",
     topics={"history": Isolation.READ_COMMITTED},
+    compose="facade.flows.archive.recording:compose",
+    for_all=True,
     subcommands=(
         Subcommand(("archive",), "", "Keep records as Parquet files, and verify the files.", section="Deploy"),
         Subcommand(("archive", "run"), "facade.flows.archive.cli:run", "Write topics to an archive."),
