@@ -12,5 +12,8 @@ MANIFEST = Manifest(
         Subcommand(("archive",), "", "Keep records as Parquet files, and verify the files.", section="Deploy"),
         Subcommand(("archive", "run"), "facade.flows.archive.cli:run", "Write topics to an archive."),
         Subcommand(("archive", "verify"), "facade.flows.archive.cli:verify", "Look for gaps, overlaps and damage."),
+        Subcommand(
+            ("history",), "facade.flows.archive.cli:history", "Print or draw what attributes showed, from an archive."
+        ),
     ),
 )

@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 HISTORY: Final = "history"
 """Topic, by its name in the ICD."""
-REPEAT: Final = 600.0
+REPEAT: Final = 60.0
 """Time between two records of an attribute of which there is nothing new [s]."""
 MOST_UNDER_WAY: Final = 5000
 """Records that may wait for the bus to confirm them."""
