@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.axes import Axes
 from typer.testing import CliRunner
 
 from facade.bus.memory import MemoryLog
@@ -22,6 +23,7 @@ from facade.clock import ManualClock
 from facade.flows.archive import files
 from facade.flows.archive.files import ArchiveError
 from facade.flows.archive.history import SILENT_US, HistoryArchive
+from facade.flows.archive.plot import draw
 from facade.flows.archive.reading import read_records
 from facade.flows.archive.recording import HISTORY, REPEAT, Recorder
 from facade.flows.archive.stores import FolderStore, Store, open_store
@@ -112,8 +114,12 @@ def test_gaps_and_silence_are_seen(store: Store) -> None:
         record(MINUTE + SILENT_US, 2),
         record(MINUTE + 2 * SILENT_US + 1000, 3),
     ]
-    points = archived(store, records).read(RATE, START, START + HOUR).points
-    assert [(one.value, one.gap) for _, one in points] == [(1, False), (1, True), (2, False), (3, True)]
+    series = archived(store, records).read(RATE, START, START + HOUR)
+    assert [(one.value, one.gap) for _, one in series.points] == [(1, False), (1, True), (2, False), (3, True)]
+    assert {(at - START, before - START) for at, before in series.gaps.items()} == {
+        (MINUTE, 0),
+        (MINUTE + 2 * SILENT_US + 1000, MINUTE + SILENT_US),
+    }
 
 
 def test_numbers_that_json_lacks_are_kept(tmp_path: Path) -> None:
@@ -251,7 +257,7 @@ def test_the_command_prints_values(folder: Path) -> None:
         "time                           quality  value",
         "2027-01-15T08:00:00.000+00:00  VALID    1.5",
         "2027-01-15T08:01:00.000+00:00  ALARM    NaN",
-        "-- values may be missing here --",
+        "-- values may be missing from 2027-01-15T08:01:00.000+00:00 to 2027-01-15T08:02:00.000+00:00 --",
         "2027-01-15T08:02:00.000+00:00  VALID    3",
     ]
 
@@ -310,3 +316,19 @@ def test_mistakes_are_told(folder: Path, arguments: list[str], text: str) -> Non
     done = CliRunner().invoke(app, ["history", str(folder), *arguments])
     assert done.exit_code != 0
     assert text in " ".join(f"{done.output} {done.exception}".split())
+
+
+@pytest.mark.parametrize("time", [0, 30 * MINUTE])
+def test_a_picture_has_nothing_where_values_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: int
+) -> None:
+    """The value after the gap may be one of before it: the device server has it from its snapshot."""
+    drawn: list[tuple[Any, Any]] = []
+    step = Axes.step
+    monkeypatch.setattr(Axes, "step", lambda self, x, y, **more: drawn.append((x, y)) or step(self, x, y, **more))
+    records = [record(0, 1), record(MINUTE, 1, time=0), record(30 * MINUTE, 1, time=time, gap=True)]
+    series = archived(FolderStore(tmp_path), records).read(RATE, START, START + HOUR)
+    draw(tmp_path / "x.svg", RATE, series, START, START + HOUR)
+    ((times, heights),) = drawn
+    assert ((times.astype(int) - START) // MINUTE).tolist() == [0, 1, 1, 30, 30]
+    assert [*map(str, heights)] == ["1.0", "1.0", "nan", "1.0", "1.0"]

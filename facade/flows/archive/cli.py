@@ -146,10 +146,11 @@ def _time(text: str, option: str) -> int:
 
 def _print_series(series: Series) -> None:
     lines = [f"{'time':29}  {'quality':7}  value"]
-    for point in series.points:
-        if point[1].gap:
-            lines.append("-- values may be missing here --")
-        lines.append(f"{utc_text(point[1].time):29}  {point[1].quality:7}  {_text(point[1].value)}")
+    for recorded, one in series.points:
+        if one.gap:
+            since = f"from {utc_text(series.gaps[recorded])} to" if recorded in series.gaps else "before"
+            lines.append(f"-- values may be missing {since} {utc_text(recorded)} --")
+        lines.append(f"{utc_text(one.time):29}  {one.quality:7}  {_text(one.value)}")
     _echo(lines)
 
 

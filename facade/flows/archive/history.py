@@ -53,8 +53,10 @@ class Series:
     points: list[Point] = field(default_factory=list)
     """Before those of the time that was asked for stands the value with which it begins, if that is known.
 
-    A `gap` says that values may be missing between the point before and this one.
+    A `gap` says that values may be missing before this one.
     """
+    gaps: dict[int, int] = field(default_factory=dict)
+    """By the time of a point with a gap, when the record before it was made: values may be missing in between."""
     last: int = 0
     """When the last record was made [Unix us]: it may repeat the last point."""
     unreadable: int = 0
@@ -249,7 +251,9 @@ def _series(times: "np.typing.NDArray[np.int64]", found: list[History | None]) -
         if not readable[row].gap
         and (readable[row].value, readable[row].quality) == (readable[row - 1].value, readable[row - 1].quality)
     ]
-    points = [*zip(times.tolist(), readable, strict=True)]
+    at = times.tolist()
+    gaps = {at[row]: at[row - 1] for row, one in enumerate(readable) if row and one.gap}
+    points = [*zip(at, readable, strict=True)]
     for row in reversed(repeated):
         del points[row]
-    return Series(points, last, unreadable)
+    return Series(points, gaps, last, unreadable)

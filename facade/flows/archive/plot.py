@@ -35,10 +35,14 @@ def draw(file: Path, name: str, series: Series, begin: int, end: int) -> None:
     messages = [one for _, one in series.points]
     heights, texts = _heights(name, [one.value for one in messages])
     steps: list[tuple[int, float]] = []
-    for height, one in zip(heights, messages, strict=True):
-        steps += [(one.time, math.nan)] * one.gap + [(one.time, height)]
+    for (recorded, one), height in zip(series.points, heights, strict=True):
+        time = one.time
+        if (known := series.gaps.get(recorded)) is not None:
+            steps += [(known, steps[-1][1]), (known, math.nan)]
+            time = time if time > known else recorded  # a value of before the gap
+        steps.append((time, height))
     if messages:
-        steps.append((max(messages[-1].time, min(series.last, end)), heights[-1]))
+        steps.append((max(steps[-1][0], min(series.last, end)), heights[-1]))
     figure = Figure(figsize=(10, 4), layout="constrained")
     axes = figure.add_subplot()
     axes.step(_dates(time for time, _ in steps), np.array([height for _, height in steps]), where="post", linewidth=1.0)
