@@ -150,7 +150,8 @@ def test_what_is_no_message_is_counted(store: Store) -> None:
     assert [one.value for _, one in series.points] == [1, 2]
     assert series.unreadable == len(odd)
     assert found.at(START + SECOND - 1000)[RATE][1].value == 1
-    assert RATE not in found.at(START + SECOND)
+    assert found.at(START + SECOND)[RATE][1].value == 1, "a bad record hides no other"
+    assert found.at(START + 2 * SECOND)[RATE][1].value == 2
 
 
 @given(st.data())

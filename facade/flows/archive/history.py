@@ -105,14 +105,17 @@ class HistoryArchive:
         with ThreadPoolExecutor(_READERS) as pool:
             files = self._of_time(partitions, begin - SILENT_US, end)
             found = [*pool.map(lambda file: self._rows_of(file, key), files)]
-        times = np.array([time for rows in found for time in rows.times], np.int64) * 1000
-        messages = [one for rows in found for one in rows.messages]
+        pairs = [pair for rows in found for pair in zip(rows.times, rows.messages, strict=True)]
+        messages = [one for _, one in pairs if one is not None]
+        times = np.array([time for time, one in pairs if one is not None], np.int64) * 1000
         order = np.argsort(times, kind="stable")
         since, until = np.searchsorted(times[order], (begin, end))
         chosen = order[max(since - 1, 0) : until]
         if not len(chosen):
             raise ArchiveError(self._nothing(partitions, name, begin, end))
-        return _series(times[chosen], [messages[row] for row in chosen.tolist()])
+        series = _series(times[chosen], [messages[row] for row in chosen.tolist()])
+        series.unreadable = sum(one is None and begin <= time * 1000 < end for time, one in pairs)
+        return series
 
     def at(self, time: int) -> dict[str, Point]:
         """Return what all attributes showed at a time [Unix us], by name.
@@ -127,12 +130,20 @@ class HistoryArchive:
         return self._at(partitions, time)
 
     def _at(self, partitions: list[list[str]], time: int) -> dict[str, Point]:
-        found: dict[bytes, tuple[int, History | None]] = {}
+        found: dict[bytes, tuple[int, History]] = {}
+        begin, end = (time - SILENT_US) // 1000, time // 1000
         for name in reversed(self._of_time(partitions, time - SILENT_US, time)):
-            rows = self._newest_rows(name, (time - SILENT_US) // 1000, time // 1000, found)
-            found.update(zip(rows.keys, zip(rows.times, rows.messages, strict=True), strict=True))
-        named = sorted((key.decode(errors="replace"), at * 1000, one) for key, (at, one) in found.items() if one)
+            for key, at, one in zip(*self._newest_rows(name, begin, end, found), strict=True):
+                found.update({key: (at, one)} if one is not None else self._readable(name, key, begin, end))
+        named = sorted((key.decode(errors="replace"), at * 1000, one) for key, (at, one) in found.items())
         return {name: (at, one) for name, at, one in named}
+
+    def _readable(self, name: str, key: bytes, begin: int, end: int) -> dict[bytes, tuple[int, History]]:
+        """Return the newest record of a key that can be read, if there is one."""
+        rows = self._rows_of(name, key)
+        pairs = zip(rows.times, rows.messages, strict=True)
+        found = [(at, one) for at, one in pairs if one is not None and begin <= at <= end]
+        return {key: found[-1]} if found else {}
 
     # Files
 
@@ -235,25 +246,18 @@ def _try(value: bytes | None) -> History | None:
         return None
 
 
-def _series(times: "np.typing.NDArray[np.int64]", found: list[History | None]) -> Series:
+def _series(times: "np.typing.NDArray[np.int64]", messages: list[History]) -> Series:
     """Return the points of records; what only repeats the record before is none."""
-    readable = [one for one in found if one is not None]
-    unreadable = len(found) - len(readable)
-    if unreadable:
-        times = times[[one is not None for one in found]]
-    last = int(times[-1]) if readable else 0
     for row in (np.flatnonzero(np.diff(times) > SILENT_US) + 1).tolist():
-        readable[row] = replace(readable[row], gap=True)
-    of_data = np.fromiter((one.time for one in readable), np.int64, len(readable))
-    repeated = [
+        messages[row] = replace(messages[row], gap=True)
+    of_data = np.fromiter((one.time for one in messages), np.int64, len(messages))
+    repeated = {
         row
         for row in (np.flatnonzero(np.diff(of_data) == 0) + 1).tolist()
-        if not readable[row].gap
-        and (readable[row].value, readable[row].quality) == (readable[row - 1].value, readable[row - 1].quality)
-    ]
+        if not messages[row].gap
+        and (messages[row].value, messages[row].quality) == (messages[row - 1].value, messages[row - 1].quality)
+    }
     at = times.tolist()
-    gaps = {at[row]: at[row - 1] for row, one in enumerate(readable) if row and one.gap}
-    points = [*zip(at, readable, strict=True)]
-    for row in reversed(repeated):
-        del points[row]
-    return Series(points, gaps, last, unreadable)
+    gaps = {at[row]: at[row - 1] for row, one in enumerate(messages) if row and one.gap}
+    points = [pair for row, pair in enumerate(zip(at, messages, strict=True)) if row not in repeated]
+    return Series(points, gaps, int(times[-1]))
