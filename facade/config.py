@@ -30,6 +30,7 @@ ENVIRONMENT = {
     "SDP_TABLE_EXPIRY": "table_expiry",
     "SDP_LOG_EXPORT": "log_export",
     "SDP_MIRROR_FORMS": "mirror_forms",
+    "SDP_HISTORY": "history",
 }
 """Environment variable to setting; a variable wins over the file."""
 
@@ -82,6 +83,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Topic to which each process also sends its log, such as ``logs``; empty: none."""
     mirror_forms: str = ""
     """Forms of ESS in which mirrored values are also written, to telescope.streaming: f144, al00, or both."""
+    history: bool = False
+    """Whether device servers write what their attributes show to the topic history, for the archive."""
     kafka: dict[str, str] = {}
     """Further librdkafka settings by their own names (security.protocol, sasl.password ...)."""
 

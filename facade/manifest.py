@@ -99,6 +99,8 @@ class Manifest:
     compose: ImportPath | None = None
     """``Callable[[Server], None]``: adds the flow's part to a device server that has devices of its classes; see
     `facade.runtime.composition`."""
+    for_all: bool = False
+    """Whether `compose` is for each device server, whatever its devices are."""
     for_commands: bool = False
     """Whether `compose` is also for devices of other flows that take commands."""
     for_sources: bool = False

@@ -247,6 +247,19 @@ class Heartbeat(Message, frozen=True, kw_only=True, tag_field="schema", tag="hea
     version: Annotated[str, Meta(max_length=200)] = ""
     complaints: Annotated[list[DeviceComplaint], Meta(max_length=100)] = []
 
+HistoryQuality = Literal["VALID", "WARNING", "ALARM", "INVALID"]
+
+
+class History(Message, frozen=True, kw_only=True, tag_field="schema", tag="history/1"):
+    """Value of an attribute in the history; the wire form is ``history.schema.json``."""
+
+    device: Annotated[str, Meta(min_length=1, max_length=255)]
+    attribute: Annotated[str, Meta(min_length=1, max_length=100)]
+    value: Anything
+    quality: HistoryQuality = "VALID"
+    time: Natural
+    gap: bool = False
+
 
 class FieldStatistics(Mutable):
     """Part of ``ingest-summary.schema.json``."""

@@ -160,6 +160,10 @@ class MemoryBus:
         """Return what puts commands on the bus."""
         return MemorySender(self._log)
 
+    def open_writer(self, purpose: str) -> "MemoryBus":
+        """Return the writer."""
+        return self
+
     # The watch; see `facade.bus.offsets.TopicWatch`.
 
     def extents(self, topics: Iterable[str]) -> dict[str, Extent]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Event
 from typing import Any, Protocol, TypeVar
 
-from facade.bus.port import Record
+from facade.bus.port import QueueingWriter, Record
 from facade.clock import Clock
 from facade.config import Settings
 from facade.icd.model import Icd, instance_role
@@ -43,6 +43,9 @@ class ServerBus(readers.Bus, Protocol):
     def sender(self) -> Any:
         """Open what puts commands on the bus, apart from all other traffic."""
 
+    def open_writer(self, purpose: str) -> QueueingWriter:
+        """Open a writer for bulk, apart from all other traffic."""
+
 
 class Server:
     """One device server, to which its flows add their parts.
@@ -51,6 +54,8 @@ class Server:
     ----------
     devices
         Device names by device class.
+    sink
+        What pushes events; a flow may put something before it.
     versions
         Values of version attributes, by attribute name.
     given
@@ -62,6 +67,7 @@ class Server:
         icd: Icd,
         settings: Settings,
         devices: Mapping[str, Sequence[str]],
+        sink: EventSink,
         bus: ServerBus,
         *,
         instance: str,
@@ -70,6 +76,7 @@ class Server:
         given: Mapping[type[Any], Any] | None = None,
     ) -> None:
         self.icd, self.settings, self.devices, self.bus, self.clock = icd, settings, devices, bus, clock
+        self.sink = sink
         self.instance, self.versions = instance, versions
         self.classes = {device: name for name, names in devices.items() for device in names}
         self.states = DeviceStates(icd, self.classes)
@@ -170,12 +177,12 @@ class Server:
         assert self._publisher is not None
         return self._publisher
 
-    def assemble(self, sink: EventSink) -> None:
+    def assemble(self) -> None:
         """Let the flows add their parts, and make the event loop of them."""
         for manifest in manifests():
-            if manifest.compose is not None and self._has_devices_of(manifest):
+            if manifest.compose is not None and (manifest.for_all or self._has_devices_of(manifest)):
                 load(manifest.compose)(self)
-        self._publisher = Publisher(self.icd, self.classes, sink, self.clock)
+        self._publisher = Publisher(self.icd, self.classes, self.sink, self.clock)
         self._event_loop = EventLoop(
             self.bus,
             self.flows,
@@ -246,6 +253,6 @@ def assemble(
     ConfigError
         A device does not fit the deployment.
     """
-    server = Server(icd, settings, devices, bus, instance=instance, clock=clock, versions=versions, given=given)
-    server.assemble(sink)
+    server = Server(icd, settings, devices, sink, bus, instance=instance, clock=clock, versions=versions, given=given)
+    server.assemble()
     return server

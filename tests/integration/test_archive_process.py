@@ -1,12 +1,17 @@
 """The archive worker as a process on a real broker: killed again and again, the files have what is on the bus."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
 from facade.bus.port import Record
+from facade.clock import utc_text
+from facade.flows.archive.files import ArchiveError
+from facade.flows.archive.history import HistoryArchive, Point
+from facade.flows.archive.recording import HISTORY
 from facade.flows.archive.stores import FolderStore
 from tests.conftest import Deploy
 from tests.support.archives import kept
@@ -91,3 +96,33 @@ def test_a_worker_that_is_killed_archives_each_record_once(deploy: Deploy, tmp_p
     verify = ["sdp-facade", "archive", "verify", str(folder)]
     done = subprocess.run(verify, env=deployment.environment, capture_output=True, text=True, timeout=HANG, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
+
+
+def test_a_device_server_that_is_killed_leaves_a_gap_in_the_history(deploy: Deploy, tmp_path: Path) -> None:
+    """Nobody has subscribed to anything."""
+    deployment = deploy(nodes=1)
+    folder = tmp_path / "archive"
+    archive, name = HistoryArchive(FolderStore(folder)), "mid-sdp/bus/0/connected"
+
+    def points() -> list[Point]:
+        try:
+            return archive.read(name, 0, sys.maxsize // 1000).points
+        except ArchiveError:  # there is no file yet, or none with the attribute
+            return []
+
+    words = ["sdp-facade", "archive", "run", str(folder), "--every", "0.2s", "--only", HISTORY]
+    worker = deployment.start("archive", words)
+    server = deployment.server("control", SDP_HISTORY="true")
+    until(lambda: any(one.value for _, one in points()), "the history has the value")
+    server.kill()
+    before = points()[-1]
+    deployment.server("control", name="control-again", SDP_HISTORY="true")
+    until(lambda: any(one.gap for at, one in points() if at > before[0]), "the history has a gap")
+    until(lambda: points()[-1][1].value, "the history has the newest value")
+    assert worker.terminate() == 0
+
+    printed = deployment.command("history", str(folder), name, "--since", "1h").splitlines()
+    assert printed[0].split() == ["time", "quality", "value"]
+    assert any(line.startswith("-- values may be missing from ") for line in printed)
+    assert printed[-1].endswith("true")
+    assert f"{name} " in deployment.command("history", str(folder), "--at", utc_text(archive.extent()[1]))

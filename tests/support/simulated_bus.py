@@ -328,6 +328,9 @@ class MemoryBus(KafkaBus):
     def sender(self) -> "MemorySender":
         return MemorySender(self._broker, self)
 
+    def open_writer(self, purpose: str) -> Any:
+        return self
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_writer"], name)
 

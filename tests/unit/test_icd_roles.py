@@ -12,6 +12,7 @@ from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.alerts.messages import ALERTS, PACKETS
 from facade.flows.alerts.messages import STATES as ALARMS
+from facade.flows.archive.recording import HISTORY
 from facade.flows.blocks.source import BLOCKS
 from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS, REFUSALS
 from facade.flows.logs.messages import LOGS, METRICS
@@ -83,7 +84,14 @@ def test_a_device_server_reads_what_the_icd_says_and_writes_nothing_else(role: s
     bus = SeenBus(broker)
     devices = {name: [one.device.format(**NUMBERS)] for name, one in classes.items()}
     service = assemble(
-        ICD, Settings(nodes=1), devices, Sink(), bus, instance=role, clock=clock, versions={"versionId": "1"}
+        ICD,
+        Settings(nodes=1, history=True),
+        devices,
+        Sink(),
+        bus,
+        instance=role,
+        clock=clock,
+        versions={"versionId": "1"},
     )
     for topic in READ[role]:
         broker.append(Record(topic=topic, key=b"k", value=b"junk", partition=0))
@@ -96,7 +104,7 @@ def test_a_device_server_reads_what_the_icd_says_and_writes_nothing_else(role: s
     assert bus.seen | beside == READ[role]
     logs = {topic: broker.read(topic) for topic in ICD.topics}
     written = {topic for topic, log in logs.items() if any(one.value != b"junk" or dict(one.headers) for one in log)}
-    assert "snapshots" in written <= WRITTEN[role]
+    assert {"snapshots", HISTORY} <= written <= WRITTEN[role]
     others = {topic for one in manifests() for topic, by in one.set_aside_by.items() if by != role}
     set_aside = {dict(one.headers)["dl.topic"].decode() for one in logs[DEAD_LETTERS]}
     assert set_aside == service.event_loop.accounts.keys() - others, "what nobody can read is set aside by one of them"
@@ -125,6 +133,7 @@ PROCESSES = {
         {LOGS, METRICS, POSITIONS, ACCOUNTS},
         {SUMS, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS},
     ),
+    "archive": ({HISTORY}, {HEARTBEATS}),
     "shipper": (set(), {LOGS, METRICS}),
     "operator-tool": (
         {CALIBRATION, TABLES, PACKETS, RULES, RESERVATIONS, DEAD_LETTERS, REFUSALS},
@@ -154,6 +163,7 @@ PAGE = {
     "a quality pipeline": "quality-pipeline",
     "the storage": "storage",
     "`sdp-facade logs aggregate`": "logs-aggregate",
+    "`sdp-facade archive run`": "archive",
     "a shipper of logs and metrics": "shipper",
     "a reader of the telescope model": "telescope-reader",
     "a person's tools": "operator-tool",
@@ -171,7 +181,7 @@ def rows() -> Iterator[list[str]]:
 def test_the_page_about_rights_has_the_roles_of_the_icd() -> None:
     found = {}
     for process, reads, writes, *_ in rows():
-        if process.removeprefix("`sdp-facade ") not in ("topics create`", "conformance`", "archive run`"):
+        if process.removeprefix("`sdp-facade ") not in ("topics create`", "conformance`"):
             read, written = (set(re.findall(r"`([a-z.-]+)`", cell)) for cell in (reads, writes))
             found[PAGE[process]] = (read, written | (read if "the same" in writes else set()))
     assert found == {role: (READ[role], WRITTEN[role]) for role in ICD.roles}

@@ -1,6 +1,7 @@
 """The bus as one process sees it: one connection, one state of health, readers and a writer."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from facade.bus.kafka import timeouts
 from facade.bus.kafka.admin import KafkaTopicWatch, find_range
@@ -9,6 +10,9 @@ from facade.bus.kafka.producer import KafkaReceipt, KafkaSender, KafkaWriter
 from facade.bus.kafka.read_range import read_range
 from facade.bus.kafka.reader import AT_ONCE, TOGETHER, KafkaReader, Start
 from facade.bus.port import BusHealth, Record
+
+_GATHER: Final = 0.1
+"""Wait of a record of bulk for others [s]."""
 
 
 class KafkaBus:
@@ -74,6 +78,10 @@ class KafkaBus:
     def sender(self) -> KafkaSender:
         """Open a producer for commands, apart from all other traffic."""
         return KafkaSender(self._connection, health=self.health, client=f"{self._client}-commands")
+
+    def open_writer(self, purpose: str) -> KafkaWriter:
+        """Open a writer for bulk, apart from all other traffic: its records wait for others, to leave with them."""
+        return KafkaWriter(self._connection, health=self.health, client=f"{self._client}-{purpose}", linger=_GATHER)
 
 
 class KafkaBatchLog:

@@ -3,9 +3,12 @@
 Theory of operation
 -------------------
 A file is Parquet. Each row is a record as it was on the bus: value, key and headers in bytes, partition, offset and
-times. The footer has the entry ``sdp.archive``: the range of offsets [first, next), the log that the offsets belong to,
-and the number of the file. The files of a partition are numbered without a hole, and the range of each file begins
-where the one before ended. Offsets without a record inside a range were compacted away, or are marks of transactions.
+times. Rows are in the order of the log. Only those of the topics in `BY_KEY` are sorted by key, in small row groups: a
+reader of one key decodes one group of each file, which takes a tenth of the time of all.
+
+The footer has the entry ``sdp.archive``: the range of offsets [first, next), the log that the offsets belong to, and
+the number of the file. The files of a partition are numbered without a hole, and the range of each file begins where
+the one before ended. Offsets without a record inside a range were compacted away, or are marks of transactions.
 
 The entry also has a digest: SHA-256 over all bytes of the file, with zeros in the place of the digest. So it covers the
 footer and the statistics in it, by which readers leave out parts of a file.
@@ -17,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import groupby, pairwise
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import pyarrow as pa
@@ -31,6 +34,10 @@ from facade.icd.model import Icd
 
 VERSION = 1
 """Of the format. Any version has the digest, and the version in the entry."""
+BY_KEY = frozenset({"history"})
+"""Topics whose files are sorted by key."""
+_SORTED_GROUP = 2000
+"""Rows of a row group of such a file."""
 _HOUR_US = 3_600_000_000
 _LAST_HOUR = int(datetime(9999, 12, 31, 23, tzinfo=UTC).timestamp()) // 3600
 _ENTRY = b"sdp.archive"
@@ -141,7 +148,10 @@ def event_times(icd: Icd, topic: str) -> EventTime:
 
 
 def encode(records: Sequence[Record], contents: ArchiveEntry, event_time: EventTime) -> bytes:
-    """Return a file with these records."""
+    """Return a file with these records, which are in the order of their offsets."""
+    is_by_key = contents.topic in BY_KEY
+    if is_by_key:
+        records = sorted(records, key=lambda one: one.key or b"")
     columns = [
         [one.partition for one in records],
         [one.offset for one in records],
@@ -153,8 +163,15 @@ def encode(records: Sequence[Record], contents: ArchiveEntry, event_time: EventT
     ]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, _SCHEMA, compression="zstd", write_page_checksum=True) as writer:
-        writer.write_table(pa.Table.from_arrays(arrays, schema=_SCHEMA))
+    # Values of the history are all different: a dictionary of them would only take time.
+    options: dict[str, Any] = {
+        "compression": "zstd",
+        "write_page_checksum": True,
+        "use_dictionary": ["key"] if is_by_key else True,
+    }
+    with pq.ParquetWriter(sink, _SCHEMA, **options) as writer:
+        table = pa.Table.from_arrays(arrays, schema=_SCHEMA)
+        writer.write_table(table, row_group_size=_SORTED_GROUP if is_by_key else None)
         writer.add_key_value_metadata({_ENTRY: msgspec.json.encode(contents)})
     raw = bytearray(sink.getvalue())
     place = _digest_place(raw)
@@ -281,6 +298,8 @@ def _read(store: Store, name: str) -> ArchiveEntry:
     if found.name != name:
         raise ArchiveError(f"expected the file that its name says, got {found.name}")
     offsets = read_offsets(raw)
+    if found.topic in BY_KEY:
+        offsets.sort()
     bounds = [found.first - 1, *offsets, found.next]
     if len(offsets) != found.records or any(one >= other for one, other in pairwise(bounds)):
         what = f"expected {found.records} ascending offsets from {found.first} to {found.next - 1}"

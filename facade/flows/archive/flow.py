@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 from facade.bus.port import BusHealth
+from facade.flows.archive.recording import record
 from facade.icd.model import DeviceClass
 from facade.reading import Quality, Reading, Value
 from facade.runtime.composition import Server
@@ -67,8 +68,10 @@ class ArchiveView(NewestView):
 
 
 def compose(server: Server) -> None:
-    """Add workers of the archive to a device server."""
-    devices = server.devices[CLASS]
+    """Add the history to any device server, and the devices of workers to the one that has them."""
+    record(server)
+    if not (devices := server.devices.get(CLASS)):
+        return
     states = ArchiveStates(server.icd, dict.fromkeys(devices, CLASS))
     server.flows.append(states)
 

@@ -1,17 +1,22 @@
-"""The archive: records of all topics, kept as Parquet files."""
+"""The archive: records of all topics, kept as Parquet files, and the history of attributes among them."""
 
-from facade.manifest import Manifest, Subcommand
+from facade.manifest import Isolation, Manifest, Subcommand
 
 MANIFEST = Manifest(
     name="archive",
     summary="Records of all topics as Parquet files, by topic and hour, each exactly once.",
     device_classes={"SdpArchive": "devices.base:FacadeDevice"},
+    topics={"history": Isolation.READ_COMMITTED},
     compose="facade.flows.archive.flow:compose",
+    for_all=True,
     subcommands=(
         Subcommand(("archive",), "", "Keep records as Parquet files, verify and export them.", section="Deploy"),
         Subcommand(("archive", "run"), "facade.flows.archive.cli:run", "Write topics to an archive."),
         Subcommand(("archive", "verify"), "facade.flows.archive.cli:verify", "Look for gaps, overlaps and damage."),
         Subcommand(("archive", "export"), "facade.flows.archive.cli:export", "Write a part of an archive as NeXus."),
         Subcommand(("report",), "facade.flows.archive.cli:report", "Write the report of a night, from an archive."),
+        Subcommand(
+            ("history",), "facade.flows.archive.cli:history", "Print or draw what attributes showed, from an archive."
+        ),
     ),
 )

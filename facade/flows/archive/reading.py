@@ -7,14 +7,16 @@ records of a time, the statistics in the footer say. Only these are decoded, and
 
 import heapq
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import groupby
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from facade.bus.port import Record
-from facade.flows.archive.files import ArchiveError, folder_of, hour_of, parse_name
+from facade.flows.archive.files import BY_KEY, ArchiveError, folder_of, hour_of, parse_name
 from facade.flows.archive.stores import Store
 
 _BATCH = 1000
@@ -59,29 +61,52 @@ def read_records(store: Store, topic: str, begin_us: int, end_us: int) -> Iterat
     return heapq.merge(*partitions, key=lambda record: record.timestamp_us)
 
 
+@contextmanager
+def opened(store: Store, name: str, **options: Any) -> Iterator[pq.ParquetFile]:
+    """Open a file, whose pages are checked as they are read.
+
+    Parameters
+    ----------
+    options
+        Of pyarrow's `ParquetFile`.
+
+    Raises
+    ------
+    ArchiveError
+        It is damaged, or the store does not answer; now, or while the file is open.
+    """
+    try:
+        with store.open(name) as source, pq.ParquetFile(source, page_checksum_verification=True, **options) as file:
+            yield file
+    except (pa.ArrowException, OSError, KeyError) as error:  # a wrong checksum is an OSError
+        raise ArchiveError(
+            f"{name}: expected a whole file of an archive, got one that cannot be read: {error}"
+        ) from error
+
+
+def bounds(file: pq.ParquetFile, column: str) -> list[tuple[Any, Any] | None]:
+    """Return the least and the greatest value of a column in each row group; None: it has only nulls."""
+    place = file.metadata.schema.names.index(column)
+    found = [file.metadata.row_group(group).column(place).statistics for group in range(file.num_row_groups)]
+    return [(one.min, one.max) if one is not None and one.has_min_max else None for one in found]
+
+
 def _read_partition(store: Store, topic: str, names: list[str], begin_us: int, end_us: int) -> Iterator[Record]:
     for name in names:
-        try:
-            with store.open(name) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
-                groups = [
-                    group for group in range(file.num_row_groups) if _overlaps(file.metadata, group, begin_us, end_us)
-                ]
-                for batch in file.iter_batches(_BATCH, groups) if groups else ():
-                    yield from (one for one in _records(batch, topic) if begin_us <= one.timestamp_us < end_us)
-        except (pa.ArrowException, OSError, KeyError) as error:  # a wrong checksum is an OSError
-            raise ArchiveError(
-                f"{name}: expected a whole file of an archive, got one that cannot be read: {error}"
-            ) from error
+        with opened(store, name) as file:
+            groups = [
+                group
+                for group, times in enumerate(bounds(file, "timestamp"))
+                if times is None or (_us(times[0]) < end_us and _us(times[1]) >= begin_us)
+            ]
+            batches = file.iter_batches(_BATCH, groups) if groups else ()
+            records = (one for batch in batches for one in _records(batch, topic))
+            found = (one for one in records if begin_us <= one.timestamp_us < end_us)
+            yield from sorted(found, key=lambda one: one.offset) if topic in BY_KEY else found
 
 
-def _overlaps(metadata: pq.FileMetaData, group: int, begin_us: int, end_us: int) -> bool:
-    row_group = metadata.row_group(group)
-    place = metadata.schema.names.index("timestamp")
-    found = row_group.column(place).statistics
-    if found is None or not found.has_min_max:
-        return True
-    first, last = (round(one.timestamp() * 1000) * 1000 for one in (found.min, found.max))
-    return bool(first < end_us and last >= begin_us)
+def _us(time: datetime) -> int:
+    return round(time.timestamp() * 1000) * 1000
 
 
 def _records(batch: pa.RecordBatch, topic: str) -> Iterator[Record]:

@@ -1,0 +1,263 @@
+"""What attributes showed, from the files of an archive; see `facade.flows.archive.recording`.
+
+A file is sorted by key, so of each file only the row groups with the key are read. Files never change, so what was read
+of one is kept for the next look. Of what was shown at a time only the files of the minutes before it are read, the
+newest first: each attribute has a record there. The files of a partition follow each other in time.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Container
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import lru_cache
+from itertools import groupby
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec.structs import replace
+
+from facade.clock import utc_text
+from facade.flows.archive.files import ArchiveError, parse_name
+from facade.flows.archive.reading import bounds, opened
+from facade.flows.archive.recording import HISTORY, REPEAT
+from facade.flows.archive.stores import Store
+from facade.messages import History
+
+SILENT_US = round(1.5 * REPEAT * 1e6)
+"""An attribute without a record for so long was not recorded [us]."""
+_DISORDER_US = 60_000_000
+"""So much the times of a partition may go back: the clocks of brokers differ [us]."""
+_COLUMNS = ["timestamp", "key", "value"]
+_READERS = 4
+"""Files that are read at once."""
+_MOST_KEPT = 3000
+"""Pairs of a file and an attribute whose records are kept: some days of one attribute."""
+_MOST_SPANS = 100_000
+_MOST_NAMES = 5
+
+_decode_all = msgspec.json.Decoder(list[History]).decode
+_decode_one = msgspec.json.Decoder(History).decode
+
+Point = tuple[int, History]
+"""When a value was recorded, which is when it was pushed [Unix us], and the value."""
+
+
+@dataclass(slots=True)
+class Series:
+    """The history of one attribute."""
+
+    points: list[Point] = field(default_factory=list)
+    """Before those of the time that was asked for stands the value with which it begins, if that is known.
+
+    A `gap` says that values may be missing before this one.
+    """
+    gaps: dict[int, int] = field(default_factory=dict)
+    """By the time of a point with a gap, when the record before it was made: values may be missing in between."""
+    last: int = 0
+    """When the last record was made [Unix us]: it may repeat the last point."""
+    unreadable: int = 0
+    """Records that are no messages of the history."""
+
+
+class _Rows(NamedTuple):
+    """Records of a file."""
+
+    keys: list[bytes]
+    times: list[int]
+    """[Unix ms]"""
+    messages: list[History | None]
+    """None: it cannot be read."""
+
+
+_NONE = _Rows([], [], [])
+
+
+class HistoryArchive:
+    """The history of attributes in an archive.
+
+    Each method raises `ArchiveError` if the archive has no history, or a file of it cannot be read, which it names.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._rows_of = lru_cache(_MOST_KEPT)(self._read_rows)
+        self._span = lru_cache(_MOST_SPANS)(self._read_span)
+
+    def extent(self) -> tuple[int, int]:
+        """Return the times of the first and the last record [Unix us]."""
+        return self._extent(self._partitions())
+
+    def read(self, name: str, begin: int, end: int) -> Series:
+        """Return what an attribute showed in [begin, end) [Unix us].
+
+        Raises
+        ------
+        ArchiveError
+            The archive has nothing of this time, or of this attribute; the message says what it has.
+        """
+        partitions = self._partitions()
+        self._require(partitions, begin, end)
+        key = name.encode()
+        with ThreadPoolExecutor(_READERS) as pool:
+            files = self._of_time(partitions, begin - SILENT_US, end)
+            found = [*pool.map(lambda file: self._rows_of(file, key), files)]
+        pairs = [pair for rows in found for pair in zip(rows.times, rows.messages, strict=True)]
+        messages = [one for _, one in pairs if one is not None]
+        times = np.array([time for time, one in pairs if one is not None], np.int64) * 1000
+        order = np.argsort(times, kind="stable")
+        since, until = np.searchsorted(times[order], (begin, end))
+        chosen = order[max(since - 1, 0) : until]
+        if not len(chosen):
+            raise ArchiveError(self._nothing(partitions, name, begin, end))
+        series = _series(times[chosen], [messages[row] for row in chosen.tolist()])
+        series.unreadable = sum(one is None and begin <= time * 1000 < end for time, one in pairs)
+        return series
+
+    def at(self, time: int) -> dict[str, Point]:
+        """Return what all attributes showed at a time [Unix us], by name.
+
+        Raises
+        ------
+        ArchiveError
+            The archive has nothing of this time.
+        """
+        partitions = self._partitions()
+        self._require(partitions, time, time + 1)
+        return self._at(partitions, time)
+
+    def _at(self, partitions: list[list[str]], time: int) -> dict[str, Point]:
+        found: dict[bytes, tuple[int, History]] = {}
+        begin, end = (time - SILENT_US) // 1000, time // 1000
+        for name in reversed(self._of_time(partitions, time - SILENT_US, time)):
+            for key, at, one in zip(*self._newest_rows(name, begin, end, found), strict=True):
+                found.update({key: (at, one)} if one is not None else self._readable(name, key, begin, end))
+        named = sorted((key.decode(errors="replace"), at * 1000, one) for key, (at, one) in found.items())
+        return {name: (at, one) for name, at, one in named}
+
+    def _readable(self, name: str, key: bytes, begin: int, end: int) -> dict[bytes, tuple[int, History]]:
+        """Return the newest record of a key that can be read, if there is one."""
+        rows = self._rows_of(name, key)
+        pairs = zip(rows.times, rows.messages, strict=True)
+        found = [(at, one) for at, one in pairs if one is not None and begin <= at <= end]
+        return {key: found[-1]} if found else {}
+
+    # Files
+
+    def _partitions(self) -> list[list[str]]:
+        """Return the files of each partition in the order of its log."""
+        named = sorted((parsed, name) for name in self._store.names(HISTORY) if (parsed := parse_name(name)))
+        if not named:
+            what = f"expected an archive with the topic {HISTORY}, got one without it"
+            raise ArchiveError(f"{what}: set SDP_HISTORY=true for the device servers, and archive the topic")
+        return [[name for _, name in files] for _, files in groupby(named, lambda one: one[0][1])]
+
+    def _extent(self, partitions: list[list[str]]) -> tuple[int, int]:
+        first = min(self._span(files[0])[0] for files in partitions)
+        return first * 1000, max(self._span(files[-1])[1] for files in partitions) * 1000
+
+    def _of_time(self, partitions: list[list[str]], begin: int, end: int) -> list[str]:
+        """Return the files with records of a time [Unix us], partition by partition."""
+        found: list[str] = []
+        for files in partitions:
+            first = bisect_left(files, (begin - _DISORDER_US) // 1000, key=lambda name: self._span(name)[1])
+            after = bisect_right(files, (end + _DISORDER_US) // 1000, key=lambda name: self._span(name)[0])
+            found += files[first:after]
+        return found
+
+    def _require(self, partitions: list[list[str]], begin: int, end: int) -> None:
+        first, last = self._extent(partitions)
+        if end <= first or begin > last + SILENT_US:
+            asked = utc_text(begin) if end == begin + 1 else f"{utc_text(begin)} to {utc_text(end)}"
+            raise ArchiveError(f"expected a time from {utc_text(first)} to {utc_text(last)}, got {asked}")
+
+    def _nothing(self, partitions: list[list[str]], name: str, begin: int, end: int) -> str:
+        names = self._at(partitions, min(end, self._extent(partitions)[1]))
+        lowered = {one.lower(): one for one in names}
+        near = get_close_matches(name.lower(), lowered, _MOST_NAMES)
+        what = f"{name}: expected an attribute with records from {utc_text(begin)} to {utc_text(end)}, got none"
+        return f"{what}; near ones: {', '.join(lowered[one] for one in near)}" if near else what
+
+    def _read_span(self, name: str) -> tuple[int, int]:
+        """Return the times of the first and the last record of a file [Unix ms]."""
+        with opened(self._store, name) as file:
+            times = [round(time.timestamp() * 1000) for found in bounds(file, "timestamp") for time in found or ()]
+        return min(times), max(times)
+
+    def _read_rows(self, name: str, key: bytes) -> _Rows:
+        """Return the records of a key in a file, in the order of the log."""
+        with opened(self._store, name) as file:
+            groups = [
+                group
+                for group, found in enumerate(bounds(file, "key"))
+                if found is not None and found[0] <= key <= found[1]
+            ]
+            if not groups:
+                return _NONE
+            rows = file.read_row_groups(groups, _COLUMNS, use_threads=False)
+            return _rows(rows.filter(pc.equal(rows["key"], key)))
+
+    def _newest_rows(self, name: str, begin: int, end: int, known: Container[bytes]) -> _Rows:
+        """Return the newest record in [begin, end] [Unix ms] of each key that is not known."""
+        with opened(self._store, name, read_dictionary=["key"]) as file:
+            read = file.read(["timestamp", "key"], use_threads=False).combine_chunks()
+            times = read["timestamp"].cast(pa.int64()).to_numpy()
+            (column,) = read["key"].unify_dictionaries().chunks
+            rows = np.flatnonzero((begin <= times) & (times <= end) & column.is_valid().to_numpy(zero_copy_only=False))
+            keys = column.dictionary.to_pylist()
+            of_key = np.full(len(keys), -1)
+            of_key[column.indices.to_numpy(zero_copy_only=False)[rows]] = rows  # of one key the last one stays
+            newest = np.sort(
+                [row for row, key in zip(of_key.tolist(), keys, strict=True) if row >= 0 and key not in known]
+            )
+            if not len(newest):
+                return _NONE
+            sizes = np.array([file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)])
+            of_group = np.searchsorted(np.cumsum(sizes), newest, side="right")
+            groups = np.unique(of_group)
+            sizes[groups] = 0
+            skipped = np.cumsum(sizes)  # rows of groups that are not read
+            found = file.read_row_groups(groups.tolist(), _COLUMNS, use_threads=False)
+            return _rows(found.take(newest - skipped[of_group]))
+
+
+def _rows(table: pa.Table) -> _Rows:
+    times = table["timestamp"].cast(pa.int64()).to_pylist()
+    return _Rows(table["key"].to_pylist(), times, _decode(table["value"].to_pylist()))
+
+
+def _decode(values: list[bytes | None]) -> list[History | None]:
+    try:
+        found = _decode_all(b"[%b]" % b",".join(values))  # type: ignore[arg-type]  # in a third of the time of one by one
+        if len(found) == len(values):
+            return [*found]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):  # one of them cannot be used
+        pass
+    return [*map(_try, values)]
+
+
+def _try(value: bytes | None) -> History | None:
+    try:
+        return _decode_one(value or b"")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _series(times: "np.typing.NDArray[np.int64]", messages: list[History]) -> Series:
+    """Return the points of records; what only repeats the record before is none."""
+    for row in (np.flatnonzero(np.diff(times) > SILENT_US) + 1).tolist():
+        messages[row] = replace(messages[row], gap=True)
+    of_data = np.fromiter((one.time for one in messages), np.int64, len(messages))
+    repeated = {
+        row
+        for row in (np.flatnonzero(np.diff(of_data) == 0) + 1).tolist()
+        if not messages[row].gap
+        and (messages[row].value, messages[row].quality) == (messages[row - 1].value, messages[row - 1].quality)
+    }
+    at = times.tolist()
+    gaps = {at[row]: at[row - 1] for row, one in enumerate(messages) if row and one.gap}
+    points = [pair for row, pair in enumerate(zip(at, messages, strict=True)) if row not in repeated]
+    return Series(points, gaps, int(times[-1]))

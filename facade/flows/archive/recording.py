@@ -1,0 +1,172 @@
+"""The history of attributes: what a device server shows, on a topic that the archive keeps.
+
+Theory of operation
+-------------------
+`RecordingSink` stands before the sink that pushes Tango events. For the publisher each attribute then has a follower,
+so all are sampled as the ICD says, and each archive event is also a record. Images push no such events, and have none.
+
+The newest value of each attribute is written again every `REPEAT`. So whatever an attribute showed at a time is among
+the records of the `REPEAT` before it, and an attribute without a record for longer than that was not recorded.
+
+Nothing waits for the bus. Of the records that it has not confirmed there are at most `MOST_UNDER_WAY`; what comes then
+is dropped and counted. The record after dropped ones says that values are missing before it, as does the first one of
+a life. The writer is one of its own: no other record waits behind those of the history.
+"""
+
+import logging
+import math
+from collections import deque
+from collections.abc import Collection
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from facade.bus.port import QueueingWriter, Record
+from facade.clock import Clock
+from facade.messages import History
+from facade.reading import Reading, Value
+from facade.runtime.composition import Server
+from facade.runtime.metrics import Gauge
+from facade.runtime.publisher import AttributeKey, EventSink
+
+_log = logging.getLogger(__name__)
+
+HISTORY: Final = "history"
+"""Topic, by its name in the ICD."""
+REPEAT: Final = 60.0
+"""Time between two records of an attribute of which there is nothing new [s]."""
+MOST_UNDER_WAY: Final = 5000
+"""Records that may wait for the bus to confirm them."""
+_TELL: Final = 60.0
+"""Least time between two log lines about dropped records [s]."""
+_LAST: Final = 0.5
+"""Longest wait for the last records at the end of a server [s]."""
+
+
+class Recorder:
+    """Writes the history of the devices of a server; for the thread of its event loop. It waits at the end only."""
+
+    def __init__(self, writer: QueueingWriter, clock: Clock) -> None:
+        self._writer, self._clock = writer, clock
+        self._newest: dict[str, tuple[float, History]] = {}
+        """The newest value of each attribute, and when it was written [monotonic s]; the oldest first."""
+        self._whole: set[str] = set()
+        """Attributes of which no value is missing since their last record."""
+        self._unmarked = 0
+        """Records since the last mark."""
+        self._under_way: deque[tuple[int, int]] = deque()
+        """Marks, and how many records stand between each and the one before."""
+        self._waiting = 0
+        """Records whose fate is not known."""
+        self._failed = 0
+        self._told, self._told_at = 0, -math.inf
+        self.records = 0
+        """Records that were queued."""
+        self._refused = 0
+
+    @property
+    def dropped(self) -> int:
+        """Count the records that the bus does not have; from any thread."""
+        return self._refused + self._failed
+
+    def put(self, device: str, attribute: str, reading: Reading) -> None:
+        """Write a value that is pushed."""
+        time = max(round(reading.time * 1e6), 0)
+        quality: Any = reading.quality.value
+        value = _in_json(reading.value)
+        message = History(device=device, attribute=attribute, value=value, quality=quality, time=time)
+        self._write(f"{device}/{attribute}", message, self._clock.monotonic())
+
+    def _write(self, name: str, message: History, now: float) -> None:
+        self._newest.pop(name, None)
+        self._newest[name] = now, message
+        if self._waiting >= MOST_UNDER_WAY:
+            self._whole.discard(name)
+            self._refused += 1
+            return
+        if name not in self._whole:
+            message = replace(message, gap=True)
+            self._whole.add(name)
+        self._writer.send(Record(topic=HISTORY, key=name.encode(), value=msgspec.json.encode(message)))
+        self._unmarked += 1
+        self._waiting += 1
+        self.records += 1
+
+    def perform(self) -> None:
+        """Learn what the bus has confirmed, and write again what was not written for long."""
+        now = self._clock.monotonic()
+        while self._under_way and self._writer.settled(self._under_way[0][0]):
+            self._waiting -= self._under_way.popleft()[1]
+        if (failed := self._writer.failures(HISTORY)) > self._failed:
+            self._failed = failed
+            self._whole.clear()  # nobody says whose records they were
+        while self._newest:
+            name, (at, message) = next(iter(self._newest.items()))
+            if now - at < REPEAT:
+                break
+            self._write(name, message, now)
+        if self._unmarked:
+            self._under_way.append((self._writer.mark(), self._unmarked))
+            self._unmarked = 0
+        if self.dropped > self._told and now - self._told_at >= _TELL:
+            _log.warning("history dropped records=%d, as the bus did not take them", self.dropped - self._told)
+            self._told, self._told_at = self.dropped, now
+
+    def end(self) -> None:
+        """Wait a moment for what is under way."""
+        self._writer.close(_LAST)
+
+
+def _in_json(value: Value) -> Any:
+    if isinstance(value, tuple):
+        return [_in_json(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+class RecordingSink:
+    """Writes what it pushes; see `facade.runtime.publisher.EventSink`.
+
+    Parameters
+    ----------
+    sink
+        What pushes.
+    unrecorded
+        Attributes that are pushed in another way than as archive events.
+    """
+
+    def __init__(self, sink: EventSink, recorder: Recorder, unrecorded: Collection[AttributeKey]) -> None:
+        self._sink, self._recorder, self._unrecorded = sink, recorder, unrecorded
+
+    def show(self, device: str, attribute: str, reading: Reading) -> bool:
+        """Show a reading, and return whether it is to be pushed: it is, if only for the history."""
+        return self._sink.show(device, attribute, reading) or (device, attribute) not in self._unrecorded
+
+    def push(self, device: str, attribute: str, reading: Reading) -> bool:
+        """Push a reading, and write it once that has happened."""
+        if not self._sink.push(device, attribute, reading):
+            return False
+        if (device, attribute) not in self._unrecorded:
+            self._recorder.put(device, attribute, reading)
+        return True
+
+
+def record(server: Server) -> None:
+    """Let a device server write the history of its devices, if the settings say so."""
+    if not server.settings.history:
+        return
+    recorder = Recorder(server.bus.open_writer("history"), server.clock)
+    server.periodic_tasks.append(recorder)
+    server.gauges += [
+        Gauge("sdp_history_records", "Records of the history that were written.", {}, lambda: recorder.records),
+        Gauge("sdp_history_dropped_records", "Records that the bus did not take.", {}, lambda: recorder.dropped),
+    ]
+    unrecorded = {
+        (device, attribute.name)
+        for device, name in server.classes.items()
+        for attribute in server.icd.classes[name].attributes
+        if not attribute.is_pushed
+    }
+    server.sink = RecordingSink(server.sink, recorder, unrecorded)
