@@ -133,7 +133,7 @@ PROCESSES = {
         {LOGS, METRICS, POSITIONS, ACCOUNTS},
         {SUMS, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS},
     ),
-    "archive": ({HISTORY}, {HEARTBEATS}),
+    "archive-run": ({HISTORY}, {STATE, ALERTS, HEARTBEATS}),
     "shipper": (set(), {LOGS, METRICS}),
     "operator-tool": (
         {CALIBRATION, TABLES, PACKETS, RULES, RESERVATIONS, DEAD_LETTERS, REFUSALS},
@@ -163,7 +163,7 @@ PAGE = {
     "a quality pipeline": "quality-pipeline",
     "the storage": "storage",
     "`sdp-facade logs aggregate`": "logs-aggregate",
-    "`sdp-facade archive run`": "archive",
+    "`sdp-facade archive run`": "archive-run",
     "a shipper of logs and metrics": "shipper",
     "a reader of the telescope model": "telescope-reader",
     "a person's tools": "operator-tool",

@@ -126,7 +126,7 @@ def test_figures_of_alarms_are_those_worked_by_hand(
     found = made(tmp_path, [*records, alarm(NOON + HOUR, "other", raised=0, state="NORM")]).alarms
     assert found.annunciated == annunciated == sum(found.periods) == sum(found.slots)
     assert found.average == pytest.approx(annunciated / 144)
-    assert found.flood_share == pytest.approx(floods / 144)
+    assert found.flood_fraction == pytest.approx(floods / 144)
     assert [one.most for one in found.chattering] == chattering
     assert [(one.until_us - one.since_us) / HOUR for one in found.stale] == stale
 
@@ -139,7 +139,7 @@ def test_the_worst_ten_and_their_share(tmp_path: Path) -> None:
     ]
     found = made(tmp_path, records).alarms
     assert [(one.condition, one.times) for one in found.worst] == [(f"alarm{n:02d}", n) for n in range(12, 2, -1)]
-    assert found.worst_share == 75 / 78
+    assert found.worst_fraction == 75 / 78
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -187,7 +187,7 @@ def test_so_are_alarms_that_another_one_explains(tmp_path: Path) -> None:
 def test_a_part_of_a_period_counts_by_its_length(tmp_path: Path) -> None:
     night = Night(NOON, NOON + 15 * MINUTE)
     found = made(tmp_path, each_once(*range(600, 611)), night).alarms
-    assert found.flood_share == pytest.approx(5 / 15)
+    assert found.flood_fraction == pytest.approx(5 / 15)
     assert found.average == pytest.approx(11 / 1.5)
 
 

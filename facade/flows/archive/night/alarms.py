@@ -150,7 +150,7 @@ class Alarms:
         return self.annunciated * PERIOD_US / (self._night.end_us - self._night.begin_us)
 
     @property
-    def flood_share(self) -> float:
+    def flood_fraction(self) -> float:
         """Return the share of the time in flood."""
         whole = self._night.end_us - self._night.begin_us
         floods = (at for at, count in enumerate(self.periods) if count > FLOOD)
@@ -183,7 +183,7 @@ class Alarms:
         return sorted(found, key=lambda one: (-one.times, one))[:_WORST]
 
     @property
-    def worst_share(self) -> float:
+    def worst_fraction(self) -> float:
         """Return the share of the worst ten."""
         return sum(one.times for one in self.worst) / self.annunciated if self.annunciated else 0.0
 

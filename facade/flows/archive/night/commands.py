@@ -17,7 +17,7 @@ COMMANDS, ACKS, REFUSALS = "commands", "command-acks", "command-refusals"
 COMPLETED, OPEN, REFUSED = "COMPLETED", "OPEN", "REFUSED"
 """An outcome; said of a command that has none at the end of the night; and of one that its device refused."""
 _FINAL = frozenset(get_args(CommandAckStatus)) - {"ACCEPTED", "IN_PROGRESS"}
-_AGAIN, _OTHER = Suppressed("again"), Suppressed("other-night")
+_AGAIN, _OTHER = Suppressed("again"), Suppressed("not-shown")
 _decode_command = BatchDecoder(Command).decode_one
 _decode_ack = BatchDecoder(CommandAck).decode_one
 _decode_refusal = BatchDecoder(CommandRefusal).decode_one

@@ -20,7 +20,7 @@ _MOST_EVENTS = 1000
 _SILENT_US = round(SILENT * MICRO)
 
 
-class Accident(NamedTuple):
+class Interruption(NamedTuple):
     """What happened to a component."""
 
     at_us: int
@@ -55,7 +55,7 @@ class Components:
     def __init__(self) -> None:
         self._known: dict[str, ComponentLine] = {}
         self._first_us = self._newest_us = self._back_us = 0
-        self.accidents: list[Accident] = []
+        self.accidents: list[Interruption] = []
         self.left_out = 0
         """Accidents beyond those that are kept."""
 
@@ -122,6 +122,6 @@ class Components:
 
     def _tell(self, at_us: int, component: str, text: str) -> None:
         if len(self.accidents) < _MOST_EVENTS:
-            self.accidents.append(Accident(at_us, component, text))
+            self.accidents.append(Interruption(at_us, component, text))
         else:
             self.left_out += 1

@@ -115,7 +115,7 @@ def _in_short(report: NightReport) -> str:
     if report.topics[DEAD_LETTERS].is_kept:
         said["Dead letters"] = number(sum(one.records for one in report.dead_letters.lines))
     if report.topics[STATES].is_kept:
-        flood = f"{percent(alarms.flood_share)} of the time in flood"
+        flood = f"{percent(alarms.flood_fraction)} of the time in flood"
         said["Alarms"] = f"{number(alarms.annunciated)}, on average {number(alarms.average)} in 10 minutes; {flood}"
     if _has(report, COMMANDS):
         open_ = sum(one.outcome == OPEN for one in lines)
@@ -233,10 +233,10 @@ def _alarms(report: NightReport) -> Iterator[str]:
         ("Alarms", alarms.annunciated, ""),
         ("Average in 10 minutes", alarms.average, "about 1; at most 2"),
         ("Most in 10 minutes", max(alarms.periods), f"at most {FLOOD}"),
-        (f"Time in flood (more than {FLOOD} in 10 minutes)", percent(alarms.flood_share), "less than 1 %"),
+        (f"Time in flood (more than {FLOOD} in 10 minutes)", percent(alarms.flood_fraction), "less than 1 %"),
         ("Stale alarms (active for more than 24 h)", len(stale), "fewer than 5"),
         ("Chattering alarms (3 or more in a minute)", len(chattering), "none"),
-        ("Share of the worst ten", percent(alarms.worst_share), "1 % to 5 %"),
+        ("Share of the worst ten", percent(alarms.worst_fraction), "1 % to 5 %"),
         ("Raised while shelved, suppressed or out of service", alarms.covered, ""),
     ]
     yield table("Performance of the alarm system", ("Figure", "This time", "Recommended"), rows)
@@ -351,7 +351,7 @@ def _accidents(report: NightReport) -> Iterator[str]:
         yield paragraph("No component was restarted or silent.")
         return
     each = ((_at(one.at_us), one.component, one.text) for one in components.accidents)
-    yield table("Accidents in the order of time", ("At", "Component", "Accident"), each)
+    yield table("Accidents in the order of time", ("At", "Component", "Interruption"), each)
     if components.left_out:
         yield paragraph(f"{number(components.left_out)} further accidents are left out of this list.", note=True)
 
