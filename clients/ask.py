@@ -1,5 +1,6 @@
 """Asks devices by Tango, with errors that say what to do."""
 
+import json
 from typing import Any
 
 import tango
@@ -9,6 +10,12 @@ from facade.errors import CommandRefused, InfraError
 
 _REFUSALS = ("API_CommandNotAllowed", "API_CommandFailed", "API_CommandTimedOut")
 """Tango's words with which devices of ours say no."""
+
+
+def in_name_of(operator: str, command: str, argument: str | None) -> str:
+    """Return the argument of GiveCommand."""
+    request = {"command": command, "operator": operator}
+    return json.dumps(request if argument is None else request | {"argument": argument})
 
 
 class AskedDevice:
@@ -44,6 +51,11 @@ class AskedDevice:
             if error.reason in _REFUSALS:
                 raise CommandRefused(error.reason, error.desc, error.origin) from failed
             raise self._away(failed) from failed
+
+    def give(self, name: str, argument: str | None, operator: str) -> str:
+        """Give a command in the name of an operator, and return its id; errors as of `command`."""
+        _, (id,) = self.command("GiveCommand", in_name_of(operator, name, argument))
+        return str(id)
 
     def write(self, attribute: str, value: Any) -> None:
         """Write an attribute; errors as of `command`."""

@@ -35,6 +35,9 @@ def command(
     argument: Annotated[
         str, typer.Argument(help="File with the JSON argument, - for standard input; of adminMode, the mode.")
     ] = "",
+    operator: Annotated[
+        str, typer.Option(metavar="NAME", help="Who gives the command: kept in its record, and not checked.")
+    ] = "",
     wait: Annotated[bool, typer.Option(help="Wait for the outcome.")] = True,
     tango_host: TangoHost = "",
 ) -> None:
@@ -48,6 +51,8 @@ def command(
     icd = load()
     full, device_class = _find(icd, device)
     if name == ADMIN_MODE:
+        if operator:
+            raise ConfigError(f"--operator: expected none with {ADMIN_MODE}, whose record has no place for a name")
         value = _mode(icd, device_class, argument)
     else:
         text = _checked(icd, _command(device_class, name), argument)
@@ -59,7 +64,7 @@ def command(
         server.write(ADMIN_MODE, value)
         OUT.print(f"{full}: {ADMIN_MODE} is {argument}")
         return
-    _, (id,) = server.command(name, text)
+    id = server.give(name, text, operator) if operator else server.command(name, text)[1][0]
     OUT.print(id)
     if wait and _outcome(lambda: json.loads(server.command("GetCommand", id)), SystemClock()) != "COMPLETED":
         raise typer.Exit(1)

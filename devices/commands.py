@@ -13,7 +13,7 @@ from devices.mapping import TangoReading, to_tango
 from devices.queries import as_tango, client_of, refusal, tango_query
 from facade import tracing
 from facade.errors import BusError
-from facade.flows.commands.gateway import Gateway
+from facade.flows.commands.gateway import Gateway, read_request
 from facade.flows.commands.outcomes import QUEUED
 from facade.flows.commands.refused import ATTRIBUTE as LAST_REFUSAL
 from facade.flows.commands.rules import OBS_STATE
@@ -107,7 +107,7 @@ class CommandedDevice(FacadeDevice):
         # The next call must find it, not only one that comes after the record has come back.
         service.states.set(message)
 
-    def give(self, name: str, argument: str | None) -> tuple[list[int], list[str]]:
+    def give(self, name: str, argument: str | None, operator: str = "") -> tuple[list[int], list[str]]:
         """Put a command on the bus; gives ResultCode QUEUED and the command's id.
 
         Raises
@@ -117,7 +117,15 @@ class CommandedDevice(FacadeDevice):
         """
         gateway, device, client = self.gateway(name), self.get_name().lower(), client_of(self)
         with tango.AutoTangoAllowThreads(self), as_tango(f"{type(self).__name__}.{name}"):
-            return [QUEUED], [gateway.give(device, name, argument, tracing.current(), client=client)]
+            id = gateway.give(device, name, argument, tracing.current(), client=client, operator=operator)
+            return [QUEUED], [id]
+
+    def query_GiveCommand(self, text: str) -> tuple[list[int], list[str]]:  # noqa: N802 - Tango's name
+        """Give a command in the name of an operator."""
+        device_class = self.gateway("GiveCommand").classes[self.get_name().lower()]
+        with as_tango("GiveCommand"):
+            request = read_request(text, device_class)
+        return self.give(request.command, request.argument, request.operator)
 
     def query_GetCommand(self, id: str) -> str:  # noqa: N802 - Tango's name
         """Return the record of one command, as JSON."""

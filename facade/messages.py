@@ -172,6 +172,7 @@ class CommandRefusal(Message, frozen=True, kw_only=True, tag_field="schema", tag
     reason: Annotated[str, Meta(max_length=200)]
     text: Annotated[str, Meta(max_length=2000)]
     client: Annotated[str, Meta(max_length=200)] = ""
+    operator: Annotated[str, Meta(max_length=200)] = ""
     argument: Annotated[str, Meta(max_length=1000)] = ""
     time: Natural
     origin: Annotated[str, Meta(max_length=200)]
@@ -192,6 +193,7 @@ class Command(Message, frozen=True, kw_only=True, tag_field="schema", tag="comma
     repeatable: bool
     origin: Annotated[str, Meta(max_length=200)]
     client: Annotated[str, Meta(max_length=200)] = ""
+    operator: Annotated[str, Meta(max_length=200)] = ""
     parent: Annotated[str, Meta(max_length=200)] = ""
 
 

@@ -179,6 +179,17 @@ def judge_outcome(call: TakenCall) -> str:
     return demand(status, call.at_end.get("status"))
 
 
+def judge_name(run: SubarrayRun, bus: BusRecords) -> str:
+    """Judge whether a command that was given in the name of an operator is as any other, and keeps the name."""
+    call = next((one for one in run.taken if one.operator), None)
+    if call is None:
+        raise NotShown(run.broken_off or "no command was given in a name")
+    judge_taken(call)
+    judge_record(call, bus)
+    demand(call.operator, bus.records[call.id][0].get("operator"))
+    return demand(call.operator, call.at_end.get("operator"))
+
+
 def judge_overtaking(run: SubarrayRun, command: CommandDefinition) -> str:
     """Judge whether a command ended the one before it."""
     for before, call in zip(run.taken, run.taken[1:], strict=False):
@@ -225,15 +236,21 @@ def is_given(command: CommandDefinition) -> bool:
     return command.name in steps and (command.argument is None or command.argument in FAMILIES)
 
 
-def _command_checks(system: LiveSystem, of: Subject) -> Iterable[LiveCheck]:
+def _why_not_given(system: LiveSystem, of: Subject) -> str:
+    """Return why the run gives no commands to a device; empty where it does."""
     if not system.options.active:
-        return (LiveCheck("execution", not_shown("only --active gives commands")),)
+        return "only --active gives commands"
     if system.options.outcome is not None:
-        return (LiveCheck("execution", not_shown("with --outcome the observation ends early")),)
+        return "with --outcome the observation ends early"
     if of.device_class.name != system.commanded_class.name:
-        return (LiveCheck("refuses-state", _refused_now), LiveCheck("execution", not_shown(_ALL_OF_SDP)))
-    if of.device != system.options.subarray:
-        return (LiveCheck("execution", not_shown(f"only {system.options.subarray} is commanded")),)
+        return _ALL_OF_SDP
+    return "" if of.device == system.options.subarray else f"only {system.options.subarray} is commanded"
+
+
+def _command_checks(system: LiveSystem, of: Subject) -> Iterable[LiveCheck]:
+    if why := _why_not_given(system, of):
+        refused = (LiveCheck("refuses-state", _refused_now),) if why == _ALL_OF_SDP else ()
+        return (*refused, LiveCheck("execution", not_shown(why)))
     bad = () if of.entry.argument is None else bad_arguments(system.icd, of.entry.argument, 0)
     refusals = [_refusal(aspect) for aspect, _, _ in bad]
     if not is_given(of.entry):
@@ -389,6 +406,10 @@ _QUERIES: Mapping[str, LiveCheck] = {
 def _checks(system: LiveSystem, of: Subject) -> Iterable[LiveCheck]:
     if isinstance(of.entry, CommandDefinition):
         return _command_checks(system, of)
+    if of.entry.name == "GiveCommand":
+        why = _why_not_given(system, of)
+        judge = not_shown(why) if why else lambda system, _: judge_name(run_of(system), bus_of(system))
+        return (LiveCheck("effect", judge),)
     return [check for name, check in _QUERIES.items() if name == of.entry.name]
 
 

@@ -18,6 +18,7 @@ from jsonschema import Draft202012Validator
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
+from clients.ask import in_name_of
 from clients.conformance.checks import Mismatch, explain
 from clients.conformance.live_system import LiveSystem
 from clients.sample_arguments import VERSION, sample
@@ -52,6 +53,8 @@ _UNCHANGED = "State obsState commandedObsState adminMode commandsPending command
 resources ebID scanID scanType".split()
 """Attributes that a refusal must leave as they are."""
 _AT_REST = ("OFF", "EMPTY")
+_OPERATOR = "conformance"
+"""Name in which GiveCommand gives the commands that are overtaken."""
 _SPARE = 10.0
 """Time beyond the ICD's deadline after which the run ends [s]."""
 _PATIENCE = 60.0
@@ -92,6 +95,8 @@ class TakenCall:
     command: CommandDefinition
     answer: CommandAnswer
     id: str = ""
+    operator: str = ""
+    """Name in which GiveCommand gave it; empty: it was given by itself."""
     overtaken: bool = False
     before: str = ""
     """Value of the attribute that shows the effect, before the call."""
@@ -274,7 +279,7 @@ class _Runner:
             first, then = (step, "") if isinstance(step, str) else step
             self._refuse_states()
             self._refuse_arguments(self._commands[first])
-            call = self._give(self._commands[first])
+            call = self._give(self._commands[first], _OPERATOR if then else "")
             if step == self._last:
                 self._await_forced(call)
                 return
@@ -289,10 +294,12 @@ class _Runner:
                 call = self._give(self._commands[then])
             self._await_effect(call)
 
-    def _give(self, command: CommandDefinition) -> TakenCall:
-        subarray = self._subarray
+    def _give(self, command: CommandDefinition, operator: str = "") -> TakenCall:
+        subarray, name, argument = self._subarray, command.name, self._argument(command)
+        if operator:
+            name, argument = "GiveCommand", in_name_of(operator, name, argument)
         self._mark, before = len(subarray.path(command.reports)), str(subarray.read(command.reports))
-        call = TakenCall(command=command, answer=subarray.call(command.name, self._argument(command)), before=before)
+        call = TakenCall(command=command, answer=subarray.call(name, argument), before=before, operator=operator)
         self._run.taken.append(call)
         if call.answer.result is None:
             raise Mismatch(f"{command.name} is taken", call.answer.error)

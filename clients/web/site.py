@@ -183,7 +183,7 @@ class Site:
         return []
 
     def command(self, person: Person, device: str, name: str, argument: str) -> str:
-        """Give a command, and return its id.
+        """Give a command in the name of a person, and return its id.
 
         Raises
         ------
@@ -195,9 +195,9 @@ class Site:
         entry = self._entry(device, name)
         if wrong := self.check(device, name, argument):
             raise ConfigError(f"{wrong[0]}; nothing was sent")
-        _, (id,) = self._asked(device).command(name, argument if entry.argument is not None else None)
+        id = self._asked(device).give(name, argument if entry.argument is not None else None, person.name)
         self._note(person, f"{name} id={id}", device)
-        return str(id)
+        return id
 
     def alarm_action(self, person: Person, name: str, asked: Mapping[str, Any]) -> str:
         """Act about one alarm in the name of a person, and return the id of the action.

@@ -165,7 +165,7 @@ class Query(IcdTable, frozen=True, kw_only=True):
     description: str
     argument: Literal["DevVoid", "DevString", "DevLong", "DevLong64"]
     argument_description: str = ""
-    result: Literal["DevString", "DevLong", "DevEncoded"]
+    result: Literal["DevString", "DevLong", "DevEncoded", "DevVarLongStringArray"]
     result_description: str
     max_bytes: int = 0
     """For DevEncoded: the largest content [bytes]."""

@@ -28,6 +28,7 @@ LEFT_OUT = {
     "Controller(": "a controller of one's own: test_documents.py, and test_controller_guide.py in the unit tests",
     "wait_for(": "test_documents.py, with that controller",
     "def give(": "test_documents.py",
+    "GiveCommand(": "test_documents.py",
     "alarm/handler/01": "needs a PyAlarm",
     "tango/admin/myhost": "needs a Starter",
 }

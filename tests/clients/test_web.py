@@ -176,6 +176,7 @@ def test_an_observation_runs_by_forms_and_another_is_aborted(open_page: Open) ->
         id = re.search(r"id (\S+)\.$", said.inner_text())
         assert id
         expect(past_command(page, id[1])).to_contain_text("COMPLETED")
+        expect(past_command(page, id[1])).to_contain_text("anna, from ")
 
     def give(name: str, argument: dict[str, object] | None, reaches: str) -> None:
         page.get_by_role("group", name="Commands").get_by_role("button", name=re.compile(rf"^{name}\b")).click()

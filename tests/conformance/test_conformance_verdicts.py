@@ -25,6 +25,7 @@ from clients.conformance.command_checks import (
     judge_bus,
     judge_effect,
     judge_forced,
+    judge_name,
     judge_outcome,
     judge_overtaking,
     judge_record,
@@ -224,6 +225,11 @@ def given(name: str = "Configure", **more: object) -> TakenCall:
     return TakenCall(command=COMMANDS[name], **{**usual, **more})
 
 
+def in_a_name(**more: object) -> SubarrayRun:
+    call = given(operator="ann", **{"at_end": {"operator": "ann"}, **more})
+    return SubarrayRun(device="d", began=NOW, taken=[given(), call])
+
+
 def record(**changes: object) -> BusRecords:
     command, issued = COMMANDS["Configure"], round(NOW * 1e6)
     message = {
@@ -264,6 +270,10 @@ NOTHING = BusRecords(records={}, acks={})
             lambda: judge_reports(given(reported={"receiveAddresses": "null", "ebID": "eb"})),
             "Mismatch: expected receiveAddresses in IDLE",
         ),
+        (lambda: judge_name(in_a_name(), record(operator="ann")), "passed"),
+        (lambda: judge_name(in_a_name(), record()), "Mismatch: expected 'ann', got None"),
+        (lambda: judge_name(in_a_name(at_end={}), record(operator="ann")), "Mismatch: expected 'ann', got None"),
+        (lambda: judge_name(SubarrayRun(device="d", began=NOW), NOTHING), "NotShown: no command was given in a name"),
         (lambda: judge_outcome(given()), "passed"),
         (lambda: judge_outcome(given(known={"status": "FAILED"})), "Mismatch: expected the outcome COMPLETED"),
         (lambda: judge_outcome(given(at_end={"status": "FAILED"})), "Mismatch: expected 'COMPLETED', got 'FAILED'"),

@@ -84,13 +84,15 @@ def test_tm_of_the_page_commands_the_small_controller(deploy: Deploy) -> None:
     script += f"argument = json.loads({json.dumps(json.dumps(argument))})\n"
     script += "assert give('Configure', argument) == give('Configure', argument)\n"
     script += "wait_for('obsState', 4)\n"
+    script += f"argument['transaction_id'] = 'txn-tm-20261121-0003'\n{code(FROM_TM, 'GiveCommand(')}\n"
     run(script)
     until(lambda: subarray.commandsPending == 0, "the outcome of the last command")
-    history = json.loads(subarray.GetCommandHistory(3))
-    assert [(one["name"], one["status"]) for one in history] == [
-        ("Configure", "COMPLETED"),
-        ("AssignResources", "COMPLETED"),
-        ("ReleaseAllResources", "COMPLETED"),
+    history = json.loads(subarray.GetCommandHistory(4))
+    assert [(one["name"], one["status"], one["operator"]) for one in history] == [
+        ("Configure", "COMPLETED", "ann"),
+        ("Configure", "COMPLETED", ""),
+        ("AssignResources", "COMPLETED", ""),
+        ("ReleaseAllResources", "COMPLETED", ""),
     ]
     with pytest.raises(tango.DevFailed, match="not allowed when obsState is READY"):
         subarray.ReleaseAllResources()

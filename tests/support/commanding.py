@@ -109,12 +109,10 @@ class Server:
         for _ in range(times):
             self.service.event_loop.cycle(self.reader)
 
-    def give(
-        self, name: str, argument: Any = None, device: str = SUBARRAY, headers: Headers = (), client: str = ""
-    ) -> str:
+    def give(self, name: str, argument: Any = None, device: str = SUBARRAY, headers: Headers = (), **who: str) -> str:
         self.bench.clock.sleep(0.001)
         text = None if argument is None else json.dumps(argument)
-        return self.gateway.give(device, name, text, headers, client=client)
+        return self.gateway.give(device, name, text, headers, **who)
 
     def shows(self, attribute: str, device: str = SUBARRAY) -> Any:
         return self.sink.shown[device, attribute].value

@@ -15,7 +15,7 @@ from facade.errors import CommandRefused, FacadeError
 CONFIGURE = {"interface": "https://schema.skao.int/ska-sdp-configure/0.4", "scan_type": "science_A"}
 
 
-class Device:
+class Device(ask.AskedDevice):
     """A device of which each look at a command finds the next status."""
 
     said: list[tuple[Any, ...]]
@@ -71,6 +71,12 @@ def test_nobody_waits_without_being_asked_to(said: list[tuple[Any, ...]]) -> Non
     assert said == [("device", "mid-sdp/subarray/02"), ("Abort", None)]
 
 
+def test_a_command_is_given_in_the_name_of_an_operator(said: list[tuple[Any, ...]]) -> None:
+    assert call("1", "Abort", "--operator", "Åsa", "--no-wait").stdout == "1_1_it\n"
+    (_, (name, request)) = said
+    assert (name, json.loads(request)) == ("GiveCommand", {"command": "Abort", "operator": "Åsa"})
+
+
 def test_a_mode_is_set_by_its_label(said: list[tuple[Any, ...]]) -> None:
     assert call("control/0", "adminMode", "OFFLINE").exit_code == 0
     assert said == [("device", "mid-sdp/control/0"), ("adminMode", 1)]
@@ -86,6 +92,7 @@ def test_a_mode_is_set_by_its_label(said: list[tuple[Any, ...]]) -> None:
         (("1", "Configure", "-"), '{"scan_type": 1}', "standard input: $.scan_type: expected text, got 1; nothing was"),
         (("1", "Configure", "-"), "", "standard input: $: expected a JSON object, got an empty text; nothing was sent"),
         (("1", "adminMode", "OFFLIN"), "", "ARGUMENT: expected one of ONLINE, OFFLINE, "),
+        (("1", "adminMode", "OFFLINE", "--operator", "ann"), "", "--operator: expected none with adminMode"),
     ],
 )
 def test_a_wrong_call_sends_nothing_and_says_why(

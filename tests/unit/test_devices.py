@@ -1,6 +1,7 @@
 """The Tango classes derived from the ICD, each in a process of its own, without database and bus."""
 
 import itertools
+import json
 import os
 import threading
 import time
@@ -19,6 +20,7 @@ from devices.queries import as_tango, client_of
 from facade.errors import CommandRefused, IcdError
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.flows.commands.gateway import Gateway as CommandGateway
+from facade.flows.commands.outcomes import QUEUED
 from facade.flows.tables.contents import Contents as HeldContents
 from facade.flows.tables.contents import Held
 from facade.flows.tables.flow import TablesFlow
@@ -287,7 +289,7 @@ def test_after_a_call_obs_state_is_read_as_the_command_has_made_it():
         def ready(self):
             return self.known
 
-        def give(self, *_, client):
+        def give(self, *_, client, operator):
             self.label = "RESOURCING"
             return "1_1_ReleaseAllResources"
 
@@ -319,19 +321,28 @@ def test_after_a_call_obs_state_is_read_as_the_command_has_made_it():
 def test_a_command_is_given_with_tangos_identity_of_its_client_and_its_refusal_is_read_at_once():
     class Gateway:
         def __init__(self):
-            self.classes, self.clients = {"test/nodb/sdpsubarray": None}, []
+            self.classes, self.given = {"test/nodb/sdpsubarray": ICD.classes["SdpSubarray"]}, []
             self.refusals = SimpleNamespace(reading=lambda device: Reading(f"{device} refused", 5.0))
 
-        def give(self, *_, client):
-            self.clients.append(client)
-            return "1_1_ReleaseAllResources"
+        def give(self, device, name, argument, headers, *, client, operator):
+            self.given.append((name, argument, client.rpartition(", ")[2], operator))
+            return f"1_1_{name}"
 
     gateway = Gateway()
     with context("SdpSubarray") as proxy:
         FacadeDevice.service = SimpleNamespace(find={CommandGateway: gateway}.get, has_read=lambda *topics: False)
         proxy.ReleaseAllResources()
         proxy.Scan("{}")
-        assert [client.rpartition(", ")[2] for client in gateway.clients] == [f"process {os.getpid()}"] * 2
+        scan = json.dumps({"command": "Scan", "argument": "{}", "operator": "Åsa"})
+        assert [list(part) for part in proxy.GiveCommand(scan)] == [[QUEUED], ["1_1_Scan"]]
+        with pytest.raises(tango.DevFailed, match="expected none, as Abort takes none"):
+            proxy.GiveCommand(json.dumps({"command": "Abort", "argument": "{}", "operator": "Åsa"}))
+        process = f"process {os.getpid()}"
+        assert gateway.given == [
+            ("ReleaseAllResources", None, process, ""),
+            ("Scan", "{}", process, ""),
+            ("Scan", "{}", process, "Åsa"),
+        ]
         assert proxy.lastRefusal == "test/nodb/sdpsubarray refused"
 
 
@@ -366,7 +377,7 @@ def test_a_query_without_a_handler_and_commands_of_a_class_that_takes_none_stop_
 
     with pytest.raises(IcdError, match=r"SdpSubarray\.toml.*query_GetCommandHistory"):
         device_class(ICD, "SdpSubarray", SdpSubarray)
-    SdpSubarray.query_GetCommandHistory = SdpSubarray.query_GetCommand
+    SdpSubarray.query_GetCommandHistory = SdpSubarray.query_GiveCommand = SdpSubarray.query_GetCommand
     with pytest.raises(IcdError, match="commands: expected none"):
         device_class(ICD, "SdpSubarray", SdpSubarray)
 

@@ -12,7 +12,7 @@ import pytest
 
 from facade.bus.port import Record
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
-from facade.flows.commands.gateway import MOST_PENDING, Gateway
+from facade.flows.commands.gateway import MOST_PENDING, Gateway, read_request
 from facade.flows.commands.messages import ReportedState, decode_command, decode_refusal
 from facade.flows.commands.view import as_dict
 from facade.runtime.event_loop import Timing
@@ -638,12 +638,50 @@ def refusals(bench):
 
 
 def test_a_command_carries_who_gave_it(bench, server):
-    id = server.give("Configure", CONFIGURE, client=WHO)
+    id = server.give("Configure", CONFIGURE, client=WHO, operator="ann")
     server.cycle()
-    assert bench.commands()[0].client == WHO
-    assert as_dict(server.tracker.find(id))["client"] == WHO
+    (sent,) = bench.commands()
+    assert (sent.client, sent.operator) == (WHO, "ann")
     again = bench.server(instance="SdpFacade-again", ready=False)
-    assert as_dict(again.tracker.find(id))["client"] == WHO
+    for one in (server, again):
+        told = as_dict(one.tracker.find(id))
+        assert (told["client"], told["operator"]) == (WHO, "ann")
+
+
+def test_the_record_of_a_command_that_nobody_put_a_name_to_has_none(bench, server):
+    server.give("Configure", CONFIGURE, client=WHO)
+    assert b"operator" not in bench.broker.read("commands")[0].value
+
+
+def test_a_request_for_a_command_names_it_its_operator_and_its_argument():
+    subarray = ICD.classes["SdpSubarray"]
+    request = read_request('{"command": "Scan", "argument": "{}", "operator": "\\u00c5sa"}', subarray)
+    assert (request.command, request.argument, request.operator) == ("Scan", "{}", "Åsa")
+    assert read_request('{"command": "Abort", "operator": "ann"}', subarray).argument is None
+
+
+@pytest.mark.parametrize(
+    ("request_", "why"),
+    [
+        ("{not json", "expected a JSON object with the keys command, operator and"),
+        ("\ud800", "expected a JSON object"),
+        ({"command": "Abort"}, "missing required field `operator`"),
+        ({"command": "Abort", "operator": ""}, "length >= 1 - at `$.operator`"),
+        ({"command": "Abort", "operator": "x" * 201}, "length <= 200 - at `$.operator`"),
+        ({"command": "Abort", "operator": " "}, "$.operator: expected a name without control characters, got ' '"),
+        ({"command": "Abort", "operator": "a\x1b[2J"}, r"got 'a\x1b[2J'"),
+        ({"command": "Abort", "operator": "ann", "role": "expert"}, "unknown field `role`"),
+        ({"command": "Abort", "operator": "ann", "argument": "{}"}, "$.argument: expected none, as Abort takes none"),
+        ({"command": "Scan", "operator": "ann", "argument": {}}, "Expected `str | null`, got `object`"),
+        ({"command": "GetCommand", "operator": "ann"}, "$.command: expected one of On, Off, AssignResources, "),
+    ],
+)
+def test_a_wrong_request_for_a_command_is_refused_and_says_why(request_, why):
+    text = request_ if isinstance(request_, str) else json.dumps(request_)
+    with pytest.raises(CommandRefused, match=re.escape(why)) as refused:
+        read_request(text, ICD.classes["SdpSubarray"])
+    assert (refused.value.reason, refused.value.origin) == ("API_CommandFailed", "SdpSubarray.GiveCommand")
+    assert str(refused.value).isprintable()
 
 
 @pytest.mark.parametrize(
@@ -658,16 +696,17 @@ def test_a_refused_command_is_on_the_bus_in_an_attribute_and_logged(
 ):
     assert server.shows("lastRefusal") == ""
     with pytest.raises(CommandRefused, match=re.escape(text)):
-        server.give(name, argument, client=WHO)
+        server.give(name, argument, client=WHO, operator="ann")
     server.cycle()
     (refusal,) = refusals(bench)
-    assert (refusal.device, refusal.command, refusal.reason, refusal.client) == (SUBARRAY, name, reason, WHO)
+    assert (refusal.device, refusal.command, refusal.reason) == (SUBARRAY, name, reason)
+    assert (refusal.client, refusal.operator) == (WHO, "ann")
     assert (refusal.time, refusal.origin) == (round(bench.clock.now() * 1e6), "SdpFacade-subarray")
     assert text in refusal.text
     assert json.loads(refusal.argument) == argument
     shown = server.shows("lastRefusal")
     assert shown.startswith(datetime.fromtimestamp(bench.clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%S."))
-    assert f" {name} by {WHO}, {reason}: " in shown
+    assert f" {name} by ann, from {WHO}, {reason}: " in shown
     assert text in shown
     assert server.shows("lastRefusal", OTHER) == ""
     (line,) = [one for one in caplog.records if "command refused" in one.message]

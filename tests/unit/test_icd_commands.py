@@ -114,6 +114,7 @@ MESSAGES = {
         repeatable=False,
         origin="SdpFacade-subarray",
         client="10.0.0.7, process 4242",
+        operator="ann",
         parent="1795255000_16_On",
     ),
     "command-ack": AckMessage(

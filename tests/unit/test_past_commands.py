@@ -113,7 +113,7 @@ def cascade(topics):
 
 
 def test_a_refused_command_is_in_the_list_with_who_gave_it_and_why(night, topics):
-    topics.refusal(300, "Scan", client="10.0.0.7, process 4242")
+    topics.refusal(300, "Scan", client="10.0.0.7, process 4242", operator="ann")
     topics.refusal(200, device=TWO)
     topics.refusal(7200)
     topics.put(Record(topic="command-refusals", key=b"x", value=b"{"), NOW_US)
@@ -121,20 +121,23 @@ def test_a_refused_command_is_in_the_list_with_who_gave_it_and_why(night, topics
     assert "2 commands of the last 1h, times in UTC: 2 REFUSED" in printed
     lines = [line.strip() for line in printed.splitlines()]
     assert lines[0].split()[2:] == ["subarray/01", "Scan", "REFUSED"]
-    assert lines[1] == "by 10.0.0.7, process 4242: not allowed"
+    assert lines[1] == "by ann, from 10.0.0.7, process 4242: not allowed"
     assert lines[3] == "not allowed"
     shown = json.loads(run("list --json"))
     assert (shown["counts"]["REFUSED"], shown["unreadable"]) == (2, 1)
     (one,) = json.loads(run("list --json --command Scan --subarray 1"))["commands"]
-    assert (one["id"], one["outcome"], one["client"], one["seconds"]) == ("", "REFUSED", "10.0.0.7, process 4242", None)
+    assert (one["id"], one["outcome"], one["seconds"]) == ("", "REFUSED", None)
+    assert (one["client"], one["operator"]) == ("10.0.0.7, process 4242", "ann")
     assert "REFUSED" not in run("list --outcome FAILED")
 
 
 def test_who_gave_a_command_is_shown(topics):
-    id = topics.command(100, client="10.0.0.7, process 4242")
-    assert f"{id} by 10.0.0.7, process 4242" in run("list")
-    assert "issued by subarray, given by 10.0.0.7, process 4242" in run(f"show {id}")
-    assert json.loads(run(f"show {id} --json"))["command"]["client"] == "10.0.0.7, process 4242"
+    client = "10.0.0.7, process 4242"
+    for said, who in (({}, client), ({"operator": "ann"}, f"ann, from {client}")):
+        id = topics.command(100, client=client, **said)
+        assert f"{id} by {who}" in run("list")
+        assert f"issued by subarray, given by {who}" in run(f"show {id}")
+        assert json.loads(run(f"show {id} --json"))["command"].items() >= {"client": client, **said}.items()
 
 
 def test_a_command_is_shown_with_its_orders_and_theirs(cascade, topics):

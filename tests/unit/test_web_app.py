@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from clients.ask import AskedDevice
 from clients.events import DeviceEvent
 from clients.web import STATIC
 from clients.web import app as web_app
@@ -30,7 +31,7 @@ DEVICES = {"mid-sdp/subarray/01": "SdpSubarray", "mid-sdp/alerts/0": "SdpAlerts"
 COMMAND = {"device": "mid-sdp/subarray/01", "command": "End", "argument": ""}
 
 
-class Asked:
+class Asked(AskedDevice):
     """Stands for `AskedDevice`: notes what is asked of a device."""
 
     calls: list[tuple[str, str, Any]]
@@ -44,7 +45,7 @@ class Asked:
         if self.error:
             raise self.error
         self.calls.append((self._name, name, argument))
-        return (2, ("id-1",)) if name == "End" else json.dumps(self.alarms)
+        return (2, ("id-1",)) if name == "GiveCommand" else json.dumps(self.alarms)
 
     def event(self, attribute: str) -> DeviceEvent:
         return DeviceEvent(value=((1.0, math.nan),), quality=Quality.WARNING, time=5.0, received=5.0)
@@ -134,8 +135,9 @@ def test_a_command_and_an_action_bear_the_name_of_their_person(
     assert page.post("/api/command", json=COMMAND).json() == "id-1"
     asked = {"action": "shelve", "condition": "c", "source": "s", "occurrence": 3, "comment": "why", "duration": 60}
     assert page.post("/api/alarm", json=asked).status_code == 200
-    (_, command, argument), (_, action, content) = Asked.calls
-    assert (command, argument, action) == ("End", None, "Shelve")
+    (_, command, request), (_, action, content) = Asked.calls
+    assert (command, action) == ("GiveCommand", "Shelve")
+    assert json.loads(request) == {"command": "End", "operator": "anna"}
     assert json.loads(content)["operator"] == "anna"
     assert "name='anna' role=operator" in caplog.text
     page.post("/api/sign-out", json={})

@@ -21,7 +21,7 @@ from facade.config import load_settings
 from facade.console import ERR, OUT, AsJson, wide
 from facade.durations import parse_duration
 from facade.errors import BusError, ConfigError
-from facade.flows.commands.messages import ACKS, COMMANDS, REFUSALS, issued
+from facade.flows.commands.messages import ACKS, COMMANDS, REFUSALS, given_by, issued
 from facade.flows.commands.past import OPEN, OUTCOMES, CommandFamily, One, Past, chosen, nested, row
 from facade.icd.load import load
 from facade.icd.model import Icd
@@ -130,7 +130,8 @@ def _print_row(one: dict[str, Any], depth: int) -> None:
     called = "  " * depth + ("└ " if depth else "") + printable(one["command"])
     head = f"{_moment(one['issued'])}  {escape(printable(device)):<12} {escape(called):<20}"
     OUT.print(f"{head} [{style}]{one['outcome']:<11}[/{style}] {took:>9}")
-    by = f"by {one['client']}" if one["client"] else ""
+    who = given_by(one["operator"], one["client"])
+    by = f"by {who}" if who else ""
     said = ": ".join(
         filter(None, (" ".join(filter(None, (one["id"], by))), one["outcome"] != "COMPLETED" and one["text"]))
     )
@@ -175,7 +176,8 @@ def _print_one(one: One, icd: Icd) -> None:
         OUT.print(escape(printable(of)))
         if command.parent:
             OUT.print(escape(printable(f"an order of {command.parent}")))
-        by = f", given by {command.client}" if command.client else ""
+        who = given_by(command.operator, command.client)
+        by = f", given by {who}" if who else ""
         OUT.print(f"{_moment(one.given / 1e6)}  issued by {escape(printable(command.origin + by))}")
         OUT.print(f"{_moment(command.not_after / 1e6)}  latest time to begin")
         OUT.print(f"{_moment(command.deadline / 1e6)}  deadline, unless an acknowledgement moves it")

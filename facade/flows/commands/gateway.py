@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
+
+import msgspec
 
 from facade.bus.port import Headers, Record
 from facade.clock import Clock
@@ -34,6 +36,45 @@ _log = logging.getLogger(__name__)
 MOST_PENDING = 32
 """Commands of one device that may be without an outcome."""
 NOT_ALLOWED = "API_CommandNotAllowed"
+
+
+class CommandRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The JSON argument of GiveCommand: a command, and who gives it."""
+
+    command: str
+    operator: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    argument: str | None = None
+
+
+_decode_request = msgspec.json.Decoder(CommandRequest).decode
+
+
+def read_request(text: str, device_class: DeviceClass) -> CommandRequest:
+    """Read the argument of GiveCommand.
+
+    Raises
+    ------
+    CommandRefused
+        The device class has no such command, or Tango would not carry a call of this form to it; or the name of the
+        operator is not one that can be shown.
+    """
+    where = f"{device_class.name}.GiveCommand"
+    try:
+        request = _decode_request(text)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        form = "expected a JSON object with the keys command, operator and, if the command takes one, argument"
+        raise CommandRefused(FAILED, f"argument: {error}; {form}, got {text!r:.200}", where) from error
+    entry = next((one for one in device_class.commands if one.name == request.command), None)
+    if entry is None:
+        known = ", ".join(one.name for one in device_class.commands)
+        what = f"$.command: expected one of {known}, got {request.command!r:.100}"
+    elif entry.argument is None and request.argument is not None:
+        what = f"$.argument: expected none, as {entry.name} takes none, got {request.argument!r:.100}"
+    elif not (request.operator.strip() and request.operator.isprintable()):
+        what = f"$.operator: expected a name without control characters, got {request.operator!r:.100}"
+    else:
+        return request
+    raise CommandRefused(FAILED, what, where)
 
 
 class CommandSender(Protocol):
@@ -81,7 +122,16 @@ class Gateway:
     _sending: set[str] = field(default_factory=set, init=False)
     """Ids of the commands whose calls wait for the bus."""
 
-    def give(self, device: str, name: str, text: str | None, headers: Headers = (), *, client: str = "") -> str:
+    def give(
+        self,
+        device: str,
+        name: str,
+        text: str | None,
+        headers: Headers = (),
+        *,
+        client: str = "",
+        operator: str = "",
+    ) -> str:
         """Put a command of a device on the bus, and return its id.
 
         Parameters
@@ -90,6 +140,8 @@ class Gateway:
             JSON argument; None for a command that takes none.
         client
             Tango client that gives it; empty: not known.
+        operator
+            Name that the client says, as of `read_request`; empty: none.
 
         Raises
         ------
@@ -99,12 +151,12 @@ class Gateway:
             The bus did not confirm it.
         """
         try:
-            return self._give(device, name, text, headers, client)
+            return self._give(device, name, text, headers, client, operator)
         except (CommandRefused, NotSent) as error:
-            self.refusals.note(device, name, error, argument=text, client=client)
+            self.refusals.note(device, name, error, argument=text, client=client, operator=operator)
             raise
 
-    def _give(self, device: str, name: str, text: str | None, headers: Headers, client: str) -> str:
+    def _give(self, device: str, name: str, text: str | None, headers: Headers, client: str, operator: str) -> str:
         commands = {command.name: command for command in self.classes[device].commands}
         command = commands[name]
         where = f"{self.classes[device].name}.{name}"
@@ -127,7 +179,7 @@ class Gateway:
             else:
                 self._require_allowed(device, command, commands)
                 self._require_sense(device, command, document, where)
-            message = self._message(device, command, document, transaction_id, before, client)
+            message = self._message(device, command, document, transaction_id, before, client, operator)
             if self.tracker.find(message.id) is None:
                 self.tracker.begin(message)
             self._sending.add(message.id)
@@ -212,6 +264,7 @@ class Gateway:
         transaction_id: str,
         before: Tracked | None,
         client: str,
+        operator: str,
     ) -> CommandMessage:
         now_us = self._now_us() if before is None else before.issued
         # Commands are in the order of their issue times, whatever the clock does.
@@ -229,6 +282,7 @@ class Gateway:
             repeatable=command.repeatable,
             origin=self.origin,
             client=client[:200],
+            operator=operator,
         )
 
     def _send(self, message: CommandMessage, headers: Headers, queued: Callable[[], None], *, again: bool) -> str:

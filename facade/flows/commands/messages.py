@@ -41,6 +41,11 @@ def issued(id: str) -> int:
         return 0
 
 
+def given_by(operator: str, client: str) -> str:
+    """Return who gave a command, for people, such as ``ann, from 10.0.0.7, process 4242``."""
+    return ", from ".join(filter(None, (operator, client)))
+
+
 def command_record(command: CommandMessage, headers: Headers = ()) -> Record:
     """Return the record of a command: the commands of one device stay in order."""
     return Record(topic=COMMANDS, key=command.device.encode(), value=msgspec.json.encode(command), headers=headers)

@@ -81,7 +81,9 @@ class Tracked:
     deadline: int = 0
     ceiling: int = 0
     client: str = ""
-    """Who gave it; empty: not known."""
+    """Tango client that gave it; empty: not known."""
+    operator: str = ""
+    """Name that its caller said; empty: none."""
     parent: str = ""
     """Id of the command that it is an order of; empty: of none."""
     digest: bytes = b""

@@ -68,7 +68,7 @@ class Past:
         if isinstance(refusal, Suppressed | RecordRejected):
             self.unreadable += isinstance(refusal, RecordRejected)
             return
-        shared = {name: getattr(refusal, name) for name in ("device", "command", "client", "text")}
+        shared = {name: getattr(refusal, name) for name in ("device", "command", "client", "operator", "text")}
         self._refused.append(Tracked(id="", issued=refusal.time, status=REFUSED, **shared))
 
     def commands(self) -> list[Tracked]:
@@ -179,6 +179,7 @@ def row(tracked: Tracked) -> dict[str, Any]:
         "command": tracked.command,
         "transaction_id": tracked.transaction_id,
         "client": tracked.client,
+        "operator": tracked.operator,
         "parent": tracked.parent,
         "issued": when / MICRO,
         "outcome": outcome_of(tracked),

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from facade.bus.port import Record
 from facade.clock import Clock
 from facade.errors import CommandRefused
-from facade.flows.commands.messages import RefusalMessage, refusal_record
+from facade.flows.commands.messages import RefusalMessage, given_by, refusal_record
 from facade.outcome import USED, Outcome
 from facade.printable import printable
 from facade.reading import Changes, Reading
@@ -44,7 +44,9 @@ class Refusals:
         self._queue: deque[RefusalMessage] = deque(maxlen=_MOST_QUEUED)
         self._newest: dict[str, RefusalMessage] = {}
 
-    def note(self, device: str, command: str, why: Exception, *, argument: str | None, client: str) -> None:
+    def note(
+        self, device: str, command: str, why: Exception, *, argument: str | None, client: str, operator: str
+    ) -> None:
         """Log a refusal, show it, and leave it to the event loop."""
         refusal = RefusalMessage(
             device=device,
@@ -52,6 +54,7 @@ class Refusals:
             reason=why.reason if isinstance(why, CommandRefused) else FAILED,
             text=printable(str(why))[:_LONGEST_TEXT],
             client=printable(client)[:_LONGEST_NAME],
+            operator=operator,
             argument=printable((argument or "")[:_LONGEST_ARGUMENT])[:_LONGEST_ARGUMENT],
             time=round(self._clock.now() * 1e6),
             origin=self._origin,
@@ -104,5 +107,6 @@ def _said(refusal: RefusalMessage) -> str:
 
 
 def _text(refusal: RefusalMessage) -> str:
-    by = f" by {refusal.client}" if refusal.client else ""
+    who = given_by(refusal.operator, refusal.client)
+    by = f" by {who}" if who else ""
     return f"{refusal.command}{by}, {refusal.reason}: {refusal.text}"

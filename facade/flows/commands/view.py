@@ -287,6 +287,7 @@ def as_dict(one: Tracked) -> dict[str, Any]:
         "name": one.command,
         "transaction_id": one.transaction_id,
         "client": one.client,
+        "operator": one.operator,
         "status": one.status,
         "task_status": TASK_STATUS[one.status],
         "submitted_time": _iso(one.issued),
