@@ -6,9 +6,15 @@ MANIFEST = Manifest(
     name="archive",
     summary="Records of all topics as Parquet files, by topic and hour, each exactly once.",
     subcommands=(
-        Subcommand(("archive",), "", "Keep records as Parquet files, verify and export them.", section="Deploy"),
+        Subcommand(
+            ("archive",), "", "Keep records as Parquet files, verify, export and replay them.", section="Deploy"
+        ),
         Subcommand(("archive", "run"), "facade.flows.archive.cli:run", "Write topics to an archive."),
         Subcommand(("archive", "verify"), "facade.flows.archive.cli:verify", "Look for gaps, overlaps and damage."),
         Subcommand(("archive", "export"), "facade.flows.archive.cli:export", "Write a part of an archive as NeXus."),
+        Subcommand(("archive", "replay"), "facade.flows.archive.replay_cli:replay", "Play an archive again elsewhere."),
+        Subcommand(
+            ("archive", "compare"), "facade.flows.archive.replay_cli:compare", "Compare what two archives derived."
+        ),
     ),
 )

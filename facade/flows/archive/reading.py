@@ -6,7 +6,8 @@ looks at all bytes.
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import groupby
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from facade.bus.port import Record
-from facade.flows.archive.files import ArchiveError, parse_name
+from facade.flows.archive.files import ArchiveEntry, ArchiveError, parse_name, read_entry
 from facade.flows.archive.stores import Store
 
 _BATCH = 10_000
@@ -33,6 +34,25 @@ def extent(store: Store) -> tuple[int, int] | None:
         return None
     first, last = (round(datetime.fromisoformat(one).replace(tzinfo=UTC).timestamp()) for one in (hours[0], hours[-1]))
     return first * 1_000_000, (last + 3600) * 1_000_000
+
+
+def newest_entries(store: Store, topics: Collection[str]) -> list[ArchiveEntry]:
+    """Return the entry of the newest file of each partition of some topics.
+
+    Raises
+    ------
+    ArchiveError
+        A file has no entry that can be read; the message names it.
+    """
+    newest: dict[tuple[str, int], tuple[int, str]] = {}
+    for name in store.names():
+        if (parsed := parse_name(name)) and parsed[0] in topics:
+            newest[parsed[:2]] = max(newest.get(parsed[:2], (-1, "")), (parsed[2], name))
+    found = []
+    for _, name in sorted(newest.values()):
+        with _opened(store, name) as file:
+            found.append(read_entry(file.metadata))
+    return found
 
 
 def read_records(store: Store, topic: str, begin_us: int, end_us: int) -> Iterator[Record]:
@@ -60,17 +80,23 @@ def read_records(store: Store, topic: str, begin_us: int, end_us: int) -> Iterat
 
 def _read_partition(store: Store, topic: str, names: list[str], begin_us: int, end_us: int) -> Iterator[Record]:
     for name in names:
-        try:
-            with store.open(name) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
-                groups = [
-                    group for group in range(file.num_row_groups) if _overlaps(file.metadata, group, begin_us, end_us)
-                ]
-                for batch in file.iter_batches(_BATCH, groups) if groups else ():
-                    yield from (one for one in _records(batch, topic) if begin_us <= one.timestamp_us < end_us)
-        except (pa.ArrowException, OSError, KeyError) as error:  # a wrong checksum is an OSError
-            raise ArchiveError(
-                f"{name}: expected a whole file of an archive, got one that cannot be read: {error}"
-            ) from error
+        with _opened(store, name) as file:
+            groups = [
+                group for group in range(file.num_row_groups) if _overlaps(file.metadata, group, begin_us, end_us)
+            ]
+            for batch in file.iter_batches(_BATCH, groups) if groups else ():
+                yield from (one for one in _records(batch, topic) if begin_us <= one.timestamp_us < end_us)
+
+
+@contextmanager
+def _opened(store: Store, name: str) -> Iterator[pq.ParquetFile]:
+    try:
+        with store.open(name) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
+            yield file
+    except (pa.ArrowException, ArchiveError, OSError, KeyError) as error:  # a wrong checksum is an OSError
+        raise ArchiveError(
+            f"{name}: expected a whole file of an archive, got one that cannot be read: {error}"
+        ) from error
 
 
 def _overlaps(metadata: pq.FileMetaData, group: int, begin_us: int, end_us: int) -> bool:
