@@ -1,6 +1,7 @@
 """A night of an archive is played again, and the same comes of it; if not, it is named."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -165,12 +166,12 @@ def test_windows_are_what_the_sender_sent(tmp_path: Path) -> None:
         key: values for part in spool.parts[HEAPS] for key, values in comparing._merged(spool, HEAPS, part).items()
     }
     (whole,) = [values for key, values in windows.items() if "node 2, window 2027-01-15T08:00:00.000" in key]
-    assert (whole["count"], whole["late"], whole["runs"]) == (3, 0, {"7": [[0, 2]]})
+    assert (whole["count"], whole["runs"]) == (3, {"7": [[0, 2]]})
     assert (whole["oldest"], whole["newest"]) == (BASE_US, BASE_US + 200_000)
     assert (whole["received.sum"], whole["latency.min"], whole["latency.max"]) == (11, 0.125, 0.875)
     assert sum(whole["latency.sketch"].values()) == 3
-    (late,) = [values for values in windows.values() if values["late"]]
-    assert (late["count"], late["runs"]) == (0, {"7": [[4, 4]]})
+    late = windows[f"{HEAPS}, node 2, late records"]
+    assert (late["count"], late["runs"], late["oldest"]) == (1, {"7": [[4, 4]]}, BASE_US - 10_500_000)
 
 
 def test_a_changed_value_is_named_with_both_values(tmp_path: Path) -> None:
@@ -207,7 +208,7 @@ def test_what_only_one_archive_has_differs(tmp_path: Path) -> None:
     bus = night()
     a, b = bus.archived(tmp_path / "a"), replayed(bus.archived(tmp_path / "c"), HEAPS).archived(tmp_path / "b")
     kinds = {kind.name: kind for kind in compare(a, b, ICD).kinds}
-    assert kinds[f"windows of {BUFFERS}"].note == "only A has the topic"
+    assert kinds[f"windows of {BUFFERS}"].note == "not compared: only A has the topic"
     assert kinds[f"windows of {HEAPS}"].differing == 0
     log = MemoryLog({HEAPS: 1, SUMMARY: 1, BUFFERS: 1})
     for topic in (HEAPS, BUFFERS):  # no worker took them
@@ -225,6 +226,8 @@ def test_windows_of_a_time_are_compared(tmp_path: Path) -> None:
     store = night().archived(tmp_path / "night")
     comparison = compare(store, store, ICD, START + SECOND, START + 3 * SECOND)
     assert found(comparison) == {f"windows of {HEAPS}": (8, 0), f"windows of {BUFFERS}": (4, 0)}
+    assert {kind.note for kind in comparison.kinds} == {"without late records, which belong to no window"}
+    assert {kind.note for kind in compare(store, store, ICD).kinds} == {""}
 
 
 def test_memory_has_some_windows_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,6 +247,31 @@ def test_memory_has_some_windows_at_a_time(tmp_path: Path, monkeypatch: pytest.M
     parts = compare(store, store, ICD)
     assert (max(sizes), len(sizes) > 10) == (4, True)
     assert found(parts) == found(whole)
+
+
+def test_heaps_with_the_time_of_the_replay_would_all_be_late(tmp_path: Path) -> None:
+    class Retimed(Bus):
+        def copy(self, record: Record) -> None:
+            self.broker.append(replace(record, timestamp_us=0))
+
+    store, bus = night().archived(tmp_path / "night"), Retimed(BASE_US / 1e6 + 86400)
+    play(store, planned(store), bus, bus.clock, report=lambda *_: None)
+    bus.run(3)
+    comparison = compare(store, bus.archived(tmp_path / "replay"), ICD)
+    assert found(comparison)[f"windows of {HEAPS}"][1] > 4 * SECONDS
+    assert any(re.search(r"node 0, late records: count: 2 in A, \d\d in B$", one) for one in differences(comparison))
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.5])
+def test_of_equally_new_values_the_last_one_on_the_log_counts(tmp_path: Path, pause: float) -> None:
+    bus = Bus(BASE_US / 1e6)
+    for seq, channel in enumerate((5, 9, 3)):
+        bus.send(*encoded(heap(1, seq, channel_start=channel)), node=1)
+        bus.run(pause)
+    bus.run(2)
+    store = bus.archived(tmp_path / "night")
+    again = replayed(store).archived(tmp_path / "replay")
+    assert differences(compare(store, again, ICD)) == []
 
 
 # Other results

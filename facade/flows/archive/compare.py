@@ -14,7 +14,6 @@ archive. So the memory that is needed does not grow with the archive.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -53,6 +52,8 @@ _TOGETHER = 60
 """Windows whose partials are in one temporary file."""
 _PENDING = 8_000_000
 """Size of the partials in memory that are not in a file yet [bytes]."""
+_OF_LATE = -1
+"""Number of the file with late records, whatever their window."""
 _LENGTH = 4
 _SHOWN = 10
 """Differences of a kind that are named."""
@@ -75,7 +76,7 @@ class KindReport:
     differences: list[str] = field(default_factory=list)
     """The first differences, with both values."""
     note: str = ""
-    """Why nothing was compared."""
+    """What was not compared, and why."""
 
     @property
     def differing(self) -> int:
@@ -106,14 +107,14 @@ def compare(a: Store, b: Store, icd: Icd, begin_us: int = 0, end_us: int = _LATE
     """
     judge = _Judge()
     sides = _Side(a, icd, begin_us, end_us), _Side(b, icd, begin_us, end_us)
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="sdp-compare-")))
-        spools = [side.windows(folder / name) for side, name in zip(sides, "ab", strict=True)]
+    with TemporaryDirectory(prefix="sdp-compare-") as folder:
+        spools = [side.windows(Path(folder, name)) for side, name in zip(sides, "ab", strict=True)]
         for stream in sorted({stream for spool in spools for stream in spool.parts}):
             there = [side.has(stream) or stream in spool.parts for side, spool in zip(sides, spools, strict=True)]
             kind = judge.kind(f"windows of {stream}", there)
-            for part in sorted(set().union(*(spool.parts.get(stream, ()) for spool in spools))):
-                if not kind.note:
+            if all(there):
+                kind.note = "" if sides[0].is_whole else "without late records, which belong to no window"
+                for part in sorted(set().union(*(spool.parts.get(stream, ()) for spool in spools))):
                     judge.take(kind, *(_merged(spool, stream, part) for spool in spools))
     ways: tuple[tuple[str, tuple[str, ...], Callable[[_Side], Mapping[str, Values]]], ...] = (
         ("command outcomes", (_ACKS,), _Side.outcomes),
@@ -124,7 +125,7 @@ def compare(a: Store, b: Store, icd: Icd, begin_us: int = 0, end_us: int = _LATE
         there = [any(map(side.has, needs)) for side in sides]
         if any(there):
             kind = judge.kind(name, there)
-            if not kind.note:
+            if all(there):
                 judge.take(kind, *map(read, sides))
     if not any(kind.compared for kind in judge.kinds):
         raise ConfigError("expected two archives with results of one kind about this time, got none in common")
@@ -139,7 +140,7 @@ class _Judge:
     def kind(self, name: str, there: list[bool]) -> KindReport:
         kind = KindReport(name)
         if not all(there):
-            kind.note = f"only {'A' if there[0] else 'B'} has the topic"
+            kind.note = f"not compared: only {'A' if there[0] else 'B'} has the topic"
         self.kinds.append(kind)
         return kind
 
@@ -161,7 +162,7 @@ class _Judge:
 
 
 def _differences(a: Values, b: Values) -> Iterator[str]:
-    for name in sorted(a.keys() | b.keys()):
+    for name in {**a, **b}:
         mine, other = a.get(name), b.get(name)
         if not (_are_close(mine, other) if name.endswith(_SUM) else mine == other):
             yield f"{name}: {_text(mine)} in A, {_text(other)} in B"
@@ -183,6 +184,7 @@ class _Side:
     def __init__(self, store: Store, icd: Icd, begin_us: int, end_us: int) -> None:
         self._store, self._icd, self._begin, self._end = store, icd, begin_us, end_us
         self._topics = topics(store)
+        self.is_whole = begin_us <= 0 and end_us >= _LATEST
         self.undecoded = 0
 
     def has(self, topic: str) -> bool:
@@ -209,8 +211,9 @@ class _Side:
                     self.undecoded += 1
                     continue
                 for group, partial in found:
-                    if self._begin <= partial.window < self._end:
-                        spool.add(stream, partial.window // together, f"{window.group or 'all'} {group}", partial)
+                    if self.is_whole or (self._begin <= partial.window < self._end and not partial.late):
+                        part = _OF_LATE if partial.late else partial.window // together
+                        spool.add(stream, part, f"{window.group or 'all'} {group}".strip(), partial)
         spool.flush()
         return spool
 
@@ -311,10 +314,9 @@ class _Spool:
 
 @dataclass(slots=True)
 class _Window:
-    """The partials of a window and a group."""
+    """The partials of a group in a window, or those of its late records."""
 
     count: int = 0
-    late: int = 0
     oldest: int | None = None
     newest: int | None = None
     runs: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
@@ -323,9 +325,6 @@ class _Window:
 
     def add(self, partial: Partial) -> None:
         self.runs.setdefault(partial.epoch, []).extend(partial.runs)
-        if partial.late:
-            self.late += partial.count
-            return
         if not partial.count:  # further runs of the partial before
             return
         is_newest = self.newest is None or partial.time_max >= self.newest
@@ -347,7 +346,7 @@ class _Window:
 
     def values(self) -> Values:
         runs = {str(epoch): _joined(found) for epoch, found in self.runs.items() if found}
-        own = {"count": self.count, "late": self.late, "runs": runs, "oldest": self.oldest, "newest": self.newest}
+        own = {"count": self.count, "runs": runs, "oldest": self.oldest, "newest": self.newest}
         return own | self.fields
 
 
@@ -362,10 +361,8 @@ def _joined(runs: list[tuple[int, int]]) -> list[list[int]]:
 
 
 def _merged(spool: _Spool, stream: str, part: int) -> Mapping[str, Values]:
-    found: dict[tuple[int, str], _Window] = {}
+    found: dict[tuple[str, str], _Window] = {}
     for group, partial in spool.rows(stream, part):
-        found.setdefault((partial.window, group), _Window()).add(partial)
-    return {
-        f"{stream}, {group.strip()}, window {utc_text(window)}": one.values()
-        for (window, group), one in sorted(found.items())
-    }
+        when = "late records" if partial.late else f"window {utc_text(partial.window)}"
+        found.setdefault((when, group), _Window()).add(partial)
+    return {f"{stream}, {group}, {when}": one.values() for (when, group), one in found.items()}

@@ -114,7 +114,7 @@ def compare(
             f"{one.compared:,}",
             f"{one.equal:,}",
             f"{one.differing:,}",
-            one.note and f"not compared: {one.note}",
+            one.note,
         )
         for one in found.kinds
     ]
