@@ -7,7 +7,7 @@ import pytest
 
 from facade.bus.memory import MemoryLog
 from facade.flows.archive.files import ArchiveError
-from facade.flows.archive.reading import read_records, topics
+from facade.flows.archive.reading import newest_entries, read_records, topics
 from facade.flows.archive.stores import FolderStore, Store, open_store
 from tests.support.archives import HOUR, START, TOPIC, archive, record
 
@@ -54,6 +54,9 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(damaged)
         with pytest.raises(ArchiveError, match=name):
             list(read_records(store, TOPIC, 0, 2 * START))
+        if damaged[-4:] != b"PAR1":
+            with pytest.raises(ArchiveError, match=name):
+                newest_entries(store, [TOPIC])
 
 
 def test_files_of_earlier_hours_are_not_opened(tmp_path: Path) -> None:
@@ -64,3 +67,8 @@ def test_files_of_earlier_hours_are_not_opened(tmp_path: Path) -> None:
     (first,) = (name for name in store.names() if name.endswith("-00000000.parquet"))
     (tmp_path / first).write_bytes(b"damaged")
     assert [one.value for one in read_records(store, TOPIC, START + HOUR, START + 3 * HOUR)] == [b"1", b"2"]
+
+
+def test_the_newest_file_of_each_partition_says_whose_it_is(store: Store) -> None:
+    found = [(one.topic, one.partition, one.deployment, one.next) for one in newest_entries(store, [TOPIC])]
+    assert found == [(TOPIC, 0, "test.", len(TIMES))]

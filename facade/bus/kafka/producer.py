@@ -484,10 +484,15 @@ class KafkaStreamWriter:
                 produce = self._core.client.produce
         self.queued += len(values)
 
-    def _send(self, record: Record) -> None:
+    def copy(self, record: Record) -> None:
+        """Queue a record for the partition and with the timestamp that it has; waits while the local queue is full."""
+        self._send(record, partition=record.partition, timestamp=record.timestamp_us // 1000)
+        self.queued += 1
+
+    def _send(self, record: Record, **more: Any) -> None:
         """Queue a record as soon as it is taken: the client's queue was full, or the client is dead."""
         try:
-            self._core.produce(record, waits=True)
+            self._core.produce(record, waits=True, **more)
         except KafkaException as error:
             self.failed += 1
             self._note(f"record was refused by the client: {error.args[0].str()}")

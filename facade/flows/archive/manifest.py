@@ -10,10 +10,16 @@ MANIFEST = Manifest(
     compose="facade.flows.archive.flow:compose",
     for_all=True,
     subcommands=(
-        Subcommand(("archive",), "", "Keep records as Parquet files, verify and export them.", section="Deploy"),
+        Subcommand(
+            ("archive",), "", "Keep records as Parquet files, verify, export and replay them.", section="Deploy"
+        ),
         Subcommand(("archive", "run"), "facade.flows.archive.cli:run", "Write topics to an archive."),
         Subcommand(("archive", "verify"), "facade.flows.archive.cli:verify", "Look for gaps, overlaps and damage."),
         Subcommand(("archive", "export"), "facade.flows.archive.cli:export", "Write a part of an archive as NeXus."),
+        Subcommand(("archive", "replay"), "facade.flows.archive.replay_cli:replay", "Play an archive again elsewhere."),
+        Subcommand(
+            ("archive", "compare"), "facade.flows.archive.replay_cli:compare", "Compare what two archives derived."
+        ),
         Subcommand(("report",), "facade.flows.archive.cli:report", "Write the report of a night, from an archive."),
         Subcommand(
             ("history",), "facade.flows.archive.cli:history", "Print or draw what attributes showed, from an archive."

@@ -6,7 +6,7 @@ records of a time, the statistics in the footer say. Only these are decoded, and
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import groupby
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from facade.bus.port import Record
-from facade.flows.archive.files import BY_KEY, ArchiveError, folder_of, hour_of, parse_name
+from facade.flows.archive.files import BY_KEY, ArchiveEntry, ArchiveError, folder_of, hour_of, parse_name, read_entry
 from facade.flows.archive.stores import Store
 
 _BATCH = 1000
@@ -35,6 +35,25 @@ def extent(store: Store) -> tuple[int, int] | None:
         return None
     first, last = (round(datetime.fromisoformat(one).replace(tzinfo=UTC).timestamp()) for one in (hours[0], hours[-1]))
     return first * 1_000_000, (last + 3600) * 1_000_000
+
+
+def newest_entries(store: Store, topics: Collection[str]) -> list[ArchiveEntry]:
+    """Return the entry of the newest file of each partition of some topics.
+
+    Raises
+    ------
+    ArchiveError
+        A file has no entry that can be read; the message names it.
+    """
+    newest: dict[tuple[str, int], tuple[int, str]] = {}
+    for name in store.names():
+        if (parsed := parse_name(name)) and parsed[0] in topics:
+            newest[parsed[:2]] = max(newest.get(parsed[:2], (-1, "")), (parsed[2], name))
+    found = []
+    for _, name in sorted(newest.values()):
+        with opened(store, name) as file:
+            found.append(read_entry(file.metadata))
+    return found
 
 
 def read_records(store: Store, topic: str, begin_us: int, end_us: int) -> Iterator[Record]:
@@ -78,7 +97,7 @@ def opened(store: Store, name: str, **options: Any) -> Iterator[pq.ParquetFile]:
     try:
         with store.open(name) as source, pq.ParquetFile(source, page_checksum_verification=True, **options) as file:
             yield file
-    except (pa.ArrowException, OSError, KeyError) as error:  # a wrong checksum is an OSError
+    except (pa.ArrowException, ArchiveError, OSError, KeyError) as error:  # a wrong checksum is an OSError
         raise ArchiveError(
             f"{name}: expected a whole file of an archive, got one that cannot be read: {error}"
         ) from error

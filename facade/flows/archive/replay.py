@@ -1,0 +1,219 @@
+"""Plays a time of an archive again, into a deployment of its own.
+
+Theory of operation
+-------------------
+Only inputs are written: what SDP's side wrote, and what operators and TM wrote to the same topics through
+devices. Workers of the deployment derive the rest from them once more. So these records are left out:
+
+- topics that only the facade writes, such as summaries, and `_DERIVED`;
+- alerts that the intake worker made of packets, if the packets are played as well.
+
+Each record has its key, headers, value, partition and time, and those of a partition have their order. Topics have the
+settings of the ICD, except that Kafka keeps the time that a record has (``CreateTime``) and removes nothing by age.
+Workers judge by Kafka's time what is late or ahead, so they judge as they did, whenever and however fast a record
+comes. These settings are also the mark of topics that a replay may write to.
+
+No controller is part of such a deployment: commands are there to be read, and nobody executes them.
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from facade.bus.kafka.admin import FoundTopic
+from facade.bus.kafka.topics import differences
+from facade.bus.offsets import Extent
+from facade.bus.port import Record
+from facade.clock import Clock, utc_text
+from facade.errors import BusError, ConfigError
+from facade.flows.archive.reading import extent, newest_entries, read_records
+from facade.flows.archive.reading import topics as topics_of
+from facade.flows.archive.stores import Store
+from facade.icd.model import Icd
+from facade.icd.topic_model import Topic
+
+_DERIVED: Final = frozenset({"accounts", "dead-letters", "heartbeats"})
+"""SDP's side also writes there, but what is there is about the processes and the offsets of the original."""
+_ALERTS, _PACKETS, _OF_PACKET = "alerts", "alert-packets", "packet"
+"""The intake worker makes alerts, with this header, of packets."""
+_RETENTION: Final = "retention.ms"
+_EACH = 2.0
+"""Time between two reports [s]."""
+_LOOK = 1000
+"""Records between two looks at the clock and at failures."""
+PATIENCE = 120.0
+"""How long a record may wait for the brokers [s]."""
+
+
+class CopyWriter(Protocol):
+    """Writes records as they are; see `facade.bus.kafka.producer.KafkaStreamWriter`."""
+
+    failed: int
+
+    def copy(self, record: Record) -> None:
+        """Queue a record for its partition, with its timestamp."""
+
+    def poll(self, timeout: float = 0.0) -> None:
+        """Serve failures, waiting at most `timeout` [s] for one."""
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until the fate of all records is known, at most `timeout` [s]; False: not yet."""
+
+
+Report = Callable[[int, int, float], None]
+"""Takes the time reached [Unix us], the number of records, and the records per second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayPlan:
+    """What is played, and the topics that it needs."""
+
+    inputs: tuple[str, ...]
+    topics: Mapping[str, Topic]
+    """All topics of the deployment, by name."""
+    begin_us: int
+    end_us: int
+
+
+def inputs(icd: Icd) -> list[str]:
+    """Return the topics that can be played: those that SDP's side writes."""
+    ours = {name for name, role in icd.roles.items() if role.side == "facade"}
+    return [name for name, topic in icd.topics.items() if {*topic.writers} - ours and name not in _DERIVED]
+
+
+def plan_replay(
+    store: Store, icd: Icd, begin_us: int, end_us: int, *, prefix: str, only: Collection[str] = ()
+) -> ReplayPlan:
+    """Return what is to be played of an archive into a deployment with a prefix; `only`: these topics.
+
+    Raises
+    ------
+    ConfigError
+        The prefix is empty or that of the archive's deployment, the time is not within the archive, or the archive has
+        none of the topics.
+    ArchiveError
+        A file of the archive cannot be read.
+    """
+    has = extent(store)
+    if has is None:
+        raise ConfigError("expected an archive, with files topic=TOPIC/hour=HOUR/PARTITION-NUMBER.parquet, got none")
+    if not has[0] <= begin_us < end_us <= has[1]:
+        raise ConfigError(
+            f"--from, --to: expected a begin before the end, both within the archive, which is from {utc_text(has[0])}"
+            f" to {utc_text(has[1])}; got {utc_text(begin_us)} to {utc_text(end_us)}"
+        )
+    there = topics_of(store)
+    playable = [name for name in inputs(icd) if name in there]
+    if odd := [name for name in only if name not in playable]:
+        what = "nothing of it is in the archive" if odd[0] in inputs(icd) else "no program of SDP writes it"
+        raise ConfigError(f"--only: expected some of {', '.join(playable)}; got {odd[0]!r:.100}: {what}")
+    chosen = tuple(name for name in playable if name in only or not only)
+    entries = newest_entries(store, there)
+    if not prefix or prefix in {one.deployment for one in entries}:
+        raise ConfigError(
+            f"SDP_TOPIC_PREFIX: expected a prefix that is not the one of the archive's deployment, got {prefix!r}: "
+            "choose a new one, such as replay-20270114."
+        )
+    if next(_records(store, chosen, begin_us, end_us), None) is None:
+        raise ConfigError(
+            f"expected records to play from {utc_text(begin_us)} to {utc_text(end_us)}, got none of"
+            f" {', '.join(chosen) or 'any topic that a program of SDP writes'}"
+        )
+    partitions: dict[str, int] = {}
+    for one in entries:
+        partitions[one.topic] = max(partitions.get(one.topic, 0), one.partition + 1)
+    topics = {
+        name: replace(topic, retention=None, config={**topic.config, _RETENTION: "-1"})
+        for name, topic in icd.topics.items()
+    }
+    for name in inputs(icd):
+        most = max(topics[name].partitions, partitions.get(name, 0))
+        topics[name] = replace(topics[name], timestamp="CreateTime", partitions=most)
+    return ReplayPlan(inputs=chosen, topics=topics, begin_us=begin_us, end_us=end_us)
+
+
+def require_place(
+    plan: ReplayPlan, prefix: str, found: Mapping[str, FoundTopic], extents: Mapping[str, Extent], replicas: int
+) -> None:
+    """Make sure that the topics of a prefix, if there are any, were made by a replay and take this one.
+
+    Raises
+    ------
+    ConfigError
+        A topic is not as a replay makes it, or has records already.
+    """
+    elsewhere = "choose a new SDP_TOPIC_PREFIX, or delete the topics of this one"
+    for name, topic in found.items():
+        for difference in differences(plan.topics[name], topic, replicas):
+            raise ConfigError(
+                f"{prefix}{name}: expected no topics, or those that a replay of this archive has made; got another"
+                f" one ({difference}): {elsewhere}"
+            )
+    for name in plan.inputs:
+        if name in extents and any(end for _, end in extents[name].ranges.values()):
+            raise ConfigError(f"{prefix}{name}: expected no records, got some of an earlier replay: {elsewhere}")
+
+
+def play(
+    store: Store, plan: ReplayPlan, writer: CopyWriter, clock: Clock, *, speed: float = math.inf, report: Report
+) -> int:
+    """Write the records of a plan; return their number, of which each is confirmed.
+
+    Parameters
+    ----------
+    speed
+        How fast the time of the records runs, by the clock; infinite: as fast as they are taken.
+
+    Raises
+    ------
+    BusError
+        A record was not confirmed by the brokers.
+    """
+    count = told = 0
+    first_us = reached_us = 0
+    began = looked = clock.monotonic()
+
+    def look() -> None:
+        nonlocal looked, told
+        writer.poll()
+        if writer.failed:
+            raise _unconfirmed(writer.failed)
+        now = clock.monotonic()
+        if now - looked >= _EACH:
+            report(reached_us, count, (count - told) / (now - looked))
+            looked, told = now, count
+
+    for record in _records(store, plan.inputs, plan.begin_us, plan.end_us):
+        first_us = first_us or record.timestamp_us
+        due = began + (record.timestamp_us - first_us) / 1e6 / speed
+        while (now := clock.monotonic()) < due:
+            look()
+            clock.sleep(min(due, looked + _EACH) - now)
+        writer.copy(record)
+        count, reached_us = count + 1, record.timestamp_us
+        if count % _LOOK == 0:
+            look()
+    if not writer.flush(PATIENCE) or writer.failed:
+        raise _unconfirmed(writer.failed)
+    report(reached_us, count, (count - told) / max(clock.monotonic() - looked, 1e-3))
+    return count
+
+
+def _unconfirmed(failed: int) -> BusError:
+    return BusError(
+        f"the replay is not whole: {failed or 'some'} records were not confirmed by the brokers, see the log;"
+        " delete its topics, or choose a new SDP_TOPIC_PREFIX, and play again"
+    )
+
+
+def _records(store: Store, topics: Collection[str], begin_us: int, end_us: int) -> Iterator[Record]:
+    """Return the inputs among the records of some topics, in the order of their time."""
+    each = (read_records(store, topic, begin_us, end_us) for topic in topics)
+    for record in heapq.merge(*each, key=lambda record: record.timestamp_us):
+        is_derived = record.topic == _ALERTS and _PACKETS in topics and _OF_PACKET in dict(record.headers)
+        if not is_derived:
+            yield record

@@ -1,0 +1,129 @@
+"""`sdp-facade archive replay` and `compare`: a time of an archive once more, and whether the same came of it."""
+
+import math
+from typing import Annotated
+
+import typer
+
+from facade.bus.kafka.admin import KafkaTopicWatch, inspect_topics
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.producer import KafkaStreamWriter
+from facade.bus.kafka.topics import create_topics
+from facade.bus.port import BusHealth
+from facade.clock import SystemClock, utc_text
+from facade.config import load_client_settings
+from facade.console import ERR, OUT, table, wide
+from facade.durations import parse_time
+from facade.errors import ConfigError
+from facade.flows.archive.cli import ArchiveLocation
+from facade.flows.archive.compare import compare as compare_archives
+from facade.flows.archive.replay import PATIENCE, plan_replay, play, require_place
+from facade.flows.archive.stores import open_store
+from facade.icd.load import load
+from facade.manifest import manifests
+
+Begin = Annotated[str, typer.Option("--from", metavar="TIME", help="Begin, such as 2027-01-14T18:00; UTC.")]
+End = Annotated[str, typer.Option("--to", metavar="TIME", help="End; its own moment is left out.")]
+
+
+def replay(
+    place: ArchiveLocation,
+    begin: Begin,
+    end: End,
+    speed: Annotated[str, typer.Option(metavar="N|max", help="How fast the time of the records runs.")] = "1",
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="TOPIC", help="Play this topic. Default: all that SDP writes.")
+    ] = None,
+) -> None:
+    """Play a time of an archive again, into the deployment of KAFKA_BOOTSTRAP and SDP_TOPIC_PREFIX.
+
+    Its prefix must be a new one. Only what the programs of SDP wrote is played, with its own times; start workers to
+    derive the rest. Commands are shown and never executed: start no controller there.
+
+    Example: SDP_TOPIC_PREFIX=replay-1. sdp-facade archive replay /data/archive --from 2027-01-14T18:00
+    --to 2027-01-15T06:00 --speed max
+    """
+    store, settings, icd, clock = open_store(place), load_client_settings(), load(), SystemClock()
+    fast = _speed(speed)
+    times = parse_time(begin, "--from"), parse_time(end, "--to")
+    plan = plan_replay(store, icd, *times, prefix=settings.prefix, only=only or ())
+    connection = Connection(settings, clock=clock)
+    found = inspect_topics(connection, plan.topics)
+    extents = KafkaTopicWatch(connection).extents(found)
+    require_place(plan, settings.prefix, found, extents, settings.topic_replicas)
+    create_topics(connection, dict(plan.topics), replicas=settings.topic_replicas)
+    writer = KafkaStreamWriter(connection, health=BusHealth(), client="archive-replay", patience=PATIENCE)
+
+    def report(time_us: int, records: int, rate: float) -> None:
+        ERR.print(f"{utc_text(time_us)}  {records:,} records  {rate:,.0f}/s", markup=False)
+
+    count = play(store, plan, writer, clock, speed=fast, report=report)
+    windowed = {name for name, topic in icd.topics.items() if topic.window is not None}
+    workers = [
+        " ".join(("sdp-facade", *worker.start))
+        for manifest in manifests()
+        for worker in manifest.workers
+        if set(worker.topics or windowed) & set(plan.inputs)
+    ]
+    lines = [
+        f"{count:,} records of {', '.join(plan.inputs)} are on the topics with the prefix {settings.prefix!r}.",
+        "Start the workers that read them, with this prefix and the other settings of the original:",
+        *(f"  {words}" for words in workers),
+        "When they have read all of it, archive what they wrote, and compare:",
+        "  sdp-facade archive run FOLDER",
+        f"  sdp-facade archive compare {place} FOLDER --from {begin} --to {end}",
+        "Windows at the begin and the end lack records that were not played: compare a shorter time.",
+        "Start no controller there: commands are on the bus, and nobody executes them.",
+    ]
+    for line in lines:
+        OUT.print(line, markup=False)
+
+
+def _speed(text: str) -> float:
+    try:
+        speed = math.inf if text == "max" else float(text)
+    except ValueError:
+        speed = math.nan
+    if not speed > 0 or (math.isinf(speed) and text != "max"):
+        raise ConfigError(f"--speed: expected a number above 0, or max; got {text!r:.100}")
+    return speed
+
+
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="Folder or URL of an archive, such as the one of a night.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The other archive, such as the one of its replay.")],
+    begin: Annotated[str, typer.Option("--from", metavar="TIME", help="Begin. Default: all.")] = "",
+    end: Annotated[str, typer.Option("--to", metavar="TIME", help="End; its own moment is left out.")] = "",
+) -> None:
+    """Compare what was derived in two archives: windows, command outcomes, alarm states, announced tables.
+
+    Exit code 1: something differs.
+
+    Example: sdp-facade archive compare /data/archive /data/replay --from 2027-01-14T18:01 --to 2027-01-15T05:59
+    """
+    times = {}
+    if begin:
+        times["begin_us"] = parse_time(begin, "--from")
+    if end:
+        times["end_us"] = parse_time(end, "--to")
+    found = compare_archives(open_store(a), open_store(b), load(), **times)
+    titles = ("kind", "compared", "equal", "differing", "note")
+    rows = [
+        (
+            one.name,
+            f"{one.compared:,}",
+            f"{one.equal:,}",
+            f"{one.differing:,}",
+            one.note,
+        )
+        for one in found.kinds
+    ]
+    wide().print(table(titles, rows, whole=titles[:4], box=None))
+    for name, count in zip((a, b), found.undecoded, strict=True):
+        if count:
+            ERR.print(f"{name}: {count:,} records could not be decoded", markup=False)
+    for difference in (one for kind in found.kinds for one in kind.differences):
+        OUT.print(f"differs: {difference}", markup=False)
+    OUT.print(f"digest of what is equal: {found.digest}", markup=False)
+    if any(kind.differing for kind in found.kinds):
+        raise typer.Exit(1)

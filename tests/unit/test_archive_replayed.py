@@ -1,0 +1,520 @@
+"""A night of an archive is played again, and the same comes of it; if not, it is named."""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from facade.bus.kafka.admin import FoundTopic
+from facade.bus.kafka.topics import broker_settings
+from facade.bus.memory import MemoryLog
+from facade.bus.offsets import Extent
+from facade.bus.port import Headers, Record
+from facade.cli.app import app
+from facade.clock import ManualClock
+from facade.config import Settings
+from facade.errors import BusError, ConfigError
+from facade.flows.archive import compare as comparing
+from facade.flows.archive.compare import Comparison, compare
+from facade.flows.archive.reading import read_records
+from facade.flows.archive.replay import ReplayPlan, inputs, plan_replay, play, require_place
+from facade.flows.archive.stores import FolderStore, Store
+from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
+from facade.messages import AlertState, CommandAck, RackSummary, Table
+from tests.support.archives import HOUR, ICD, START, archive
+from tests.support.columnar import columnar
+from tests.support.heaps import BASE_US, encoded, heap
+from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
+
+SECOND = 1_000_000
+HEAPS, SUMMARY, BUFFERS, SHARED = "ingest.heaps", "ingest.summary", "ingest.buffers", "telemetry.summary"
+STREAMS = (HEAPS, BUFFERS)
+SECONDS = 5
+
+
+class Bus:
+    """A bus with an aggregate worker."""
+
+    def __init__(self, now_s: float, limits: BatchLimits | None = None) -> None:
+        self.clock = ManualClock(now_s)
+        self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in ICD.topics.items()})
+        log = MemoryTransactionalLog(self.broker, *STREAMS, group="aggregate")
+        self.worker = TelemetryWorker(log, ICD, Settings(nodes=4), slot="0", clock=self.clock, limits=limits)
+        self.failed = 0
+
+    def send(self, value: bytes | None, *, topic: str = HEAPS, node: int = 0, headers: Headers = ()) -> None:
+        at = round(self.clock.now() * 1000) * 1000  # Kafka's time has milliseconds
+        key = b"%d" % node
+        one = Record(topic=topic, key=key, value=value, headers=headers, partition=node % 2, timestamp_us=at)
+        self.broker.append(one)
+
+    def run(self, seconds: float) -> None:
+        for _ in range(round(seconds * 100)):
+            self.worker.step()
+            self.clock.sleep(0.01)
+
+    def archived(self, folder: Path, changed: Callable[[Record], Record] = lambda record: record) -> FolderStore:
+        """Return an archive of all that is on the bus."""
+        names = [name for name in ICD.topics if self.broker.read(name)]
+        copied = MemoryLog({name: self.broker.partitions[name] for name in names})
+        for name in names:
+            for record in self.broker.read(name):
+                copied.append(changed(record))
+        archive(copied, store := FolderStore(folder), *names)
+        return store
+
+    # As a replay writes
+
+    def copy(self, record: Record) -> None:
+        self.broker.append(record)
+
+    def poll(self, timeout: float = 0.0) -> None:
+        pass
+
+    def flush(self, timeout: float) -> bool:
+        return True
+
+
+def buffer(node: int, at_us: int) -> bytes:
+    return b'{"schema":"receive-buffer/1","node":%d,"time":%d,"fill":0.%d,"dropped":%d}' % (node, at_us, node + 1, node)
+
+
+def night() -> Bus:
+    """Play some seconds of heaps with all kinds of faults, and of other reports."""
+    bus = Bus(BASE_US / 1e6)
+    for tick in range(SECONDS * 50):
+        node, at = tick % 4, tick / 50
+        one = heap(node, tick // 4, at=at, latency=0.1 + tick / 3000, flagged_fraction=tick % 7 / 7, received=tick)
+        if tick % 23 != 7:  # a gap
+            bus.send(*encoded(one), node=node)
+        if tick % 31 == 0:
+            bus.send(*encoded(one), node=node)  # twice
+        if tick % 41 == 0:
+            bus.send(*encoded(heap(node, 9000 + tick, at=at - 11)), node=node)  # late
+            bus.send(*encoded(heap(node, 8000 + tick, at=at + 6)), node=node)  # ahead of the time
+            bus.send((b"{}", b"\xff", None, *encoded(heap(99)))[tick // 41 % 4], node=node)
+        if tick % 60 == 30:
+            many = columnar([heap(node, 5000 + tick + row, at=at + row / 1000, latency=row / 7) for row in range(20)])
+            bus.send(many.value, node=node, headers=many.headers)
+        if tick % 10 == 0:
+            bus.send(buffer(node, BASE_US + round(at * 1e6)), topic=BUFFERS, node=node)
+        bus.run(0.02)
+    bus.run(2)
+    return bus
+
+
+TIMES = START, START + HOUR
+
+
+def replayed(store: Store, *only: str, limits: BatchLimits | None = None) -> Bus:
+    """Play an archive at once, a day later, and cut transactions elsewhere than the original did."""
+    bus = Bus(BASE_US / 1e6 + 86400, limits or BatchLimits(batch=37, interval=0.03, behind=1))
+    plan = plan_replay(store, ICD, *TIMES, prefix="replay.", only=only)
+    play(store, plan, bus, bus.clock, report=lambda *_: None)
+    bus.run(3)
+    return bus
+
+
+def found(comparison: Comparison) -> dict[str, tuple[int, int]]:
+    return {kind.name: (kind.compared, kind.differing) for kind in comparison.kinds}
+
+
+def differences(comparison: Comparison) -> list[str]:
+    return [one for kind in comparison.kinds for one in kind.differences]
+
+
+# A night and its replay
+
+
+def test_a_replay_gives_the_same_windows_however_its_transactions_are_cut(tmp_path: Path) -> None:
+    original = night()
+    store = original.archived(tmp_path / "night")
+    again = replayed(store)
+    assert len(again.broker.read(SUMMARY)) != len(original.broker.read(SUMMARY)), "cut elsewhere"
+    for topic in STREAMS:
+        assert again.broker.read(topic) == original.broker.read(topic), "key, headers, value, partition, offset, time"
+    comparison = compare(store, again.archived(tmp_path / "replay"), ICD)
+    assert differences(comparison) == []
+    counts = {name: compared for name, (compared, _) in found(comparison).items()}
+    assert counts[f"windows of {HEAPS}"] > 4 * SECONDS, "also those of late records"
+    assert counts[f"windows of {BUFFERS}"] >= 2 * SECONDS
+    third = replayed(store, limits=BatchLimits(batch=5, interval=0.02, behind=1)).archived(tmp_path / "third")
+    assert compare(store, third, ICD).digest == comparison.digest
+    letters = [[one.value for one in bus.broker.read("dead-letters")] for bus in (original, again)]
+    assert letters[0]
+    assert sorted(letters[0], key=repr) == sorted(letters[1], key=repr)
+
+
+def test_windows_are_what_the_sender_sent(tmp_path: Path) -> None:
+    bus = Bus(BASE_US / 1e6)
+    for seq, value in enumerate((1, 7, 3)):
+        bus.send(*encoded(heap(2, seq, at=seq / 10, received=value, latency=value / 8)), node=2)
+        bus.run(0.3)
+    bus.send(*encoded(heap(2, 4, at=-10.5)), node=2)
+    bus.run(2)
+    store = bus.archived(tmp_path)
+    side = comparing._Side(store, ICD, 0, 2**62)
+    (tmp_path / "spool").mkdir()
+    spool = side.windows(tmp_path / "spool" / "a")
+    windows = {
+        key: values for part in spool.parts[HEAPS] for key, values in comparing._merged(spool, HEAPS, part).items()
+    }
+    (whole,) = [values for key, values in windows.items() if "node 2, window 2027-01-15T08:00:00.000" in key]
+    assert (whole["count"], whole["runs"]) == (3, {"7": [[0, 2]]})
+    assert (whole["oldest"], whole["newest"]) == (BASE_US, BASE_US + 200_000)
+    assert (whole["received.sum"], whole["latency.min"], whole["latency.max"]) == (11, 0.125, 0.875)
+    assert sum(whole["latency.sketch"].values()) == 3
+    late = windows[f"{HEAPS}, node 2, late records"]
+    assert (late["count"], late["runs"], late["oldest"]) == (1, {"7": [[4, 4]]}, BASE_US - 10_500_000)
+
+
+def test_a_changed_value_is_named_with_both_values(tmp_path: Path) -> None:
+    bus = night()
+    store = bus.archived(tmp_path / "night")
+    place = next(
+        (record.partition, record.offset)
+        for record in bus.broker.read(SUMMARY)
+        if record.value and b'"latency"' in record.value
+    )
+
+    def spoil(record: Record) -> Record:
+        if (record.topic, record.partition, record.offset) != (SUMMARY, *place):
+            return record
+        summary = msgspec.json.decode(record.value or b"", type=RackSummary)
+        (columns,) = [columns for name, columns in summary.fields.items() if name == "latency"]
+        assert columns.max is not None
+        columns.max[summary.late.index(False)] = 77.5
+        return replace(record, value=msgspec.json.encode(summary))
+
+    comparison = compare(store, bus.archived(tmp_path / "spoiled", spoil), ICD)
+    (difference,) = differences(comparison)
+    assert difference.startswith(f"{HEAPS}, node ")
+    assert ", window 2027-01-15T08:00:0" in difference
+    assert "latency.max: 0." in difference
+    assert difference.endswith("in A, 77.5 in B")
+    assert found(comparison)[f"windows of {HEAPS}"][1] == 1
+    done = CliRunner().invoke(app, ["archive", "compare", str(tmp_path / "night"), str(tmp_path / "spoiled")])
+    assert done.exit_code == 1
+    assert f"differs: {difference}" in done.output
+
+
+def test_what_only_one_archive_has_differs(tmp_path: Path) -> None:
+    bus = night()
+    a, b = bus.archived(tmp_path / "a"), replayed(bus.archived(tmp_path / "c"), HEAPS).archived(tmp_path / "b")
+    kinds = {kind.name: kind for kind in compare(a, b, ICD).kinds}
+    assert kinds[f"windows of {BUFFERS}"].note == "not compared: only A has the topic"
+    assert kinds[f"windows of {HEAPS}"].differing == 0
+    log = MemoryLog({HEAPS: 1, SUMMARY: 1, BUFFERS: 1})
+    for topic in (HEAPS, BUFFERS):  # no worker took them
+        log.append(Record(topic=topic, key=None, value=b"", partition=0, timestamp_us=START))
+    archive(log, empty := FolderStore(tmp_path / "empty"), HEAPS, BUFFERS)
+    comparison = compare(empty, a, ICD)
+    assert all(compared == differing > 0 for compared, differing in found(comparison).values())
+    assert len(differences(comparison)) == 20, "ten of each kind"
+    assert all(one.endswith(": only in B") for one in differences(comparison))
+    with pytest.raises(ConfigError, match="got none in common"):
+        compare(empty, empty, ICD)
+
+
+def test_windows_of_a_time_are_compared(tmp_path: Path) -> None:
+    store = night().archived(tmp_path / "night")
+    comparison = compare(store, store, ICD, START + SECOND, START + 3 * SECOND)
+    assert found(comparison) == {f"windows of {HEAPS}": (8, 0), f"windows of {BUFFERS}": (4, 0)}
+    assert {kind.note for kind in comparison.kinds} == {"without late records, which belong to no window"}
+    assert {kind.note for kind in compare(store, store, ICD).kinds} == {""}
+
+
+def test_memory_has_some_windows_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = night().archived(tmp_path / "night")
+    whole = compare(store, store, ICD)
+    monkeypatch.setattr(comparing, "_TOGETHER", 1)
+    monkeypatch.setattr(comparing, "_PENDING", 100)
+    sizes: list[int] = []
+    merged = comparing._merged
+
+    def counted(*place: Any) -> Any:
+        found = merged(*place)
+        sizes.append(len(found))
+        return found
+
+    monkeypatch.setattr(comparing, "_merged", counted)
+    parts = compare(store, store, ICD)
+    assert (max(sizes), len(sizes) > 10) == (4, True)
+    assert found(parts) == found(whole)
+
+
+def test_heaps_with_the_time_of_the_replay_would_all_be_late(tmp_path: Path) -> None:
+    class Retimed(Bus):
+        def copy(self, record: Record) -> None:
+            self.broker.append(replace(record, timestamp_us=0))
+
+    store, bus = night().archived(tmp_path / "night"), Retimed(BASE_US / 1e6 + 86400)
+    play(store, planned(store), bus, bus.clock, report=lambda *_: None)
+    bus.run(3)
+    comparison = compare(store, bus.archived(tmp_path / "replay"), ICD)
+    assert found(comparison)[f"windows of {HEAPS}"][1] > 4 * SECONDS
+    assert any(re.search(r"node 0, late records: count: 2 in A, \d\d in B$", one) for one in differences(comparison))
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.5])
+def test_of_equally_new_values_the_last_one_on_the_log_counts(tmp_path: Path, pause: float) -> None:
+    bus = Bus(BASE_US / 1e6)
+    for seq, channel in enumerate((5, 9, 3)):
+        bus.send(*encoded(heap(1, seq, channel_start=channel)), node=1)
+        bus.run(pause)
+    bus.run(2)
+    store = bus.archived(tmp_path / "night")
+    again = replayed(store).archived(tmp_path / "replay")
+    assert differences(compare(store, again, ICD)) == []
+
+
+# Other results
+
+
+def put(log: MemoryLog, topic: str, message: msgspec.Struct | bytes | None, at_us: int = START, **more: Any) -> None:
+    value = msgspec.json.encode(message) if isinstance(message, msgspec.Struct) else message
+    log.append(Record(**{"topic": topic, "key": b"k", "value": value, "partition": 0, "timestamp_us": at_us, **more}))
+
+
+def ack(name: str, status: Any, **more: Any) -> CommandAck:
+    about = {"device": "mid-sdp/subarray/01", "command": "Scan", "time": START, "origin": "c"}
+    return CommandAck(**about | {"id": name, "status": status, **more})
+
+
+def table(product: str, digest: str = "0", **more: Any) -> Table:
+    about = {"kind": "gains", "content_type": "x/y", "state": "COMPLETE", "size": 4, "received": 4}
+    about |= {"table": "t", "product": product, "sha256": digest * 64, "sent_at": START, "time": START}
+    return Table(**about | more)
+
+
+def alarm(condition: str, **more: Any) -> AlertState:
+    return AlertState(**{"condition": condition, "source": "s", "state": "UNACK", "through": 1} | more)
+
+
+def archive_of(folder: Path, *messages: tuple[str, Any]) -> FolderStore:
+    log = MemoryLog(dict.fromkeys({topic for topic, _ in messages}, 1))
+    for topic, message in messages:
+        put(log, topic, message)
+    archive(log, store := FolderStore(folder), *{topic for topic, _ in messages})
+    return store
+
+
+def test_outcomes_tables_and_alarms_are_compared(tmp_path: Path) -> None:
+    acks, tables, alarms = "command-acks", "tables", "alert-state"
+    a = archive_of(
+        tmp_path / "a",
+        *((acks, one) for one in (ack("1", "ACCEPTED"), ack("1", "COMPLETED"), ack("1", "TIMED_OUT"))),
+        *((acks, one) for one in (ack("2", "FAILED", text="no"), ack("3", "ACCEPTED"), None, b"{}")),
+        *((tables, one) for one in (table("p", state="ASSEMBLING", received=1), table("p"), table("q", "1"))),
+        *((alarms, one) for one in (alarm("x"), alarm("x", text="b"), alarm("y"))),
+    )
+    b = archive_of(
+        tmp_path / "b",
+        *((acks, one) for one in (ack("1", "COMPLETED", time=START + 1, progress=9), ack("2", "COMPLETED"))),
+        *((tables, one) for one in (table("p", time=START + HOUR, partition=3), table("q", "2"))),
+        *((alarms, one) for one in (alarm("x", text="b", through=9), alarm("y", severity="ALARM"))),
+    )
+    comparison = compare(a, b, ICD)
+    assert found(comparison) == {"command outcomes": (3, 2), "alarm states": (2, 1), "tables": (3, 2)}
+    assert differences(comparison) == [
+        'command 2: status: "FAILED" in A, "COMPLETED" in B',
+        'command 2: text: "no" in A, "" in B',
+        "command 3: only in A",
+        'alarm y@s: severity: "INFO" in A, "ALARM" in B',
+        f"table of q with digest {'1' * 64}: only in A",
+        f"table of q with digest {'2' * 64}: only in B",
+    ]
+    assert comparison.undecoded == (1, 0)
+    assert [*found(compare(a, archive_of(tmp_path / "c", (acks, ack("1", "ACCEPTED"))), ICD)).values()][1:] == [
+        (0, 0)
+    ] * 2
+
+
+def test_sums_may_differ_in_their_last_digits_only(tmp_path: Path) -> None:
+    def summary(folder: str, total: float) -> FolderStore:
+        text = (
+            b'{"schema":"ingest-summary/1","worker":"w","partition":0,"node":1,"partials":[{"epoch":1,"window":%d,'
+            b'"late":false,"count":2,"time_min":1,"time_max":2,"runs":[],"fields":{"latency":{"sum":%.17g}}}]}'
+        ) % (START, total)
+        return archive_of(tmp_path / folder, (SUMMARY, text))
+
+    original = summary("a", 0.3)
+    alike, other = (compare(original, summary(str(one), one), ICD) for one in (0.1 + 0.2, 0.3 + 1e-8))
+    assert (differences(alike), alike.digest) == ([], compare(original, original, ICD).digest)
+    assert [one.partition("latency.sum: ")[2] for one in differences(other)] == ["0.3 in A, 0.30000001 in B"]
+
+
+# What is played
+
+
+def test_inputs_are_what_programs_of_sdp_write() -> None:
+    found = set(inputs(ICD))
+    wanted = {HEAPS, BUFFERS, "state", "commands", "command-acks", "alerts", "alert-packets", "calibration", "quality"}
+    assert wanted <= found
+    derived = {SUMMARY, SHARED, "accounts", "positions", "snapshots", "tables", "alert-state", "dead-letters"}
+    assert not found & (derived | {"heartbeats", "logs.summary"})
+
+
+@dataclass
+class Copies:
+    """Takes records, and says when, by the clock of the test."""
+
+    clock: ManualClock
+    fails: int = 0
+    unknown: bool = False
+
+    def __post_init__(self) -> None:
+        self.taken: list[tuple[float, Record]] = []
+        self.failed = 0
+
+    def copy(self, record: Record) -> None:
+        self.taken.append((self.clock.now(), record))
+
+    def poll(self, timeout: float = 0.0) -> None:
+        self.failed = self.fails
+
+    def flush(self, timeout: float) -> bool:
+        self.poll()
+        return not self.unknown
+
+
+def states(folder: Path, *times_us: int) -> FolderStore:
+    log = MemoryLog({"state": 1, "alerts": 1, "processing-blocks": 2})
+    topics = "state", "alerts", "processing-blocks"
+    for number, at in enumerate(times_us):
+        topic = topics[number % 3]
+        partition = number % 2 if number % 3 == 2 else 0
+        put(log, topic, b"%d" % number, at, partition=partition, headers=(("h", b"\xff"),))
+    archive(log, store := FolderStore(folder), *topics)
+    return store
+
+
+def planned(store: Store, *only: str, prefix: str = "replay.", times: tuple[int, int] = TIMES) -> ReplayPlan:
+    return plan_replay(store, ICD, *times, prefix=prefix, only=only)
+
+
+def test_topics_are_merged_by_time_and_partitions_keep_their_order(tmp_path: Path) -> None:
+    store = states(tmp_path, *(START + (number * 7 % 50) * 1000 * (number % 3 != 0) for number in range(300)))
+    copies = Copies(ManualClock())
+    plan = planned(store)
+    assert play(store, plan, copies, copies.clock, report=lambda *_: None) == 300
+    records = [record for _, record in copies.taken]
+    for topic in plan.inputs:
+        for partition in (0, 1):
+            assert [one for one in records if (one.topic, one.partition) == (topic, partition)] == [
+                one for one in read_records(store, topic, *TIMES) if one.partition == partition
+            ]
+    of_states = [number for number, one in enumerate(records) if one.topic == "state"]
+    assert of_states == [*range(100)], "the oldest come first"
+
+
+@pytest.mark.parametrize(("speed", "wanted"), [(1.0, [0, 5, 9]), (10.0, [0, 0.5, 0.9]), (math.inf, [0, 0, 0])])
+def test_records_come_at_their_pace_and_the_progress_is_told(tmp_path: Path, speed: float, wanted: list[float]) -> None:
+    store = states(tmp_path, *(START + second * SECOND for second in (60, 65, 69)))
+    copies, told = Copies(ManualClock()), []
+    began = copies.clock.now()
+    play(store, planned(store), copies, copies.clock, speed=speed, report=lambda *said: told.append(said))
+    assert [at - began for at, _ in copies.taken] == pytest.approx(wanted)
+    assert [said[:2] for said in told][-1] == (START + 69 * SECOND, 3)
+    assert len(told) == {1.0: 4 + 1}.get(speed, 1)
+
+
+def test_a_record_that_is_not_confirmed_ends_the_replay_with_an_error(tmp_path: Path) -> None:
+    store = states(tmp_path, START, START + SECOND)
+    for copies in (Copies(ManualClock(), fails=1), Copies(ManualClock(), unknown=True)):
+        with pytest.raises(BusError, match="not confirmed"):
+            play(store, planned(store), copies, copies.clock, report=lambda *_: None)
+
+
+def test_alerts_of_packets_are_left_to_the_worker_that_makes_them(tmp_path: Path) -> None:
+    log = MemoryLog({"alerts": 1, "alert-packets": 1})
+    put(log, "alerts", b"own")
+    put(log, "alerts", b"of a packet", headers=(("packet", b"l/0/0"),))
+    put(log, "alert-packets", b"packet")
+    archive(log, store := FolderStore(tmp_path), "alerts", "alert-packets")
+
+    def values(*only: str) -> set[bytes | None]:
+        copies = Copies(ManualClock())
+        play(store, planned(store, *only), copies, copies.clock, report=lambda *_: None)
+        return {record.value for _, record in copies.taken}
+
+    assert values() == {b"own", b"packet"}
+    assert values("alerts") == {b"own", b"of a packet"}
+
+
+def test_topics_keep_the_time_of_records_and_all_records(tmp_path: Path) -> None:
+    log = MemoryLog({HEAPS: 5, "alerts": 1})
+    put(log, HEAPS, b"{}", partition=4)
+    put(log, "alerts", b"{}")
+    archive(log, store := FolderStore(tmp_path), HEAPS, "alerts")
+    topics = planned(store).topics
+    assert topics.keys() == ICD.topics.keys()
+    assert (topics[HEAPS].partitions, topics[SUMMARY].partitions) == (5, ICD.topics[SUMMARY].partitions)
+    settings = {name: broker_settings(topic) for name, topic in topics.items()}
+    assert {one["retention.ms"] for one in settings.values()} == {"-1"}
+    kept = {name for name, one in settings.items() if one["message.timestamp.type"] == "CreateTime"}
+    assert {*inputs(ICD)} <= kept
+    assert SUMMARY not in kept, "readers judge silence by it"
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("times", "only", "prefix", "what"),
+    [
+        ((START - 1, START + HOUR), (), "replay.", "both within the archive, which is from 2027-01-15T08:00"),
+        ((START, START + HOUR + 1), (), "replay.", "both within the archive"),
+        ((START + 1, START + 1), (), "replay.", "a begin before the end"),
+        ((START + 2 * SECOND, START + HOUR), (), "replay.", "expected records to play"),
+        (TIMES, (), "test.", "not the one of the archive's deployment, got 'test.'"),
+        (TIMES, (), "", "SDP_TOPIC_PREFIX"),
+        (TIMES, ("quality",), "replay.", "nothing of it is in the archive"),
+        (TIMES, (SUMMARY,), "replay.", "no program of SDP writes it"),
+    ],
+)
+def test_a_plan_is_refused(tmp_path: Path, times: tuple[int, int], only: Sequence[str], prefix: str, what: str) -> None:
+    store = states(tmp_path, START, START + SECOND)
+    with pytest.raises(ConfigError, match=what):
+        planned(store, *only, prefix=prefix, times=times)
+
+
+def test_no_archive_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="got none"):
+        planned(FolderStore(tmp_path))
+
+
+def at_brokers(plan: ReplayPlan, names: Iterable[str], **changes: str) -> dict[str, FoundTopic]:
+    def settings(name: str) -> dict[str, str]:
+        return {"min.insync.replicas": "1", **broker_settings(plan.topics[name]), **changes}
+
+    return {
+        name: FoundTopic(partitions=plan.topics[name].partitions, replicas=1, settings=settings(name)) for name in names
+    }
+
+
+def test_only_empty_topics_that_a_replay_made_are_written(tmp_path: Path) -> None:
+    plan = planned(states(tmp_path, START, START + SECOND), "alerts")
+    found = at_brokers(plan, plan.topics)
+    used, empty = ({name: Extent(name, {0: (0, end)})} for name, end in (("state", 7), ("alerts", 0)))
+    require_place(plan, "replay.", {}, {}, 1)
+    require_place(plan, "replay.", found, used | empty, 1)  # another topic may be played later
+    with pytest.raises(ConfigError, match=r"replay\.alerts: expected no records"):
+        require_place(plan, "replay.", found, {"alerts": Extent("alerts", {0: (0, 7)})}, 1)
+    for changes in ({"message.timestamp.type": "LogAppendTime"}, {"retention.ms": "3600000"}):
+        made = at_brokers(plan, ["state"], **changes)
+        with pytest.raises(ConfigError, match=r"replay\.state: expected no topics, .*choose a new SDP_TOPIC_PREFIX"):
+            require_place(plan, "replay.", made, {}, 1)
+
+
+@pytest.mark.parametrize("speed", ["0", "-1", "fast", "inf", "nan", ""])
+def test_odd_speeds_are_refused(tmp_path: Path, speed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
+    words = ["archive", "replay", str(tmp_path), "--from", "2027-01-15", "--to", "2027-01-16", "--speed", speed]
+    assert "--speed: expected a number above 0, or max" in str(CliRunner().invoke(app, words).exception)
