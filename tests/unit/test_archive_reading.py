@@ -64,3 +64,16 @@ def test_files_of_earlier_hours_are_not_opened(tmp_path: Path) -> None:
     (first,) = (name for name in store.names() if name.endswith("-00000000.parquet"))
     (tmp_path / first).write_bytes(b"damaged")
     assert [one.value for one in read_records(store, TOPIC, START + HOUR, START + 3 * HOUR)] == [b"1", b"2"]
+
+
+def test_a_file_that_retention_removes_meanwhile_is_not_called_damaged(tmp_path: Path) -> None:
+    log, store = MemoryLog({TOPIC: 1}), FolderStore(tmp_path)
+    for hour in range(2):
+        log.append(record(START + hour * HOUR))
+    archive(log, store)
+    records = read_records(store, TOPIC, START, START + 2 * HOUR)
+    next(records)
+    (last,) = (name for name in store.names() if name.endswith("-00000001.parquet"))
+    store.remove(last)
+    with pytest.raises(ArchiveError, match="was removed while the archive was read, as old files are: try again"):
+        next(records)

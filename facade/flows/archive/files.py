@@ -264,6 +264,11 @@ def _follow(store: Store, report: PartitionReport, files: list[tuple[int, str]])
     for number, name in files:
         try:
             found = _read(store, name)
+        except FileNotFoundError:  # by retention, which also removes those before it
+            report.notes.append(f"{name}: was removed meanwhile")
+            taken, expected = None, number + 1
+            report.files, report.records, report.offsets = 0, 0, "none"
+            continue
         except ArchiveError as error:
             report.faults.append(f"{name}: {error}")
             expected = number + 1
@@ -292,6 +297,8 @@ def _follow(store: Store, report: PartitionReport, files: list[tuple[int, str]])
 def _read(store: Store, name: str) -> ArchiveEntry:
     try:
         raw = store.read(name)
+    except FileNotFoundError:
+        raise
     except OSError as error:
         raise ArchiveError(f"cannot be read: {error.strerror or error}") from error
     found = inspect(raw)

@@ -50,7 +50,7 @@ def read_records(store: Store, topic: str, begin_us: int, end_us: int) -> Iterat
     Raises
     ------
     ArchiveError
-        A file is damaged, or the store does not answer; the message names the file.
+        A file is damaged or was removed, or the store does not answer; the message names the file.
     """
     first = folder_of(topic, hour_of(begin_us))
     named = sorted((parsed, name) for name in store.names(topic) if name >= first and (parsed := parse_name(name)))
@@ -73,11 +73,13 @@ def opened(store: Store, name: str, **options: Any) -> Iterator[pq.ParquetFile]:
     Raises
     ------
     ArchiveError
-        It is damaged, or the store does not answer; now, or while the file is open.
+        It is damaged or was removed, or the store does not answer; now, or while the file is open.
     """
     try:
         with store.open(name) as source, pq.ParquetFile(source, page_checksum_verification=True, **options) as file:
             yield file
+    except FileNotFoundError as error:
+        raise ArchiveError(f"{name}: was removed while the archive was read, as old files are: try again") from error
     except (pa.ArrowException, OSError, KeyError) as error:  # a wrong checksum is an OSError
         raise ArchiveError(
             f"{name}: expected a whole file of an archive, got one that cannot be read: {error}"
