@@ -5,6 +5,7 @@ import io
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,11 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 def shown(found: HistoryArchive, begin: int, end: int, name: str = RATE) -> list[Any]:
     return [one.value for _, one in found.read(name, START + begin, START + end).points]
+
+
+def test_a_long_key_hides_no_other_one(store: Store) -> None:
+    found = archived(store, [record(0, 1), record(SECOND, 2), replace(record(0, 3), key=b"z" * 5000)])
+    assert shown(found, 0, MINUTE) == [1, 2]
 
 
 def test_files_are_sorted_by_key_and_read_in_the_order_of_the_log(

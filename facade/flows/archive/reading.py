@@ -87,10 +87,13 @@ def opened(store: Store, name: str, **options: Any) -> Iterator[pq.ParquetFile]:
 
 
 def bounds(file: pq.ParquetFile, column: str) -> list[tuple[Any, Any] | None]:
-    """Return the least and the greatest value of a column in each row group; None: it has only nulls."""
+    """Return the least and the greatest value of a column in each row group, times in ms; None: they are not known.
+
+    Of long texts they are not known.
+    """
     place = file.metadata.schema.names.index(column)
     found = [file.metadata.row_group(group).column(place).statistics for group in range(file.num_row_groups)]
-    return [(one.min, one.max) if one is not None and one.has_min_max else None for one in found]
+    return [(one.min_raw, one.max_raw) if one is not None and one.has_min_max else None for one in found]
 
 
 def _read_partition(store: Store, topic: str, names: list[str], begin_us: int, end_us: int) -> Iterator[Record]:
@@ -99,16 +102,12 @@ def _read_partition(store: Store, topic: str, names: list[str], begin_us: int, e
             groups = [
                 group
                 for group, times in enumerate(bounds(file, "timestamp"))
-                if times is None or (_us(times[0]) < end_us and _us(times[1]) >= begin_us)
+                if times is None or (times[0] * 1000 < end_us and times[1] * 1000 >= begin_us)
             ]
             batches = file.iter_batches(_BATCH, groups) if groups else ()
             records = (one for batch in batches for one in _records(batch, topic))
             found = (one for one in records if begin_us <= one.timestamp_us < end_us)
             yield from sorted(found, key=lambda one: one.offset) if topic in BY_KEY else found
-
-
-def _us(time: datetime) -> int:
-    return round(time.timestamp() * 1000) * 1000
 
 
 def _records(batch: pa.RecordBatch, topic: str) -> Iterator[Record]:
