@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from facade.bus.memory import MemoryLog
+from facade.clock import utc_text
 from facade.flows.archive.files import ArchiveError
-from facade.flows.archive.reading import read_records, topics
+from facade.flows.archive.reading import extent, read_records, topics
 from facade.flows.archive.stores import FolderStore, Store, open_store
-from tests.support.archives import HOUR, START, TOPIC, archive, record
+from tests.support.archives import HOUR, START, TOPIC, archive, faults, record
 
 TIMES = [0, HOUR // 2, HOUR - 1000, HOUR // 3, HOUR, 3 * HOUR]
 
@@ -77,3 +78,28 @@ def test_a_file_that_retention_removes_meanwhile_is_not_called_damaged(tmp_path:
     store.remove(last)
     with pytest.raises(ArchiveError, match="was removed while the archive was read, as old files are: try again"):
         next(records)
+
+
+@pytest.mark.parametrize("at", [253_402_300_800_000_000, 2**62 // 1000 * 1000, -62_135_597_800_000_000])
+def test_times_that_no_calendar_has_are_read(at: int, tmp_path: Path) -> None:
+    log, store = MemoryLog({TOPIC: 1}), FolderStore(tmp_path)
+    for time in (START, at, START):
+        log.append(record(time))
+    archive(log, store)
+    assert [one.offset for one in read_records(store, TOPIC, START, START + 1)] == [0, 2]
+    begin, end = extent(store) or (0, 0)
+    assert (utc_text(begin), begin < end) == (utc_text(START), True)
+    assert utc_text(end)
+
+
+def test_a_file_of_an_hour_that_no_calendar_has_is_none_of_an_archive(tmp_path: Path) -> None:
+    log, store = MemoryLog({TOPIC: 1}), FolderStore(tmp_path)
+    log.append(record(START))
+    archive(log, store)
+    for hour in ("2026-99-99T99", "0000-01-01T00", "1969-12-31T23"):
+        (tmp_path / f"topic={TOPIC}/hour={hour}").mkdir()
+        (tmp_path / f"topic={TOPIC}/hour={hour}/0000-00000007.parquet").touch()
+    assert extent(store) == (START, START + HOUR)
+    assert len([*read_records(store, TOPIC, 0, 2 * START)]) == 1
+    assert all("expected a name as of an archive's files" in one for one in faults(store))
+    assert len(faults(store)) == 3

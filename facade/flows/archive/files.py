@@ -38,7 +38,7 @@ BY_KEY = frozenset({"history"})
 """Topics whose files are sorted by key."""
 _SORTED_GROUP = 2000
 """Rows of a row group of such a file."""
-_HOUR_US = 3_600_000_000
+HOUR_US = 3_600_000_000
 _LAST_HOUR = int(datetime(9999, 12, 31, 23, tzinfo=UTC).timestamp()) // 3600
 _ENTRY = b"sdp.archive"
 _END = b"PAR1"
@@ -100,7 +100,7 @@ class _Version(msgspec.Struct):
 
 def hour_of(at_us: int) -> int:
     """Return the hour of a time [Unix us] since the Unix epoch, among those that a name can have."""
-    return min(max(at_us // _HOUR_US, 0), _LAST_HOUR)
+    return min(max(at_us // HOUR_US, 0), _LAST_HOUR)
 
 
 def folder_of(topic: str, hour: int) -> str:
@@ -111,7 +111,11 @@ def folder_of(topic: str, hour: int) -> str:
 def parse_name(name: str) -> tuple[str, int, int] | None:
     """Return topic, partition and number of a file; None: no file of an archive has such a name."""
     found = _NAME.fullmatch(name)
-    return (found[1], int(found[2]), int(found[3])) if found else None
+    try:
+        is_time = datetime.fromisoformat(hour_in(name)).year >= 1970
+    except ValueError:
+        is_time = False
+    return (found[1], int(found[2]), int(found[3])) if found and is_time else None
 
 
 def hour_in(name: str) -> str:

@@ -8,7 +8,6 @@ records of a time, the statistics in the footer say. Only these are decoded, and
 import heapq
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
@@ -16,9 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from facade.bus.port import Record
-from facade.flows.archive.files import BY_KEY, ArchiveError, folder_of, hour_of, parse_name
+from facade.durations import parse_time
+from facade.flows.archive.files import BY_KEY, HOUR_US, ArchiveError, folder_of, hour_in, hour_of, parse_name
 from facade.flows.archive.stores import Store
 
+_LATEST = 253_402_300_799_999_999
+"""The last time that a calendar has [Unix us]."""
 _BATCH = 1000
 """Rows decoded at once, of each partition: a file has up to 32 MB of them."""
 
@@ -30,11 +32,11 @@ def topics(store: Store) -> list[str]:
 
 def extent(store: Store) -> tuple[int, int] | None:
     """Return the begin of the first hour with a file, and the end of the last one [Unix us]; None: no files."""
-    hours = sorted(name.partition("/hour=")[2][:13] for name in store.names() if parse_name(name))
+    hours = sorted(hour_in(name) for name in store.names() if parse_name(name))
     if not hours:
         return None
-    first, last = (round(datetime.fromisoformat(one).replace(tzinfo=UTC).timestamp()) for one in (hours[0], hours[-1]))
-    return first * 1_000_000, (last + 3600) * 1_000_000
+    first, last = (parse_time(one, "hour") for one in (hours[0], hours[-1]))
+    return first, min(last + HOUR_US, _LATEST)
 
 
 def read_records(store: Store, topic: str, begin_us: int, end_us: int) -> Iterator[Record]:

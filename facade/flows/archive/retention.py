@@ -12,10 +12,8 @@ from itertools import groupby
 
 from facade.durations import parse_duration
 from facade.errors import ConfigError
-from facade.flows.archive.files import hour_in, hour_text, parse_name
+from facade.flows.archive.files import HOUR_US, hour_in, hour_text, parse_name
 from facade.flows.archive.stores import Store
-
-_HOUR_US = 3_600_000_000
 
 
 def parse_keep(rules: Collection[str], topics: Collection[str]) -> dict[str, float]:
@@ -58,7 +56,7 @@ def expired(store: Store, before_us: Mapping[str, int]) -> Iterator[str]:
     """
     for topic, before in before_us.items():
         named = sorted((parsed, name) for name in store.names(topic) if (parsed := parse_name(name)))
-        hour = hour_text(max(before // _HOUR_US, 0))
+        hour = hour_text(max(before // HOUR_US, 0))
         for _, files in groupby(named, lambda one: one[0][:2]):
             for name in [name for _, name in files][:-1]:
                 if hour_in(name) >= hour:
