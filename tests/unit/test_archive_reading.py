@@ -4,10 +4,11 @@ import random
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from facade.bus.memory import MemoryLog
 from facade.clock import utc_text
-from facade.flows.archive.files import ArchiveError
+from facade.flows.archive.files import VERSION, ArchiveError, encode, inspect
 from facade.flows.archive.reading import extent, read_records, topics
 from facade.flows.archive.stores import FolderStore, Store, open_store
 from tests.support.archives import HOUR, START, TOPIC, archive, faults, record
@@ -103,3 +104,15 @@ def test_a_file_of_an_hour_that_no_calendar_has_is_none_of_an_archive(tmp_path: 
     assert len([*read_records(store, TOPIC, 0, 2 * START)]) == 1
     assert all("expected a name as of an archive's files" in one for one in faults(store))
     assert len(faults(store)) == 3
+
+
+def test_a_file_of_a_newer_version_is_not_read_as_one_of_this(tmp_path: Path) -> None:
+    log, store = MemoryLog({TOPIC: 1}), FolderStore(tmp_path)
+    log.append(record(START))
+    archive(log, store)
+    (name,) = store.names()
+    newer = inspect((tmp_path / name).read_bytes())
+    newer = replace(newer, version=VERSION + 1)
+    (tmp_path / name).write_bytes(encode([record(START)], newer, lambda value: None))
+    with pytest.raises(ArchiveError, match=f"{name}: expected version {VERSION} or older, got {VERSION + 1}"):
+        list(read_records(store, TOPIC, START, START + HOUR))

@@ -201,12 +201,26 @@ def inspect(raw: bytes) -> ArchiveEntry:
     if got != said:
         raise ArchiveError("expected the bytes that were written, got others: the digest differs")
     try:
-        entry = (pq.read_metadata(pa.BufferReader(raw)).metadata or {})[_ENTRY]
+        return read_entry(pq.read_metadata(pa.BufferReader(raw)))
+    except (pa.ArrowException, OSError) as error:
+        raise ArchiveError(f"expected a file of an archive, got one that cannot be read: {error}") from error
+
+
+def read_entry(footer: pq.FileMetaData) -> ArchiveEntry:
+    """Return the entry of a file.
+
+    Raises
+    ------
+    ArchiveError
+        It is missing, or the file is of a newer version.
+    """
+    try:
+        entry = (footer.metadata or {})[_ENTRY]
         version = msgspec.json.decode(entry, type=_Version).version
         if version > VERSION:
             raise ArchiveError(f"expected version {VERSION} or older, got {version}: use a newer release")
         return msgspec.json.decode(entry, type=ArchiveEntry)
-    except (pa.ArrowException, OSError, KeyError, msgspec.DecodeError) as error:
+    except (KeyError, msgspec.DecodeError) as error:
         raise ArchiveError(f"expected a file of an archive, got one without its entry: {error}") from error
 
 

@@ -16,7 +16,16 @@ import pyarrow.parquet as pq
 
 from facade.bus.port import Record
 from facade.durations import parse_time
-from facade.flows.archive.files import BY_KEY, HOUR_US, ArchiveError, folder_of, hour_in, hour_of, parse_name
+from facade.flows.archive.files import (
+    BY_KEY,
+    HOUR_US,
+    ArchiveError,
+    folder_of,
+    hour_in,
+    hour_of,
+    parse_name,
+    read_entry,
+)
 from facade.flows.archive.stores import Store
 
 _LATEST = 253_402_300_799_999_999
@@ -75,10 +84,14 @@ def opened(store: Store, name: str, **options: Any) -> Iterator[pq.ParquetFile]:
     Raises
     ------
     ArchiveError
-        It is damaged or was removed, or the store does not answer; now, or while the file is open.
+        It is damaged, of a newer version, or was removed, or the store does not answer; now, or while the file is open.
     """
     try:
         with store.open(name) as source, pq.ParquetFile(source, page_checksum_verification=True, **options) as file:
+            try:
+                read_entry(file.metadata)
+            except ArchiveError as error:
+                raise ArchiveError(f"{name}: {error}") from error
             yield file
     except FileNotFoundError as error:
         raise ArchiveError(f"{name}: was removed while the archive was read, as old files are: try again") from error
