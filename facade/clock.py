@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Protocol
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Clock(Protocol):
@@ -21,7 +23,7 @@ class Clock(Protocol):
 
 def utc_text(time_us: int) -> str:
     """Return a time [Unix us] as people read it: date and time in UTC, by ISO 8601."""
-    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="milliseconds")
+    return (_EPOCH + timedelta(microseconds=time_us)).isoformat(timespec="milliseconds")
 
 
 def wait_until(clock: Clock, condition: Callable[[], bool], within: float, each: float = 0.05) -> bool:

@@ -4,6 +4,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
+from facade.config import Settings
 from facade.findings import DEGRADED, FAILED, NOTE, UNKNOWN, Finding
 from facade.icd.model import Icd
 
@@ -101,6 +104,12 @@ def judge_replicas(states: Mapping[str, tuple[int, int, int, int]]) -> Iterator[
     for text, names in _by_text(texts):
         level = DEGRADED if text.endswith("are in sync") else FAILED
         yield Finding(level, _topics(names), text, "start the brokers that are away")
+
+
+def used_by(settings: Settings, icd: Icd) -> Icd:
+    """Return the interface without the topics that a deployment does not use."""
+    used = {name: topic for name, topic in icd.topics.items() if not topic.setting or getattr(settings, topic.setting)}
+    return replace(icd, topics=used)
 
 
 def needs_of(icd: Icd, role: str) -> Needs:

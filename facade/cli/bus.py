@@ -44,7 +44,8 @@ def check(
 
     Example: KAFKA_BOOTSTRAP=127.0.0.1:9092 sdp-facade bus check --role aggregate
     """
-    icd, settings = load(), load_settings()
+    settings = load_settings()
+    icd = bus_checks.used_by(settings, load())
     if unknown := [one for one in role or () if one not in icd.roles]:
         raise ConfigError(f"--role: expected one of {', '.join(icd.roles)}, got {unknown[0]!r:.100}")
     try:

@@ -144,6 +144,8 @@ class Topic(IcdTable, frozen=True, kw_only=True):
     max_bytes: int = 1_048_576
     """Largest record [bytes]."""
     qos: Literal["bulk", "log", "telemetry", "state", "command", "alert"]
+    setting: str = ""
+    """Setting of the deployment without which nothing is written to it; empty: always something may be."""
     window: Window | None = None
     account: Account | None = None
     """None: nobody accounts for its records."""

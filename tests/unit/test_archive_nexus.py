@@ -2,11 +2,13 @@
 
 import io
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import chexus
@@ -531,6 +533,18 @@ def test_what_cannot_be_exported_is_said_and_leaves_nothing(tmp_path: Path, more
     done = command_line(store, tmp_path / "night.nxs", *more)
     assert isinstance(done.exception, ConfigError)
     assert what in str(done.exception)
+    assert [*tmp_path.iterdir()] == [store]
+
+
+@pytest.mark.parametrize("looks", [0, 1])
+def test_a_disk_that_fills_ends_the_export_before_hdf5_meets_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    store, free = alerts(tmp_path), iter([10**12] * looks + [10**7] * 9)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=next(free)))
+    monkeypatch.setattr(nexus_topics, "_RECORDS", 1)
+    done = command_line(store, tmp_path / "night.nxs", *TIMES)
+    assert "night.nxs: cannot be written: No space left on device" in str(done.exception)
     assert [*tmp_path.iterdir()] == [store]
 
 

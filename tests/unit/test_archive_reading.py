@@ -4,12 +4,14 @@ import random
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from facade.bus.memory import MemoryLog
-from facade.flows.archive.files import ArchiveError
-from facade.flows.archive.reading import newest_entries, read_records, topics
+from facade.clock import utc_text
+from facade.flows.archive.files import VERSION, ArchiveError, encode, inspect
+from facade.flows.archive.reading import extent, newest_entries, read_records, topics
 from facade.flows.archive.stores import FolderStore, Store, open_store
-from tests.support.archives import HOUR, START, TOPIC, archive, record
+from tests.support.archives import HOUR, START, TOPIC, archive, faults, record
 
 TIMES = [0, HOUR // 2, HOUR - 1000, HOUR // 3, HOUR, 3 * HOUR]
 
@@ -72,3 +74,53 @@ def test_files_of_earlier_hours_are_not_opened(tmp_path: Path) -> None:
 def test_the_newest_file_of_each_partition_says_whose_it_is(store: Store) -> None:
     found = [(one.topic, one.partition, one.deployment, one.next) for one in newest_entries(store, [TOPIC])]
     assert found == [(TOPIC, 0, "test.", len(TIMES))]
+
+
+def test_a_file_that_retention_removes_meanwhile_is_not_called_damaged(tmp_path: Path) -> None:
+    log, store = MemoryLog({TOPIC: 1}), FolderStore(tmp_path)
+    for hour in range(2):
+        log.append(record(START + hour * HOUR))
+    archive(log, store)
+    records = read_records(store, TOPIC, START, START + 2 * HOUR)
+    next(records)
+    (last,) = (name for name in store.names() if name.endswith("-00000001.parquet"))
+    store.remove(last)
+    with pytest.raises(ArchiveError, match="was removed while the archive was read, as old files are: try again"):
+        next(records)
+
+
+@pytest.mark.parametrize("at", [253_402_300_800_000_000, 2**62 // 1000 * 1000, -62_135_597_800_000_000])
+def test_times_that_no_calendar_has_are_read(at: int, tmp_path: Path) -> None:
+    log, store = MemoryLog({TOPIC: 1}), FolderStore(tmp_path)
+    for time in (START, at, START):
+        log.append(record(time))
+    archive(log, store)
+    assert [one.offset for one in read_records(store, TOPIC, START, START + 1)] == [0, 2]
+    begin, end = extent(store) or (0, 0)
+    assert (utc_text(begin), begin < end) == (utc_text(START), True)
+    assert utc_text(end)
+
+
+def test_a_file_of_an_hour_that_no_calendar_has_is_none_of_an_archive(tmp_path: Path) -> None:
+    log, store = MemoryLog({TOPIC: 1}), FolderStore(tmp_path)
+    log.append(record(START))
+    archive(log, store)
+    for hour in ("2026-99-99T99", "0000-01-01T00", "1969-12-31T23"):
+        (tmp_path / f"topic={TOPIC}/hour={hour}").mkdir()
+        (tmp_path / f"topic={TOPIC}/hour={hour}/0000-00000007.parquet").touch()
+    assert extent(store) == (START, START + HOUR)
+    assert len([*read_records(store, TOPIC, 0, 2 * START)]) == 1
+    assert all("expected a name as of an archive's files" in one for one in faults(store))
+    assert len(faults(store)) == 3
+
+
+def test_a_file_of_a_newer_version_is_not_read_as_one_of_this(tmp_path: Path) -> None:
+    log, store = MemoryLog({TOPIC: 1}), FolderStore(tmp_path)
+    log.append(record(START))
+    archive(log, store)
+    (name,) = store.names()
+    newer = inspect((tmp_path / name).read_bytes())
+    newer = replace(newer, version=VERSION + 1)
+    (tmp_path / name).write_bytes(encode([record(START)], newer, lambda value: None))
+    with pytest.raises(ArchiveError, match=f"{name}: expected version {VERSION} or older, got {VERSION + 1}"):
+        list(read_records(store, TOPIC, START, START + HOUR))

@@ -1,7 +1,9 @@
 """Reports of an archive worker: how far it is behind, how fast it writes, its errors, and the space of its disk."""
 
 import errno
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -206,6 +208,11 @@ def test_free_space_is_that_of_the_disk_of_a_folder(tmp_path: Path) -> None:
     free, size = found
     assert 0 <= free <= size
     assert open_store("memory://space").space() is None
+
+
+def test_a_disk_that_does_not_tell_its_size_ends_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=0, used=0, free=0))
+    assert FolderStore(tmp_path).space() is None
 
 
 def test_a_disk_that_fills_is_an_alarm_before_it_is_full_and_loses_nothing(bench: Bench) -> None:

@@ -50,6 +50,10 @@ def left(log: MemoryLog, store: Store, after: float, keep: float) -> list[int]:
         # Of a partition, no file is removed from between two others.
         ([5, 0, 0, 0], 7, [0, 1, 2, 3]),
         ([0, 5, 0, 0], 7, [1, 2, 3]),
+        # A wrong clock keeps nothing for ever, and gives nothing up early.
+        ([0, 90_000, 1, 2], 4.5, [1, 2, 3]),
+        ([0, 90_000, 1, 2], 5.0, [3]),
+        ([90_000, 90_000, 90_000], 9, [0, 1, 2]),
     ],
 )
 def test_old_files_are_removed_in_their_order_and_the_newest_one_stays(

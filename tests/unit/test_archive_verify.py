@@ -131,3 +131,21 @@ def test_a_worker_does_not_go_on_behind_a_damaged_file(tmp_path: Path) -> None:
     cut(tmp_path / FOLDER / "0000-00000001.parquet")
     with pytest.raises(ArchiveError, match="if it is damaged, move it away to write its records again"):
         worker(MemoryLog({"alerts": 1}), store).step()
+
+
+@pytest.mark.parametrize("removed", [1, 2, 3])
+def test_files_that_retention_removes_meanwhile_are_no_faults(removed: int, tmp_path: Path) -> None:
+    store = archive_of(tmp_path, 1, 2, 3, 4)
+
+    class Removing(FolderStore):
+        def read(self, name: str) -> bytes:
+            found = super().read(name)
+            for one in sorted(store.names())[:removed] if name.endswith("-00000000.parquet") else ():
+                store.remove(one)
+            return found
+
+    (report,) = verify(Removing(tmp_path))
+    assert report.faults == []
+    assert len(report.notes) == removed - 1
+    if removed > 1:
+        assert (report.files, report.offsets) == (4 - removed, f"{(1, 3, 6)[removed - 1]}-9")

@@ -8,6 +8,7 @@ from facade.bus import bus_checks
 from facade.bus.bus_checks import GroupPosition, GroupState
 from facade.bus.kafka.admin import FoundTopic, _Apis
 from facade.bus.kafka.topics import broker_settings, differences
+from facade.config import Settings
 from facade.findings import DEGRADED, FAILED, NOTE, OK, UNKNOWN, overall
 from facade.icd.load import load
 
@@ -57,6 +58,16 @@ def test_the_rights_that_a_role_lacks_are_named_with_the_command_that_gives_them
     assert "lacks WRITE on topics accounts, dead-letters" in found.text
     assert "--operation WRITE --topic mid.accounts --topic mid.dead-letters" in found.do
     assert [*bus_checks.judge_rights("aggregate", needs, needs, "mid.")] == []
+
+
+def test_a_topic_of_a_setting_is_needed_only_with_the_setting():
+    for name, topic in ICD.topics.items():
+        if topic.setting:
+            without, used = (bus_checks.used_by(Settings(**{topic.setting: on}), ICD) for on in (False, True))
+            assert name in used.topics
+            assert {*ICD.topics} - {*without.topics} == {name}
+    needs = bus_checks.needs_of(bus_checks.used_by(Settings(), ICD), "ingest")
+    assert {*needs} == {"ingest.summary", "telemetry.summary", "snapshots", "heartbeats", "dead-letters"}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import io
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,11 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 def shown(found: HistoryArchive, begin: int, end: int, name: str = RATE) -> list[Any]:
     return [one.value for _, one in found.read(name, START + begin, START + end).points]
+
+
+def test_a_long_key_hides_no_other_one(store: Store) -> None:
+    found = archived(store, [record(0, 1), record(SECOND, 2), replace(record(0, 3), key=b"z" * 5000)])
+    assert shown(found, 0, MINUTE) == [1, 2]
 
 
 def test_files_are_sorted_by_key_and_read_in_the_order_of_the_log(
@@ -302,7 +308,9 @@ MISTAKES = {
     "both": ([RATE, "--at", "2027-01-15"], "expected an attribute with"),
     "two begins": ([RATE, "--since", "1h", *SPAN], "expected an attribute with"),
     "two forms": ([RATE, *SPAN, "--csv", "--plot", "x.svg"], "expected an attribute with"),
-    "no time": (["--at", "yesterday"], "--at: expected a time such as 2027-01-15T03:12:00Z, got 'yesterday'"),
+    "no time": (["--at", "yesterday"], "--at: expected a time such as 2027-01-14T18:00 (UTC), got 'yesterday'"),
+    "no calendar": (["--at", "0001-01-01T00:00+14:00"], "--at: expected a time such as 2027-01-14T18:00 (UTC)"),
+    "too long": ([RATE, "--since", "999999999d", "--to", "2027-01-01"], "expected a time from 2027-01-15T08:00"),
     "backwards": ([RATE, "--from", "2027-01-15T09:00", "--to", "2027-01-15T08:00"], "expected --from before --to"),
     "now": ([RATE], "expected a time from 2027-01-15T08:00"),
     "unknown": ([LAG + "x", *SPAN], f"near ones: {LAG}"),

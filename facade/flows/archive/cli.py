@@ -229,10 +229,11 @@ def history(
         )
     archive = HistoryArchive(open_store(place))
     if at:
-        _print_all(archive.at(_time(at, "--at")), as_csv=as_csv)
+        _print_all(archive.at(parse_time(at, "--at")), as_csv=as_csv)
         return
-    until = _time(end, "--to") if end else round(SystemClock().now() * 1e6)
-    first = _time(begin, "--from") if begin else until - round(parse_duration(since or "1h", "--since") * 1e6)
+    until = parse_time(end, "--to") if end else round(SystemClock().now() * 1e6)
+    back = round(parse_duration(since or "1h", "--since") * 1e6)
+    first = parse_time(begin, "--from") if begin else max(until - back, 0)
     if first >= until:
         raise ConfigError(f"expected --from before --to, got {utc_text(first)} and {utc_text(until)}")
     series = archive.read(attribute, first, until)
@@ -249,14 +250,6 @@ def history(
         ERR.print(f"note: not recorded after {utc_text(series.last)}", markup=False)
     if series.unreadable:
         ERR.print(f"note: {series.unreadable:,} records are no messages of the history", markup=False)
-
-
-def _time(text: str, option: str) -> int:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ConfigError(f"{option}: expected a time such as 2027-01-15T03:12:00Z, got {text!r:.100}") from error
-    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1e6)
 
 
 def _print_series(series: Series) -> None:

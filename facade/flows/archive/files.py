@@ -38,7 +38,7 @@ BY_KEY = frozenset({"history"})
 """Topics whose files are sorted by key."""
 _SORTED_GROUP = 2000
 """Rows of a row group of such a file."""
-_HOUR_US = 3_600_000_000
+HOUR_US = 3_600_000_000
 _LAST_HOUR = int(datetime(9999, 12, 31, 23, tzinfo=UTC).timestamp()) // 3600
 _ENTRY = b"sdp.archive"
 _END = b"PAR1"
@@ -100,7 +100,7 @@ class _Version(msgspec.Struct):
 
 def hour_of(at_us: int) -> int:
     """Return the hour of a time [Unix us] since the Unix epoch, among those that a name can have."""
-    return min(max(at_us // _HOUR_US, 0), _LAST_HOUR)
+    return min(max(at_us // HOUR_US, 0), _LAST_HOUR)
 
 
 def folder_of(topic: str, hour: int) -> str:
@@ -111,7 +111,11 @@ def folder_of(topic: str, hour: int) -> str:
 def parse_name(name: str) -> tuple[str, int, int] | None:
     """Return topic, partition and number of a file; None: no file of an archive has such a name."""
     found = _NAME.fullmatch(name)
-    return (found[1], int(found[2]), int(found[3])) if found else None
+    try:
+        is_time = datetime.fromisoformat(hour_in(name)).year >= 1970
+    except ValueError:
+        is_time = False
+    return (found[1], int(found[2]), int(found[3])) if found and is_time else None
 
 
 def hour_in(name: str) -> str:
@@ -197,22 +201,21 @@ def inspect(raw: bytes) -> ArchiveEntry:
     if got != said:
         raise ArchiveError("expected the bytes that were written, got others: the digest differs")
     try:
-        metadata = pq.read_metadata(pa.BufferReader(raw))
+        return read_entry(pq.read_metadata(pa.BufferReader(raw)))
     except (pa.ArrowException, OSError) as error:
-        raise ArchiveError(f"expected a file of an archive, got one without its entry: {error}") from error
-    return read_entry(metadata)
+        raise ArchiveError(f"expected a file of an archive, got one that cannot be read: {error}") from error
 
 
-def read_entry(metadata: pq.FileMetaData) -> ArchiveEntry:
-    """Return the entry in the footer of a file.
+def read_entry(footer: pq.FileMetaData) -> ArchiveEntry:
+    """Return the entry of a file.
 
     Raises
     ------
     ArchiveError
-        There is none, or it is of a newer version.
+        It is missing, or the file is of a newer version.
     """
     try:
-        entry = (metadata.metadata or {})[_ENTRY]
+        entry = (footer.metadata or {})[_ENTRY]
         version = msgspec.json.decode(entry, type=_Version).version
         if version > VERSION:
             raise ArchiveError(f"expected version {VERSION} or older, got {version}: use a newer release")
@@ -279,6 +282,11 @@ def _follow(store: Store, report: PartitionReport, files: list[tuple[int, str]])
     for number, name in files:
         try:
             found = _read(store, name)
+        except FileNotFoundError:  # by retention, which also removes those before it
+            report.notes.append(f"{name}: was removed meanwhile")
+            taken, expected = None, number + 1
+            report.files, report.records, report.offsets = 0, 0, "none"
+            continue
         except ArchiveError as error:
             report.faults.append(f"{name}: {error}")
             expected = number + 1
@@ -307,6 +315,8 @@ def _follow(store: Store, report: PartitionReport, files: list[tuple[int, str]])
 def _read(store: Store, name: str) -> ArchiveEntry:
     try:
         raw = store.read(name)
+    except FileNotFoundError:
+        raise
     except OSError as error:
         raise ArchiveError(f"cannot be read: {error.strerror or error}") from error
     found = inspect(raw)

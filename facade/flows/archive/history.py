@@ -184,16 +184,14 @@ class HistoryArchive:
     def _read_span(self, name: str) -> tuple[int, int]:
         """Return the times of the first and the last record of a file [Unix ms]."""
         with opened(self._store, name) as file:
-            times = [round(time.timestamp() * 1000) for found in bounds(file, "timestamp") for time in found or ()]
+            times = [time for found in bounds(file, "timestamp") for time in found or ()]
         return min(times), max(times)
 
     def _read_rows(self, name: str, key: bytes) -> _Rows:
         """Return the records of a key in a file, in the order of the log."""
         with opened(self._store, name) as file:
             groups = [
-                group
-                for group, found in enumerate(bounds(file, "key"))
-                if found is not None and found[0] <= key <= found[1]
+                group for group, found in enumerate(bounds(file, "key")) if found is None or found[0] <= key <= found[1]
             ]
             if not groups:
                 return _NONE

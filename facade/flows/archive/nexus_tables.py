@@ -6,7 +6,10 @@ amplitude and phase. What the metadata of the schema says in JSON is beside the 
 their bytes.
 """
 
+import errno
 import mmap
+import os
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -33,6 +36,20 @@ _LONGEST = 1000
 """Of the texts in the metadata, which become attributes."""
 _PART = 4_000_000
 """Bytes copied at once."""
+_LEAST_ROOM, _COPIES = 100_000_000, 3
+"""Room that rows in memory may need [bytes], and how often the values of a table are written, as amplitudes too."""
+
+
+def require_room(folder: Path, more: int = 0) -> None:
+    """Require that a disk has room for what is written next, as HDF5 loses data or crashes on a full one.
+
+    Raises
+    ------
+    OSError
+        It has less than what is in memory and some `more` [bytes].
+    """
+    if shutil.disk_usage(folder).free < _LEAST_ROOM + more:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @dataclass(slots=True)
@@ -95,6 +112,7 @@ class Tables:
 
     def _write(self, spool: _Spool) -> RecordRejected | None:
         header = spool.header
+        require_room(self._folder, _COPIES * sum(spool.seen.values()))
         with spool.path.open("rb") as file:
             if sum(spool.seen.values()) != header.size or _digest(file) != header.sha256:
                 what = f"expected {header.size} bytes of table {header.table} with the digest that it has, got others"

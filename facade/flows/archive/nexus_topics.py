@@ -30,7 +30,7 @@ from facade.flows.archive.nexus_groups import (
     legal,
     text,
 )
-from facade.flows.archive.nexus_tables import Tables
+from facade.flows.archive.nexus_tables import Tables, require_room
 from facade.flows.archive.reading import read_records, topics
 from facade.flows.archive.stores import Store
 from facade.icd.fields import kind, properties
@@ -184,9 +184,11 @@ class TopicWriter:
             size += len(record.value or b"")
             account.records += self._begin <= record.timestamp_us < self._end
             if len(found) >= _RECORDS or size >= _BYTES:
+                require_room(self._folder)
                 yield found
                 self._progress(topic, (record.timestamp_us - begin) / (end - begin))
                 found, size = [], 0
+        require_room(self._folder)
         yield found
         self._progress(topic, 1.0)
 

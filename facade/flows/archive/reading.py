@@ -8,7 +8,6 @@ records of a time, the statistics in the footer say. Only these are decoded, and
 import heapq
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
@@ -16,9 +15,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from facade.bus.port import Record
-from facade.flows.archive.files import BY_KEY, ArchiveEntry, ArchiveError, folder_of, hour_of, parse_name, read_entry
+from facade.durations import parse_time
+from facade.flows.archive.files import (
+    BY_KEY,
+    HOUR_US,
+    ArchiveEntry,
+    ArchiveError,
+    folder_of,
+    hour_in,
+    hour_of,
+    parse_name,
+    read_entry,
+)
 from facade.flows.archive.stores import Store
 
+_LATEST = 253_402_300_799_999_999
+"""The last time that a calendar has [Unix us]."""
 _BATCH = 1000
 """Rows decoded at once, of each partition: a file has up to 32 MB of them."""
 
@@ -30,11 +42,11 @@ def topics(store: Store) -> list[str]:
 
 def extent(store: Store) -> tuple[int, int] | None:
     """Return the begin of the first hour with a file, and the end of the last one [Unix us]; None: no files."""
-    hours = sorted(name.partition("/hour=")[2][:13] for name in store.names() if parse_name(name))
+    hours = sorted(hour_in(name) for name in store.names() if parse_name(name))
     if not hours:
         return None
-    first, last = (round(datetime.fromisoformat(one).replace(tzinfo=UTC).timestamp()) for one in (hours[0], hours[-1]))
-    return first * 1_000_000, (last + 3600) * 1_000_000
+    first, last = (parse_time(one, "hour") for one in (hours[0], hours[-1]))
+    return first, min(last + HOUR_US, _LATEST)
 
 
 def newest_entries(store: Store, topics: Collection[str]) -> list[ArchiveEntry]:
@@ -69,7 +81,7 @@ def read_records(store: Store, topic: str, begin_us: int, end_us: int) -> Iterat
     Raises
     ------
     ArchiveError
-        A file is damaged, or the store does not answer; the message names the file.
+        A file is damaged or was removed, or the store does not answer; the message names the file.
     """
     first = folder_of(topic, hour_of(begin_us))
     named = sorted((parsed, name) for name in store.names(topic) if name >= first and (parsed := parse_name(name)))
@@ -92,22 +104,31 @@ def opened(store: Store, name: str, **options: Any) -> Iterator[pq.ParquetFile]:
     Raises
     ------
     ArchiveError
-        It is damaged, or the store does not answer; now, or while the file is open.
+        It is damaged, of a newer version, or was removed, or the store does not answer; now, or while the file is open.
     """
     try:
         with store.open(name) as source, pq.ParquetFile(source, page_checksum_verification=True, **options) as file:
+            try:
+                read_entry(file.metadata)
+            except ArchiveError as error:
+                raise ArchiveError(f"{name}: {error}") from error
             yield file
-    except (pa.ArrowException, ArchiveError, OSError, KeyError) as error:  # a wrong checksum is an OSError
+    except FileNotFoundError as error:
+        raise ArchiveError(f"{name}: was removed while the archive was read, as old files are: try again") from error
+    except (pa.ArrowException, OSError, KeyError) as error:  # a wrong checksum is an OSError
         raise ArchiveError(
             f"{name}: expected a whole file of an archive, got one that cannot be read: {error}"
         ) from error
 
 
 def bounds(file: pq.ParquetFile, column: str) -> list[tuple[Any, Any] | None]:
-    """Return the least and the greatest value of a column in each row group; None: it has only nulls."""
+    """Return the least and the greatest value of a column in each row group, times in ms; None: they are not known.
+
+    Of long texts they are not known.
+    """
     place = file.metadata.schema.names.index(column)
     found = [file.metadata.row_group(group).column(place).statistics for group in range(file.num_row_groups)]
-    return [(one.min, one.max) if one is not None and one.has_min_max else None for one in found]
+    return [(one.min_raw, one.max_raw) if one is not None and one.has_min_max else None for one in found]
 
 
 def _read_partition(store: Store, topic: str, names: list[str], begin_us: int, end_us: int) -> Iterator[Record]:
@@ -116,16 +137,12 @@ def _read_partition(store: Store, topic: str, names: list[str], begin_us: int, e
             groups = [
                 group
                 for group, times in enumerate(bounds(file, "timestamp"))
-                if times is None or (_us(times[0]) < end_us and _us(times[1]) >= begin_us)
+                if times is None or (times[0] * 1000 < end_us and times[1] * 1000 >= begin_us)
             ]
             batches = file.iter_batches(_BATCH, groups) if groups else ()
             records = (one for batch in batches for one in _records(batch, topic))
             found = (one for one in records if begin_us <= one.timestamp_us < end_us)
             yield from sorted(found, key=lambda one: one.offset) if topic in BY_KEY else found
-
-
-def _us(time: datetime) -> int:
-    return round(time.timestamp() * 1000) * 1000
 
 
 def _records(batch: pa.RecordBatch, topic: str) -> Iterator[Record]:

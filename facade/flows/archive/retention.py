@@ -4,7 +4,8 @@ The oldest files of a partition are removed in their order, up to the first one 
 also if the worker is killed in between. The newest file of a partition stays, whatever its age: it is the worker's
 position.
 
-The name of a file is enough to judge it: a record of a later hour begins another file.
+The name of a file is enough to judge it: a record of a later hour begins another file. A name that says a time to come
+is of a wrong clock, and says nothing: such a file goes with the one behind it.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -12,10 +13,8 @@ from itertools import groupby
 
 from facade.durations import parse_duration
 from facade.errors import ConfigError
-from facade.flows.archive.files import hour_in, hour_text, parse_name
+from facade.flows.archive.files import hour_in, hour_of, hour_text, parse_name
 from facade.flows.archive.stores import Store
-
-_HOUR_US = 3_600_000_000
 
 
 def parse_keep(rules: Collection[str], topics: Collection[str]) -> dict[str, float]:
@@ -43,24 +42,30 @@ def parse_keep(rules: Collection[str], topics: Collection[str]) -> dict[str, flo
     return (dict.fromkeys(topics, default) if default else {}) | found
 
 
-def expired(store: Store, before_us: Mapping[str, int]) -> Iterator[str]:
+def expired(store: Store, keep: Mapping[str, float], now_us: int) -> Iterator[str]:
     """Return the names of files to be removed, in the order in which they are; the store is asked as they are taken.
 
     Parameters
     ----------
-    before_us
-        By topic, the time before which all records of a removed file were appended [Unix us].
+    keep
+        For how long each topic is kept [s].
 
     Raises
     ------
     OSError
         The store does not answer.
     """
-    for topic, before in before_us.items():
+    latest = hour_text(hour_of(now_us) + 1)
+    for topic, age in keep.items():
         named = sorted((parsed, name) for name in store.names(topic) if (parsed := parse_name(name)))
-        hour = hour_text(max(before // _HOUR_US, 0))
+        hour = hour_text(hour_of(now_us - round(age * 1e6)))
         for _, files in groupby(named, lambda one: one[0][:2]):
+            due: list[str] = []
             for name in [name for _, name in files][:-1]:
+                due.append(name)
+                if hour_in(name) > latest:
+                    continue
                 if hour_in(name) >= hour:
                     break
-                yield name
+                yield from due
+                due.clear()

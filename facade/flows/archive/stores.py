@@ -114,7 +114,7 @@ class FolderStore:
             usage = shutil.disk_usage(next(path for path in (self._root, *self._root.parents) if path.exists()))
         except OSError:
             return None
-        return usage.free, usage.total
+        return (usage.free, usage.total) if usage.total else None  # some network disks say nothing
 
     def tidy(self, topic: str) -> None:
         """Remove parts of files; see `Store`."""

@@ -313,9 +313,7 @@ class ArchiveWorker:
         if self._clock.monotonic() >= self._look_at:
             self._look_at = self._clock.monotonic() + _REMOVE_EACH
             now_us = round(self._clock.now() * 1e6)
-            self._expired = expired(
-                self._store, {topic: now_us - round(age * 1e6) for topic, age in self._keep.items()}
-            )
+            self._expired = expired(self._store, self._keep, now_us)
         try:
             for name in islice(self._expired, _REMOVE):
                 self._store.remove(name)

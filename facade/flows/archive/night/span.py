@@ -2,9 +2,10 @@
 
 import math
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 
+from facade.durations import parse_time
 from facade.errors import ConfigError
 
 MICRO = 1_000_000
@@ -13,7 +14,6 @@ _DAY = 1440
 _WIDTHS = (1, 2, 5, 10, 20, 30, 60, 120, 180, 360, 720, _DAY)
 """Lengths of slots [min]."""
 _MOST_SLOTS = 24
-_NOON = time(12, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,12 @@ def choose_night(night: str | None, begin: str | None, end: str | None) -> Night
         raise ConfigError("expected either --night, or --from and --to")
     if night is not None:
         try:
-            noon = datetime.combine(date.fromisoformat(night), _NOON)
-            return Night(_unix(noon), _unix(noon + timedelta(days=1)))
-        except (ValueError, OverflowError) as error:
+            evening = date.fromisoformat(night)
+            days = evening, evening + timedelta(days=1)
+            return Night(*(parse_time(f"{day}T12:00", "--night") for day in days))
+        except (ValueError, OverflowError, ConfigError) as error:
             raise ConfigError(f"--night: expected a date such as 2026-11-21, got {night!r:.100}") from error
-    found = Night(_parse(begin or "", "--from"), _parse(end or "", "--to"))
+    found = Night(parse_time(begin or "", "--from"), parse_time(end or "", "--to"))
     if found.begin_us >= found.end_us:
         raise ConfigError(f"--to: expected a time after {utc(found.begin_us)}, got {utc(found.end_us)}")
     return found
@@ -85,15 +86,3 @@ def utc(at_us: int, *, fraction: int = 0) -> str:
         return f"{at_us} us (Unix time, UTC)"
     part = f".{at_us % MICRO:06d}"[: fraction + 1] if fraction else ""
     return f"{found:%Y-%m-%d %H:%M:%S}{part} UTC"
-
-
-def _parse(text: str, option: str) -> int:
-    try:
-        found = datetime.fromisoformat(text)
-        return _unix(found if found.tzinfo else found.replace(tzinfo=UTC))
-    except (ValueError, OverflowError) as error:
-        raise ConfigError(f"{option}: expected a time such as 2026-11-21T18:00, got {text!r:.100}") from error
-
-
-def _unix(at: datetime) -> int:
-    return (at - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
