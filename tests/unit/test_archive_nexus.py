@@ -536,7 +536,8 @@ def test_what_cannot_be_exported_is_said_and_leaves_nothing(tmp_path: Path, more
 
 def test_a_folder_that_is_missing_or_without_archive_is_said(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert "expected an archive" in str(command_line(tmp_path / "empty", tmp_path / "night.nxs", *TIMES).exception)
+    done = command_line(tmp_path / "empty", tmp_path / "night.nxs", *TIMES)
+    assert f"{tmp_path / 'empty'}: expected files topic=TOPIC/" in str(done.exception)
     done = command_line(alerts(tmp_path), tmp_path / "none" / "night.nxs", *TIMES)
     assert "cannot be written: No such file or directory" in str(done.exception)
 
