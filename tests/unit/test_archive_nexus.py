@@ -209,6 +209,7 @@ def test_partials_of_a_window_become_one_with_its_quality(tmp_path: Path) -> Non
         assert (qualities[1], qualities[2][3]) == (["INVALID"] * 4, "CHANGING")
         data = follow(file)
         assert data.name == "/entry/ingest_heaps/windows/plot"
+        assert data.attrs["signal"] == "count"
         assert data.attrs["axes"].tolist() == ["time", "node"]
         drawn = Figure().subplots().pcolormesh(data["time"][:], data["node"][:], data[data.attrs["signal"]][:].T)
         assert drawn.get_array().shape == (4, 4)
