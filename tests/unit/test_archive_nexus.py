@@ -211,6 +211,7 @@ def test_partials_of_a_window_become_one_with_its_quality(tmp_path: Path) -> Non
         assert (qualities[1], qualities[2][3]) == (["INVALID"] * 4, "CHANGING")
         data = follow(file)
         assert data.name == "/entry/ingest_heaps/windows/plot"
+        assert data.attrs["signal"] == "count"
         assert data.attrs["axes"].tolist() == ["time", "node"]
         drawn = Figure().subplots().pcolormesh(data["time"][:], data["node"][:], data[data.attrs["signal"]][:].T)
         assert drawn.get_array().shape == (4, 4)
@@ -550,7 +551,8 @@ def test_a_disk_that_fills_ends_the_export_before_hdf5_meets_its_end(
 
 def test_a_folder_that_is_missing_or_without_archive_is_said(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert "expected an archive" in str(command_line(tmp_path / "empty", tmp_path / "night.nxs", *TIMES).exception)
+    done = command_line(tmp_path / "empty", tmp_path / "night.nxs", *TIMES)
+    assert f"{tmp_path / 'empty'}: expected files topic=TOPIC/" in str(done.exception)
     done = command_line(alerts(tmp_path), tmp_path / "none" / "night.nxs", *TIMES)
     assert "cannot be written: No such file or directory" in str(done.exception)
 

@@ -211,6 +211,9 @@ def test_a_time_outside_the_archive_is_told(tmp_path: Path, begin: int, end: int
 
 
 def test_an_archive_without_a_history_is_told(store: Store) -> None:
+    with pytest.raises(ArchiveError, match="expected files topic=TOPIC"):
+        HistoryArchive(store).at(START)
+    store.write("topic=alerts/hour=2027-01-15T08/0000-00000000.parquet", b"PAR1")
     with pytest.raises(ArchiveError, match="SDP_HISTORY=true"):
         HistoryArchive(store).at(START)
 

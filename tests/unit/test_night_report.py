@@ -497,7 +497,7 @@ def test_a_time_without_records_is_an_error_that_names_those_of_the_archive(tmp_
 
 
 def test_a_folder_without_an_archive_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ArchiveError, match="expected an archive"):
+    with pytest.raises(ArchiveError, match=f"^{tmp_path}: expected files topic=TOPIC/"):
         read_night(FolderStore(tmp_path), ICD, NIGHT, 50)
 
 

@@ -183,6 +183,13 @@ def encode(records: Sequence[Record], contents: ArchiveEntry, event_time: EventT
     return bytes(raw)
 
 
+def no_archive(store: Store) -> ArchiveError:
+    """Return the error of a place without the files of an archive."""
+    return ArchiveError(
+        f"{store}: expected files topic=TOPIC/hour=HOUR/PARTITION-NUMBER.parquet of an archive, got none"
+    )
+
+
 def inspect(raw: bytes) -> ArchiveEntry:
     """Return the entry of a file whose bytes are those that were written.
 
@@ -265,7 +272,7 @@ def verify(store: Store) -> Iterator[PartitionReport]:
     """
     named = sorted((parse_name(name) or ("", -1, -1), name) for name in store.names())
     if not named:
-        raise ArchiveError("expected an archive, with files topic=TOPIC/hour=HOUR/PARTITION-NUMBER.parquet, got none")
+        raise no_archive(store)
     for (topic, partition), files in groupby(named, lambda one: one[0][:2]):
         report = PartitionReport(topic, partition)
         if partition < 0:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from facade.clock import utc_text
-from facade.flows.archive.files import ArchiveError, parse_name
+from facade.flows.archive.files import ArchiveError, no_archive, parse_name
 from facade.flows.archive.reading import bounds, opened
 from facade.flows.archive.recording import HISTORY, REPEAT
 from facade.flows.archive.stores import Store
@@ -151,7 +151,9 @@ class HistoryArchive:
         """Return the files of each partition in the order of its log."""
         named = sorted((parsed, name) for name in self._store.names(HISTORY) if (parsed := parse_name(name)))
         if not named:
-            what = f"expected an archive with the topic {HISTORY}, got one without it"
+            if not self._store.names():
+                raise no_archive(self._store)
+            what = f"{self._store}: expected an archive with the topic {HISTORY}, got one without it"
             raise ArchiveError(f"{what}: set SDP_HISTORY=true for the device servers, and archive the topic")
         return [[name for _, name in files] for _, files in groupby(named, lambda one: one[0][1])]
 

@@ -40,6 +40,7 @@ import h5py
 from facade.clock import utc_text
 from facade.codec.decode import BatchDecoder
 from facade.errors import ConfigError
+from facade.flows.archive.files import no_archive
 from facade.flows.archive.nexus_topics import BLOCKS, COMMANDS, STATE, Export, Progress, TopicWriter
 from facade.flows.archive.reading import extent, read_records
 from facade.flows.archive.stores import Store
@@ -94,7 +95,7 @@ def export(
     ConfigError
         There is such a file already, or the archive has nothing of that time.
     ArchiveError
-        A file of the archive is damaged.
+        A file of the archive is damaged, or there are no files.
     OSError
         The file cannot be written.
     """
@@ -106,7 +107,7 @@ def export(
         raise ConfigError(f"{path}: expected no such file; --force replaces it")
     has = extent(store)
     if has is None:
-        raise ConfigError("expected an archive, with files topic=TOPIC/hour=HOUR/PARTITION-NUMBER.parquet, got none")
+        raise no_archive(store)
     nothing = ConfigError(
         f"expected a time of which the archive has records, from {utc_text(has[0])} to {utc_text(has[1])}; "
         f"got {utc_text(begin_us)} to {utc_text(end_us)}"

@@ -418,8 +418,8 @@ class Windows:
         if names:
             append(self._parent, f"{self._noun}_names", np.array(names, TEXT))
         values = {log.name.rpartition("/")[2]: log["value"] for log in logs}
-        values["count"] = values.pop("count")  # the last one
         del values[_NEWEST]
+        values = {"count": values.pop("count"), **values}  # the first one is drawn
         plot(self._parent, values, {name: logs[0][name] for name in ("time", self._noun)}, title)
 
     def _dataset_of_quality(self, log: Any) -> Any:

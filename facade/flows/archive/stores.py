@@ -66,6 +66,9 @@ class FolderStore:
     def __init__(self, root: Path) -> None:
         self._root = root
 
+    def __str__(self) -> str:
+        return f"{self._root}"
+
     def names(self, topic: str = "*") -> list[str]:
         """Return the names of the files; see `Store`."""
         return [
@@ -140,7 +143,10 @@ class ObjectStore:
         except (ImportError, ValueError) as error:  # no fsspec, no package for the scheme, or no such scheme
             what = f"cannot be opened: {error!s:.200}; pip install 'sdp-tango-facade[objects]' and the store's package"
             raise ConfigError(f"{without_secrets(url)}: {what}") from error
-        self._root = root.rstrip("/")
+        self._root, self._place = root.rstrip("/"), without_secrets(url)
+
+    def __str__(self) -> str:
+        return self._place
 
     def names(self, topic: str = "*") -> list[str]:
         """Return the names of the files; see `Store`."""
@@ -192,11 +198,14 @@ def open_store(place: str) -> Store:
     Raises
     ------
     ConfigError
-        A store of this kind cannot hold an archive, or its package is missing.
+        A store of this kind cannot hold an archive, its package is missing, or the folder is a file.
     """
     scheme, is_url, _ = place.partition("://")
     if not is_url or place.startswith(_FILE):
-        return FolderStore(Path(place.removeprefix(_FILE)))
+        root = Path(place.removeprefix(_FILE))
+        if root.exists() and not root.is_dir():
+            raise ConfigError(f"{root}: expected a folder, got a file")
+        return FolderStore(root)
     if scheme not in _CONDITIONAL:
         known = ", ".join(_CONDITIONAL[:-1])
         raise ConfigError(f"{without_secrets(place)}: expected a folder, or a store with conditional puts ({known})")

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from facade.bus.port import Record
-from facade.flows.archive.files import ArchiveError
+from facade.flows.archive.files import ArchiveError, no_archive
 from facade.flows.archive.night.alarms import LOOKBACK_US, STATES, Alarms
 from facade.flows.archive.night.commands import ACKS, COMMANDS, REFUSALS, Commands
 from facade.flows.archive.night.components import HEARTBEATS, Components
@@ -123,7 +123,7 @@ def read_night(
     """
     kept = topics(store)
     if not kept:
-        raise ArchiveError("expected an archive, with files topic=TOPIC/hour=HOUR/PARTITION-NUMBER.parquet, got none")
+        raise no_archive(store)
     report = NightReport(icd, night, rack_size)
     for topic, take in report.takers.items():
         line = report.topics[topic] = TopicLine(topic, topic in kept)
