@@ -167,6 +167,30 @@ def test_after_a_broker_that_hung_a_member_joins_anew_once(clock: ManualClock) -
         member.take(10, 0.0)
 
 
+@pytest.mark.parametrize("text", ["offsets for 0 partition(s) in group", "offset for group", "offsets for partitions"])
+def test_a_member_asks_again_where_to_go_on(clock: ManualClock, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """A coordinator that was just started refused to tell: the client would never give anything of these partitions."""
+    assigned: list[list[TopicPartition]] = []
+    monkeypatch.setattr(Client, "incremental_unassign", lambda self, places: None)
+    monkeypatch.setattr(Client, "incremental_assign", lambda self, places: assigned.append(places), raising=False)
+    shared = Connection(Settings(prefix="t."), clock=clock)
+    member = KafkaGroupMember(shared, "commands", group="g", member="m", health=BusHealth())
+    member._on_assign(member._consumer, [TopicPartition("t.commands", one) for one in range(2)])
+    member.take(10, 0.0)
+    before = member.assignment
+    Client.script = [([Event(KafkaError(KafkaError.NOT_COORDINATOR, f"Failed to fetch committed {text}"))], False)]
+    member.take(10, 0.0)
+    assert (member.assignment, assigned) == (before, [])
+    clock.sleep(1.0)
+    member.take(10, 0.0)
+    assert [[(one.partition, one.offset) for one in places] for places in assigned] == [[(0, -1000), (1, -1000)]]
+    assert member.assignment.keys() == before.keys()
+    assert not any(member.holds(*one) for one in before.items())
+    clock.sleep(1.0)
+    member.take(10, 0.0)
+    assert len(assigned) == 1
+
+
 def test_a_member_that_joins_anew_answers_for_no_partition_until_it_gets_one(clock: ManualClock) -> None:
     """It was fenced while it wrote, so that its next `take` comes later: its new client has no partitions yet."""
     shared = Connection(Settings(prefix="t."), clock=clock)

@@ -6,12 +6,13 @@ back at once. Partitions move one by one (cooperatively): those that stay are no
 
 import ctypes
 import logging
+import math
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_STORED, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from facade.bus.kafka import timeouts
 from facade.bus.kafka.connection import Connection, to_record
@@ -103,6 +104,10 @@ _SLICE = 0.002
 """Longest wait for a commit that another thread may ask for, before the client is looked at again [s]."""
 _SOON = 0.03
 """For so long after a record its commit is what is likely to come next [s]."""
+_NOT_KNOWN = "Failed to fetch committed offset"
+"""Begin of the text, whatever the error is, when the coordinator of the group has refused to tell where to go on."""
+_ASK_AGAIN = 0.5
+"""Pause before the coordinator is asked again [s]."""
 
 
 class KafkaGroupMember:
@@ -132,6 +137,8 @@ class KafkaGroupMember:
         """What other threads want to have committed."""
         self._taken_at = float("-inf")
         self._joined_at = self._lost_at = 0.0
+        self._ask_at = math.inf
+        """When the coordinator is asked again where to go on [monotonic s]."""
         self._consumer = self._join()
 
     def take(self, limit: int, timeout: float) -> Sequence[Record]:
@@ -141,6 +148,8 @@ class KafkaGroupMember:
         deadline = clock.monotonic() + timeout
         while True:
             now = clock.monotonic()
+            if now >= self._ask_at:
+                self._ask_again()
             left = deadline - now
             soon = now - self._taken_at < _SOON
             self._serve_commits(0.0)
@@ -220,6 +229,22 @@ class KafkaGroupMember:
         except KafkaException as error:
             raise BusError(f"{self._topic} cannot be read on from {dict(offsets)}: {error.args[0]}") from error
 
+    def _ask_again(self) -> None:
+        """Have the coordinator asked again where to go on; for the caller the partitions are given anew.
+
+        The client asks once. If the coordinator refuses, as that of a broker which was just started or hung may do, the
+        partitions stay this member's, and nothing of them is ever given: the answer has none that could be put back
+        (`rd_kafka_assignment_handle_OffsetFetch` of librdkafka, seen with 2.16).
+        """
+        self._ask_at = math.inf
+        self._changes += 1
+        self._partitions = dict.fromkeys(self._partitions, self._changes)
+        try:
+            self.go_on(dict.fromkeys(self._partitions, OFFSET_STORED))
+        except BusError as error:
+            _log.warning("asking again where to go on: %s", error)
+            self._ask_at = self._connection.clock.monotonic() + _ASK_AGAIN
+
     def close(self) -> None:
         """Leave; the name stays reserved for its next holder."""
         retire(self._consumer)
@@ -254,6 +279,8 @@ class KafkaGroupMember:
             return False
         if error.code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL) or error.fatal():
             self._on_fenced(error)
+        if error.str().startswith(_NOT_KNOWN):
+            self._ask_at = self._connection.clock.monotonic() + _ASK_AGAIN
         self._connection.note(self._health, f"{error.name()}: {error.str()}")
         return False
 
