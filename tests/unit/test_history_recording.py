@@ -228,3 +228,12 @@ def test_the_history_has_a_writer_of_its_own() -> None:
     service = assemble(ICD, settings, devices, Sink(), bus, instance="control", clock=clock, versions=versions)
     assert opened == ["history"]
     assert isinstance(service.sink, RecordingSink)
+
+
+def test_a_value_that_json_cannot_carry_holds_up_no_other_one() -> None:
+    bench = Bench()
+    bench.put(1.0, 2.0)
+    bench.put("\ud800")
+    bench.put(3.0)
+    assert bench.records() == [(1.0, True), (2.0, False), (3.0, True)]
+    assert bench.recorder.dropped == 1

@@ -496,6 +496,32 @@ def test_a_time_without_records_is_an_error_that_names_those_of_the_archive(tmp_
         made(tmp_path, [letter("schema", at_us=NOON - 48 * HOUR), letter("schema", at_us=NOON + 72 * HOUR)])
 
 
+@pytest.mark.parametrize(
+    ("gone", "night", "said"),
+    [
+        ([], NIGHT, []),
+        ([0], NIGHT, ["partition 0: files before number 1, of 2027-01-14T13 UTC, were removed"]),
+        ([0, 2], NIGHT, [f"partition 0: files before number {at}, of 2027-01-14T1{at + 2}" for at in (1, 3)]),
+        ([0], Night(NOON + HOUR, NIGHT.end_us), []),
+        ([2], Night(NOON, NOON + HOUR), []),
+        ([2], Night(NOON, NOON + HOUR + 1), ["partition 0: files before number 3, of 2027-01-14T15 UTC"]),
+        ([0, 1, 2], Night(NOON, NOON + 4 * HOUR), ["partition 0: files before number 3, of 2027-01-14T15 UTC"]),
+    ],
+)
+def test_figures_that_may_lack_the_records_of_removed_files_are_told(
+    gone: list[int], night: Night, said: list[str], tmp_path: Path
+) -> None:
+    made(tmp_path, [letter("schema", at_us=NOON + hour * HOUR) for hour in range(4)])
+    for missing in gone:
+        (file,) = tmp_path.rglob(f"*-{missing:08d}.parquet")
+        file.unlink()
+    report = read_night(FolderStore(tmp_path), ICD, night, 50)
+    found = report.topics["dead-letters"].removed
+    assert len(found) == len(said)
+    assert all(one.startswith(text) for one, text in zip(found, said, strict=True))
+    assert ("were removed; figures may lack their records" in render(report, "/data", night.end_us)) is bool(said)
+
+
 def test_a_folder_without_an_archive_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match=f"^{tmp_path}: expected files topic=TOPIC/"):
         read_night(FolderStore(tmp_path), ICD, NIGHT, 50)
@@ -665,3 +691,8 @@ def test_the_command_writes_the_page(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir() if one != folder] == ["night.html"]
     wrong = CliRunner().invoke(app, [*words[:-1], str(tmp_path / "none" / "night.html")])
     assert "cannot be written: No such file or directory" in str(wrong.exception)
+
+
+@pytest.mark.parametrize(("value", "text"), [(999.7, "1,000"), (999.4, "999"), (12.345, "12.3"), (0.0, "0")])
+def test_numbers_are_read_without_powers_of_ten(value: float, text: str) -> None:
+    assert number(value) == text

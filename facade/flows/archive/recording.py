@@ -81,14 +81,13 @@ class Recorder:
     def _write(self, name: str, message: History, now: float) -> None:
         self._newest.pop(name, None)
         self._newest[name] = now, message
-        if self._waiting >= MOST_UNDER_WAY:
+        raw = _encoded(message if name in self._whole else replace(message, gap=True))
+        if raw is None or self._waiting >= MOST_UNDER_WAY:
             self._whole.discard(name)
             self._refused += 1
             return
-        if name not in self._whole:
-            message = replace(message, gap=True)
-            self._whole.add(name)
-        self._writer.send(Record(topic=HISTORY, key=name.encode(), value=msgspec.json.encode(message)))
+        self._whole.add(name)
+        self._writer.send(Record(topic=HISTORY, key=name.encode(), value=raw))
         self._unmarked += 1
         self._waiting += 1
         self.records += 1
@@ -110,12 +109,22 @@ class Recorder:
             self._under_way.append((self._writer.mark(), self._unmarked))
             self._unmarked = 0
         if self.dropped > self._told and now - self._told_at >= _TELL:
-            _log.warning("history dropped records=%d, as the bus did not take them", self.dropped - self._told)
+            _log.warning(
+                "history dropped records=%d, which the bus did not take or JSON cannot carry", self.dropped - self._told
+            )
             self._told, self._told_at = self.dropped, now
 
     def end(self) -> None:
         """Wait a moment for what is under way."""
         self._writer.close(_LAST)
+
+
+def _encoded(message: History) -> bytes | None:
+    """Return a message as JSON; None: it has a value that JSON cannot carry, which holds up no other attribute."""
+    try:
+        return msgspec.json.encode(message)
+    except (TypeError, ValueError):
+        return None
 
 
 def _in_json(value: Value) -> Any:

@@ -75,7 +75,7 @@ def text(value: object) -> str:
 
 def number(value: float) -> str:
     """Return a number with some three digits that count."""
-    if isinstance(value, int) or abs(value) >= 1000:
+    if isinstance(value, int) or abs(value) >= 999.5:
         return f"{value:,.0f}"
     return f"{value:.3g}"
 

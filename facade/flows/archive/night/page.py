@@ -398,6 +398,8 @@ def _missing(report: NightReport) -> Iterator[str]:
             yield f"{topic.topic}, records that could not be used: {number(topic.unusable)}; the first: {topic.example}"
         if not topic.is_kept:
             yield f"{topic.topic}: the archive has no file of the topic"
+        for said in topic.removed:
+            yield f"{topic.topic}, {said}; figures may lack their records"
     open_ = sum(one.outcome == OPEN for one in report.commands.lines)
     if open_:
         yield f"Commands without an outcome: {number(open_)}"
