@@ -23,7 +23,8 @@ from facade.flows.alerts.ledger import AlarmLedger
 from facade.flows.alerts.messages import Alert, state_record
 from facade.flows.archive.files import ArchiveError
 from facade.flows.archive.night.html import number, percent
-from facade.flows.archive.night.page import render
+from facade.flows.archive.night.html import table as html_table
+from facade.flows.archive.night.page import _length, render
 from facade.flows.archive.night.report import NightReport, read_night
 from facade.flows.archive.night.span import Night, choose_night, utc
 from facade.flows.archive.stores import FolderStore
@@ -640,14 +641,14 @@ def test_the_page_has_the_figures(page: Parsed) -> None:
     heaps = dict(zip(*page.tables["Heaps of each rack"][:2], strict=True))
     assert (heaps["Nodes"], heaps["Used"], heaps["Complete"]) == ("0 to 1", "4", "75.0000 %")
     assert (heaps["Missing"], heaps["Doubled"]) == ("1", "1")
-    slots = page.tables["Nodes 0 to 1: rate and latency of heaps in slots of 1 h 0 min"]
+    slots = page.tables["Nodes 0 to 1: rate and latency of heaps in slots of 1 h"]
     assert ["2027-01-15 08:00 UTC", "4", number(4 / 3600)] in [row[:3] for row in slots]
     figures = {name: value for name, value, _ in page.tables["Performance of the alarm system"]}
     assert figures["Alarms"] == "3"
     assert figures["Average in 10 minutes"] == number(3 / 144)
     assert figures["Chattering alarms (3 or more in a minute)"] == "1"
     assert figures["Stale alarms (active for more than 24 h)"] == "1"
-    assert figures["Share of the worst ten"] == "100.0 %"
+    assert figures["Share of the ten most frequent alarms"] == "100.0 %"
     assert ["Configure", "OPEN", "1", "", ""] in page.tables["Commands by outcome"]
     given = page.tables["Commands in the order in which they were given"]
     assert given[1] == ["2027-01-14 12:00:00.000 UTC", MARKUP, MARKUP, MARKUP, "FAILED", "4", MARKUP]
@@ -655,7 +656,30 @@ def test_the_page_has_the_figures(page: Parsed) -> None:
     assert page.tables["Workers, device servers and controllers"][1][:4] == [MARKUP, "worker", "1", "1"]
     assert "commands, records that could not be used: 1; the first: partition 0, offset 0: version:" in page.text
     assert "Night of 2027-01-14" in page.text
-    assert "From 2027-01-14 12:00:00 UTC to 2027-01-15 12:00:00 UTC (24 h 0 min)" in page.text
+    assert "From 2027-01-14 12:00:00 UTC to 2027-01-15 12:00:00 UTC (24 h)" in page.text
+
+
+def test_a_page_of_a_time_that_has_not_ended_says_it(tmp_path: Path, page: Parsed) -> None:
+    early = Parsed(render(made(tmp_path / "early", full_night()), "/data", NIGHT.end_us - 1))
+    assert "This time had not ended when the report was written." in early.text
+    assert "had not ended" not in page.text
+
+
+def test_only_long_words_are_broken_in_tables() -> None:
+    cells = html_table("Words", ["Word"], [["ingest.heaps"], ["2027-01-14 12:00:00.000 UTC"], ["x" * 25], ["50.0 %"]])
+    assert cells.count('class="long"') == 1
+    assert f'<th scope="row" class="long">{"x" * 25}</th>' in cells
+
+
+def test_lengths_have_no_zeros() -> None:
+    assert [*map(_length, (0, 59.6, 300, 3600, 5400, 90061))] == [
+        "0 s",
+        "1 min",
+        "5 min",
+        "1 h",
+        "1 h 30 min",
+        "25 h 1 min 1 s",
+    ]
 
 
 def test_the_page_stands_alone_and_markup_from_the_bus_is_text(page: Parsed) -> None:

@@ -9,7 +9,7 @@ counted apart.
 - In flood: share of the time, in consecutive periods of 10 minutes from the begin, with more than 10 of them.
 - Stale: active for more than 24 hours without a break, at some time of the night.
 - Chattering: annunciated at least three times in less than a minute.
-- Worst ten: the alarms that were annunciated most often, and their share of all.
+- Most frequent: the ten alarms that were annunciated most often, and their share of all.
 
 States of the days before the night tell which alarms stand at its begin.
 """
@@ -184,7 +184,7 @@ class Alarms:
 
     @property
     def worst_fraction(self) -> float:
-        """Return the share of the worst ten."""
+        """Return the share of the ten alarms that were annunciated most often."""
         return sum(one.times for one in self.worst) / self.annunciated if self.annunciated else 0.0
 
     def _annunciate(self, alarm: _Alarm, at_us: int, times: int) -> None:

@@ -21,6 +21,8 @@ _TICKS = 4
 _PERCENT = re.compile(r"[0-9.]+ %")
 _LONGEST = 1000
 """Of a text in a table [characters]."""
+_LONG_WORD = 24
+"""A longer word may be broken anywhere, so that it widens no table [characters]."""
 _LABELS = 8
 _STYLES = (("#0b3d91", ""), ("#8a1c1c", "7 4"))
 """Colour and dashes of each line."""
@@ -33,10 +35,10 @@ h2 { border-top: 2px solid #111; padding-top: .6rem; margin-top: 2.2rem; }
 a { color: #0b3d91; }
 table { border-collapse: collapse; margin: .8rem 0; font-size: .875rem; }
 caption { text-align: left; font-weight: bold; padding-bottom: .3rem; }
-th, td { border: 1px solid #767676; padding: .2rem .5rem; text-align: left; vertical-align: top;
-  overflow-wrap: anywhere; }
-thead th { background: #eee; overflow-wrap: normal; }
+th, td { border: 1px solid #767676; padding: .2rem .5rem; text-align: left; vertical-align: top; }
+thead th { background: #eee; }
 tbody th { font-weight: normal; }
+.long { overflow-wrap: anywhere; }
 .number { text-align: right; white-space: nowrap; }
 .note { border-left: 4px solid #111; padding-left: .7rem; }
 .wide { overflow-x: auto; }
@@ -114,7 +116,8 @@ def _cell(value: Cell, *, is_first: bool) -> str:
     words = "not known" if value is None else value if isinstance(value, str) else number(value)
     words = words if len(words) <= _LONGEST else f"{words[:_LONGEST]}…"
     is_text = value is None or (isinstance(value, str) and not _PERCENT.fullmatch(value))
-    kind = "" if is_text else ' class="number"'
+    is_long = max(map(len, words.split()), default=0) > _LONG_WORD
+    kind = ' class="long"' if is_long else "" if is_text else ' class="number"'
     return f'<th scope="row"{kind}>{text(words)}</th>' if is_first else f"<td{kind}>{text(words)}</td>"
 
 

@@ -20,6 +20,9 @@ from facade.runtime.accounts import ACCOUNTS
 
 _MOST_COMMANDS = 1000
 _NOON_US, _DAY_US = 43_200 * MICRO, 86_400 * MICRO
+_UNFINISHED = (
+    "This time had not ended when the report was written. Averages and shares of the time are over the whole of it."
+)
 _CAN_HAVE = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -47,7 +50,7 @@ def render(report: NightReport, place: str, written_us: int) -> str:
         "Alarms": _alarms(report),
         "Commands": _commands(report),
         "Tables and quality": _products(report),
-        "Accidents": _accidents(report),
+        "Restarts and silence": _accidents(report),
         "Not accounted for": _unaccounted(report),
         "What was read": _read(report),
     }
@@ -63,6 +66,7 @@ def render(report: NightReport, place: str, written_us: int) -> str:
             '<meta name="viewport" content="width=device-width">',
             f"<style>{STYLE}</style></head><body><main><h1>{text(title)}</h1>",
             paragraph(f"{span} A night lasts from 12:00 UTC to 12:00 UTC of the next day. All times are UTC."),
+            *([paragraph(_UNFINISHED, note=True)] if written_us < night.end_us else ()),
             paragraph(f"Archive: {place}. Written at {utc(written_us)} by sdp-facade {__version__}."),
             f'<nav aria-label="Contents"><ul>{contents}</ul></nav>',
             _in_short(report),
@@ -80,7 +84,8 @@ def _section(title: str, name: str, parts: Iterable[str]) -> str:
 def _length(seconds: float) -> str:
     hours, rest = divmod(round(seconds), 3600)
     minutes, rest = divmod(rest, 60)
-    return f"{hours} h {minutes} min" + (f" {rest} s" if rest else "")
+    parts = (f"{count} {unit}" for count, unit in ((hours, "h"), (minutes, "min"), (rest, "s")) if count)
+    return " ".join(parts) or "0 s"
 
 
 def _at(at_us: int) -> str:
@@ -142,7 +147,7 @@ def _telemetry(report: NightReport) -> Iterator[str]:
         " its number came again. Late ones came too late for their window. What was before the first number of a scan,"
         " or after its last one, cannot be known."
     )
-    headings = ["Nodes", "Used", "Mean rate [1/s]", "Latency, median [s]", "Latency, 99 % [s]", "Complete"]
+    headings = ["Nodes", "Used", "Mean rate [heaps/s]", "Latency, median [s]", "Latency, 99 % [s]", "Complete"]
     headings += ("Missing", "Doubled", "Late", "Packets lost", "Packets late")
     yield table("Heaps of each rack", headings, (_rack_row(report, one) for one in racks))
     for rack in racks:
@@ -225,18 +230,18 @@ def _alarms(report: NightReport) -> Iterator[str]:
     yield paragraph(
         "Figures as EEMUA 191 and ISA-18.2 define them. An alarm is a condition and its source. It counts each time"
         " that it is raised or asks for another acknowledgement, unless it is shelved, suppressed by design or out of"
-        " service. Periods of 10 minutes follow each other from the begin. Alarms that were raised before the night are"
+        " service. Periods of 10 minutes follow each other from the start. Alarms that were raised before the night are"
         f" known if the archive has their states of the {LOOKBACK_US // _DAY_US} days before."
     )
     stale, chattering, worst = alarms.stale, alarms.chattering, alarms.worst
     rows: list[tuple[Cell, ...]] = [
         ("Alarms", alarms.annunciated, ""),
-        ("Average in 10 minutes", alarms.average, "about 1; at most 2"),
+        ("Average in 10 minutes", alarms.average, "fewer than 1; at most 2"),
         ("Most in 10 minutes", max(alarms.periods), f"at most {FLOOD}"),
         (f"Time in flood (more than {FLOOD} in 10 minutes)", percent(alarms.flood_fraction), "less than 1 %"),
-        ("Stale alarms (active for more than 24 h)", len(stale), "fewer than 5"),
+        ("Stale alarms (active for more than 24 h)", len(stale), "fewer than 5 a day"),
         ("Chattering alarms (3 or more in a minute)", len(chattering), "none"),
-        ("Share of the worst ten", percent(alarms.worst_fraction), "1 % to 5 %"),
+        ("Share of the ten most frequent alarms", percent(alarms.worst_fraction), "at most 1 % to 5 %"),
         ("Raised while shelved, suppressed or out of service", alarms.covered, ""),
     ]
     yield table("Performance of the alarm system", ("Figure", "This time", "Recommended"), rows)
@@ -253,7 +258,7 @@ def _alarms(report: NightReport) -> Iterator[str]:
     if worst:
         total = alarms.annunciated
         shares = ((one.condition, one.source, one.times, percent(one.times / total)) for one in worst)
-        yield table("The worst ten alarms", ("Condition", "Source", "Times", "Share"), shares)
+        yield table("Most frequent alarms", ("Condition", "Source", "Times", "Share"), shares)
     if chattering:
         yield table("Chattering alarms", ("Condition", "Source", "Most in a minute"), chattering)
     if stale:
@@ -351,9 +356,9 @@ def _accidents(report: NightReport) -> Iterator[str]:
         yield paragraph("No component was restarted or silent.")
         return
     each = ((_at(one.at_us), one.component, one.text) for one in components.accidents)
-    yield table("Accidents in the order of time", ("At", "Component", "Interruption"), each)
+    yield table("Interruptions in the order of time", ("At", "Component", "Interruption"), each)
     if components.left_out:
-        yield paragraph(f"{number(components.left_out)} further accidents are left out of this list.", note=True)
+        yield paragraph(f"{number(components.left_out)} further interruptions are left out of this list.", note=True)
 
 
 # What is missing
