@@ -18,7 +18,7 @@ from facade.controller.api import Controller, Rejected
 from facade.controller.call import Call, Device
 from facade.controller.command_state import Effect, Event, State, Transition
 from facade.controller.execution_state import Cancelled, CommandOffset, Execution, Queues, Reports
-from facade.controller.inbox import CommandReader, History, OpenReader, ParentOrders
+from facade.controller.inbox import CommandHistory, CommandReader, OpenReader, ParentOrders
 from facade.controller.orders import Orders
 from facade.controller.outbox import Outbox, Wait
 from facade.controller.ownership import KNOWN, PROVEN, Owner, Ownership
@@ -333,7 +333,7 @@ class CommandLoop:
             clock=clock,
             wait=wait,
         )
-        self._history = History(
+        self._history = CommandHistory(
             open_reader, self._tracker, self._states, self._outbox.reported_states, component=self._name
         )
         self._orders = Orders(icd, ordered, self._tracker, self._outbox, component=self._name, clock=clock)

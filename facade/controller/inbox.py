@@ -86,7 +86,7 @@ class ParentOrders:
         return "" if ack is None or ack.status == COMPLETED else f"{ack.command} {id}, which had given it, has ended"
 
 
-class History:
+class CommandHistory:
     """Follows the acknowledgements and the states, from before the start of the controller on."""
 
     def __init__(

@@ -28,7 +28,7 @@ from facade.errors import ConfigError
 from facade.flows.archive import nexus_groups, nexus_topics
 from facade.flows.archive.files import ArchiveError
 from facade.flows.archive.nexus import export, find_time
-from facade.flows.archive.nexus_groups import QUALITIES, Events, Log, Windows
+from facade.flows.archive.nexus_groups import QUALITIES, EventGroup, Log, WindowGrid
 from facade.flows.archive.stores import FolderStore
 from facade.flows.tables.solution import Solution
 from facade.flows.tables.solution import encode as encode_solution
@@ -137,7 +137,7 @@ def test_indices_of_more_than_four_billion_events_have_64_bits(tmp_path: Path) -
     many = 5_000_000_000
     with h5py.File(tmp_path / "sparse.nxs", "w") as file:
         group = nexus_groups.child(file, "notifications", "NXevent_data")
-        events = Events(group, START, {"lost": "packets"})
+        events = EventGroup(group, START, {"lost": "packets"})
         pulse = np.array([7, 8]), np.array([START, START + 5]), {"lost": np.array([1, 2])}
         events.add(*pulse)
         events.flush()
@@ -245,7 +245,7 @@ def test_partials_in_any_order_are_merged_in_a_few_pages_of_memory(tmp_path: Pat
     rng, rows, nodes = np.random.default_rng(1), 400, 2
     with h5py.File(tmp_path / "windows.nxs", "w") as file:
         parent = nexus_groups.child(file, "windows", "NXcollection")
-        windows = Windows(
+        windows = WindowGrid(
             parent, START, START + rows * SECOND, SECOND, units={"rate": "Hz"}, averaged={"rate"}, noun="node", most=9
         )
         seen: dict[tuple[int, int], list[float]] = {}

@@ -10,7 +10,7 @@ import duckdb
 
 from facade.bus.memory import MemoryBus, MemoryLog
 from facade.clock import ManualClock
-from facade.flows.archive.recording import HISTORY, Recorder
+from facade.flows.archive.recording import HISTORY, HistoryRecorder
 from facade.flows.archive.stores import FolderStore
 from facade.reading import Quality, Reading
 from tests.support.archives import HOUR, START, archive, record
@@ -45,7 +45,7 @@ def test_duckdb_answers_the_queries_of_the_page(tmp_path: Path) -> None:
 
 def test_duckdb_answers_the_queries_about_the_history(tmp_path: Path) -> None:
     log, clock = MemoryLog({HISTORY: 1}), ManualClock()
-    recorder = Recorder(MemoryBus(log), clock)
+    recorder = HistoryRecorder(MemoryBus(log), clock)
     values = {"0001/heapRate": (1.5, 2.5), "0001/packetLossFraction": (0.25, 0.5), "0002/packetLossFraction": (0.0,)}
     for name, readings in values.items():
         device, _, attribute = f"mid-sdp/ingest/{name}".rpartition("/")

@@ -21,7 +21,7 @@ from facade.clock import ManualClock
 from facade.config import Settings
 from facade.errors import BusError, ConfigError
 from facade.flows.archive import compare as comparing
-from facade.flows.archive.compare import Comparison, compare
+from facade.flows.archive.compare import ArchiveComparison, compare
 from facade.flows.archive.reading import read_records
 from facade.flows.archive.replay import ReplayPlan, inputs, plan_replay, play, require_place
 from facade.flows.archive.stores import FolderStore, Store
@@ -121,11 +121,11 @@ def replayed(store: Store, *only: str, limits: BatchLimits | None = None) -> Bus
     return bus
 
 
-def found(comparison: Comparison) -> dict[str, tuple[int, int]]:
+def found(comparison: ArchiveComparison) -> dict[str, tuple[int, int]]:
     return {kind.name: (kind.compared, kind.differing) for kind in comparison.kinds}
 
 
-def differences(comparison: Comparison) -> list[str]:
+def differences(comparison: ArchiveComparison) -> list[str]:
     return [one for kind in comparison.kinds for one in kind.differences]
 
 

@@ -13,7 +13,7 @@ from facade.clock import ManualClock
 from facade.controller import Call, Controller, Device, NotFollowed, Rejected
 from facade.controller.command_loop import LONGEST_QUEUE
 from facade.controller.execution_state import Reports
-from facade.controller.inbox import History
+from facade.controller.inbox import CommandHistory
 from facade.controller.outbox import Outbox, ReportedStates
 from facade.controller.process import Threads
 from facade.errors import ConfigError
@@ -785,7 +785,7 @@ def test_an_acknowledgement_that_cannot_be_read_says_nothing(site: Site, value: 
     tracker = Tracker(DEVICES, with_commands=False)
     message = site.command()
     site.acknowledge(message, "COMPLETED")
-    assert History(
+    assert CommandHistory(
         MemoryBus(site.broker).open_reader, tracker, DeviceStates(ICD, DEVICES), ReportedStates(), component=COMPONENT
     ).catch_up(0.0)
     assert tracker.newest(message.id).status == "COMPLETED"
@@ -794,7 +794,7 @@ def test_an_acknowledgement_that_cannot_be_read_says_nothing(site: Site, value: 
 def test_an_own_report_that_comes_back_late_undoes_nothing(site: Site) -> None:
     """But what others report holds, and after a restart what we reported ourselves."""
     bus, states = MemoryBus(site.broker), DeviceStates(ICD, DEVICES)
-    history = History(
+    history = CommandHistory(
         bus.open_reader, Tracker(DEVICES, with_commands=False), states, ReportedStates(), component=COMPONENT
     )
 

@@ -26,7 +26,7 @@ from facade.flows.archive.files import ArchiveError
 from facade.flows.archive.history import SILENT_US, HistoryArchive
 from facade.flows.archive.plot import draw
 from facade.flows.archive.reading import read_records
-from facade.flows.archive.recording import HISTORY, REPEAT, Recorder
+from facade.flows.archive.recording import HISTORY, REPEAT, HistoryRecorder
 from facade.flows.archive.stores import FolderStore, Store, open_store
 from facade.flows.archive.worker import ArchiveLimits
 from facade.reading import Reading
@@ -232,7 +232,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
 
 def test_what_a_recorder_writes_is_read(tmp_path: Path) -> None:
     writer, clock = Writer(), ManualClock(START / SECOND)
-    recorder = Recorder(writer, clock)
+    recorder = HistoryRecorder(writer, clock)
     recorder.put("a/b/c", "x", Reading(float("nan"), clock.now()))
     log = MemoryLog({HISTORY: 1})
     for one in writer.read_all(HISTORY):

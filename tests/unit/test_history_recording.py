@@ -14,7 +14,7 @@ from facade.bus.memory import MemoryBus, MemoryLog
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.config import Settings, load_settings
-from facade.flows.archive.recording import HISTORY, MOST_UNDER_WAY, REPEAT, Recorder, RecordingSink
+from facade.flows.archive.recording import HISTORY, MOST_UNDER_WAY, REPEAT, HistoryRecorder, RecordingSink
 from facade.icd.load import load
 from facade.reading import Quality, Reading, Value
 from facade.runtime.composition import assemble
@@ -46,7 +46,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.writer, self.clock = Writer(), ManualClock()
-        self.recorder = Recorder(self.writer, self.clock)
+        self.recorder = HistoryRecorder(self.writer, self.clock)
 
     def put(self, *values: Value, attribute: str = "heapRate") -> None:
         for value in values:

@@ -85,7 +85,7 @@ class KindReport:
 
 
 @dataclass(slots=True)
-class Comparison:
+class ArchiveComparison:
     """What is equal in two archives."""
 
     kinds: list[KindReport]
@@ -95,7 +95,7 @@ class Comparison:
     """Records of each archive that could not be decoded."""
 
 
-def compare(a: Store, b: Store, icd: Icd, begin_us: int = 0, end_us: int = _LATEST) -> Comparison:
+def compare(a: Store, b: Store, icd: Icd, begin_us: int = 0, end_us: int = _LATEST) -> ArchiveComparison:
     """Compare what was derived about a time [Unix us]: by the begin of a window, and the time in a message.
 
     Raises
@@ -129,7 +129,7 @@ def compare(a: Store, b: Store, icd: Icd, begin_us: int = 0, end_us: int = _LATE
                 judge.take(kind, *map(read, sides))
     if not any(kind.compared for kind in judge.kinds):
         raise ConfigError("expected two archives with results of one kind about this time, got none in common")
-    return Comparison(judge.kinds, judge.digest.hexdigest(), (sides[0].undecoded, sides[1].undecoded))
+    return ArchiveComparison(judge.kinds, judge.digest.hexdigest(), (sides[0].undecoded, sides[1].undecoded))
 
 
 class _Judge:

@@ -41,7 +41,7 @@ from facade.clock import utc_text
 from facade.codec.decode import BatchDecoder
 from facade.errors import ConfigError
 from facade.flows.archive.files import no_archive
-from facade.flows.archive.nexus_topics import BLOCKS, COMMANDS, STATE, Export, Progress, TopicWriter
+from facade.flows.archive.nexus_topics import BLOCKS, COMMANDS, STATE, ExportProgress, TopicExport, TopicWriter
 from facade.flows.archive.reading import extent, read_records
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
@@ -86,8 +86,8 @@ def export(
     *,
     eb: str = "",
     replace: bool = False,
-    progress: Progress = lambda topic, part: None,
-) -> Export:
+    progress: ExportProgress = lambda topic, part: None,
+) -> TopicExport:
     """Write the records of a time [Unix us] to a NeXus file.
 
     Raises
@@ -117,7 +117,9 @@ def export(
     begin_us, end_us = max(begin_us, has[0]), min(end_us, has[1])
     with _whole(path) as part, tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         with h5py.File(part, "w-") as file:
-            made = TopicWriter(store, icd, file, Export(begin_us, end_us), Path(folder), progress).write(path.name, eb)
+            made = TopicWriter(store, icd, file, TopicExport(begin_us, end_us), Path(folder), progress).write(
+                path.name, eb
+            )
         if not any(account.records for account in made.accounts.values()):
             raise nothing
     return made

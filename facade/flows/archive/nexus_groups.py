@@ -5,7 +5,7 @@ Theory of operation
 A dataset is chunked, compressed and resizable. Rows are kept in memory until some are together, and are then put behind
 those in the file (`append`). No dataset stays open, so the library's caches do not grow with the number of datasets.
 
-`Windows` is a grid of windows and groups, such as seconds and ingest nodes. The file itself is what partial aggregates
+`WindowGrid` is a grid of windows and groups, such as seconds and ingest nodes. The file itself is what partial aggregates
 are added to: the pages of some neighbouring windows are in memory, and the page that was used least recently goes to
 the file. So partials may come in any order, at any time.
 
@@ -187,7 +187,7 @@ class Log:
         plot(self._group, {"value": self._group["value"]}, {"time": self._group["time"]}, self._title)
 
 
-class Events:
+class EventGroup:
     """An NXevent_data: notifications as events, about the nodes that their ids are.
 
     A pulse is some notifications that came to the bus one after the other. Indices have 64 bits.
@@ -236,7 +236,7 @@ _MERGE: Final[Mapping[str, Any]] = {"sum": np.add, "min": np.fmin, "max": np.fma
 """How a statistic of a field is merged. Deviations and sketches are left out."""
 
 
-class Windows:
+class WindowGrid:
     """The windows of a stream: an NXlog for each statistic, over windows and groups.
 
     Parameters

@@ -60,7 +60,7 @@ class _Spool:
     """Bytes of each segment."""
 
 
-class Tables:
+class TableGroups:
     """Puts the tables of a topic together, and writes those that are complete.
 
     Parameters

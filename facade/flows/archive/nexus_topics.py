@@ -21,16 +21,16 @@ from facade.flows.archive.nexus_groups import (
     MOST_EVENTS,
     QUALITIES,
     TEXT,
-    Events,
+    EventGroup,
     Log,
-    Windows,
+    WindowGrid,
     append,
     child,
     iso,
     legal,
     text,
 )
-from facade.flows.archive.nexus_tables import Tables, require_room
+from facade.flows.archive.nexus_tables import TableGroups, require_room
 from facade.flows.archive.reading import read_records, topics
 from facade.flows.archive.stores import Store
 from facade.icd.fields import kind, properties
@@ -79,12 +79,12 @@ _PENDING, _OVERHEAD = 32_000_000, 500
 _DELAY_US = 60 * _MICRO
 """How long after a window its partials are looked for, beside what the interface allows."""
 
-Progress = Callable[[str, float], None]
+ExportProgress = Callable[[str, float], None]
 """Takes the topic and the part of the time that is read, 0 to 1."""
 
 
 @dataclass(slots=True)
-class Account:
+class TopicAccount:
     """What became of the records of one topic."""
 
     records: int = 0
@@ -101,12 +101,12 @@ class Account:
 
 
 @dataclass(slots=True)
-class Export:
+class TopicExport:
     """What is in a file."""
 
     begin_us: int
     end_us: int
-    accounts: dict[str, Account] = field(default_factory=dict)
+    accounts: dict[str, TopicAccount] = field(default_factory=dict)
 
 
 class TopicWriter:
@@ -120,7 +120,9 @@ class TopicWriter:
         For temporary files.
     """
 
-    def __init__(self, store: Store, icd: Icd, file: Any, made: Export, folder: Path, progress: Progress) -> None:
+    def __init__(
+        self, store: Store, icd: Icd, file: Any, made: TopicExport, folder: Path, progress: ExportProgress
+    ) -> None:
         self._store, self._icd, self._file, self._made = store, icd, file, made
         self._folder, self._progress = folder, progress
         self._begin, self._end = made.begin_us, made.end_us
@@ -132,7 +134,7 @@ class TopicWriter:
         }
         """Type, unit and labels of the attributes that controllers report, by name."""
 
-    def write(self, name: str, eb: str) -> Export:
+    def write(self, name: str, eb: str) -> TopicExport:
         """Write all topics to a file of a name, perhaps of an execution block."""
         self._file.attrs.update({"NX_class": "NXroot", "file_name": name, "creator": "sdp-facade"})
         self._file.attrs["HDF5_Version"], self._file.attrs["h5py_version"] = h5py.version.hdf5_version, h5py.__version__
@@ -146,7 +148,7 @@ class TopicWriter:
         windowed = {name: one.window for name, one in self._icd.topics.items() if one.window is not None}
         summaries = {window.summary for window in windowed.values()}
         for topic in sorted(topics(self._store), key=lambda topic: topic not in summaries):  # they are drawn first
-            account = self._made.accounts[topic] = Account()
+            account = self._made.accounts[topic] = TopicAccount()
             if topic in windowed:
                 self._write_events(topic, windowed[topic], account)
             elif topic in summaries:
@@ -159,7 +161,7 @@ class TopicWriter:
             elif topic == MIRROR:
                 self._write_logs(topic, [TelescopeAttribute], partial(self._add_mirrored, self._group(topic)), account)
             elif topic == TABLES:
-                tables = Tables(self._group(topic), self._folder)
+                tables = TableGroups(self._group(topic), self._folder)
                 for records in self._chunks(topic, account):
                     for record in records:
                         if why := tables.add(record):
@@ -174,7 +176,9 @@ class TopicWriter:
     def _group(self, name: str) -> Any:
         return self._entry.get(legal(name)) or child(self._entry, name, "NXcollection")
 
-    def _chunks(self, topic: str, account: Account, before_us: int = 0, after_us: int = 0) -> Iterator[list[Record]]:
+    def _chunks(
+        self, topic: str, account: TopicAccount, before_us: int = 0, after_us: int = 0
+    ) -> Iterator[list[Record]]:
         """Return the records of a topic some at a time; those before and after the time are not counted."""
         begin, end, size = self._begin - before_us, self._end + after_us, 0
         found: list[Record] = []
@@ -194,13 +198,13 @@ class TopicWriter:
 
     # Notifications
 
-    def _write_events(self, topic: str, window: Window, account: Account) -> None:
+    def _write_events(self, topic: str, window: Window, account: TopicAccount) -> None:
         entry = self._icd.topics[topic]
         schema = self._icd.messages[cast(str, entry.message)]
         decoder = ColumnDecoder(cast(str, entry.message), schema)
         reader = BatchReader(schema, [window.time]) if "arrow" in entry.encodings else None
         units = {one.name: str(properties(schema)[one.name].get("x-unit", "")) for one in number_fields(schema)}
-        events: Events | None = None
+        events: EventGroup | None = None
         for records in self._chunks(topic, account):
             for _, some in groupby(records, lambda one: one.timestamp_us // _MICRO):
                 for columns in _pulses(list(some), decoder, reader, account):
@@ -209,7 +213,9 @@ class TopicWriter:
                         continue
                     if events is None:
                         more = {name: unit for name, unit in units.items() if name not in (window.time, window.group)}
-                        events = Events(child(self._group(topic), "notifications", "NXevent_data"), self._begin, more)
+                        events = EventGroup(
+                            child(self._group(topic), "notifications", "NXevent_data"), self._begin, more
+                        )
                     group = window.group if window.group in units else None
                     events.add(np.zeros(len(times), np.int64) if group is None else columns[group], times, columns)
         if events is not None:
@@ -217,7 +223,7 @@ class TopicWriter:
 
     # Windows
 
-    def _write_windows(self, topic: str, windowed: Mapping[str, Window], account: Account) -> None:
+    def _write_windows(self, topic: str, windowed: Mapping[str, Window], account: TopicAccount) -> None:
         made = {name: self._windows(name, window) for name, window in windowed.items()}
         marks: dict[str, dict[int, int]] = {name: {} for name in windowed}
         partitions = dict.fromkeys(windowed, 1)
@@ -261,9 +267,9 @@ class TopicWriter:
         schema = self._icd.messages[cast(str, entry.message)]
         return kind(properties(schema).get((entry.window and entry.window.group) or "", {})) == "integer"
 
-    def _windows(self, topic: str, window: Window) -> Windows:
+    def _windows(self, topic: str, window: Window) -> WindowGrid:
         known = properties(self._icd.messages[cast(str, self._icd.topics[topic].message)])
-        return Windows(
+        return WindowGrid(
             child(self._group(topic), "windows", "NXcollection"),
             self._begin,
             self._end,
@@ -277,7 +283,7 @@ class TopicWriter:
     # Logs
 
     def _write_logs(
-        self, topic: str, structs: Iterable[type[msgspec.Struct]], add: Callable[..., None], account: Account
+        self, topic: str, structs: Iterable[type[msgspec.Struct]], add: Callable[..., None], account: TopicAccount
     ) -> None:
         decoder = BatchDecoder[Any](*structs)
         logs: dict[Any, Log] = {}
@@ -353,7 +359,7 @@ def _name(struct: type[msgspec.Struct]) -> str:
 
 
 def _pulses(
-    records: list[Record], decoder: ColumnDecoder, reader: BatchReader | None, account: Account
+    records: list[Record], decoder: ColumnDecoder, reader: BatchReader | None, account: TopicAccount
 ) -> Iterator[Mapping[str, Any]]:
     """Return notifications as columns; `reader`: of records that hold many of them."""
     plain = [one.value for one in records if reader is None or not is_batch(one.value)]
@@ -379,7 +385,7 @@ def _pulses(
         yield _joined(reader, batches, account)
 
 
-def _joined(reader: BatchReader, batches: list[Any], account: Account) -> dict[str, Any]:
+def _joined(reader: BatchReader, batches: list[Any], account: TopicAccount) -> dict[str, Any]:
     joined = Joined(reader, batches)
     for why in joined.rejected.values():
         account.refuse(why)
@@ -388,7 +394,7 @@ def _joined(reader: BatchReader, batches: list[Any], account: Account) -> dict[s
     return {one.name: joined[one.name][good] for one in reader.fields}
 
 
-def _add_rack(windows: Windows, item: RackSummary) -> None:
+def _add_rack(windows: WindowGrid, item: RackSummary) -> None:
     fields = {
         (name, statistic): np.array(values, np.float64)
         for name, columns in item.fields.items()

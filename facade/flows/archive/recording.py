@@ -44,7 +44,7 @@ _LAST: Final = 0.5
 """Longest wait for the last records at the end of a server [s]."""
 
 
-class Recorder:
+class HistoryRecorder:
     """Writes the history of the devices of a server; for the thread of its event loop. It waits at the end only."""
 
     def __init__(self, writer: QueueingWriter, clock: Clock) -> None:
@@ -146,7 +146,7 @@ class RecordingSink:
         Attributes that are pushed in another way than as archive events.
     """
 
-    def __init__(self, sink: EventSink, recorder: Recorder, unrecorded: Collection[AttributeKey]) -> None:
+    def __init__(self, sink: EventSink, recorder: HistoryRecorder, unrecorded: Collection[AttributeKey]) -> None:
         self._sink, self._recorder, self._unrecorded = sink, recorder, unrecorded
 
     def show(self, device: str, attribute: str, reading: Reading) -> bool:
@@ -166,7 +166,7 @@ def record(server: Server) -> None:
     """Let a device server write the history of its devices, if the settings say so."""
     if not server.settings.history:
         return
-    recorder = Recorder(server.bus.open_writer("history"), server.clock)
+    recorder = HistoryRecorder(server.bus.open_writer("history"), server.clock)
     server.periodic_tasks.append(recorder)
     server.gauges += [
         Gauge("sdp_history_records", "Records of the history that were written.", {}, lambda: recorder.records),

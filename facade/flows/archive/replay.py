@@ -64,7 +64,7 @@ class CopyWriter(Protocol):
         """Wait until the fate of all records is known, at most `timeout` [s]; False: not yet."""
 
 
-Report = Callable[[int, int, float], None]
+ReplayReport = Callable[[int, int, float], None]
 """Takes the time reached [Unix us], the number of records, and the records per second."""
 
 
@@ -159,7 +159,7 @@ def require_place(
 
 
 def play(
-    store: Store, plan: ReplayPlan, writer: CopyWriter, clock: Clock, *, speed: float = math.inf, report: Report
+    store: Store, plan: ReplayPlan, writer: CopyWriter, clock: Clock, *, speed: float = math.inf, report: ReplayReport
 ) -> int:
     """Write the records of a plan; return their number, of which each is confirmed.
 

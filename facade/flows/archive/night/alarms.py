@@ -86,7 +86,7 @@ class _Alarm:
     stale_until: int = 0
 
 
-class Alarms:
+class NightAlarms:
     """The alarm system in a night.
 
     Parameters

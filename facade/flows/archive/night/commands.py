@@ -24,7 +24,7 @@ _decode_refusal = BatchDecoder(CommandRefusal).decode_one
 
 
 @dataclass(slots=True)
-class CommandLine:
+class NightCommand:
     """One command."""
 
     given_us: int
@@ -46,11 +46,11 @@ class Commands:
     """The commands of a night; records of `COMMANDS` come first, then acknowledgements."""
 
     def __init__(self) -> None:
-        self._by_id: dict[str, CommandLine] = {}
-        self._refused: list[CommandLine] = []
+        self._by_id: dict[str, NightCommand] = {}
+        self._refused: list[NightCommand] = []
 
     @property
-    def lines(self) -> list[CommandLine]:
+    def lines(self) -> list[NightCommand]:
         """Return all commands in the order in which they were given."""
         return sorted((*self._by_id.values(), *self._refused), key=lambda one: one.given_us)
 
@@ -63,7 +63,7 @@ class Commands:
             return _AGAIN
         given = record.timestamp_us if found.parent else found.issued
         by = f"order of {found.parent}" if found.parent else found.client or found.origin
-        self._by_id[found.id] = CommandLine(given, found.device, found.command, by)
+        self._by_id[found.id] = NightCommand(given, found.device, found.command, by)
         return USED
 
     def take_ack(self, record: Record) -> Outcome:
@@ -84,5 +84,5 @@ class Commands:
         if not isinstance(found, CommandRefusal):
             return found
         by, text = found.client or found.origin, f"{found.reason}: {found.text}"
-        self._refused.append(CommandLine(found.time, found.device, found.command, by, REFUSED, found.time, text))
+        self._refused.append(NightCommand(found.time, found.device, found.command, by, REFUSED, found.time, text))
         return USED

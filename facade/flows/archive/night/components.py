@@ -49,7 +49,7 @@ class ComponentLine:
     """Time in which it was away or silent [s]."""
 
 
-class Components:
+class NightComponents:
     """All components that gave a sign of life."""
 
     def __init__(self) -> None:

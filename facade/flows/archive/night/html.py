@@ -63,7 +63,7 @@ dd { margin: 0 0 .4rem 1.2rem; }
 """
 
 
-class Line(NamedTuple):
+class SvgLine(NamedTuple):
     """A line of a plot, with a value for each slot of the night."""
 
     name: str
@@ -121,7 +121,7 @@ def _cell(value: Cell, *, is_first: bool) -> str:
     return f'<th scope="row"{kind}>{text(words)}</th>' if is_first else f"<td{kind}>{text(words)}</td>"
 
 
-def plot(name: str, title: str, unit: str, lines: Sequence[Line], night: Night, *, bars: bool = False) -> str:
+def plot(name: str, title: str, unit: str, lines: Sequence[SvgLine], night: Night, *, bars: bool = False) -> str:
     """Return a figure of values over the night.
 
     Parameters
@@ -148,7 +148,7 @@ def plot(name: str, title: str, unit: str, lines: Sequence[Line], night: Night, 
     )
 
 
-def _said(line: Line, unit: str, night: Night) -> str:
+def _said(line: SvgLine, unit: str, night: Night) -> str:
     known = [(value, at) for at, value in enumerate(line.values) if value is not None]
     if not known:
         return f"{line.name}: no values"

@@ -9,9 +9,9 @@ from statistics import median
 
 from facade import __version__
 from facade.flows.archive.night.alarms import FLOOD, LOOKBACK_US, PERIOD_US, STATES
-from facade.flows.archive.night.commands import ACKS, COMMANDS, OPEN, REFUSALS, CommandLine
+from facade.flows.archive.night.commands import ACKS, COMMANDS, OPEN, REFUSALS, NightCommand
 from facade.flows.archive.night.components import HEARTBEATS
-from facade.flows.archive.night.html import STYLE, Cell, Line, listed, number, paragraph, percent, plot, table, text
+from facade.flows.archive.night.html import STYLE, Cell, SvgLine, listed, number, paragraph, percent, plot, table, text
 from facade.flows.archive.night.products import DEAD_LETTERS, QUALITY, TABLES
 from facade.flows.archive.night.report import NightReport
 from facade.flows.archive.night.span import MICRO, Night, utc
@@ -183,8 +183,8 @@ def _rack(report: NightReport, rack: RackFigures) -> Iterator[str]:
     middle, high = ([report.telemetry.quantile(one, q) for one in rack.slots] for q in (0.5, 0.99))
     title = f"Nodes {_nodes(rack)}"
     yield f'<h3>{text(title)}</h3><div class="pair"><div>'
-    yield plot(f"{name}-rate", f"{title}: rate of heaps", "heaps/s", [Line("rate", rates)], night)
-    latency = [Line("median", middle), Line("99th percentile", high)]
+    yield plot(f"{name}-rate", f"{title}: rate of heaps", "heaps/s", [SvgLine("rate", rates)], night)
+    latency = [SvgLine("median", middle), SvgLine("99th percentile", high)]
     yield plot(f"{name}-latency", f"{title}: latency of heaps", "s", latency, night)
     yield "</div>"
     rows = zip(map(_slot, night.slots), (one.count for one in rack.slots), rates, middle, high, strict=True)
@@ -246,7 +246,7 @@ def _alarms(report: NightReport) -> Iterator[str]:
     ]
     yield table("Performance of the alarm system", ("Figure", "This time", "Recommended"), rows)
     title = "Alarms over the time"
-    bars = plot("alarms", title, "alarms", [Line("alarms", alarms.slots)], night, bars=True)
+    bars = plot("alarms", title, "alarms", [SvgLine("alarms", alarms.slots)], night, bars=True)
     yield f'<div class="pair"><div>{bars}</div>'
     most = [0] * len(night.slots)
     for at, count in enumerate(alarms.periods):
@@ -278,7 +278,7 @@ def _commands(report: NightReport) -> Iterator[str]:
     if not lines:
         return
     yield paragraph(f"{OPEN}: no outcome came before {utc(report.night.end_us)}. REFUSED: the device refused the call.")
-    groups: dict[tuple[str, str], list[CommandLine]] = {}
+    groups: dict[tuple[str, str], list[NightCommand]] = {}
     for one in lines:
         groups.setdefault((one.command, one.outcome), []).append(one)
     rows = ((*key, len(groups[key]), *_times(groups[key])) for key in sorted(groups))
@@ -294,12 +294,12 @@ def _commands(report: NightReport) -> Iterator[str]:
         yield paragraph(f"{number(len(lines) - _MOST_COMMANDS)} later commands are left out of this list.", note=True)
 
 
-def _times(lines: list[CommandLine]) -> tuple[Cell, Cell]:
+def _times(lines: list[NightCommand]) -> tuple[Cell, Cell]:
     known = [one.seconds for one in lines if one.seconds is not None]
     return (median(known), max(known)) if known else ("", "")
 
 
-def _seconds(line: CommandLine) -> tuple[Cell]:
+def _seconds(line: NightCommand) -> tuple[Cell]:
     return ("" if line.seconds is None else line.seconds,)
 
 

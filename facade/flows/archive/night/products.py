@@ -107,7 +107,7 @@ class ProductLine:
     """The table that ended last."""
 
 
-class Tables:
+class NightTables:
     """Tables by product."""
 
     def __init__(self) -> None:

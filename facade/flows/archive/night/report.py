@@ -23,12 +23,12 @@ from dataclasses import dataclass, field
 
 from facade.bus.port import Record
 from facade.flows.archive.files import ArchiveError, no_archive
-from facade.flows.archive.night.alarms import LOOKBACK_US, STATES, Alarms
+from facade.flows.archive.night.alarms import LOOKBACK_US, STATES, NightAlarms
 from facade.flows.archive.night.commands import ACKS, COMMANDS, REFUSALS, Commands
-from facade.flows.archive.night.components import HEARTBEATS, Components
-from facade.flows.archive.night.products import DEAD_LETTERS, QUALITY, TABLES, DeadLetters, Qualities, Tables
+from facade.flows.archive.night.components import HEARTBEATS, NightComponents
+from facade.flows.archive.night.products import DEAD_LETTERS, QUALITY, TABLES, DeadLetters, NightTables, Qualities
 from facade.flows.archive.night.span import Night, utc
-from facade.flows.archive.night.telemetry import SUMMARIES, Telemetry
+from facade.flows.archive.night.telemetry import SUMMARIES, NightTelemetry
 from facade.flows.archive.reading import read_records, removed, topics
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
@@ -73,13 +73,13 @@ class NightReport:
 
     def __init__(self, icd: Icd, night: Night, rack_size: int) -> None:
         self.night = night
-        self.telemetry = Telemetry(icd, night, rack_size)
+        self.telemetry = NightTelemetry(icd, night, rack_size)
         self.dead_letters = DeadLetters()
-        self.alarms = Alarms(icd.conditions, night)
+        self.alarms = NightAlarms(icd.conditions, night)
         self.commands = Commands()
-        self.tables = Tables()
+        self.tables = NightTables()
         self.qualities = Qualities()
-        self.components = Components()
+        self.components = NightComponents()
         self._accounts = WorkerAccounts()
         self.takers: dict[str, Callable[[Record], Outcome]] = {
             SUMMARIES: self.telemetry.take,

@@ -31,7 +31,7 @@ _OPEN_SCANS = 4
 _decode = BatchDecoder[IngestSummary | RackSummary | Watermark](IngestSummary, RackSummary, Watermark).decode_one
 
 
-class Columns(NamedTuple):
+class ReportColumns(NamedTuple):
     """Rows of a summary as columns of one length; a row has some records of one node, scan and window."""
 
     node: Sequence[int]
@@ -91,7 +91,7 @@ class RackFigures:
         expected = self.distinct + self.missing
         return self.distinct / expected if expected else None
 
-    def add(self, columns: Columns, slot_of: Callable[[int], int]) -> None:
+    def add(self, columns: ReportColumns, slot_of: Callable[[int], int]) -> None:
         """Count the rows of a summary; `slot_of` returns the slot of a window."""
         in_time = [not late for late in columns.late]
         for at, numbers in enumerate((columns.received, columns.lost, columns.too_late)):
@@ -131,7 +131,7 @@ class RackFigures:
         self.doubled += seen.duplicates
 
 
-class Telemetry:
+class NightTelemetry:
     """Heaps of all racks."""
 
     def __init__(self, icd: Icd, night: Night, rack_size: int) -> None:
@@ -186,7 +186,7 @@ class Telemetry:
         rack.add(columns, self._night.slot)
         return USED
 
-    def _trouble(self, columns: Columns) -> str | None:
+    def _trouble(self, columns: ReportColumns) -> str | None:
         """Return why columns cannot be counted, or None."""
         if len({*map(len, columns)}) > 1:
             return "expected columns of one length"
@@ -213,11 +213,11 @@ class Telemetry:
         return counted.take(summary.log, summary.offset_from, summary.offset_to, summary.part)
 
 
-def _of_node(summary: IngestSummary) -> Columns:
+def _of_node(summary: IngestSummary) -> ReportColumns:
     found, size = summary.partials, len(summary.partials)
     empty = FieldStatistics()
     sums = ([one.fields.get(name, empty).sum or 0 for one in found] for name in _PACKETS)
-    return Columns(
+    return ReportColumns(
         [summary.node] * size,
         [one.epoch for one in found],
         [one.window for one in found],
@@ -229,9 +229,9 @@ def _of_node(summary: IngestSummary) -> Columns:
     )
 
 
-def _of_rack(summary: RackSummary) -> Columns:
+def _of_rack(summary: RackSummary) -> ReportColumns:
     size, fields, empty = len(summary.node), summary.fields, FieldColumns()
     sketches: Sequence[Mapping[int, int]] = fields.get(_LATENCY, empty).sketch or [{}] * size
     sums = (fields.get(name, empty).sum or [0] * size for name in _PACKETS)
     first = summary.node, summary.epoch, summary.window, summary.late, summary.count, summary.runs
-    return Columns(*first, sketches, *sums)
+    return ReportColumns(*first, sketches, *sums)
