@@ -538,6 +538,7 @@ def test_a_folder_without_an_archive_is_an_error(tmp_path: Path) -> None:
         (("9999-12-31", None, None), "--night: expected a date"),
         ((None, "noon", "2026-11-21"), "--from: expected a time"),
         ((None, "2026-11-21T18:00", "2026-11-21T17:00"), "--to: expected a time after 2026-11-21 18:00:00 UTC"),
+        ((None, "1971-01-01", "2970-12-31"), "--from, --to: expected at most a year, got 365,242 days"),
     ],
 )
 def test_a_time_that_is_none_is_refused(options: tuple[str | None, ...], said: str) -> None:

@@ -5,9 +5,9 @@ Theory of operation
 A dataset is chunked, compressed and resizable. Rows are kept in memory until some are together, and are then put behind
 those in the file (`append`). No dataset stays open, so the library's caches do not grow with the number of datasets.
 
-`WindowGrid` is a grid of windows and groups, such as seconds and ingest nodes. The file itself is what partial aggregates
-are added to: the pages of some neighbouring windows are in memory, and the page that was used least recently goes to
-the file. So partials may come in any order, at any time.
+`WindowGrid` is a grid of windows and groups, such as seconds and ingest nodes. Partial aggregates are added to the file
+itself: the pages of some neighbouring windows are in memory, and the page that was used least recently goes to the
+file. So partials may come in any order, at any time.
 
 A dataset that is in several groups is there once, with hard links to it. NeXus wants the attribute `target` then.
 """

@@ -14,6 +14,8 @@ _DAY = 1440
 _WIDTHS = (1, 2, 5, 10, 20, 30, 60, 120, 180, 360, 720, _DAY)
 """Lengths of slots [min]."""
 _MOST_SLOTS = 24
+_LONGEST = 366 * 86_400
+"""Longest time of a report [s]: figures of each 10 minutes of it are in memory."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ def choose_night(night: str | None, begin: str | None, end: str | None) -> Night
     found = Night(parse_time(begin or "", "--from"), parse_time(end or "", "--to"))
     if found.begin_us >= found.end_us:
         raise ConfigError(f"--to: expected a time after {utc(found.begin_us)}, got {utc(found.end_us)}")
+    if found.seconds > _LONGEST:
+        raise ConfigError(f"--from, --to: expected at most a year, got {found.seconds / 86_400:,.0f} days")
     return found
 
 
