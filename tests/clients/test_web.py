@@ -38,6 +38,7 @@ LATE = 1
 _offsets = itertools.count(int(time.time()))
 """Each dead letter is of a record of its own."""
 AXE = Path(__file__).parents[2] / ".venv/web/node_modules/axe-core/axe.min.js"
+TIME_IN_UTC = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\S* UTC")
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 expect.set_options(timeout=HANG * 1000)
 
@@ -198,6 +199,10 @@ def test_an_observation_runs_by_forms_and_another_is_aborted(open_page: Open) ->
     for step in observe:
         give(*step)
     expect(value(page, SUBARRAY, "scanID")).to_have_text("5")
+    for place, row in (("blocks", "pb-test-20261125-00001"), ("reservations", "SKA001, SKA036")):
+        flow = open_page(f"flow/{place}")
+        expect(flow.get_by_role("row").filter(has_text=row)).to_contain_text(TIME_IN_UTC)
+        assert flow.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the table stays in its tile"
     for step in (("EndScan", None, "READY"), ("End", None, "IDLE"), ("ReleaseAllResources", None, "EMPTY")):
         give(*step)
     give("AssignResources", sample("assignres", "test-20261125-00002"), "IDLE")
@@ -292,7 +297,7 @@ def test_a_flow_has_a_page_where_it_is_deployed(open_page: Open, system: Deploym
     pages.get_by_role("link", name="Calibration").click()
     device = "mid-sdp/calibration/01"
     expect(value(page, device, "solutionId")).to_contain_text(system.read_one(device, "solutionId"))
-    expect(value(page, device, "validUntilUtc")).to_contain_text("T")
+    expect(value(page, device, "validUntilUtc")).to_contain_text(TIME_IN_UTC)
     gains = page.get_by_role("img", name=re.compile("^Gain amplitude over Channel frequencies"))
     expect(gains).to_have_accessible_name(
         re.compile(r"from 0\.\d+ to 1\.\d+, of .* 8 rows of 64, from left to right .*Hz to ")
