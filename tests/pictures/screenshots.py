@@ -4,20 +4,31 @@ Each picture is what a command of the page printed on a terminal of a fixed widt
 """
 
 import io
+import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
+from facade.config import load_settings
 from facade.console import ERR
+from proving.demo.plan import OBSERVATION
+from tests.pictures.node_logs import ship
+
+if TYPE_CHECKING:
+    from playwright.sync_api import APIRequestContext
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 PROGRAM = str(Path(sys.executable).with_name("sdp-facade"))
@@ -38,8 +49,16 @@ PAGES = {
     "page-blocks.png": "flow/blocks",
 }
 """Pictures of the operator's page, by address; see docs/how-to/operators-page.md."""
-_SETTLED = 20.0
-"""Time in which the page gets its values, and trends some points [s]."""
+_SETTLED = 60.0
+"""Time in which the page gets its values, and trends and waterfalls some points [s]."""
+_COLOURS = 256
+"""Of the picture of a page, which has few: it is stored in half the bytes."""
+_SUBARRAY = "mid-sdp/subarray/01"
+_TOKEN = "token-of-anna-the-operator"
+_SCAN, _FIRST_NUMBER = 3, 101
+"""The last step of the observation, and a number that no step of the demo has."""
+_POLL = 0.2
+"""Time between two looks at the outcome of a command [s]."""
 
 
 def picture_of(printed: str, command: str) -> str:
@@ -67,30 +86,76 @@ def take(environment: Mapping[str, str], images: Path = IMAGES) -> None:
 
 def take_pages(environment: Mapping[str, str], images: Path) -> None:
     """Take the pictures of the operator's page, in the browser of the distribution."""
+    from PIL import Image  # comes with matplotlib
     from playwright.sync_api import sync_playwright  # scripts/bootstrap clients
 
-    argv = [PROGRAM, "web", "--port", "0", "--banner", "Simulated SDP"]
-    web = subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True)
-    assert web.stdout is not None
-    try:
-        address = next(found[0] for line in web.stdout if (found := re.search(r"http://\S+", line)))
+    web = ["web", "--port", "0", "--banner", "Simulated SDP"]
+    tokens = {"SDP_WEB_TOKENS": f"operator anna {_TOKEN}"}
+    flags = ["simulate", "telemetry", "flagging", "--range", "flagged=1e5:2e5", "--range", "kept=9e5:1e6"]
+    with ExitStack() as stack:
+        stack.enter_context(_shipping(environment))
+        stack.enter_context(_running(environment, "simulate", "quality", "--rate", "4"))
+        stack.enter_context(_running(environment, *flags))
+        printed = stack.enter_context(_running({**environment, **tokens}, *web))
+        address = next(found[0] for line in printed if (found := re.search(r"http://[^\s/]+", line)))
         with sync_playwright() as playwright:
+            observe(playwright.request.new_context(base_url=address, extra_http_headers={"Origin": address}))
             browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-            page = browser.new_page(viewport={"width": 1280, "height": 860})
-            for name, place in PAGES.items():
-                page.goto(f"{address}#/{place}")
-                page.wait_for_timeout(_SETTLED * 1000)
-                page.screenshot(path=images / name)
+            pages = {name: browser.new_page(viewport={"width": 1280, "height": 860}) for name in PAGES}
+            for name, page in pages.items():
+                page.goto(f"{address}/#/{PAGES[name]}")
+            time.sleep(_SETTLED)
+            for name, page in pages.items():
+                page.bring_to_front()
+                taken = page.screenshot(full_page=PAGES[name].startswith("flow/"))
+                picture = Image.open(io.BytesIO(taken)).convert("RGB").quantize(_COLOURS, Image.Quantize.MAXCOVERAGE)
+                picture.save(images / name, optimize=True)
                 ERR.print(images / name)
+
+
+@contextmanager
+def _running(environment: Mapping[str, str], *arguments: str) -> Iterator[IO[str]]:
+    """Run the program meanwhile; give what it prints."""
+    process = subprocess.Popen([PROGRAM, *arguments], env=environment, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield process.stdout
     finally:
-        web.terminate()
-        web.wait()
+        process.terminate()
+        process.communicate()
+
+
+@contextmanager
+def _shipping(environment: Mapping[str, str]) -> Iterator[None]:
+    stop = threading.Event()
+    shipper = threading.Thread(target=ship, args=(load_settings(environment), stop))
+    shipper.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        shipper.join()
+
+
+def observe(web: "APIRequestContext") -> None:
+    """Begin an observation, as a person does by the page, and leave it at its scan: processing blocks are open then."""
+    web.post("/api/sign-in", data={"token": _TOKEN})
+    for number, step in enumerate(OBSERVATION[: _SCAN + 1], _FIRST_NUMBER):
+        argument = "" if step.argument is None else json.dumps(step.argument(1, number, f"{datetime.now(UTC):%Y%m%d}"))
+        id = web.post("/api/command", data={"device": _SUBARRAY, "command": step.command, "argument": argument}).json()
+        while not any(one["id"] == id and one["finished_time"] for one in _commands(web)):
+            time.sleep(_POLL)
+
+
+def _commands(web: "APIRequestContext") -> list[dict[str, Any]]:
+    commands: list[dict[str, Any]] = web.get("/api/commands", params={"device": _SUBARRAY}).json()
+    return commands
 
 
 def main(options: list[str]) -> None:
     """Start a demo, take the pictures once it stays, and stop it."""
     with tempfile.TemporaryDirectory() as folder:
-        argv = [PROGRAM, "demo", "--stay", "--no-kills", "--no-live", "--state-dir", folder, *options]
+        argv = [PROGRAM, "demo", "--stay", "--no-kills", "--no-live", "--logs", "--state-dir", folder, *options]
         demo = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=sys.stderr, text=True)
         assert demo.stdout is not None
         try:
@@ -102,7 +167,7 @@ def main(options: list[str]) -> None:
                 raise SystemExit("the demo ended before it stayed")
             take({**os.environ, **variables})
         finally:
-            demo.send_signal(signal.SIGINT)
+            demo.terminate()  # SIGINT is ignored in the background of a shell
             demo.communicate()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.pictures.__main__ import IMAGES, stale
 from tests.pictures.drawing import draw
-from tests.pictures.screenshots import DRAWN, PRINTED, picture_of
+from tests.pictures.screenshots import DRAWN, PAGES, PRINTED, picture_of
 from tests.support.command_line import descend
 
 BOX = {"name": "a", "at": [10, 10, 100, 40], "kind": "topic", "text": "commands"}
@@ -55,3 +55,7 @@ def test_the_commands_of_screenshots_exist_and_their_pictures_are_there() -> Non
         command, _ = descend(words.split())
         assert not hasattr(command, "commands"), words
         assert (IMAGES / name).is_file()
+
+
+def test_each_picture_of_the_operators_page_is_there_and_small() -> None:
+    assert {name: size for name in PAGES if (size := (IMAGES / name).stat().st_size) > 150_000} == {}

@@ -9,6 +9,7 @@ import { statusTile } from "./pages.js";
 
 const MOST_TRENDS = 8;
 const MOST_ROWS = 200;
+const LONG = 40; // characters of a text that may break anywhere
 
 export function flowDevices({ page }) {
   return Object.keys(page?.attributes ?? {}).flatMap(devicesOf);
@@ -61,14 +62,15 @@ function texts(device, name) {
   const shown = values.slice(0, MOST_ROWS);
   const rows = shown.map(object);
   const columns = [...new Set(rows.flatMap((one) => Object.keys(one ?? {})))];
-  const written = (value) => (value && typeof value === "object" ? JSON.stringify(value) : text(value));
-  return sourceOf(device, name, html`${!values.length ? html`<p>None.</p>`
-    : rows.every(Boolean) ? html`<table><thead><tr>${columns.map((one) => html`<th>${one.replaceAll("_", " ")}</th>`)}</tr></thead>
-      <tbody>${rows.map((row) => html`<tr>${columns.map((one) =>
-        html`<td class="wide">${one in row ? written(row[one]) : ""}</td>`)}</tr>`)}</tbody></table>`
-    : html`<ul class="steps">${shown.map((one) => html`<li>${one}</li>`)}</ul>`}
+  if (!values.length) return sourceOf(device, name, html`<p>None.</p>`);
+  return sourceOf(device, name, html`<div class="scroll" tabindex="0" role="group" aria-label=${kindOf(device).attributes[name].label}>${
+    rows.every(Boolean) ? html`<table><thead><tr>${columns.map((one) => html`<th>${one.replaceAll("_", " ")}</th>`)}</tr></thead>
+      <tbody>${rows.map((row) => html`<tr>${columns.map((one) => cellOf(one in row ? text(row[one]) : ""))}</tr>`)}</tbody></table>`
+    : html`<ul class="steps">${shown.map((one) => html`<li>${text(one)}</li>`)}</ul>`}</div>
     ${values.length > MOST_ROWS ? html`<p>and ${values.length - MOST_ROWS} more</p>` : nothing}`);
 }
+
+const cellOf = (written) => html`<td class=${written.length > LONG ? "wide" : ""}>${written}</td>`;
 
 function object(text) {
   try {

@@ -11,8 +11,10 @@ export function text(value, entry) {
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (Array.isArray(value)) return value.length ? value.map((one) => text(one, entry)).join(", ") : "–";
   if (typeof value === "number") return number(value, entry?.format);
-  return value === "" ? "–" : String(value);
+  if (typeof value === "object") return Object.entries(value).map(([name, one]) => `${name} ${text(one)}`).join(", ") || "–";
+  return value === "" ? "–" : String(value).replace(TIMES, "$1 $2 UTC");
 }
+const TIMES = /(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d(?:\.\d+)?)(?:\+00:00|Z)/g; // of UTC, in any text
 
 function number(value, format) {
   const decimals = /^%\.(\d+)[fe]$/.exec(format ?? "");

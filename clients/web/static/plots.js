@@ -88,6 +88,7 @@ const labelOf = ({ label, unit }) => `${label}${unit ? ` [${unit}]` : ""}`;
 const range = (values) => values.filter((one) => typeof one === "number")
   .reduce(([low, high], one) => [Math.min(low, one), Math.max(high, one)], [Infinity, -Infinity]);
 
+const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500]; // steps from name to name
 const SCALES = [[1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
 function short(value) {
   const [scale, letter] = SCALES.find(([least]) => Math.abs(value) >= least) ?? [1, ""];
@@ -101,13 +102,21 @@ function lines(parent, { time = false, range, names, limits = [] }) {
   const axis = { stroke, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
   const clock = (_, ticks) => ticks.map((one) => new Date(one * 1000).toISOString().slice(11, 16));
   const numbers = { ...axis, values: (_, ticks) => ticks.map(short) };
-  const named = (_, ticks) => ticks.map((one) => (Number.isInteger(one) ? names()[one] ?? "" : ""));
+  // Every second name is one line lower, so that neighbours do not overlap.
+  const named = (_, ticks) => ticks.map((one, at) => "\n".repeat(at % 2) + (names()[one] ?? ""));
+  const byName = { ...axis, values: named, size: 60, space: 35, incrs: WHOLE };
+  const scales = { x: { time, range } };
+  if (names) {
+    // Whole bars, from zero.
+    scales.x.range = (_, low, high) => [low - 0.5, high + 0.5];
+    scales.y = { range: (_, low, high) => uPlot.rangeNum(Math.min(0, low), Math.max(0, high), 0.1, true) };
+  }
   const points = { show: false };
   const paths = time ? uPlot.paths.stepped({ align: 1 }) : names ? uPlot.paths.bars() : undefined;
   return new uPlot({
-    width: 420, height: HEIGHT, legend: { show: false }, scales: { x: { time, range } },
+    width: 420, height: HEIGHT, legend: { show: false }, scales,
     tzDate: (one) => uPlot.tzDate(new Date(one * 1000), "UTC"),
-    axes: [time ? { ...axis, values: clock } : names ? { ...axis, values: named } : numbers, { ...numbers, size: 64 }],
+    axes: [time ? { ...axis, values: clock } : names ? byName : numbers, { ...numbers, size: 64 }],
     series: [{}, { stroke, width: 1.4, spanGaps: false, points, paths, fill: names ? line : undefined },
       ...limits.map(() => ({ stroke: alarm, width: 1, dash: [6, 4], points }))],
   }, [[], [], ...limits.map(() => [])], parent);

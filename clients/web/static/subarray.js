@@ -100,17 +100,18 @@ function diagram(device) {
 
 function timeline() {
   return html`${view.error ? html`<p class="said wrong">Not current: ${view.error}</p>` : nothing}
-    <div class="past" tabindex="0" role="group" aria-label="Past commands"><table>
+    <div class="scroll" tabindex="0" role="group" aria-label="Past commands"><table>
     <thead><tr><th>Given</th><th>Command</th><th>Outcome</th><th>Progress</th><th>Took</th><th>By</th><th>Text</th></tr></thead><tbody>
     ${view.commands.map((one) => {
       const [begin, end] = [one.submitted_time, one.finished_time].map((time) => (time ? Date.parse(time) / 1000 : now()));
       const progress = one.finished_time ? 100 : one.progress ?? 0;
       const by = [one.operator, one.client].filter(Boolean).join(", from ");
-      return html`<tr><td>${utc(begin)}<br><small>${age(now() - begin)} ago</small></td><td>${one.name}<br><small>${one.id}</small></td>
+      return html`<tr><td class="short">${utc(begin)}<br><small>${age(now() - begin)} ago</small></td>
+        <td>${one.name}<br><small>${one.id}</small></td>
         <td class=${BAD.has(one.status) ? "ALARM" : ""}>${one.status}</td>
         <td><div class="bar" role="progressbar" aria-label=${`Progress of ${one.name}`} aria-valuenow=${progress}>
           <i .style=${`width:${progress}%`}></i></div></td>
-        <td>${(end - begin).toFixed(1)} s</td><td><small>${by}</small></td><td class="wide">${one.text ?? ""}</td></tr>`;
+        <td class="short">${(end - begin).toFixed(1)} s</td><td><small>${by}</small></td><td class="wide">${one.text ?? ""}</td></tr>`;
     })}</tbody></table></div>
     ${view.commands.length || view.error ? nothing : html`<p>No commands are remembered.</p>`}`;
 }
