@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -48,6 +49,7 @@ from facade.messages import (
     TelescopeAttribute,
     Watermark,
 )
+from facade.resources import resource
 from tests.support.archives import HOUR, ICD, START, archive
 from tests.support.columnar import columnar
 from tests.support.heaps import BASE_US, encoded, heap
@@ -218,6 +220,21 @@ def test_partials_of_a_window_become_one_with_its_quality(tmp_path: Path) -> Non
         assert data["latency_mean"] == mean["value"]
         assert file["entry/account/not_decoded"][:].tolist() == [2]
     assert judge(tmp_path / "night.nxs") == []
+
+
+def test_the_code_of_the_page_reads_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, topic = MemoryLog({"ingest.summary": 1}), "ingest.summary"
+    put(log, topic, START + 1000, summary(7, partial(START, 2, latency=FieldStatistics(sum=0.5, max=0.4))))
+    written(tmp_path, log, topic, end=START + SECOND).close()
+    text = resource("docs", "how-to", "archive.md").read_text()
+    (code,) = (
+        block for block in re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE) if "h5py" in block
+    )
+    monkeypatch.chdir(tmp_path)
+    exec(code)
+    assert capsys.readouterr().out == "s [0.] [0.4]\n"
 
 
 def test_windows_of_other_streams_share_a_topic(tmp_path: Path) -> None:
