@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from rich.markup import escape
 from rich.table import Table
 
-from facade.bus.kafka.admin import ask_coordinator
+from facade.bus.kafka.admin import ask_coordinator, committed_offsets
 from facade.clock import SystemClock
 from facade.console import OUT
 from facade.errors import ConfigError
@@ -211,10 +211,9 @@ class FaultRun:
 
         def has_committed() -> bool:
             try:
-                found = ask(admin.list_consumer_group_offsets, about=ConsumerGroupTopicPartitions(group))
+                return bool(committed_offsets(self.deployment.connection, self.group[0], self.group[1:]))
             except KafkaException:
                 return False
-            return bool(found.topic_partitions)
 
         self.demand(has_committed, _RESET_WITHIN, "the consumer group has committed offsets")
         for member in self.members:

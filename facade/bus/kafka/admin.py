@@ -1,14 +1,17 @@
 """Asks the brokers for topics, offsets and groups, and changes nothing.
 
 Topics and groups are asked for through one admin client, which lives as long as the process (`Connection.admin`). The
-client of Kafka's library aborts the process (``Assertion eonce->refcnt > 0``, librdkafka issue 4605, open in version
-2.16) in three cases, which rule this module:
+client of Kafka's library ends the process in four cases, which rule this module. In the first three an assertion fails
+(``eonce->refcnt > 0``, librdkafka issue 4605, open in version 2.16):
 
 - An admin client is thrown away while a request is under way. `KafkaTopicWatch` always has one under way.
 - The coordinator of a group is found after the time-out of a request to it. So these requests have a time-out that
   never comes, and the wait for the answer has its own. Only commands ask a coordinator this way, as the request may
   stay under way until the process ends.
 - The leaders of partitions are found after the time-out of `AdminClient.list_offsets`. So a consumer asks for offsets.
+- A broker that is not, or not yet, the coordinator answers `list_consumer_group_offsets`: the handler of the
+  answer (``rd_kafka_handle_OffsetFetch``) takes the client's group, which an admin client has not (SIGSEGV). So a
+  consumer of the group, which never joins it, asks for committed offsets.
 
 Topics have their names in the ICD here, without the prefix of the deployment. A question raises `BusError` if a broker
 does not answer or refuses.
@@ -27,7 +30,6 @@ from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
     Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Producer,
@@ -191,10 +193,13 @@ class KafkaTopicWatch:
 
 
 @contextmanager
-def _asking(connection: Connection) -> Iterator[Consumer]:
-    """Open a consumer that reads nothing, for questions about offsets; uncommitted records count."""
+def _asking(connection: Connection, group: str = "reader") -> Iterator[Consumer]:
+    """Open a consumer that reads and commits nothing, for questions about offsets; uncommitted records count.
+
+    It never joins the group.
+    """
     settings = {
-        "group.id": f"{connection.prefix}reader",  # the client wants one; nothing is ever committed to it
+        "group.id": connection.prefix + group,  # the client wants one
         "isolation.level": "read_uncommitted",
         "enable.auto.commit": False,
         "socket.timeout.ms": timeouts.ANSWER_MS,
@@ -237,6 +242,37 @@ def _offsets(
                 raise KafkaException(one.error)
         found.append({(connection.name(one.topic), one.partition): one.offset for one in answers if one.error is None})
     return found
+
+
+def committed_offsets(
+    connection: Connection, group: str, topics: Iterable[str] | None = None, *, within: float = timeouts.COMMAND
+) -> dict[_Partition, int]:
+    """Return the offsets that a group has committed, by topic and partition.
+
+    Parameters
+    ----------
+    group
+        Its name without the prefix.
+    topics
+        None: all topics of the deployment.
+    within
+        Longest wait for each answer [s].
+
+    Raises
+    ------
+    confluent_kafka.KafkaException
+        The coordinator does not answer, or refuses.
+    """
+    with _asking(connection, group) as consumer:
+        there = consumer.list_topics(timeout=within).topics
+        wanted = (
+            [name for name in there if name.startswith(connection.prefix)]
+            if topics is None
+            else [connection.topic(topic) for topic in topics]
+        )
+        places = [TopicPartition(name, one) for name in wanted if name in there for one in there[name].partitions]
+        answers = consumer.committed(places, timeout=within) if places else []
+    return {(connection.name(one.topic), one.partition): one.offset for one in answers if one.offset >= 0}
 
 
 def find_range(
@@ -289,15 +325,9 @@ def describe_group(connection: Connection, group: str) -> GroupState:
     name, admin = connection.prefix + group, connection.admin()
     try:
         described = ask_coordinator(admin.describe_consumer_groups, name, include_authorized_operations=True)
-        about = ConsumerGroupTopicPartitions(name)
-        committed = ask_coordinator(admin.list_consumer_group_offsets, name, about=about)
+        own = committed_offsets(connection, group)
     except KafkaException as error:
         raise BusError(f"group {name}: {describe(error)}") from error
-    own = {
-        (connection.name(one.topic), one.partition): int(one.offset)
-        for one in committed.topic_partitions or []
-        if one.offset >= 0 and one.topic.startswith(connection.prefix)
-    }
     with _asking(connection) as consumer:
         ask = partial(_offsets, connection, consumer, own, within=timeouts.COMMAND, leave_out=True)
         first, end = ask(OFFSET_BEGINNING, OFFSET_END)
