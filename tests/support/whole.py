@@ -8,7 +8,7 @@ from devices.mapping import to_tango
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.config import Settings
-from facade.flows.alerts.intake import Intake
+from facade.flows.alerts.packets import Intake
 from facade.flows.tables.assembly import AssemblyLimits
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.content import summarise
