@@ -18,7 +18,7 @@ from facade.flows.logs.messages import LOGS
 from facade.flows.logs.worker import LogWorker
 from facade.icd.load import load
 from facade.infra.kafka import configure
-from proving.bench.hops import Sample
+from proving.bench.hops import WARM_UP, Sample, begin_bridge, begin_commands
 from proving.bench.load import NODES, Filled
 from proving.bench.report import MEGA, BarVerdict, BenchOutcome, at_least, quantiles, ratios
 from proving.bench.throughput_roles import Meter, RoleTiming, TimedLog
@@ -161,7 +161,6 @@ def _pair(made: Deployment, records: int, each: int, number: int) -> tuple[RoleT
 _QUOTA_BAR = 1.10
 """Times the p99 of quiet."""
 _ROLE = "shipper"
-_WARM_UP = 20_000
 _SETTLE = 5.0
 _QUIET, _FREE, _LIMITED = "quiet", "flood without quotas", "flood with quotas"
 
@@ -176,24 +175,19 @@ def flood(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         testbed.deployment("flood-commands") as hops,
         testbed.deployment("flood-alerts") as bridged,
     ):
-        system.play("controller")
-        hops.await_ready(hops.play("echo"))
-        device, bridge = hops.play("bare-device"), bridged.play("bare-bridge")
-        hops.await_ready(device)
-        bridged.await_ready(bridge)
         ways: dict[str, tuple[str, dict[str, Any]]] = {
-            "commands": ("call-commands", {"bare": device.address, "bare_prefix": hops.settings.prefix}),
-            "alerts": ("send-alerts", {"bare": bridge.address, "bare_prefix": bridged.settings.prefix}),
+            "commands": ("call-commands", begin_commands(system, hops)),
+            "alerts": ("send-alerts", begin_bridge(system, bridged)),
         }
 
-        def measure(label: str, warm_up: int = 0) -> None:
+        def measure(label: str) -> None:
             for name, (role, task) in ways.items():
                 testbed.progress.step(f"  {counts[name]} {name}, {label}")
-                first = warm_up if name == "commands" else 0
-                client = system.play(role, ends=True, warm_up=first, count=counts[name], **task)
+                first = {"warm_up": WARM_UP} if (label, name) == (_QUIET, "commands") else {}
+                client = system.play(role, ends=True, count=counts[name], **task | first)
                 found[name][label] = system.result(client, list[Sample])
 
-        measure(_QUIET, _WARM_UP)
+        measure(_QUIET)
         for label in (_FREE, _LIMITED):
             if label == _LIMITED:
                 _limit(system)

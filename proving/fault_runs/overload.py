@@ -20,13 +20,12 @@ from facade.errors import InfraError
 from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.alerts.simulator.stream import AlertReport
 from facade.flows.telemetry.simulator.ingest import read_report
-from proving.deployment import Deployment
 from proving.fault_runs.frame import (
+    FURTHER_WORKERS,
     Balance,
     FaultRun,
     Size,
 )
-from proving.fault_runs.fuzz import WORKERS
 from proving.roles import RoleContext
 
 HEAPS, ALERTS, METRICS, COMMANDS = 1_272_000, 100, 10, 10
@@ -131,14 +130,13 @@ class Overload(FaultRun):
     settings: ClassVar = {"nodes": 4, "subarrays": 2}
     is_whole = True
 
-    def __init__(self, deployment: Deployment, size: Size, seed: int, *, quick: bool = False) -> None:
-        super().__init__(deployment, size, seed, quick=quick)
-        self._clients, self._following = (_QUICK_CLIENTS if quick else _CLIENTS), _FOLLOWING
+    def prepare(self) -> None:
+        self._clients, self._following = (_QUICK_CLIENTS if self.quick else _CLIENTS), _FOLLOWING
         self.rows: list[tuple[str, int | str]] = []
         self.wrong: list[str] = []
 
     def run(self) -> Balance:
-        for name, words in WORKERS.items():
+        for name, words in FURTHER_WORKERS.items():
             self.deployment.launch(name, *words)
         files = self.deployment.folder / "clients"
         files.mkdir()
