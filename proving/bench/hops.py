@@ -320,7 +320,7 @@ _LARGE_BAR = 1.0
 
 
 def begin_commands(system: Deployment, bare: Deployment) -> dict[str, Any]:
-    """Start the controller and the bare way beside it; return what the caller of commands is told of them."""
+    """Start the controller and the bare way beside it; return the arguments of a client that gives commands."""
     system.play("controller")
     bare.await_ready(bare.play("echo"))
     device = bare.play("bare-device")
@@ -329,7 +329,7 @@ def begin_commands(system: Deployment, bare: Deployment) -> dict[str, Any]:
 
 
 def begin_bridge(_: Deployment, bare: Deployment) -> dict[str, Any]:
-    """Start the bare bridge; return what those are told of it who send through it."""
+    """Start the bare bridge; return the arguments of a client that sends through it."""
     bridge = bare.play("bare-bridge")
     bare.await_ready(bridge)
     return {"bare": bridge.address, "bare_prefix": bare.settings.prefix}
@@ -376,7 +376,7 @@ def _measure(
     Parameters
     ----------
     first
-        What the client is told else the first time.
+        Further arguments of the client's first run.
     """
     parts: dict[str, Sequence[Sample]] = {}
     with testbed.system(name, nodes=NODES) as system, testbed.deployment(f"{name}-bare") as bare:

@@ -3,6 +3,7 @@
 import io
 import os
 import random
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -34,8 +35,11 @@ RATE = 127_200.0
 """Heaps/s of four nodes: a 375th of the telescope's 47.7 M/s."""
 
 _BATCH = 10_000
-_MOST_WAITING = 200_000
+MOST_WAITING = 200_000
 """Records under way while filling: so few that none gets old before it is appended."""
+
+Batch = tuple[Sequence[bytes | None], Sequence[bytes | None]]
+"""Keys and values."""
 
 
 class Filled(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,21 +52,31 @@ class Filled(msgspec.Struct, frozen=True, kw_only=True):
 
 def fill(context: RoleContext, *, records: int, scan_id: int, nodes: int = NODES) -> Filled:
     """Put heap notifications of some nodes on the topic as fast as they can be made."""
-    clock = context.clock
-    connection, health = Connection(context.settings, clock=clock), BusHealth()
-    writer = KafkaStreamWriter(connection, health=health, client="bench-fill")
-    writer.require_topic(TOPIC, 10.0)
     stream = HeapStream(Scenario(nodes=nodes, rate=RATE, seed=1, scan_id=scan_id))
-    begin, value_bytes = clock.monotonic(), 0
-    while stream.given < records:
-        while writer.backlog > _MOST_WAITING:
+
+    def batches() -> Iterator[Batch]:
+        while stream.given < records:
+            batch = stream.take(min(_BATCH, records - stream.given), round(context.clock.now() * MICRO))
+            yield batch.keys, batch.values
+
+    return pour(context, TOPIC, batches(), records)
+
+
+def pour(context: RoleContext, topic: str, batches: Iterable[Batch], records: int) -> Filled:
+    """Put batches of records on a topic, as fast as the broker takes them."""
+    clock, health = context.clock, BusHealth()
+    writer = KafkaStreamWriter(Connection(context.settings, clock=clock), health=health, client="bench-fill")
+    writer.require_topic(topic, 10.0)
+    begin, value_bytes, sent = clock.monotonic(), 0, 0
+    for keys, values in batches:
+        while writer.backlog > MOST_WAITING:
             writer.poll(0.005)
-        batch = stream.take(min(_BATCH, records - stream.given), round(clock.now() * MICRO))
-        value_bytes += sum(len(value) for value in batch.values if value is not None)
-        writer.send_many(TOPIC, batch.keys, batch.values)
+        value_bytes += sum(len(value or b"") for value in values)
+        writer.send_many(topic, keys, values)
+        sent += len(values)
     writer.flush(120.0)
-    if writer.delivered != records:
-        raise InfraError(f"{records - writer.delivered} of {records} records were not delivered: {health.last_error}")
+    if writer.delivered != sent:
+        raise InfraError(f"{sent - writer.delivered} of {sent} records were not delivered: {health.last_error}")
     return Filled(records=records, value_bytes=value_bytes, seconds=clock.monotonic() - begin)
 
 
