@@ -178,6 +178,10 @@ class Deployment:
             return {}
         return {one.name: one.value for one in answers if not one.has_failed}
 
+    def alarms(self, device: str) -> list[dict[str, Any]]:
+        """Return the alarms that SdpAlerts has."""
+        return list(msgspec.json.decode(self.proxy(device).command_inout("GetAlarms")))
+
     def play(self, role: str, *, name: str = "", ends: bool = False, **task: Any) -> RoleProcess:
         """Start a process that plays a role; see `proving.roles`."""
         name = name or role

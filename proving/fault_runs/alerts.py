@@ -427,7 +427,7 @@ class AlertFaultRun(FaultRun):
 
     def account(self) -> Balance:
         self.demand(self._answers, READY_WITHIN, SERVER)
-        shown = msgspec.json.decode(self.deployment.proxy(self._device).command_inout("GetAlarms"))
+        shown = self.deployment.alarms(self._device)
         self._client.call_off()
         client = self.deployment.result(self._client, FollowerReport, 60.0)
         made = account(

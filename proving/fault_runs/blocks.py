@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-import msgspec
 import tango
 
 from facade.bus.kafka.bus import KafkaBus
@@ -382,7 +381,7 @@ class BlockFaultRun(FaultRun):
 
     def _alarms(self) -> list[dict[str, Any]]:
         try:
-            return list(msgspec.json.decode(self.deployment.proxy(self._alerts).command_inout("GetAlarms")))
+            return self.deployment.alarms(self._alerts)
         except tango.DevFailed:
             return []
 
