@@ -103,15 +103,15 @@ def blocks(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     with testbed.system("blocks", nodes=NODES) as system, testbed.deployment("blocks-bare") as bare:
         task = {"count": count, **begin_bridge(system, bare)}
         testbed.progress.step(f"  {count} blocks, quiet")
-        client = system.play("fail-blocks", ends=True, first=0, pause=_PAUSE, **task)
+        client = system.play(fail_blocks, ends=True, first=0, pause=_PAUSE, **task)
         parts["quiet"] = system.result(client, list[Sample])
         stream(system, RATE)
         testbed.progress.wait(_SETTLE, "warm-up")
         before = cpu_of_all(system)
         pause = 0.5 * records / PER_SECOND / count
         testbed.progress.step(f"  {count} blocks beside {records:,} states")
-        client = system.play("fail-blocks", ends=True, first=1_000_000, pause=pause, **task)
-        load = system.play("publish-blocks", ends=True, records=records, rate=PER_SECOND, subarrays=2)
+        client = system.play(fail_blocks, ends=True, first=1_000_000, pause=pause, **task)
+        load = system.play(publish, ends=True, records=records, rate=PER_SECOND, subarrays=2)
         memory = _watch(system, load, 2 * records / PER_SECOND + _WITHIN)
         published = system.result(load, Published)
         cores = cores_used(before, cpu_of_all(system), published.seconds)

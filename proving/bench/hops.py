@@ -24,7 +24,7 @@ from facade.icd.load import load
 from proving.bench.load import NODES, RATE, large, stream
 from proving.bench.report import BarVerdict, BenchOutcome, at_most, quantiles
 from proving.deployment import Deployment
-from proving.roles import RoleContext
+from proving.roles import Role, RoleContext
 from proving.testbed import Testbed
 
 SUBARRAY, ALERTS = "mid-sdp/subarray/01", "mid-sdp/alerts/0"
@@ -321,16 +321,16 @@ _LARGE_BAR = 1.0
 
 def begin_commands(system: Deployment, bare: Deployment) -> dict[str, Any]:
     """Start the controller and the bare way beside it; return the arguments of a client that gives commands."""
-    system.play("controller")
-    bare.await_ready(bare.play("echo"))
-    device = bare.play("bare-device")
+    system.play(controller)
+    bare.await_ready(bare.play(echo))
+    device = bare.play(bare_device)
     bare.await_ready(device)
     return {"bare": device.address, "bare_prefix": bare.settings.prefix, "warm_up": 0}
 
 
 def begin_bridge(_: Deployment, bare: Deployment) -> dict[str, Any]:
     """Start the bare bridge; return the arguments of a client that sends through it."""
-    bridge = bare.play("bare-bridge")
+    bridge = bare.play(bare_bridge)
     bare.await_ready(bridge)
     return {"bare": bridge.address, "bare_prefix": bare.settings.prefix}
 
@@ -339,7 +339,7 @@ def commands(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Measure from a Tango call to the event with the command's outcome."""
     what = "Tango call -> durable record -> controller -> final ack -> event in the caller's process"
     first = {"warm_up": WARM_UP}
-    return _measure(testbed, "commands", what, begin_commands, "call-commands", 200 if quick else 1000, first)
+    return _measure(testbed, "commands", what, begin_commands, call_commands, 200 if quick else 1000, first)
 
 
 def large_commands(testbed: Testbed, *, quick: bool) -> BenchOutcome:
@@ -347,7 +347,7 @@ def large_commands(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     count = 20 if quick else 200
     with testbed.system("large-commands", nodes=NODES) as system, testbed.deployment("large-commands-bare") as bare:
         task = {**begin_commands(system, bare), "warm_up": WARM_UP, "count": count, "size": _LARGE}
-        samples = system.result(system.play("call-commands", ends=True, **task), list[Sample])
+        samples = system.result(system.play(call_commands, ends=True, **task), list[Sample])
     whole = quantiles([s.whole for s in samples])
     return BenchOutcome(
         name="large-commands",
@@ -359,7 +359,7 @@ def large_commands(testbed: Testbed, *, quick: bool) -> BenchOutcome:
 def alerts(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Measure from an alert on the bus to its event."""
     what = "alert on the bus -> event of lastAlert in another process"
-    return _measure(testbed, "alerts", what, begin_bridge, "send-alerts", 300 if quick else 2000, {})
+    return _measure(testbed, "alerts", what, begin_bridge, send_alerts, 300 if quick else 2000, {})
 
 
 def _measure(
@@ -367,7 +367,7 @@ def _measure(
     name: str,
     what: str,
     begin: Callable[[Deployment, Deployment], dict[str, Any]],
-    role: str,
+    role: Role,
     count: int,
     first: dict[str, Any],
 ) -> BenchOutcome:

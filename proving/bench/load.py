@@ -95,7 +95,7 @@ def fill_topic(deployment: Deployment, records: int, *, scan_id: int = 1, nodes:
     """Fill a topic in a process of its own, and wait until the disk is quiet again."""
     say = deployment.progress.step
     say(f"  filling {deployment.settings.prefix}{TOPIC} with {records:,} notifications of {nodes} nodes")
-    role = deployment.play("fill", ends=True, records=records, scan_id=scan_id, nodes=nodes)
+    role = deployment.play(fill, ends=True, records=records, scan_id=scan_id, nodes=nodes)
     filled = deployment.result(role, Filled, 1800.0)
     os.sync()  # or the broker's pages are written out while the first run is timed, and only then
     say(
@@ -157,7 +157,7 @@ def large(deployment: Deployment) -> str:
     deployment.processes.kill(SIMULATOR)
     deployment.launch("assemble", "tables", "assemble")
     deployment.launch("quality-simulator", "simulate", "quality", f"--megabytes-per-second={METRICS:g}")
-    deployment.await_ready(deployment.play("send-tables"))
+    deployment.await_ready(deployment.play(send_tables))
     return f"{METRICS:g} MB/s of metrics, {TABLE // 1_000_000} MB tables"
 
 
@@ -174,7 +174,7 @@ def fill_batches(
     """Fill a topic in a process of its own, and wait until the disk is quiet again."""
     deployment.progress.step(f"  filling the topic with {batches:,} batches of {nodes} nodes")
     role = deployment.play(
-        "fill-columnar", ends=True, records=batches, scan_id=scan_id, nodes=nodes, partitions=partitions
+        fill_columnar, ends=True, records=batches, scan_id=scan_id, nodes=nodes, partitions=partitions
     )
     filled = deployment.result(role, Filled, 1800.0)
     os.sync()

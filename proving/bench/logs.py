@@ -15,12 +15,12 @@ from facade.flows.logs.messages import LOGS
 from facade.flows.logs.worker import LogWorker
 from facade.icd.load import load
 from facade.infra.kafka import configure
-from proving.bench.hops import WARM_UP, Sample, begin_bridge, begin_commands
+from proving.bench.hops import WARM_UP, Sample, begin_bridge, begin_commands, call_commands, send_alerts
 from proving.bench.load import MOST_WAITING, NODES, Batch, Filled, pour
 from proving.bench.report import MEGA, BarVerdict, BenchOutcome, at_least, quantiles, ratios
-from proving.bench.throughput_roles import RoleTiming, time_worker
+from proving.bench.throughput_roles import RoleTiming, bare, time_worker
 from proving.deployment import Deployment
-from proving.roles import RoleContext
+from proving.roles import Role, RoleContext
 from proving.testbed import Testbed
 
 BATCH = 100
@@ -102,7 +102,7 @@ def logs(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     for form, each in _FORMS.items():
         with testbed.deployment(f"logs-{form}", without="") as made:
             testbed.progress.step(f"  filling {LOGS} with {records:,} records as {form}")
-            made.result(made.play("fill-logs", ends=True, records=records, form=form), Filled, 1800.0)
+            made.result(made.play(fill, ends=True, records=records, form=form), Filled, 1800.0)
             found = [_pair(made, records, each, number) for number in range(pairs)]
         rate = statistics.median(worker.rate * each for worker, _ in found) / MEGA
         if each == 1:
@@ -121,10 +121,10 @@ def logs(testbed: Testbed, *, quick: bool) -> BenchOutcome:
 
 def _pair(made: Deployment, records: int, each: int, number: int) -> tuple[RoleTiming, RoleTiming]:
     task: dict[str, Any] = {"broker_pid": made.broker.pid}
-    worker = made.play("log-worker", ends=True, group=f"worker-{number}", records=records, **task)
-    timed = made.result(worker, RoleTiming)
-    bare = made.play("bare", ends=True, group=f"bare-{number}", records=records // each, topic=LOGS, **task)
-    return timed, made.result(bare, RoleTiming)
+    timing = made.play(worker, ends=True, group=f"worker-{number}", records=records, **task)
+    timed = made.result(timing, RoleTiming)
+    beside = made.play(bare, ends=True, group=f"bare-{number}", records=records // each, topic=LOGS, **task)
+    return timed, made.result(beside, RoleTiming)
 
 
 _QUOTA_BAR = 1.10
@@ -144,9 +144,9 @@ def flood(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         testbed.deployment("flood-commands") as hops,
         testbed.deployment("flood-alerts") as bridged,
     ):
-        ways: dict[str, tuple[str, dict[str, Any]]] = {
-            "commands": ("call-commands", begin_commands(system, hops)),
-            "alerts": ("send-alerts", begin_bridge(system, bridged)),
+        ways: dict[str, tuple[Role, dict[str, Any]]] = {
+            "commands": (call_commands, begin_commands(system, hops)),
+            "alerts": (send_alerts, begin_bridge(system, bridged)),
         }
 
         def measure(label: str) -> None:
@@ -161,7 +161,7 @@ def flood(testbed: Testbed, *, quick: bool) -> BenchOutcome:
             if label == _LIMITED:
                 _limit(system)
             client = quotas.name_of(_ROLE)
-            flooding = system.play("flood-logs", client=client)
+            flooding = system.play(write_flood, client=client)
             system.await_ready(flooding)
             testbed.progress.wait(_SETTLE, "warm-up")
             measure(label)

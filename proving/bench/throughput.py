@@ -22,9 +22,9 @@ from facade.infra import tools
 from facade.infra.ports import choose_port
 from proving.bench.load import NODES, ROWS, TOPIC, fill_batches, fill_topic
 from proving.bench.report import MEGA, BarVerdict, BenchOutcome, at_least, ratios
-from proving.bench.throughput_roles import Meter, RoleTiming
+from proving.bench.throughput_roles import Meter, RoleTiming, bare, worker
 from proving.deployment import Deployment
-from proving.roles import RoleContext, RoleProcess, command_line
+from proving.roles import Role, RoleContext, RoleProcess, command_line
 from proving.testbed import Testbed
 
 WORKER_BAR = 0.5
@@ -42,9 +42,9 @@ def one_worker(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     with testbed.deployment("worker") as deployment:
         fill_topic(deployment, records)
         testbed.progress.step("  a run that does not count, so that both find the page cache warm")
-        run(deployment, "bare", records)
+        run(deployment, bare, records)
         for pair in range(pairs):
-            timings.append((run_worker(deployment, records), run(deployment, "bare", records)))
+            timings.append((run_worker(deployment, records), run(deployment, bare, records)))
             testbed.progress.step(f"  pair {pair + 1} of {pairs}: {timings[-1][0].rate / 1e6:.2f} M/s")
     wall = ratios((worker.rate, bare.rate) for worker, bare in timings)
     return BenchOutcome(
@@ -107,12 +107,12 @@ def together_rate(timings: Sequence[RoleTiming], warm: int) -> float:
 
 
 def run_worker(deployment: Deployment, records: int, **task: Any) -> RoleTiming:
-    return run(deployment, "worker", records, slot="0", **task)
+    return run(deployment, worker, records, slot="0", **task)
 
 
-def run(deployment: Deployment, role: str, records: int, **task: Any) -> RoleTiming:
+def run(deployment: Deployment, role: Role, records: int, **task: Any) -> RoleTiming:
     """Time a role over a topic's first records, in a group of its own."""
-    group = f"{role}-{next(_numbers)}"
+    group = f"{role.__name__}-{next(_numbers)}"
     broker_pid = deployment.broker.pid
     made = deployment.play(role, ends=True, group=group, records=records, broker_pid=broker_pid, **task)
     return deployment.result(made, RoleTiming)
@@ -122,17 +122,17 @@ def together(deployment: Deployment, count: int, records: int, **more: Any) -> l
     """Time workers of one group that begin at the same moment."""
     task: dict[str, Any] = {"records": records, "broker_pid": deployment.broker.pid, "gated": True, **more}
     task |= {"group": f"together-{next(_numbers)}"}
-    workers = [
-        deployment.play("worker", name=f"worker-{slot}", ends=True, slot=str(slot), **task) for slot in range(count)
+    members = [
+        deployment.play(worker, name=f"worker-{slot}", ends=True, slot=str(slot), **task) for slot in range(count)
     ]
     deployment.progress.demand(
-        lambda: all(worker.is_ready for worker in workers) or not all(worker.is_alive for worker in workers),
+        lambda: all(one.is_ready for one in members) or not all(one.is_alive for one in members),
         60.0,
         f"{count} workers share the partitions",
     )
-    for worker in workers:
-        worker.release()
-    return [deployment.result(worker, RoleTiming) for worker in workers]
+    for one in members:
+        one.release()
+    return [deployment.result(one, RoleTiming) for one in members]
 
 
 RATE_BAR = 20e6
@@ -149,11 +149,11 @@ def columnar(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     bares: list[RoleTiming] = []
     with testbed.deployment("columnar", partitions=2) as deployment:
         fill_batches(deployment, batches)
-        run(deployment, "bare", batches)  # so that all runs find the page cache warm
+        run(deployment, bare, batches)  # so that all runs find the page cache warm
         for pair in range(pairs):
             both.append(together(deployment, 2, batches, rows=ROWS))
-            workers.append(run(deployment, "worker", batches, slot="0", rows=ROWS))
-            bares.append(run(deployment, "bare", batches))
+            workers.append(run(deployment, worker, batches, slot="0", rows=ROWS))
+            bares.append(run(deployment, bare, batches))
             say = f"one worker {workers[-1].rate * ROWS / 1e6:.1f} M/s, bare {bares[-1].rate * ROWS / 1e6:.1f} M/s"
             testbed.progress.step(f"  pair {pair + 1} of {pairs}: {say}")
     rates = [together_rate(timings, _WARM_BATCHES) * ROWS for timings in both]
@@ -347,15 +347,15 @@ def _kafka_python(version: str, report: tools.Notify) -> Path:
 
 def _memo(deployment: Deployment, records: int, version: str) -> RoleTiming:
     port, library = choose_port(), str(_kafka_python(version, deployment.progress.step))
-    sink = deployment.play("sink", port=port)
-    deployment.await_ready(sink)
+    served = deployment.play(sink, port=port)
+    deployment.await_ready(served)
     try:
         address = f"tango://127.0.0.1:{port}/{DEVICE}#dbase=no"
         task = {"device": address, "records": records, "broker_pid": deployment.broker.pid}
-        argv = command_line("memo", deployment.folder / "memo.log", task)
+        argv = command_line(write_one_by_one, deployment.folder / "memo.log", task)
         environment = {**deployment.environment, "PYTHONPATH": library}
         return deployment.result(
             deployment.processes.start(RoleProcess, "memo", argv, environment, ends=True), RoleTiming
         )
     finally:
-        sink.stop(2.0)
+        served.stop(2.0)

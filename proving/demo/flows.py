@@ -49,7 +49,7 @@ from proving.demo.report import AlertLine
 from proving.demo.system import ASSEMBLER, Demo
 from proving.mirror_account import MirrorFound, account_of, newest_wrong
 from proving.roles import RoleProcess
-from proving.telescope import pointing_of, read_pushed, rule
+from proving.telescope import pointing_of, read_pushed, rule, telescope
 
 INSTANCE = "alerts"
 _OPERATOR = "demo operator"
@@ -334,7 +334,7 @@ def _digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-MIRROR, TELESCOPE = "mirror", "telescope"
+MIRROR = "mirror"
 _CLASS = "SdpMirror"
 _PERIOD = 0.1
 """Time between two values of a receptor [s]."""
@@ -358,7 +358,7 @@ class MirrorScenario:
         self._journal.unlink(missing_ok=True)
         made, writer = self._demo.deployment, self._bus().writer()
         self._role: RoleProcess = made.play(
-            TELESCOPE, receptors=self._receptors, period=_PERIOD, journal=str(self._journal)
+            telescope, receptors=self._receptors, period=_PERIOD, journal=str(self._journal)
         )
         made.await_ready(self._role)
         standing, by_resources = pointing_of(_STANDING), pointing_of("{receptor}")

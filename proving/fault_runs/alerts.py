@@ -396,7 +396,7 @@ class AlertFaultRun(FaultRun):
     def begin(self) -> None:
         self.demand(self._answers, READY_WITHIN, SERVER)
         device = f"tango://{self.deployment.tango_host}/{self._device}"
-        self._client = self.deployment.play("follow-alerts", device=device, journal=str(self._journal))
+        self._client = self.deployment.play(follow_alerts, device=device, journal=str(self._journal))
         self._writer = KafkaStreamWriter(self.deployment.connection, health=BusHealth(), client="sources")
         self._began = self.moved = self.clock.monotonic()
 

@@ -303,7 +303,7 @@ class BlockFaultRun(FaultRun):
             },
             **{
                 part: lambda part=part, number=number: made.play(
-                    "tell-blocks",
+                    tell_blocks,
                     name=process_name(part),
                     journal=str(self._journal(number)),
                     subarray=number,

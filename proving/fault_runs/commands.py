@@ -418,7 +418,7 @@ class CommandFaultRun(FaultRun):
     def begin(self) -> None:
         self.demand(lambda: self.deployment.answers("subarray"), READY_WITHIN, SERVER)
         self._caller = self.deployment.play(
-            "call-random-commands",
+            call_random_commands,
             ends=True,
             journal=str(self._calls),
             commands=self.count,

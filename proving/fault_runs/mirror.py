@@ -24,7 +24,7 @@ from proving.fault_runs.frame import (
 )
 from proving.mirror_account import MirrorFound, account_of, newest_wrong
 from proving.roles import RoleProcess
-from proving.telescope import pointing_of, read_pushed, rule
+from proving.telescope import pointing_of, read_pushed, rule, telescope
 
 MIRROR = "mirror"
 RIGHT_WITHIN = 5.0
@@ -112,7 +112,7 @@ class MirrorFaultRun(FaultRun):
 
     def _start(self, part: str, number: int) -> RoleProcess:
         return self.deployment.play(
-            "telescope",
+            telescope,
             name=process_name(part),
             instance=str(number),
             receptors=_receptors(number),

@@ -32,7 +32,6 @@ HEAPS, ALERTS, METRICS, COMMANDS = 1_272_000, 100, 10, 10
 """Ten times what is promised [1/s]: heaps of all nodes, alerts, rounds of metrics, commands that are refused."""
 _CLIENTS, _QUICK_CLIENTS, _FOLLOWING = 200, 20, 10
 """Processes that subscribe to the alerts, and how many of them check each alert; the first one is frozen."""
-_CROWD = "crowd"
 _DEVICE, _BUS = "mid-sdp/alerts/0", "mid-sdp/bus/0"
 _CATCHES_UP_WITHIN = 300.0
 _EACH = 0.1
@@ -141,8 +140,8 @@ class Overload(FaultRun):
         files = self.deployment.folder / "clients"
         files.mkdir()
         count, following = self._clients, self._following
-        crowd = self.deployment.play(_CROWD, ends=True, count=count, following=following, folder=str(files))
-        self.deployment.await_ready(crowd, _CATCHES_UP_WITHIN)
+        clients = self.deployment.play(crowd, ends=True, count=count, following=following, folder=str(files))
+        self.deployment.await_ready(clients, _CATCHES_UP_WITHIN)
         self._send()
         sent = msgspec.json.decode((self.deployment.folder / "alerts.json").read_bytes(), type=AlertReport)
         heaps = read_report(self.deployment.folder / "heaps.json")
@@ -154,7 +153,7 @@ class Overload(FaultRun):
         beside = files / ".newest"
         beside.write_text(str(newest))
         beside.replace(files / "newest")
-        results = self.deployment.result(crowd, list[ClientResult], 2 * _CATCHES_UP_WITHIN)
+        results = self.deployment.result(clients, list[ClientResult], 2 * _CATCHES_UP_WITHIN)
         self._judge(heaps, sent.sent, behind, newest, results)
         return Balance(self.rows, self.wrong)
 

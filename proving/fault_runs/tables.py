@@ -122,7 +122,7 @@ class TableFaultRun(FaultRun):
             SERVER: lambda: deployment.server("calibration", name=process_name(SERVER)),
         }
         if len(self._begun) < self.count:
-            parts[PRODUCER] = lambda: deployment.play("produce-tables", name=PRODUCER, ends=True, **task)
+            parts[PRODUCER] = lambda: deployment.play(produce_tables, name=PRODUCER, ends=True, **task)
         return parts
 
     def begin(self) -> None:
