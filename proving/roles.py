@@ -21,7 +21,7 @@ from facade.files import write_whole
 from facade.infra.processes import Process
 from facade.runtime.stopping import end_process
 
-Role = Callable[..., Any]
+Play = Callable[..., Any]
 """A function that plays a role: it gets a `RoleContext` and the task, and returns the result, or None."""
 
 
@@ -48,7 +48,7 @@ class RoleProcess(Process):
         self.result.with_suffix(".stop").touch()
 
 
-def command_line(role: Role, log: Path, task: dict[str, Any]) -> list[str]:
+def command_line(role: Play, log: Path, task: dict[str, Any]) -> list[str]:
     """Return how a role is started, after what an earlier one left beside the log is removed."""
     for left in (".json", ".ready", ".stop", ".go", ".address"):
         log.with_suffix(left).unlink(missing_ok=True)
@@ -96,7 +96,7 @@ def main() -> None:
     name, result, task = sys.argv[1:]
     logging.basicConfig(level=os.environ.get("SDP_LOG_LEVEL", "WARNING"), stream=sys.stderr)
     module, _, function = name.partition(":")
-    play: Role = getattr(import_module(module), function)
+    play: Play = getattr(import_module(module), function)
     context = RoleContext(load_settings(), SystemClock(), Path(result))
     found = play(context, **msgspec.json.decode(task))
     if found is not None:

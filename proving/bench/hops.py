@@ -24,7 +24,7 @@ from facade.icd.load import load
 from proving.bench.load import NODES, RATE, large, stream
 from proving.bench.report import BarVerdict, BenchOutcome, at_most, quantiles
 from proving.deployment import Deployment
-from proving.roles import Role, RoleContext
+from proving.roles import Play, RoleContext
 from proving.testbed import Testbed
 
 SUBARRAY, ALERTS = "mid-sdp/subarray/01", "mid-sdp/alerts/0"
@@ -367,7 +367,7 @@ def _measure(
     name: str,
     what: str,
     begin: Callable[[Deployment, Deployment], dict[str, Any]],
-    role: Role,
+    role: Play,
     count: int,
     first: dict[str, Any],
 ) -> BenchOutcome:

@@ -20,7 +20,7 @@ from proving.bench.load import MOST_WAITING, NODES, Batch, Filled, pour
 from proving.bench.report import MEGA, BarVerdict, BenchOutcome, at_least, quantiles, ratios
 from proving.bench.throughput_roles import RoleTiming, bare, time_worker
 from proving.deployment import Deployment
-from proving.roles import Role, RoleContext
+from proving.roles import Play, RoleContext
 from proving.testbed import Testbed
 
 BATCH = 100
@@ -144,7 +144,7 @@ def flood(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         testbed.deployment("flood-commands") as hops,
         testbed.deployment("flood-alerts") as bridged,
     ):
-        ways: dict[str, tuple[Role, dict[str, Any]]] = {
+        ways: dict[str, tuple[Play, dict[str, Any]]] = {
             "commands": (call_commands, begin_commands(system, hops)),
             "alerts": (send_alerts, begin_bridge(system, bridged)),
         }

@@ -24,7 +24,7 @@ from proving.bench.load import NODES, ROWS, TOPIC, fill_batches, fill_topic
 from proving.bench.report import MEGA, BarVerdict, BenchOutcome, at_least, ratios
 from proving.bench.throughput_roles import Meter, RoleTiming, bare, worker
 from proving.deployment import Deployment
-from proving.roles import Role, RoleContext, RoleProcess, command_line
+from proving.roles import Play, RoleContext, RoleProcess, command_line
 from proving.testbed import Testbed
 
 WORKER_BAR = 0.5
@@ -110,7 +110,7 @@ def run_worker(deployment: Deployment, records: int, **task: Any) -> RoleTiming:
     return run(deployment, worker, records, slot="0", **task)
 
 
-def run(deployment: Deployment, role: Role, records: int, **task: Any) -> RoleTiming:
+def run(deployment: Deployment, role: Play, records: int, **task: Any) -> RoleTiming:
     """Time a role over a topic's first records, in a group of its own."""
     group = f"{role.__name__}-{next(_numbers)}"
     broker_pid = deployment.broker.pid
