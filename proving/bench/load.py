@@ -38,7 +38,7 @@ _BATCH = 10_000
 MOST_WAITING = 200_000
 """Records under way while filling: so few that none gets old before it is appended."""
 
-Batch = tuple[Sequence[bytes | None], Sequence[bytes | None]]
+KeyedValues = tuple[Sequence[bytes | None], Sequence[bytes | None]]
 """Keys and values."""
 
 
@@ -54,7 +54,7 @@ def fill(context: RoleContext, *, records: int, scan_id: int, nodes: int = NODES
     """Put heap notifications of some nodes on the topic as fast as they can be made."""
     stream = HeapStream(Scenario(nodes=nodes, rate=RATE, seed=1, scan_id=scan_id))
 
-    def batches() -> Iterator[Batch]:
+    def batches() -> Iterator[KeyedValues]:
         while stream.given < records:
             batch = stream.take(min(_BATCH, records - stream.given), round(context.clock.now() * MICRO))
             yield batch.keys, batch.values
@@ -62,7 +62,7 @@ def fill(context: RoleContext, *, records: int, scan_id: int, nodes: int = NODES
     return pour(context, TOPIC, batches(), records)
 
 
-def pour(context: RoleContext, topic: str, batches: Iterable[Batch], records: int) -> Filled:
+def pour(context: RoleContext, topic: str, batches: Iterable[KeyedValues], records: int) -> Filled:
     """Put batches of records on a topic, as fast as the broker takes them."""
     clock, health = context.clock, BusHealth()
     writer = KafkaStreamWriter(Connection(context.settings, clock=clock), health=health, client="bench-fill")

@@ -16,7 +16,7 @@ from facade.flows.logs.worker import LogWorker
 from facade.icd.load import load
 from facade.infra.kafka import configure
 from proving.bench.hops import WARM_UP, Sample, begin_bridge, begin_commands, call_commands, send_alerts
-from proving.bench.load import MOST_WAITING, NODES, Batch, Filled, pour
+from proving.bench.load import MOST_WAITING, NODES, Filled, KeyedValues, pour
 from proving.bench.report import MEGA, BarVerdict, BenchOutcome, at_least, quantiles, ratios
 from proving.bench.throughput_roles import RoleTiming, bare, time_worker
 from proving.deployment import Deployment
@@ -33,7 +33,7 @@ _TEXT = "channel {} of 1024 done, flags 17 %, noise 0.31 Jy, next block in 0.4 s
 def fill(context: RoleContext, *, records: int, form: str) -> Filled:
     """Put logs on the topic: ``syslog``, each a record, or ``otlp``, 100 in a record as protobuf."""
 
-    def batches() -> Iterator[Batch]:
+    def batches() -> Iterator[KeyedValues]:
         for first in range(0, records, _AT_ONCE):
             now, numbers = context.clock.now(), range(first, min(first + _AT_ONCE, records))
             values = [_syslog(one, now) for one in numbers] if form == "syslog" else []
