@@ -86,7 +86,7 @@ def status(tango_host: TangoHost = "", as_json: AsJson = False) -> None:
     clock, health, findings, servers, alarms = SystemClock(), UNKNOWN, list[Finding](), dict[str, str](), ""
     try:
         require_tango_database(tango_host)
-        from clients.status_look import look as look_at  # with Tango, whose import takes a second
+        from clients.ask import look as look_at  # with Tango, whose import takes a second
 
         icd = load()
         seen = without(look_at(tango_host, clock, icd.enums["HealthState"]), icd, load_settings())

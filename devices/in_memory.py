@@ -26,7 +26,7 @@ from facade.config import Settings
 from facade.exports.tango_db import SERVER, registration
 from facade.icd.load import load
 from facade.reading import Reading
-from facade.runtime.composition import Server, assemble
+from facade.runtime.composition import Server
 
 __all__ = ["MemoryContext", "MemoryLog"]
 
@@ -113,7 +113,7 @@ class MemoryContext(MultiDeviceTestContext):
         FacadeDevice.left.clear()
 
     def _assemble(self, instance: str, devices: dict[str, list[str]]) -> Server:
-        return assemble(
+        return Server(
             self._icd,
             self._settings,
             devices,

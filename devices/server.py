@@ -34,7 +34,7 @@ from facade.errors import ConfigError, FacadeError
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.logs import start_logging
-from facade.runtime.composition import Server, assemble
+from facade.runtime.composition import Server
 from facade.runtime.log_export import start_log_export
 from facade.runtime.metrics import serve_metrics
 from facade.runtime.stopping import end_process
@@ -185,7 +185,7 @@ def _assemble(icd: Icd, settings: Settings, instance: str) -> Server:
         devices.setdefault(type(device).__name__, []).append(device.get_name().lower())
     clock = SystemClock()
     bus = KafkaBus(Connection(settings, clock=clock), client=f"{SERVER}-{instance}")
-    return assemble(
+    return Server(
         icd,
         settings,
         {name: sorted(names) for name, names in devices.items()},

@@ -26,7 +26,7 @@ from facade.infra import local
 from facade.infra.processes import Process
 from facade.instances import devices_of
 from proving.progress import ProgressLine
-from proving.roles import RoleProcess, command_line
+from proving.roles import Play, RoleProcess, command_line
 from proving.supervisor import Supervisor
 
 _BIN = Path(sys.executable).parent  # beside the interpreter: the virtual environment need not be active
@@ -178,9 +178,13 @@ class Deployment:
             return {}
         return {one.name: one.value for one in answers if not one.has_failed}
 
-    def play(self, role: str, *, name: str = "", ends: bool = False, **task: Any) -> RoleProcess:
-        """Start a process that plays a role; see `proving.roles`."""
-        name = name or role
+    def alarms(self, device: str) -> list[dict[str, Any]]:
+        """Return the alarms that SdpAlerts has."""
+        return list(msgspec.json.decode(self.proxy(device).command_inout("GetAlarms")))
+
+    def play(self, role: Play, *, name: str = "", ends: bool = False, **task: Any) -> RoleProcess:
+        """Start a process that plays a role, and by default has its name; see `proving.roles`."""
+        name = name or role.__name__.replace("_", "-")
         argv = command_line(role, self.folder / f"{name}.log", task)
         return self.processes.start(RoleProcess, name, argv, self.environment, ends=ends)
 

@@ -1,4 +1,4 @@
-"""What the processes of a bench or a fault run do: ``python -m proving.roles ROLE RESULT TASK``.
+"""What the processes of a bench or a fault run do: ``python -m proving.roles MODULE:FUNCTION RESULT TASK``.
 
 The module of a role is loaded only by a process that plays it, so that a worker has in memory what
 a worker needs and nothing else.
@@ -21,41 +21,8 @@ from facade.files import write_whole
 from facade.infra.processes import Process
 from facade.runtime.stopping import end_process
 
-ROLES = {
-    "fill": "proving.bench.load:fill",
-    "fill-columnar": "proving.bench.load:fill_columnar",
-    "worker": "proving.bench.throughput_roles:worker",
-    "fill-logs": "proving.bench.logs:fill",
-    "flood-logs": "proving.bench.logs:write_flood",
-    "log-worker": "proving.bench.logs:worker",
-    "bare": "proving.bench.throughput_roles:bare",
-    "memo": "proving.bench.peers:write_one_by_one",
-    "sink": "proving.bench.peers:sink",
-    "watch-accounts": "proving.bench.restarts:watch",
-    "listen": "proving.bench.latency:hear",
-    "read": "proving.bench.latency:read",
-    "controller": "proving.bench.hops:controller",
-    "echo": "proving.bench.hops:echo",
-    "bare-device": "proving.bench.hops:bare_device",
-    "bare-bridge": "proving.bench.hops:bare_bridge",
-    "send-alerts": "proving.bench.hops:send_alerts",
-    "call-commands": "proving.bench.hops:call_commands",
-    "broker-send": "proving.bench.brokers:send",
-    "broker-receive": "proving.bench.brokers:receive",
-    "broker-answer": "proving.bench.brokers:answer",
-    "broker-ask": "proving.bench.brokers:ask",
-    "publish-blocks": "proving.bench.blocks:publish",
-    "fail-blocks": "proving.bench.blocks:fail_blocks",
-    "subscribe-alerts": "proving.bench.visit:subscribe",
-    "send-tables": "proving.bench.load:send_tables",
-    "telescope": "proving.telescope:telescope",
-    "tm": "proving.demo.tm:observe",
-    "call-random-commands": "proving.fault_runs.commands:call_random_commands",
-    "follow-alerts": "proving.fault_runs.alerts:follow_alerts",
-    "crowd": "proving.fault_runs.overload:crowd",
-    "tell-blocks": "proving.fault_runs.blocks:tell_blocks",
-    "produce-tables": "proving.fault_runs.tables:produce_tables",
-}
+Play = Callable[..., Any]
+"""A function that plays a role: it gets a `RoleContext` and the task, and returns the result, or None."""
 
 
 class RoleProcess(Process):
@@ -81,12 +48,13 @@ class RoleProcess(Process):
         self.result.with_suffix(".stop").touch()
 
 
-def command_line(role: str, log: Path, task: dict[str, Any]) -> list[str]:
+def command_line(role: Play, log: Path, task: dict[str, Any]) -> list[str]:
     """Return how a role is started, after what an earlier one left beside the log is removed."""
     for left in (".json", ".ready", ".stop", ".go", ".address"):
         log.with_suffix(left).unlink(missing_ok=True)
     task_text = msgspec.json.encode(task).decode()
-    return [sys.executable, "-m", "proving.roles", role, str(log.with_suffix(".json")), task_text]
+    where = f"{role.__module__}:{role.__name__}"
+    return [sys.executable, "-m", "proving.roles", where, str(log.with_suffix(".json")), task_text]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +95,8 @@ class RoleContext:
 def main() -> None:
     name, result, task = sys.argv[1:]
     logging.basicConfig(level=os.environ.get("SDP_LOG_LEVEL", "WARNING"), stream=sys.stderr)
-    module, _, function = ROLES[name].partition(":")
-    play: Callable[..., Any] = getattr(import_module(module), function)
+    module, _, function = name.partition(":")
+    play: Play = getattr(import_module(module), function)
     context = RoleContext(load_settings(), SystemClock(), Path(result))
     found = play(context, **msgspec.json.decode(task))
     if found is not None:

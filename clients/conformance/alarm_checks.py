@@ -22,6 +22,7 @@ from facade.clock import wait_until
 from facade.errors import ConfigError
 from facade.flows.alerts.messages import PACKETS
 from facade.flows.alerts.packets import PacketCodec
+from facade.flows.alerts.source import AlertSource
 from facade.icd.model import Icd
 from facade.outcome import RecordRejected
 
@@ -29,8 +30,6 @@ SOURCE = "conformance/kit"
 TEXT = "Test of the conformance kit: nothing is wrong, and it goes by itself."
 _WITHIN = 10.0
 """Longest wait for the effect of an alert or an action [s]."""
-_CONFIRMED = 5.0
-"""Longest wait for the broker [s]."""
 _FEW = 5
 """Alerts in an answer."""
 _PRIORITIES = ("LOW", "MEDIUM", "HIGH", "HIGHEST")
@@ -89,12 +88,11 @@ class _TestAlert:
     def __init__(self, system: LiveSystem, device: str) -> None:
         self._icd, self._clock, self._proxy = system.icd, system.clock, system.proxy(device)
         self._condition = condition_of_test(system.icd)
-        self._raised_at = round(self._clock.now() * 1e6)
-        self._sequence = 0
         self._is_up = False
         """Whether the last alert, sent or not, was ACTIVE."""
         self._mark = int(self._proxy.alertSequence or 0)
-        self._writer = KafkaWriter(system.connection, health=BusHealth(), client="conformance")
+        writer = KafkaWriter(system.connection, health=BusHealth(), client="conformance")
+        self._source = AlertSource(SOURCE, writer, self._clock)
         self._lock = threading.Lock()
         self._events: list[dict[str, Any]] = []
         self._id = self._proxy.subscribe_event("lastAlert", tango.EventType.CHANGE_EVENT, self._on_event)
@@ -109,20 +107,11 @@ class _TestAlert:
         return f"{wanted} after {(self._clock.monotonic() - begin) * 1e3:.0f} ms"
 
     def _put(self, state: str) -> None:
-        self._sequence += 1
-        content = {
-            "schema": "alert/1",
-            "condition": self._condition,
-            "source": SOURCE,
-            "severity": "INFO",
-            "state": state,
-            "text": TEXT,
-            "raised_at": self._raised_at,
-            "sequence": self._sequence,
-        }
         self._is_up = state == "ACTIVE"
-        record = Record(topic="alerts", key=self._condition.encode(), value=json.dumps(content).encode())
-        self._writer.send_durably(record, _CONFIRMED)
+        if self._is_up:
+            self._source.raise_alert(self._condition, "INFO", TEXT)
+        else:
+            self._source.clear(self._condition, TEXT)
 
     def event(self, kind: str) -> str:
         self._await(lambda: bool(self._about(kind)), f"an event of lastAlert with the {kind}", lambda: "none")

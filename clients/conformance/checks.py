@@ -23,28 +23,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckOptions:
-    """Choices for one run."""
+    """Choices for one run; see the options of `clients.conformance.runner.conformance`."""
 
     tango_host: str
     bootstrap: str
     prefix: str
     only: tuple[str, ...] = ()
-    """Patterns of check ids; empty: all."""
     thorough: bool = False
-    """Compare every device of a family as closely as the first one."""
     active: bool = False
     subarray: str = ""
-    """Device to command; it must be OFF and EMPTY."""
     outcome: tuple[str, str] | None = None
     """A command, and the outcome that its controller is set to; None: all commands are expected to complete."""
     nodes: int | None = None
-    """Expected ingest nodes; None: as many as SDP reports."""
     subarrays: int | None = None
-    """Expected subarrays; None: as many as the database has."""
     window: float = 10.0
-    """Time for which events are observed [s]."""
     icd: Path | None = None
-    """Folder of the ICD; None: the installed one."""
     junit: Path | None = None
     html: Path | None = None
 

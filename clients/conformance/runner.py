@@ -1,5 +1,6 @@
 """Runs the kit: lists the cases of all ICD entries, decides each of them, and writes the reports."""
 
+import io
 import logging
 import os
 from collections import Counter
@@ -8,7 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from html import escape
 from pathlib import Path
 from typing import Annotated
 from xml.etree import ElementTree as Xml
@@ -103,33 +103,56 @@ def conformance(
     raise typer.Exit(run(options, wide(120), SystemClock()))
 
 
-# --- Reports: a table on the terminal, JUnit XML, and one HTML page without other files ---
+# --- Reports: on the terminal, as JUnit XML, and as one HTML page without other files ---
 
 _WORDS = {"passed": "passed", "failed": "failed", "skipped": "not shown"}
 """Outcomes, in the words of the reports."""
+_STYLES = {"passed": "", "failed": "bold red", "skipped": "yellow"}
 _MOST_REASONS = 12
-_STYLE = """
-body { font: 14px/1.4 sans-serif; margin: 2em; max-width: 110em; }
-table { border-collapse: collapse; margin: 1em 0; }
-th, td { border: 1px solid #bbb; padding: .2em .6em; text-align: left; vertical-align: top; }
-.failed { background: #fbd5d5; }
-.skipped { background: #fdf3cf; }
-"""
+_PAGE_WIDTH = 160
 
 
 def print_report(console: Console, results: Sequence[CheckResult], seconds: float) -> None:
     """Print each failure, the reasons of checks that are not shown, and the counts by class."""
-    lines = [("FAILED", f"{one.id}: {_line(one.detail)}", "bold red") for one in results if one.outcome == "failed"]
+    for one in results:
+        if one.outcome == "failed":
+            _print_line(console, one.outcome, "FAILED", f"{one.id}: {one.detail}")
     reasons = Counter(_line(result.detail) for result in results if result.outcome == "skipped")
-    lines += [("not shown", f"{count} x {reason}", "yellow") for reason, count in reasons.most_common(_MOST_REASONS)]
+    for reason, count in reasons.most_common(_MOST_REASONS):
+        _print_line(console, "skipped", "not shown", f"{count} x {reason}")
     if len(reasons) > _MOST_REASONS:
-        lines.append(("not shown", f"{len(reasons) - _MOST_REASONS} more reasons; see --html", "yellow"))
-    for word, text, style in lines:
-        console.print(word, style=style, end="  ")
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-    *rows, sums = _counts(results)
+        _print_line(console, "skipped", "not shown", f"{len(reasons) - _MOST_REASONS} more reasons; see --html")
+    _print_counts(console, results, f"{len(results)} checks in {seconds:.0f} s")
+
+
+def write_html(path: Path, results: Sequence[CheckResult], options: CheckOptions, now: float) -> None:
+    """Write the counts of each part, and a line for each check."""
+    page = Console(file=io.StringIO(), record=True, width=_PAGE_WIDTH, highlight=False)
+    about = (
+        f"Tango database {options.tango_host}, brokers {options.bootstrap}, topics {options.prefix}*;"
+        f" {'read-only and active' if options.active else 'read-only'};"
+        f" {datetime.fromtimestamp(now, UTC):%Y-%m-%d %H:%M:%S} UTC; events observed for {options.window:g} s."
+    )
+    page.print(about, markup=False, soft_wrap=True)
+    _print_counts(page, results, f"{len(results)} checks")
+    for one in results:
+        _print_line(page, one.outcome, f"{_WORDS[one.outcome]:>9}", f"{one.id}: {one.detail}")
+    page.save_html(str(path))
+
+
+def _print_line(console: Console, outcome: str, word: str, text: str) -> None:
+    console.print(word, style=_STYLES[outcome], end="  ")
+    console.print(_line(text), markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_counts(console: Console, results: Sequence[CheckResult], caption: str) -> None:
+    """Print the counts of each outcome in each part of the ICD, and the sums."""
+    found: dict[str, Counter[str]] = {}
+    for result in results:
+        found.setdefault(result.id.partition("/")[0], Counter())[result.outcome] += 1
+    found["all"] = Counter(result.outcome for result in results)
+    *rows, sums = ((part, *(str(counts[outcome]) for outcome in _WORDS)) for part, counts in found.items())
     verdict = f"{sums[2]} failed" if sums[2] != "0" else "conforms, as far as it was shown"
-    caption = f"{len(results)} checks in {seconds:.0f} s"
     shown = table(("part", *_WORDS.values()), rows, title=f"conformance: {verdict}", caption=caption)
     for column in shown.columns[1:]:
         column.justify = "right"
@@ -153,43 +176,6 @@ def write_junit(path: Path, results: Sequence[CheckResult]) -> None:
         else:
             Xml.SubElement(case, tags[result.outcome], message=detail).text = detail
     Xml.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
-
-
-def write_html(path: Path, results: Sequence[CheckResult], options: CheckOptions, now: float) -> None:
-    """Write the counts of each part, and a line for each check."""
-    *parts, sums = _counts(results)
-    title = f"Conformance with the ICD: {'all passed that was shown' if sums[2] == '0' else f'{sums[2]} failed'}"
-    about = (
-        f"Tango database {options.tango_host}, brokers {options.bootstrap}, topics {options.prefix}*;"
-        f" {'read-only and active' if options.active else 'read-only'};"
-        f" {datetime.fromtimestamp(now, UTC):%Y-%m-%d %H:%M:%S} UTC; events observed for {options.window:g} s."
-    )
-    rows = [(one.outcome, (one.id, _WORDS[one.outcome], _line(one.detail))) for one in results]
-    text = "\n".join(
-        (
-            f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{escape(title)}</title>',
-            f"<style>{_STYLE}</style></head>\n<body>\n<h1>{escape(title)}</h1>\n<p>{escape(about)}</p>",
-            _html_table(("part", *_WORDS.values()), [("", part) for part in parts]),
-            _html_table(("entry and aspect", "result", "measured, or expected and got"), rows),
-            "</body>\n</html>\n",
-        )
-    )
-    path.write_text(text, encoding="utf-8")
-
-
-def _html_table(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
-    lines = [f"<tr>{''.join(f'<th>{escape(one)}</th>' for one in headings)}</tr>"]
-    lines += [f'<tr class="{kind}">{"".join(f"<td>{escape(cell)}</td>" for cell in row)}</tr>' for kind, row in rows]
-    return "\n".join(("<table>", *lines, "</table>"))
-
-
-def _counts(results: Sequence[CheckResult]) -> list[tuple[str, ...]]:
-    """Return the counts of each outcome in each part of the ICD, and the sums."""
-    found: dict[str, Counter[str]] = {}
-    for result in results:
-        found.setdefault(result.id.partition("/")[0], Counter())[result.outcome] += 1
-    found["all"] = Counter(result.outcome for result in results)
-    return [(part, *(str(counts[outcome]) for outcome in _WORDS)) for part, counts in found.items()]
 
 
 def _line(text: str) -> str:

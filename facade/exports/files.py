@@ -6,7 +6,7 @@ They are committed, so that readers of the sources need not run anything to get 
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
-from facade.exports import alarms, archiving, asyncapi, messages, pogo, reference, tango_db
+from facade.exports import asyncapi, messages, pogo, reference, tango_db
 from facade.icd.model import Icd
 
 Export = Callable[[Icd], Mapping[str, str]]
@@ -16,8 +16,8 @@ EXPORTS: Mapping[str, Export] = {
     "asyncapi": asyncapi.export,
     "tango-db": tango_db.export,
     "pogo": pogo.export,
-    "archiving": archiving.export,
-    "alarms": alarms.export,
+    "archiving": tango_db.export_archiving,
+    "alarms": tango_db.export_rules,
     "reference": reference.export,
     "messages": messages.export,
 }

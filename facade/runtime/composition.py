@@ -60,6 +60,11 @@ class Server:
         Values of version attributes, by attribute name.
     given
         Parts that exist already, by type; they take the place of those that a flow would make.
+
+    Raises
+    ------
+    ConfigError
+        A device does not fit the deployment.
     """
 
     def __init__(
@@ -96,6 +101,7 @@ class Server:
         self._parts: dict[type[Any], Any] = dict(given or {})
         self._event_loop: EventLoop | None = None
         self._publisher: Publisher | None = None
+        self._assemble()
 
     @property
     def version(self) -> str:
@@ -177,7 +183,7 @@ class Server:
         assert self._publisher is not None
         return self._publisher
 
-    def assemble(self) -> None:
+    def _assemble(self) -> None:
         """Let the flows add their parts, and make the event loop of them."""
         for manifest in manifests():
             if manifest.compose is not None and (manifest.for_all or self._has_devices_of(manifest)):
@@ -232,27 +238,3 @@ class Server:
 def isolation() -> dict[str, Isolation]:
     """Return what readers see of transactions, by topic."""
     return {topic: level for one in manifests() for topic, level in one.topics.items()}
-
-
-def assemble(
-    icd: Icd,
-    settings: Settings,
-    devices: Mapping[str, Sequence[str]],
-    sink: EventSink,
-    bus: ServerBus,
-    *,
-    instance: str,
-    clock: Clock,
-    versions: Mapping[str, str],
-    given: Mapping[type[Any], Any] | None = None,
-) -> Server:
-    """Make a device server for some devices; see `Server`.
-
-    Raises
-    ------
-    ConfigError
-        A device does not fit the deployment.
-    """
-    server = Server(icd, settings, devices, sink, bus, instance=instance, clock=clock, versions=versions, given=given)
-    server.assemble()
-    return server

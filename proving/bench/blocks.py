@@ -9,12 +9,10 @@ import tango
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.producer import KafkaWriter
-from facade.bus.port import BusHealth, Record
-from facade.clock import Clock
+from facade.bus.port import BusHealth
 from facade.errors import InfraError
 from facade.flows.blocks.source import BLOCKS, BlockSource
-from facade.flows.commands.messages import COMMANDS
-from proving.bench.hops import SUBARRAY, Events, Sample, bare_connection, hop_verdicts
+from proving.bench.hops import NOT_COUNTED, SUBARRAY, Sample, begin_bridge, hop_verdicts, through_bridge
 from proving.bench.load import NODES, RATE, stream
 from proving.bench.report import BarVerdict, BenchOutcome, at_most, flatness
 from proving.deployment import Deployment
@@ -26,8 +24,6 @@ STATES = ("STARTING", "WAITING", "RUNNING", "FINISHED")
 OPEN = 60
 """Blocks that are open at once."""
 _EB = "eb-bench-20261124-00001"
-_NOT_COUNTED = 20
-"""Samples before those that count."""
 _FLUSH = 30.0
 
 
@@ -67,40 +63,23 @@ def publish(context: RoleContext, *, records: int, rate: float, subarrays: int) 
     return Published(records=records, seconds=seconds, slipped=slipped)
 
 
-def fail_blocks(
-    context: RoleContext, *, first: int, count: int, pause: float, bare: str, bare_prefix: str
-) -> list[Sample]:
-    """Publish blocks that fail one by one, each followed by a record through the bare bridge, and wait for the events.
+def fail_blocks(context: RoleContext, *, first: int, count: int, **bridge: Any) -> list[Sample]:
+    """Publish blocks that fail one by one.
 
     Parameters
     ----------
     first
         Number of the first block: those of an earlier client have other ones.
-    pause
-        Between two blocks [s].
     """
-    clock, events = context.clock, Events(context.clock)
-    events.subscribe(tango.DeviceProxy(f"tango://{context.tango_host}/{SUBARRAY}"), "newestFailure", _block)
-    events.subscribe(tango.DeviceProxy(bare), "last", lambda text: f"bare {text.split()[0]}")
-    writer = KafkaWriter(Connection(context.settings, clock=clock), health=BusHealth(), client="controller")
-    source = BlockSource("processing-controller", writer.send, clock)
-    records = KafkaWriter(bare_connection(context, bare_prefix), health=BusHealth(), client="bare")
-    samples = []
-    for number in range(first, first + _NOT_COUNTED + count):
-        samples.append(_sample(events, source, records, number, clock))
-        clock.sleep(pause)
-    return samples[_NOT_COUNTED:]
+    writer = KafkaWriter(Connection(context.settings, clock=context.clock), health=BusHealth(), client="controller")
+    source = BlockSource("processing-controller", writer.send, context.clock)
 
+    def send(number: int) -> str:
+        source.tell(name := f"pb-failed-{number:06d}", _EB, 1, "batch", "FAILED", text="made to fail")
+        return name
 
-def _sample(events: Events, source: BlockSource, records: KafkaWriter, number: int, clock: Clock) -> Sample:
-    name, began = f"pb-failed-{number:06d}", clock.monotonic()
-    source.tell(name, _EB, 1, "batch", "FAILED", text="made to fail")
-    whole = events.wait(name)[0] - began
-    began = clock.monotonic()
-    records.send(Record(topic=COMMANDS, key=b"bench", value=str(number).encode()))
-    came, text = events.wait(f"bare {number}")
-    had, pushed = map(float, text.split()[1:])
-    return Sample(whole, had - began, came - pushed)
+    numbers, shown = range(first, first + NOT_COUNTED + count), (SUBARRAY, "newestFailure", _block)
+    return through_bridge(context, send, numbers, shown=shown, **bridge)
 
 
 def _block(text: str) -> str:
@@ -122,19 +101,17 @@ def blocks(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     records = turns * OPEN * len(STATES)
     parts: dict[str, Sequence[Sample]] = {}
     with testbed.system("blocks", nodes=NODES) as system, testbed.deployment("blocks-bare") as bare:
-        bridge = bare.play("bare-bridge")
-        bare.await_ready(bridge)
-        task: dict[str, Any] = {"count": count, "bare": bridge.address, "bare_prefix": bare.settings.prefix}
+        task = {"count": count, **begin_bridge(system, bare)}
         testbed.progress.step(f"  {count} blocks, quiet")
-        client = system.play("fail-blocks", ends=True, first=0, pause=_PAUSE, **task)
+        client = system.play(fail_blocks, ends=True, first=0, pause=_PAUSE, **task)
         parts["quiet"] = system.result(client, list[Sample])
         stream(system, RATE)
         testbed.progress.wait(_SETTLE, "warm-up")
         before = cpu_of_all(system)
         pause = 0.5 * records / PER_SECOND / count
         testbed.progress.step(f"  {count} blocks beside {records:,} states")
-        client = system.play("fail-blocks", ends=True, first=1_000_000, pause=pause, **task)
-        load = system.play("publish-blocks", ends=True, records=records, rate=PER_SECOND, subarrays=2)
+        client = system.play(fail_blocks, ends=True, first=1_000_000, pause=pause, **task)
+        load = system.play(publish, ends=True, records=records, rate=PER_SECOND, subarrays=2)
         memory = _watch(system, load, 2 * records / PER_SECOND + _WITHIN)
         published = system.result(load, Published)
         cores = cores_used(before, cpu_of_all(system), published.seconds)

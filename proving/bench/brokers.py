@@ -409,12 +409,9 @@ def _run(deployment: Deployment, way: Way, what: str, part: int, pid: int) -> Ru
     senders = _SENDERS[what]
     each = _MESSAGES[what] // part // senders
     task: dict[str, Any] = {"way": msgspec.to_builtins(one_way)}
-    receiver = deployment.play("broker-receive", ends=True, messages=each * senders, **task)
+    receiver = deployment.play(receive, ends=True, messages=each * senders, **task)
     deployment.await_ready(receiver)
-    roles = [
-        deployment.play("broker-send", name=f"broker-send-{n}", ends=True, messages=each, **task)
-        for n in range(senders)
-    ]
+    roles = [deployment.play(send, name=f"send-{n}", ends=True, messages=each, **task) for n in range(senders)]
     for role in roles:
         deployment.await_ready(role)
     broker = gauges.cpu(pid) if pid else 0.0
@@ -432,9 +429,9 @@ def _run(deployment: Deployment, way: Way, what: str, part: int, pid: int) -> Ru
 def _latency(deployment: Deployment, way: Way, asked: int) -> list[float]:
     own = msgspec.structs.replace(way, there=f"{way.there}{ALONE}", back=f"{way.back}{ALONE}")
     task: dict[str, Any] = {"way": msgspec.to_builtins(own), "messages": asked}
-    answering = deployment.play("broker-answer", ends=True, **task)
+    answering = deployment.play(answer, ends=True, **task)
     deployment.await_ready(answering)
-    asking = deployment.play("broker-ask", ends=True, **task)
+    asking = deployment.play(ask, ends=True, **task)
     deployment.await_ready(asking)
     asking.release()
     halves = deployment.result(asking, list[float])

@@ -26,7 +26,7 @@ MEASUREMENTS = {
     "columnar": "proving.bench.throughput:columnar",
     "growth": "proving.bench.throughput:growth",
     "two-workers": "proving.bench.throughput:two_workers",
-    "peers": "proving.bench.peers:peers",
+    "peers": "proving.bench.throughput:peers",
     "brokers": "proving.bench.brokers:brokers",
     "latency": "proving.bench.latency:latency",
     "reads": "proving.bench.latency:reads",

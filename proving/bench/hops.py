@@ -24,7 +24,7 @@ from facade.icd.load import load
 from proving.bench.load import NODES, RATE, large, stream
 from proving.bench.report import BarVerdict, BenchOutcome, at_most, quantiles
 from proving.deployment import Deployment
-from proving.roles import RoleContext
+from proving.roles import Play, RoleContext
 from proving.testbed import Testbed
 
 SUBARRAY, ALERTS = "mid-sdp/subarray/01", "mid-sdp/alerts/0"
@@ -36,7 +36,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 ACCEPTED = b"ACCEPTED"
 """Stands for a controller's first acknowledgement in the bare way."""
 _LONG_NAME = 2000
-_NOT_COUNTED = 20
+NOT_COUNTED = 20
 """Samples before those that count."""
 _PATIENCE = 20.0
 """Longest wait for anything [s]."""
@@ -190,32 +190,62 @@ def call_commands(
     for number in range(warm_up):  # a broker that has just been started spends its time compiling
         round_trip(f"warm-up {number}")
     samples = []
-    for text in (str(number).zfill(size) for number in range(_NOT_COUNTED + count)):
+    for text in (str(number).zfill(size) for number in range(NOT_COUNTED + count)):
         called, whole = give("Configure")
         hop = poke(text.lstrip("0") or "0")
         samples.append(Sample(whole, round_trip(text), hop, called))
-    return samples[_NOT_COUNTED:]
+    return samples[NOT_COUNTED:]
 
 
-def send_alerts(context: RoleContext, *, count: int, warm_up: int, bare: str, bare_prefix: str) -> list[Sample]:
-    """Send alerts one by one, each followed by a record through the bare bridge, and wait for their events."""
+def through_bridge(
+    context: RoleContext,
+    send: Callable[[int], str],
+    numbers: range,
+    *,
+    shown: tuple[str, str, Callable[[str], str]],
+    pause: float,
+    bare: str,
+    bare_prefix: str,
+) -> list[Sample]:
+    """Send messages one by one, each followed by a record through the bare bridge, and wait for their events.
+
+    Parameters
+    ----------
+    send
+        Sends a message, and returns the subject of its event.
+    shown
+        Device and attribute that show it, and how the subject is read from the value.
+    pause
+        Between two messages [s].
+    """
     clock, events = context.clock, Events(context.clock)
-    events.subscribe(tango.DeviceProxy(f"tango://{context.tango_host}/{ALERTS}"), "lastAlert", _alert_number)
+    device, attribute, subject = shown
+    events.subscribe(tango.DeviceProxy(f"tango://{context.tango_host}/{device}"), attribute, subject)
     events.subscribe(tango.DeviceProxy(bare), "last", lambda text: f"bare {text.split()[0]}")
-    alerts = KafkaWriter(Connection(context.settings, clock=clock), health=BusHealth(), client="source")
     records = KafkaWriter(bare_connection(context, bare_prefix), health=BusHealth(), client="bare")
     samples = []
-    for number in range(1, warm_up + _NOT_COUNTED + count + 1):
+    for number in numbers:
         began = clock.monotonic()
-        alerts.send(alert_record(_alert(number, clock.now())))
-        whole = events.wait(f"alert {number}")[0] - began
+        whole = events.wait(send(number))[0] - began
         began = clock.monotonic()
         records.send(Record(topic=COMMANDS, key=b"bench", value=str(number).encode()))
         came, text = events.wait(f"bare {number}")
         had, pushed = map(float, text.split()[1:])
         samples.append(Sample(whole, had - began, came - pushed))
-        clock.sleep(_PAUSE)
-    return samples[warm_up + _NOT_COUNTED :]
+        clock.sleep(pause)
+    return samples[NOT_COUNTED:]
+
+
+def send_alerts(context: RoleContext, *, count: int, **bridge: Any) -> list[Sample]:
+    clock = context.clock
+    alerts = KafkaWriter(Connection(context.settings, clock=clock), health=BusHealth(), client="source")
+
+    def send(number: int) -> str:
+        alerts.send(alert_record(_alert(number, clock.now())))
+        return f"alert {number}"
+
+    numbers, shown = range(1, NOT_COUNTED + count + 1), (ALERTS, "lastAlert", _alert_number)
+    return through_bridge(context, send, numbers, shown=shown, pause=_PAUSE, **bridge)
 
 
 def _alert(number: int, now: float) -> Alert:
@@ -280,7 +310,7 @@ class Events:
 
 BAR = 1.5
 """Times the sum of the bare hops, at p99."""
-_WARM_UP = 20_000
+WARM_UP = 20_000
 """Records there and back before the first command."""
 _SETTLE = 4.0
 _LARGE = 512 * 1024
@@ -289,38 +319,35 @@ _LARGE_BAR = 1.0
 """Of the outcome of such a command, at p99 (Table 1) [s]."""
 
 
+def begin_commands(system: Deployment, bare: Deployment) -> dict[str, Any]:
+    """Start the controller and the bare way beside it; return the arguments of a client that gives commands."""
+    system.play(controller)
+    bare.await_ready(bare.play(echo))
+    device = bare.play(bare_device)
+    bare.await_ready(device)
+    return {"bare": device.address, "bare_prefix": bare.settings.prefix, "warm_up": 0}
+
+
+def begin_bridge(_: Deployment, bare: Deployment) -> dict[str, Any]:
+    """Start the bare bridge; return the arguments of a client that sends through it."""
+    bridge = bare.play(bare_bridge)
+    bare.await_ready(bridge)
+    return {"bare": bridge.address, "bare_prefix": bare.settings.prefix}
+
+
 def commands(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Measure from a Tango call to the event with the command's outcome."""
-
-    def begin(system: Deployment, bare: Deployment) -> str:
-        system.play("controller")
-        bare.await_ready(bare.play("echo"))
-        device = bare.play("bare-device")
-        bare.await_ready(device)
-        return device.address
-
-    return _measure(
-        testbed,
-        "commands",
-        "Tango call -> durable record -> controller -> final ack -> event in the caller's process",
-        begin,
-        "call-commands",
-        200 if quick else 1000,
-        _WARM_UP,
-    )
+    what = "Tango call -> durable record -> controller -> final ack -> event in the caller's process"
+    first = {"warm_up": WARM_UP}
+    return _measure(testbed, "commands", what, begin_commands, call_commands, 200 if quick else 1000, first)
 
 
 def large_commands(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Measure commands with arguments of 512 KB, from the Tango call to the event with the outcome."""
     count = 20 if quick else 200
     with testbed.system("large-commands", nodes=NODES) as system, testbed.deployment("large-commands-bare") as bare:
-        system.play("controller")
-        bare.await_ready(bare.play("echo"))
-        device = bare.play("bare-device")
-        bare.await_ready(device)
-        task: dict[str, Any] = {"bare": device.address, "bare_prefix": bare.settings.prefix, "size": _LARGE}
-        client = system.play("call-commands", ends=True, warm_up=_WARM_UP, count=count, **task)
-        samples = system.result(client, list[Sample])
+        task = {**begin_commands(system, bare), "warm_up": WARM_UP, "count": count, "size": _LARGE}
+        samples = system.result(system.play(call_commands, ends=True, **task), list[Sample])
     whole = quantiles([s.whole for s in samples])
     return BenchOutcome(
         name="large-commands",
@@ -331,43 +358,36 @@ def large_commands(testbed: Testbed, *, quick: bool) -> BenchOutcome:
 
 def alerts(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Measure from an alert on the bus to its event."""
-
-    def begin(system: Deployment, bare: Deployment) -> str:
-        bridge = bare.play("bare-bridge")
-        bare.await_ready(bridge)
-        return bridge.address
-
-    return _measure(
-        testbed,
-        "alerts",
-        "alert on the bus -> event of lastAlert in another process",
-        begin,
-        "send-alerts",
-        300 if quick else 2000,
-        0,
-    )
+    what = "alert on the bus -> event of lastAlert in another process"
+    return _measure(testbed, "alerts", what, begin_bridge, send_alerts, 300 if quick else 2000, {})
 
 
 def _measure(
     testbed: Testbed,
     name: str,
     what: str,
-    begin: Callable[[Deployment, Deployment], str],
-    role: str,
+    begin: Callable[[Deployment, Deployment], dict[str, Any]],
+    role: Play,
     count: int,
-    warm_up: int,
+    first: dict[str, Any],
 ) -> BenchOutcome:
-    """Measure in quiet, while four nodes notify at full rate, and beside large things."""
+    """Measure in quiet, while four nodes notify at full rate, and beside large things.
+
+    Parameters
+    ----------
+    first
+        Further arguments of the client's first run.
+    """
     parts: dict[str, Sequence[Sample]] = {}
     with testbed.system(name, nodes=NODES) as system, testbed.deployment(f"{name}-bare") as bare:
-        task: dict[str, Any] = {"count": count, "bare": begin(system, bare), "bare_prefix": bare.settings.prefix}
+        task: dict[str, Any] = {"count": count, **begin(system, bare)}
 
-        def run(label: str, warm_up: int = 0) -> None:
+        def run(label: str, **more: Any) -> None:
             testbed.progress.step(f"  {count} {name}, {label}")
-            client = system.play(role, ends=True, warm_up=warm_up, **task)
+            client = system.play(role, ends=True, **task | more)
             parts[label] = system.result(client, list[Sample])
 
-        run("quiet", warm_up)
+        run("quiet", **first)
         stream(system, RATE)
         testbed.progress.wait(_SETTLE, "warm-up")
         run(f"{RATE:,.0f} notifications/s")

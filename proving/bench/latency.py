@@ -145,7 +145,7 @@ def listen(
     devices = system.devices("SdpIngestNode")
     progress.step(f"  subscribing to {len(devices) * len(attributes):,} attributes")
     keep = round(seconds + warm_up) * _EVENTS_EACH
-    client = system.play("listen", devices=devices, attributes=attributes, keep=keep)
+    client = system.play(hear, devices=devices, attributes=attributes, keep=keep)
     system.await_ready(client, 120.0)
     heaps = stream(system, rate, columnar=columnar, senders=senders)
     progress.wait(warm_up, "warm-up")
@@ -236,7 +236,7 @@ def reads(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     calm, trouble = (12.0, 6.0) if quick else (40.0, 15.0)
     with testbed.system("reads", nodes=NODES) as running:
         devices = running.devices()
-        client = running.play("read", devices=devices, pause=_PAUSE)
+        client = running.play(read, devices=devices, pause=_PAUSE)
         running.await_ready(client)
         stream(running, RATE)
         testbed.progress.wait(_WARM_UP, "warm-up")
@@ -365,7 +365,7 @@ RATE_PER_NODE = 10.0
 ATTRIBUTES = ("heapsTotal", "latencyMean")
 
 _SCALE_WARM_UP = 8.0
-_NOT_OURS = ("listen", SIMULATOR)
+_NOT_OURS = ("hear", SIMULATOR)
 """Processes that play the client and the nodes."""
 
 

@@ -3,6 +3,7 @@
 import io
 import os
 import random
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -34,8 +35,11 @@ RATE = 127_200.0
 """Heaps/s of four nodes: a 375th of the telescope's 47.7 M/s."""
 
 _BATCH = 10_000
-_MOST_WAITING = 200_000
+MOST_WAITING = 200_000
 """Records under way while filling: so few that none gets old before it is appended."""
+
+KeyedValues = tuple[Sequence[bytes | None], Sequence[bytes | None]]
+"""Keys and values."""
 
 
 class Filled(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,21 +52,31 @@ class Filled(msgspec.Struct, frozen=True, kw_only=True):
 
 def fill(context: RoleContext, *, records: int, scan_id: int, nodes: int = NODES) -> Filled:
     """Put heap notifications of some nodes on the topic as fast as they can be made."""
-    clock = context.clock
-    connection, health = Connection(context.settings, clock=clock), BusHealth()
-    writer = KafkaStreamWriter(connection, health=health, client="bench-fill")
-    writer.require_topic(TOPIC, 10.0)
     stream = HeapStream(Scenario(nodes=nodes, rate=RATE, seed=1, scan_id=scan_id))
-    begin, value_bytes = clock.monotonic(), 0
-    while stream.given < records:
-        while writer.backlog > _MOST_WAITING:
+
+    def batches() -> Iterator[KeyedValues]:
+        while stream.given < records:
+            batch = stream.take(min(_BATCH, records - stream.given), round(context.clock.now() * MICRO))
+            yield batch.keys, batch.values
+
+    return pour(context, TOPIC, batches(), records)
+
+
+def pour(context: RoleContext, topic: str, batches: Iterable[KeyedValues], records: int) -> Filled:
+    """Put batches of records on a topic, as fast as the broker takes them."""
+    clock, health = context.clock, BusHealth()
+    writer = KafkaStreamWriter(Connection(context.settings, clock=clock), health=health, client="bench-fill")
+    writer.require_topic(topic, 10.0)
+    begin, value_bytes, sent = clock.monotonic(), 0, 0
+    for keys, values in batches:
+        while writer.backlog > MOST_WAITING:
             writer.poll(0.005)
-        batch = stream.take(min(_BATCH, records - stream.given), round(clock.now() * MICRO))
-        value_bytes += sum(len(value) for value in batch.values if value is not None)
-        writer.send_many(TOPIC, batch.keys, batch.values)
+        value_bytes += sum(len(value or b"") for value in values)
+        writer.send_many(topic, keys, values)
+        sent += len(values)
     writer.flush(120.0)
-    if writer.delivered != records:
-        raise InfraError(f"{records - writer.delivered} of {records} records were not delivered: {health.last_error}")
+    if writer.delivered != sent:
+        raise InfraError(f"{sent - writer.delivered} of {sent} records were not delivered: {health.last_error}")
     return Filled(records=records, value_bytes=value_bytes, seconds=clock.monotonic() - begin)
 
 
@@ -81,7 +95,7 @@ def fill_topic(deployment: Deployment, records: int, *, scan_id: int = 1, nodes:
     """Fill a topic in a process of its own, and wait until the disk is quiet again."""
     say = deployment.progress.step
     say(f"  filling {deployment.settings.prefix}{TOPIC} with {records:,} notifications of {nodes} nodes")
-    role = deployment.play("fill", ends=True, records=records, scan_id=scan_id, nodes=nodes)
+    role = deployment.play(fill, ends=True, records=records, scan_id=scan_id, nodes=nodes)
     filled = deployment.result(role, Filled, 1800.0)
     os.sync()  # or the broker's pages are written out while the first run is timed, and only then
     say(
@@ -143,7 +157,7 @@ def large(deployment: Deployment) -> str:
     deployment.processes.kill(SIMULATOR)
     deployment.launch("assemble", "tables", "assemble")
     deployment.launch("quality-simulator", "simulate", "quality", f"--megabytes-per-second={METRICS:g}")
-    deployment.await_ready(deployment.play("send-tables"))
+    deployment.await_ready(deployment.play(send_tables))
     return f"{METRICS:g} MB/s of metrics, {TABLE // 1_000_000} MB tables"
 
 
@@ -160,7 +174,7 @@ def fill_batches(
     """Fill a topic in a process of its own, and wait until the disk is quiet again."""
     deployment.progress.step(f"  filling the topic with {batches:,} batches of {nodes} nodes")
     role = deployment.play(
-        "fill-columnar", ends=True, records=batches, scan_id=scan_id, nodes=nodes, partitions=partitions
+        fill_columnar, ends=True, records=batches, scan_id=scan_id, nodes=nodes, partitions=partitions
     )
     filled = deployment.result(role, Filled, 1800.0)
     os.sync()

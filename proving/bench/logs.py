@@ -1,8 +1,7 @@
 """Logs: the rate of one worker, and what a flood of them does to commands and alerts."""
 
-import gc
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,57 +10,37 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from facade.bus import quotas
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.producer import KafkaStreamWriter
-from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.port import Aborted, BusHealth
-from facade.errors import InfraError
+from facade.bus.port import BusHealth, TransactionalLog
 from facade.flows.logs.messages import LOGS
 from facade.flows.logs.worker import LogWorker
 from facade.icd.load import load
 from facade.infra.kafka import configure
-from proving.bench.hops import Sample
-from proving.bench.load import NODES, Filled
+from proving.bench.hops import WARM_UP, Sample, begin_bridge, begin_commands, call_commands, send_alerts
+from proving.bench.load import MOST_WAITING, NODES, Filled, KeyedValues, pour
 from proving.bench.report import MEGA, BarVerdict, BenchOutcome, at_least, quantiles, ratios
-from proving.bench.throughput_roles import Meter, RoleTiming, TimedLog
+from proving.bench.throughput_roles import RoleTiming, bare, time_worker
 from proving.deployment import Deployment
-from proving.roles import RoleContext
+from proving.roles import Play, RoleContext
 from proving.testbed import Testbed
 
 BATCH = 100
 """Records in one of OTLP."""
-_AT_ONCE, _MOST_WAITING = 10_000, 200_000
+_AT_ONCE = 10_000
 _NODES, _COMPONENTS = 50, 7
 _TEXT = "channel {} of 1024 done, flags 17 %, noise 0.31 Jy, next block in 0.4 s; the buffer has 1,733 MB of room"
-_GC_THRESHOLD = 100_000
-"""As `sdp-facade logs aggregate` sets it."""
 
 
 def fill(context: RoleContext, *, records: int, form: str) -> Filled:
     """Put logs on the topic: ``syslog``, each a record, or ``otlp``, 100 in a record as protobuf."""
-    clock = context.clock
-    health = BusHealth()
-    writer = KafkaStreamWriter(Connection(context.settings, clock=clock), health=health, client="bench-fill")
-    writer.require_topic(LOGS, 10.0)
-    begin, value_bytes, made = clock.monotonic(), 0, 0
-    sent = 0
-    while made < records:
-        while writer.backlog > _MOST_WAITING:
-            writer.poll(0.005)
-        now = clock.now()
-        many = min(_AT_ONCE, records - made)
-        numbers = range(made, made + many)
-        values = (
-            [_syslog(one, now) for one in numbers]
-            if form == "syslog"
-            else [_otlp(first, now) for first in numbers[::BATCH]]
-        )
-        keys = [b"r01/node-%04d" % (number % _NODES) for number in range(len(values))]
-        value_bytes += sum(map(len, values))
-        writer.send_many(LOGS, keys, values)
-        made, sent = made + many, sent + len(values)
-    writer.flush(120.0)
-    if writer.delivered != sent:
-        raise InfraError(f"{sent - writer.delivered} of {sent} records were not delivered: {health.last_error}")
-    return Filled(records=records, value_bytes=value_bytes, seconds=clock.monotonic() - begin)
+
+    def batches() -> Iterator[KeyedValues]:
+        for first in range(0, records, _AT_ONCE):
+            now, numbers = context.clock.now(), range(first, min(first + _AT_ONCE, records))
+            values = [_syslog(one, now) for one in numbers] if form == "syslog" else []
+            values = values or [_otlp(one, now) for one in numbers[::BATCH]]
+            yield [b"r01/node-%04d" % (number % _NODES) for number in range(len(values))], values
+
+    return pour(context, LOGS, batches(), records)
 
 
 def write_flood(context: RoleContext, *, client: str) -> Filled:
@@ -75,7 +54,7 @@ def write_flood(context: RoleContext, *, client: str) -> Filled:
     each = sum(map(len, values))
     context.announce()
     while not context.called_off:
-        while writer.backlog > _MOST_WAITING and not context.called_off:
+        while writer.backlog > MOST_WAITING and not context.called_off:
             writer.poll(0.005)
         writer.send_many(LOGS, keys, values)
         made, value_bytes = made + len(values), value_bytes + each
@@ -104,20 +83,10 @@ def _otlp(first: int, now: float) -> bytes:
 
 
 def worker(context: RoleContext, *, group: str, records: int, broker_pid: int) -> RoleTiming:
-    gc.set_threshold(_GC_THRESHOLD)
-    meter = Meter(context.clock, broker_pid)
-    connection = Connection(context.settings, clock=context.clock)
-    log = KafkaTransactionalLog(connection, LOGS, group=group, slot="0", health=BusHealth())
-    log.commit([])  # makes the producer known to the transaction coordinator, before the time begins
-    timed = TimedLog(log, context, meter, gated=False)
-    work = LogWorker(timed, load(), slot="0", clock=context.clock)
-    account = work.accounts[LOGS]
-    while account.consumed + account.uncommitted < records:
-        work.step()
-    work.finish()
-    if account.used + account.late < account.consumed:
-        raise Aborted(f"of {account.consumed} records only {account.used} were used")
-    return meter.timing(timed.given_up)
+    def make(log: TransactionalLog) -> LogWorker:
+        return LogWorker(log, load(), slot="0", clock=context.clock)
+
+    return time_worker(context, LOGS, make, records, group=group, slot="0", broker_pid=broker_pid)
 
 
 BAR = 0.5
@@ -133,7 +102,7 @@ def logs(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     for form, each in _FORMS.items():
         with testbed.deployment(f"logs-{form}", without="") as made:
             testbed.progress.step(f"  filling {LOGS} with {records:,} records as {form}")
-            made.result(made.play("fill-logs", ends=True, records=records, form=form), Filled, 1800.0)
+            made.result(made.play(fill, ends=True, records=records, form=form), Filled, 1800.0)
             found = [_pair(made, records, each, number) for number in range(pairs)]
         rate = statistics.median(worker.rate * each for worker, _ in found) / MEGA
         if each == 1:
@@ -152,16 +121,15 @@ def logs(testbed: Testbed, *, quick: bool) -> BenchOutcome:
 
 def _pair(made: Deployment, records: int, each: int, number: int) -> tuple[RoleTiming, RoleTiming]:
     task: dict[str, Any] = {"broker_pid": made.broker.pid}
-    worker = made.play("log-worker", ends=True, group=f"worker-{number}", records=records, **task)
-    timed = made.result(worker, RoleTiming)
-    bare = made.play("bare", ends=True, group=f"bare-{number}", records=records // each, topic=LOGS, **task)
-    return timed, made.result(bare, RoleTiming)
+    timing = made.play(worker, ends=True, group=f"worker-{number}", records=records, **task)
+    timed = made.result(timing, RoleTiming)
+    beside = made.play(bare, ends=True, group=f"bare-{number}", records=records // each, topic=LOGS, **task)
+    return timed, made.result(beside, RoleTiming)
 
 
 _QUOTA_BAR = 1.10
 """Times the p99 of quiet."""
 _ROLE = "shipper"
-_WARM_UP = 20_000
 _SETTLE = 5.0
 _QUIET, _FREE, _LIMITED = "quiet", "flood without quotas", "flood with quotas"
 
@@ -176,29 +144,24 @@ def flood(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         testbed.deployment("flood-commands") as hops,
         testbed.deployment("flood-alerts") as bridged,
     ):
-        system.play("controller")
-        hops.await_ready(hops.play("echo"))
-        device, bridge = hops.play("bare-device"), bridged.play("bare-bridge")
-        hops.await_ready(device)
-        bridged.await_ready(bridge)
-        ways: dict[str, tuple[str, dict[str, Any]]] = {
-            "commands": ("call-commands", {"bare": device.address, "bare_prefix": hops.settings.prefix}),
-            "alerts": ("send-alerts", {"bare": bridge.address, "bare_prefix": bridged.settings.prefix}),
+        ways: dict[str, tuple[Play, dict[str, Any]]] = {
+            "commands": (call_commands, begin_commands(system, hops)),
+            "alerts": (send_alerts, begin_bridge(system, bridged)),
         }
 
-        def measure(label: str, warm_up: int = 0) -> None:
+        def measure(label: str) -> None:
             for name, (role, task) in ways.items():
                 testbed.progress.step(f"  {counts[name]} {name}, {label}")
-                first = warm_up if name == "commands" else 0
-                client = system.play(role, ends=True, warm_up=first, count=counts[name], **task)
+                first = {"warm_up": WARM_UP} if (label, name) == (_QUIET, "commands") else {}
+                client = system.play(role, ends=True, count=counts[name], **task | first)
                 found[name][label] = system.result(client, list[Sample])
 
-        measure(_QUIET, _WARM_UP)
+        measure(_QUIET)
         for label in (_FREE, _LIMITED):
             if label == _LIMITED:
                 _limit(system)
             client = quotas.name_of(_ROLE)
-            flooding = system.play("flood-logs", client=client)
+            flooding = system.play(write_flood, client=client)
             system.await_ready(flooding)
             testbed.progress.wait(_SETTLE, "warm-up")
             measure(label)

@@ -80,7 +80,7 @@ def elastic(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         for slot in (0, 1):
             made.worker(slot)
         run.simulate(0)
-        watcher = made.play("watch-accounts")
+        watcher = made.play(watch)
         made.await_ready(watcher)
         made.progress.wait(10.0, "warming up")
         run.phase("nothing is changed", lambda: None)

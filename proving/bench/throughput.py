@@ -1,18 +1,30 @@
-"""How much a worker counts: JSON and columnar batches, one worker and two, and how its cost grows."""
+"""How much a worker counts: JSON and columnar batches, one worker and two, how its cost grows, and the memo's facade.
+
+The facade that SDP memo 052 sketches is shown at its best on the same records: no validation, one figure per message
+instead of all of the ICD's, no transactions, no subscribers, no database. The multiple is therefore a lower bound.
+"""
 
 import itertools
+import json
 import os
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import tango
+from tango import server
 
 from facade.errors import InfraError
-from proving.bench.load import NODES, ROWS, fill_batches, fill_topic
+from facade.infra import tools
+from facade.infra.ports import choose_port
+from proving.bench.load import NODES, ROWS, TOPIC, fill_batches, fill_topic
 from proving.bench.report import MEGA, BarVerdict, BenchOutcome, at_least, ratios
-from proving.bench.throughput_roles import RoleTiming
+from proving.bench.throughput_roles import Meter, RoleTiming, bare, worker
 from proving.deployment import Deployment
+from proving.roles import Play, RoleContext, RoleProcess, command_line
 from proving.testbed import Testbed
 
 WORKER_BAR = 0.5
@@ -30,9 +42,9 @@ def one_worker(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     with testbed.deployment("worker") as deployment:
         fill_topic(deployment, records)
         testbed.progress.step("  a run that does not count, so that both find the page cache warm")
-        run(deployment, "bare", records)
+        run(deployment, bare, records)
         for pair in range(pairs):
-            timings.append((run_worker(deployment, records), run(deployment, "bare", records)))
+            timings.append((run_worker(deployment, records), run(deployment, bare, records)))
             testbed.progress.step(f"  pair {pair + 1} of {pairs}: {timings[-1][0].rate / 1e6:.2f} M/s")
     wall = ratios((worker.rate, bare.rate) for worker, bare in timings)
     return BenchOutcome(
@@ -95,12 +107,12 @@ def together_rate(timings: Sequence[RoleTiming], warm: int) -> float:
 
 
 def run_worker(deployment: Deployment, records: int, **task: Any) -> RoleTiming:
-    return run(deployment, "worker", records, slot="0", **task)
+    return run(deployment, worker, records, slot="0", **task)
 
 
-def run(deployment: Deployment, role: str, records: int, **task: Any) -> RoleTiming:
+def run(deployment: Deployment, role: Play, records: int, **task: Any) -> RoleTiming:
     """Time a role over a topic's first records, in a group of its own."""
-    group = f"{role}-{next(_numbers)}"
+    group = f"{role.__name__}-{next(_numbers)}"
     broker_pid = deployment.broker.pid
     made = deployment.play(role, ends=True, group=group, records=records, broker_pid=broker_pid, **task)
     return deployment.result(made, RoleTiming)
@@ -110,17 +122,17 @@ def together(deployment: Deployment, count: int, records: int, **more: Any) -> l
     """Time workers of one group that begin at the same moment."""
     task: dict[str, Any] = {"records": records, "broker_pid": deployment.broker.pid, "gated": True, **more}
     task |= {"group": f"together-{next(_numbers)}"}
-    workers = [
-        deployment.play("worker", name=f"worker-{slot}", ends=True, slot=str(slot), **task) for slot in range(count)
+    members = [
+        deployment.play(worker, name=f"worker-{slot}", ends=True, slot=str(slot), **task) for slot in range(count)
     ]
     deployment.progress.demand(
-        lambda: all(worker.is_ready for worker in workers) or not all(worker.is_alive for worker in workers),
+        lambda: all(one.is_ready for one in members) or not all(one.is_alive for one in members),
         60.0,
         f"{count} workers share the partitions",
     )
-    for worker in workers:
-        worker.release()
-    return [deployment.result(worker, RoleTiming) for worker in workers]
+    for one in members:
+        one.release()
+    return [deployment.result(one, RoleTiming) for one in members]
 
 
 RATE_BAR = 20e6
@@ -137,11 +149,11 @@ def columnar(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     bares: list[RoleTiming] = []
     with testbed.deployment("columnar", partitions=2) as deployment:
         fill_batches(deployment, batches)
-        run(deployment, "bare", batches)  # so that all runs find the page cache warm
+        run(deployment, bare, batches)  # so that all runs find the page cache warm
         for pair in range(pairs):
             both.append(together(deployment, 2, batches, rows=ROWS))
-            workers.append(run(deployment, "worker", batches, slot="0", rows=ROWS))
-            bares.append(run(deployment, "bare", batches))
+            workers.append(run(deployment, worker, batches, slot="0", rows=ROWS))
+            bares.append(run(deployment, bare, batches))
             say = f"one worker {workers[-1].rate * ROWS / 1e6:.1f} M/s, bare {bares[-1].rate * ROWS / 1e6:.1f} M/s"
             testbed.progress.step(f"  pair {pair + 1} of {pairs}: {say}")
     rates = [together_rate(timings, _WARM_BATCHES) * ROWS for timings in both]
@@ -229,3 +241,121 @@ def _verdict(name: str, costs: Costs) -> BarVerdict:
         found=f"{deviation:+.0%}",
         reached=abs(deviation) <= TOLERANCE,
     )
+
+
+DEVICE = "bench/sdp/1"
+
+_PATIENCE_MS = 15_000
+
+
+class SdpNode(server.Device):
+    """The device that section 11 of SDP memo 052 sketches: one attribute that a client writes."""
+
+    def init_device(self) -> None:
+        super().init_device()
+        self._value = 0
+        self.set_change_event("widgetx", True, False)
+
+    @server.attribute(dtype="DevLong64", access=tango.AttrWriteType.READ_WRITE)
+    def widgetx(self) -> int:
+        return self._value
+
+    @widgetx.write
+    def set_widgetx(self, value: int) -> None:
+        self._value = value
+        self.push_change_event("widgetx", value)
+
+
+def sink(context: RoleContext, *, port: int) -> None:
+    """Serve the device to which the facade of SDP memo 052 writes, without a database."""
+    address = ["-nodb", "-dlist", DEVICE, "-ORBendPoint", f"giop:tcp:127.0.0.1:{port}"]
+    server.run((SdpNode,), args=["SdpNode", "bench", *address], post_init_callback=context.announce)
+
+
+def write_one_by_one(context: RoleContext, *, device: str, records: int, broker_pid: int) -> RoleTiming:
+    """Do what SDP memo 052 sketches, line by line: one attribute write per message."""
+    from kafka import KafkaConsumer  # of the folder that the measurement puts on the path
+
+    sdp_node = tango.DeviceProxy(device)
+    consumer = KafkaConsumer(
+        context.settings.prefix + TOPIC,
+        bootstrap_servers=context.settings.bootstrap,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=_PATIENCE_MS,
+    )
+    done, meter = 0, Meter(context.clock, broker_pid)
+    for message in consumer:
+        if not done:
+            meter.mark(done)
+        msg = json.loads(str(message.value, "utf-8"))
+        sdp_node.widgetx = msg["seq"]
+        done += 1
+        if done > records:
+            break
+    meter.mark(done)
+    return meter.timing()
+
+
+OURS = "worker"
+MEMO = {f"the facade of SDP memo 052, kafka-python {version}": version for version in ("2.3.3", "3.0.12")}
+
+Round = dict[str, RoleTiming]
+"""What each way needed, in one round."""
+
+
+def peers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
+    """Compare our worker with other ways, one after the other, again and again."""
+    records, memo_records = (1_000_000, 10_000) if quick else (4_000_000, 40_000)
+    rounds = 1 if quick else 3
+    found: list[Round] = []
+    with testbed.deployment("peers") as deployment:
+        fill_topic(deployment, records)
+        for number in range(rounds):
+            made: Round = {OURS: run_worker(deployment, records)}
+            for what, version in MEMO.items():
+                made[what] = _memo(deployment, memo_records, version)
+            found.append(made)
+            testbed.progress.step(f"  round {number + 1} of {rounds}")
+    return BenchOutcome(
+        name="peers",
+        what="our worker beside other ways of building the facade, notifications/s on the same topic",
+        verdicts=verdicts(found),
+    )
+
+
+def verdicts(found: list[Round]) -> tuple[BarVerdict, ...]:
+    """Set our worker beside each other way: by the wall clock, and by the processor time of the process."""
+    made = []
+    for peer in (what for what in found[0] if what != OURS):
+        wall = ratios((one[OURS].rate, one[peer].rate) for one in found)
+        core = ratios((one[peer].cpu_per_million, one[OURS].cpu_per_million) for one in found)
+        made.append(BarVerdict(what=f"worker / {peer}, records/s", bar="", found=str(wall)))
+        made.append(BarVerdict(what=f"worker / {peer}, records/s per core", bar="", found=str(core)))
+    return tuple(made)
+
+
+def _kafka_python(version: str, report: tools.Notify) -> Path:
+    """Return a folder with this version, which is installed there the first time."""
+
+    def install(folder: Path) -> None:
+        report(f"  kafka-python {version}: pip installs it (once)")
+        argv = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder)]
+        tools.run([*argv, f"kafka-python=={version}"], what=f"installing kafka-python {version}")
+
+    return tools.installed_once(f"kafka-python-{version}", install, report)
+
+
+def _memo(deployment: Deployment, records: int, version: str) -> RoleTiming:
+    port, library = choose_port(), str(_kafka_python(version, deployment.progress.step))
+    served = deployment.play(sink, port=port)
+    deployment.await_ready(served)
+    try:
+        address = f"tango://127.0.0.1:{port}/{DEVICE}#dbase=no"
+        task = {"device": address, "records": records, "broker_pid": deployment.broker.pid}
+        argv = command_line(write_one_by_one, deployment.folder / "memo.log", task)
+        environment = {**deployment.environment, "PYTHONPATH": library}
+        return deployment.result(
+            deployment.processes.start(RoleProcess, "memo", argv, environment, ends=True), RoleTiming
+        )
+    finally:
+        served.stop(2.0)

@@ -6,7 +6,7 @@ the first batch are not counted in either, because they were fetched before the 
 """
 
 import gc
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -16,6 +16,7 @@ from facade.bus.port import Aborted, BusHealth, OffsetRange, PartitionBatch, Rec
 from facade.clock import Clock
 from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
 from facade.icd.load import load
+from facade.runtime.worker import TransactionalWorker
 from proving import gauges
 from proving.bench.load import TOPIC
 from proving.bench.raw import bare_batches
@@ -25,7 +26,7 @@ _GATE_PAUSE = 0.05
 _EXHAUSTED = 1.5
 """After so long without records a gated worker's share is done [s]."""
 _GC_THRESHOLD = 100_000
-"""As `sdp-facade aggregate` sets it."""
+"""As `sdp-facade aggregate` and `logs aggregate` set it."""
 
 
 class ProgressMark(msgspec.Struct, frozen=True, array_like=True):
@@ -45,7 +46,6 @@ class RoleTiming(msgspec.Struct, frozen=True, kw_only=True):
 
     marks: list[ProgressMark]
     """The first one when the first records came, then one per batch or per transaction."""
-    peak_rss_mb: float
     given_up: list[float] = []
     """When transactions were given up, whose records were taken, and counted, again (monotonic) [s]."""
 
@@ -89,7 +89,7 @@ class Meter:
         )
 
     def timing(self, given_up: Sequence[float] = ()) -> RoleTiming:
-        return RoleTiming(marks=self.marks, peak_rss_mb=gauges.peak_resident(), given_up=list(given_up))
+        return RoleTiming(marks=self.marks, given_up=list(given_up))
 
 
 class TimedLog:
@@ -163,15 +163,33 @@ class TimedLog:
 def worker(
     context: RoleContext, *, group: str, slot: str, records: int, broker_pid: int, gated: bool = False, rows: int = 1
 ) -> RoleTiming:
+    def make(log: TransactionalLog) -> TransactionalWorker:
+        return TelemetryWorker(log, load(), context.settings, slot=slot, clock=context.clock)
+
+    return time_worker(context, TOPIC, make, records * rows, group=group, slot=slot, broker_pid=broker_pid, gated=gated)
+
+
+def time_worker(
+    context: RoleContext,
+    topic: str,
+    make: Callable[[TransactionalLog], TransactionalWorker],
+    records: int,
+    *,
+    group: str,
+    slot: str,
+    broker_pid: int,
+    gated: bool = False,
+) -> RoleTiming:
+    """Time a worker until it has taken some records of a topic."""
     gc.set_threshold(_GC_THRESHOLD)
-    icd, meter = load(), Meter(context.clock, broker_pid)
+    meter = Meter(context.clock, broker_pid)
     connection = Connection(context.settings, clock=context.clock)
-    log = KafkaTransactionalLog(connection, TOPIC, group=group, slot=slot, health=BusHealth())
+    log = KafkaTransactionalLog(connection, topic, group=group, slot=slot, health=BusHealth())
     log.commit([])  # makes the producer known to the transaction coordinator, before the time begins
     timed = TimedLog(log, context, meter, gated=gated)
-    work = TelemetryWorker(timed, icd, context.settings, slot=slot, clock=context.clock)
-    account = work.accounts[TOPIC]
-    while account.consumed + account.uncommitted < records * rows and not (gated and timed.is_exhausted):
+    work = make(timed)
+    account = work.accounts[topic]
+    while account.consumed + account.uncommitted < records and not (gated and timed.is_exhausted):
         work.step()
     work.finish()
     if account.used + account.late < account.consumed:

@@ -88,7 +88,7 @@ def start(deployment: Deployment, last: int) -> list[RoleProcess]:
     for number in range(PROCESSES):
         shared = msgspec.to_builtins(filters[number::PROCESSES])
         task = {"device": ALERTS, "filters": shared, "last": last}
-        roles.append(deployment.play("subscribe-alerts", name=f"subscribers-{number}", ends=True, **task))
+        roles.append(deployment.play(subscribe, name=f"subscribers-{number}", ends=True, **task))
     for role in roles:
         deployment.await_ready(role, 60.0)
     return roles

@@ -4,6 +4,7 @@ Names and tags stand in docker/compose.yaml and docker/Dockerfile alone.
 """
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ RELEASES: Final = ("bookworm", "trixie")
 """Of Debian, on which README's commands are tried."""
 UBUNTU: Final = {"noble": "http://archive.ubuntu.com/ubuntu noble main universe"}
 """Releases of Ubuntu, which are tried only when asked for, and where apt finds them."""
+_STARTS_WITHIN_S: Final = 300.0
 _OF_APT: Final = ("/var/lib/apt/lists", "/var/cache/apt")
 _SYSTEM: Final = f"{LOCAL}/debian:local"
 
@@ -158,6 +160,29 @@ def podman(*arguments: str) -> str:
         what = f"`{' '.join(argv)}` failed: expected exit code 0, got {done.returncode}"
         raise InfraError(f"{what}:\n{tools.tail(done.stdout + done.stderr)}")
     return done.stdout.strip()
+
+
+def log_of(container: str) -> str:
+    """Return the end of the log of a container."""
+    argv = ["podman", "logs", "--tail=15", container]
+    done = subprocess.run(argv, env=environment(), capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def kill_process(container: str, progress: ProgressLine) -> None:
+    """Let the first process of a container die as in a crash, and wait until podman has started another.
+
+    After `podman kill` it would stay away.
+    """
+
+    def pid() -> int:
+        return int(podman("inspect", "--format", "{{.State.Pid}}", container))
+
+    # Podman says 0 of a container that does not run, and signal 9 to process 0 would end ourselves.
+    progress.demand(lambda: pid() != 0, _STARTS_WITHIN_S, f"a process of {container}")
+    if before := pid():
+        os.kill(before, signal.SIGKILL)
+    progress.demand(lambda: pid() not in (0, before), _STARTS_WITHIN_S, f"another process of {container}")
 
 
 def environment() -> dict[str, str]:

@@ -4,7 +4,6 @@ import copy
 import json
 import os
 import shlex
-import signal
 import subprocess
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -15,7 +14,7 @@ import yaml
 
 from facade.errors import InfraError
 from facade.infra import tools
-from proving.containers.images import Images, environment, podman
+from proving.containers.images import Images, environment, kill_process, log_of, podman
 from proving.containers.project import NAME, PREFIX, SERVERS, Project, drive
 from proving.progress import ProgressLine
 
@@ -181,13 +180,13 @@ class Pods:
             ended = partial(self._has_ended, name)
             if self._progress.wait_until(ended, _PODS_WITHIN_S, f"the Job {name}") is None:
                 said = f"the Job {name}: expected exit code 0, got {self._state(name)}"
-                raise InfraError(f"{said}; its log ends:\n{self._log(name)}")
+                raise InfraError(f"{said}; its log ends:\n{log_of(self._container(name))}")
 
     def await_alive(self, names: list[str]) -> None:
         for name in names:
             if self._progress.wait_until(partial(self._is_alive, name), _PODS_WITHIN_S, f"liveness of {name}") is None:
                 said = f"{name}: not alive within {_PODS_WITHIN_S:g} s, {self._state(name)}"
-                raise InfraError(f"{said}; its log ends:\n{self._log(name)}")
+                raise InfraError(f"{said}; its log ends:\n{log_of(self._container(name))}")
 
     def check_confinement(self, name: str) -> None:
         said = podman("exec", self._container(name), "python", "-c", _PROBE)
@@ -200,11 +199,7 @@ class Pods:
         )
 
     def kill(self, name: str) -> None:
-        """Let the process of a pod die as in a crash, and wait until podman has started another."""
-        before = self._pid(name)
-        if before:
-            os.kill(before, signal.SIGKILL)
-        self._progress.demand(lambda: self._pid(name) not in (0, before), _PODS_WITHIN_S, f"another process of {name}")
+        kill_process(self._container(name), self._progress)
 
     def _has_ended(self, name: str) -> bool:
         return self._state(name) == ("exited", 0)
@@ -221,14 +216,6 @@ class Pods:
     def _state(self, name: str) -> tuple[str, int]:
         state = json.loads(podman("inspect", "--format", "{{json .State}}", self._container(name)))
         return state["Status"], state["ExitCode"]
-
-    def _pid(self, name: str) -> int:
-        return int(podman("inspect", "--format", "{{.State.Pid}}", self._container(name)))
-
-    def _log(self, name: str) -> str:
-        argv = ["podman", "logs", "--tail=15", self._container(name)]
-        done = subprocess.run(argv, env=environment(), capture_output=True, text=True, check=False)
-        return done.stdout + done.stderr
 
     def _container(self, name: str) -> str:
         of_deployment = "-pod-0" if name in SERVERS else ""

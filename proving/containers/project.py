@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import signal
 import socket
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from facade.errors import InfraError
 from facade.exports.tango_db import SERVER
 from facade.flows.alerts.source import AlertSource
 from facade.infra import tools
-from proving.containers.images import LOCAL, environment, podman
+from proving.containers.images import LOCAL, environment, kill_process, log_of, podman
 from proving.demo.plan import OBSERVATION, JournalWriter
 from proving.demo.tm import Commanded
 from proving.progress import ProgressLine
@@ -68,7 +67,6 @@ _SECRETS: Final = ("sdp-facade.toml", "tango-db-password", "grafana-password", "
 _HEALTHY_WITHIN_S: Final = 150.0
 """Half of the longest time in which no further service gets healthy [s]."""
 _STATE: Final = "{{.State.Status}}, exit code {{.State.ExitCode}}, restarted {{.RestartCount}} times"
-_KILLED_WITHIN_S: Final = 120.0
 _GIVEN_BY_THE_KERNEL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -114,7 +112,7 @@ class Project:
             code = podman("wait", self.container(service))
             if code != "0":
                 said = f"service {service}: expected exit code 0, got {code}"
-                raise InfraError(f"{said}; its log ends:\n{self.log(service)}")
+                raise InfraError(f"{said}; its log ends:\n{log_of(self.container(service))}")
 
     def await_healthy(self, services: Sequence[str]) -> None:
         left = dict.fromkeys(services, "not asked")
@@ -124,7 +122,7 @@ class Project:
             waits = (self._progress.wait_until(lambda: self._has_one_more(left), _HEALTHY_WITHIN_S, what) for _ in "12")
             if all(took is None for took in waits):
                 said = f"{what}: no further one within {2 * _HEALTHY_WITHIN_S:g} s, {len(left)} are missing"
-                ends = (f"{one}: {why}; its log ends:\n{self.log(one)}" for one, why in left.items())
+                ends = (f"{one}: {why}; its log ends:\n{log_of(self.container(one))}" for one, why in left.items())
                 raise InfraError("\n".join([said, *ends]))
 
     def _has_one_more(self, left: dict[str, str]) -> bool:
@@ -146,15 +144,7 @@ class Project:
         return " ".join(f"{state.stdout} {done.stdout} {done.stderr}".split())
 
     def kill(self, service: str) -> None:
-        """Let the first process of a service die as in a crash; after `podman kill` it would stay away."""
-        # Podman says 0 of a container that does not run, and signal 9 to process 0 would end ourselves.
-        self._progress.demand(lambda: self._pid(service) != 0, _KILLED_WITHIN_S, f"a process of {service}")
-        before = self._pid(service)
-        if before:
-            os.kill(before, signal.SIGKILL)
-        self._progress.demand(
-            lambda: self._pid(service) not in (0, before), _KILLED_WITHIN_S, f"another process of {service}"
-        )
+        kill_process(self.container(service), self._progress)
 
     def stop(self, service: str) -> None:
         """Stop a service in order; it is not restarted."""
@@ -177,11 +167,6 @@ class Project:
         mine = (line.split("\t") for line in lines if line.startswith(NAME) and "\t0B" not in line)
         return {name.removeprefix(f"{NAME}_").removesuffix("_1"): used.split(" / ")[0] for name, used in mine}
 
-    def log(self, service: str) -> str:
-        argv = ["podman", "logs", "--tail=15", self.container(service)]
-        done = subprocess.run(argv, env=environment(), capture_output=True, text=True, check=False)
-        return done.stdout + done.stderr
-
     def remove(self) -> None:
         """Remove pods, Secrets, containers, volumes and the network, also those that an earlier run has left."""
         # Killed, as nothing is looked at any more: in order, one after the other, they take 80 s.
@@ -200,9 +185,6 @@ class Project:
 
     def container(self, service: str) -> str:
         return f"{NAME}_{service}_1"
-
-    def _pid(self, service: str) -> int:
-        return int(podman("inspect", "--format", "{{.State.Pid}}", self.container(service)))
 
     def _compose(self, *arguments: str) -> None:
         compose = Path(sys.executable).with_name("podman-compose")

@@ -2,8 +2,12 @@
 
 A Tango client runs in the player, and a crash in a library ends a process without a word of Python. The guard uses none
 of these libraries. It waits, hands signals on, and writes the report if the player did not come to its end.
+
+``python -m proving.demo.cli GUARD OPTIONS`` is the player: the guard's process id, and the options as JSON.
 """
 
+import ctypes
+import faulthandler
 import os
 import signal
 import subprocess
@@ -11,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 import typer
@@ -23,6 +27,7 @@ from facade.files import write_json
 from facade.flows.tables.solution import require_arrow
 from facade.infra import tools
 from facade.infra.local import DEFAULT_STATE_DIR
+from facade.runtime.stopping import end_process
 from proving.demo.options import DemoOptions
 from proving.demo.report import DemoReport, print_verdict
 from proving.demo.services import stop_ours
@@ -31,6 +36,8 @@ from proving.supervisor import Supervisor
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _PATIENCE = 2
 """Signals that are handed on; whoever sends a third one wants an end, also of a player that hangs in a library."""
+_PR_SET_PDEATHSIG: Final = 1
+"""Linux's prctl: a signal for the time when the parent is gone."""
 
 
 def console() -> Console:
@@ -46,7 +53,7 @@ def guarded(options: DemoOptions, console: Console) -> int:
     task = msgspec.json.encode(options, enc_hook=str).decode()
     # In a group of its own: a Ctrl-C reaches it once, through the guard.
     player = subprocess.Popen(
-        [sys.executable, "-m", "proving.demo", str(os.getpid()), task], stdin=subprocess.DEVNULL, process_group=0
+        [sys.executable, "-m", "proving.demo.cli", str(os.getpid()), task], stdin=subprocess.DEVNULL, process_group=0
     )
     came: list[int] = []
 
@@ -181,3 +188,24 @@ def demo(
     )
     options.folder.mkdir(parents=True, exist_ok=True)  # said here in one line if it cannot be
     raise typer.Exit(guarded(options, console()))
+
+
+def play_guarded(guard: str, task: str) -> None:
+    """Play; if the guard is killed, clear everything away as after a Ctrl-C."""
+    faulthandler.enable()
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # it prints from a group of its own
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != int(guard):
+        sys.exit("the guard of the demo was killed before the demo began")
+    from proving.demo.scenario import play  # with Tango, which the guard does not load
+
+    code = play(msgspec.json.decode(task, type=DemoOptions, dec_hook=_decoded), console(), SystemClock())
+    end_process(code)
+
+
+def _decoded(kind: type[Any], value: Any) -> Any:
+    return Path(value) if issubclass(kind, Path) else kind(value)
+
+
+if __name__ == "__main__":
+    play_guarded(*sys.argv[1:])

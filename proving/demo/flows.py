@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import msgspec
@@ -49,7 +49,7 @@ from proving.demo.report import AlertLine
 from proving.demo.system import ASSEMBLER, Demo
 from proving.mirror_account import MirrorFound, account_of, newest_wrong
 from proving.roles import RoleProcess
-from proving.telescope import pointing_of, read_pushed, rule
+from proving.telescope import pointing_of, read_pushed, rule, telescope
 
 INSTANCE = "alerts"
 _OPERATOR = "demo operator"
@@ -191,7 +191,7 @@ class AlarmScenario:
         self._actions.add((command.upper(), condition, source))
         for again in range(_TRIES):
             try:
-                self._ask(lambda proxy: proxy.command_inout(command, argument))
+                self._demo.deployment.proxy(self._name).command_inout(command, argument)
                 return
             except tango.DevFailed as failed:
                 # On a busy machine the broker may take longer than a call may; nothing says that it has not been done.
@@ -214,17 +214,11 @@ class AlarmScenario:
             return "no answer"
 
     def _in(self, wanted: Collection[str]) -> list[dict[str, object]]:
-        return [alarm for alarm in self._alarms() if alarm["state"] in wanted]
+        return [alarm for alarm in self._demo.deployment.alarms(self._name) if alarm["state"] in wanted]
 
     def _alarm(self, condition: str, source: str) -> dict[str, object]:
-        return next((one for one in self._alarms() if (one["condition"], one["source"]) == (condition, source)), {})
-
-    def _alarms(self) -> list[dict[str, object]]:
-        found: list[dict[str, object]] = json.loads(self._ask(lambda proxy: proxy.command_inout("GetAlarms")))
-        return found
-
-    def _ask(self, what: Callable[[tango.DeviceProxy], str]) -> str:
-        return str(what(self._demo.deployment.proxy(self._name)))
+        known = self._demo.deployment.alarms(self._name)
+        return next((one for one in known if (one["condition"], one["source"]) == (condition, source)), {})
 
 
 def _rising(numbers: list[int]) -> list[int]:
@@ -340,7 +334,7 @@ def _digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-MIRROR, TELESCOPE = "mirror", "telescope"
+MIRROR = "mirror"
 _CLASS = "SdpMirror"
 _PERIOD = 0.1
 """Time between two values of a receptor [s]."""
@@ -364,7 +358,7 @@ class MirrorScenario:
         self._journal.unlink(missing_ok=True)
         made, writer = self._demo.deployment, self._bus().writer()
         self._role: RoleProcess = made.play(
-            TELESCOPE, receptors=self._receptors, period=_PERIOD, journal=str(self._journal)
+            telescope, receptors=self._receptors, period=_PERIOD, journal=str(self._journal)
         )
         made.await_ready(self._role)
         standing, by_resources = pointing_of(_STANDING), pointing_of("{receptor}")

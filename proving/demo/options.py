@@ -37,33 +37,24 @@ ENDS_WITHIN: Final = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What may be chosen."""
+    """What may be chosen; see the options of `proving.demo.cli.demo`."""
 
     nodes: int = 4
     subarrays: int = 2
     rate: float = 31_800.0
-    """Heaps of each node [1/s]."""
     seconds: float = 30.0
-    """How long the simulator sends [s]."""
     columnar: bool = False
-    """Whether nodes send columnar batches."""
     garbage: float = 0.0002
-    """Fraction of malformed records, 0 to 1."""
     kills: bool = True
     controller: bool = True
     """Without one nothing executes commands: TM does not observe, and what is killed while it does is left alone."""
     logs: bool = False
-    """Whether rsyslog and collectd ship logs and metrics."""
     mirror: bool = False
-    """Whether there is a telescope, whose pointing is mirrored."""
     blocks: bool = False
     """Whether a processing block of each observation fails."""
     orders: bool = False
-    """Whether TM switches SDP as a whole, and controllers give orders down to workers."""
     stay: bool = False
-    """Go on after that, until Ctrl-C."""
     live: bool = True
-    """Show the live table where there is a terminal."""
     state_dir: Path = local.DEFAULT_STATE_DIR
     report: Path | None = None
     patience: float = 1.0

@@ -1,16 +1,19 @@
-"""The scenario of a demo: start, observation, faults, stop, account. Whatever happens, all is cleared away."""
+"""The scenario of a demo: start, observation, faults, stop, account, limits of time. Always, all is cleared away."""
 
 import signal
+import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain
+from typing import Final
 
 import tango
 from rich.markup import escape
 
-from clients.events import EventPulse, find_servers
+from clients.events import DeviceEvent, EventPulse, EventRecords, find_servers
 from clients.scene import MASTER, NODE
+from clients.timing import LASTING, RATE_SLACK
 from clients.watch import Watch
 from facade.clock import Clock
 from facade.console import Console
@@ -18,9 +21,12 @@ from facade.errors import FacadeError
 from facade.exports.tango_db import SERVER
 from facade.files import write_json
 from facade.flows.telemetry.simulator.ingest import HeapReport, read_report
+from facade.icd.model import Icd
+from facade.infra.ports import HOST, choose_port
+from facade.reading import Quality
 from facade.runtime.stopping import terminable
-from proving.demo import verdict
 from proving.demo.account import BalanceLine, DemoCounts, compare, disagreements, waited
+from proving.demo.bare import DEVICE
 from proving.demo.flows import (
     AlarmScenario,
     CalibrationScenario,
@@ -31,6 +37,7 @@ from proving.demo.flows import (
     await_cascade,
 )
 from proving.demo.options import (
+    BASELINE,
     DRAINS_WITHIN,
     FLOWS_WITHIN,
     INVALID_SLACK,
@@ -39,6 +46,7 @@ from proving.demo.options import (
     DemoOptions,
 )
 from proving.demo.report import (
+    RECOVERIES,
     DemoReport,
     print_account,
     print_accounts,
@@ -52,6 +60,15 @@ from proving.demo.services import alive, are_ours
 from proving.demo.shipping import LogScenario
 from proving.demo.staying import stay
 from proving.demo.system import CONTROLLER, SIMULATOR, SUBARRAY_SERVER, WORKERS, Demo, set_up
+from proving.demo.timing import (
+    Interval,
+    event_rates,
+    longest_delay,
+    notification_latency,
+    window_latency,
+    without_rereads,
+)
+from proving.deployment import answers
 from proving.progress import ProgressLine
 from proving.supervisor import Supervisor
 
@@ -137,7 +154,7 @@ def _start_servers(demo: Demo) -> None:
     controller = " a controller," if demo.options.controller else ""
     controller = " controllers of SDP, its processing and its workers," if demo.options.orders else controller
     progress.step(f"started: 2 aggregate workers,{controller} the device servers {instances}")
-    verdict.measure_baseline(demo, judges=False)
+    measure_baseline(demo, judges=False)
     devices = [device for names in side.devices.values() for device in names]
     took = progress.demand(
         lambda: all(side.read(device, ["State"]) for device in devices), FLOWS_WITHIN, "all devices answer"
@@ -155,7 +172,7 @@ def _run(demo: Demo, stack: ExitStack) -> None:
     begin = clock.now()
     demo.start_simulator()
     progress.step(f"simulator: {options.nodes} nodes, {options.rate:,.0f} heaps/s each, with some of every fault")
-    verdict.measure_baseline(demo, judges=False)
+    measure_baseline(demo, judges=False)
     progress.demand(lambda: demo.tango_side.windows_since(begin), FLOWS_WITHIN, "all nodes show a value")
     demo.report.first_values_after = clock.now() - begin
     progress.step(f"all nodes show values, {demo.report.first_values_after:.1f} s after the simulator's start")
@@ -169,7 +186,7 @@ def _run(demo: Demo, stack: ExitStack) -> None:
         logs.begin()
     if mirror is not None:
         mirror.begin()
-    verdict.measure_baseline(demo)
+    measure_baseline(demo)
     if options.controller:
         demo.start_observation()
         progress.step(f"TM begins to observe with {', '.join(demo.tango_side.subarrays)}")
@@ -186,7 +203,7 @@ def _run(demo: Demo, stack: ExitStack) -> None:
             mirror.kill()
         _kill_controller(demo)
         progress.check = demo.processes.check
-        verdict.measure_baseline(demo)
+        measure_baseline(demo)
     alerts.play()
     calibration.begin()
     if options.kills:
@@ -196,7 +213,7 @@ def _run(demo: Demo, stack: ExitStack) -> None:
         wait_for(1 / 3)
         _kill_worker(demo)
         wait_for(2 / 3)
-        verdict.measure_baseline(demo)
+        measure_baseline(demo)
         _kill_server(demo)
     wait_for(1.0)
     if options.controller:
@@ -278,8 +295,8 @@ def _judge(demo: Demo) -> None:
     )
     accounts = (*report.command_account, *chain(*flows))
     report.balanced = sent is not None and not wrong and all(line.agrees for line in accounts)
-    verdict.measure(demo, demo.recorder.records())
-    report.failures += [*wrong, *verdict.passed_limits(demo.options, demo.icd, report)]
+    measure(demo, demo.recorder.records())
+    report.failures += [*wrong, *passed_limits(demo.options, demo.icd, report)]
     write_json(demo.options.report_file, report)  # all that was found, whatever comes while it is cleared away
     if sent is not None:
         print_account(console, sent, report.account)
@@ -401,3 +418,118 @@ def _undisturbed() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+_BASELINE_NAME: Final = "baseline"
+_ANSWERS_WITHIN: Final = 120.0
+"""Longest wait for the bare server [s]: how slow the machine is, is not known before."""
+
+
+def slowness(baselines: Iterable[float]) -> float:
+    """Return the factor on limits of time; a machine that is faster than need be has no shorter ones.
+
+    Parameters
+    ----------
+    baselines
+        How long the bare server took each time [s]. The longest counts: the load of a machine changes.
+    """
+    return max([1.0, *(one / BASELINE for one in baselines)])
+
+
+def measure_baseline(demo: Demo, *, judges: bool = True) -> None:
+    """Start the bare server, wait for its first answer, and end it; waits last the longer, the longer that took.
+
+    Parameters
+    ----------
+    judges
+        Whether limits are judged by it as well. While all else starts, the machine is slower than later on.
+    """
+    port, report = choose_port(), demo.report
+    address, device = f"{HOST}:{port}", f"{DEVICE}#dbase=no"
+    began = demo.clock.monotonic()
+    demo.deployment.start(_BASELINE_NAME, [sys.executable, "-m", "proving.demo.bare", str(port)])
+    what = "baseline: a device server with nothing in it answers"
+    demo.progress.demand(lambda: answers(address, device), _ANSWERS_WITHIN, what)
+    took = demo.clock.monotonic() - began
+    demo.processes.kill(_BASELINE_NAME)
+    if judges:
+        report.baselines.append(took)
+        report.slowness = slowness(report.baselines)
+    demo.progress.patience = max(demo.progress.patience, slowness([took]))
+    demo.progress.step(f"{what} {took:.2f} s after its start")
+
+
+def measure(demo: Demo, records: EventRecords) -> None:
+    report = demo.report
+    events = {
+        (device, attribute): without_rereads(record.events)
+        for device, attributes in records.items()
+        for attribute, record in attributes.items()
+    }
+    nodes = set(demo.tango_side.nodes.values())
+    rates = [
+        event
+        for (device, attribute), of_one in events.items()
+        if device in nodes and attribute == "heapRate"
+        for event in of_one
+        if event.quality is not Quality.INVALID
+    ]
+    report.notification_latency = notification_latency(rates)
+    report.window_latency = window_latency(rates)
+    report.window_latency_undisturbed = window_latency(_outside(rates, report.restarts))
+    report.pace = event_rates(events, _shortest(demo), report.restarts)
+
+
+def passed_limits(options: DemoOptions, icd: Icd, report: DemoReport) -> list[str]:
+    patience = max(options.patience, report.slowness)
+    stale_after = max(icd.classes[name].stale_after for name in (NODE, MASTER)) + INVALID_SLACK
+    if report.drained_after is not None:
+        stale_after += max(report.drained_after - INVALID_SLACK, 0.0)  # until then the values were fresh
+    limits: list[tuple[str, float | None, float]] = []
+    if report.sent is not None or report.drained_after is not None:
+        limits += [
+            ("everything sent is accounted for", report.drained_after, DRAINS_WITHIN),
+            ("silent attributes are ATTR_INVALID", report.invalid_after, stale_after),
+        ]
+    recoveries = ((what, getattr(report, name), limit) for name, (what, limit) in RECOVERIES.items())
+    limits += [one for one in recoveries if one[1] is not None]
+    times = f" ({patience:.2f} times the limit)" if patience > 1 else ""
+    failures = [
+        f"{what}: expected within {limit * patience:.1f} s{times}, got {'never' if value is None else f'{value:.2f} s'}"
+        for what, value, limit in limits
+        if value is None or value > limit * patience
+    ]
+    return failures + _timing_limits(report, patience, options.patience)
+
+
+def _timing_limits(report: DemoReport, patience: float, rate_patience: float) -> list[str]:
+    found = report.pace
+    if report.notification_latency is None:
+        return ["events: expected some of heapRate, got none"]
+    if found is None:
+        return []
+    failures = []
+    held_up = longest_delay(found, report.window_latency_undisturbed, patience)
+    if found.bunch.is_too_close(held_up / found.bunch.shortest):
+        failures.append(
+            f"events of {found.closest}: expected at least {found.bunch.shortest:g} s from one to the next"
+            f" (one may be held up on its way, by {held_up:.2f} s), got {found.bunch}"
+        )
+    if found.busiest_gaps >= LASTING and found.busiest_rate > found.busiest_limit * RATE_SLACK * rate_patience:
+        failures.append(
+            f"events of {found.busiest}: expected at most {found.busiest_limit:g}/s, got {found.busiest_rate:.2f}/s"
+        )
+    return failures
+
+
+def _shortest(demo: Demo) -> dict[tuple[str, str], float]:
+    return {
+        (device, entry.name): (entry.sampling or device_class.sampling).shortest
+        for name, device_class in demo.icd.classes.items()
+        for device in demo.tango_side.devices.get(name, ())
+        for entry in device_class.attributes
+    }
+
+
+def _outside(events: Sequence[DeviceEvent], intervals: Sequence[Interval]) -> list[DeviceEvent]:
+    return [event for event in events if not any(a <= event.received <= b for a, b in intervals)]

@@ -27,7 +27,7 @@ from proving.demo.options import FLOWS_WITHIN, DemoOptions
 from proving.demo.plan import read_journal
 from proving.demo.report import DemoReport, Kill
 from proving.demo.services import bring_up, stop_ours
-from proving.demo.tm import LONGEST
+from proving.demo.tm import LONGEST, observe
 from proving.deployment import Deployment
 from proving.progress import ProgressLine
 from proving.supervisor import Supervisor
@@ -286,7 +286,7 @@ class Demo:
         devices = self.tango_side.subarrays
         task = {"journal": str(self.journal_file), "seconds": _SCAN, "devices": devices, "held_back": held_back}
         task["sdp"] = self.tango_side.sdp if self.options.orders else ""
-        self.deployment.play("tm", name=TM, ends=True, longest=self.progress.longest(LONGEST), **task)
+        self.deployment.play(observe, name=TM, ends=True, longest=self.progress.longest(LONGEST), **task)
 
     def check_observation(self) -> None:
         self.processes.check()

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-import msgspec
 import tango
 
 from facade.bus.kafka.bus import KafkaBus
@@ -23,7 +22,6 @@ from facade.errors import BusError
 from facade.flows.blocks.source import BLOCKS, BlockSource, read_block
 from facade.infra.processes import Process
 from facade.messages import ProcessingBlock
-from proving.deployment import Deployment
 from proving.fault_runs.frame import (
     BROKER,
     READY_WITHIN,
@@ -273,8 +271,6 @@ _RATE = 600
 """Records of all controllers together [1/s]: 180,000 in five minutes."""
 _SERVERS = {"device server of subarrays": "subarray", "device server of SdpMaster": "control"}
 _CONTROLLERS = {f"controller {number}": number for number in range(1, SUBARRAYS + 1)}
-_STANDSTILL = 90.0
-"""Without a record more for so long, no controller can tell anything any more [s]."""
 _NOTHING = ("DeadLettered", "Balance", "Overlap", "Skipped")
 """Figures of the account of the topic that are 0."""
 
@@ -288,14 +284,13 @@ class BlockFaultRun(FaultRun):
     faults = (*_CONTROLLERS, *_SERVERS, BROKER)
     between = (1.0, 4.0)
 
-    def __init__(self, deployment: Deployment, size: Size, seed: int, *, quick: bool = False) -> None:
-        super().__init__(deployment, size, seed, quick=quick)
+    def prepare(self) -> None:
         self._records = -(-self.count // SUBARRAYS)
-        self._plans = {number: plan(seed, number, self._records) for number in _CONTROLLERS.values()}
-        self._task: dict[str, Any] = {"seed": seed, "records": self._records, "interval": SUBARRAYS / _RATE}
-        (self._master,) = deployment.devices("SdpMaster")
-        (self._bus,) = deployment.devices("SdpBus")
-        (self._alerts,) = deployment.devices("SdpAlerts")
+        self._plans = {number: plan(self.seed, number, self._records) for number in _CONTROLLERS.values()}
+        self._task: dict[str, Any] = {"seed": self.seed, "records": self._records, "interval": SUBARRAYS / _RATE}
+        (self._master,) = self.deployment.devices("SdpMaster")
+        (self._bus,) = self.deployment.devices("SdpBus")
+        (self._alerts,) = self.deployment.devices("SdpAlerts")
         self._count = 0
         self.moved = self.clock.monotonic()
 
@@ -308,7 +303,7 @@ class BlockFaultRun(FaultRun):
             },
             **{
                 part: lambda part=part, number=number: made.play(
-                    "tell-blocks",
+                    tell_blocks,
                     name=process_name(part),
                     journal=str(self._journal(number)),
                     subarray=number,
@@ -319,11 +314,9 @@ class BlockFaultRun(FaultRun):
         }
 
     def step(self) -> bool:
-        count = sum(count_confirmed(self._journal(number)) for number in self._plans)
-        if count != self._count:
-            self._count, self.moved = count, self.clock.monotonic()
-        is_stuck = self.clock.monotonic() - self.moved > _STANDSTILL
-        return bool(self.left) or (count < SUBARRAYS * self._records and not is_stuck)
+        self._count = sum(count_confirmed(self._journal(number)) for number in self._plans)
+        is_stuck = self.is_stuck(self._count)
+        return bool(self.left) or (self._count < SUBARRAYS * self._records and not is_stuck)
 
     def in_words(self) -> str:
         return f"{self._count:,} records confirmed"
@@ -358,7 +351,6 @@ class BlockFaultRun(FaultRun):
             ("devices compared", len(found.shown)),
             (f"alarms {CONDITION}", sum(one["condition"] == CONDITION for one in found.alarms)),
             ("from the end of the run until all agreed", f"{self.clock.monotonic() - begin:.1f} s"),
-            ("longest absence of the broker after its kill", f"{self.broker_away:.1f} s"),
         ]
         return made
 
@@ -389,7 +381,7 @@ class BlockFaultRun(FaultRun):
 
     def _alarms(self) -> list[dict[str, Any]]:
         try:
-            return list(msgspec.json.decode(self.deployment.proxy(self._alerts).command_inout("GetAlarms")))
+            return self.deployment.alarms(self._alerts)
         except tango.DevFailed:
             return []
 

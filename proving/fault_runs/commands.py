@@ -26,7 +26,6 @@ from facade.errors import InfraError
 from facade.flows.commands.messages import ACKS, COMMANDS, AckMessage, CommandMessage
 from facade.flows.commands.outcomes import COMPLETED, FINAL, REJECTED, TIMED_OUT, UNDELIVERED
 from facade.infra.processes import Process
-from proving.deployment import Deployment
 from proving.fault_runs.frame import (
     ALWAYS,
     BROKER,
@@ -383,8 +382,6 @@ _SUBARRAYS = 8
 _BETWEEN, _QUICK_BETWEEN = (3.0, 7.0), (1.0, 2.0)
 _ENDS_WITHIN = 150.0
 """Longest wait for the last outcomes [s]: some deadlines are a minute."""
-_STUCK_AFTER = 120.0
-"""Time without any command taken after which something is stuck for good [s]."""
 _ANSWERS_WITHIN = 30_000
 """Longest answer at the end of the run [ms]."""
 _REMEMBERED = 1900
@@ -400,13 +397,14 @@ class CommandFaultRun(FaultRun):
     most = _REMEMBERED * _SUBARRAYS
     settings: ClassVar = {"nodes": 1, "subarrays": _SUBARRAYS}
     faults = (SERVER, CONTROLLER, BROKER, STANDSTILL)
+    standstill = 120.0
 
-    def __init__(self, deployment: Deployment, size: Size, seed: int, *, quick: bool = False) -> None:
-        super().__init__(deployment, size, seed, quick=quick)
-        self.between = _QUICK_BETWEEN if quick else _BETWEEN
-        self._devices = deployment.devices("SdpSubarray")
-        self._calls, self._executions = deployment.folder / "calls.jsonl", deployment.folder / "executions.jsonl"
-        self._controller_faults = QUICK_CONTROLLER_FAULTS if quick else CONTROLLER_FAULTS
+    def prepare(self) -> None:
+        self.between = _QUICK_BETWEEN if self.quick else _BETWEEN
+        self._devices = self.deployment.devices("SdpSubarray")
+        folder = self.deployment.folder
+        self._calls, self._executions = folder / "calls.jsonl", folder / "executions.jsonl"
+        self._controller_faults = QUICK_CONTROLLER_FAULTS if self.quick else CONTROLLER_FAULTS
         self._given = 0
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
@@ -420,7 +418,7 @@ class CommandFaultRun(FaultRun):
     def begin(self) -> None:
         self.demand(lambda: self.deployment.answers("subarray"), READY_WITHIN, SERVER)
         self._caller = self.deployment.play(
-            "call-random-commands",
+            call_random_commands,
             ends=True,
             journal=str(self._calls),
             commands=self.count,
@@ -431,8 +429,8 @@ class CommandFaultRun(FaultRun):
 
     def step(self) -> bool:
         if self._caller.is_alive:
-            if self.clock.monotonic() - self.moved > _STUCK_AFTER:
-                what = f"no command was taken for {_STUCK_AFTER:g} s; the last call: {read_calls(self._calls)[-1:]}"
+            if self.is_stuck(self._given):
+                what = f"no command was taken for {self.standstill:g} s; the last call: {read_calls(self._calls)[-1:]}"
                 raise InfraError("\n".join((what, *map(self._picture, self._devices))))
             return True
         if len(read_calls(self._calls)) < self.count:
@@ -441,10 +439,8 @@ class CommandFaultRun(FaultRun):
 
     def in_words(self) -> str:
         calls = read_calls(self._calls)
-        given = sum(line.answer == "given" for line in calls)
-        if given != self._given:
-            self._given, self.moved = given, self.clock.monotonic()
-        return f"{len(calls):,} calls, {given:,} commands given"
+        self._given = sum(line.answer == "given" for line in calls)
+        return f"{len(calls):,} calls, {self._given:,} commands given"
 
     def account(self) -> Balance:
         self.demand(self._is_quiet, _ENDS_WITHIN, "the last outcomes")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 import typer
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
@@ -55,6 +55,8 @@ FLOWS = {
     "tables": "proving.fault_runs.tables:TableFaultRun",
 }
 """Where each run is; loaded only when it is made."""
+FURTHER_WORKERS: Final = {"alerts-intake": ("alerts", "intake"), "tables-assemble": ("tables", "assemble")}
+"""Workers that a whole system does not have, with their sub-commands."""
 ALWAYS = 1_000_000
 """Number of kills of a run that injects faults until its end."""
 
@@ -107,6 +109,8 @@ class FaultRun:
     """Consumer group that `RESET` resets, and its topic."""
     members: ClassVar[Sequence[str]] = ()
     """Parts that are its members."""
+    standstill: ClassVar[float] = 90.0
+    """Without progress for so long, what is missing counts as lost [s]."""
 
     def __init__(self, deployment: Deployment, size: Size, seed: int, *, quick: bool = False) -> None:
         self.deployment, self.progress, self.clock = deployment, deployment.progress, deployment.clock
@@ -119,15 +123,20 @@ class FaultRun:
         """When the records moved last; the time that a fault takes does not count as a standstill."""
         self.broker_away = 0.0
         """Longest time from a kill of the broker until it took connections again [s]."""
+        self._done = 0.0
         self._next: list[str] = []
         self._next_at = 0.0
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Make what the run works on; nothing has been started."""
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
         """Return the call that starts each part."""
         raise NotImplementedError
 
     def begin(self) -> None:
-        """Prepare to send; all parts have been started."""
+        """Begin to send; all parts have been started."""
 
     def step(self) -> bool:
         """Send records that are due; return whether the run goes on."""
@@ -161,7 +170,16 @@ class FaultRun:
                 self.progress.step(f"  {self.in_words()}; faults: {faults}")
             self.clock.sleep(_LOOK)
         self.revive()
-        return self.account()
+        account = self.account()
+        if BROKER in self.faults:
+            account.rows.append(("longest absence of the broker after its kill", f"{self.broker_away:.1f} s"))
+        return account
+
+    def is_stuck(self, done: float) -> bool:
+        """Take note of the progress of a run; return whether it has stood still for too long."""
+        if done != self._done:
+            self._done, self.moved = done, self.clock.monotonic()
+        return self.clock.monotonic() - self.moved > self.standstill
 
     def due(self) -> str:
         """Return the fault that is due; empty: none."""

@@ -13,8 +13,8 @@ import tango
 from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
 from facade.bus.kafka.bus import KafkaBus
 from proving.bench.raw import RawSender
-from proving.deployment import Deployment
 from proving.fault_runs.frame import (
+    FURTHER_WORKERS,
     Balance,
     FaultRun,
     Size,
@@ -23,7 +23,6 @@ from proving.fault_runs.fuzz_records import GOOD_GROUP, MARK, SHARES, numbered
 from proving.gauges import memory_of_all
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
-WORKERS: Final = {"alerts-intake": ("alerts", "intake"), "tables-assemble": ("tables", "assemble")}
 SENT_BY_US: Final = ("ingest.heaps", "ingest.buffers", "flagging", "storage", "alert-packets", "calibration", "quality")
 """Topics on which nobody else writes, and whose account is an attribute."""
 BUS: Final = "mid-sdp/bus/0"
@@ -45,9 +44,8 @@ class Fuzz(FaultRun):
     settings: ClassVar = {"nodes": 4, "subarrays": 2}
     is_whole = True
 
-    def __init__(self, deployment: Deployment, size: Size, seed: int, *, quick: bool = False) -> None:
-        super().__init__(deployment, size, seed, quick=quick)
-        self._partitions = {name: topic.partitions for name, topic in deployment.icd.topics.items()}
+    def prepare(self) -> None:
+        self._partitions = {name: topic.partitions for name, topic in self.deployment.icd.topics.items()}
         self._sequences: dict[str, int] = {}
         self.delivered: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
@@ -59,7 +57,7 @@ class Fuzz(FaultRun):
         self._settles = True
 
     def run(self) -> Balance:
-        for name, words in WORKERS.items():
+        for name, words in FURTHER_WORKERS.items():
             self.deployment.launch(name, *words, SDP_TABLE_EXPIRY=_EXPIRY)
         phases = [codec for _ in range(_ROUNDS) for codec in CODECS]
         share = -(-self.count // len(phases))

@@ -15,7 +15,6 @@ from facade.bus.port import BusHealth
 from facade.flows.logs.messages import LOGS
 from facade.flows.logs.records import LOG_SEVERITIES
 from facade.infra.processes import Process
-from proving.deployment import Deployment
 from proving.fault_runs.frame import (
     BROKER,
     READY_WITHIN,
@@ -34,8 +33,6 @@ _PRIORITIES = {11: "ERROR", 12: "WARN", 14: "INFO", 15: "DEBUG"}
 _NODES = 20
 _GARBAGE, _LOST = 0.001, 0.002
 """Parts of the records that are none, and that a shipper numbers and does not send."""
-_STANDSTILL = 90.0
-"""Without a record more at SdpLogs for so long, what is missing counts as lost [s]."""
 
 
 class LogFaultRun(FaultRun):
@@ -48,10 +45,9 @@ class LogFaultRun(FaultRun):
     group, members = ("logs-aggregate", LOGS), _WORKERS
     between = (1.0, 4.0)
 
-    def __init__(self, deployment: Deployment, size: Size, seed: int, *, quick: bool = False) -> None:
-        super().__init__(deployment, size, seed, quick=quick)
-        (self._device,) = deployment.devices("SdpLogs")
-        (self._bus,) = deployment.devices("SdpBus")
+    def prepare(self) -> None:
+        (self._device,) = self.deployment.devices("SdpLogs")
+        (self._bus,) = self.deployment.devices("SdpBus")
         self._sent: Counter[str] = Counter()
         """By severity, and ``garbage``."""
         self._numbers: Counter[int] = Counter()
@@ -85,11 +81,9 @@ class LogFaultRun(FaultRun):
                 self._send(min(_BURST, self.count - self._numbers.total()))
             self.moved = self.clock.monotonic()
             return True
-        shown = sum((self._read() or {}).values())
-        if shown != self._shown:
-            self._shown, self.moved = shown, self.clock.monotonic()
-        is_stuck = self.clock.monotonic() - self.moved > _STANDSTILL
-        return bool(self.left) or (shown < self._good and not is_stuck)
+        self._shown = sum((self._read() or {}).values())
+        is_stuck = self.is_stuck(self._shown)
+        return bool(self.left) or (self._shown < self._good and not is_stuck)
 
     def in_words(self) -> str:
         return f"{self._sent.total():,} sent, {self._shown:,.0f} shown"
@@ -120,7 +114,6 @@ class LogFaultRun(FaultRun):
             ("records sent", self._sent.total()),
             ("of them no logs", self._sent["garbage"]),
             ("numbers that shippers left out", self._lost),
-            ("longest absence of the broker after its kill", f"{self.broker_away:.1f} s"),
         ]
         return made
 

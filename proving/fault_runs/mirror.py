@@ -14,7 +14,6 @@ from facade.bus.kafka.bus import KafkaBus
 from facade.errors import BusError
 from facade.flows.mirror.messages import MODEL, TelescopeAttribute, decode_attribute
 from facade.infra.processes import Process
-from proving.deployment import Deployment
 from proving.fault_runs.frame import (
     BROKER,
     READY_WITHIN,
@@ -25,7 +24,7 @@ from proving.fault_runs.frame import (
 )
 from proving.mirror_account import MirrorFound, account_of, newest_wrong
 from proving.roles import RoleProcess
-from proving.telescope import pointing_of, read_pushed, rule
+from proving.telescope import pointing_of, read_pushed, rule, telescope
 
 MIRROR = "mirror"
 RIGHT_WITHIN = 5.0
@@ -49,9 +48,8 @@ class MirrorFaultRun(FaultRun):
     faults = (*_TELESCOPES, MIRROR, BROKER)
     between = (1.0, 5.0)
 
-    def __init__(self, deployment: Deployment, size: Size, seed: int, *, quick: bool = False) -> None:
-        super().__init__(deployment, size, seed, quick=quick)
-        (self._device,) = deployment.devices("SdpMirror")
+    def prepare(self) -> None:
+        (self._device,) = self.deployment.devices("SdpMirror")
         self._records: dict[str, list[TelescopeAttribute]] = {}
         """Of each attribute, in the order of the topic."""
         self._heard = 0.0
@@ -109,13 +107,12 @@ class MirrorFaultRun(FaultRun):
             ("records that say that values may be missing", every.gaps),
             ("longest silence of the topic", f"{self._silence:.1f} s"),
             ("from the last value until the newest ones are right", f"{took:.1f} s"),
-            ("longest absence of the broker after its kill", f"{self.broker_away:.1f} s"),
         ]
         return made
 
     def _start(self, part: str, number: int) -> RoleProcess:
         return self.deployment.play(
-            "telescope",
+            telescope,
             name=process_name(part),
             instance=str(number),
             receptors=_receptors(number),

@@ -20,20 +20,18 @@ from facade.errors import InfraError
 from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.alerts.simulator.stream import AlertReport
 from facade.flows.telemetry.simulator.ingest import read_report
-from proving.deployment import Deployment
 from proving.fault_runs.frame import (
+    FURTHER_WORKERS,
     Balance,
     FaultRun,
     Size,
 )
-from proving.fault_runs.fuzz import WORKERS
 from proving.roles import RoleContext
 
 HEAPS, ALERTS, METRICS, COMMANDS = 1_272_000, 100, 10, 10
 """Ten times what is promised [1/s]: heaps of all nodes, alerts, rounds of metrics, commands that are refused."""
 _CLIENTS, _QUICK_CLIENTS, _FOLLOWING = 200, 20, 10
 """Processes that subscribe to the alerts, and how many of them check each alert; the first one is frozen."""
-_CROWD = "crowd"
 _DEVICE, _BUS = "mid-sdp/alerts/0", "mid-sdp/bus/0"
 _CATCHES_UP_WITHIN = 300.0
 _EACH = 0.1
@@ -131,20 +129,19 @@ class Overload(FaultRun):
     settings: ClassVar = {"nodes": 4, "subarrays": 2}
     is_whole = True
 
-    def __init__(self, deployment: Deployment, size: Size, seed: int, *, quick: bool = False) -> None:
-        super().__init__(deployment, size, seed, quick=quick)
-        self._clients, self._following = (_QUICK_CLIENTS if quick else _CLIENTS), _FOLLOWING
+    def prepare(self) -> None:
+        self._clients, self._following = (_QUICK_CLIENTS if self.quick else _CLIENTS), _FOLLOWING
         self.rows: list[tuple[str, int | str]] = []
         self.wrong: list[str] = []
 
     def run(self) -> Balance:
-        for name, words in WORKERS.items():
+        for name, words in FURTHER_WORKERS.items():
             self.deployment.launch(name, *words)
         files = self.deployment.folder / "clients"
         files.mkdir()
         count, following = self._clients, self._following
-        crowd = self.deployment.play(_CROWD, ends=True, count=count, following=following, folder=str(files))
-        self.deployment.await_ready(crowd, _CATCHES_UP_WITHIN)
+        clients = self.deployment.play(crowd, ends=True, count=count, following=following, folder=str(files))
+        self.deployment.await_ready(clients, _CATCHES_UP_WITHIN)
         self._send()
         sent = msgspec.json.decode((self.deployment.folder / "alerts.json").read_bytes(), type=AlertReport)
         heaps = read_report(self.deployment.folder / "heaps.json")
@@ -156,7 +153,7 @@ class Overload(FaultRun):
         beside = files / ".newest"
         beside.write_text(str(newest))
         beside.replace(files / "newest")
-        results = self.deployment.result(crowd, list[ClientResult], 2 * _CATCHES_UP_WITHIN)
+        results = self.deployment.result(clients, list[ClientResult], 2 * _CATCHES_UP_WITHIN)
         self._judge(heaps, sent.sent, behind, newest, results)
         return Balance(self.rows, self.wrong)
 

@@ -22,7 +22,6 @@ from facade.flows.tables.messages import CALIBRATION, COMPLETE, FAILED, TABLES, 
 from facade.flows.tables.producer import TableProducer
 from facade.infra.processes import Process
 from facade.messages import Table
-from proving.deployment import Deployment
 from proving.fault_runs.frame import (
     ALWAYS,
     BROKER,
@@ -103,12 +102,11 @@ class TableFaultRun(FaultRun):
     faults = (BROKER, SERVER, WORKER, PRODUCER, WORKER, PRODUCER)
     between = (1.0, 4.0)
 
-    def __init__(self, deployment: Deployment, size: Size, seed: int, *, quick: bool = False) -> None:
-        super().__init__(deployment, size, seed, quick=quick)
-        self._size = _QUICK_SIZE if quick else _SIZE
-        self._device = deployment.devices("SdpCalibration")[0]
-        self._journal = deployment.folder / "tables.txt"
-        self._bus = KafkaBus(deployment.connection, client="fault-run")
+    def prepare(self) -> None:
+        self._size = _QUICK_SIZE if self.quick else _SIZE
+        self._device = self.deployment.devices("SdpCalibration")[0]
+        self._journal = self.deployment.folder / "tables.txt"
+        self._bus = KafkaBus(self.deployment.connection, client="fault-run")
         self._said: list[Table] = []
         """Everything that was ever said on the topic, which is compacted."""
         self._begun, self._sent = set[int](), set[int]()
@@ -124,7 +122,7 @@ class TableFaultRun(FaultRun):
             SERVER: lambda: deployment.server("calibration", name=process_name(SERVER)),
         }
         if len(self._begun) < self.count:
-            parts[PRODUCER] = lambda: deployment.play("produce-tables", name=PRODUCER, ends=True, **task)
+            parts[PRODUCER] = lambda: deployment.play(produce_tables, name=PRODUCER, ends=True, **task)
         return parts
 
     def begin(self) -> None:

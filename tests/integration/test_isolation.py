@@ -12,7 +12,7 @@ from facade.clock import ManualClock, SystemClock
 from facade.config import load_settings
 from facade.flows.telemetry.worker import TelemetryWorker
 from facade.icd.load import load
-from facade.runtime.composition import assemble
+from facade.runtime.composition import Server
 from tests.support.alerting import alert
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US, encoded, heap
@@ -49,7 +49,7 @@ def test_records_that_are_taken_back_are_not_counted_where_alerts_wait_for_nobod
     deployment.create_topics()
     settings, clock, sink = load_settings(deployment.environment), SystemClock(), Sink()
     connection = Connection(settings, clock=clock)
-    server = assemble(
+    server = Server(
         ICD,
         settings,
         {"SdpIngestNode": [NODE], "SdpAlerts": [ALERTS]},

@@ -11,10 +11,9 @@ from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import BusHealth
 from facade.errors import BusError, CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.alerts.follower import Follower
-from facade.flows.alerts.intake import Intake
 from facade.flows.alerts.messages import PACKETS, ActionKind, Alarm
 from facade.flows.alerts.operator_api import OperatorApi
-from facade.flows.alerts.packets import PacketCodec
+from facade.flows.alerts.packets import Intake, PacketCodec
 from facade.flows.alerts.source import AlertSource
 from facade.icd.load import load
 from facade.reading import Reading

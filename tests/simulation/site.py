@@ -16,7 +16,7 @@ from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.instances import devices_of
 from facade.reading import Quality, Reading
-from facade.runtime.composition import Server, assemble
+from facade.runtime.composition import Server
 from facade.runtime.heartbeats import INTERVAL, SignOfLife
 from facade.runtime.worker_process import Worker as WorkerLoop
 from tests.simulation.admin import SimulatedAdmin
@@ -277,7 +277,7 @@ class Site:
 
     def _server(self, instance: str, process: Process) -> None:
         bus = WitnessedBus(self.connection(process), f"SdpFacade-{instance}", self.commanding, process)
-        server = assemble(
+        server = Server(
             *(ICD, self.settings, self._devices(instance), Sink(self, process), bus),
             instance=f"SdpFacade-{instance}",
             clock=process.clock,

@@ -10,8 +10,8 @@ from facade.config import Settings
 from facade.flows.alerts.messages import Action, Alert, alert_record
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.icd.load import load
+from facade.runtime import composition
 from facade.runtime.composition import Server as Service
-from facade.runtime.composition import assemble
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US
 from tests.support.simulated_bus import MemoryBroker, MemoryBus
@@ -86,7 +86,7 @@ class Server:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.bus, self.sink = MemoryBus(bench.broker), Sink()
-        self.service: Service = assemble(
+        self.service: Service = composition.Server(
             ICD,
             Settings(),
             {"SdpAlerts": [DEVICE]},

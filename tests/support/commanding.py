@@ -9,8 +9,8 @@ from facade.config import Settings
 from facade.flows.commands.gateway import Gateway
 from facade.flows.commands.messages import AckMessage, CommandMessage, ack_record, decode_ack, decode_command
 from facade.icd.load import load
+from facade.runtime import composition
 from facade.runtime.composition import Server as Service
-from facade.runtime.composition import assemble
 from facade.runtime.device_state import StateMessage, state_record
 from tests.support.heaps import BASE_US
 from tests.support.simulated_bus import MemoryBroker, MemoryBus
@@ -53,7 +53,7 @@ class DeviceServers:
         self.sink, self.servers = Sink(), []
         for instance, devices in self._wanted.items():
             self.bus = MemoryBus(self.broker)
-            server = assemble(
+            server = composition.Server(
                 ICD, Settings(), devices, self.sink, self.bus, instance=instance, clock=self.clock,
                 versions={"versionId": "1"},
             )  # fmt: skip
@@ -82,7 +82,7 @@ class Server:
     ) -> None:
         self.bench = bench
         self.bus, self.sink = MemoryBus(bench.broker), Sink()
-        self.service: Service = assemble(
+        self.service: Service = composition.Server(
             ICD,
             Settings(),
             {device_class: list(devices)},

@@ -8,8 +8,7 @@ from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.commands.composition import CommandsHealth
 from facade.flows.commands.flow import Components
-from facade.flows.overview.health import Overview
-from facade.flows.overview.views import Presence
+from facade.flows.overview.views import Overview, Presence
 from facade.flows.telemetry.composition import Telemetry, TelemetryHealth
 from facade.flows.telemetry.ledger import GroupTotals
 from facade.flows.telemetry.plan import plans

@@ -8,7 +8,7 @@ from devices.mapping import to_tango
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.config import Settings
-from facade.flows.alerts.intake import Intake
+from facade.flows.alerts.packets import Intake
 from facade.flows.tables.assembly import AssemblyLimits
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.content import summarise
@@ -18,7 +18,7 @@ from facade.flows.telemetry.plan import windowed
 from facade.flows.telemetry.worker import TelemetryWorker
 from facade.icd.load import load
 from facade.instances import devices_of
-from facade.runtime.composition import assemble
+from facade.runtime.composition import Server
 from facade.runtime.snapshots import newest
 from facade.runtime.stream_accounts import ReaderAccounts, StreamTotals, WorkerAccounts
 from tests.support.commanding import Sink
@@ -58,7 +58,7 @@ class Site:
             for name, entry in ICD.classes.items()
         }
         self.sink = Sink()
-        self.server = assemble(
+        self.server = Server(
             *(ICD, SETTINGS, devices, self.sink, MemoryBus(self.broker)),
             instance="SdpFacade-all",
             clock=self.clock,

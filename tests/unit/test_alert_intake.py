@@ -11,9 +11,8 @@ import pytest
 from facade.bus.dead_letters import original
 from facade.bus.port import Aborted, Record
 from facade.clock import ManualClock
-from facade.flows.alerts.intake import Intake
 from facade.flows.alerts.messages import Alert, decode_alert
-from facade.flows.alerts.packets import PacketCodec, PacketContent
+from facade.flows.alerts.packets import Intake, PacketCodec, PacketContent
 from facade.icd.load import load
 from facade.runtime.accounts import AccountEntry
 from facade.runtime.worker import RecordBatching

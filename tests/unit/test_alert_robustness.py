@@ -12,7 +12,7 @@ from facade.clock import ManualClock
 from facade.config import Settings
 from facade.errors import BusError
 from facade.reading import Quality, Reading
-from facade.runtime.composition import assemble
+from facade.runtime.composition import Server
 from facade.runtime.publisher import Publisher
 from tests.support.alerting import DEVICE, ICD, Bench
 from tests.support.commanding import Sink
@@ -32,7 +32,7 @@ def server(bench):
 def test_a_server_that_never_reached_a_broker_does_not_show_norm_as_valid(bench):
     bus, sink = MemoryBus(bench.broker), Sink()
     bus.away, bus.health.connected = True, False
-    service = assemble(
+    service = Server(
         ICD,
         Settings(),
         {"SdpAlerts": [DEVICE]},

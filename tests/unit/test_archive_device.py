@@ -12,7 +12,7 @@ from facade.errors import ConfigError
 from facade.exports.tango_db import instances
 from facade.icd.load import load
 from facade.reading import Quality, Reading
-from facade.runtime.composition import Server, assemble
+from facade.runtime.composition import Server
 from facade.runtime.device_state import StateMessage, state_record
 
 ICD = load()
@@ -49,7 +49,7 @@ class Bench:
         self.sink = Sink()
         devices = {"SdpArchive": [DEVICE]}
         bus: Any = MemoryBus(self.log)
-        self.server: Server = assemble(
+        self.server: Server = Server(
             *(ICD, Settings(archives=1), devices, self.sink, bus),
             instance="archive",
             clock=self.clock,

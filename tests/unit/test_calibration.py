@@ -12,7 +12,7 @@ from facade.config import Settings
 from facade.flows.tables.flow import TablesFlow, describe
 from facade.icd.load import load
 from facade.reading import Quality
-from facade.runtime.composition import assemble
+from facade.runtime.composition import Server
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US
 from tests.support.simulated_bus import MemoryBroker, MemoryBus
@@ -50,7 +50,7 @@ class Bench:
         self.bus, self.sink = MemoryBus(self.broker), Sink()
         devices = {"SdpCalibration": [FIRST, SECOND]}
         versions = {"versionId": "1"}
-        self.service = assemble(
+        self.service = Server(
             ICD, Settings(), devices, self.sink, self.bus, instance="c", clock=self.clock, versions=versions
         )
         self.reader = self.service.event_loop._open()

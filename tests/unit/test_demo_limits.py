@@ -13,9 +13,9 @@ from facade.icd.load import load
 from facade.reading import Quality
 from proving.demo.options import BASELINE, SERVER_RECOVERY, DemoOptions
 from proving.demo.report import DemoReport, print_figures, print_verdict
+from proving.demo.scenario import passed_limits, slowness
 from proving.demo.system import Demo
 from proving.demo.timing import Spread, event_rates
-from proving.demo.verdict import passed_limits, slowness
 
 ICD = load()
 KEY = ("a/b/1", "heapRate")

@@ -17,7 +17,7 @@ from facade.config import Settings, load_settings
 from facade.flows.archive.recording import HISTORY, MOST_UNDER_WAY, REPEAT, HistoryRecorder, RecordingSink
 from facade.icd.load import load
 from facade.reading import Quality, Reading, Value
-from facade.runtime.composition import assemble
+from facade.runtime.composition import Server
 from tests.support.waiting import HANG, until
 
 ICD = load()
@@ -173,9 +173,7 @@ def served(history: bool) -> Sequence[Record]:
     devices = {"SdpMaster": ["mid-sdp/control/0"], "SdpBus": ["mid-sdp/bus/0"]}
     settings = Settings(nodes=1, history=history)
     bus = MemoryBus(log)
-    service = assemble(
-        ICD, settings, devices, Sink(), bus, instance="control", clock=clock, versions={"versionId": "1"}
-    )
+    service = Server(ICD, settings, devices, Sink(), bus, instance="control", clock=clock, versions={"versionId": "1"})
     gauges = {one.name for one in service.gauges}
     assert (gauges >= {"sdp_history_records", "sdp_history_dropped_records"}) == history
     reader = service.event_loop._open()
@@ -225,7 +223,7 @@ def test_the_history_has_a_writer_of_its_own() -> None:
     devices = {"SdpBus": ["mid-sdp/bus/0"]}
     versions = {"versionId": "1"}
     settings, clock, bus = Settings(history=True), ManualClock(), Bus(MemoryLog())
-    service = assemble(ICD, settings, devices, Sink(), bus, instance="control", clock=clock, versions=versions)
+    service = Server(ICD, settings, devices, Sink(), bus, instance="control", clock=clock, versions=versions)
     assert opened == ["history"]
     assert isinstance(service.sink, RecordingSink)
 

@@ -31,7 +31,7 @@ from facade.icd.model import instance_role
 from facade.manifest import manifests
 from facade.resources import resource
 from facade.runtime.accounts import ACCOUNTS
-from facade.runtime.composition import assemble
+from facade.runtime.composition import Server
 from facade.runtime.device_state import TOPIC as STATE
 from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryReader
 
@@ -83,7 +83,7 @@ def test_a_device_server_reads_what_the_icd_says_and_writes_nothing_else(role: s
     broker = MemoryBroker(clock, {name: topic.partitions for name, topic in ICD.topics.items()})
     bus = SeenBus(broker)
     devices = {name: [one.device.format(**NUMBERS)] for name, one in classes.items()}
-    service = assemble(
+    service = Server(
         ICD,
         Settings(nodes=1, history=True),
         devices,

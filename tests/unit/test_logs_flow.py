@@ -10,10 +10,9 @@ import pytest
 from facade.bus.dead_letters import original
 from facade.bus.port import Aborted, OffsetRange, Record
 from facade.clock import ManualClock
-from facade.flows.logs import ledger as logs_ledger
+from facade.flows.logs import flow as logs_flow
 from facade.flows.logs import sums
-from facade.flows.logs.flow import LogFlow, LogsView
-from facade.flows.logs.ledger import MOST_COMPONENTS, LogLedger, ShipperNumbers
+from facade.flows.logs.flow import MOST_COMPONENTS, LogFlow, LogLedger, LogsView, ShipperNumbers
 from facade.flows.logs.messages import LogCount, LogSummary, ShipperSequence, decode_summary
 from facade.flows.logs.records import LogRecord, MetricRecord, source_of
 from facade.flows.logs.sums import LATE, LogSums, MetricSums
@@ -324,7 +323,7 @@ def test_the_name_that_was_silent_longest_makes_room_for_a_new_one():
 
 
 def test_a_new_location_takes_the_place_of_the_one_that_was_silent_longest(monkeypatch):
-    monkeypatch.setattr(logs_ledger, "MOST_LOCATIONS", 3)
+    monkeypatch.setattr(logs_flow, "MOST_LOCATIONS", 3)
     ledger = LogLedger()
     for host in ("n0", "n1", "n2", "n0", "n3", "n4"):
         ledger.add(counted("c", 1, 5, host=host), NOW)
@@ -333,7 +332,7 @@ def test_a_new_location_takes_the_place_of_the_one_that_was_silent_longest(monke
 
 
 def test_a_shipper_that_was_silent_for_long_makes_room_for_a_new_one(monkeypatch):
-    monkeypatch.setattr(logs_ledger, "MOST_SHIPPERS", 2)
+    monkeypatch.setattr(logs_flow, "MOST_SHIPPERS", 2)
     ledger = LogLedger()
     for at, shipper, first in (
         (0, "a", 1), (0, "b", 1), (1800, "c", 1), (1801, "c", 3),  # nobody has left: c is not followed

@@ -9,7 +9,7 @@ from facade.bus.port import BusHealth, Record
 from facade.clock import ManualClock
 from facade.flows.alerts.messages import MOST_MISSING, Alarm, decode_alert, state_record
 from facade.flows.alerts.reporter import OwnAlerts, ReportedBefore
-from facade.flows.overview.health import Overview
+from facade.flows.overview.views import Overview
 from facade.icd.load import load
 from facade.outcome import TOMBSTONE, USED, RecordRejected
 from facade.runtime.flow import Fault

@@ -13,7 +13,7 @@ from facade.errors import ConfigError
 from facade.flows.quality.flow import AHEAD, BEHIND, fit
 from facade.icd.load import load
 from facade.reading import Quality
-from facade.runtime.composition import assemble
+from facade.runtime.composition import Server
 from tests.support.commanding import DeviceServers, Sink
 from tests.support.heaps import BASE_US
 from tests.support.metrics import WRITERS, metric
@@ -273,7 +273,7 @@ def test_the_rate_is_that_of_the_last_seconds(bench):
 def test_before_the_bus_was_read_the_state_is_unknown():
     bench = Bench()
     bench.bus, bench.sink = MemoryBus(bench.broker), Sink()
-    service = assemble(
+    service = Server(
         ICD, Settings(), {"SdpQuality": [FIRST]}, bench.sink, bench.bus, instance="q", clock=bench.clock, versions={}
     )
     service.event_loop.tick()
@@ -283,7 +283,7 @@ def test_before_the_bus_was_read_the_state_is_unknown():
 
 def test_a_device_without_a_number_stops_the_server(bench):
     with pytest.raises(ConfigError, match="expected a subarray's number"):
-        assemble(
+        Server(
             ICD,
             Settings(),
             {"SdpQuality": ["mid-sdp/quality/all"]},

@@ -24,8 +24,7 @@ from facade.cli.dead_letters import document, line, trials_of
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.errors import BusError
-from facade.flows.overview.health import Overview
-from facade.flows.overview.views import BusView
+from facade.flows.overview.views import BusView, Overview
 from facade.icd.load import load
 from facade.outcome import USED, RecordRejected
 from facade.runtime.accounts import RunningAccount

@@ -16,7 +16,7 @@ from facade.flows.commands.messages import HeartbeatMessage, heartbeat_record
 from facade.flows.telemetry.worker import TelemetryWorker
 from facade.icd.load import load
 from facade.reading import Quality, Reading
-from facade.runtime.composition import assemble
+from facade.runtime.composition import Server
 from facade.runtime.device_state import StateMessage, state_record
 from facade.runtime.heartbeats import SignOfLife
 from facade.runtime.publisher import Publisher
@@ -67,7 +67,7 @@ class Deployment:
 
     def server(self, devices, instance):
         bus, sink = MemoryBus(self.broker), Sink()
-        service = assemble(
+        service = Server(
             ICD, SETTINGS, devices, sink, bus, instance=instance, clock=self.clock, versions={"versionId": "1"}
         )
         return service, sink, bus

@@ -6,7 +6,7 @@ import pytest
 from rich.text import Text
 from typer.testing import CliRunner
 
-from clients import cli, status_look
+from clients import ask, cli
 from clients.status import Seen, judge, without
 from facade.cli.app import app
 from facade.config import Settings
@@ -155,7 +155,7 @@ def sees(monkeypatch):
             return what
 
         monkeypatch.setattr(cli, "require_tango_database", lambda tango_host: None)
-        monkeypatch.setattr(status_look, "look", look)
+        monkeypatch.setattr(ask, "look", look)
 
     return see
 

@@ -11,7 +11,7 @@ from facade.config import Settings
 from facade.flows.alerts.messages import decode_alert
 from facade.flows.tables.composition import TABLE_LOST
 from facade.icd.load import load
-from facade.runtime.composition import assemble
+from facade.runtime.composition import Server
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US
 from tests.support.simulated_bus import MemoryBroker, MemoryBus
@@ -41,7 +41,7 @@ class Bench:
     def start(self, name: str) -> None:
         """Start a device server, as after a kill."""
         self.buses[name] = MemoryBus(self.broker)
-        service = assemble(
+        service = Server(
             ICD,
             Settings(),
             DEVICES[name],

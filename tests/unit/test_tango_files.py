@@ -12,7 +12,7 @@ from dsconfig.formatting import validate_json
 
 from devices.classes import device_classes
 from facade.config import Settings
-from facade.exports import alarms, archiving, tango_db
+from facade.exports import tango_db
 from facade.icd.load import load
 from facade.icd.model import Attribute
 
@@ -57,7 +57,7 @@ def test_the_registration_has_the_properties_that_the_classes_read() -> None:
 
 
 def archive() -> dict[str, Any]:
-    content = yaml.safe_load(archiving.export(ICD)["tango-db/archiving.yaml"])
+    content = yaml.safe_load(tango_db.export_archiving(ICD)["tango-db/archiving.yaml"])
     return {**content, "configuration": {one["class"]: one["attributes"] for one in content["configuration"]}}
 
 
@@ -101,7 +101,7 @@ DEVICES = {
     for name, devices in classes.items()
     for device in devices
 }
-RULES = [line for line in alarms.export(ICD)["tango-db/alarms.txt"].splitlines() if not line.startswith("#")]
+RULES = [line for line in tango_db.export_rules(ICD)["tango-db/alarms.txt"].splitlines() if not line.startswith("#")]
 NUMBER = r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?"
 COMPARISON = re.compile(rf"([\w.+-]+/[\w.+-]+/[\w.+-]+)/(\w+) (==|<=|>=) (UNACK|ACKED|{NUMBER})")
 
@@ -125,7 +125,7 @@ def test_a_rule_can_be_read_and_names_what_there_is(line: str) -> None:
     assert line.isascii()
     assert re.fullmatch(r"[A-Za-z]\w*", rule["tag"])
     assert rule["priority"] in PRIORITIES
-    assert (rule["group"], rule["enabled"]) == (alarms.GROUP, "1")
+    assert (rule["group"], rule["enabled"]) == (tango_db.GROUP, "1")
     assert all(re.fullmatch(r"\d+", rule[key]) for key in ("on_delay", "off_delay", "shlvd_time"))
     assert rule["message"].strip()
     for device, attribute, _, value in comparisons(rule["formula"]):
@@ -146,13 +146,13 @@ def told_by_condition(entry: Attribute) -> bool:
 def test_a_limit_has_no_rule_only_if_a_condition_tells_of_it() -> None:
     with_limits = {one.name for name in ATTRIBUTES for one in ATTRIBUTES[name].values() if one.limits}
     figures = {one.account.figure for one in ATTRIBUTES["SdpBus"].values() if one.limits}
-    assert alarms._TOLD.keys() <= with_limits | figures
-    assert figures <= alarms._TOLD.keys()
-    assert set(alarms._TOLD.values()) <= ICD.conditions.keys()
+    assert tango_db._TOLD.keys() <= with_limits | figures
+    assert figures <= tango_db._TOLD.keys()
+    assert set(tango_db._TOLD.values()) <= ICD.conditions.keys()
 
 
 def test_what_a_deployment_does_not_run_has_no_rules() -> None:
-    found = [*alarms.rules(ICD, Settings(without="quality,ingest"))]
+    found = [*tango_db.rules(ICD, Settings(without="quality,ingest"))]
     gone = ("/quality/", "/ingest/")
     assert found == [line for line in RULES if not any(one in line for one in gone)]
     assert any(one in line for line in RULES for one in gone)

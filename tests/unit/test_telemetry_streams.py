@@ -19,7 +19,7 @@ from facade.icd.model import Icd
 from facade.reading import Quality
 from facade.resources import resource
 from facade.runtime.accounts import AccountEntry
-from facade.runtime.composition import assemble
+from facade.runtime.composition import Server
 from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryTransactionalLog
 
 DAY = 86_400.0
@@ -143,7 +143,7 @@ class Site:
     def server(self, instance: str, **devices: list[str]):
         """Start a device server; the bus remembers its snapshots."""
         sink = Sink()
-        service = assemble(
+        service = Server(
             self.icd, SETTINGS, devices, sink, MemoryBus(self.broker), instance=instance, clock=self.clock, versions={}
         )
         return service.event_loop, service.event_loop._open(), sink

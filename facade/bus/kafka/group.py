@@ -19,7 +19,7 @@ from facade.bus.kafka.connection import Connection, to_record
 from facade.bus.port import BusHealth, Fenced, Record
 from facade.errors import BusError
 
-HEARTBEAT = 0.25
+_HEARTBEAT = 0.25
 """Time between two signs of life to the group [s]. Their answers tell a member that partitions are dealt out anew, and
 until the last one has heard of it nobody takes any."""
 FENCE = 1.5
@@ -297,19 +297,26 @@ class KafkaGroupMember:
         raise fenced(str(self._settings["group.id"]), str(self._settings["group.instance.id"]))
 
 
-def _settings(group: str, member: str) -> dict[str, object]:
+def member_settings(group: str, member: str) -> dict[str, object]:
+    """Return the settings of a static member of a group, by its names on the brokers; it commits by itself."""
     return {
         "group.id": group,
         "group.instance.id": member,
         "client.id": member,
         "enable.auto.commit": False,
         "isolation.level": "read_committed",
-        "partition.assignment.strategy": "cooperative-sticky",
         "session.timeout.ms": round(timeouts.SESSION * 1000),
-        "heartbeat.interval.ms": round(HEARTBEAT * 1000),
+        "heartbeat.interval.ms": round(_HEARTBEAT * 1000),
+        "fetch.queue.backoff.ms": 2,
+    }
+
+
+def _settings(group: str, member: str) -> dict[str, object]:
+    return {
+        **member_settings(group, member),
+        "partition.assignment.strategy": "cooperative-sticky",
         "socket.timeout.ms": timeouts.ANSWER_MS,
         "queued.max.messages.kbytes": 16_384,
-        "fetch.queue.backoff.ms": 2,
         "fetch.wait.max.ms": 100,
         # A topic that is made after the start is found by looking again; the default is five minutes.
         "topic.metadata.refresh.interval.ms": 10_000,

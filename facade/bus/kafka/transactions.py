@@ -35,7 +35,7 @@ from facade.bus import port
 from facade.bus.kafka import timeouts
 from facade.bus.kafka.admin import KafkaTopicWatch
 from facade.bus.kafka.connection import Connection, to_record
-from facade.bus.kafka.group import HEARTBEAT, fenced, joins_anew, leave, retire
+from facade.bus.kafka.group import fenced, joins_anew, leave, member_settings, retire
 from facade.bus.kafka.read_range import read_range
 from facade.bus.kafka.transactional_producer import TransactionalProducer
 from facade.bus.offsets import POSITIONS, PartitionFacts, PartitionPositions, newest
@@ -427,23 +427,16 @@ def _asker_settings(group: str) -> dict[str, object]:
 
 def _consumer_settings(group: str, slot: str) -> dict[str, object]:
     return {
-        "group.id": group,
-        "group.instance.id": slot,
-        "client.id": slot,
-        "enable.auto.commit": False,
+        **member_settings(group, slot),
         # A position that is not on the log is compared again, see `facade.bus.offsets`.
         "auto.offset.reset": "error",
-        "isolation.level": "read_committed",
         "enable.partition.eof": True,
-        "session.timeout.ms": round(timeouts.SESSION * 1000),
-        "heartbeat.interval.ms": round(HEARTBEAT * 1000),
         "statistics.interval.ms": 250,  # or the client looks only each half a second whether a sign of life is due
         # A tenth of a second of one core's work: more is only memory, and misses the processor's cache.
         "queued.min.messages": 50_000,
         "queued.max.messages.kbytes": 49_152,
         "fetch.message.max.bytes": 4_194_304,
         "fetch.max.bytes": 20_971_520,
-        "fetch.queue.backoff.ms": 2,
         # At low rates, one answer for all that comes within half of a transaction rather than one for each record.
         "fetch.min.bytes": 65_536,
         "fetch.wait.max.ms": 50,

@@ -13,9 +13,8 @@ from facade.clock import SystemClock
 from facade.config import load_settings
 from facade.console import ERR
 from facade.errors import BusError, ConfigError
-from facade.flows.alerts.intake import Intake
 from facade.flows.alerts.messages import PACKETS
-from facade.flows.alerts.packets import Packet, PacketCodec, PacketContent, fetch
+from facade.flows.alerts.packets import Intake, Packet, PacketCodec, PacketContent, fetch
 from facade.icd.load import load
 from facade.runtime.worker_process import Site, Slot, run_worker
 

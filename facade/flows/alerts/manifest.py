@@ -27,6 +27,6 @@ MANIFEST = Manifest(
         ),
         Subcommand(("simulate", "alerts"), "facade.flows.alerts.simulator.cli:alerts", "Simulate sources of alerts."),
     ),
-    trials="facade.flows.alerts.intake:trials",
+    trials="facade.flows.alerts.packets:trials",
     conformance="clients.conformance.alarm_checks:ALARMS",
 )

@@ -2,7 +2,8 @@
 
 A packet is one Avro datum in single-object encoding (Avro specification 1.12): C3 01, the fingerprint
 of its writer's schema, and the datum. So a packet of a schema that is not known here is never read by guess.
-The alert of a packet is small: it has the size, digest and packet of each attachment.
+The alert of a packet is small: it has the size, digest and packet of each attachment. The intake worker writes it; see
+`facade.runtime.worker`.
 
 Schemas of other versions are compatible if each field that only one of them has, has a default there, and the others
 have the same types. A field that only the writer has is passed over; a field that only our schema has gets its default.
@@ -12,24 +13,36 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, cast
 
 import msgspec
 
-from facade.bus.port import Reader, Record
+from facade.bus.port import Reader, Record, TransactionalLog
+from facade.bus.redrive import FIRST, FROM
 from facade.clock import Clock
 from facade.codec.decode import Reason
+from facade.config import Settings
 from facade.errors import BusError, ConfigError
 from facade.flows.alerts.flow import LARGEST
-from facade.flows.alerts.messages import PACKETS, Alert, Attachment, decode_alert, encode
+from facade.flows.alerts.messages import (
+    ALERTS,
+    PACKET,
+    PACKETS,
+    Alert,
+    Attachment,
+    decode_alert,
+    decode_alert_or_action,
+    encode,
+)
 from facade.icd.load import load
 from facade.icd.model import Icd
-from facade.outcome import TOMBSTONE, RecordRejected, Suppressed, Unused
+from facade.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed, Unused
 from facade.printable import printable
 from facade.resources import resource
 from facade.runtime.readers import Bus
+from facade.runtime.worker import RecordBatching, RecordWorker
 
 try:
     import fastavro
@@ -384,3 +397,52 @@ def _form(value: bytes) -> str:
 
 def _refuse(reason: PacketReason, detail: str) -> RecordRejected:
     return RecordRejected(reason, "$", printable(detail))
+
+
+class Intake(RecordWorker):
+    """One slot of the group that takes alert packets.
+
+    Parameters
+    ----------
+    slot
+        Name of the slot; each running worker has its own.
+
+    Raises
+    ------
+    ConfigError
+        The Avro library is not installed.
+    """
+
+    def __init__(
+        self, log: TransactionalLog, icd: Icd, *, slot: str, clock: Clock, batching: RecordBatching | None = None
+    ) -> None:
+        self._codec = PacketCodec(icd)
+        name = f"alerts-intake-{slot}"
+        super().__init__(log, PACKETS, icd.topics[PACKETS], name=name, clock=clock, batching=batching)
+
+    def convert(self, record: Record) -> Sequence[Record] | Unused:
+        """Return the record of a packet's alert; its header says which packet it is of."""
+        place = f"{record.partition}/{record.offset}"
+        made = self._codec.alert(record.value, place)
+        if isinstance(made, Unused):
+            return made
+        alert, text = made
+        log = self._log.ranges()[record.topic, record.partition].log
+        redriven = (header for header in record.headers if header[0] in (FROM, FIRST))
+        headers = ((PACKET, f"{log}/{place}".encode()), *redriven)
+        return [Record(topic=ALERTS, key=alert.condition.encode(), value=text, headers=headers)]
+
+
+def trials(icd: Icd, settings: Settings) -> Mapping[str, Callable[[Record], Outcome]]:
+    """Return the reading of one packet, alert or action; see `facade.manifest.Manifest.trials`."""
+    codec = PacketCodec(icd)
+
+    def packet(record: Record) -> Outcome:
+        made = codec.alert(record.value, f"{record.partition}/{record.offset}")
+        return made if isinstance(made, Unused) else USED
+
+    def alert(record: Record) -> Outcome:
+        made = decode_alert_or_action(record.value)
+        return made if isinstance(made, Unused) else USED
+
+    return {PACKETS: packet, ALERTS: alert}

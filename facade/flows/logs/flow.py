@@ -1,15 +1,23 @@
-"""Logs and metrics on SdpLogs: the added-up sums, what is shown of them, and their alarms."""
+"""Logs and metrics on SdpLogs: totals, recent errors, silence, newest values of nodes, and their alarms.
+
+Time is the brokers': a component is silent when others were heard long after it. So a stopped worker makes no component
+silent, and a restart judges as before.
+"""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
+import msgspec
+
+from facade.bus.offsets import CountedOffsets, Overlap
 from facade.bus.port import BusHealth, Record
+from facade.clock import utc_text
 from facade.errors import ConfigError
-from facade.flows.logs.ledger import LogLedger, Tally
-from facade.flows.logs.messages import SUMMARY, LogSummary, decode_summary
+from facade.flows.logs.messages import SUMMARY, LogCount, LogSummary, decode_summary
 from facade.flows.logs.names import ATTRIBUTES
 from facade.flows.logs.records import ERROR, LOG_SEVERITIES
+from facade.flows.logs.sums import OTHER
 from facade.icd.model import DeviceClass
 from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected
 from facade.printable import excerpt, listed
@@ -17,10 +25,341 @@ from facade.reading import Reading, Value, judge
 from facade.runtime.accounts import OVERLAP
 from facade.runtime.composition import Server
 from facade.runtime.flow import Fault, FaultKey, Flow
+from facade.runtime.log_export import NAMESPACE
 from facade.runtime.view import NewestView
 from facade.severities import WARNING
 
-RISING, SILENT = "errorsRising", "componentSilent"
+MOST_SHIPPERS: Final = 2000
+"""Another one takes the place of the one that was silent longest, if that was so for long."""
+MOST_MISSING: Final = 10
+"""Runs of missing numbers of a shipper that may still come."""
+_RESTART: Final = 1
+"""A shipper that starts gives this number (RFC 5424), also after its largest one."""
+
+NumberRange = tuple[int, int]
+
+
+class Shipper(msgspec.Struct):
+    """The numbers of one shipper."""
+
+    newest: int
+    missing: list[NumberRange] = []
+    """Runs of numbers that did not come yet, ascending; the newest ones."""
+    heard: float = 0.0
+    """Brokers' time of its newest records [Unix s]."""
+
+    def fill(self, first: int, last: int) -> int:
+        """Take a run of numbers from those that are missing; return how many were."""
+        left: list[NumberRange] = []
+        for low, high in self.missing:
+            left += [run for run in ((low, min(high, first - 1)), (max(low, last + 1), high)) if run[0] <= run[1]]
+        filled = _size(self.missing) - _size(left)
+        self.missing = left
+        return filled
+
+
+class ShipperNumbers(msgspec.Struct):
+    """Counts holes in the numbers of all shippers."""
+
+    shippers: dict[str, Shipper] = {}
+    holes: int = 0
+
+    def add(self, name: str, runs: Sequence[NumberRange], at: float, *, silent_since: float) -> None:
+        """Take runs of numbers in the order in which they came, at a time [Unix s].
+
+        `silent_since`: a shipper that was heard last before this time may be forgotten for another one [Unix s].
+        """
+        if name not in self.shippers and len(self.shippers) >= MOST_SHIPPERS:
+            silent_longest = next(iter(self.shippers))
+            if self.shippers[silent_longest].heard >= silent_since:
+                return
+            del self.shippers[silent_longest]
+        for first, last in runs:
+            found = self.shippers.get(name)
+            if found is None or first == _RESTART:
+                self.shippers[name] = Shipper(last)
+            elif first > found.newest:
+                if first > found.newest + 1:
+                    self.holes += first - found.newest - 1
+                    found.missing = [*found.missing, (found.newest + 1, first - 1)][-MOST_MISSING:]
+                found.newest = last
+            else:
+                # Some came on another way, or again, as the shipper was not sure that they had arrived.
+                self.holes -= found.fill(first, last)
+                found.newest = max(found.newest, last)
+        if (found := self.shippers.pop(name, None)) is not None:
+            found.heard = at
+            self.shippers[name] = found  # at the end: the one at the beginning was silent longest
+
+
+def _size(runs: Sequence[NumberRange]) -> int:
+    return sum(high - low + 1 for low, high in runs)
+
+
+MOST_COMPONENTS: Final = 1000
+"""Another one takes the place of the one that was silent longest, once nobody waits for that any more."""
+MOST_LOCATIONS: Final = 2000
+MOST_OBSERVATIONS: Final = 64
+MOST_HOSTS: Final = 2000
+MOST_INSTANCES: Final = 100
+MOST_ERRORS: Final = 32
+BUCKET: Final = 10
+"""Errors and signs of life are counted over so long [s]."""
+BUCKETS: Final = 30
+REGULAR: Final = 5
+"""A component that wrote in so many of the newest ten buckets writes regularly."""
+SILENT: Final = 30.0
+"""So long after the newest sign of life of a regular component, it is silent if others are not [s]."""
+FORGOTTEN: Final = 3600.0
+"""So long after it, nobody waits for it any more [s]."""
+SERIES: Final = 60.0
+"""Errors with less between them are one series [s]."""
+_OF_OURS: Final = f"{NAMESPACE}/"
+METRICS_FOR: Final = 60.0
+"""A metric that came longer ago is not shown [s]."""
+
+
+class Component(msgspec.Struct):
+    """What one component has logged."""
+
+    records: int = 0
+    errors: int = 0
+    heard: float = 0.0
+    """Brokers' time of its newest record [Unix s]."""
+    is_regular: bool = False
+    wrote: list[int] = []
+    """The newest buckets in which it wrote, ascending; as many as tell whether it does so regularly."""
+    failed: dict[int, int] = {}
+
+    def recent(self, now: float, over: float) -> int:
+        """Return the errors of the last `over` seconds, to a bucket."""
+        first = int((now - over) // BUCKET)
+        return sum(count for bucket, count in self.failed.items() if bucket > first)
+
+
+class Tally(msgspec.Struct):
+    """Records and errors of a location or an observation."""
+
+    records: int = 0
+    errors: int = 0
+
+
+class NodeValue(msgspec.Struct):
+    """The newest value of a metric."""
+
+    time: int
+    """When it was measured [Unix us]."""
+    heard: float
+    """When it came, by the brokers' time [Unix s]."""
+    value: float
+
+
+class LogState(msgspec.Struct):
+    """All of the ledger, as it stands in a snapshot."""
+
+    severities: list[int] = msgspec.field(default_factory=lambda: [0] * len(LOG_SEVERITIES))
+    recent: dict[int, list[int]] = {}
+    """Records by severity that are not late, by second of the brokers' time; as many as rates need."""
+    components: dict[str, Component] = {}
+    locations: dict[str, Tally] = {}
+    observations: dict[str, Tally] = {}
+    errors: list[str] = []
+    """The newest, in lines, the newest last."""
+    first_error: str = ""
+    last_error: float = 0.0
+    """Brokers' time of the newest error [Unix s]."""
+    late: int = 0
+    merged: int = 0
+    numbers: ShipperNumbers = msgspec.field(default_factory=ShipperNumbers)
+    heard: float = 0.0
+    """Brokers' time of the newest summary of logs [Unix s]."""
+    counted: dict[str, CountedOffsets] = {}
+
+
+RATE_OVER: Final = 10
+"""Rates are over so long [s]."""
+
+
+class LogLedger:
+    """Adds up summaries in `state`."""
+
+    def __init__(self) -> None:
+        self.state = LogState()
+        self.metrics: dict[str, dict[str, dict[str, NodeValue]]] = {}
+        """By host, metric and instance: after a restart they soon come again."""
+
+    def take(self, summary: LogSummary) -> str:
+        """Count the offsets of a summary; return why it must not be added, or empty text."""
+        place, first = f"{summary.stream}/{summary.partition}", summary.offset_from
+        counted = self.state.counted.setdefault(place, CountedOffsets(summary.log, first, first, -1))
+        found = counted.take(summary.log, first, summary.offset_to, summary.part)
+        if isinstance(found, Overlap):
+            return f"{place}, offsets {first} to {summary.offset_to - 1}, part {summary.part}: {found}"
+        return ""
+
+    def add(self, summary: LogSummary, at: float) -> None:
+        """Count a summary that was written at some time [Unix s]."""
+        state = self.state
+        state.merged += summary.merged
+        if summary.counts:
+            state.heard = max(state.heard, at)
+        for one in summary.counts:
+            self._count(one, at)
+        for sequence in summary.sequences:
+            state.numbers.add(sequence.shipper, sequence.runs, at, silent_since=at - FORGOTTEN)
+        for error in summary.errors:
+            where = f"{error.component} on {error.host}" if error.host else error.component
+            line = f"{utc_text(error.time)} {LOG_SEVERITIES[error.severity]} {where}: {error.text}"
+            if not state.first_error or at - state.last_error > SERIES:
+                state.first_error = line
+            state.last_error = at
+            state.errors = [*state.errors, line][-MOST_ERRORS:]
+        for metric in summary.metrics:
+            self._measure(metric.host, metric.metric, metric.instance, NodeValue(metric.time, at, metric.value))
+
+    def _count(self, one: LogCount, at: float) -> None:
+        state = self.state
+        errors = one.count if one.severity >= ERROR else 0
+        on_time = one.count - one.late
+        state.severities[one.severity] += one.count
+        state.late += one.late
+        if on_time:
+            self._second(at)[one.severity] += on_time
+        component = self._component(one)
+        component.records += one.count
+        component.errors += errors
+        if on_time:
+            component.heard = max(component.heard, at)
+            if errors:
+                _into(component.failed, at, on_time)
+            wrote, bucket = component.wrote, int(at // BUCKET)
+            if not wrote or bucket > wrote[-1]:
+                component.wrote = [*wrote, bucket][-REGULAR:]
+                component.is_regular |= len(wrote) >= REGULAR - 1 and bucket - component.wrote[0] < 2 * REGULAR
+        place = "/".join(part for part in (one.rack, one.host) if part)
+        _tally(state.locations, place, MOST_LOCATIONS, one.count, errors)
+        if one.observation:
+            # The newest ones are those that are looked for: an old one makes room.
+            found = state.observations.pop(one.observation, Tally())
+            state.observations[one.observation] = Tally(found.records + one.count, found.errors + errors)
+            if len(state.observations) > MOST_OBSERVATIONS:
+                del state.observations[next(iter(state.observations))]
+
+    def _second(self, at: float) -> list[int]:
+        recent, second = self.state.recent, int(at)
+        if second not in recent:
+            recent[second] = [0] * len(LOG_SEVERITIES)
+            for old in [one for one in recent if one < max(recent) - RATE_OVER]:
+                del recent[old]
+        return recent.get(second, [0] * len(LOG_SEVERITIES))
+
+    def _component(self, one: LogCount) -> Component:
+        components = self.state.components
+        name = one.component or "(none)"
+        if name not in components and len(components) >= MOST_COMPONENTS and name != OTHER:
+            components[OTHER] = components.pop(OTHER, Component())
+            silent_longest = next(iter(components))
+            if self.state.heard - components[silent_longest].heard > FORGOTTEN:
+                self._merge(components.pop(silent_longest))
+            else:
+                self.state.merged += one.count
+                name = OTHER
+        components[name] = components.pop(name, Component())  # at the end: the one at the beginning was silent longest
+        return components[name]
+
+    def _merge(self, forgotten: Component) -> None:
+        other = self.state.components[OTHER]
+        other.records += forgotten.records
+        other.errors += forgotten.errors
+        self.state.merged += forgotten.records
+
+    def _measure(self, host: str, metric: str, instance: str, value: NodeValue) -> None:
+        metrics = self.metrics
+        if host not in metrics and len(metrics) >= MOST_HOSTS:
+            self.state.merged += 1
+            return
+        found = metrics.setdefault(host, {}).setdefault(metric, {})
+        if instance not in found and len(found) >= MOST_INSTANCES:
+            self.state.merged += 1
+            return
+        if (before := found.get(instance)) is None or value.time >= before.time:
+            found[instance] = value
+
+    def forget(self, now: float) -> None:
+        """Forget metrics that are not shown any more, and components that stay silent."""
+        for host in list(self.metrics):
+            kinds = self.metrics[host]
+            for found in kinds.values():
+                for instance in [one for one, its in found.items() if now - its.heard > METRICS_FOR]:
+                    del found[instance]
+            if not any(kinds.values()):
+                del self.metrics[host]
+        for one in self.state.components.values():
+            if self.state.heard - one.heard > FORGOTTEN:
+                one.is_regular = False
+
+    def silent(self) -> list[str]:
+        """Return the components that are silent, by name; ours log when something happens, and give signs of life."""
+        heard = self.state.heard
+        return sorted(
+            name
+            for name, one in self.state.components.items()
+            if one.is_regular and SILENT < heard - one.heard <= FORGOTTEN and not name.startswith(_OF_OURS)
+        )
+
+    def rising(self, now: float) -> dict[str, tuple[int, int]]:
+        """Return the components whose errors rise: with errors of the last 20 s, and of the 280 s before."""
+        found = {}
+        for name, one in self.state.components.items():
+            recent = one.recent(now, 2 * BUCKET)
+            before = one.recent(now, BUCKETS * BUCKET) - recent
+            # Half an error a second, and five times as often as before.
+            if recent >= BUCKET and recent / (2 * BUCKET) >= 5 * before / ((BUCKETS - 2) * BUCKET):
+                found[name] = recent, before
+        return found
+
+    def rates(self, now: float) -> tuple[float, ...]:
+        """Return records per second by severity, over the last 10 s."""
+        first = int(now) - RATE_OVER
+        seconds = [counts for second, counts in self.state.recent.items() if first <= second < int(now)]
+        return tuple(round(sum(column) / RATE_OVER, 1) for column in zip(*seconds, strict=True)) or (0.0,) * len(
+            LOG_SEVERITIES
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the state for a snapshot."""
+        found: dict[str, Any] = msgspec.to_builtins(self.state)
+        return found
+
+    def restore(self, state: Any) -> None:
+        """Take the state of a snapshot.
+
+        Raises
+        ------
+        msgspec.ValidationError
+            It has another form.
+        """
+        self.state = msgspec.convert(state, LogState, strict=False)
+
+
+def _into(buckets: dict[int, int], at: float, count: int) -> None:
+    bucket = int(at // BUCKET)
+    buckets[bucket] = buckets.get(bucket, 0) + count
+    if len(buckets) > BUCKETS:
+        for old in [one for one in buckets if one <= max(buckets) - BUCKETS]:
+            del buckets[old]
+
+
+def _tally(tallies: dict[str, Tally], name: str, most: int, records: int, errors: int) -> None:
+    found = tallies.pop(name, Tally())
+    tallies[name] = Tally(found.records + records, found.errors + errors)
+    if len(tallies) > most:  # the one that was silent longest makes room
+        other = tallies.pop(OTHER, Tally())
+        forgotten = tallies.pop(next(iter(tallies)))
+        tallies[OTHER] = Tally(other.records + forgotten.records, other.errors + forgotten.errors)
+
+
+RISING, COMPONENT_SILENT = "errorsRising", "componentSilent"
 _WORST = {"temperature": "nodeTemperature", "diskUsed": "nodeDiskUsed", "memoryUsed": "nodeMemoryUsed"}
 """Attributes that show the largest entry of another one."""
 _MOST_NAMES = 8
@@ -66,7 +405,9 @@ class LogFlow(Flow):
             for name, (recent, before) in rising
         }
         return found | {
-            (SILENT, name): Fault(WARNING, "wrote regularly, and has written nothing for 30 s while others did")
+            (COMPONENT_SILENT, name): Fault(
+                WARNING, "wrote regularly, and has written nothing for 30 s while others did"
+            )
             for name in self.ledger.silent()
         }
 
@@ -213,4 +554,4 @@ def compose(server: Server) -> None:
 
     entry, health = server.icd.classes[CLASS], server.bus.health
     server.views.append(LogsView(device, entry, flow.ledger, health, known=known, version=server.version))
-    server.report(flow.find, lambda key: key[0] in (RISING, SILENT), flow.topic, others=device)
+    server.report(flow.find, lambda key: key[0] in (RISING, COMPONENT_SILENT), flow.topic, others=device)
