@@ -267,7 +267,7 @@ def test_a_signal_in_the_middle_clears_everything_away(
 def test_a_crash_in_a_library_is_a_failure_with_a_name_and_leaves_nothing(start: Start, tmp_path: Path) -> None:
     """D6: ZMQ ran out of sockets, Tango's library crashed, and broker and database ran on without a word."""
     process = start("--seconds", "60")
-    wait_for(tmp_path, "simulator: ", process)
+    wait_for(tmp_path, "devices registered", process)
     os.kill(player_of(process), signal.SIGSEGV)
     code, output = finish(process)
     assert code == 1, output
