@@ -29,7 +29,7 @@ test: $(STAMP) ## Run all tests, with a real Kafka and a real Tango database
 	@BIN=$(BIN) PROCESSES=$(PROCESSES) scripts/test $(ARGS)
 
 clients: $(STAMP) $(CLIENTS) ## Test with other people's Tango clients: TangoGQL (Taranta), JTango (Jive), taurus, itango, dsconfig
-	$(BIN)/pytest tests/clients $(ARGS)
+	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/clients $(ARGS)
 
 conformance: $(STAMP) ## Compare a running system with the ICD (TANGO_HOST, KAFKA_BOOTSTRAP, SDP_TOPIC_PREFIX; ARGS=--active commands it)
 	$(BIN)/sdp-facade conformance $(ARGS)

@@ -95,38 +95,6 @@ def test_the_broker_is_away_at_the_start(deploy: Deploy) -> None:
     assert worker.text.count("Traceback") == 0
 
 
-@pytest.mark.slow
-def test_the_broker_hangs(deploy: Deploy) -> None:
-    """While the broker hangs (stopped, not dead) every read is answered, a change of adminMode is refused, window
-    values become INVALID, and SdpBus finds out; then all goes on and is exact."""
-    deployment = deploy(nodes=2)
-    deployment.worker()
-    deployment.serve()
-    simulation = deployment.simulate("--rate", 500)
-    until(lambda: deployment.quality(node_device(0), "heapRate") == "VALID", "values come")
-    until(lambda: deployment.read_one(BUS, "connected") is True, "connected")
-    until(lambda: mode(deployment) == "ONLINE", "the mode is known")
-    with standing_still(deployment.broker.pid):
-        with pytest.raises(tango.DevFailed, match="not confirmed") as refused:
-            write_mode(deployment, "OFFLINE")
-        assert "adminMode OFFLINE" in str(refused.value)
-        until(lambda: deployment.quality(node_device(0), "heapRate") == "INVALID", "INVALID in silence")
-        all_can_be_read(deployment, (MASTER, BUS, node_device(0)))
-        until(lambda: deployment.read_one(BUS, "connected") is False, "SdpBus finds out")
-        all_can_be_read(deployment, (MASTER, BUS, node_device(0)))
-    until(lambda: deployment.read_one(BUS, "connected") is True, "connected again")
-    until(lambda: deployment.quality(node_device(0), "heapRate") == "VALID", "values come again")
-    report = simulation.stop()
-    found = "master/heapsTotal", "master/heapsLate", "ingestHeapsBalance"
-    sent = report.expected.used + report.expected.late
-
-    def all_arrived() -> bool:
-        totals = deployment.totals()
-        return (totals[found[0]] or 0) + (totals[found[1]] or 0) == sent and totals[found[2]] == 0
-
-    until(all_arrived, "everything arrived once")
-
-
 def test_admin_mode(deploy: Deploy) -> None:
     """adminMode follows the control model: an allowed move holds at once, a forbidden one is refused with from and to.
     It is pushed, makes State DISABLE, and outlives a kill -9, after which no other mode or State is shown."""
@@ -211,8 +179,11 @@ def is_made_anew(deployment: Deployment, device: str) -> bool:
         return False  # it is about to be
 
 
-def test_restarts_by_tango_while_events_flow(deploy: Deploy) -> None:
-    """Neither Init nor the restarts of the admin device change what is shown, and events go on."""
+@pytest.mark.slow
+def test_restarts_by_tango_while_events_flow_and_a_broker_that_hangs(deploy: Deploy) -> None:
+    """Neither Init nor the restarts of the admin device change what is shown, and events go on. While the broker hangs
+    (stopped, not dead) every read is answered, a change of adminMode is refused, window values become INVALID, and
+    SdpBus finds out; then all goes on and is exact."""
     deployment = deploy(nodes=2)
     deployment.worker()
     deployment.serve()
@@ -234,8 +205,31 @@ def test_restarts_by_tango_while_events_flow(deploy: Deploy) -> None:
 
     wanted = ((node_device(0), "heapsTotal"), (MASTER, "heapsTotal"), (BUS, "ingestHeapsUsed"))
     until(go_on, "events go on")
+    while_the_broker_hangs(deployment)
     report = simulation.stop()
-    await_totals(deployment, report)
+    found = "master/heapsTotal", "master/heapsLate", "ingestHeapsBalance"
+    sent = report.expected.used + report.expected.late
+
+    def all_arrived() -> bool:
+        totals = deployment.totals()
+        return (totals[found[0]] or 0) + (totals[found[1]] or 0) == sent and totals[found[2]] == 0
+
+    until(all_arrived, "everything arrived once")
+
+
+def while_the_broker_hangs(deployment: Deployment) -> None:
+    until(lambda: deployment.read_one(BUS, "connected") is True, "connected")
+    until(lambda: mode(deployment) == "ONLINE", "the mode is known")
+    with standing_still(deployment.broker.pid):
+        with pytest.raises(tango.DevFailed, match="not confirmed") as refused:
+            write_mode(deployment, "OFFLINE")
+        assert "adminMode OFFLINE" in str(refused.value)
+        until(lambda: deployment.quality(node_device(0), "heapRate") == "INVALID", "INVALID in silence")
+        all_can_be_read(deployment, (MASTER, BUS, node_device(0)))
+        until(lambda: deployment.read_one(BUS, "connected") is False, "SdpBus finds out")
+        all_can_be_read(deployment, (MASTER, BUS, node_device(0)))
+    until(lambda: deployment.read_one(BUS, "connected") is True, "connected again")
+    until(lambda: deployment.quality(node_device(0), "heapRate") == "VALID", "values come again")
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.conftest import Deploy
-from tests.support.deployment import BUS, MASTER, Deployment, await_totals, node_device
+from tests.support.deployment import BUS, Deployment, await_totals, node_device
 from tests.support.topics import Member, members
 from tests.support.waiting import until
 
@@ -47,8 +47,10 @@ def has_all(deployment: Deployment, slot: str) -> bool:
 
 
 @pytest.mark.slow
-def test_a_second_worker_joins_and_leaves(deploy: Deploy) -> None:
-    """Scaling from one worker to two and back, in the middle of the stream, loses and doubles nothing."""
+def test_workers_join_leave_and_take_each_others_slot(deploy: Deploy) -> None:
+    """Scaling from one worker to two and back, in the middle of the stream, loses and doubles nothing. Of two workers
+    with one slot the newer one works: the older one ends with a message that names the member and says what to do. A
+    supervisor that starts the older one again makes them change places, and each end is told."""
     deployment = deploy(nodes=4)
     deployment.serve()
     first = deployment.worker("0")
@@ -59,12 +61,23 @@ def test_a_second_worker_joins_and_leaves(deploy: Deploy) -> None:
     before = until(lambda: slots(deployment).get("1"), "its name in the group").id
     assert second.terminate() == 0
     simulation.sends(simulation.report.sent + 4000)
-    deployment.worker("1")
+    older = deployment.worker("1")
     until(lambda: both_partitions(deployment, but=before), "it has its partition again", every=0.3)
     assert first.terminate() == 0
     until(lambda: has_all(deployment, "1"), "the one left has all", every=0.3)
+    for log in ("second", "third"):
+        newer = deployment.worker("1", log=log)
+        assert older.exit_code() == 1, older.tail()
+        group = deployment.topic("aggregate")
+        assert f"another process has joined group {group} as {group}-1" in older.text
+        assert "--slot" in older.text
+        assert "Traceback" not in older.text
+        older = newer
+    simulation.sends(simulation.report.sent + 4000)
+    assert newer.running, newer.tail()
     await_totals(deployment, simulation.stop())
     offsets_are_disjoint(deployment)
+    assert newer.terminate() == 0
 
 
 LEAVES = """
@@ -104,29 +117,6 @@ def test_a_worker_leaves_while_partitions_come(deploy: Deploy) -> None:
         until(lambda group=group: assigned(group), f"{group} has given its worker the partitions")
     process.signal(signal.SIGTERM)
     assert process.exit_code() == 0
-
-
-def test_of_two_workers_with_one_slot_the_newer_one_works(deploy: Deploy) -> None:
-    """The older one ends with a message that names the member and says what to do, the newer one goes on, and nothing
-    is counted twice. A supervisor that starts the older one again makes them change places, and each end is told."""
-    deployment = deploy(nodes=4)
-    deployment.serve()
-    older = deployment.worker("0", log="older")
-    simulation = deployment.simulate("--rate", 500)
-    until(lambda: (deployment.read_one(MASTER, "heapsTotal") or 0) > 0, "the first worker works")
-    for log in ("second", "third"):
-        newer = deployment.worker("0", log=log)
-        assert older.exit_code() == 1, older.tail()
-        group = deployment.topic("aggregate")
-        assert f"another process has joined group {group} as {group}-0" in older.text
-        assert "--slot" in older.text
-        assert "Traceback" not in older.text
-        older = newer
-    simulation.sends(simulation.report.sent + 4000)
-    assert newer.running, newer.tail()
-    await_totals(deployment, simulation.stop())
-    offsets_are_disjoint(deployment)
-    assert newer.terminate() == 0
 
 
 @pytest.mark.slow

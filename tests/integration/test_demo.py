@@ -16,10 +16,8 @@ from facade.infra import local
 from facade.infra.processes import started_in
 from proving.debian import SHIPPERS, unpacked_packages
 from proving.demo.flows import TABLES
-from proving.demo.options import DemoOptions
 from proving.demo.plan import OBSERVATION, SWITCHED_ON
 from proving.demo.report import DemoReport
-from proving.demo.services import alive, bring_up, stop_ours
 from tests.support.waiting import HANG, until_equal
 
 _ENDS_WITHIN = 1800.0
@@ -247,27 +245,39 @@ def assert_observed(report: DemoReport) -> None:
     assert (first.executions, second.outcome) == (1, "COMPLETED")
 
 
-@pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)])
-def test_a_signal_in_the_middle_clears_everything_away(
-    start: Start, tmp_path: Path, number: signal.Signals, expected: int
-) -> None:
-    """Whichever it is: what a killed guard cannot do, its player does."""
+def test_a_guard_that_is_killed_leaves_nothing(start: Start, tmp_path: Path) -> None:
+    """What it cannot do any more, its player does."""
     process = start("--seconds", "60")
     wait_for(tmp_path, "devices registered", process)
     # While the next process is started, which must not be forgotten.
     assert running(tmp_path)
-    process.send_signal(number)
+    process.kill()
     code, output = finish(process)
-    assert code == expected, output
+    assert code == -signal.SIGKILL, output
     assert "nothing of this demo is left running" in output
     assert "Traceback" not in output
     until_equal(lambda: running(tmp_path), [], "nothing is left")
 
 
+def test_a_signal_clears_away_all_but_the_services_that_the_user_has_started(start: Start, tmp_path: Path) -> None:
+    """A demo stops those of a demo that was killed, and no others."""
+    local.up(local.LocalOptions(state_dir=tmp_path))
+    process = start("--seconds", "60")
+    wait_for(tmp_path, "services: some run already and will be left running: kafka, tango-db", process)
+    wait_for(tmp_path, "devices registered", process)
+    process.terminate()
+    code, output = finish(process)
+    assert code == 130, output
+    assert "nothing of this demo is left running" in output
+    assert "Traceback" not in output
+    until_equal(lambda: [one.name for one in started_in(tmp_path / "demo")], [], "nothing of it is left")
+    assert sorted(line.process for line in local.status(tmp_path) if line.alive) == ["kafka", "tango-db"]
+
+
 def test_a_crash_in_a_library_is_a_failure_with_a_name_and_leaves_nothing(start: Start, tmp_path: Path) -> None:
     """D6: ZMQ ran out of sockets, Tango's library crashed, and broker and database ran on without a word."""
     process = start("--seconds", "60")
-    wait_for(tmp_path, "simulator: ", process)
+    wait_for(tmp_path, "devices registered", process)
     os.kill(player_of(process), signal.SIGSEGV)
     code, output = finish(process)
     assert code == 1, output
@@ -276,18 +286,3 @@ def test_a_crash_in_a_library_is_a_failure_with_a_name_and_leaves_nothing(start:
     assert failure.startswith("the demo's own process was ended by SIGSEGV")
     assert "The demo has failed: 1 failure, named above." in output
     until_equal(lambda: running(tmp_path), [], "nothing is left")
-
-
-def test_services_that_the_user_has_started_are_left_as_they_are(tmp_path: Path) -> None:
-    """A demo stops those of a demo that was killed, and no others."""
-    options = DemoOptions(state_dir=tmp_path)
-    options.folder.mkdir()
-    said: list[str] = []
-    try:
-        local.up(local.LocalOptions(state_dir=tmp_path))
-        bring_up(options, said.append)
-        stop_ours(options, said.append)
-        assert sorted(alive(options)) == ["kafka", "tango-db"]
-        assert said[0] == "services: some run already and will be left running: kafka, tango-db"
-    finally:
-        local.down(tmp_path, wipe=True)

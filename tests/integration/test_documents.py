@@ -13,6 +13,7 @@ import tango
 from facade.icd.load import load
 from facade.infra.kafka import libraries
 from tests.conftest import Deploy
+from tests.support.deployment import Deployment
 from tests.support.waiting import HANG, until
 
 ROOT = Path(__file__).parents[2]
@@ -54,6 +55,7 @@ def test_the_table_of_commands_is_that_of_the_icd() -> None:
 @pytest.mark.tango
 @pytest.mark.slow
 def test_tm_of_the_page_commands_the_small_controller(deploy: Deploy) -> None:
+    """And the Java program of another page publishes a state of the same subarray."""
     deployment = deploy(patient=True)
     environment = deployment.environment
     controller = deployment.folder / "controller.py"
@@ -96,19 +98,15 @@ def test_tm_of_the_page_commands_the_small_controller(deploy: Deploy) -> None:
     ]
     with pytest.raises(tango.DevFailed, match="not allowed when obsState is READY"):
         subarray.ReleaseAllResources()
+    the_java_program_publishes_a_state(deployment)
 
 
-@pytest.mark.kafka
-@pytest.mark.tango
-@pytest.mark.slow
-def test_the_java_program_of_the_page_publishes_a_state(deploy: Deploy) -> None:
-    deployment = deploy()
+def the_java_program_publishes_a_state(deployment: Deployment) -> None:
     page = (HOW_TO / "publish-a-state.md").read_text()
     (name, program), *others = re.findall(r'^```java title="([^"\n]+)"\n(.*?)^```$', page, re.DOTALL | re.MULTILINE)
     assert not others
     source = deployment.folder / name
     source.write_text(program)
-    deployment.server("subarray")
     done = subprocess.run(
         ["java", "-cp", f"{libraries(print)}/*", str(source)],
         env={**os.environ, **deployment.environment},

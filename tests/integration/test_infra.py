@@ -89,7 +89,8 @@ def consume(bootstrap: str) -> bytes:
 @pytest.mark.kafka
 @pytest.mark.tango
 def test_a_second_up_finds_what_the_first_one_started(state_dir: Path) -> None:
-    first = local.up(LocalOptions(state_dir=state_dir, topic_prefix="test."))
+    two_ups_at_once_start_one_broker(state_dir)
+    first = local.endpoints(state_dir)
     running = pids(state_dir)
     assert set(running) == {"kafka/kafka", "tango-db/tango-db"}
     assert local.up(LocalOptions(state_dir=state_dir)) == first == local.endpoints(state_dir)
@@ -104,6 +105,7 @@ def test_a_second_up_finds_what_the_first_one_started(state_dir: Path) -> None:
     with pytest.raises(InfraError, match=r"kafka runs on port \d+, asked for was 1$|asked for was 1;"):
         local.up(LocalOptions(state_dir=state_dir, kafka_port=1))
 
+    a_killed_broker_comes_back_on_its_port_with_its_data(state_dir, first)
     local.stop_service(state_dir, "tango-db", kill=True)
     code, out, err = ended(infra_command(state_dir, "env"))
     assert (code, out) == (1, "")
@@ -114,6 +116,34 @@ def test_a_second_up_finds_what_the_first_one_started(state_dir: Path) -> None:
     assert ended(infra_command(state_dir, "status"))[0] == 0
     down_leaves_a_stranger_alone(state_dir)
     a_port_that_somebody_took_is_named_or_replaced(state_dir, first)
+
+
+def two_ups_at_once_start_one_broker(state_dir: Path) -> None:
+    both = [infra_command(state_dir, "up", "--prefix", "test.") for _ in range(2)]
+    results = [ended(process) for process in both]
+    assert [code for code, _, _ in results] == [0, 0], results
+    assert results[0][1] == results[1][1]
+    brokers = [
+        process.pid
+        for process in psutil.process_iter(["cmdline"])
+        if str(state_dir / "kafka" / "server.properties") in (process.info["cmdline"] or ())
+    ]
+    assert brokers == [pids(state_dir)["kafka/kafka"]]
+
+
+def a_killed_broker_comes_back_on_its_port_with_its_data(state_dir: Path, first: local.Endpoints) -> None:
+    record = os.urandom(1_000_000)
+    produce(first.bootstrap, record)
+    run_tango(REGISTER, first.tango_host)
+    before = pids(state_dir)
+
+    crash(before["kafka/kafka"])
+    assert local.up(LocalOptions(state_dir=state_dir)) == first
+    after = pids(state_dir)
+    assert after["kafka/kafka"] != before["kafka/kafka"]
+    assert after["tango-db/tango-db"] == before["tango-db/tango-db"]
+    assert consume(first.bootstrap) == record
+    assert run_tango(LOOK_UP, first.tango_host) == "Sample\n"
 
 
 def down_leaves_a_stranger_alone(state_dir: Path) -> None:
@@ -149,41 +179,6 @@ def a_port_that_somebody_took_is_named_or_replaced(state_dir: Path, first: local
         again = local.up(LocalOptions(state_dir=state_dir))
         assert again.tango_host != first.tango_host
         assert again.bootstrap == first.bootstrap
-
-
-@pytest.mark.kafka
-@pytest.mark.tango
-def test_two_ups_at_once_start_one_broker(state_dir: Path) -> None:
-    both = [infra_command(state_dir, "up") for _ in range(2)]
-    results = [ended(process) for process in both]
-    assert [code for code, _, _ in results] == [0, 0], results
-    assert results[0][1] == results[1][1]
-    brokers = [
-        process.pid
-        for process in psutil.process_iter(["cmdline"])
-        if str(state_dir / "kafka" / "server.properties") in (process.info["cmdline"] or ())
-    ]
-    assert brokers == [pids(state_dir)["kafka/kafka"]]
-
-
-@pytest.mark.kafka
-@pytest.mark.tango
-@pytest.mark.slow
-def test_a_killed_broker_comes_back_on_its_port_with_its_data(state_dir: Path) -> None:
-    record = os.urandom(1_000_000)
-    first = local.up(LocalOptions(state_dir=state_dir))
-    produce(first.bootstrap, record)
-    run_tango(REGISTER, first.tango_host)
-    before = pids(state_dir)
-
-    crash(before["kafka/kafka"])
-    assert local.up(LocalOptions(state_dir=state_dir)) == first
-    after = pids(state_dir)
-    assert after["kafka/kafka"] != before["kafka/kafka"]
-    assert after["tango-db/tango-db"] == before["tango-db/tango-db"]
-    assert consume(first.bootstrap) == record
-
-    assert run_tango(LOOK_UP, first.tango_host) == "Sample\n"
 
 
 @pytest.mark.kafka

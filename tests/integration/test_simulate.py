@@ -21,7 +21,7 @@ from facade.flows.telemetry.simulator.ingest import HeapReport, read_report
 from facade.icd.load import load
 from facade.infra import local
 from facade.sequences import SeenNumbers
-from tests.support.waiting import HANG, until
+from tests.support.waiting import HANG
 
 pytestmark = pytest.mark.kafka
 
@@ -49,15 +49,11 @@ def simulate(connection: Connection, file: Path, options: Sequence[str]) -> subp
     )
 
 
-def wait_for(file: Path) -> None:
-    until(file.exists, f"{file.name} is written")
-
-
 def read_all(connection: Connection) -> list[Record]:
     return [*read_range(connection, TOPIC, find_range(connection, TOPIC))]
 
 
-def compare(records: list[Record], report: HeapReport, *, exact_lateness: bool = True) -> None:
+def compare(records: list[Record], report: HeapReport) -> None:
     """Judge each record against the time at which the broker appended it, and count as the report does."""
     assert len(records) == report.sent == report.queued == report.expected.consumed
     table = ColumnDecoder("heap", ICD.messages["heap"]).decode([record.value for record in records])
@@ -78,8 +74,6 @@ def compare(records: list[Record], report: HeapReport, *, exact_lateness: bool =
             seen.add([(seq, seq)], 1)
         assert (account.missing, account.duplicates) == (seen.missing, seen.duplicates)
         assert account.used + account.late == int(mine.sum())
-        if not exact_lateness:
-            continue
         assert account.late == int((mine & late).sum())
         for name, field in (("received", "received"), ("lost", "lost"), ("late_packets", "late")):
             assert getattr(account, name) == int(columns[field][used].sum())
@@ -100,21 +94,3 @@ def test_the_report_is_what_arrived(infra: local.Endpoints, tmp_path: Path) -> N
     assert report.heaps == 40_000
     assert all(report.fired.values())
     compare(read_all(connection), report)
-
-
-def test_nothing_is_lost_or_doubled_when_the_broker_dies(infra: local.Endpoints, tmp_path: Path) -> None:
-    """The broker is killed in the middle and comes back: what arrived is what the report says."""
-    connection = connect(infra, "simulate-killed.")
-    file = tmp_path / "sent.json"
-    process = simulate(
-        connection, file, ["--rate", "5000", "--count", "40000", "--duplicates", "0.01", "--gaps", "0.01"]
-    )
-    wait_for(file)
-    local.stop_service(infra.state_dir, "kafka", kill=True)
-    local.start_service(infra.state_dir, "kafka")
-    _, stderr = process.communicate(timeout=HANG)
-    assert process.returncode == 0, stderr
-    report = read_report(file)
-    assert report.heaps == 40_000
-    assert report.longest_wait > 0.5
-    compare(read_all(connection), report, exact_lateness=report.certain)

@@ -20,6 +20,7 @@ from facade import messages
 from facade.codec.decode import BatchDecoder, Reason
 from facade.codec.json_schema import compile_message
 from facade.icd.load import load
+from tests.support.examples import examples
 from tests.support.reference_codec import parse_reference, reference_validator
 
 Schema = dict[str, Any]
@@ -305,8 +306,10 @@ def agree_about(name: str, decoder: BatchDecoder[Any], data: bytes) -> bool:
     return accepted
 
 
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-MANY = settings(FEW, max_examples=150)
+FEW = settings(
+    max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+MANY = settings(FEW, max_examples=examples(200))
 per_message = pytest.mark.parametrize("name", MESSAGES)
 
 

@@ -141,31 +141,6 @@ def test_whatever_is_killed_each_record_is_in_one_file(
         assert store.names() == []
 
 
-def test_a_disk_that_is_full_loses_nothing(tmp_path: Path) -> None:
-    class FullFolder(FolderStore):
-        full = False
-
-        def write(self, name: str, content: bytes) -> None:
-            if self.full:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            super().write(name, content)
-
-    log, store, clock = MemoryLog({TOPIC: 1}), FullFolder(tmp_path), ManualClock()
-    running = worker(log, store, clock=clock, limits=ArchiveLimits(age=0.0))
-    running.step()
-    store.full = True
-    for _ in range(4):
-        log.append(record())
-        running.step()
-    assert running.accounts[TOPIC].uncommitted == 1, "nothing more is taken meanwhile"
-    store.full = False
-    for _ in range(3):
-        running.step()
-    assert running.accounts[TOPIC].consumed == running.accounts[TOPIC].used == 4
-    assert kept(store) == log.records(TOPIC)
-    assert faults(store) == []
-
-
 def test_a_file_whose_end_was_not_seen_counts_once(tmp_path: Path) -> None:
     """The disk fails between the name of the file and the answer: the same bytes are no other worker's."""
 

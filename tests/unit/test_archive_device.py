@@ -4,75 +4,40 @@ from typing import Any
 
 import pytest
 
-from facade.bus.memory import MemoryBus, MemoryLog
 from facade.bus.port import Record
-from facade.clock import ManualClock
-from facade.config import Settings, load_settings
+from facade.config import load_settings
 from facade.errors import ConfigError
 from facade.exports.tango_db import instances
 from facade.icd.load import load
-from facade.reading import Quality, Reading
-from facade.runtime.composition import Server
+from facade.reading import Quality
 from facade.runtime.device_state import StateMessage, state_record
+from tests.support.commanding import DeviceServers
 
 ICD = load()
-NOW = 1_795_276_800.0
 DEVICE = "mid-sdp/archive/0"
 VALUES = {"behind": "42", "writeRate": "1000000", "newestFile": "f", "errors": "3", "lastError": "e", "diskFree": "5"}
 
 
-class Sink:
-    """Takes what is shown."""
-
-    def __init__(self) -> None:
-        self.shown: dict[str, Reading] = {}
-        self.seen: list[tuple[str, Reading]] = []
-
-    def show(self, device: str, attribute: str, reading: Reading) -> bool:
-        self.shown[attribute] = reading
-        self.seen.append((attribute, reading))
-        return True
-
-    def push(self, *args: object) -> bool:
-        return True
-
-
-class Bench:
+class Bench(DeviceServers):
     """A device server with the device of a worker."""
 
     def __init__(self) -> None:
-        self.clock = ManualClock(NOW)
-        self.log = MemoryLog(clock=self.clock)
-        self.start()
-
-    def start(self) -> None:
-        self.sink = Sink()
-        devices = {"SdpArchive": [DEVICE]}
-        bus: Any = MemoryBus(self.log)
-        self.server: Server = Server(
-            *(ICD, Settings(archives=1), devices, self.sink, bus),
-            instance="archive",
-            clock=self.clock,
-            versions={"versionId": "1"},
-        )
-        self.reader = self.server.event_loop._open()
+        super().__init__(archive={"SdpArchive": [DEVICE]})
 
     def report(self, **values: str) -> None:
         time = round(self.clock.now() * 1e6)
         for name, value in (values or VALUES).items():
             message = StateMessage(device=DEVICE, attribute=name, value=value, time=time, origin="archive-0")
-            self.log.append(state_record(message))
+            self.broker.append(state_record(message))
 
     def run(self, seconds: float = 2.0) -> dict[str, Any]:
-        end = self.clock.now() + seconds
-        while self.clock.now() < end:
-            self.server.event_loop.cycle(self.reader)
-            self.clock.sleep(0.5)
-        return {name: one.value for name, one in self.sink.shown.items() if one.quality is Quality.VALID}
+        self.cycle(round(seconds / self.pause))
+        return {name: one.value for (_, name), one in self.sink.shown.items() if one.quality is Quality.VALID}
 
     @property
     def complaints(self) -> list[str]:
-        return [one.text for one in self.server._complaints()]
+        ((server, _),) = self.servers
+        return [one.text for one in server._complaints()]
 
 
 @pytest.fixture
@@ -99,7 +64,7 @@ def test_a_worker_that_is_away_is_a_problem_of_its_device(bench: Bench) -> None:
     shown = bench.run(30)
     assert shown["State"] == "ALARM"
     assert SHOWN.keys() & shown.keys() == {"newestFile", "errors", "lastError"}, "these stay true"
-    assert bench.complaints == ["state is ALARM: The worker has not reported since 2026-11-21T16:00:52+00:00."]
+    assert bench.complaints == ["state is ALARM: The worker has not reported since 2027-01-15T08:00:55+00:00."]
     bench.report()
     assert bench.run()["State"] == "ON"
 
@@ -112,15 +77,16 @@ def test_a_restart_shows_the_last_report_and_never_an_old_one_as_fresh(bench: Be
     bench.clock.sleep(60)
     bench.start()
     bench.run()
-    assert {reading.quality for name, reading in bench.sink.seen if name == "behind"} == {Quality.INVALID}
+    pushed = [reading for _, name, reading in bench.sink.pushed if name == "behind"]
+    assert {one.quality for one in [bench.sink.shown[DEVICE, "behind"], *pushed]} == {Quality.INVALID}
 
 
 def test_reports_of_other_workers_and_broken_ones_change_nothing(bench: Bench) -> None:
     bench.report()
     bench.report(behind="soon", unknown="1")
     other = StateMessage(device="mid-sdp/archive/1", attribute="behind", value="9", time=1, origin="archive-1")
-    bench.log.append(state_record(other))
-    bench.log.append(Record(topic="state", key=b"k", value=b"junk"))
+    bench.broker.append(state_record(other))
+    bench.broker.append(Record(topic="state", key=b"k", value=b"junk"))
     assert bench.run()["behind"] == 42
 
 

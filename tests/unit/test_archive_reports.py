@@ -223,6 +223,9 @@ def test_a_disk_that_fills_is_an_alarm_before_it_is_full_and_loses_nothing(bench
         bench.run(AGE + 20)
         expected = [(DISK_LOW, "ACTIVE")] * (free < 100) + [(FAILING, "ACTIVE")] * (not free)
         assert bench.alerts == expected, f"{free} of 1000 bytes are free"
+    bench.write()
+    bench.run(20)
+    assert bench.worker.accounts[TOPIC].uncommitted == 1, "nothing more is taken meanwhile"
     disk.full, disk.free = False, 115
     bench.run(AGE + 20)
     assert bench.alerts[2:] == [(FAILING, "CLEARED")], "the alarm of the disk does not come and go"

@@ -1,18 +1,12 @@
 """The account of the demo sees a lost and a doubled record."""
 
-import io
-
 import msgspec
 import pytest
 
-from facade.clock import ManualClock
-from facade.console import Console
 from facade.flows.telemetry.simulator.account import Expected, NodeAccount
 from facade.flows.telemetry.simulator.faults import Faults
 from facade.flows.telemetry.simulator.ingest import HeapReport
 from proving.demo.account import DemoCounts, compare, disagreements
-from proving.demo.scenario import settled_account
-from proving.progress import ProgressLine
 
 NODES = {
     "0": NodeAccount(
@@ -97,18 +91,3 @@ def test_one_record_lost_or_doubled_is_named(name: str, by: int) -> None:
     figures[what] += by
     (failure,) = disagreements(SENT, compare(SENT, found))
     assert f"{what}: expected {figures[what] - by:,}, got {figures[what]:,}" in failure
-
-
-@pytest.mark.parametrize(("looks", "agrees"), [(3, True), (None, False)])
-def test_a_lag_of_a_moment_is_no_difference(looks: int | None, agrees: bool) -> None:
-    """A worker that has just joined writes once more: the device servers are behind for a moment."""
-    behind = msgspec.convert(msgspec.to_builtins(FOUND), DemoCounts, strict=False)
-    behind.bus["ingestSummaryLag"] = 1
-    seen: list[DemoCounts] = []
-
-    def found() -> DemoCounts:
-        seen.append(behind if looks is None or len(seen) < looks else FOUND)
-        return seen[-1]
-
-    progress = ProgressLine(Console(file=io.StringIO()), ManualClock(1000.0))
-    assert (disagreements(SENT, settled_account(progress, SENT, found)) == []) == agrees

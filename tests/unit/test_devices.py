@@ -58,73 +58,93 @@ def device(proxy) -> FacadeDevice:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_attribute_is_what_the_icd_says(name):
+def test_each_attribute_is_what_the_icd_says_and_shows_what_it_is_given(name):
     with context(name) as proxy:
-        wanted = {entry.name: entry for entry in ICD.classes[name].attributes}
-        assert set(proxy.get_attribute_list()) == {*wanted, "State", "Status"}
-        for attribute, entry in wanted.items():
-            config = proxy.get_attribute_config(attribute)
-            assert (config.label, config.description) == (entry.label, entry.description)
-            assert config.unit == unit_of(ICD, entry)
-            assert str(tango.CmdArgType.values[config.data_type]) == entry.type
-            assert (config.max_dim_x, config.max_dim_y) == (max(entry.length, 1), entry.height)
-            assert config.writable == getattr(tango.AttrWriteType, entry.access)
-            assert list(config.enum_labels) == list(ICD.enums[entry.enum] if entry.enum else ())
-            assert not entry.format or config.format == entry.format
-            for limit in ("min_alarm", "min_warning", "max_warning", "max_alarm"):
-                value = getattr(entry.limits, limit) if entry.limits else None
-                shown = getattr(config.alarms, limit)
-                assert shown == "Not specified" if value is None else float(shown) == value
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_before_anything_is_known_every_attribute_is_invalid_and_the_state_unknown(name):
-    with context(name) as proxy:
-        assert proxy.state() == tango.DevState.UNKNOWN
-        assert "No data from the bus yet" in proxy.status()
+        every_attribute_is_what_the_icd_says(name, proxy)
+        before_anything_is_known_every_attribute_is_invalid_and_the_state_unknown(name, proxy)
+        what_is_shown_is_read_and_pushed_with_its_time_and_quality(name, proxy)
         for entry in ICD.classes[name].attributes:
-            reading = proxy.read_attribute(entry.name)
-            assert reading.quality == tango.AttrQuality.ATTR_INVALID
-            assert reading.value is None
+            if not entry.is_pushed:
+                an_image_is_said_to_be_ready_and_can_be_read(proxy, entry)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_what_is_shown_is_read_and_pushed_with_its_time_and_quality(name):
-    with context(name) as proxy:
-        target = device(proxy)
-        at = 1_700_000_000.25
-        newest, changed = {}, threading.Event()
-        entries = [entry for entry in ICD.classes[name].attributes if entry.is_pushed]
-        readings = {entry.name: Reading(sample(entry), at) for entry in entries}
-        readings |= {"State": Reading("ON", at), "Status": Reading("fine", at)}
-        wanted = {(kind, attribute.lower()) for kind in ("change", "archive") for attribute in readings}
+def every_attribute_is_what_the_icd_says(name, proxy):
+    wanted = {entry.name: entry for entry in ICD.classes[name].attributes}
+    assert set(proxy.get_attribute_list()) == {*wanted, "State", "Status"}
+    for attribute, entry in wanted.items():
+        config = proxy.get_attribute_config(attribute)
+        assert (config.label, config.description) == (entry.label, entry.description)
+        assert config.unit == unit_of(ICD, entry)
+        assert str(tango.CmdArgType.values[config.data_type]) == entry.type
+        assert (config.max_dim_x, config.max_dim_y) == (max(entry.length, 1), entry.height)
+        assert config.writable == getattr(tango.AttrWriteType, entry.access)
+        assert list(config.enum_labels) == list(ICD.enums[entry.enum] if entry.enum else ())
+        assert not entry.format or config.format == entry.format
+        for limit in ("min_alarm", "min_warning", "max_warning", "max_alarm"):
+            value = getattr(entry.limits, limit) if entry.limits else None
+            shown = getattr(config.alarms, limit)
+            assert shown == "Not specified" if value is None else float(shown) == value
 
-        def on_event(event):
-            assert not event.err, event.errors
-            newest[event.event.partition("_")[0], event.attr_value.name.lower()] = event.attr_value
-            changed.set()
 
-        for attribute in readings:
-            for kind in (tango.EventType.CHANGE_EVENT, tango.EventType.ARCHIVE_EVENT):
-                proxy.subscribe_event(attribute, kind, on_event)
-        unknown = (None, tango.DevState.UNKNOWN, proxy.status())
-        deadline = time.monotonic() + HANG
-        # A subscription gives a first value at once, but reaches the server's event channel a little later.
-        while missing := {key for key in wanted if key not in newest or plain(newest[key].value) in unknown}:
-            assert time.monotonic() < deadline, sorted(missing)
-            for attribute, reading in readings.items():
-                target.show(attribute, reading)
-                target.push(attribute, reading)
-            changed.clear()
-            changed.wait(0.2)
-        for kind in ("change", "archive"):
-            for entry in entries:
-                expected = to_tango(ICD, entry, readings[entry.name])[0]
-                for got in (newest[kind, entry.name.lower()], proxy.read_attribute(entry.name)):
-                    assert plain(got.value) == expected
-                    assert got.time.totime() == pytest.approx(at, abs=1e-5)
-            assert newest[kind, "state"].value == tango.DevState.ON
-            assert newest[kind, "status"].value == "fine"
+def before_anything_is_known_every_attribute_is_invalid_and_the_state_unknown(name, proxy):
+    assert proxy.state() == tango.DevState.UNKNOWN
+    assert "No data from the bus yet" in proxy.status()
+    for entry in ICD.classes[name].attributes:
+        reading = proxy.read_attribute(entry.name)
+        assert reading.quality == tango.AttrQuality.ATTR_INVALID
+        assert reading.value is None
+
+
+def what_is_shown_is_read_and_pushed_with_its_time_and_quality(name, proxy):
+    target = device(proxy)
+    at = 1_700_000_000.25
+    newest, changed = {}, threading.Event()
+    entries = [entry for entry in ICD.classes[name].attributes if entry.is_pushed]
+    readings = {entry.name: Reading(sample(entry), at) for entry in entries}
+    readings |= {"State": Reading("ON", at), "Status": Reading("fine", at)}
+    wanted = {(kind, attribute.lower()) for kind in ("change", "archive") for attribute in readings}
+
+    def on_event(event):
+        assert not event.err, event.errors
+        newest[event.event.partition("_")[0], event.attr_value.name.lower()] = event.attr_value
+        changed.set()
+
+    for attribute in readings:
+        for kind in (tango.EventType.CHANGE_EVENT, tango.EventType.ARCHIVE_EVENT):
+            proxy.subscribe_event(attribute, kind, on_event)
+    unknown = (None, tango.DevState.UNKNOWN, proxy.status())
+    deadline = time.monotonic() + HANG
+    # A subscription gives a first value at once, but reaches the server's event channel a little later.
+    while missing := {key for key in wanted if key not in newest or plain(newest[key].value) in unknown}:
+        assert time.monotonic() < deadline, sorted(missing)
+        for attribute, reading in readings.items():
+            target.show(attribute, reading)
+            target.push(attribute, reading)
+        changed.clear()
+        changed.wait(0.2)
+    for kind in ("change", "archive"):
+        for entry in entries:
+            expected = to_tango(ICD, entry, readings[entry.name])[0]
+            for got in (newest[kind, entry.name.lower()], proxy.read_attribute(entry.name)):
+                assert plain(got.value) == expected
+                assert got.time.totime() == pytest.approx(at, abs=1e-5)
+        assert newest[kind, "state"].value == tango.DevState.ON
+        assert newest[kind, "status"].value == "fine"
+
+
+def an_image_is_said_to_be_ready_and_can_be_read(proxy, entry):
+    ready = threading.Event()
+    proxy.subscribe_event(entry.name, tango.EventType.DATA_READY_EVENT, lambda event: event.err or ready.set())
+    reading = Reading(sample(entry), 1_700_000_000.25)
+    deadline = time.monotonic() + HANG
+    while not ready.is_set() and time.monotonic() < deadline:
+        device(proxy).show(entry.name, reading)
+        device(proxy).push(entry.name, reading)
+        ready.wait(0.2)
+    assert ready.is_set()
+    assert plain(proxy.read_attribute(entry.name).value) == to_tango(ICD, entry, reading)[0]
+    with pytest.raises(tango.DevFailed):
+        proxy.subscribe_event(entry.name, tango.EventType.CHANGE_EVENT, lambda event: None)
 
 
 def test_what_nobody_has_subscribed_to_is_shown_and_made_no_event(monkeypatch):
@@ -169,32 +189,14 @@ def test_a_change_of_quality_or_of_the_state_is_an_alarm_event_and_nothing_else(
         assert [entry for entry in made if entry[0] != "heapRate"] == [("State",)] * 2
 
 
-LARGE = [(name, one.name) for name in NAMES for one in ICD.classes[name].attributes if not one.is_pushed]
-
-
-@pytest.mark.parametrize(("name", "attribute"), LARGE)
-def test_an_image_is_said_to_be_ready_and_can_be_read(name, attribute):
-    with context(name) as proxy:
-        (entry,) = (one for one in ICD.classes[name].attributes if one.name == attribute)
-        ready = threading.Event()
-        proxy.subscribe_event(attribute, tango.EventType.DATA_READY_EVENT, lambda event: event.err or ready.set())
-        reading = Reading(sample(entry), 1_700_000_000.25)
-        deadline = time.monotonic() + HANG
-        while not ready.is_set() and time.monotonic() < deadline:
-            device(proxy).show(attribute, reading)
-            device(proxy).push(attribute, reading)
-            ready.wait(0.2)
-        assert ready.is_set()
-        assert plain(proxy.read_attribute(attribute).value) == to_tango(ICD, entry, reading)[0]
-        with pytest.raises(tango.DevFailed):
-            proxy.subscribe_event(attribute, tango.EventType.CHANGE_EVENT, lambda event: None)
-
-
-@pytest.mark.parametrize("quality", QUALITIES)
-def test_the_quality_is_the_one_of_the_reading(quality):
+def test_the_quality_is_the_one_of_the_reading_and_an_init_command_forgets_nothing():
     with context("SdpMaster") as proxy:
-        device(proxy).show("heapRate", Reading(2.0, 1.0, quality))
-        assert str(proxy.read_attribute("heapRate").quality) == QUALITIES[quality]
+        for quality, shown in QUALITIES.items():
+            device(proxy).show("heapRate", Reading(2.0, 1.0, quality))
+            assert str(proxy.read_attribute("heapRate").quality) == shown
+        device(proxy).show("heapRate", Reading(2.0, 1.0))
+        proxy.Init()
+        assert proxy.heapRate == 2.0
 
 
 def test_a_limit_that_a_client_sets_is_told_by_quality_and_leaves_the_state():
@@ -222,13 +224,6 @@ def test_a_limit_that_a_client_sets_is_told_by_quality_and_leaves_the_state():
             until(lambda quality=quality: tell() == (quality, tango.DevState.ON), str(quality))
             assert proxy.read_attribute("heapRate").quality == quality
             assert proxy.state() == tango.DevState.ON
-
-
-def test_an_init_command_forgets_nothing():
-    with context("SdpMaster") as proxy:
-        device(proxy).show("heapRate", Reading(2.0, 1.0))
-        proxy.Init()
-        assert proxy.heapRate == 2.0
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if ICD.classes[name].commands])

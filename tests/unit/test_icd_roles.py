@@ -33,6 +33,7 @@ from facade.resources import resource
 from facade.runtime.accounts import ACCOUNTS
 from facade.runtime.composition import Server
 from facade.runtime.device_state import TOPIC as STATE
+from tests.support.commanding import Sink
 from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryReader
 
 ICD = load()
@@ -41,16 +42,6 @@ WRITTEN = {role: {name for name, topic in ICD.topics.items() if role in topic.wr
 READ = {role: {name for name, topic in ICD.topics.items() if role in topic.readers} for role in ICD.roles}
 INSTANCES = sorted({instance_role(one.instance) for one in ICD.classes.values()})
 NUMBERS = {"node": 0, "subarray": 1, "archive": 0}
-
-
-class Sink:
-    """Takes what is shown."""
-
-    def show(self, *args: object) -> bool:
-        return True
-
-    def push(self, *args: object) -> bool:
-        return True
 
 
 class SeenBus(MemoryBus):

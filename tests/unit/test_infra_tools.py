@@ -21,7 +21,6 @@ from facade.infra import kafka, local, ports, tools
 from facade.infra.local import InfraState, ServiceName, ServiceState, load, save
 from facade.infra.ports import HOST, choose_port, is_free
 from facade.infra.processes import Process, ProcessRecord
-from proving import debian
 from tests.support.waiting import HANG
 
 
@@ -196,30 +195,6 @@ def test_a_service_that_nobody_could_write_down_is_stopped_with_the_others(tmp_p
     left = Process.start("kafka", ["sleep", "60"], log=tmp_path / "kafka" / "kafka.log")
     local.down(tmp_path)
     assert not left.is_alive
-
-
-def test_without_apt_a_message_says_how_to_do_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(InfraError, match=r"`apt-get` is not on the PATH .*do without `--logs`"):
-        debian.unpacked_packages(debian.SHIPPERS, print)
-    assert list((tmp_path / "sdp-facade").glob("shippers-*/")) == []
-
-
-def test_packages_are_chosen_by_what_apt_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = (
-        "new:\n  Installed: (none)\n  Candidate: 2.0\n  Version table:\n     2.0 500\n"
-        "old:\n  Installed: (none)\n  Candidate: (none)\n  Version table:\n"
-        "plain:\n  Installed: 1\n  Candidate: 1\n"
-    )
-    (tmp_path / "apt-cache").write_text(f"#!/bin/sh\ncat <<'END'\n{policy}END\n")
-    (tmp_path / "apt-cache").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    listed = "# why\nold | new  # which\n\nplain\n"
-    assert debian._choose(debian.SHIPPERS, debian._parse(listed), print) == ["new", "plain"]
-    with pytest.raises(InfraError, match=r"apt has no package old \| older .*apt-get update"):
-        debian._choose(debian.SHIPPERS, debian._parse("old | older\nplain"), print)
 
 
 @pytest.mark.parametrize(

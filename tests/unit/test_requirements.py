@@ -45,28 +45,6 @@ def test_what_a_row_names_exists_and_is_run(row: str) -> None:
         assert shown.strip()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "@pytest.mark.skip\ndef test_a(): ...",
-        "@pytest.mark.skipif('LONG' not in os.environ, reason='')\ndef test_a(): ...",
-        "@pytest.mark.xfail(strict=True)\ndef test_a(): ...",
-        "@pytest.mark.parametrize('n', [1, pytest.param(2, marks=pytest.mark.skipif(True, reason=''))])\n"
-        "def test_a(n): ...",
-        "def test_a():\n    if x:\n        pytest.skip('no apt')",
-        "pytest.importorskip('arrow')\ndef test_a(): ...",
-        "pytestmark = [pytest.mark.kafka, pytest.mark.skip]\ndef test_a(): ...",
-        "long = pytest.mark.skipif(True, reason='')\n@long\ndef test_a(): ...",
-        "@pytest.fixture\ndef inner():\n    pytest.skip('')\n@pytest.fixture\ndef outer(inner): ...\n"
-        "def test_a(outer): ...",
-        "def start():\n    pytest.skip('')\ndef test_a():\n    start()",
-    ],
-)
-def test_each_way_to_skip_a_test_is_seen(text: str) -> None:
-    assert list(skips(text, "test_a"))
-    assert list(skips(text, ""))
-
-
 def test_a_skipped_neighbour_does_no_harm() -> None:
     text = "@pytest.mark.slow\ndef test_a(): ...\n@pytest.mark.skip\ndef test_b(): ..."
     assert list(skips(text, "test_a")) == []

@@ -1,7 +1,6 @@
 """What a test run starts ends with it, also when the run is killed and finalises nothing."""
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,18 +11,6 @@ import pytest
 from tests.support.waiting import HANG, until
 
 ROOT = Path(__file__).parents[2]
-RUN = """
-import time
-from pathlib import Path
-from facade.infra.processes import Process
-from tests.support import run_end
-
-run_end.watch()
-# In a session of its own, with a child: neither would see the end of the run.
-argv = ["sh", "-c", "sleep 600 & echo $! $$; exec sleep 600"]
-Process.start("sample", argv, log=Path("started"))
-time.sleep(600.0)
-"""
 SERVICES = """
 import time
 from pathlib import Path
@@ -37,33 +24,10 @@ def test_that_does_not_end(infra):
 """
 
 
-def all_ends_with(argv: list[str], folder: Path, number: signal.Signals) -> None:
-    """End a run by a signal once it has started two processes, and see that these are gone."""
-    started, log = folder / "started", folder / "run.log"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with log.open("wb") as output:
-        run = subprocess.Popen(argv, cwd=folder, env=environment, stdout=output, stderr=output, start_new_session=True)
-    try:
-        until(lambda: run.poll() is not None or pids_in(started), "the run is under way")
-        assert run.poll() is None, log.read_text()
-        processes = [psutil.Process(pid) for pid in pids_in(started)]
-        run.send_signal(number)
-        assert run.wait(HANG) != 0
-    finally:
-        run.kill()
-        run.wait()
-    until(lambda: not any(map(psutil.Process.is_running, processes)), "what it has started is gone")
-
-
 def pids_in(file: Path) -> list[int]:
     """Return the two numbers in a file; none before they are there."""
     found = file.read_text().split() if file.exists() else []
     return [int(pid) for pid in found] if len(found) == 2 else []
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_what_a_run_has_started_ends_with_it(tmp_path: Path, number: signal.Signals) -> None:
-    all_ends_with([sys.executable, "-c", RUN], tmp_path, number)
 
 
 @pytest.mark.kafka
@@ -71,5 +35,20 @@ def test_what_a_run_has_started_ends_with_it(tmp_path: Path, number: signal.Sign
 def test_a_broker_and_a_database_end_with_the_run_of_pytest(tmp_path: Path) -> None:
     """Four brokers and a dozen databases ran on after a run that a signal had ended."""
     (tmp_path / "test_small.py").write_text(SERVICES)
-    pytest_of_it = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "--basetemp", "temp", "test_small.py"]
-    all_ends_with(pytest_of_it, tmp_path, signal.SIGKILL)
+    argv = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "--basetemp", "temp", "test_small.py"]
+    started, log = tmp_path / "started", tmp_path / "run.log"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with log.open("wb") as output:
+        run = subprocess.Popen(
+            argv, cwd=tmp_path, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        until(lambda: run.poll() is not None or pids_in(started), "the run is under way")
+        assert run.poll() is None, log.read_text()
+        processes = [psutil.Process(pid) for pid in pids_in(started)]
+        run.kill()
+        assert run.wait(HANG) != 0
+    finally:
+        run.kill()
+        run.wait()
+    until(lambda: not any(map(psutil.Process.is_running, processes)), "what it has started is gone")

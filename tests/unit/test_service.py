@@ -20,6 +20,7 @@ from facade.runtime.composition import Server
 from facade.runtime.device_state import StateMessage, state_record
 from facade.runtime.heartbeats import SignOfLife
 from facade.runtime.publisher import Publisher
+from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryTransactionalLog
 
@@ -36,22 +37,6 @@ def offline(now: float) -> Record:
     return state_record(
         StateMessage(device=MASTER, attribute="adminMode", value="OFFLINE", time=round(now * 1e6), origin="test")
     )
-
-
-class Sink:
-    """Keeps what is shown and pushed."""
-
-    def __init__(self) -> None:
-        self.shown: dict[tuple[str, str], Reading] = {}
-        self.pushed: list[tuple[str, str, Reading]] = []
-
-    def show(self, device, attribute, reading):
-        self.shown[device, attribute] = reading
-        return True
-
-    def push(self, device, attribute, reading):
-        self.pushed.append((device, attribute, reading))
-        return True
 
 
 class Deployment:

@@ -15,7 +15,7 @@ from facade.icd.load import load
 from tests.unit.test_simulate_heaps import FAULTS, NOW_US
 
 ICD = load()
-SIZE, ROUNDS = 9_001, 5
+SIZE, ROUNDS = 9_001, 3
 """Heaps of a call: more than a block has, and no whole number of rounds."""
 
 

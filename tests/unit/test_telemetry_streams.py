@@ -20,6 +20,7 @@ from facade.reading import Quality
 from facade.resources import resource
 from facade.runtime.accounts import AccountEntry
 from facade.runtime.composition import Server
+from tests.support.commanding import Sink
 from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryTransactionalLog
 
 DAY = 86_400.0
@@ -108,20 +109,6 @@ def icd(tmp_path_factory: pytest.TempPathFactory) -> Icd:
     topics.write_text(topics.read_text() + TOPIC)
     master.write_text(master.read_text().replace("[[commands]]", ATTRIBUTES + "[[commands]]", 1))
     return load(folder)
-
-
-class Sink:
-    """Keeps what is shown."""
-
-    def __init__(self) -> None:
-        self.shown = {}
-
-    def show(self, device, attribute, reading):
-        self.shown[device, attribute] = reading
-        return True
-
-    def push(self, device, attribute, reading):
-        return True
 
 
 class Site:

@@ -80,15 +80,6 @@ def test_neither_late_nor_empty_partials_are_in_a_window():
     assert found.shown(read(0)).partial.count == 5
 
 
-def test_a_straggler_corrects_a_window_and_tears_it():
-    found = windows(0, 1)
-    assert not found.shown(read(0)).is_torn
-    found.add(partial(0, 3), read(0), FIRST)
-    found.add(partial(1, 3), read(0), FIRST)
-    assert (found.shown(read(0)).partial.count, found.shown(read(0)).is_torn) == (4, True)
-    assert (found.shown(read(1)).partial.count, found.shown(read(1)).is_torn) == (4, False)
-
-
 def test_few_windows_are_kept_and_none_that_was_dropped_begins_anew():
     found = Windows(PLAN)
     for at in range(100):
