@@ -110,8 +110,8 @@ def test_nothing_is_lost_or_doubled_when_the_broker_dies(infra: local.Endpoints,
         connection, file, ["--rate", "5000", "--count", "40000", "--duplicates", "0.01", "--gaps", "0.01"]
     )
     wait_for(file)
-    local.stop_service(infra.state_dir, "kafka", kill=True)
-    local.start_service(infra.state_dir, "kafka")
+    local.stop_services(infra.state_dir, "kafka", kill=True)
+    local.start_services(infra.state_dir, "kafka")
     _, stderr = process.communicate(timeout=HANG)
     assert process.returncode == 0, stderr
     report = read_report(file)
