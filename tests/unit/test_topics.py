@@ -159,6 +159,7 @@ REFUSALS = pytest.mark.parametrize(
         (KafkaError.NOT_LEADER_FOR_PARTITION, 3, True),
         (KafkaError.LEADER_NOT_AVAILABLE, 1, True),
         (KafkaError.UNKNOWN_TOPIC_OR_PART, 1, True),
+        (KafkaError._UNKNOWN_PARTITION, 3, True),  # of three brokers, one has not heard of the topic yet
         (KafkaError.NOT_LEADER_FOR_PARTITION, 10_000, False),
         (KafkaError.CLUSTER_AUTHORIZATION_FAILED, 1, False),
     ],
