@@ -53,11 +53,11 @@ class Broker:
 
     def kill(self) -> None:
         """End it as a power cut would."""
-        local.stop_service(self._state_dir, local.ServiceName.KAFKA, kill=True, clock=self._clock)
+        local.stop_services(self._state_dir, local.ServiceName.KAFKA, kill=True, clock=self._clock)
 
     def start(self) -> None:
         """Start it on the same port and data, and wait until it answers."""
-        local.start_service(self._state_dir, local.ServiceName.KAFKA, clock=self._clock)
+        local.start_services(self._state_dir, local.ServiceName.KAFKA, clock=self._clock)
 
     @contextmanager
     def frozen(self) -> Iterator[None]:

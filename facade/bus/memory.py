@@ -152,6 +152,10 @@ class MemoryBus:
         """Return what looks at topics."""
         return self
 
+    def replica_watch(self) -> "MemoryBus":
+        """Return what looks at topics; nothing has replicas here."""
+        return self
+
     def writer(self) -> "MemoryBus":
         """Return the writer."""
         return self

@@ -134,12 +134,24 @@ class Extent:
     """First offset on the log, and the offset after the newest, by partition."""
 
 
+class PartitionReplicas(NamedTuple):
+    """The brokers of a partition, by their numbers."""
+
+    leader: int
+    """Negative: nobody can read or write the partition."""
+    all: frozenset[int]
+    in_sync: frozenset[int]
+    """Those that have all confirmed records."""
+
+
 class TopicShape(NamedTuple):
-    """Id and size of a topic."""
+    """Id, size and brokers of a topic."""
 
     id: str
     """Empty text: the brokers give no ids."""
     partitions: int
+    replicas: tuple[PartitionReplicas, ...] = ()
+    """One for each partition; empty: not known."""
 
 
 class TopicWatch(Protocol):

@@ -22,7 +22,7 @@ StateDir = Annotated[
     Path,
     typer.Option(help="The folder with the data, the logs and the state.", envvar="SDP_STATE_DIR"),
 ]
-Service = Annotated[local.ServiceName, typer.Argument(help="Name of the service.")]
+Services = Annotated[list[local.ServiceName], typer.Argument(help="Names of services.", metavar="SERVICE...")]
 
 
 def up(
@@ -33,7 +33,11 @@ def up(
         str | None,
         typer.Option(help='What all topic names begin with. Default: as last time, else "local.".'),
     ] = None,
-    kafka_heap: Annotated[str | None, typer.Option(help="Memory of the broker. Default: 512m.")] = None,
+    kafka_heap: Annotated[str | None, typer.Option(help="Memory of each broker. Default: 512m.")] = None,
+    brokers: Annotated[
+        int | None,
+        typer.Option(help="1 or 3; three have replicas of all records. Default: as last time, else 1."),
+    ] = None,
 ) -> None:
     """Start what does not run yet; returns when all services answer.
 
@@ -45,6 +49,7 @@ def up(
         tango_port=tango_port,
         topic_prefix=prefix,
         kafka_heap=kafka_heap,
+        brokers=brokers,
     )
     with _progress() as report:
         endpoints = local.up(options, report=report)
@@ -94,26 +99,26 @@ def env(state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
     print_environment(endpoints.environment())
 
 
-def start(service: Service, state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
-    """Start one service again, on the same port and data.
+def start(services: Services, state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
+    """Start services again, on the same ports and data.
 
-    Example: sdp-facade infra start kafka
+    Example: sdp-facade infra start kafka-2 kafka-3
     """
     with _progress() as report:
-        local.start_service(state_dir, service, report=report)
+        local.start_services(state_dir, *services, report=report)
 
 
 def stop(
-    service: Service,
+    services: Services,
     state_dir: StateDir = local.DEFAULT_STATE_DIR,
-    kill: Annotated[bool, typer.Option("--kill", help="Kill it at once (kill -9), as a power cut would.")] = False,
+    kill: Annotated[bool, typer.Option("--kill", help="Kill at once (kill -9), as a power cut would.")] = False,
 ) -> None:
-    """Stop one service; its port and data are kept for it.
+    """Stop services; their ports and data are kept for them.
 
     Example: sdp-facade infra stop kafka --kill
     """
     with _progress() as report:
-        local.stop_service(state_dir, service, kill=kill, report=report)
+        local.stop_services(state_dir, *services, kill=kill, report=report)
 
 
 def print_environment(variables: dict[str, str]) -> None:

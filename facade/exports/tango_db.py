@@ -112,6 +112,9 @@ _TOLD = {
     "lag_time": "streamLagging",
     "reservationConflicts": "reservationConflict",
     "disconnected": "mirrorDisconnected",
+    "brokersMissing": "brokerMissing",
+    "offlinePartitions": "partitionsOffline",
+    "underReplicatedPartitions": "replicasOutOfSync",
 }
 """Figures of accounts, and attributes, whose limits a condition tells of: two alarms for one cause help nobody."""
 _SIDES = (("min", "<="), ("max", ">="))
@@ -126,7 +129,7 @@ _RULES_HEAD = f"""\
 # One rule for each alarm condition: the facade has applied the delays already, so they are 0 here. A condition that
 # latches stays an alarm until an operator resets it at its device; states 8 and 9 are LTUNK and LTACK.
 # Up to two rules for each attribute with limits that no condition tells of, alarm and warning, in Tango's sense:
-# reaching a limit counts. Conditions tell of the accounts of streams, reservations and mirrored devices.
+# reaching a limit counts. Conditions tell of the accounts of streams, brokers, reservations and mirrored devices.
 #
 # A value is invalid while its stream is silent. The handler makes ERROR of a rule whose value is invalid, and of one
 # whose device does not answer; no formula can avoid this. Set its property ErrorDelay to the longest time for which a

@@ -17,6 +17,8 @@ _BASE_UNITS = (
     "heaps",
     "nodes",
     "workers",
+    "brokers",
+    "partitions",
     "components",
     "commands",
     "acks",

@@ -1,4 +1,4 @@
-"""A single Kafka node (KRaft) from the jars that Maven copies.
+"""A Kafka node (KRaft) from the jars that Maven copies: a single one, or one of a cluster.
 
 Ready means that the broker itself says so: it is asked for the cluster's metadata, and must name itself as a live
 broker of *our* cluster. A port that merely accepts connections, or somebody else's Kafka on it, is not enough.
@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -44,13 +44,37 @@ _OTHER_DIRECT_MEMORY: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Quorum:
+    """A cluster of several brokers, each of which is a controller too."""
+
+    cluster_id: str
+    ports: Mapping[int, int]
+    """Port of each controller by the number of its node; all of them know all."""
+
+
+def make_quorum(brokers: int) -> Quorum:
+    """Choose the identity and the controllers' ports of a new cluster."""
+    return Quorum(cluster_id=_new_cluster_id(), ports={node: choose_port() for node in range(1, brokers + 1)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kafka:
-    """Starts a broker whose data live in ``<folder>/data``."""
+    """Starts a broker whose data live in ``<folder>/data``.
+
+    Attributes
+    ----------
+    node
+        Number of the broker in its cluster.
+    quorum
+        Cluster of the broker. None: it is a single one.
+    """
 
     folder: Path
     heap: str
     report: tools.Notify
     clock: Clock = field(default_factory=SystemClock)
+    node: int = 1
+    quorum: Quorum | None = None
 
     def launch(self, port: int, started: Callable[[Process], None]) -> None:
         """Copy the jars, format the storage (both once) and start the broker."""
@@ -65,7 +89,8 @@ class Kafka:
         if not (self._data / "meta.properties").exists():
             self.report("Kafka: formatting its storage")
             argv = [*java, "-cp", classpath, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
-            argv += ["-t", _new_cluster_id(), "-c", str(properties)]
+            cluster_id = _new_cluster_id() if self.quorum is None else self.quorum.cluster_id
+            argv += ["-t", cluster_id, "-c", str(properties)]
             tools.run(argv, what="formatting Kafka's storage")
         argv = [*java, *options, f"-Xms{self.heap}", f"-Xmx{self.heap}", *_JAVA_OPTIONS]
         argv.append(f"-XX:MaxDirectMemorySize={direct_memory(properties.read_text())}")
@@ -103,10 +128,21 @@ class Kafka:
         return self.folder / "data"
 
     def _write_properties(self, port: int) -> Path:
-        template = Template(resource("docker", "kafka", "server.properties").read_text())
+        names = ["server.properties"] if self.quorum is None else ["server.properties", "cluster.properties"]
+        template = Template("".join(resource("docker", "kafka", name).read_text() for name in names))
+        controllers = {self.node: choose_port()} if self.quorum is None else self.quorum.ports
         path = self.folder / "server.properties"
         self.folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(template.substitute(host=HOST, port=port, controller_port=choose_port(), data_dir=self._data))
+        path.write_text(
+            template.substitute(
+                node=self.node,
+                host=HOST,
+                port=port,
+                controller_port=controllers[self.node],
+                voters=",".join(f"{node}@{HOST}:{controller}" for node, controller in controllers.items()),
+                data_dir=self._data,
+            )
+        )
         return path
 
     def _cluster_id(self) -> str:

@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -22,9 +22,9 @@ import msgspec
 from facade.clock import Clock, SystemClock
 from facade.errors import InfraError
 from facade.infra import tools
-from facade.infra.kafka import Kafka, find_limp
+from facade.infra.kafka import Kafka, Quorum, find_limp, make_quorum
 from facade.infra.ports import HOST, choose_port, is_free
-from facade.infra.processes import PortTakenError, Process, ProcessRecord, check_alive, started_in
+from facade.infra.processes import GRACE, PortTakenError, Process, ProcessRecord, check_alive, started_in
 
 # --- The Tango database ---
 
@@ -120,7 +120,13 @@ class ServiceName(StrEnum):
     """The services that there are, in the order in which they are started."""
 
     KAFKA = "kafka"
+    KAFKA_2 = "kafka-2"
+    KAFKA_3 = "kafka-3"
     TANGO_DB = "tango-db"
+
+
+BROKERS: Final = (ServiceName.KAFKA, ServiceName.KAFKA_2, ServiceName.KAFKA_3)
+"""The brokers of a cluster, number 1 first. A folder has one or all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +151,12 @@ class InfraState:
     topic_prefix: str = "local."
     kafka_heap: str = "512m"
     services: Mapping[str, ServiceState] = field(default_factory=dict)
+    quorum: Quorum | None = None
+
+    @property
+    def brokers(self) -> Sequence[ServiceName]:
+        """Return the names of its brokers."""
+        return BROKERS[:1] if self.quorum is None else BROKERS
 
     def with_service(self, name: ServiceName, service: ServiceState) -> "InfraState":
         """Return the state with this service replaced."""
@@ -199,14 +211,16 @@ class Endpoints:
     tango_host: str
     topic_prefix: str
     state_dir: Path
+    brokers: int = 1
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables that point a process at these services."""
-        return {
+        variables = {
             "KAFKA_BOOTSTRAP": self.bootstrap,
             "TANGO_HOST": self.tango_host,
             "SDP_TOPIC_PREFIX": self.topic_prefix,
         }
+        return variables if self.brokers == 1 else {**variables, "SDP_TOPIC_REPLICAS": str(self.brokers)}
 
 
 class Runtime:
@@ -241,10 +255,11 @@ class Runtime:
         """Return where the services answer (or will, if they are stopped)."""
         ports = {name: service.port for name, service in self.state.services.items()}
         return Endpoints(
-            bootstrap=f"{HOST}:{ports.get(ServiceName.KAFKA, 0)}",
+            bootstrap=",".join(f"{HOST}:{ports.get(name, 0)}" for name in self.state.brokers),
             tango_host=f"{HOST}:{ports.get(ServiceName.TANGO_DB, 0)}",
             topic_prefix=self.state.topic_prefix,
             state_dir=self.state_dir,
+            brokers=len(self.state.brokers),
         )
 
     def start(self, ports: Mapping[ServiceName, int]) -> None:
@@ -255,30 +270,35 @@ class Runtime:
             for name in reversed(list(ports)):  # the database is asked while the broker, which takes longer, starts
                 self._await_ready(name, ports[name])
         except BaseException:
-            for name in ports:
-                if name in self.state.services and not self.state.services[name].ready:
-                    self.stop(name, kill=True)
+            self.stop(*(name for name, service in self._known(ports) if not service.ready), kill=True)
             raise
         save(self.state_dir, self.state)
 
-    def stop(self, name: ServiceName, *, kill: bool) -> None:
-        """Stop the processes of one service, the last one first; no matter if none is alive."""
-        service = self.state.services.get(name)
-        if service is None:
-            return
-        known, folder = self._processes(service), self._folder(name)
-        pids = {process.pid for process in known}
-        # A caller that was killed between a start and its note has left one that no note names.
-        known += [process for process in started_in(folder, self._clock) if process.pid not in pids]
-        if not known:
-            return
-        self._report(f"{name}: stopping")
-        for process in reversed(known):
-            if kill:
-                process.kill()
-            elif not process.stop():
-                self._report(f"{process.name}: did not end by itself and was killed")
-        self._put(name, replace(service, processes=(), ready=False))
+    def stop(self, *names: ServiceName, kill: bool) -> None:
+        """Stop the processes of services, no matter if none is alive.
+
+        All are asked together: a broker that ends asks the controllers to let it go, and waits for most of them.
+        """
+        found: list[tuple[ServiceName, ServiceState, list[Process]]] = []
+        for name, service in self._known(names):
+            known = self._processes(service)
+            pids = {process.pid for process in known}
+            # A caller that was killed between a start and its note has left one that no note names.
+            known += [one for one in started_in(self._folder(name), self._clock) if one.pid not in pids]
+            if known:
+                self._report(f"{name}: stopping")
+                found.append((name, service, known))
+        if not kill:
+            for _, _, known in found:
+                for process in known:
+                    process.ask()
+        for name, service, known in found:
+            for process in known:
+                if kill:
+                    process.kill()
+                elif not process.end(GRACE):
+                    self._report(f"{process.name}: did not end by itself and was killed")
+            self._put(name, replace(service, processes=(), ready=False))
 
     def wipe(self) -> None:
         """Remove the files of the services, and the folder if it is empty then."""
@@ -322,13 +342,23 @@ class Runtime:
 
     def _service(self, name: ServiceName) -> Kafka | TangoDatabase:
         folder = self._folder(name)
-        if name is ServiceName.KAFKA:
-            return Kafka(folder=folder, heap=self.state.kafka_heap, report=self._report, clock=self._clock)
-        return TangoDatabase(folder=folder, report=self._report)
+        if name is ServiceName.TANGO_DB:
+            return TangoDatabase(folder=folder, report=self._report)
+        return Kafka(
+            folder=folder,
+            heap=self.state.kafka_heap,
+            report=self._report,
+            clock=self._clock,
+            node=1 + BROKERS.index(name),
+            quorum=self.state.quorum,
+        )
 
     def _folder(self, name: ServiceName) -> Path:
         folder = self.state_dir / name
-        return folder if name is ServiceName.KAFKA else folder / "embedded"  # there databases of earlier releases are
+        return folder / "embedded" if name is ServiceName.TANGO_DB else folder  # there earlier releases have it
+
+    def _known(self, names: Iterable[ServiceName]) -> list[tuple[ServiceName, ServiceState]]:
+        return [(name, self.state.services[name]) for name in names if name in self.state.services]
 
     def _add_process(self, name: ServiceName, process: Process) -> None:
         service = self.state.services[name]
@@ -354,9 +384,9 @@ __all__ = [
     "down",
     "endpoints",
     "find_limps",
-    "start_service",
+    "start_services",
     "status",
-    "stop_service",
+    "stop_services",
     "up",
 ]
 
@@ -375,6 +405,7 @@ class LocalOptions:
     tango_port: int = 0
     topic_prefix: str | None = None
     kafka_heap: str | None = None
+    brokers: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -403,7 +434,8 @@ def up(
     runtime = Runtime(options.state_dir, report, clock)
     with runtime.lock():
         runtime.state = _merged(runtime.state, options)
-        ports = {ServiceName.KAFKA: options.kafka_port, ServiceName.TANGO_DB: options.tango_port}
+        ports = dict.fromkeys(runtime.state.brokers, 0)
+        ports |= {ServiceName.KAFKA: options.kafka_port, ServiceName.TANGO_DB: options.tango_port}
         runtime.start({name: port for name, port in ports.items() if not runtime.is_up(name, port)})
         return runtime.endpoints()
 
@@ -418,7 +450,7 @@ def endpoints(state_dir: Path = DEFAULT_STATE_DIR) -> Endpoints:
     """
     runtime = Runtime(state_dir)
     runtime.state = load(runtime.state_dir)
-    for name in ServiceName:
+    for name in (*runtime.state.brokers, ServiceName.TANGO_DB):
         if not runtime.is_up(name):
             raise InfraError(
                 f"{name} does not run in {runtime.state_dir}; "
@@ -446,13 +478,12 @@ def status(state_dir: Path = DEFAULT_STATE_DIR) -> tuple[ProcessStatus, ...]:
 def find_limps(state_dir: Path = DEFAULT_STATE_DIR) -> dict[ServiceName, str]:
     """Return how services fail to answer whose processes are alive; it takes some seconds if one does.
 
-    Only the broker is asked: it has threads that fail and leave the process alive.
+    Only brokers are asked: they have threads that fail and leave the process alive.
     """
-    service = load(state_dir.resolve()).services.get(ServiceName.KAFKA)
-    if service is None or not service.ready or not service.is_running:
-        return {}
-    limp = find_limp(service.port)
-    return {ServiceName.KAFKA: limp} if limp else {}
+    state = load(state_dir.resolve())
+    known = {name: state.services[name] for name in state.brokers if name in state.services}
+    running = [name for name, service in known.items() if service.ready and service.is_running]
+    return {name: limp for name in running if (limp := find_limp(known[name].port))}
 
 
 def down(
@@ -478,51 +509,50 @@ def down(
     if not runtime.state_dir.exists():
         return
     with runtime.lock():
-        for name in reversed(ServiceName):
-            runtime.stop(name, kill=wipe)
+        runtime.stop(*reversed(ServiceName), kill=wipe)
         if wipe:
             runtime.wipe()
 
 
-def start_service(
+def start_services(
     state_dir: Path,
-    service: ServiceName | str,
-    *,
+    *services: ServiceName | str,
     report: tools.Notify | None = None,
     clock: Clock | None = None,
 ) -> Endpoints:
-    """Start one service again on the very port and data that it had.
+    """Start services again on the very ports and data that they had.
+
+    Brokers of a cluster that has lost most of its controllers only answer when several are started together.
 
     Raises
     ------
     InfraError
-        It was never started here, or its port is taken.
+        One of them was never started here, or its port is taken.
     """
     runtime = Runtime(state_dir, report, clock)
-    name = _service_name(service)
+    names = list(map(_service_name, services))
     with runtime.lock():
-        known = runtime.state.services.get(name)
-        if known is None:
-            raise InfraError(f"{name} was never started in {runtime.state_dir}; use `sdp-facade infra up` first")
-        if not runtime.is_up(name):
-            runtime.start({name: known.port})
+        known = runtime.state.services
+        for name in names:
+            if name not in known:
+                raise InfraError(f"{name} was never started in {runtime.state_dir}; use `sdp-facade infra up` first")
+        runtime.start({name: known[name].port for name in names if not runtime.is_up(name)})
         return runtime.endpoints()
 
 
-def stop_service(
+def stop_services(
     state_dir: Path,
-    service: ServiceName | str,
-    *,
+    *services: ServiceName | str,
     kill: bool = False,
     report: tools.Notify | None = None,
     clock: Clock | None = None,
 ) -> None:
-    """Stop one service; its port and data stay reserved for it.
+    """Stop services; their ports and data stay reserved for them.
 
     Parameters
     ----------
     kill
-        End it at once, as a power cut would.
+        End them at once, as a power cut would.
 
     Raises
     ------
@@ -530,9 +560,8 @@ def stop_service(
         A process cannot be stopped.
     """
     runtime = Runtime(state_dir, report, clock)
-    name = _service_name(service)
     with runtime.lock():
-        runtime.stop(name, kill=kill)
+        runtime.stop(*map(_service_name, services), kill=kill)
 
 
 def _merged(state: InfraState, options: LocalOptions) -> InfraState:
@@ -543,7 +572,16 @@ def _merged(state: InfraState, options: LocalOptions) -> InfraState:
     heap = options.kafka_heap or state.kafka_heap
     if not _HEAP.fullmatch(heap):
         raise InfraError(f"the size of Kafka's heap {heap!r} is wrong: expected a number with k, m or g, such as 512m")
-    return replace(state, topic_prefix=prefix, kafka_heap=heap)
+    wanted, brokers = options.brokers or len(state.brokers), len(state.brokers)
+    if wanted not in (1, len(BROKERS)):
+        raise InfraError(f"the number of brokers {wanted} is wrong: expected 1 or {len(BROKERS)}")
+    if wanted != brokers and state.services:
+        raise InfraError(
+            f"the number of brokers is {brokers} here, asked for was {wanted}; "
+            "remove them and their data with `sdp-facade infra down --wipe` first"
+        )
+    quorum = make_quorum(wanted) if wanted > brokers else state.quorum
+    return replace(state, topic_prefix=prefix, kafka_heap=heap, quorum=quorum)
 
 
 def _service_name(name: str) -> ServiceName:

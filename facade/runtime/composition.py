@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Event
 from typing import Any, Protocol, TypeVar
 
+from facade.bus.offsets import TopicWatch
 from facade.bus.port import QueueingWriter, Record
 from facade.clock import Clock
 from facade.config import Settings
@@ -42,6 +43,9 @@ class ServerBus(readers.Bus, Protocol):
 
     def sender(self) -> Any:
         """Open what puts commands on the bus, apart from all other traffic."""
+
+    def replica_watch(self) -> TopicWatch:
+        """Return a watch over the replicas of topics, which asks rarely."""
 
     def open_writer(self, purpose: str) -> QueueingWriter:
         """Open a writer for bulk, apart from all other traffic."""

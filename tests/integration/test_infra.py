@@ -106,13 +106,13 @@ def test_a_second_up_finds_what_the_first_one_started(state_dir: Path) -> None:
         local.up(LocalOptions(state_dir=state_dir, kafka_port=1))
 
     a_killed_broker_comes_back_on_its_port_with_its_data(state_dir, first)
-    local.stop_service(state_dir, "tango-db", kill=True)
+    local.stop_services(state_dir, "tango-db", kill=True)
     code, out, err = ended(infra_command(state_dir, "env"))
     assert (code, out) == (1, "")
     assert "tango-db does not run" in err
     assert "Traceback" not in err
     assert ended(infra_command(state_dir, "status"))[0] == 1
-    assert local.start_service(state_dir, "tango-db") == first
+    assert local.start_services(state_dir, "tango-db") == first
     assert ended(infra_command(state_dir, "status"))[0] == 0
     down_leaves_a_stranger_alone(state_dir)
     a_port_that_somebody_took_is_named_or_replaced(state_dir, first)
@@ -175,7 +175,7 @@ def a_port_that_somebody_took_is_named_or_replaced(state_dir: Path, first: local
         taken.bind((host, int(port)))
         taken.listen()
         with pytest.raises(InfraError, match=rf"tango-db cannot have port {port}"):
-            local.start_service(state_dir, ServiceName.TANGO_DB)
+            local.start_services(state_dir, ServiceName.TANGO_DB)
         again = local.up(LocalOptions(state_dir=state_dir))
         assert again.tango_host != first.tango_host
         assert again.bootstrap == first.bootstrap

@@ -90,8 +90,13 @@ class SimulatedAdmin:
         if topic is None:
             return KafkaError.UNKNOWN_TOPIC_OR_PART
         return SimpleNamespace(
-            topic_id=topic.id, partitions=[SimpleNamespace(id=number) for number in range(len(topic.partitions))]
+            topic_id=topic.id, partitions=[self._partition(number) for number in range(len(topic.partitions))]
         )
+
+    @staticmethod
+    def _partition(number: int) -> SimpleNamespace:
+        broker = SimpleNamespace(id=1)
+        return SimpleNamespace(id=number, leader=broker, replicas=[broker], isr=[broker])
 
     def list_offsets(
         self, wanted: Mapping[TopicPartition, Any], request_timeout: float = 10.0, isolation_level: Any = None, **_: Any

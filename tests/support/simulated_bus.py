@@ -331,6 +331,9 @@ class MemoryBus(KafkaBus):
     def open_writer(self, purpose: str) -> Any:
         return self
 
+    def replica_watch(self) -> Any:
+        return self.watch()
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_writer"], name)
 

@@ -22,7 +22,7 @@ from clients.conformance.topics import topic_checks
 from facade.bus.kafka import connection, topics
 from facade.bus.kafka.admin import FoundTopic, KafkaTopicWatch
 from facade.bus.kafka.connection import Clients, Connection
-from facade.bus.offsets import Extent, TopicShape
+from facade.bus.offsets import Extent, PartitionReplicas, TopicShape
 from facade.cli.app import app
 from facade.clock import ManualClock
 from facade.config import Settings
@@ -73,7 +73,11 @@ class Admin:
     def describe_topics(self, topics: TopicCollection, request_timeout: float) -> dict[str, Future[SimpleNamespace]]:
         missing = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
         known = {"t.alerts": Uuid(1, 2), "t.old": Uuid(0, 0)} | {one.topic: Uuid(3, 4) for one in self.made}
-        partitions = [SimpleNamespace(id=0), SimpleNamespace(id=1)]
+        one, two = SimpleNamespace(id=1), SimpleNamespace(id=2)
+        partitions = [
+            SimpleNamespace(id=0, leader=one, replicas=[one, two], isr=[one]),
+            SimpleNamespace(id=1, leader=None, replicas=[one], isr=[]),
+        ]
         return {
             name: done(SimpleNamespace(topic_id=known[name], partitions=partitions) if name in known else missing)
             for name in topics.topic_names
@@ -155,6 +159,7 @@ REFUSALS = pytest.mark.parametrize(
         (KafkaError.NOT_LEADER_FOR_PARTITION, 3, True),
         (KafkaError.LEADER_NOT_AVAILABLE, 1, True),
         (KafkaError.UNKNOWN_TOPIC_OR_PART, 1, True),
+        (KafkaError._UNKNOWN_PARTITION, 3, True),  # of three brokers, one has not heard of the topic yet
         (KafkaError.NOT_LEADER_FOR_PARTITION, 10_000, False),
         (KafkaError.CLUSTER_AUTHORIZATION_FAILED, 1, False),
     ],
@@ -205,7 +210,9 @@ def test_topics_are_asked_for_now_and_then_and_nobody_waits_for_the_answer(clust
     clock = ManualClock()
     watch = KafkaTopicWatch(Connection(Settings(prefix="t."), clock=clock))
     clock.sleep(10.0)
-    found = {"alerts": TopicShape(str(Uuid(1, 2)), 2)}
+    first = PartitionReplicas(1, frozenset({1, 2}), frozenset({1}))
+    second = PartitionReplicas(-1, frozenset({1}), frozenset())
+    found = {"alerts": TopicShape(str(Uuid(1, 2)), 2, (first, second))}
     assert [watch.step(["alerts", "missing"]) for _ in range(3)] == [found, {}, {}]
     clock.sleep(2.0)
     assert watch.step(["alerts", "missing"]) == found

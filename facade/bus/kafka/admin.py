@@ -43,7 +43,7 @@ from facade.bus.kafka import timeouts
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.read_range import read_range
 from facade.bus.kafka.refusals import READ, ask_again, describe, require_present
-from facade.bus.offsets import Extent, TopicShape
+from facade.bus.offsets import Extent, PartitionReplicas, TopicShape
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
 
@@ -136,10 +136,14 @@ class KafkaTopicWatch:
     ----------
     patience
         How long the offsets of a topic are asked for that is being made or moves [s].
+    each
+        Time between two questions of `step` [s].
     """
 
-    def __init__(self, connection: Connection, *, patience: float = timeouts.PROCESS) -> None:
-        self._connection, self._patience = connection, patience
+    def __init__(
+        self, connection: Connection, *, patience: float = timeouts.PROCESS, each: float = timeouts.TOPIC_IDS_EACH
+    ) -> None:
+        self._connection, self._patience, self._each = connection, patience, each
         self._asked: Mapping[str, Future[Any]] = {}
         self._due = 0.0
 
@@ -156,7 +160,7 @@ class KafkaTopicWatch:
         if not self._asked and now >= self._due:
             self._asked = _describe(self._connection, topics, timeouts.PROCESS)
             if self._asked:  # a reader without topics asks as soon as it has some
-                self._due = now + timeouts.TOPIC_IDS_EACH
+                self._due = now + self._each
         if not self._asked or not all(future.done() for future in self._asked.values()):
             return {}
         self._connection.admin().poll(0)
@@ -165,7 +169,8 @@ class KafkaTopicWatch:
         for topic, future in asked.items():
             if future.exception() is None:  # the readers notice a broker that is away
                 description = future.result()
-                found[topic] = TopicShape(topic_id(description), len(description.partitions))
+                replicas = tuple(map(_replicas, description.partitions))
+                found[topic] = TopicShape(topic_id(description), len(replicas), replicas)
         return found
 
     def _extents(self, topics: Iterable[str]) -> dict[str, Extent]:
@@ -187,6 +192,14 @@ class KafkaTopicWatch:
             )
             for topic, description in there.items()
         }
+
+
+def _replicas(partition: Any) -> PartitionReplicas:
+    return PartitionReplicas(
+        -1 if partition.leader is None else partition.leader.id,
+        frozenset(one.id for one in partition.replicas),
+        frozenset(one.id for one in partition.isr),
+    )
 
 
 # Offsets

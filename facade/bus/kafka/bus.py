@@ -71,6 +71,10 @@ class KafkaBus:
         """Return the watch over topics; see `facade.bus.offsets.TopicWatch`."""
         return self._watch
 
+    def replica_watch(self) -> KafkaTopicWatch:
+        """Return a watch over the replicas of topics, which asks rarely."""
+        return KafkaTopicWatch(self._connection, each=timeouts.REPLICAS_EACH)
+
     def writer(self) -> KafkaWriter:
         """Return the writer for snapshots, settings and dead letters."""
         return self._writer

@@ -20,8 +20,10 @@ MOVING = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_PARTITION,
 }
-"""Answers about a topic that is being made, deleted, or led by another broker: soon over."""
+"""Answers about a topic that is being made, deleted, or led by another broker: soon over. The last one is the client's
+own: it has asked one broker of several that has not heard of the topic yet."""
 _PAUSE = 0.1
 """Before a question is put again [s]."""
 _ABSENT = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}

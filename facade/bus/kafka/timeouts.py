@@ -22,6 +22,8 @@ COORDINATOR = 3600.0
 """A request to a group's coordinator, the longest that the client takes; see `facade.bus.kafka.admin`."""
 TOPIC_IDS_EACH = 2.0
 """Time between two questions for the ids of topics: one small request for all topics of a process."""
+REPLICAS_EACH = 10.0
+"""Time between two questions for the replicas of all topics: one request of one process of a deployment."""
 
 # Reading up to an end
 READ_ALL = 10.0

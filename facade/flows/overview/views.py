@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from facade.bus.port import BusHealth
 from facade.errors import ConfigError
+from facade.flows.overview.replicas import Replicas
 from facade.icd.model import AccountSource, Attribute, DeviceClass, instance_role
 from facade.icd.topic_model import Figure
 from facade.instances import devices_of
@@ -531,7 +532,9 @@ def compose(server: Server) -> None:
     """Add the overview to a device server."""
     workers, readers = server.share(WorkerAccounts), ReaderAccounts()
     server.flows += [workers, readers]
-    flows = [Presence(server, readers.newest_us), *server.health_sources()]
+    replicas = Replicas(server, server.icd.classes[BUS], tuple(server.devices.get(BUS, ())))
+    server.views.append(replicas)
+    flows = [Presence(server, readers.newest_us), replicas, *server.health_sources()]
     overview = Overview(server.icd.classes[BUS], server.bus.health, workers, readers, flows)
     server.views += [BusView(device, server.icd.classes[BUS], overview) for device in server.devices.get(BUS, ())]
     for device in server.devices.get(MASTER, ()):

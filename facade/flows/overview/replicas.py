@@ -1,0 +1,95 @@
+"""The replicas of the topics: partitions without a leader or with too few copies, and brokers that are away.
+
+Kafka is asked every 10 s, for all topics in one request, by the admin client of the process. A broker is away if it
+should have replicas, and neither leads a partition nor is in sync on one: so no list of brokers is needed. Which
+controller is active is not shown, as brokers do not tell clients: they name any broker that lives.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from facade.bus.bus_checks import used_by
+from facade.bus.offsets import TopicShape
+from facade.icd.model import DeviceClass
+from facade.reading import Reading, judge
+from facade.runtime.composition import Server
+from facade.runtime.flow import DeviceReading
+from facade.runtime.health_issues import DEGRADED, FAILED, ORIGIN, HealthIssue, HealthSource
+from facade.severities import ALARM, CRITICAL
+
+_OFFLINE, _TOO_FEW, _AWAY, _BEHIND = "partitionsOffline", "replicasTooFew", "brokerMissing", "replicasOutOfSync"
+_MOST_NAMED = 4
+
+
+class Replicas(HealthSource):
+    """The brokers as the topics of the deployment show them; also a view of SdpBus."""
+
+    def __init__(self, server: Server, device_class: DeviceClass, devices: tuple[str, ...]) -> None:
+        self._limits = {one.name: one.limits for one in device_class.attributes}
+        self._devices, self._watch = devices, server.bus.replica_watch()
+        self._topics = [*used_by(server.settings, server.icd).topics]
+        self._must_confirm = max(1, server.settings.topic_replicas - 1)
+        self.conditions: Mapping[str, str] = dict.fromkeys((_OFFLINE, _TOO_FEW, _AWAY, _BEHIND), ORIGIN)
+        self._issues: list[HealthIssue] = []
+
+    def issues(self, now: float) -> Iterator[HealthIssue]:
+        """Return the issues by the last answer of the brokers."""
+        yield from self._issues
+
+    def readings(self, now: float) -> Iterator[DeviceReading]:
+        """Return the figures of SdpBus when the brokers have just answered; no answer for a while makes them stale."""
+        shapes = self._watch.step(self._topics)
+        if not any(shape.replicas for shape in shapes.values()):
+            return
+        offline, too_few, behind, missing = _judge(shapes, self._must_confirm)
+        self._issues = [*self._of(offline, too_few, behind, missing)]
+        figures = {
+            "brokersMissing": len(missing),
+            "offlinePartitions": offline.total(),
+            "underReplicatedPartitions": behind.total(),
+        }
+        for device in self._devices:
+            for name, value in figures.items():
+                yield device, name, Reading(value, now, judge(value, self._limits[name]))
+
+    def _of(
+        self, offline: Counter[str], too_few: Counter[str], behind: Counter[str], missing: Counter[int]
+    ) -> Iterator[HealthIssue]:
+        if offline:
+            text = f"no broker leads {_partitions(offline)}: nobody can read or write them"
+            yield HealthIssue(FAILED, text, (_OFFLINE, ORIGIN), CRITICAL, of_bus=True)
+        if too_few:
+            text = f"fewer than {self._must_confirm} replicas of {_partitions(too_few)} are in sync: writes are refused"
+            yield HealthIssue(FAILED, text, (_TOO_FEW, ORIGIN), CRITICAL, of_bus=True)
+        for broker, partitions in sorted(missing.items()):
+            text = f"broker {broker} is away: it should have replicas of {partitions} partitions"
+            yield HealthIssue(DEGRADED, text, (_AWAY, f"{ORIGIN}/broker-{broker}"), ALARM, of_bus=True)
+        if behind and not missing:
+            text = f"replicas of {_partitions(behind)} are not in sync, and all brokers are there"
+            yield HealthIssue(DEGRADED, text, (_BEHIND, ORIGIN), of_bus=True)
+
+
+def _judge(
+    shapes: Mapping[str, TopicShape], must_confirm: int
+) -> tuple[Counter[str], Counter[str], Counter[str], Counter[int]]:
+    """Return partitions by topic: offline, refusing writes, lacking replicas; and those of each broker that is away."""
+    offline, too_few, behind, away = Counter[str](), Counter[str](), Counter[str](), Counter[int]()
+    alive: set[int] = set()
+    for topic, shape in shapes.items():
+        for one in shape.replicas:
+            away.update(one.all - one.in_sync if one.leader >= 0 else one.all)
+            behind[topic] += one.in_sync < one.all
+            if one.leader < 0:  # those that were in sync last are away, too
+                offline[topic] += 1
+                continue
+            alive |= one.in_sync
+            too_few[topic] += len(one.in_sync) < must_confirm
+    missing = Counter({broker: count for broker, count in away.items() if broker not in alive})
+    return +offline, +too_few, +behind, missing
+
+
+def _partitions(counts: Counter[str]) -> str:
+    """Return a number of partitions, with the topics that have most of them."""
+    named = ", ".join(topic for topic, _ in counts.most_common(_MOST_NAMED))
+    more = f" and {len(counts) - _MOST_NAMED} more topics" * (len(counts) > _MOST_NAMED)
+    return f"{counts.total()} partitions ({named}{more})"
