@@ -54,12 +54,10 @@ class Subcommand(NamedTuple):
 
 
 class WorkerEntry(NamedTuple):
-    """A kind of worker process, which takes records of a topic as a member of a consumer group."""
+    """A kind of worker process, which takes records of a topic as a member of the consumer group of its role."""
 
     name: str
     """Its role in the ICD."""
-    group: str
-    """Consumer group, without the deployment's prefix; transactional ids are ``group-slot``."""
     topics: tuple[str, ...]
     """Topics that it takes; empty: the ICD says which."""
     start: tuple[str, ...]

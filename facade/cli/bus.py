@@ -82,15 +82,16 @@ def _look(icd: Icd, settings: Settings, roles: list[str]) -> Iterator[Finding]:
     yield from findings
     now = connection.clock.now() - ahead
     for worker in (worker for one in manifests() for worker in one.workers):
+        name = icd.roles[worker.name].group
         try:
-            group = admin.describe_group(connection, worker.group)
+            group = admin.describe_group(connection, name)
         except BusError as error:
-            yield Finding(UNKNOWN, f"group {worker.group}", str(error), "give this principal Describe on the group")
+            yield Finding(UNKNOWN, f"group {name}", str(error), "give this principal Describe on the group")
             continue
-        yield bus_checks.describe_lag(worker.group, group)
-        yield from bus_checks.judge_lag(icd, worker.group, group, now)
+        yield bus_checks.describe_lag(name, group)
+        yield from bus_checks.judge_lag(icd, name, group, now)
         if worker.name in roles and "READ" not in group.rights:
-            text = f"this principal lacks READ on the group {connection.prefix}{worker.group}"
+            text = f"this principal lacks READ on the group {connection.prefix}{name}"
             yield Finding(
                 "FAILED", f"rights of {worker.name}", text, "kafka-acls.sh --add --operation Read --group ..."
             )

@@ -50,8 +50,8 @@ _MOST_SHOWN = 4096
 """Bytes of a value that are shown."""
 _LARGEST_STEP = 500
 """Records of one transaction."""
-_NAME = "dead-letters-redrive"
-"""Transactional id, without the prefix."""
+_ROLE = "operator-tool"
+"""Of these commands in the ICD, which names their transactional id."""
 
 
 Since = Annotated[
@@ -179,7 +179,7 @@ def redrive(
     selection = _selection(icd, clock, since, reason, topic, dead_letters)
     connection = Connection(settings, clock=clock)
     # It ends the transaction that an earlier run has left open. Only later reads see all marks of that run.
-    writer = KafkaTransactionWriter(connection, _NAME) if yes else None
+    writer = KafkaTransactionWriter(connection, icd.roles[_ROLE].transactional_id) if yes else None
     ranges = find_range(connection, TOPIC)
     trial = trials_of(icd, settings, clock)
     made = plan(read_range(connection, TOPIC, ranges, whole=True), icd, selection, trial, again=again)

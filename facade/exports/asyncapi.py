@@ -358,16 +358,16 @@ def _operation(icd: Icd, name: str, action: Side, topic: str) -> Node:
     }
     if said.reply:
         found["reply"] = {"channel": {"$ref": f"#/channels/{said.reply}"}}
-    if action == "receive" and (name_of_group := _group_of(name, topic)):
+    if action == "receive" and (name_of_group := role.group if _is_taken_by(name, topic) else ""):
         group = {"type": "string", "description": f"The deployment's prefix and `{name_of_group}`."}
         found["bindings"] = {"kafka": {"groupId": group, "bindingVersion": BINDING}}
     return found
 
 
-def _group_of(role: str, topic: str) -> str:
-    """Return the consumer group in which a role takes the records of a topic; empty: none."""
+def _is_taken_by(role: str, topic: str) -> bool:
+    """Return whether the workers of a role take the records of a topic as members of a group."""
     workers = (worker for one in manifests() for worker in one.workers if worker.name == role)
-    return next((worker.group for worker in workers if not worker.topics or topic in worker.topics), "")
+    return any(not worker.topics or topic in worker.topics for worker in workers)
 
 
 class _Dumper(yaml.SafeDumper):

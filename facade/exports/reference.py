@@ -6,10 +6,11 @@ conditions are links to the runbook.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
+from facade.bus.rights import RightsRow, as_rows
 from facade.exports.asyncapi import EXAMPLE_KEY, ends, message_names
 from facade.exports.markdown import anchor, code, code_block, escaped, items, link, page, paragraph, table
 from facade.icd.expand import account_attribute
@@ -293,8 +294,22 @@ _TOPICS = (
     "stamps are `LogAppendTime` (the broker's) or `CreateTime` (the sender's). The class is the quality of service."
 )
 _ROLES = (
-    "Each topic names the roles that write and read it. [Secure the bus](../how-to/secure-the-bus.md) shows how to "
-    "give each role its rights, and no others."
+    "Each topic names the roles that write and read it. [Rights](rights.md) has all rights of each role; [secure the "
+    "bus](../how-to/secure-the-bus.md) shows how to give them."
+)
+_RIGHTS = (
+    "Each role of the interface has a principal of its own, and these rights only. Names are without the prefix of the "
+    "deployment. `Read` and `Write` include `Describe`. A `*` at the end of a transactional id stands for the slot of "
+    "a worker. Rights on each topic come on top of reading and writing. The quota is that of the principal at each "
+    "broker. [Secure the bus](../how-to/secure-the-bus.md) shows how to give the rights."
+)
+_MORE_RIGHTS = (
+    "Device servers and other readers belong to no group. Even so, Kafka's client asks for the coordinator of a group "
+    "named `reader`. Without Describe on it they work, but log `GROUP_AUTHORIZATION_FAILED`.",
+    "Topics that a setting switches on are part of the rights only with that setting, such as `history`. With the "
+    "setting `log_export`, each role of the facade may also write to the topic that it names.",
+    "A controller has a group of its own to name, in the SDK its component; `sdp-facade rights` takes it as an option.",
+    "`watch`, `alerts follow`, `register` and the operator's page use Tango only.",
 )
 _MESSAGES = (
     "Each message is a JSON object with the name and major version of its schema in the field `schema`. The schemas "
@@ -334,6 +349,28 @@ def topics_page(icd: Icd) -> str:
     for name, topic in icd.topics.items():
         blocks += [f"## {code(name)}", paragraph(escaped(topic.description)), items(_topic_facts(topic))]
     return page("Topics", paragraph(_TOPICS), *blocks)
+
+
+def rights_page(icd: Icd) -> str:
+    """Return the page of the rights of all roles."""
+    blocks = [paragraph(_RIGHTS), items(_MORE_RIGHTS)]
+    for row in as_rows(icd):
+        blocks += [f"## {code(row.principal)}", items(_rights_facts(row))]
+    return page("Rights", *blocks)
+
+
+def _rights_facts(row: RightsRow) -> Iterator[str]:
+    for title, names in (("Reads", row.reads), ("Writes", row.writes)):
+        if names:
+            yield f"{title}: {_names(names)}"
+    if row.further:
+        yield f"On each topic: {', '.join(row.further)}"
+    if row.groups:
+        yield f"Groups: {', '.join(row.groups)}"
+    if row.transactional_id:
+        yield f"Transactional id: {code(row.transactional_id)}"
+    if row.rate:
+        yield f"Quota: {row.rate / 1e6:g} MB/s"
 
 
 def messages_page(icd: Icd) -> str:
@@ -418,7 +455,7 @@ def _roles(icd: Icd) -> Iterator[str]:
         yield f"{code(name)} ({whose}): {escaped(role.description)}"
 
 
-def _names(roles: tuple[str, ...]) -> str:
+def _names(roles: Iterable[str]) -> str:
     return ", ".join(map(code, roles))
 
 
@@ -548,7 +585,8 @@ _READING = (
     "Limits: at a limit the quality is ATTR_WARNING or ATTR_ALARM.",
 )
 _OTHERS = (
-    ("Topics", "topics.md", "keys, partitions, retention, and the rights of each role"),
+    ("Topics", "topics.md", "keys, partitions, retention, and the roles that write and read them"),
+    ("Rights", "rights.md", "the rights of each role: topics, groups, transactional ids and quotas"),
     ("Messages", "messages.md", "the fields of each message"),
     ("Executors", "executors.md", "the executors that controllers give orders to, with their commands"),
     ("Alerts", "alerts.md", "the runbook: causes, checks and the response for each alarm condition"),
@@ -561,6 +599,7 @@ def export(icd: Icd) -> Mapping[str, str]:
     pages = {
         "index.md": _index(icd),
         "topics.md": topics_page(icd),
+        "rights.md": rights_page(icd),
         "messages.md": messages_page(icd),
         "executors.md": executors_page(icd),
         "alerts.md": _alerts(icd),

@@ -9,7 +9,7 @@ from facade.icd.checks import NO_VALUE, SENTENCE, IcdFinding, Row, findings, is_
 from facade.icd.explain import shown
 from facade.icd.fields import Schema, bound, is_numeric, kind, message_of, properties, walk, why_no_column
 from facade.icd.model import Icd, instance_role
-from facade.icd.topic_model import Topic, Window
+from facade.icd.topic_model import Topic, Window, slot_name
 from facade.icd.units import known_units
 
 # --- Messages and arguments of commands ---
@@ -203,7 +203,14 @@ def check_topics(icd: Icd) -> Iterator[IcdFinding]:
         of_role: list[Row] = [
             ("role_texts_are_complete", "", is_name, "lower-case words with hyphens between", name),
             ("role_texts_are_complete", "description", is_sentence(role.description), SENTENCE, role.description),
-            ("roles_take_part", "", name in busy, "a topic that it writes or reads", None),
+            ("roles_take_part", "", name in busy or role.every_topic, "a topic that it writes or reads", None),
+            (
+                "workers_have_the_ids_of_their_group",
+                "transactional_id",
+                role.transactional_id == slot_name(role.group, "*") if role.group else "*" not in role.transactional_id,
+                "the group, a hyphen and *" if role.group else "no *, as there is no group",
+                role.transactional_id,
+            ),
         ]
         yield from findings("topics.toml", f"roles[{name}]", of_role)
     for name, one in icd.classes.items():

@@ -7,6 +7,8 @@ import msgspec
 Encoding = Literal["json", "arrow"]
 Side = Literal["send", "receive"]
 Trait = Literal["correlated", "traced", "commands"]
+Right = Literal["Read", "Write", "Create", "Describe", "DescribeConfigs"]
+"""A right on a topic or a group, as Kafka calls it."""
 Figure = Literal[
     "consumed", "rate", "used", "late", "suppressed", "dead_lettered", "in_flight", "balance", "lag", "lag_time",
     "overlap", "skipped", "corrected", "redriven",
@@ -83,6 +85,27 @@ class Role(IcdTable, frozen=True, kw_only=True):
     description: str
     side: Literal["SDP", "facade"]
     """Whose it is."""
+    group: str = ""
+    """Consumer group of its processes, without the deployment's prefix; empty: none that the interface names."""
+    own_groups: bool = False
+    """Whether each of its processes has a group of its own to name."""
+    transactional_id: str = ""
+    """Transactional id of its processes, without the deployment's prefix. A * at its end stands for the slot of a
+    worker. Empty: they have no transactions."""
+    every_topic: tuple[Right, ...] = ()
+    """Rights on each topic, beside those to write and to read the topics that name the role."""
+    every_group: tuple[Right, ...] = ()
+    """Rights on the group of each role."""
+
+
+READER = "reader"
+"""Group that each reader names which is no member of one, as Kafka's client wants a name; without the prefix. Nothing
+is ever committed to it."""
+
+
+def slot_name(group: str, slot: str) -> str:
+    """Return the transactional id of a worker slot, which also is its name in the group; both without the prefix."""
+    return f"{group}-{slot}"
 
 
 class Operation(IcdTable, frozen=True, kw_only=True):

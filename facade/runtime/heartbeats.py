@@ -15,6 +15,7 @@ from facade import __version__, messages
 from facade.bus.port import Record
 from facade.clock import Clock
 from facade.codec.decode import BatchDecoder
+from facade.icd.topic_model import slot_name
 from facade.outcome import USED, Outcome
 from facade.printable import listed
 from facade.reading import Reading
@@ -184,13 +185,13 @@ class Heartbeats(Flow):
         heard = self.newest.get(component)
         return heard is not None and not heard.heartbeat.stopping and self.silence(component) <= SILENT
 
-    def heard_of(self, group: str) -> list[str]:
-        """Return the workers of a consumer group that were heard of; a slot is part of the name."""
-        return [name for name in self.newest if name.startswith(f"{group}-")]
+    def heard_of(self, role: str) -> list[str]:
+        """Return the workers of a role that were heard of; a slot is part of the name."""
+        return [name for name in self.newest if name.startswith(slot_name(role, ""))]
 
-    def alive_of(self, group: str) -> list[str]:
-        """Return the workers of a consumer group that are there."""
-        return [name for name in self.heard_of(group) if self.alive(name)]
+    def alive_of(self, role: str) -> list[str]:
+        """Return the workers of a role that are there."""
+        return [name for name in self.heard_of(role) if self.alive(name)]
 
 
 def _limited(complaints: Sequence[messages.DeviceComplaint]) -> list[messages.DeviceComplaint]:

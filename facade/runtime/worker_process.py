@@ -14,6 +14,7 @@ from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings
 from facade.icd.load import load
 from facade.icd.model import Icd
+from facade.icd.topic_model import slot_name
 from facade.logs import start_logging
 from facade.manifest import load as load_reference
 from facade.manifest import manifests
@@ -49,9 +50,19 @@ class Site(NamedTuple):
     settings: Settings
     connection: Connection
     clock: Clock
-    group: str
-    """Consumer group, without the deployment's prefix."""
+    role: str
+    """Of the worker in the ICD."""
     slot: str
+
+    @property
+    def group(self) -> str:
+        """Return the consumer group of the role, without the deployment's prefix."""
+        return self.icd.roles[self.role].group
+
+    @property
+    def name(self) -> str:
+        """Return the name of the worker: of its role and its slot."""
+        return slot_name(self.role, self.slot)
 
     def log(self, *topics: str) -> KafkaTransactionalLog:
         """Join the group of some topics."""
@@ -64,22 +75,22 @@ class Site(NamedTuple):
         return made
 
 
-def run_worker(group: str, slot: str, make: Callable[[Site], Worker]) -> NoReturn:
+def run_worker(role: str, slot: str, make: Callable[[Site], Worker]) -> NoReturn:
     """Run a worker until SIGTERM or SIGINT, and end the process.
 
-    `group`: its consumer group, without the deployment's prefix.
+    `role`: of the worker in the ICD.
 
     Raises
     ------
     FacadeError
         A setting is wrong, or another process has taken the slot.
     """
-    start_logging(f"worker:{group}-{slot}")
+    start_logging(f"worker:{slot_name(role, slot)}")
     # Batches of 10,000 messages make the collector look at them again and again; they hold no cycles.
     gc.set_threshold(100_000)
     settings, clock = load_settings(), SystemClock()
-    site = Site(load(), settings, Connection(settings, clock=clock), clock, group, slot)
-    name = f"{group}-{slot}"
+    site = Site(load(), settings, Connection(settings, clock=clock), clock, role, slot)
+    name = site.name
     start_log_export(site.icd, settings, name, clock)
     with stopping() as stopped:
         worker = make(site)

@@ -183,12 +183,14 @@ def test_a_topic_that_no_flow_has_is_refused() -> None:
 
 
 def test_a_topic_without_operations_is_described_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = WorkerEntry("controller", "weather", ("weather",), ())
+    worker = WorkerEntry("controller", ("weather",), ())
     flow = Manifest(name="weather", summary="", topics={"weather": Isolation.READ_COMMITTED}, workers=(worker,))
     monkeypatch.setattr("facade.exports.asyncapi.manifests", lambda: (*manifests(), flow))
     assert document(ICD) == DOCUMENT, "what else is installed changes nothing of an interface without it"
     bare = msgspec.structs.replace(ICD.topics["state"], operations=())
-    found = document(changed(topics={**ICD.topics, "weather": bare}))["operations"]
+    grouped = msgspec.structs.replace(ICD.roles["controller"], group="weather")
+    roles = {**ICD.roles, "controller": grouped}
+    found = document(changed(topics={**ICD.topics, "weather": bare}, roles=roles))["operations"]
     assert found["controllerSendsWeather"]["summary"] == "Write records."
     assert found["controllerReceivesWeather"]["summary"] == "Read records."
     assert "`weather`" in found["controllerReceivesWeather"]["bindings"]["kafka"]["groupId"]["description"]

@@ -1,7 +1,6 @@
-"""Who writes and who reads each topic: the ICD's lists are those of the processes, and of the page about rights."""
+"""Who writes and who reads each topic: the ICD's lists are those of the processes."""
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -29,7 +28,6 @@ from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.icd.load import load
 from facade.icd.model import instance_role
 from facade.manifest import manifests
-from facade.resources import resource
 from facade.runtime.accounts import ACCOUNTS
 from facade.runtime.composition import Server
 from facade.runtime.device_state import TOPIC as STATE
@@ -134,45 +132,9 @@ PROCESSES = {
 
 
 def test_each_other_process_has_its_topics() -> None:
-    assert {*PROCESSES, *INSTANCES} == set(ICD.roles)
+    of_all_topics = {role for role in ICD.roles if not READ[role] | WRITTEN[role]}
+    assert {*PROCESSES, *INSTANCES} == set(ICD.roles) - of_all_topics
+    assert all(ICD.roles[role].every_topic for role in of_all_topics)
     for role, (read, written) in PROCESSES.items():
         assert (READ[role], WRITTEN[role]) == (read, written), role
     assert {role for role in INSTANCES if ALARMS in WRITTEN[role]} == {"alerts"}, "one writer keeps the alarms"
-
-
-PAGE = {
-    "`sdp-facade aggregate`": "aggregate",
-    "`sdp-facade alerts intake`": "alerts-intake",
-    "`sdp-facade tables assemble`": "tables-assemble",
-    "`SdpFacade ingest-NN`": "ingest",
-    **{f"`SdpFacade {name}`": name for name in INSTANCES if name != "ingest"},
-    "a controller": "controller",
-    "platform services, which manage resources": "platform-services",
-    "an ingest node": "ingest-node",
-    "a source of alerts": "alert-source",
-    "a calibration pipeline": "calibration-pipeline",
-    "a quality pipeline": "quality-pipeline",
-    "the storage": "storage",
-    "`sdp-facade logs aggregate`": "logs-aggregate",
-    "`sdp-facade archive run`": "archive-run",
-    "a shipper of logs and metrics": "shipper",
-    "a reader of the telescope model": "telescope-reader",
-    "a person's tools": "operator-tool",
-}
-
-
-def rows() -> Iterator[list[str]]:
-    text = resource("docs", "how-to", "secure-the-bus.md").read_text()
-    section = text.partition("## Who needs which rights")[2].partition("\n## ")[0]
-    for line in section.splitlines():
-        if line.startswith("| ") and not line.startswith(("| ---", "| process")):
-            yield [cell.strip() for cell in line.strip("|").split("|")]
-
-
-def test_the_page_about_rights_has_the_roles_of_the_icd() -> None:
-    found = {}
-    for process, reads, writes, *_ in rows():
-        if process.removeprefix("`sdp-facade ") not in ("topics create`", "conformance`", "archive replay`"):
-            read, written = (set(re.findall(r"`([a-z.-]+)`", cell)) for cell in (reads, writes))
-            found[PAGE[process]] = (read, written | (read if "the same" in writes else set()))
-    assert found == {role: (READ[role], WRITTEN[role]) for role in ICD.roles}

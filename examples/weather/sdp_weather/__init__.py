@@ -8,7 +8,7 @@ MANIFEST = Manifest(
     topics={"weather.raw": Isolation.READ_COMMITTED, "weather": Isolation.READ_COMMITTED},
     device_classes={"SdpWeather": "devices.base:FacadeDevice"},
     compose="sdp_weather.flow:compose",
-    workers=(WorkerEntry("weather-worker", "weather", ("weather.raw",), ("weather",)),),
+    workers=(WorkerEntry("weather-worker", ("weather.raw",), ("weather",)),),
     subcommands=(Subcommand(("weather",), "sdp_weather.worker:weather", "Take reports of weather stations."),),
     interface="sdp_weather:interface",
 )

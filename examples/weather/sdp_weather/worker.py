@@ -37,4 +37,4 @@ def weather(slot: Slot = "0") -> None:
 
     Example: sdp-facade weather --slot 0
     """
-    run_worker("weather", slot, WeatherWorker)
+    run_worker("weather-worker", slot, WeatherWorker)

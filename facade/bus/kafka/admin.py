@@ -46,6 +46,7 @@ from facade.bus.kafka.refusals import READ, ask_again, describe, require_present
 from facade.bus.offsets import Extent, PartitionReplicas, TopicShape
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
+from facade.icd.topic_model import READER
 
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """Id of 16 zero bytes, by which the client shows that a broker gives no ids."""
@@ -206,7 +207,7 @@ def _replicas(partition: Any) -> PartitionReplicas:
 
 
 @contextmanager
-def _asking(connection: Connection, group: str = "reader") -> Iterator[Consumer]:
+def _asking(connection: Connection, group: str = READER) -> Iterator[Consumer]:
     """Open a consumer that reads and commits nothing, for questions about offsets; uncommitted records count.
 
     It never joins the group.
@@ -414,12 +415,15 @@ def describe_cluster(connection: Connection) -> Cluster:
     return Cluster(found.cluster_id or "", frozenset(f"{node.host}:{node.port}" for node in found.nodes), apis.found)
 
 
-def find_cluster(bootstrap: str, within: float) -> Cluster | None:
-    """Return the cluster of the broker that listens there; None: no Kafka broker answers in time [s]."""
+def find_cluster(bootstrap: str, within: float, login: Mapping[str, str] | None = None) -> Cluster | None:
+    """Return the cluster of the broker that listens there; None: no Kafka broker answers in time [s].
+
+    `login`: Kafka settings of the client; None: the broker takes anyone.
+    """
     quick = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 50, "log_level": 0, "error_cb": _ignore}
     try:
         # A producer, as an admin client must not be thrown away.
-        found = Producer({"bootstrap.servers": bootstrap, **quick}).list_topics(timeout=within)
+        found = Producer({"bootstrap.servers": bootstrap, **quick, **(login or {})}).list_topics(timeout=within)
     except KafkaException:
         return None
     return Cluster(found.cluster_id or "", frozenset(f"{one.host}:{one.port}" for one in found.brokers.values()), {})

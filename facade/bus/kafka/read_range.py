@@ -14,6 +14,7 @@ from facade.bus.kafka.connection import Connection, to_record
 from facade.bus.kafka.refusals import MOVING, describe
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
+from facade.icd.topic_model import READER
 
 RangeOfPartition = Mapping[int, tuple[int, int]]
 """First offset and the offset after the last, by partition."""
@@ -86,7 +87,7 @@ def _late(connection: Connection, topic: str, left: Mapping[int, int]) -> str:
 
 def _settings(prefix: str) -> dict[str, object]:
     return {
-        "group.id": f"{prefix}reader",  # the client wants one; nothing is ever committed to it
+        "group.id": prefix + READER,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,

@@ -10,6 +10,7 @@ from facade.bus.kafka.connection import Connection, to_record
 from facade.bus.kafka.refusals import READ, describe, explain, require_present
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
+from facade.icd.topic_model import READER
 
 Fetch = Mapping[str, int]
 """How the broker is to answer questions for records: it waits for so many bytes, but not longer than so many ms."""
@@ -144,7 +145,7 @@ class KafkaReader:
 
 def _settings(prefix: str, *, committed: bool) -> dict[str, object]:
     return {
-        "group.id": f"{prefix}reader",  # the client wants one; nothing is ever committed to it
+        "group.id": prefix + READER,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,

@@ -9,6 +9,7 @@ from facade.bus.kafka.group import KafkaGroupMember
 from facade.bus.kafka.transactional_producer import TransactionalProducer
 from facade.bus.port import Aborted, BusHealth, Record
 from facade.errors import BusError
+from facade.icd.topic_model import slot_name
 
 
 class KafkaTransactionalMember(KafkaGroupMember):
@@ -34,7 +35,7 @@ class KafkaTransactionalMember(KafkaGroupMember):
         marks: Sequence[Record] = (),
     ) -> None:
         super().__init__(connection, topic, group=group, member=member, health=health, resets=False)
-        name = f"{connection.prefix}{group}-{slot}"
+        name = connection.prefix + slot_name(group, slot)
         # As all writers, so that one key is on one partition.
         self._producer = TransactionalProducer(connection, name, health, marks=marks, partitioner="murmur2_random")
 

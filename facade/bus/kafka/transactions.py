@@ -41,6 +41,7 @@ from facade.bus.kafka.transactional_producer import TransactionalProducer
 from facade.bus.offsets import POSITIONS, PartitionFacts, PartitionPositions, newest
 from facade.bus.port import Aborted, BusHealth, OffsetRange, PartitionBatch, Record, Revoked
 from facade.errors import BusError
+from facade.icd.topic_model import slot_name
 
 _log = logging.getLogger(__name__)
 
@@ -159,7 +160,7 @@ class KafkaTransactionalLog:
     def __init__(self, connection: Connection, *topics: str, group: str, slot: str, health: BusHealth) -> None:
         self._connection = connection
         self._health = health
-        self._slot = f"{connection.prefix}{group}-{slot}"
+        self._slot = connection.prefix + slot_name(group, slot)
         self._group = connection.prefix + group
         self._topics = [connection.topic(topic) for topic in topics]
         self._joined_at = self._lost_at = 0.0

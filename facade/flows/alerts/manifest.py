@@ -16,7 +16,7 @@ MANIFEST = Manifest(
     compose="facade.flows.alerts.composition:compose",
     reporter="facade.flows.alerts.reporter:reporter",
     alert_source="facade.flows.alerts.source:AlertSource",
-    workers=(WorkerEntry("alerts-intake", "alerts-intake", ("alert-packets",), ("alerts", "intake"), "intakeGone"),),
+    workers=(WorkerEntry("alerts-intake", ("alert-packets",), ("alerts", "intake"), "intakeGone"),),
     subcommands=(
         Subcommand(
             ("alerts",), "", "Look at alarms and deal with them; follow alerts, and take those that come as packets."

@@ -67,7 +67,7 @@ def run(
         if odd := [one for one in only or () if one not in site.icd.topics]:
             raise ConfigError(f"--only: expected some of {', '.join(site.icd.topics)}, got {odd[0]!r:.100}")
         topics = [*dict.fromkeys(only or site.icd.topics)]
-        name = f"{site.group}-{site.slot}"
+        name = site.name
         bus = KafkaBus(site.connection, client=name)
         device = site.icd.classes[CLASS].device.format(archive=site.slot)
         alarms = ArchiveAlarms(site.alerts(f"archive/{site.slot}", bus.writer()), age=limits.age)
@@ -83,7 +83,7 @@ def run(
             reporter=ArchiveReporter(device, name, bus.writer().send, alarms, site.clock, age=limits.age),
         )
 
-    run_worker("archive", slot, make)
+    run_worker("archive-run", slot, make)
 
 
 def verify(place: ArchiveLocation) -> None:

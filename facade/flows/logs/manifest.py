@@ -12,7 +12,7 @@ MANIFEST = Manifest(
     },
     device_classes={"SdpLogs": "devices.base:FacadeDevice"},
     compose="facade.flows.logs.flow:compose",
-    workers=(WorkerEntry("logs-aggregate", "logs-aggregate", ("logs", "metrics"), ("logs", "aggregate"), "logsGone"),),
+    workers=(WorkerEntry("logs-aggregate", ("logs", "metrics"), ("logs", "aggregate"), "logsGone"),),
     subcommands=(
         Subcommand(("logs",), "", "Sum up logs and metrics of nodes.", section="Deploy"),
         Subcommand(("logs", "aggregate"), "facade.flows.logs.cli:aggregate", "Sum up logs and metrics, exactly-once."),

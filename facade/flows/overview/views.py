@@ -347,9 +347,9 @@ class Presence(HealthSource):
         return (beat.time - max(self._lives[name][1], self._accounts_us.get(name, 0))) / 1e6
 
     def _of_kind(self, worker: WorkerEntry) -> Iterator[HealthIssue]:
-        heard = self._heartbeats.heard_of(worker.group)
+        heard = self._heartbeats.heard_of(worker.name)
         start = f"sdp-facade {' '.join(worker.start)}"
-        if not self._heartbeats.alive_of(worker.group):
+        if not self._heartbeats.alive_of(worker.name):
             heard.sort(key=lambda name: -self._heartbeats.newest[name].at)
             last = heard[:_MOST_HEARD] or ["the first one"]
             text = f"no {worker.name} worker alive ({start}): {', '.join(f'{n} {self._seen(n)}' for n in last)}"

@@ -8,9 +8,7 @@ MANIFEST = Manifest(
     topics={"calibration": Isolation.READ_COMMITTED, "tables": Isolation.READ_COMMITTED},
     device_classes={"SdpCalibration": "devices.calibration:SdpCalibration"},
     compose="facade.flows.tables.composition:compose",
-    workers=(
-        WorkerEntry("tables-assemble", "tables-assemble", ("calibration",), ("tables", "assemble"), "assemblerGone"),
-    ),
+    workers=(WorkerEntry("tables-assemble", ("calibration",), ("tables", "assemble"), "assemblerGone"),),
     subcommands=(
         Subcommand(("tables",), "", "Assemble calibration tables, send, list and fetch them.", section="Publish"),
         Subcommand(("tables", "assemble"), "facade.flows.tables.cli:assemble", "Assemble tables from segments."),

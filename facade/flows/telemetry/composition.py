@@ -380,7 +380,7 @@ class TelemetryHealth(HealthSource):
         return decide(before, None if None in needs else sum(need for need in needs if need), most, now)
 
     def _workers(self) -> int:
-        return sum(len(self._heartbeats.alive_of(worker.group)) for worker in MANIFEST.workers)
+        return sum(len(self._heartbeats.alive_of(worker.name)) for worker in MANIFEST.workers)
 
     def _expected(self) -> Iterator[tuple[WindowLedger, frozenset[Group]]]:
         for ledger, reporting in self._telemetry.over_all():
