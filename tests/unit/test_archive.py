@@ -231,16 +231,16 @@ def test_an_archive_is_of_one_deployment(tmp_path: Path) -> None:
 class ChangingBus(MemoryBus):
     """Its topic is made again, or loses its first records."""
 
-    def __init__(self, log: MemoryLog) -> None:
+    def __init__(self, log: MemoryLog, topic: str = TOPIC) -> None:
         super().__init__(log)
-        self.log, self.id, self.first = log, "one", 0
+        self.log, self.topic, self.id, self.first = log, topic, "one", 0
 
     def extents(self, topics: object) -> dict[str, Extent]:
-        ranges = {number: (self.first, len(log)) for number, log in enumerate(self.log.partitions(TOPIC))}
-        return {TOPIC: Extent(self.id, ranges)}
+        ranges = {number: (self.first, len(log)) for number, log in enumerate(self.log.partitions(self.topic))}
+        return {self.topic: Extent(self.id, ranges)}
 
     def step(self, topics: object) -> dict[str, TopicShape]:
-        return {TOPIC: TopicShape(self.id, len(self.log.partitions(TOPIC)))}
+        return {self.topic: TopicShape(self.id, len(self.log.partitions(self.topic)))}
 
 
 def test_a_topic_that_is_made_again_goes_on_with_its_new_log(tmp_path: Path) -> None:

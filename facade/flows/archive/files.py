@@ -190,6 +190,11 @@ def no_archive(store: Store) -> ArchiveError:
     )
 
 
+def advice(place: object) -> str:
+    """Return how all faults of an archive are found."""
+    return f"`sdp-facade archive verify {place}` names each missing and each damaged file"
+
+
 def inspect(raw: bytes) -> ArchiveEntry:
     """Return the entry of a file whose bytes are those that were written.
 
@@ -278,17 +283,50 @@ def verify(store: Store) -> Iterator[PartitionReport]:
         if partition < 0:
             report.faults = [f"{name}: expected a name as of an archive's files" for _, name in files]
         else:
-            _follow(store, report, [(place[2], name) for place, name in files])
+            _follow(store, report, [(place[2], name) for place, name in files], _read)
         yield report
 
 
-def _follow(store: Store, report: PartitionReport, files: list[tuple[int, str]]) -> None:
-    """Look at the files of a partition in their order."""
+def missing(store: Store, topic: str, begin_us: int, end_us: int) -> Iterator[str]:
+    """Return which records of a time are not in the files of a topic, by names and footers."""
+    begin, end = hour_text(hour_of(begin_us)), hour_text(hour_of(end_us - 1))
+    named = sorted((parsed, name) for name in store.names(topic) if (parsed := parse_name(name)))
+    for (_, partition), found in groupby(named, lambda one: one[0][:2]):
+        files = [(parsed[2], name) for parsed, name in found]
+        hours = [hour_in(name) for _, name in files]
+        since = next((at for at, hour in enumerate(hours) if hour >= begin), len(hours))
+        until = next((at for at, hour in enumerate(hours) if hour > end), len(hours)) + 1  # a gap may be before it
+        # Retention removes all files of an hour, or none.
+        if since == 0 and files[0][0] > 0 and hours[0] > begin:
+            yield f"{topic}, partition {partition}: files before number {files[0][0]}, of {hours[0]} UTC, were removed"
+        report = PartitionReport(topic, partition)
+        if chosen := files[max(since - 1, 0) : until]:
+            _follow(store, report, chosen, _read_footer)
+        yield from (*report.faults, *report.notes)
+
+
+def _read_footer(store: Store, name: str) -> ArchiveEntry:
+    try:
+        with store.open(name) as file:
+            return read_entry(pq.read_metadata(file))
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise ArchiveError(f"cannot be read: {error}") from error
+
+
+def _follow(
+    store: Store,
+    report: PartitionReport,
+    files: list[tuple[int, str]],
+    read: Callable[[Store, str], ArchiveEntry],
+) -> None:
+    """Look at files of a partition in their order."""
     taken: CountedOffsets | None = None
     expected = files[0][0]
     for number, name in files:
         try:
-            found = _read(store, name)
+            found = read(store, name)
         except FileNotFoundError:  # by retention, which also removes those before it
             report.notes.append(f"{name}: was removed meanwhile")
             taken, expected = None, number + 1
