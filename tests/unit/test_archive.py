@@ -42,9 +42,9 @@ CASES = {
     "an hour is left out": Case([0, 9000], [1, 1]),
     "a time far ahead makes no more than two files": Case([0, 9e6, 1, 2, 3], [1, 4]),
     "a time that no name can have": Case([0, -START / SECOND - 10, 9e15 / 1000], [2, 1]),
-    "size": Case([0, 0, 0, 0, 0], [2, 2, 1], ArchiveLimits(file=400)),
+    "size": Case([0, 0, 0, 0, 0], [2, 2, 1], ArchiveLimits(file=130)),
     "age": Case([0, 1, 2, 3, 4], [2, 2, 1], ArchiveLimits(age=1.0), each=1.0),
-    "memory": Case([0, 0, 0, 0, 0], [2, 2, 1], ArchiveLimits(memory=400)),
+    "memory": Case([0, 0, 0, 0, 0], [2, 2, 1], ArchiveLimits(memory=130)),
 }
 
 
@@ -306,7 +306,7 @@ def test_records_that_kafka_has_removed_are_a_gap(tmp_path: Path) -> None:
     ],
 )
 def test_the_event_time_is_the_field_of_the_interface(topic: str, value: bytes | None, time: int | None) -> None:
-    assert event_times(ICD, topic)(value) == time
+    assert event_times(ICD, topic)([value, value]) == [time, time]
 
 
 def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
