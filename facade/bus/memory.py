@@ -12,7 +12,7 @@ from dataclasses import replace
 from zlib import crc32
 
 from facade.bus.offsets import Extent, TopicShape
-from facade.bus.port import BusHealth, Record
+from facade.bus.port import BusHealth, PartitionColumns, Record
 from facade.clock import Clock, SystemClock
 from facade.errors import BusError
 from facade.icd.load import load
@@ -97,6 +97,15 @@ class MemoryReader:
             for record in records:
                 self._next[record.topic, record.partition] = record.offset + 1
         return records
+
+    def take_columns(self, limit: int, timeout: float) -> Sequence[PartitionColumns]:
+        """Return the next records as columns."""
+        found = []
+        records = self.take(limit, timeout)
+        for (topic, number), run in itertools.groupby(records, lambda one: (one.topic, one.partition)):
+            columns = ((one.offset, one.timestamp_us // 1000, one.key, one.value, one.headers) for one in run)
+            found.append(PartitionColumns(topic, number, *map(list, zip(*columns, strict=True))))
+        return found
 
     def caught_up(self, topic: str) -> bool:
         """Return whether all was taken that stood on a topic at the start."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from facade.bus.offsets import TopicWatch
-from facade.bus.port import BusHealth, QueueingWriter, Reader, Record
+from facade.bus.port import BusHealth, ColumnReader, QueueingWriter, Reader, Record
 from facade.manifest import Isolation
 
 Partitions = Mapping[str, Sequence[int] | None]
@@ -28,7 +28,7 @@ class Bus(Protocol):
         *,
         committed: bool = True,
         resets: bool = True,
-    ) -> Reader:
+    ) -> ColumnReader:
         """Read some partitions of topics (None: all) from given offsets on, or else from their beginning.
 
         Parameters
@@ -111,8 +111,8 @@ def open_readers(bus: Bus, topics: Partitions, start: Places, isolation: Mapping
                 )
                 found |= dict.fromkeys(chosen, reader)
     except BaseException:
-        for reader in set(found.values()):
-            reader.close()
+        for opened in set(found.values()):
+            opened.close()
         raise
     readers = list(dict.fromkeys(found.values()))
     return readers[0] if len(readers) == 1 else Readers(found)

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from facade.bus.memory import MemoryBus, MemoryLog
 from facade.bus.port import Record
 from facade.clock import ManualClock
-from facade.flows.archive.files import inspect, parse_name, verify
+from facade.flows.archive.files import encode, inspect, parse_name, verify
 from facade.flows.archive.reports import ArchiveReporter
 from facade.flows.archive.stores import FolderStore, Store
 from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker
@@ -52,6 +53,12 @@ def worker(
         keep=keep,
         reporter=reporter,
     )
+
+
+def changed(raw: bytes, **changes: int) -> bytes:
+    """Return a file with the same rows and another entry."""
+    rows = pq.read_table(pa.BufferReader(raw)).replace_schema_metadata(None)
+    return encode(rows.to_batches(), msgspec.structs.replace(inspect(raw), sha256="0" * 64, **changes))
 
 
 def read_records(raw: bytes, topic: str) -> list[Record]:

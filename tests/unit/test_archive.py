@@ -42,9 +42,9 @@ CASES = {
     "an hour is left out": Case([0, 9000], [1, 1]),
     "a time far ahead makes no more than two files": Case([0, 9e6, 1, 2, 3], [1, 4]),
     "a time that no name can have": Case([0, -START / SECOND - 10, 9e15 / 1000], [2, 1]),
-    "size": Case([0, 0, 0, 0, 0], [2, 2, 1], ArchiveLimits(file=400)),
+    "size": Case([0, 0, 0, 0, 0], [2, 2, 1], ArchiveLimits(file=130)),
     "age": Case([0, 1, 2, 3, 4], [2, 2, 1], ArchiveLimits(age=1.0), each=1.0),
-    "memory": Case([0, 0, 0, 0, 0], [2, 2, 1], ArchiveLimits(memory=400)),
+    "memory": Case([0, 0, 0, 0, 0], [2, 2, 1], ArchiveLimits(memory=130)),
 }
 
 
@@ -206,16 +206,16 @@ def test_an_archive_is_of_one_deployment(tmp_path: Path) -> None:
 class ChangingBus(MemoryBus):
     """Its topic is made again, or loses its first records."""
 
-    def __init__(self, log: MemoryLog) -> None:
+    def __init__(self, log: MemoryLog, topic: str = TOPIC) -> None:
         super().__init__(log)
-        self.log, self.id, self.first = log, "one", 0
+        self.log, self.topic, self.id, self.first = log, topic, "one", 0
 
     def extents(self, topics: object) -> dict[str, Extent]:
-        ranges = {number: (self.first, len(log)) for number, log in enumerate(self.log.partitions(TOPIC))}
-        return {TOPIC: Extent(self.id, ranges)}
+        ranges = {number: (self.first, len(log)) for number, log in enumerate(self.log.partitions(self.topic))}
+        return {self.topic: Extent(self.id, ranges)}
 
     def step(self, topics: object) -> dict[str, TopicShape]:
-        return {TOPIC: TopicShape(self.id, len(self.log.partitions(TOPIC)))}
+        return {self.topic: TopicShape(self.id, len(self.log.partitions(self.topic)))}
 
 
 def test_a_topic_that_is_made_again_goes_on_with_its_new_log(tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def test_records_that_kafka_has_removed_are_a_gap(tmp_path: Path) -> None:
     ],
 )
 def test_the_event_time_is_the_field_of_the_interface(topic: str, value: bytes | None, time: int | None) -> None:
-    assert event_times(ICD, topic)(value) == time
+    assert event_times(ICD, topic)([value, value]) == [time, time]
 
 
 def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:

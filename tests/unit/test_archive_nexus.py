@@ -1,7 +1,9 @@
 """NeXus files out of an archive, read with plain h5py and judged by a validator."""
 
+import fcntl
 import io
 import json
+import os
 import re
 import shutil
 import sys
@@ -516,6 +518,36 @@ def test_the_command_says_what_is_in_the_file_and_what_could_not_be_decoded(tmp_
     with h5py.File(file) as made:
         assert made["entry/start_time"].asstr()[()] == "2027-01-15T08:00:00.000000+00:00"
         assert made["entry/account/exported"][:].tolist() == [1, 0]
+
+
+def test_records_that_are_missing_are_told(tmp_path: Path) -> None:
+    folder, log, file = tmp_path / "archive", MemoryLog({"alerts": 1}), tmp_path / "night.nxs"
+    for number in range(3):
+        put(log, "alerts", START + number * SECOND, ALERT)
+        archive_of(tmp_path, log, "alerts")
+    (gone,) = folder.rglob("*-00000001.parquet")
+    gone.unlink()
+    done = command_line(folder, file, *TIMES)
+    said = " ".join(done.stderr.split())
+    assert "00000002.parquet: expected number 1, got 2: a file is missing" in said
+    assert f"`sdp-facade archive verify {folder}` names" in said
+    with h5py.File(file) as made:
+        assert "offsets 1 to 1 were not taken" in texts(made["entry/account/missing"])[0]
+
+
+def test_what_a_killed_export_left_is_removed_and_two_at_once_are_refused(tmp_path: Path) -> None:
+    store, file = alerts(tmp_path), tmp_path / "night.nxs"
+    left = tmp_path / ".night.nxs.part"
+    left.mkdir()
+    (left / "part.nxs").write_bytes(b"half")
+    (left / "tmp0").write_bytes(b"segment")
+    lock = os.open(left, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    assert "expected one export to this file at a time" in str(command_line(store, file, *TIMES).exception)
+    assert (left / "part.nxs").read_bytes() == b"half"
+    os.close(lock)  # as a kill does
+    assert command_line(store, file, *TIMES).exit_code == 0
+    assert sorted(tmp_path.iterdir()) == [store, file]
 
 
 def test_a_time_that_is_longer_than_the_archive_is_cut(tmp_path: Path) -> None:

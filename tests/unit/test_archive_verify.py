@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,9 +14,9 @@ from typer.testing import CliRunner
 from facade.bus.memory import MemoryLog
 from facade.cli.app import app
 from facade.errors import ConfigError
-from facade.flows.archive.files import VERSION, ArchiveError, encode, inspect, verify
+from facade.flows.archive.files import VERSION, ArchiveError, inspect, verify
 from facade.flows.archive.stores import FolderStore, open_store
-from tests.support.archives import HOUR, START, archive_of, faults, read_records, worker
+from tests.support.archives import HOUR, START, archive_of, changed, faults, worker
 
 FOLDER = "topic=alerts/hour=2027-01-15T08"
 
@@ -37,12 +36,7 @@ def plain_parquet(file: Path) -> None:
 
 
 def rewrite(**changes: int) -> Callable[[Path], object]:
-    def act(file: Path) -> None:
-        raw = file.read_bytes()
-        contents = msgspec.structs.replace(inspect(raw), sha256="0" * 64, **changes)
-        file.write_bytes(encode(read_records(raw, contents.topic), contents, lambda value: None))
-
-    return act
+    return lambda file: file.write_bytes(changed(file.read_bytes(), **changes))
 
 
 def rename(file: Path) -> None:

@@ -23,14 +23,13 @@ from facade.cli.app import app
 from facade.clock import ManualClock
 from facade.flows.archive import files
 from facade.flows.archive.files import ArchiveError
-from facade.flows.archive.history import SILENT_US, HistoryArchive
-from facade.flows.archive.plot import draw
+from facade.flows.archive.history import SILENT_US, HistoryArchive, draw, sketch, unit_in
 from facade.flows.archive.reading import read_records
 from facade.flows.archive.recording import HISTORY, REPEAT, HistoryRecorder
 from facade.flows.archive.stores import FolderStore, Store, open_store
 from facade.flows.archive.worker import ArchiveLimits
 from facade.reading import Reading
-from tests.support.archives import HOUR, START, archive, faults, kept, worker
+from tests.support.archives import HOUR, ICD, START, archive, faults, kept, worker
 from tests.unit.test_history_recording import Writer
 
 RATE, LAG = "mid-sdp/ingest/0001/heapRate", "mid-sdp/ingest/0001/lag"
@@ -210,6 +209,12 @@ def test_a_time_outside_the_archive_is_told(tmp_path: Path, begin: int, end: int
         found.at(START + begin if begin < 0 else START + end)
 
 
+def test_a_name_without_its_device_is_told_with_those_of_devices(store: Store) -> None:
+    found = archived(store, [record(0, 1), record(0, 1, "mid-sdp/ingest/0002/heapRate"), record(0, 1, LAG)])
+    with pytest.raises(ArchiveError, match=f"expected DEVICE/ATTRIBUTE .* near ones: {RATE}, mid-sdp/ingest/0002/heap"):
+        found.read("heaprate", START, START + HOUR)
+
+
 def test_an_archive_without_a_history_is_told(store: Store) -> None:
     with pytest.raises(ArchiveError, match="expected files topic=TOPIC"):
         HistoryArchive(store).at(START)
@@ -299,6 +304,43 @@ def test_the_command_draws(folder: Path, tmp_path: Path, name: str, kind: str) -
     assert file.stat().st_size > 5000
 
 
+def test_the_command_draws_in_the_terminal(folder: Path) -> None:
+    title, *lines = run(folder, RATE, *SPAN, "--terminal").stdout.splitlines()
+    assert title == f"{RATE} [records/s]"
+    assert {"         1", "         3"} & {line[:10] for line in lines}
+    assert "08:00:00" in lines[-2]
+    assert lines[-1] == "A: ALARM"
+    assert "A" not in "".join(lines[:-1]), "NaN is nowhere"
+    states = run(folder, "a/b/c/State", *SPAN, "--terminal").stdout.splitlines()
+    assert [line.split(" |")[0].strip() for line in states[2:4]] == ["a\\u001b[31", "ON"]
+
+
+def test_a_line_in_a_terminal_has_the_extremes_of_each_column(tmp_path: Path) -> None:
+    """A day has a value each second; of a column a few points are drawn, and a spike is among them."""
+    records = [record(at * SECOND, 900 if at == 1234 else at % 7, time=at * SECOND) for at in range(3000)]
+    found = archived(FolderStore(tmp_path), [*records, record(3001 * SECOND, 1, quality="WARNING")])
+    series = found.read(RATE, START, START + HOUR)
+    _, _, *drawn, _, _, warning = sketch("x", "", series, START, START + HOUR, 80).split("\n")
+    rows = [line.split("| ⡇")[1].replace("\u2800", "") for line in drawn[:15]]
+    assert rows == ["⢸"] * 15
+    assert warning == "W: WARNING"
+    assert "W" in drawn[15]
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        (RATE, "records/s"),
+        (RATE.upper(), "records/s"),
+        ("mid-sdp/ingest/0001/packetLossFraction", ""),
+        ("mid-sdp/ingest/0001/no", ""),
+        ("no", ""),
+    ],
+)
+def test_the_unit_is_that_of_the_interface(name: str, unit: str) -> None:
+    assert unit_in(ICD, name) == unit
+
+
 def test_what_ends_early_is_noted(folder: Path) -> None:
     archived(FolderStore(folder.parent / "other"), [record(0, 1), record(HOUR, 1, LAG)])
     done = run(folder.parent / "other", RATE, "--from", "2027-01-15T08:00", "--to", "2027-01-15T10:00")
@@ -310,6 +352,7 @@ MISTAKES = {
     "nothing": ([], "expected an attribute with --since or --from"),
     "both": ([RATE, "--at", "2027-01-15"], "expected an attribute with"),
     "two begins": ([RATE, "--since", "1h", *SPAN], "expected an attribute with"),
+    "and in the terminal": ([RATE, *SPAN, "--csv", "--terminal"], "expected an attribute with"),
     "two forms": ([RATE, *SPAN, "--csv", "--plot", "x.svg"], "expected an attribute with"),
     "no time": (["--at", "yesterday"], "--at: expected a time such as 2027-01-14T18:00 (UTC), got 'yesterday'"),
     "no calendar": (["--at", "0001-01-01T00:00+14:00"], "--at: expected a time such as 2027-01-14T18:00 (UTC)"),
@@ -318,6 +361,7 @@ MISTAKES = {
     "now": ([RATE], "expected a time from 2027-01-15T08:00"),
     "unknown": ([LAG + "x", *SPAN], f"near ones: {LAG}"),
     "no picture": ([LAG, *SPAN, "--plot", "x.svg"], "expected numbers, or at most 20 different texts"),
+    "nothing to draw": ([LAG, *SPAN, "--terminal"], "expected numbers, or at most 20 different texts"),
     "no such form": ([RATE, *SPAN, "--plot", "x.txt"], "expected a file .svg, .png or .pdf"),
     "no place": ([RATE, *SPAN, "--plot", "/nowhere/x.svg"], "/nowhere/x.svg: cannot be written"),
 }
@@ -340,7 +384,7 @@ def test_a_picture_has_nothing_where_values_are_missing(
     monkeypatch.setattr(Axes, "step", lambda self, x, y, **more: drawn.append((x, y)) or step(self, x, y, **more))
     records = [record(0, 1), record(MINUTE, 1, time=0), record(30 * MINUTE, 1, time=time, gap=True)]
     series = archived(FolderStore(tmp_path), records).read(RATE, START, START + HOUR)
-    draw(tmp_path / "x.svg", RATE, series, START, START + HOUR)
+    draw(tmp_path / "x.svg", RATE, "1/s", series, START, START + HOUR)
     ((times, heights),) = drawn
     assert ((times.astype(int) - START) // MINUTE).tolist() == [0, 1, 1, 30, 30]
     assert [*map(str, heights)] == ["1.0", "1.0", "nan", "1.0", "1.0"]

@@ -33,6 +33,7 @@ from facade.outcome import RecordRejected
 from tests.support.archives import ICD, archive
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
+from tests.unit.test_archive import ChangingBus
 
 NIGHT = choose_night("2027-01-14", None, None)
 NOON = NIGHT.begin_us
@@ -217,7 +218,7 @@ def test_a_lost_and_a_doubled_heap_are_in_the_completeness_of_their_rack(tmp_pat
     other = [heap(2, seq, seq / 100, lost=2 * (seq == 1)) for seq in range(3)]
     report = made(tmp_path, telemetry(*first, *second, *other, b"junk", b"{}"))
     one, two = report.telemetry.racks
-    assert ((one.first, one.last), (two.first, two.last)) == ((0, 1), (2, 3))
+    assert (one.nodes, two.nodes) == ({0, 1}, {2})
     assert (one.used, one.distinct, one.missing, one.doubled, one.late, one.uncovered) == (15, 14, 1, 1, 0, 0)
     assert one.completeness == 14 / 15
     assert one.packets == [15 * 512, 0, 0]
@@ -289,8 +290,8 @@ def test_summaries_of_nodes_by_older_workers_count_for_their_rack(tmp_path: Path
         for node in (0, 49, 50)
     ]  # fmt: skip
     racks = made(tmp_path, records).telemetry.racks
-    found = [(one.first, one.last, one.used, one.distinct, one.packets[0]) for one in racks]
-    assert found == [(0, 49, 6, 6, 18), (50, 99, 3, 3, 9)]
+    found = [(one.nodes, one.used, one.distinct, one.packets[0]) for one in racks]
+    assert found == [({0, 49}, 6, 6, 18), ({50}, 3, 3, 9)]
 
 
 # Dead letters, commands, tables, quality
@@ -501,12 +502,22 @@ def test_a_time_without_records_is_an_error_that_names_those_of_the_archive(tmp_
     ("gone", "night", "said"),
     [
         ([], NIGHT, []),
-        ([0], NIGHT, ["partition 0: files before number 1, of 2027-01-14T13 UTC, were removed"]),
-        ([0, 2], NIGHT, [f"partition 0: files before number {at}, of 2027-01-14T1{at + 2}" for at in (1, 3)]),
+        ([0], NIGHT, ["files before number 1, of 2027-01-14T13 UTC, were removed"]),
+        (
+            [0, 2],
+            NIGHT,
+            [
+                "files before number 1, of 2027-01-14T13 UTC, were removed",
+                "hour=2027-01-14T15/0000-00000003.parquet: expected number 2, got 3: a file is missing",
+                "hour=2027-01-14T15/0000-00000003.parquet: offsets 2 to 2 were not taken: up to 1 records are missing",
+            ],
+        ),
         ([0], Night(NOON + HOUR, NIGHT.end_us), []),
         ([2], Night(NOON, NOON + HOUR), []),
-        ([2], Night(NOON, NOON + HOUR + 1), ["partition 0: files before number 3, of 2027-01-14T15 UTC"]),
-        ([0, 1, 2], Night(NOON, NOON + 4 * HOUR), ["partition 0: files before number 3, of 2027-01-14T15 UTC"]),
+        ([2], Night(NOON, NOON + HOUR + 1), ["a file is missing", "offsets 2 to 2 were not taken"]),
+        ([1], Night(NOON + 2 * HOUR, NOON + 3 * HOUR), ["a file is missing", "offsets 1 to 1 were not taken"]),
+        ([1], Night(NOON + 3 * HOUR, NOON + 4 * HOUR), []),
+        ([0, 1, 2], Night(NOON, NOON + 4 * HOUR), ["files before number 3, of 2027-01-14T15 UTC"]),
     ],
 )
 def test_figures_that_may_lack_the_records_of_removed_files_are_told(
@@ -517,10 +528,30 @@ def test_figures_that_may_lack_the_records_of_removed_files_are_told(
         (file,) = tmp_path.rglob(f"*-{missing:08d}.parquet")
         file.unlink()
     report = read_night(FolderStore(tmp_path), ICD, night, 50)
-    found = report.topics["dead-letters"].removed
+    found = report.topics["dead-letters"].missing
     assert len(found) == len(said)
-    assert all(one.startswith(text) for one, text in zip(found, said, strict=True))
-    assert ("were removed; figures may lack their records" in render(report, "/data", night.end_us)) is bool(said)
+    assert all(text in one for one, text in zip(found, said, strict=True))
+    page = Parsed(render(report, "/data", night.end_us))
+    assert ("; figures may lack these records" in page.text) is bool(said)
+    assert ("`sdp-facade archive verify /data` names each missing and each damaged file" in page.text) is bool(said)
+
+
+def test_records_that_no_file_has_are_told(tmp_path: Path) -> None:
+    """Kafka had removed them before the worker took them: no file is missing."""
+    bus, store = ChangingBus(MemoryLog({"dead-letters": 1}), "dead-letters"), FolderStore(tmp_path)
+    bus.send(letter("schema"))
+    archive(bus, store, "dead-letters")
+    for at in range(1, 5):
+        bus.send(letter("schema", at_us=NOON + at * SECOND))
+    bus.first = 3
+    archive(bus, store, "dead-letters")
+    line = read_night(store, ICD, NIGHT, 50).topics["dead-letters"]
+    assert line.records == 3
+    assert [one.partition(": ")[2] for one in line.missing] == [
+        "offsets 1 to 2 were not taken: up to 2 records are missing"
+    ]
+    done = CliRunner().invoke(app, ["report", str(tmp_path), "--night", "2027-01-14", "-o", str(tmp_path / "x.html")])
+    assert "note: " + line.missing[0] in " ".join(done.stderr.split())
 
 
 def test_a_folder_without_an_archive_is_an_error(tmp_path: Path) -> None:
@@ -640,9 +671,9 @@ def page(tmp_path: Path) -> Parsed:
 
 def test_the_page_has_the_figures(page: Parsed) -> None:
     heaps = dict(zip(*page.tables["Heaps of each rack"][:2], strict=True))
-    assert (heaps["Nodes"], heaps["Used"], heaps["Complete"]) == ("0 to 1", "4", "75.0000 %")
+    assert (heaps["Nodes"], heaps["Used"], heaps["Complete"]) == ("0", "4", "75.0000 %"), "node 1 was not heard"
     assert (heaps["Missing"], heaps["Doubled"]) == ("1", "1")
-    slots = page.tables["Nodes 0 to 1: rate and latency of heaps in slots of 1 h"]
+    slots = page.tables["Nodes 0: rate and latency of heaps in slots of 1 h"]
     assert ["2027-01-15 08:00 UTC", "4", number(4 / 3600)] in [row[:3] for row in slots]
     figures = {name: value for name, value, _ in page.tables["Performance of the alarm system"]}
     assert figures["Alarms"] == "3"

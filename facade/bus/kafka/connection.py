@@ -4,13 +4,13 @@ import logging
 import math
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
-from facade.bus.port import BusHealth, Record
+from facade.bus.port import BusHealth, Headers, PartitionColumns, Record
 from facade.clock import Clock, SystemClock
 from facade.config import HIDDEN, Settings, is_secret
 from facade.errors import ConfigError
@@ -236,16 +236,41 @@ class _Link:
 
 def to_record(connection: Connection, message: Message) -> Record:
     """Return a message in the form that the rest of the package knows."""
-    try:
-        headers = message.headers() or ()
-    except (SystemError, UnicodeDecodeError):  # a name that is not UTF-8: no reason to lose the record, nor its batch
-        headers = (("unreadable-headers", b""),)
     return Record(
         topic=connection.name(message.topic()),
         key=message.key(),
         value=message.value(),
-        headers=tuple((name, b"" if value is None else value) for name, value in headers),
+        headers=_headers(message),
         partition=message.partition(),
         offset=message.offset(),
         timestamp_us=message.timestamp()[1] * 1000,
     )
+
+
+def to_columns(connection: Connection, messages: Sequence[Message]) -> PartitionColumns:
+    """Return messages of one partition as columns."""
+    try:
+        found = [*map(Message.headers, messages)]
+        headers: list[Headers] = [_pairs(one) for one in found] if any(found) else [()] * len(found)
+    except (SystemError, UnicodeDecodeError):
+        headers = [*map(_headers, messages)]
+    return PartitionColumns(
+        connection.name(messages[0].topic()),
+        messages[0].partition(),
+        [*map(Message.offset, messages)],
+        [time for _, time in map(Message.timestamp, messages)],
+        [*map(Message.key, messages)],
+        [*map(Message.value, messages)],
+        headers,
+    )
+
+
+def _headers(message: Message) -> Headers:
+    try:
+        return _pairs(message.headers())
+    except (SystemError, UnicodeDecodeError):  # a name that is not UTF-8: no reason to lose the record, nor its batch
+        return (("unreadable-headers", b""),)
+
+
+def _pairs(headers: Any) -> Headers:
+    return tuple((name, b"" if value is None else value) for name, value in headers or ())

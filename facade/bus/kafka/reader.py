@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
 from facade.bus.kafka import timeouts
-from facade.bus.kafka.connection import Connection, to_record
+from facade.bus.kafka.connection import Connection, to_columns, to_record
 from facade.bus.kafka.refusals import READ, describe, explain, require_present
-from facade.bus.port import BusHealth, Record
+from facade.bus.kafka.transactions import by_partition
+from facade.bus.port import BusHealth, PartitionColumns, Record
 from facade.errors import BusError
 from facade.icd.topic_model import READER
 
@@ -79,21 +80,40 @@ class KafkaReader:
         """Return the next records, at most `limit`, waiting at most `timeout` [s] for them."""
         records = []
         for message in self._consumer.consume(limit, timeout):
-            error = message.error()
-            if error is None:
+            if message.error() is None:
                 records.append(to_record(self._connection, message))
                 self._next[message.topic(), message.partition()] = message.offset() + 1
-            elif error.code() == KafkaError._PARTITION_EOF:
-                # Behind the last record there may be marks of transactions, which are never given out.
-                self._next[message.topic(), message.partition()] = message.offset()
-                self._ended.add((message.topic(), message.partition()))
-            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION):
-                self.is_misplaced = True
-            elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:  # in its own words no topic stands
-                self._connection.note(self._health, explain(error, message.topic(), READ))
             else:
-                self._connection.note(self._health, f"{error.name()}: {error.str()}")
+                self._hear(message)
         return records
+
+    def take_columns(self, limit: int, timeout: float) -> Sequence[PartitionColumns]:
+        """Return the next records as columns, at most `limit`, waiting at most `timeout` [s] for them."""
+        events: list[Message] = []
+        runs = by_partition(self._consumer.consume(limit, timeout), events.append)
+        for message in events:
+            self._hear(message)
+        found = []
+        for run in runs:
+            columns = to_columns(self._connection, run)
+            place = run[0].topic(), columns.partition
+            self._next[place] = max(self._next.get(place, 0), columns.offsets[-1] + 1)
+            found.append(columns)
+        return found
+
+    def _hear(self, message: Message) -> None:
+        """Take note of what is no record."""
+        error = message.error()
+        if error.code() == KafkaError._PARTITION_EOF:
+            # Behind the last record there may be marks of transactions, which are never given out.
+            self._next[message.topic(), message.partition()] = message.offset()
+            self._ended.add((message.topic(), message.partition()))
+        elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION):
+            self.is_misplaced = True
+        elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:  # in its own words no topic stands
+            self._connection.note(self._health, explain(error, message.topic(), READ))
+        else:
+            self._connection.note(self._health, f"{error.name()}: {error.str()}")
 
     def caught_up(self, topic: str) -> bool:
         """Return whether the end of each partition was reached, at least once."""

@@ -68,12 +68,14 @@ class ArchiveAlarms:
     def _judge(self, figures: ArchiveFigures, rate: float) -> Iterator[tuple[str, Severity, bool, str]]:
         yield FAILING, ALARM, bool(figures.failing), figures.failing or "the archive is written"
         if figures.behind is not None:
-            text = f"expected each record in a file within {self._limit:.0f} s, got one of {figures.behind:.0f} s ago"
-            yield BEHIND, WARNING, figures.behind > self._limit, text
+            is_late = figures.behind > self._limit
+            text = f"the oldest record that is in no file is of {figures.behind:.0f} s ago"
+            yield BEHIND, WARNING, is_late, f"{text}; expected at most {self._limit:.0f} s" if is_late else text
         if figures.space is not None:
             free, size = figures.space
             least = _ENOUGH if self._told.get(DISK_LOW) else _LOW
-            text = f"expected {least:.0%} of the disk free, got {free / size:.1%}: {free / 1e9:.1f} GB"
+            is_low = free < least * size
+            text = f"{free / size:.1%} of the disk is free: {free / 1e9:.1f} GB"
             if rate >= 1:
-                text += f", which is enough for {free / rate / 3600:.1f} h at {rate / 1e6:.3f} MB/s"
-            yield DISK_LOW, WARNING, free < least * size, text
+                text += f", enough for {free / rate / 3600:.1f} h at {rate / 1e6:.3f} MB/s"
+            yield DISK_LOW, WARNING, is_low, f"{text}; expected at least {least:.0%}" if is_low else text

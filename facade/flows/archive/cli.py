@@ -1,6 +1,7 @@
 """`sdp-facade archive`, `report` and `history`: keep records as files, verify and export them, and read them again."""
 
 import csv
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -24,9 +25,10 @@ from facade.runtime.worker_process import Site, Slot, run_worker
 
 try:
     from facade.flows.archive.alarms import ArchiveAlarms
+    from facade.flows.archive.files import advice
     from facade.flows.archive.files import verify as verify_store
     from facade.flows.archive.flow import CLASS
-    from facade.flows.archive.history import SILENT_US, HistoryArchive, Point, Series
+    from facade.flows.archive.history import SILENT_US, HistoryArchive, Point, Series, draw, sketch, unit_in
     from facade.flows.archive.night.page import render
     from facade.flows.archive.night.report import read_night
     from facade.flows.archive.night.span import choose_night, utc
@@ -146,6 +148,7 @@ def export(
         for topic, one in made.accounts.items()
     ]
     wide().print(table(titles, rows, whole=titles[:3], box=None))
+    _tell_missing(place, (said for one in made.accounts.values() for said in one.missing))
     OUT.print(f"{nexus}", markup=False)
 
 
@@ -181,7 +184,17 @@ def report(
         raise ConfigError(
             f"{file}: cannot be written: {error.strerror or error}; name another with --output"
         ) from error
+    _tell_missing(place, (said for one in made.topics.values() for said in one.missing))
     OUT.print(f"{file}", markup=False)
+
+
+def _tell_missing(place: str, missing: Iterable[str]) -> None:
+    """Say which records are not in the archive."""
+    said = [*missing]
+    for one in said:
+        ERR.print(f"note: {one}", markup=False)
+    if said:
+        ERR.print(f"note: {advice(without_secrets(place))}", markup=False)
 
 
 def _progress(clock: Clock) -> Callable[[str, int, int], None]:
@@ -210,6 +223,7 @@ def history(
     at: Annotated[str, typer.Option(metavar="TIME", help="Print all attributes as they were at this time.")] = "",
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw to this file: svg, png or pdf.")] = None,
+    terminal: Annotated[bool, typer.Option("--terminal", help="Draw in the terminal.")] = False,
 ) -> None:
     """Print what an attribute showed, or what all attributes showed at a time, from an archive.
 
@@ -219,13 +233,13 @@ def history(
     """
     if (
         bool(attribute) == bool(at)
-        or (at and (since or begin or end or plot))
+        or (at and (since or begin or end or plot or terminal))
         or (since and begin)
-        or (as_csv and plot)
+        or as_csv + bool(plot) + terminal > 1
     ):
         raise ConfigError(
-            "expected an attribute with --since or --from, and at most one of --csv and --plot; or --at alone or with"
-            " --csv"
+            "expected an attribute with --since or --from, and at most one of --csv, --plot and --terminal; or --at"
+            " alone or with --csv"
         )
     archive = HistoryArchive(open_store(place))
     if at:
@@ -238,10 +252,11 @@ def history(
         raise ConfigError(f"expected --from before --to, got {utc_text(first)} and {utc_text(until)}")
     series = archive.read(attribute, first, until)
     if plot is not None:
-        from facade.flows.archive.plot import draw  # takes a second to load
-
-        draw(plot, attribute, series, first, until)
+        draw(plot, attribute, unit_in(load(), attribute), series, first, until)
         ERR.print(f"{plot}: {attribute}, {len(series.points):,} values", markup=False)
+    elif terminal:
+        width = shutil.get_terminal_size().columns
+        typer.echo(sketch(attribute, unit_in(load(), attribute), series, first, until, width))
     elif as_csv:
         _write_csv(("time", "recorded", "value", "quality", "gap"), (_cells(one) for one in series.points))
     else:

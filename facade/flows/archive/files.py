@@ -19,15 +19,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
+from operator import attrgetter
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from facade.bus.offsets import CountedOffsets, LogCut, Overlap
-from facade.bus.port import Record
+from facade.bus.port import PartitionColumns
 from facade.errors import FacadeError
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
@@ -46,7 +50,10 @@ _DIGEST = b'"sha256":"'
 _BLANK = "0" * 64
 _NAME = re.compile(r"topic=([\w.-]+)/hour=\d{4}-\d\d-\d\dT\d\d/(\d+)-(\d+)\.parquet", re.ASCII)
 _LATEST = 2**53
-_HEADER = pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())])
+_OVERHEAD = 64
+"""Of a record in memory, beside its bytes [bytes]."""
+_PAIR = (pa.string(), pa.binary())
+_HEADER = pa.struct([*zip(("name", "value"), _PAIR, strict=True)])
 _SCHEMA = pa.schema(
     [
         pa.field("partition", pa.int32(), nullable=False),
@@ -59,8 +66,8 @@ _SCHEMA = pa.schema(
     ]
 )
 
-EventTime = Callable[[bytes | None], int | None]
-"""Returns the time of the data in a value [Unix us]; None: there is none."""
+EventTimes = Callable[[Sequence[bytes | None]], list[int | None]]
+"""Returns the times of the data in values [Unix us]; None: there is none."""
 
 
 class ArchiveError(FacadeError):
@@ -98,6 +105,11 @@ class _Version(msgspec.Struct):
     version: int
 
 
+def hours_of(times_ms: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Return the hours of times [Unix ms]; see `hour_of`."""
+    return np.clip(np.array(times_ms, np.int64) // (HOUR_US // 1000), 0, _LAST_HOUR)
+
+
 def hour_of(at_us: int) -> int:
     """Return the hour of a time [Unix us] since the Unix epoch, among those that a name can have."""
     return min(max(at_us // HOUR_US, 0), _LAST_HOUR)
@@ -128,8 +140,8 @@ def hour_text(hour: int) -> str:
     return datetime.fromtimestamp(hour * 3600, UTC).strftime("%Y-%m-%dT%H")
 
 
-def event_times(icd: Icd, topic: str) -> EventTime:
-    """Return what finds the time of the data in a JSON message of a topic: in the field that the ICD names."""
+def event_times(icd: Icd, topic: str) -> EventTimes:
+    """Return what finds the times of the data in JSON messages of a topic: in the field that the ICD names."""
     entry = icd.topics[topic]
     schemas = [icd.messages[name] for name in (entry.message, *entry.also) if name]
     if entry.window is not None:
@@ -137,44 +149,68 @@ def event_times(icd: Icd, topic: str) -> EventTime:
     elif any(one["properties"].get("time", {}).get("x-unit") == "us" for one in schemas):
         field = "time"
     else:
-        return lambda value: None
-    message = msgspec.defstruct("Timed", [("time", int | None, None)], rename={"time": field})
-    decoder = msgspec.json.Decoder(message)
+        return lambda values: [None] * len(values)
+    kind = Annotated[int, msgspec.Meta(ge=0, lt=_LATEST)] | None
+    message = msgspec.defstruct("Timed", [("time", kind, None)], rename={"time": field}, gc=False)
+    decode: Callable[[Any], Any] = msgspec.json.Decoder(message).decode
 
-    def find(value: bytes | None) -> int | None:
-        try:
-            time: int | None = decoder.decode(value or b"").time  # type: ignore[attr-defined]
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # columns, or whatever is no message
-            return None
-        return time if time is not None and 0 <= time < _LATEST else None
+    def find(values: Sequence[bytes | None]) -> list[int | None]:
+        # No Python code runs for a message. Where there is none, `extend` has kept what came before it.
+        found: list[int | None] = []
+        rest = map(attrgetter("time"), map(decode, values))
+        while len(found) < len(values):
+            try:
+                found.extend(rest)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):  # columns, or no message
+                found.append(None)
+        return found
 
     return find
 
 
-def encode(records: Sequence[Record], contents: ArchiveEntry, event_time: EventTime) -> bytes:
-    """Return a file with these records, which are in the order of their offsets."""
+def sizes_of(columns: PartitionColumns) -> npt.NDArray[np.int64]:
+    """Return the size of each record in memory [bytes]."""
+    sizes = np.full(len(columns.offsets), _OVERHEAD, np.int64)
+    for parts in (columns.keys, columns.values):
+        sizes += np.fromiter((len(one) if one else 0 for one in parts), np.int64, len(sizes))
+    for row, headers in enumerate(columns.headers) if any(columns.headers) else ():
+        sizes[row] += sum(len(name) + len(value) for name, value in headers)
+    return sizes
+
+
+def to_batch(columns: PartitionColumns, times: EventTimes) -> pa.RecordBatch:
+    """Return records as rows of a file."""
+    count = len(columns.offsets)
+    lengths = [*map(len, columns.headers)]
+    pairs = [*chain.from_iterable(columns.headers)]
+    names, values = (pa.array([one[part] for one in pairs], kind) for part, kind in enumerate(_PAIR))
+    headers = pa.StructArray.from_arrays([names, values], fields=[*_HEADER])
+    arrays = [
+        pa.array(np.full(count, columns.partition, np.int32)),
+        pa.array(columns.offsets, pa.int64()),
+        pa.array(columns.timestamps, pa.int64()).cast(_SCHEMA.field("timestamp").type),
+        pa.array(times(columns.values), pa.int64()).cast(_SCHEMA.field("event_time").type),
+        pa.array(columns.keys, pa.binary()),
+        pa.ListArray.from_arrays(np.cumsum([0, *lengths], dtype=np.int32), headers),
+        pa.array(columns.values, pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+def encode(batches: Sequence[pa.RecordBatch], contents: ArchiveEntry) -> bytes:
+    """Return a file with these rows, which are in the order of their offsets."""
+    table = pa.Table.from_batches(batches, _SCHEMA)
     is_by_key = contents.topic in BY_KEY
     if is_by_key:
-        records = sorted(records, key=lambda one: one.key or b"")
-    columns = [
-        [one.partition for one in records],
-        [one.offset for one in records],
-        [one.timestamp_us // 1000 for one in records],
-        [event_time(one.value) for one in records],
-        [one.key for one in records],
-        [[{"name": name, "value": value} for name, value in one.headers] for one in records],
-        [one.value for one in records],
-    ]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
+        table = table.take(pc.sort_indices(table, [("key", "ascending")]))  # is stable
     sink = pa.BufferOutputStream()
-    # Values of the history are all different: a dictionary of them would only take time.
     options: dict[str, Any] = {
         "compression": "zstd",
         "write_page_checksum": True,
-        "use_dictionary": ["key"] if is_by_key else True,
+        "use_dictionary": ["partition", "key"],  # values are all different: a dictionary would only take time
+        "column_encoding": dict.fromkeys(("offset", "timestamp", "event_time"), "DELTA_BINARY_PACKED"),
     }
     with pq.ParquetWriter(sink, _SCHEMA, **options) as writer:
-        table = pa.Table.from_arrays(arrays, schema=_SCHEMA)
         writer.write_table(table, row_group_size=_SORTED_GROUP if is_by_key else None)
         writer.add_key_value_metadata({_ENTRY: msgspec.json.encode(contents)})
     raw = bytearray(sink.getvalue())
@@ -188,6 +224,11 @@ def no_archive(store: Store) -> ArchiveError:
     return ArchiveError(
         f"{store}: expected files topic=TOPIC/hour=HOUR/PARTITION-NUMBER.parquet of an archive, got none"
     )
+
+
+def advice(place: object) -> str:
+    """Return how all faults of an archive are found."""
+    return f"`sdp-facade archive verify {place}` names each missing and each damaged file"
 
 
 def inspect(raw: bytes) -> ArchiveEntry:
@@ -278,17 +319,50 @@ def verify(store: Store) -> Iterator[PartitionReport]:
         if partition < 0:
             report.faults = [f"{name}: expected a name as of an archive's files" for _, name in files]
         else:
-            _follow(store, report, [(place[2], name) for place, name in files])
+            _follow(store, report, [(place[2], name) for place, name in files], _read)
         yield report
 
 
-def _follow(store: Store, report: PartitionReport, files: list[tuple[int, str]]) -> None:
-    """Look at the files of a partition in their order."""
+def missing(store: Store, topic: str, begin_us: int, end_us: int) -> Iterator[str]:
+    """Return which records of a time are not in the files of a topic, by names and footers."""
+    begin, end = hour_text(hour_of(begin_us)), hour_text(hour_of(end_us - 1))
+    named = sorted((parsed, name) for name in store.names(topic) if (parsed := parse_name(name)))
+    for (_, partition), found in groupby(named, lambda one: one[0][:2]):
+        files = [(parsed[2], name) for parsed, name in found]
+        hours = [hour_in(name) for _, name in files]
+        since = next((at for at, hour in enumerate(hours) if hour >= begin), len(hours))
+        until = next((at for at, hour in enumerate(hours) if hour > end), len(hours)) + 1  # a gap may be before it
+        # Retention removes all files of an hour, or none.
+        if since == 0 and files[0][0] > 0 and hours[0] > begin:
+            yield f"{topic}, partition {partition}: files before number {files[0][0]}, of {hours[0]} UTC, were removed"
+        report = PartitionReport(topic, partition)
+        if chosen := files[max(since - 1, 0) : until]:
+            _follow(store, report, chosen, _read_footer)
+        yield from (*report.faults, *report.notes)
+
+
+def _read_footer(store: Store, name: str) -> ArchiveEntry:
+    try:
+        with store.open(name) as file:
+            return read_entry(pq.read_metadata(file))
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise ArchiveError(f"cannot be read: {error}") from error
+
+
+def _follow(
+    store: Store,
+    report: PartitionReport,
+    files: list[tuple[int, str]],
+    read: Callable[[Store, str], ArchiveEntry],
+) -> None:
+    """Look at files of a partition in their order."""
     taken: CountedOffsets | None = None
     expected = files[0][0]
     for number, name in files:
         try:
-            found = _read(store, name)
+            found = read(store, name)
         except FileNotFoundError:  # by retention, which also removes those before it
             report.notes.append(f"{name}: was removed meanwhile")
             taken, expected = None, number + 1

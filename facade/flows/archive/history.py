@@ -3,29 +3,41 @@
 A file is sorted by key, so of each file only the row groups with the key are read. Files never change, so what was read
 of one is kept for the next look. Of what was shown at a time only the files of the minutes before it are read, the
 newest first: each attribute has a record there. The files of a partition follow each other in time.
+
+A picture is a line that holds a value until the next one. It is broken at a gap, at NaN and at infinity, and values
+that are not VALID have a mark.
 """
 
+import math
+import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Container
+from collections.abc import Container, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
 from itertools import groupby
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from facade.clock import utc_text
+from facade.errors import ConfigError
 from facade.flows.archive.files import ArchiveError, no_archive, parse_name
 from facade.flows.archive.reading import bounds, opened
 from facade.flows.archive.recording import HISTORY, REPEAT
 from facade.flows.archive.stores import Store
+from facade.icd.model import Icd
+from facade.icd.units import unit_of
+from facade.instances import pattern_of
 from facade.messages import History
+from facade.printable import printable
 
 SILENT_US = round(1.5 * REPEAT * 1e6)
 """An attribute without a record for so long was not recorded [us]."""
@@ -179,8 +191,9 @@ class HistoryArchive:
     def _nothing(self, partitions: list[list[str]], name: str, begin: int, end: int) -> str:
         names = self._at(partitions, min(end, self._extent(partitions)[1]))
         lowered = {one.lower(): one for one in names}
-        near = get_close_matches(name.lower(), lowered, _MOST_NAMES)
-        what = f"{name}: expected an attribute with records from {utc_text(begin)} to {utc_text(end)}, got none"
+        near = [one for one in lowered if one.endswith(f"/{name.lower()}")][:_MOST_NAMES]
+        near = near or get_close_matches(name.lower(), lowered, _MOST_NAMES)
+        what = f"{name}: expected DEVICE/ATTRIBUTE with records from {utc_text(begin)} to {utc_text(end)}, got none"
         return f"{what}; near ones: {', '.join(lowered[one] for one in near)}" if near else what
 
     def _read_span(self, name: str) -> tuple[int, int]:
@@ -246,7 +259,7 @@ def _try(value: bytes | None) -> History | None:
         return None
 
 
-def _series(times: "np.typing.NDArray[np.int64]", messages: list[History]) -> Series:
+def _series(times: npt.NDArray[np.int64], messages: list[History]) -> Series:
     """Return the points of records; what only repeats the record before is none."""
     for row in (np.flatnonzero(np.diff(times) > SILENT_US) + 1).tolist():
         messages[row] = replace(messages[row], gap=True)
@@ -261,3 +274,171 @@ def _series(times: "np.typing.NDArray[np.int64]", messages: list[History]) -> Se
     gaps = {at[row]: at[row - 1] for row, one in enumerate(messages) if row and one.gap}
     points = [pair for row, pair in enumerate(zip(at, messages, strict=True)) if row not in repeated]
     return Series(points, gaps, int(times[-1]))
+
+
+# Pictures
+
+_COLOURS = {"WARNING": "tab:orange", "ALARM": "tab:red", "INVALID": "tab:gray"}
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_MOST_TEXTS = 20
+_LINES = 16
+"""Of a picture in a terminal."""
+_BESIDE = 14
+"""Columns beside such a picture."""
+
+
+class _Curve(NamedTuple):
+    """What is drawn of an attribute."""
+
+    times: npt.NDArray[np.int64]
+    """[Unix us]"""
+    heights: npt.NDArray[np.float64]
+    """NaN: the line is broken."""
+    texts: list[str]
+    """At the heights 0, 1, 2 ... if the values are texts."""
+    marks: dict[str, tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]
+    """Times and heights of the values with a quality that is not VALID."""
+
+
+def unit_in(icd: Icd, name: str) -> str:
+    """Return the unit of an attribute as the interface has it; empty: none, or it has no such attribute."""
+    device, _, attribute = name.lower().rpartition("/")
+    units = {
+        unit_of(icd, one)
+        for device_class in icd.classes.values()
+        if re.fullmatch(pattern_of(device_class.device), device)
+        for one in device_class.attributes
+        if one.name.lower() == attribute
+    }
+    return next(iter(units), "")
+
+
+def draw(file: Path, name: str, unit: str, series: Series, begin: int, end: int) -> None:
+    """Draw an attribute from `begin` to `end` [Unix us] to a file.
+
+    Raises
+    ------
+    ConfigError
+        The values cannot be drawn, or the file cannot be written, or matplotlib is missing.
+    """
+    try:
+        from matplotlib.figure import Figure  # takes a second to load
+    except ImportError as error:
+        raise ConfigError("pictures need matplotlib: pip install 'sdp-tango-facade[tables]'") from error
+    curve = _curve(name, series, end)
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    axes = figure.add_subplot()
+    axes.step(_dates(curve.times), curve.heights, where="post", linewidth=1.0)
+    for quality, (times, heights) in curve.marks.items():
+        axes.plot(_dates(times), heights, ".", color=_COLOURS[quality], label=quality)
+    if curve.texts:
+        axes.set_yticks(range(len(curve.texts)), [*map(_drawable, curve.texts)], parse_math=False)
+    if curve.marks:
+        axes.legend()
+    axes.set_title(_drawable(name), parse_math=False)
+    axes.set_ylabel(_drawable(unit), parse_math=False)
+    axes.set(xlabel="UTC", xlim=_dates([begin, end]))
+    axes.grid(visible=True, alpha=0.3)
+    try:
+        figure.savefig(file)
+    except ValueError as error:
+        raise ConfigError(f"{file}: expected a file .svg, .png or .pdf") from error
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be written: {error.strerror or error}") from error
+
+
+def sketch(name: str, unit: str, series: Series, begin: int, end: int, width: int) -> str:
+    """Return a drawing of an attribute for a terminal of some columns.
+
+    Raises
+    ------
+    ConfigError
+        The values cannot be drawn, or plotille is missing.
+    """
+    try:
+        from plotille import Figure
+    except ImportError as error:
+        raise ConfigError("pictures in a terminal need plotille: pip install 'sdp-tango-facade[tables]'") from error
+    curve = _curve(name, series, end)
+    known = curve.heights[np.isfinite(curve.heights)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+    if curve.texts:
+        low, high = -0.5, len(curve.texts) - 0.5
+    elif low == high:
+        low, high = low - 1, high + 1
+
+    def label(val: Any, chars: int, delta: float, left: bool = False) -> str:
+        if left:  # at the axis of time, in columns
+            return utc_text(begin + round(val / columns * (end - begin)))[11:19].ljust(chars)
+        if curve.texts:
+            row = round(val + 0.5)
+            return printable(curve.texts[row])[:chars].rjust(chars) if row < len(curve.texts) else ""
+        return f"{val:.6g}".rjust(chars)
+
+    figure = Figure()
+    figure.width, figure.height, figure.with_colors = max(width - _BESIDE, 10), len(curve.texts) or _LINES, False
+    columns = figure.width * 2
+    figure.x_label = "UTC"
+    figure.register_label_formatter(float, label)
+    figure.set_x_limits(0, columns)
+    figure.set_y_limits(low, high)
+    places = np.clip((curve.times - begin) * columns // (end - begin), 0, columns)
+    is_known = np.isfinite(curve.heights)
+    for part in np.split(np.arange(len(places)), np.flatnonzero(np.diff(is_known)) + 1):
+        if len(part) and is_known[part[0]]:
+            figure.plot(*_thinned(places[part], curve.heights[part]))
+    for quality, (times, heights) in curve.marks.items():
+        at = np.clip((times - begin) * columns // (end - begin), 0, columns)
+        if shown := {pair for pair in zip(at.tolist(), heights.tolist(), strict=True) if math.isfinite(pair[1])}:
+            figure.scatter(*zip(*sorted(shown), strict=True), marker=quality[0])
+    title = printable(f"{name} [{unit}]" if unit else name)
+    drawn = figure.show().partition("\n")[2]  # without the name of the axis
+    return "\n".join((title, drawn, *(f"{quality[0]}: {quality}" for quality in curve.marks)))
+
+
+def _thinned(places: npt.NDArray[np.int64], heights: npt.NDArray[np.float64]) -> tuple[list[Any], list[Any]]:
+    """Return the points of a line of steps that differ: at most five in each column."""
+    columns, first = np.unique(places, return_index=True)
+    last = heights[[*(first[1:] - 1), -1]]
+    before = np.concatenate([heights[:1], last[:-1]])
+    lows, highs = np.minimum.reduceat(heights, first), np.maximum.reduceat(heights, first)
+    points = np.stack([before, heights[first], lows, highs, last], 1)
+    return np.repeat(columns, points.shape[1]).tolist(), points.ravel().tolist()
+
+
+def _curve(name: str, series: Series, end: int) -> _Curve:
+    messages = [one for _, one in series.points]
+    heights, texts = _heights(name, [one.value for one in messages])
+    steps: list[tuple[int, float]] = []
+    for (recorded, one), height in zip(series.points, heights, strict=True):
+        time = one.time
+        if (known := series.gaps.get(recorded)) is not None:
+            steps += [(known, steps[-1][1]), (known, math.nan)]
+            time = time if time > known else recorded  # a value of before the gap
+        steps.append((time, height))
+    if messages:
+        steps.append((max(steps[-1][0], min(series.last, end)), heights[-1]))
+    marks = {}
+    for quality in _COLOURS:
+        if chosen := [row for row, one in enumerate(messages) if one.quality == quality]:
+            marks[quality] = np.array([messages[row].time for row in chosen]), np.array(heights)[chosen]
+    return _Curve(np.array([time for time, _ in steps]), np.array([height for _, height in steps]), texts, marks)
+
+
+def _heights(name: str, values: Sequence[Any]) -> tuple[list[float], list[str]]:
+    """Return where values are drawn, and the texts at 0, 1, 2 ... if they are texts."""
+    numbers: list[Any] = [_NOT_FINITE.get(value, value) if isinstance(value, str) else value for value in values]
+    if all(isinstance(one, int | float) for one in numbers):
+        return [float(one) if math.isfinite(one) else math.nan for one in numbers], []
+    texts = sorted({str(value) for value in values})
+    if not all(isinstance(value, str) for value in values) or len(texts) > _MOST_TEXTS:
+        raise ConfigError(f"{name}: expected numbers, or at most {_MOST_TEXTS} different texts to draw; try --csv")
+    return [float(texts.index(value)) for value in values], texts
+
+
+def _drawable(text: str) -> str:
+    return printable(text).encode("ascii", "backslashreplace").decode()  # the font has no other characters for sure
+
+
+def _dates(times: Iterable[int]) -> Any:
+    return np.fromiter(times, np.int64).astype("datetime64[us]")

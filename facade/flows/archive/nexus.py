@@ -17,7 +17,7 @@ The file is one NXentry. Times are seconds, for events microseconds, since its `
         alert, alert_action ...  NXlog of each message: its value is the severity, status or so; a column by field
       calibration                NXcollection
         cal_7                    NXdata: columns of a table with their units; NXnote: the bytes of other tables
-      account                    NXcollection: records of each topic, and how many could not be decoded
+      account                    NXcollection: records of each topic, how many could not be decoded, what is missing
 
 Each NXlog has a group `plot`, an NXdata with links to its datasets: viewers draw NXdata only.
 
@@ -25,12 +25,12 @@ A record belongs to a time by Kafka's time, which is the broker's. Windows belon
 are read from before until after the time, as far as records may be early or late.
 
 Topics are read one after the other, in bounded memory; see `facade.flows.archive.nexus_groups`. The segments of a table
-are put together in a temporary file beside the NeXus file. That file itself gets its name when it is whole and durable.
+are put together in a temporary file. The NeXus file gets its place when it is whole and durable.
 """
 
+import fcntl
 import os
-import tempfile
-import uuid
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -115,24 +115,37 @@ def export(
     if has[1] <= begin_us or end_us <= has[0]:
         raise nothing
     begin_us, end_us = max(begin_us, has[0]), min(end_us, has[1])
-    with _whole(path) as part, tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+    with _whole(path) as (part, folder):
         with h5py.File(part, "w-") as file:
-            made = TopicWriter(store, icd, file, TopicExport(begin_us, end_us), Path(folder), progress).write(
-                path.name, eb
-            )
+            made = TopicWriter(store, icd, file, TopicExport(begin_us, end_us), folder, progress).write(path.name, eb)
         if not any(account.records for account in made.accounts.values()):
             raise nothing
     return made
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[Path]:
-    """Give a file beside its place, which gets its name if nothing is raised."""
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+def _whole(path: Path) -> Iterator[tuple[Path, Path]]:
+    """Give a file that gets its place if nothing is raised, and a folder for temporary ones.
+
+    Both are in a hidden folder beside the place. One that a killed export has left is used again.
+    """
+    folder = path.with_name(f".{path.name}.part")
+    folder.mkdir(exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        yield part
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
-        part.replace(path)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(f"{path}: expected one export to this file at a time, got a second one") from error
+        try:
+            for left in folder.iterdir():
+                left.unlink()
+            part = folder / "part.nxs"
+            yield part, folder
+            with part.open("rb") as file:
+                os.fsync(file.fileno())
+            part.replace(path)
+        finally:
+            shutil.rmtree(folder)
     finally:
-        part.unlink(missing_ok=True)
+        os.close(lock)

@@ -17,6 +17,7 @@ from facade.clock import utc_text
 from facade.codec.batches import BatchReader, Joined, Refused, is_batch
 from facade.codec.columns import ColumnDecoder, number_fields
 from facade.codec.decode import BatchDecoder
+from facade.flows.archive.files import missing
 from facade.flows.archive.nexus_groups import (
     MOST_EVENTS,
     QUALITIES,
@@ -92,6 +93,8 @@ class TopicAccount:
     reason: str = ""
     """Of the first one that could not be decoded."""
     is_exported: bool = True
+    missing: list[str] = field(default_factory=list)
+    """Which records and files of the time are not in the archive."""
 
     def refuse(self, why: Unused, count: int = 1) -> None:
         """Count what is of no use; a tombstone is none of it."""
@@ -149,6 +152,7 @@ class TopicWriter:
         summaries = {window.summary for window in windowed.values()}
         for topic in sorted(topics(self._store), key=lambda topic: topic not in summaries):  # they are drawn first
             account = self._made.accounts[topic] = TopicAccount()
+            account.missing += missing(self._store, topic, self._begin, self._end)
             if topic in windowed:
                 self._write_events(topic, windowed[topic], account)
             elif topic in summaries:
@@ -350,6 +354,7 @@ class TopicWriter:
         append(group, "records", np.array([one.records for one in accounts.values()], np.int64))
         append(group, "not_decoded", np.array([one.undecoded for one in accounts.values()], np.int64))
         append(group, "first_reason", np.array([text(one.reason) for one in accounts.values()], TEXT))
+        append(group, "missing", np.array([text("\n".join(one.missing)) for one in accounts.values()], TEXT))
         append(group, "exported", np.array([one.is_exported for one in accounts.values()], np.uint8))
 
 

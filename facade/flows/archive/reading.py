@@ -21,10 +21,10 @@ from facade.flows.archive.files import (
     HOUR_US,
     ArchiveEntry,
     ArchiveError,
+    advice,
     folder_of,
     hour_in,
     hour_of,
-    hour_text,
     parse_name,
     read_entry,
 )
@@ -93,19 +93,6 @@ def read_records(store: Store, topic: str, begin_us: int, end_us: int) -> Iterat
     return heapq.merge(*partitions, key=lambda record: record.timestamp_us)
 
 
-def removed(store: Store, topic: str, begin_us: int, end_us: int) -> Iterator[str]:
-    """Return which files that may have had records of a time are not there any more, by the numbers of the others."""
-    begin, end = hour_text(hour_of(begin_us)), hour_text(hour_of(end_us - 1))
-    named = sorted((parsed[1:], hour_in(name)) for name in store.names(topic) if (parsed := parse_name(name)))
-    for partition, files in groupby(named, lambda one: one[0][0]):
-        last, since = -1, ""
-        for (_, number), hour in files:
-            # Retention removes all files of an hour, or none.
-            if number > last + 1 and (hour > begin or (hour == begin and since)) and since <= end:
-                yield f"partition {partition}: files before number {number}, of {hour} UTC, were removed"
-            last, since = number, hour
-
-
 @contextmanager
 def opened(store: Store, name: str, **options: Any) -> Iterator[pq.ParquetFile]:
     """Open a file, whose pages are checked as they are read.
@@ -131,7 +118,7 @@ def opened(store: Store, name: str, **options: Any) -> Iterator[pq.ParquetFile]:
         raise ArchiveError(f"{name}: was removed while the archive was read, as old files are: try again") from error
     except (pa.ArrowException, OSError, KeyError) as error:  # a wrong checksum is an OSError
         raise ArchiveError(
-            f"{name}: expected a whole file of an archive, got one that cannot be read: {error}"
+            f"{name}: expected a whole file of an archive, got one that cannot be read: {error}; {advice(store)}"
         ) from error
 
 

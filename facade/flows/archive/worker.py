@@ -25,8 +25,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 
+import numpy as np
+import pyarrow as pa
+
 from facade.bus.offsets import PartitionFacts, TopicShape, WorkerPosition, begin
-from facade.bus.port import Reader, Record, TopicPartition
+from facade.bus.port import ColumnReader, PartitionColumns, TopicPartition
 from facade.clock import Clock
 from facade.config import without_secrets
 from facade.errors import BusError
@@ -36,9 +39,11 @@ from facade.flows.archive.files import (
     ArchiveError,
     encode,
     event_times,
-    hour_of,
+    hours_of,
     inspect,
     parse_name,
+    sizes_of,
+    to_batch,
 )
 from facade.flows.archive.reports import REPORT_EACH, ArchiveReporter
 from facade.flows.archive.retention import expired
@@ -50,7 +55,7 @@ from facade.runtime.readers import Bus
 
 _log = logging.getLogger(__name__)
 
-_TAKE = 5000
+_TAKE = 10_000
 """Records taken at once."""
 _REMOVE_EACH = 3600.0
 """Time between two looks for old files [s]."""
@@ -58,8 +63,6 @@ _REMOVE = 20
 """Most files removed at once."""
 _LONGEST = 500
 """Text of an error on the bus [characters]."""
-_OVERHEAD = 200
-"""Of a record in memory, beside its bytes [bytes]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +104,11 @@ class _File:
     hour: int
     began: float
     """Monotonic time of the first record [s]."""
-    records: list[Record] = field(default_factory=list)
+    since_us: int
+    """Kafka's time of the first record."""
+    next: int = 0
+    """Offset after its last record."""
+    batches: list[pa.RecordBatch] = field(default_factory=list)
     size: int = 0
 
 
@@ -137,7 +144,7 @@ class ArchiveWorker:
         self.accounts = {topic: RunningAccount() for topic in topics}
         """Records that are in files since the start, by topic."""
         self._watch = bus.watch()
-        self._reader: Reader | None = None
+        self._reader: ColumnReader | None = None
         self._shapes: dict[str, TopicShape] = {}
         self._newest: dict[TopicPartition, ArchiveEntry] | None = None
         """ArchiveEntry of the newest file of each partition; None: not known yet."""
@@ -173,7 +180,7 @@ class ArchiveWorker:
                 self._reader = None
                 self._close(*self._open)
             else:
-                self._take(self._reader.take(_TAKE, self._limits.wait))
+                self._take(self._reader.take_columns(_TAKE, self._limits.wait))
             self._failing = ""
         except ArchiveError as error:
             self._note(error)
@@ -197,7 +204,7 @@ class ArchiveWorker:
 
     # Positions
 
-    def _begin(self) -> Reader:
+    def _begin(self) -> ColumnReader:
         """Open the bus where the files end."""
         if self._newest is None:
             self._newest = self._find_newest()
@@ -242,33 +249,45 @@ class ArchiveWorker:
             raise ArchiveError(f"{name}: {what}; give each deployment an archive of its own")
         return found
 
-    def _is_misplaced(self, reader: Reader) -> bool:
+    def _is_misplaced(self, reader: ColumnReader) -> bool:
         """Return whether topics differ from those that are read: made again, cut, with more partitions, or new."""
         seen = self._watch.step(self._topics)
         return reader.is_misplaced or any(shape != self._shapes.get(topic) for topic, shape in seen.items())
 
     # Files
 
-    def _take(self, records: Sequence[Record]) -> None:
+    def _take(self, found: Sequence[PartitionColumns]) -> None:
         limits, now = self._limits, self._clock.monotonic()
-        for record in records:
-            place, hour = (record.topic, record.partition), hour_of(record.timestamp_us)
-            file = self._open.get(place)
-            if file is not None and (hour > file.hour or file.size >= limits.file):
-                self._close(place)
-                file = None
-            at = self._places[place]
-            if file is None:
-                file = self._open[place] = _File(place, at.number, at.log, at.next, hour, now)
-                at.number += 1
-            file.records.append(record)
-            file.size += _size(record)
-            at.next, at.since_us = record.offset + 1, record.timestamp_us
-            self.accounts[record.topic].uncommitted += 1
+        for columns in found:
+            self._collect(columns, now)
         self._close(*(place for place, file in self._open.items() if now - file.began >= limits.age))
         while self._open and sum(file.size for file in (*self._open.values(), *self._due)) >= limits.memory:
             self._close(max(self._open, key=lambda place: self._open[place].size))
             self._write_due()
+
+    def _collect(self, columns: PartitionColumns, now: float) -> None:
+        """Put records to the files that they belong to."""
+        place, most = (columns.topic, columns.partition), self._limits.file
+        at, hours, count = self._places[place], hours_of(columns.timestamps), len(columns.offsets)
+        batch, begin = to_batch(columns, self._event_times[columns.topic]), 0
+        sizes = np.cumsum(sizes_of(columns))
+        while begin < count:
+            file = self._open.get(place)
+            if file is not None and (hours[begin] > file.hour or file.size >= most):
+                self._close(place)
+                file = None
+            if file is None:
+                since_us, hour = columns.timestamps[begin] * 1000, int(hours[begin])
+                file = self._open[place] = _File(place, at.number, at.log, at.next, hour, now, since_us)
+                at.number += 1
+            before = int(sizes[begin - 1]) if begin else 0
+            end = min(int(np.searchsorted(sizes, before + most - file.size)) + 1, count)
+            end = begin + int(np.argmax([*(hours[begin:end] > file.hour), True]))
+            file.batches.append(batch.slice(begin, end - begin))
+            file.size += int(sizes[end - 1]) - before
+            at.next, at.since_us, begin = columns.offsets[end - 1] + 1, columns.timestamps[end - 1] * 1000, end
+            file.next = at.next
+        self.accounts[columns.topic].uncommitted += count
 
     def _close(self, *places: TopicPartition) -> None:
         self._due.extend(self._open.pop(place) for place in places)
@@ -279,7 +298,7 @@ class ArchiveWorker:
             self._due.popleft()
 
     def _write(self, file: _File) -> None:
-        (topic, partition), count = file.place, len(file.records)
+        (topic, partition), count = file.place, sum(map(len, file.batches))
         contents = ArchiveEntry(
             deployment=self._deployment,
             topic=topic,
@@ -288,10 +307,10 @@ class ArchiveWorker:
             hour=file.hour,
             log=file.log,
             first=file.first,
-            next=file.records[-1].offset + 1,
+            next=file.next,
             records=count,
         )
-        raw = encode(file.records, contents, self._event_times[topic])
+        raw = encode(file.batches, contents)
         try:
             self._store.write(contents.name, raw)
         except FileExistsError as error:
@@ -352,7 +371,7 @@ class ArchiveWorker:
         if self._reader is None:
             return None
         oldest = now_us = round(self._clock.now() * 1e6)
-        waiting = {file.place: file.records[0].timestamp_us for file in (*self._open.values(), *reversed(self._due))}
+        waiting = {file.place: file.since_us for file in (*self._open.values(), *reversed(self._due))}
         behind = {topic: self._reader.behind(topic) for topic in self._shapes}
         for (topic, partition), place in self._places.items():
             count = behind[topic].get(partition)
@@ -369,8 +388,3 @@ def _position(file: ArchiveEntry) -> WorkerPosition:
     return WorkerPosition(
         group="archive", topic=file.topic, partition=file.partition, log=file.log, next=file.next, worker="archive"
     )
-
-
-def _size(record: Record) -> int:
-    headers = sum(len(name) + len(value) for name, value in record.headers)
-    return _OVERHEAD + len(record.value or b"") + len(record.key or b"") + headers

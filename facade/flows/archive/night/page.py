@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from statistics import median
 
 from facade import __version__
+from facade.flows.archive.files import advice
 from facade.flows.archive.night.alarms import FLOOD, LOOKBACK_US, PERIOD_US, STATES
 from facade.flows.archive.night.commands import ACKS, COMMANDS, OPEN, REFUSALS, NightCommand
 from facade.flows.archive.night.components import HEARTBEATS
@@ -51,7 +52,7 @@ def render(report: NightReport, place: str, written_us: int) -> str:
         "Commands": _commands(report),
         "Tables and quality": _products(report),
         "Restarts and silence": _accidents(report),
-        "Not accounted for": _unaccounted(report),
+        "Not accounted for": _unaccounted(report, place),
         "What was read": _read(report),
     }
     names = {one: one.lower().replace(" ", "-") for one in sections}
@@ -174,7 +175,9 @@ def _rack_row(report: NightReport, rack: RackFigures) -> list[Cell]:
 
 
 def _nodes(rack: RackFigures) -> str:
-    return f"{rack.first} to {rack.last}"
+    heard = rack.nodes or {rack.first, rack.last}
+    first, last = min(heard), max(heard)
+    return f"{first}" if first == last else f"{first} to {last}"
 
 
 def _rack(report: NightReport, rack: RackFigures) -> Iterator[str]:
@@ -364,7 +367,7 @@ def _accidents(report: NightReport) -> Iterator[str]:
 # What is missing
 
 
-def _unaccounted(report: NightReport) -> Iterator[str]:
+def _unaccounted(report: NightReport, place: str) -> Iterator[str]:
     yield from _absent(report, ACCOUNTS)
     if streams := report.streams:
         rows = (
@@ -387,6 +390,8 @@ def _unaccounted(report: NightReport) -> Iterator[str]:
         yield table("Records that workers took, and what became of them", headings, rows)
     missing = [*_missing(report)]
     yield listed(missing) if missing else paragraph("Nothing else is missing.")
+    if any(topic.missing for topic in report.topics.values()):
+        yield paragraph(f"The command {advice(place)}.")
 
 
 def _missing(report: NightReport) -> Iterator[str]:
@@ -403,8 +408,8 @@ def _missing(report: NightReport) -> Iterator[str]:
             yield f"{topic.topic}, records that could not be used: {number(topic.unusable)}; the first: {topic.example}"
         if not topic.is_kept:
             yield f"{topic.topic}: the archive has no file of the topic"
-        for said in topic.removed:
-            yield f"{topic.topic}, {said}; figures may lack their records"
+        for said in topic.missing:
+            yield f"{said}; figures may lack these records"
     open_ = sum(one.outcome == OPEN for one in report.commands.lines)
     if open_:
         yield f"Commands without an outcome: {number(open_)}"

@@ -22,14 +22,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from facade.bus.port import Record
-from facade.flows.archive.files import ArchiveError, no_archive
+from facade.flows.archive.files import ArchiveError, missing, no_archive
 from facade.flows.archive.night.alarms import LOOKBACK_US, STATES, NightAlarms
 from facade.flows.archive.night.commands import ACKS, COMMANDS, REFUSALS, Commands
 from facade.flows.archive.night.components import HEARTBEATS, NightComponents
 from facade.flows.archive.night.products import DEAD_LETTERS, QUALITY, TABLES, DeadLetters, NightTables, Qualities
 from facade.flows.archive.night.span import Night, utc
 from facade.flows.archive.night.telemetry import SUMMARIES, NightTelemetry
-from facade.flows.archive.reading import read_records, removed, topics
+from facade.flows.archive.reading import read_records, topics
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
 from facade.outcome import Outcome, RecordRejected
@@ -55,8 +55,8 @@ class TopicLine:
     unusable: int = 0
     example: str = ""
     """Place of the first record that could not be used, and why."""
-    removed: list[str] = field(default_factory=list)
-    """Files that are not there any more, and may have had records of the night."""
+    missing: list[str] = field(default_factory=list)
+    """Which records and files of the night are not there."""
 
     def note(self, record: Record, outcome: Outcome) -> None:
         """Count a record."""
@@ -129,7 +129,7 @@ def read_night(
     report = NightReport(icd, night, rack_size)
     for topic, take in report.takers.items():
         line = report.topics[topic] = TopicLine(topic, topic in kept)
-        line.removed += removed(store, topic, night.begin_us, night.end_us)
+        line.missing += missing(store, topic, night.begin_us, night.end_us)
         before = LOOKBACK_US if topic == STATES else 0
         told(topic, 0, night.begin_us)
         for number, record in enumerate(read_records(store, topic, night.begin_us - before, night.end_us), 1):

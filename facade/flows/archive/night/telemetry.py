@@ -70,8 +70,10 @@ class RackFigures:
 
     first: int
     last: int
-    """Its first and its last node."""
+    """The first and the last node that it may have."""
     slots: list[HeapSlot]
+    nodes: set[int] = field(default_factory=set)
+    """Those that were heard."""
     used: int = 0
     late: int = 0
     packets: list[int | float] = field(default_factory=lambda: [0] * len(_PACKETS))
@@ -106,6 +108,7 @@ class RackFigures:
             else:
                 self.used += records
                 slots[window].add(records, latency)
+        self.nodes.update(columns.node)
         for node, epoch, records, runs in zip(columns.node, columns.epoch, columns.records, columns.runs, strict=True):
             self._seen(node, epoch).add(runs, records)
 
