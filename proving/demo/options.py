@@ -60,6 +60,8 @@ class DemoOptions:
     """Whether a processing block of each observation fails."""
     orders: bool = False
     """Whether TM switches SDP as a whole, and controllers give orders down to workers."""
+    archive: bool = False
+    """Whether an archive is kept, verified, played again and reported."""
     stay: bool = False
     """Go on after that, until Ctrl-C."""
     live: bool = True
@@ -73,6 +75,11 @@ class DemoOptions:
     def folder(self) -> Path:
         """Where the demo keeps its own files and the logs of its processes."""
         return self.state_dir.resolve() / "demo"
+
+    @property
+    def archive_folder(self) -> Path:
+        """Where files of the archive stay until the next demo with one."""
+        return self.state_dir.resolve() / "demo-archive"
 
     @property
     def report_file(self) -> Path:
