@@ -149,6 +149,10 @@ def demo(
         bool,
         typer.Option("--all", help="Also all other flows: --logs, --mirror, --orders, and blocks that fail."),
     ] = False,
+    archive: Annotated[
+        bool,
+        typer.Option("--archive", help="Also keep all in an archive; in the end verify it, replay it, and report."),
+    ] = False,
     stay: Annotated[bool, typer.Option("--stay", help="Keep all running until Ctrl-C.")] = False,
     live: Annotated[bool, typer.Option(help="Show the live table where there is a terminal.")] = True,
     state_dir: Annotated[
@@ -180,6 +184,7 @@ def demo(
         mirror=mirror or everything,
         blocks=everything and controller,
         orders=(orders or everything) and controller,
+        archive=archive,
         stay=stay,
         live=live,
         state_dir=state_dir,

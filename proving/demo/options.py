@@ -53,6 +53,7 @@ class DemoOptions:
     blocks: bool = False
     """Whether a processing block of each observation fails."""
     orders: bool = False
+    archive: bool = False
     stay: bool = False
     live: bool = True
     state_dir: Path = local.DEFAULT_STATE_DIR
@@ -64,6 +65,11 @@ class DemoOptions:
     def folder(self) -> Path:
         """Where the demo keeps its own files and the logs of its processes."""
         return self.state_dir.resolve() / "demo"
+
+    @property
+    def archive_folder(self) -> Path:
+        """Where files of the archive stay until the next demo with one."""
+        return self.state_dir.resolve() / "demo-archive"
 
     @property
     def report_file(self) -> Path:

@@ -103,6 +103,7 @@ class DemoReport(msgspec.Struct, kw_only=True):
     log_account: list[BalanceLine] = []
     mirror_account: list[BalanceLine] = []
     block_account: list[BalanceLine] = []
+    archive_account: list[BalanceLine] = []
     sent: HeapReport | None = None
     """The simulator's own report."""
 

@@ -26,6 +26,7 @@ from facade.infra.ports import HOST, choose_port
 from facade.reading import Quality
 from facade.runtime.stopping import terminable
 from proving.demo.account import BalanceLine, DemoCounts, compare, disagreements, waited
+from proving.demo.archiving import ArchiveScenario
 from proving.demo.bare import DEVICE
 from proving.demo.flows import (
     AlarmScenario,
@@ -131,6 +132,9 @@ def _kills(options: DemoOptions) -> int:
 
 
 def _play(demo: Demo, stack: ExitStack) -> None:
+    archive = ArchiveScenario(demo, stack) if demo.options.archive else None
+    if archive is not None:
+        archive.begin()
     _start_servers(demo)
     host, side = demo.deployment.tango_host, demo.tango_side
     served = {device for names in side.devices.values() for device in names}
@@ -144,6 +148,8 @@ def _play(demo: Demo, stack: ExitStack) -> None:
             stay(demo, stack)
         _stop(demo)
     _judge(demo)
+    if archive is not None:
+        archive.end()
 
 
 def _start_servers(demo: Demo) -> None:

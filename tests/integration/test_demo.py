@@ -140,6 +140,7 @@ def balanced(state_dir: Path, code: int, output: str) -> DemoReport:
 
 def test_a_demo_balances_and_leaves_nothing(start: Start, tmp_path: Path) -> None:
     """Each part of the deployment is killed once, and comes back in time; with logs, where Debian's packages are.
+    All is archived, and played again.
 
     An earlier demo of another size was killed with its guard. What it left is stopped, and totals begin at zero.
     """
@@ -150,7 +151,7 @@ def test_a_demo_balances_and_leaves_nothing(start: Start, tmp_path: Path) -> Non
     left = running(tmp_path)
     assert {"control", "ingest-00", "subarray", "controller", "simulate", "kafka", "tango-db"} <= set(left)
     flows = ["--all"] if has_shippers() else ["--mirror"]
-    code, output = finish(start("--seconds", "9", *flows))
+    code, output = finish(start("--seconds", "9", "--archive", *flows))
     report = balanced(tmp_path, code, output)
     assert "stopped what an earlier demo had left" in output
     assert "services: an earlier demo had left" in output
@@ -167,6 +168,7 @@ def test_a_demo_balances_and_leaves_nothing(start: Start, tmp_path: Path) -> Non
     assert report.tables_recovery is not None
     assert_mirrored(report)
     assert_shipped(report, expected=bool(logs))
+    assert_archived(report, output)
     assert bool(report.orders) == bool(logs)
     assert all(line.agrees for line in report.block_account)
     assert len([line for line in report.block_account if line.what == "alarm processingBlockFailed"]) == 2 * bool(logs)
@@ -209,6 +211,15 @@ def assert_shipped(report: DemoReport, *, expected: bool) -> None:
         assert found["logsConsumed"] > found["records of ERROR on the topic"] > 0
         assert found["metricsConsumed"] > 0
         assert report.logs_recovery is not None
+
+
+def assert_archived(report: DemoReport, output: str) -> None:
+    """Each record is in one file, and a replay of them comes to the same results."""
+    assert len(report.archive_account) == 3
+    assert all(line.agrees for line in report.archive_account)
+    assert [
+        word for word in ("archived", "verified", "replayed equal", "report made") if f"s  {word}: " not in output
+    ] == []
 
 
 def assert_alerts(report: DemoReport) -> None:

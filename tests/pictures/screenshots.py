@@ -49,6 +49,8 @@ PAGES = {
     "page-blocks.png": "flow/blocks",
 }
 """Pictures of the operator's page, by address; see docs/how-to/operators-page.md."""
+_ARCHIVED = "demo-archive.svg"
+"""Picture of the end of a demo with an archive; see docs/how-to/archive.md."""
 _SETTLED = 60.0
 """Time in which the page gets its values, and trends and waterfalls some points [s]."""
 _COLOURS = 256
@@ -82,6 +84,18 @@ def take(environment: Mapping[str, str], images: Path = IMAGES) -> None:
         (images / name).write_text(picture_of(done.stdout, command) + "\n")
         ERR.print(images / name)
     take_pages(environment, images)
+
+
+def take_archive(images: Path, options: list[str]) -> None:
+    """Play a demo with an archive to its end, and take the picture of its last lines."""
+    with tempfile.TemporaryDirectory() as folder:
+        argv = [PROGRAM, "demo", "--archive", "--no-live", "--state-dir", folder, *options]
+        coloured = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": str(WIDTH)}
+        done = subprocess.run(argv, env=coloured, stdout=subprocess.PIPE, text=True, check=True)
+    at = done.stdout.index("archived: ")
+    printed = done.stdout[done.stdout.rindex("\n", 0, at) + 1 :].replace(folder, ".run")
+    (images / _ARCHIVED).write_text(picture_of(printed, "demo --archive") + "\n")
+    ERR.print(images / _ARCHIVED)
 
 
 def take_pages(environment: Mapping[str, str], images: Path) -> None:
@@ -169,6 +183,7 @@ def main(options: list[str]) -> None:
         finally:
             demo.terminate()  # SIGINT is ignored in the background of a shell
             demo.communicate()
+    take_archive(IMAGES, options)
 
 
 if __name__ == "__main__":
