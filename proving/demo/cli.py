@@ -127,7 +127,9 @@ def demo(
     columnar: Annotated[
         bool, typer.Option("--columnar", help="Nodes send columnar batches, as they must where there are many.")
     ] = False,
-    garbage: Annotated[float, typer.Option(min=0, max=1, help="Fraction of malformed records, 0 to 1.")] = 0.0002,
+    garbage: Annotated[
+        float, typer.Option(min=0, max=1, help="Fraction of malformed records, 0 to 1; 0: no dead letters.")
+    ] = 0.0002,
     kills: Annotated[
         bool, typer.Option(help="Kill (kill -9) a worker, device servers and the controller meanwhile.")
     ] = True,

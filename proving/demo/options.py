@@ -76,4 +76,5 @@ class DemoOptions:
         return self.report or self.state_dir.resolve() / "demo-report.json"
 
     def faults(self) -> Faults:
-        return Faults(gaps=1e-4, duplicates=1e-4, disorder=1e-4, late=1e-4, ahead=1e-4, garbage=self.garbage)
+        ahead = 1e-4 if self.garbage else 0.0  # a dead letter as well
+        return Faults(gaps=1e-4, duplicates=1e-4, disorder=1e-4, late=1e-4, ahead=ahead, garbage=self.garbage)

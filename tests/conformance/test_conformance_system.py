@@ -61,7 +61,7 @@ def test_the_whole_system_conforms_and_is_left_as_it_was(deploy: Deploy) -> None
     start(deployment)
     write_nonsense(deployment)
     html = deployment.folder / "report.html"
-    code, outcomes, text = run_kit(deployment, "--active", "--window", 8, "--html", html)
+    code, outcomes, text = run_kit(deployment, "--active", "--window", 5, "--html", html)
     # Whether the system is quick enough is judged where the kit is meant to run: `make conformance`.
     assert set(outcomes.values()) <= {"passed", "slow", "skipped"}, text
     assert code == ("slow" in outcomes.values()), text
@@ -106,7 +106,6 @@ def test_each_outcome_that_is_no_good_is_shown(deploy: Deploy) -> None:
     deployment.serve()
     for fault, outcome, aspect, code in (
         ("reject:AssignResources", "AssignResources=REJECTED", "is-rejected", 0),
-        ("fail:AssignResources", "AssignResources=FAILED", "fails", 0),
         ("slow:AssignResources", "AssignResources=FAILED", "fails", 1),
         ("hang:On", "On=TIMED_OUT", "times-out", 0),
     ):

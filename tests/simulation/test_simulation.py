@@ -11,8 +11,7 @@ from tests.simulation.controllers import PAIR, Controllers
 from tests.simulation.faults import Fault
 from tests.simulation.logs import Author, Partition
 from tests.simulation.mutants import MUTANTS, hunt
-from tests.simulation.run import Result, run
-from tests.simulation.shrink import shrink
+from tests.simulation.run import run
 from tests.simulation.site import FLOWS
 
 _ROOT = Path(__file__).parents[2]
@@ -87,12 +86,3 @@ def test_a_seed_gives_the_same_run_again_in_another_process() -> None:
 def test_a_guard_that_is_taken_out_is_found(mutant) -> None:
     result, _ = hunt(mutant)
     assert result is not None
-
-
-def test_a_failure_is_shrunk_to_the_faults_that_matter() -> None:
-    faults = [Fault(float(at), "kill -9", f"aggregate-{at % 2}") for at in range(8)]
-
-    def again(some: list[Fault]) -> Result:
-        return Result(1, some, ["it fails"] if faults[5] in some and faults[2] in some else [])
-
-    assert shrink(again(faults), again).faults == [faults[2], faults[5]]

@@ -43,10 +43,3 @@ def test_no_name_uses_a_word_that_was_given_up(package: str) -> None:
         if bad := {name for name in names(path) if words(name) & given_up} - STILL.get(file, set()) - VERBS:
             found[file] = bad
     assert not found
-
-
-def test_words_of_a_name() -> None:
-    assert words("AlertStory") & {"story"}
-    assert words("told_differently") & {"told"}
-    assert {"pile", "story"} <= words("piles_of_stories")
-    assert not words("sharedStaged") & {"share", "stage"}

@@ -45,11 +45,6 @@ def test_what_a_row_names_exists_and_is_run(row: str) -> None:
         assert shown.strip()
 
 
-def test_a_skipped_neighbour_does_no_harm() -> None:
-    text = "@pytest.mark.slow\ndef test_a(): ...\n@pytest.mark.skip\ndef test_b(): ..."
-    assert list(skips(text, "test_a")) == []
-
-
 def skips(text: str, name: str) -> Iterator[str]:
     """Give the ways in which a test may be skipped, by itself, its module, or anything of its module that it uses.
 
