@@ -20,11 +20,13 @@ from typing import Final
 import msgspec
 
 from facade.clock import Clock, SystemClock
+from facade.config import FILE_VARIABLE
 from facade.errors import InfraError
 from facade.infra import tools
 from facade.infra.kafka import Kafka, find_limp
 from facade.infra.ports import HOST, choose_port, is_free
 from facade.infra.processes import PortTakenError, Process, ProcessRecord, check_alive, started_in
+from facade.infra.security import ADMINISTRATOR, Security
 
 # --- The Tango database ---
 
@@ -114,6 +116,8 @@ class TangoDatabase:
 _ATTEMPTS: Final = 4
 STATE_FILE: Final = "infra.json"
 LOCK_FILE: Final = "infra.lock"
+SECURITY: Final = "security"
+"""Folder of the secrets of a secured broker."""
 
 
 class ServiceName(StrEnum):
@@ -145,6 +149,7 @@ class InfraState:
     topic_prefix: str = "local."
     kafka_heap: str = "512m"
     services: Mapping[str, ServiceState] = field(default_factory=dict)
+    secure: bool = False
 
     def with_service(self, name: ServiceName, service: ServiceState) -> "InfraState":
         """Return the state with this service replaced."""
@@ -199,14 +204,20 @@ class Endpoints:
     tango_host: str
     topic_prefix: str
     state_dir: Path
+    security: Security | None = None
+    """None: the broker takes anyone."""
 
-    def environment(self) -> dict[str, str]:
-        """Return the environment variables that point a process at these services."""
-        return {
+    def environment(self, user: str = ADMINISTRATOR) -> dict[str, str]:
+        """Return the environment variables that point a process at these services.
+
+        `user`: by whose name the process logs in at a secured broker.
+        """
+        found = {
             "KAFKA_BOOTSTRAP": self.bootstrap,
             "TANGO_HOST": self.tango_host,
             "SDP_TOPIC_PREFIX": self.topic_prefix,
         }
+        return found if self.security is None else {**found, FILE_VARIABLE: str(self.security.settings_of(user))}
 
 
 class Runtime:
@@ -245,7 +256,33 @@ class Runtime:
             tango_host=f"{HOST}:{ports.get(ServiceName.TANGO_DB, 0)}",
             topic_prefix=self.state.topic_prefix,
             state_dir=self.state_dir,
+            security=self.security,
         )
+
+    @property
+    def security(self) -> Security | None:
+        """Return the secrets of the broker; None: it takes anyone."""
+        return Security(self.state_dir / SECURITY) if self.state.secure else None
+
+    def create_users(self) -> None:
+        """Create the users of a secured broker, which answers."""
+        security = self.security
+        if security is not None:
+            self._report("Kafka: creating users")
+            kafka = self._service(ServiceName.KAFKA)
+            assert isinstance(kafka, Kafka)
+            where = self.endpoints()
+            door, _ = kafka.door(self.state.services[ServiceName.KAFKA].port)
+            security.create_users(door, where.bootstrap, where.topic_prefix)
+
+    def renew(self) -> None:
+        """Give a secured broker a new certificate."""
+        kafka = self._service(ServiceName.KAFKA)
+        assert isinstance(kafka, Kafka)
+        if self.security is None or not self.is_up(ServiceName.KAFKA):
+            raise InfraError(f"no secured broker runs in {self.state_dir}; see `sdp-facade infra up --secure`")
+        door, _ = kafka.door(self.state.services[ServiceName.KAFKA].port)
+        self.security.renew(door)
 
     def start(self, ports: Mapping[ServiceName, int]) -> None:
         """Launch the services, then wait for them: they start side by side."""
@@ -284,6 +321,7 @@ class Runtime:
         """Remove the files of the services, and the folder if it is empty then."""
         for name in ServiceName:
             shutil.rmtree(self.state_dir / name, ignore_errors=True)
+        shutil.rmtree(self.state_dir / SECURITY, ignore_errors=True)
         for file in (STATE_FILE, LOCK_FILE):
             (self.state_dir / file).unlink(missing_ok=True)
         if not any(self.state_dir.iterdir()):
@@ -323,7 +361,13 @@ class Runtime:
     def _service(self, name: ServiceName) -> Kafka | TangoDatabase:
         folder = self._folder(name)
         if name is ServiceName.KAFKA:
-            return Kafka(folder=folder, heap=self.state.kafka_heap, report=self._report, clock=self._clock)
+            return Kafka(
+                folder=folder,
+                heap=self.state.kafka_heap,
+                report=self._report,
+                clock=self._clock,
+                security=self.security,
+            )
         return TangoDatabase(folder=folder, report=self._report)
 
     def _folder(self, name: ServiceName) -> Path:
@@ -354,6 +398,7 @@ __all__ = [
     "down",
     "endpoints",
     "find_limps",
+    "renew_certificates",
     "start_service",
     "status",
     "stop_service",
@@ -375,6 +420,7 @@ class LocalOptions:
     tango_port: int = 0
     topic_prefix: str | None = None
     kafka_heap: str | None = None
+    secure: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -405,7 +451,23 @@ def up(
         runtime.state = _merged(runtime.state, options)
         ports = {ServiceName.KAFKA: options.kafka_port, ServiceName.TANGO_DB: options.tango_port}
         runtime.start({name: port for name, port in ports.items() if not runtime.is_up(name, port)})
+        runtime.create_users()
         return runtime.endpoints()
+
+
+def renew_certificates(
+    state_dir: Path = DEFAULT_STATE_DIR, *, report: tools.Notify | None = None, clock: Clock | None = None
+) -> None:
+    """Give the secured broker a new certificate, without a stop.
+
+    Raises
+    ------
+    InfraError
+        No secured broker runs there.
+    """
+    runtime = Runtime(state_dir, report, clock)
+    with runtime.lock():
+        runtime.renew()
 
 
 def endpoints(state_dir: Path = DEFAULT_STATE_DIR) -> Endpoints:
@@ -451,7 +513,8 @@ def find_limps(state_dir: Path = DEFAULT_STATE_DIR) -> dict[ServiceName, str]:
     service = load(state_dir.resolve()).services.get(ServiceName.KAFKA)
     if service is None or not service.ready or not service.is_running:
         return {}
-    limp = find_limp(service.port)
+    security = Security(state_dir.resolve() / SECURITY)
+    limp = find_limp(service.port, security.administrator() if load(state_dir.resolve()).secure else None)
     return {ServiceName.KAFKA: limp} if limp else {}
 
 
@@ -543,7 +606,13 @@ def _merged(state: InfraState, options: LocalOptions) -> InfraState:
     heap = options.kafka_heap or state.kafka_heap
     if not _HEAP.fullmatch(heap):
         raise InfraError(f"the size of Kafka's heap {heap!r} is wrong: expected a number with k, m or g, such as 512m")
-    return replace(state, topic_prefix=prefix, kafka_heap=heap)
+    secure = state.secure if options.secure is None else options.secure
+    if secure != state.secure and state.services:
+        raise InfraError(
+            f"the broker in {options.state_dir} exists without `--secure`; remove it and its data with"
+            " `sdp-facade infra down --wipe` first"
+        )
+    return replace(state, topic_prefix=prefix, kafka_heap=heap, secure=secure)
 
 
 def _service_name(name: str) -> ServiceName:
