@@ -20,6 +20,7 @@ from facade.printable import printable
 NAME: Final = "sdp-facade"
 
 OWN: Final = (
+    Subcommand(("audit",), "facade.cli.audit:audit", "List by time who commanded, acted on alarms, or set modes."),
     Subcommand(("bus",), "", "Look at the Kafka bus.", section="Deploy"),
     Subcommand(("bus", "check"), "facade.cli.bus:check", "Show the faults of the bus, and what to do."),
     Subcommand(("config",), "", "Look at the settings, and where they come from.", section="Deploy"),
