@@ -81,16 +81,17 @@ class CommandedDevice(FacadeDevice):
         tango.DevFailed
             The control model forbids the move, or the bus did not confirm it in time.
         """
+        client = client_of(self)
         with tango.AutoTangoAllowThreads(self):
             # Two moves that are each allowed may not be so one after the other.
             if not self._moving.acquire(blocking=False):
                 raise refusal("another write waits for the bus; try again in a second", admin_mode.ATTRIBUTE)
             try:
-                self._set_mode(self.icd.enums["AdminMode"][value])
+                self._set_mode(self.icd.enums["AdminMode"][value], client)
             finally:
                 self._moving.release()
 
-    def _set_mode(self, wanted: str) -> None:
+    def _set_mode(self, wanted: str, client: str) -> None:
         name, service, device = admin_mode.ATTRIBUTE, self.service, self.get_name().lower()
         if service is None or not service.has_read(STATES):
             raise refusal("the bus was not reached yet, so the present mode is not known; try again later", name)
@@ -99,7 +100,7 @@ class CommandedDevice(FacadeDevice):
             why = f"from {current} the SKA control model does not lead to {wanted}; OFFLINE is between"
             raise refusal(why, name, _NOT_ALLOWED)
         now_us = round(self.clock.now() * 1e6)
-        message = StateMessage(device=device, attribute=name, value=wanted, time=now_us, origin=device)
+        message = StateMessage(device=device, attribute=name, value=wanted, time=now_us, origin=device, client=client)
         try:
             service.send_durably(state_record(message))
         except BusError as error:

@@ -24,6 +24,7 @@ ENVIRONMENT = {
     "SDP_ARCHIVES": "archives",
     "SDP_WITHOUT": "without",
     "SDP_COMMAND_TIMEOUT": "command_timeout",
+    "SDP_COMMANDERS": "commanders",
     "SDP_TABLE_ROOTS": "table_roots",
     "SDP_TABLE_MEMORY": "table_memory",
     "SDP_TABLE_DISK": "table_disk",
@@ -71,6 +72,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Roles of the ICD that this deployment does not run, with commas between. Their silence is not reported."""
     command_timeout: float = 0.4
     """Longest wait of a Tango call for the bus [s]: TM's clients give a call 0.5 s, other clients of Tango 3 s."""
+    commanders: str = ""
+    """Hosts from which commands are taken, with commas between: addresses, or ``this host``; empty: any."""
     table_roots: str = ""
     """Directories and URLs, with : between, below which referenced tables may be; empty: references are refused."""
     table_memory: int = 64_000_000
@@ -92,6 +95,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def left_out(self) -> frozenset[str]:
         """Roles of the ICD that this deployment does not run, each by its name."""
         return frozenset(name.strip() for name in self.without.split(",")) - {""}
+
+    @property
+    def may_command(self) -> frozenset[str]:
+        """Hosts from which commands are taken; none: from any."""
+        return frozenset(host.strip() for host in self.commanders.split(",")) - {""}
 
     def __repr__(self) -> str:
         bootstrap = without_secrets(self.bootstrap)

@@ -117,6 +117,9 @@ class Manifest:
     trials: ImportPath | None = None
     """``Callable[[Icd, Settings], Mapping[str, Callable[[Record], Outcome]]]``: by topic, the outcome that a reader
     would give one record now; for `dead-letters redrive`. Other topics are read by the schema of their message."""
+    audit: Mapping[str, ImportPath] = field(default_factory=dict)
+    """By topic: ``Callable[[Record], AuditEntry | None]``, which says from a record who did what; see
+    `facade.runtime.audit`."""
     page: FlowPage | None = None
     """Its page in the operator's page, where one of its devices is deployed; None: it has none."""
     interface: ImportPath | None = None

@@ -523,6 +523,7 @@ class State(Message, frozen=True, kw_only=True, tag_field="schema", tag="state/1
     time: Natural
     origin: Annotated[str, Meta(max_length=200)]
     command: Annotated[str, Meta(max_length=200)] = ""
+    client: Annotated[str, Meta(max_length=200)] = ""
 
 
 class Storage(Message, frozen=True, kw_only=True, tag_field="schema", tag="storage/1"):

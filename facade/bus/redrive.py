@@ -24,6 +24,8 @@ from facade.messages import StreamAccount
 from facade.outcome import LATE, USED, Outcome, RecordRejected
 from facade.printable import printable
 
+CLIENT: Final = f"{PREFIX}client"
+"""Header of a mark: user, host and process that put the record back."""
 BY: Final = "dead-letters redrive"
 """Writer of the marks and entries of a redrive."""
 REDRIVEN: Final = "redriven"
@@ -242,8 +244,11 @@ def _fate(
     return RedriveFate.LATE if outcome == LATE else RedriveFate.PUT_BACK
 
 
-def put_back(dead_letter: Record) -> list[Record]:
-    """Return the record of a dead letter as it goes back, and the mark that says so."""
+def put_back(dead_letter: Record, client: str = "") -> list[Record]:
+    """Return the record of a dead letter as it goes back, and the mark that says so.
+
+    `client`: user, host and process that put it back.
+    """
     whole, at = original(dead_letter), str(DeadLetterOffset(dead_letter.partition, dead_letter.offset))
     first = dict(whole.headers).get(FIRST, f"{whole.topic}/{whole.partition}/{whole.offset}".encode())
     kept = [header for header in whole.headers if header[0] not in (FROM, FIRST)]
@@ -264,6 +269,7 @@ def put_back(dead_letter: Record) -> list[Record]:
         "by": BY,
         **{name[len(PREFIX) :]: raw.decode() for name, raw in dead_letter.headers if name == PREFIX + ROW},
     }
+    said |= {CLIENT.removeprefix(PREFIX): client} if client else {}
     headers = tuple((PREFIX + name, text.encode()) for name, text in said.items())
     return [record, Record(topic=TOPIC, key=None, value=None, headers=headers)]
 
@@ -304,6 +310,8 @@ class Redrive:
         Dead letters in the order of the log, others among them.
     most
         Of one transaction.
+    client
+        User, host and process that put them back.
     """
 
     def __init__(
@@ -314,7 +322,9 @@ class Redrive:
         clock: Clock,
         *,
         most: int,
+        client: str = "",
     ) -> None:
+        self._client = client
         self._dead_letters, self._chosen, self._writer, self._most = dead_letters, frozenset(chosen), writer, most
         self._clock = clock
         self.done = 0
@@ -331,7 +341,7 @@ class Redrive:
             if len(batch) == self._most or size > _MOST_BYTES:
                 break
         if batch:
-            records = [record for dead_letter in batch for record in put_back(dead_letter)]
+            records = [record for dead_letter in batch for record in put_back(dead_letter, self._client)]
             self._writer.write([*records, *accounted(batch, round(self._clock.now() * 1e6))])
             self.done += len(batch)
         return bool(batch)

@@ -20,6 +20,7 @@ from facade.printable import printable
 NAME: Final = "sdp-facade"
 
 OWN: Final = (
+    Subcommand(("audit",), "facade.cli.audit:audit", "List by time who commanded, acted on alarms, or set modes."),
     Subcommand(("bus",), "", "Look at the Kafka bus.", section="Deploy"),
     Subcommand(("bus", "check"), "facade.cli.bus:check", "Show the faults of the bus, and what to do."),
     Subcommand(("config",), "", "Look at the settings, and where they come from.", section="Deploy"),
@@ -42,6 +43,7 @@ OWN: Final = (
     Subcommand(("infra", "status"), "facade.cli.infra:status", "Show each process."),
     Subcommand(("infra", "down"), "facade.cli.infra:down", "Stop what was started here."),
     Subcommand(("infra", "env"), "facade.cli.infra:env", "Print the environment variables for a shell."),
+    Subcommand(("infra", "renew"), "facade.cli.infra:renew", "Give a secured broker a new certificate."),
     Subcommand(("infra", "start"), "facade.cli.infra:start", "Start one service again."),
     Subcommand(("infra", "stop"), "facade.cli.infra:stop", "Stop one service; its port and data are kept."),
     Subcommand(("quotas",), "", "Limit the write rates of clients, by the classes of their topics.", section="Deploy"),

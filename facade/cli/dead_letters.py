@@ -1,8 +1,11 @@
 """`sdp-facade dead-letters`: look through records that could not be used, and put them back, each once."""
 
 import base64
+import getpass
 import json
 import math
+import os
+import socket
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -187,7 +190,9 @@ def redrive(
     if writer is not None:
         _show_plan(made, quiet=as_json)
         step = min(_LARGEST_STEP, math.ceil(rate))
-        running = Redrive(read_range(connection, TOPIC, ranges), made.chosen, writer, clock, most=step)
+        running = Redrive(
+            read_range(connection, TOPIC, ranges), made.chosen, writer, clock, most=step, client=_client()
+        )
         done = _run(running, made, rate, clock)
     if as_json:
         rows = [
@@ -404,3 +409,8 @@ def _bytes(raw: bytes | None) -> dict[str, str] | None:
         return {"encoding": "utf-8", "data": raw.decode()}
     except UnicodeDecodeError:
         return {"encoding": "base64", "data": base64.b64encode(raw).decode()}
+
+
+def _client() -> str:
+    """Return who runs this command, as far as the system tells."""
+    return f"{getpass.getuser()} at {socket.gethostname()}, process {os.getpid()}"

@@ -16,7 +16,9 @@ from rich.text import Text
 
 from facade.clock import SystemClock
 from facade.console import ERR, table, wide
+from facade.errors import ConfigError
 from facade.infra import local, tools
+from facade.infra.security import ADMINISTRATOR
 
 StateDir = Annotated[
     Path,
@@ -38,6 +40,10 @@ def up(
         int | None,
         typer.Option(help="1 or 3; three have replicas of all records. Default: as last time, else 1."),
     ] = None,
+    secure: Annotated[
+        bool | None,
+        typer.Option("--secure", help="TLS, a login for each role of the ICD, and no right that was not given."),
+    ] = None,
 ) -> None:
     """Start what does not run yet; returns when all services answer.
 
@@ -50,6 +56,7 @@ def up(
         topic_prefix=prefix,
         kafka_heap=kafka_heap,
         brokers=brokers,
+        secure=secure,
     )
     with _progress() as report:
         endpoints = local.up(options, report=report)
@@ -90,13 +97,29 @@ def down(
         local.down(state_dir, wipe=wipe, report=report)
 
 
-def env(state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
+def env(
+    state_dir: StateDir = local.DEFAULT_STATE_DIR,
+    user: Annotated[
+        str, typer.Option(help="Who logs in at a secured broker: the administrator, or sdp-ROLE.")
+    ] = ADMINISTRATOR,
+) -> None:
     """Print the environment variables for a shell.
 
     Example: eval "$(sdp-facade infra env)"
     """
     endpoints = local.endpoints(state_dir)
-    print_environment(endpoints.environment())
+    if endpoints.security is not None and not endpoints.security.settings_of(user).exists():
+        raise ConfigError(f"--user: expected {ADMINISTRATOR}, or sdp- and a role of the ICD, got {user!r:.100}")
+    print_environment(endpoints.environment(user))
+
+
+def renew(state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
+    """Give the secured broker a new certificate, without a stop.
+
+    Example: sdp-facade infra renew
+    """
+    with _progress() as report:
+        local.renew_certificates(state_dir, report=report)
 
 
 def start(services: Services, state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:

@@ -23,6 +23,7 @@ from facade.errors import InfraError
 from facade.infra import tools
 from facade.infra.ports import HOST, choose_port
 from facade.infra.processes import PortTakenError, Process, check_alive
+from facade.infra.security import Security
 from facade.resources import resource
 
 _OLDEST_JAVA: Final = 17
@@ -67,6 +68,8 @@ class Kafka:
         Number of the broker in its cluster.
     quorum
         Cluster of the broker. None: it is a single one.
+    security
+        Its secrets. None: it takes anyone.
     """
 
     folder: Path
@@ -75,6 +78,7 @@ class Kafka:
     clock: Clock = field(default_factory=SystemClock)
     node: int = 1
     quorum: Quorum | None = None
+    security: Security | None = None
 
     def launch(self, port: int, started: Callable[[Process], None]) -> None:
         """Copy the jars, format the storage (both once) and start the broker."""
@@ -86,6 +90,8 @@ class Kafka:
         """Format the storage (once) and start the broker, with options for the broker alone."""
         classpath = f"{libraries(self.report)}/*"
         properties = self._write_properties(port)
+        if self.security is not None:
+            self.security.secure(properties)
         if not (self._data / "meta.properties").exists():
             self.report("Kafka: formatting its storage")
             argv = [*java, "-cp", classpath, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
@@ -107,21 +113,28 @@ class Kafka:
         """Return when the broker is a live member of its cluster."""
         self.report(f"Kafka: starting on {HOST}:{port}")
         cluster_id = self._cluster_id()
+        where, login = self.door(port)
 
         def answers() -> bool:
             for process in processes:
                 check_alive(process)
-            found = find_cluster(f"{HOST}:{port}", _ANSWERS_WITHIN_S)
+            found = find_cluster(where, _ANSWERS_WITHIN_S, login)
             if found is not None and found.id != cluster_id:
                 what = f"expected cluster {cluster_id}, got {found.id}"
                 raise PortTakenError(f"another Kafka answers on {HOST}:{port}: {what}")
-            return found is not None and f"{HOST}:{port}" in found.brokers
+            return found is not None and where in found.brokers
 
         if not wait_until(self.clock, answers, _STARTS_WITHIN_S):
             raise InfraError(
                 f"Kafka does not answer on {HOST}:{port} within {_STARTS_WITHIN_S:g} s; "
                 f"the end of {processes[0].log}:\n" + processes[0].tail()
             )
+
+    def door(self, port: int) -> tuple[str, Mapping[str, str] | None]:
+        """Return where the broker answers to the program that manages it, and the Kafka settings for that."""
+        if self.security is None:
+            return f"{HOST}:{port}", None
+        return self.security.address(self.folder / "server.properties"), self.security.login()
 
     @property
     def _data(self) -> Path:
@@ -165,8 +178,8 @@ def direct_memory(properties: str) -> int:
     return threads * int(found["socket.request.max.bytes"]) + _OTHER_DIRECT_MEMORY
 
 
-def find_limp(port: int) -> str:
-    """Return how a broker that runs fails to answer; empty: it answers.
+def find_limp(port: int, login: Mapping[str, str] | None = None) -> str:
+    """Return how a broker that runs fails to answer; empty: it answers. `login`: see `find_cluster`.
 
     The broker gives its connections to its network threads in turn. One connection for each is asked, as a thread that
     has failed hangs alone.
@@ -174,7 +187,7 @@ def find_limp(port: int) -> str:
     properties = resource("docker", "kafka", "server.properties").read_text()
     threads = int(re.findall(r"^num.network.threads=(\d+)$", properties, re.MULTILINE)[0])
     with ThreadPoolExecutor(threads) as pool:
-        asked = [pool.submit(find_cluster, f"{HOST}:{port}", _LIMPS_AFTER_S) for _ in range(threads)]
+        asked = [pool.submit(find_cluster, f"{HOST}:{port}", _LIMPS_AFTER_S, login) for _ in range(threads)]
         silent = sum(one.result() is None for one in asked)
     if not silent:
         return ""

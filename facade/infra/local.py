@@ -20,11 +20,13 @@ from typing import Final
 import msgspec
 
 from facade.clock import Clock, SystemClock
+from facade.config import FILE_VARIABLE
 from facade.errors import InfraError
 from facade.infra import tools
 from facade.infra.kafka import Kafka, Quorum, find_limp, make_quorum
 from facade.infra.ports import HOST, choose_port, is_free
 from facade.infra.processes import GRACE, PortTakenError, Process, ProcessRecord, check_alive, started_in
+from facade.infra.security import ADMINISTRATOR, Security
 
 # --- The Tango database ---
 
@@ -114,6 +116,8 @@ class TangoDatabase:
 _ATTEMPTS: Final = 4
 STATE_FILE: Final = "infra.json"
 LOCK_FILE: Final = "infra.lock"
+SECURITY: Final = "security"
+"""Folder of the secrets of a secured broker."""
 
 
 class ServiceName(StrEnum):
@@ -151,6 +155,7 @@ class InfraState:
     topic_prefix: str = "local."
     kafka_heap: str = "512m"
     services: Mapping[str, ServiceState] = field(default_factory=dict)
+    secure: bool = False
     quorum: Quorum | None = None
 
     @property
@@ -212,15 +217,22 @@ class Endpoints:
     topic_prefix: str
     state_dir: Path
     brokers: int = 1
+    security: Security | None = None
+    """None: the brokers take anyone."""
 
-    def environment(self) -> dict[str, str]:
-        """Return the environment variables that point a process at these services."""
-        variables = {
+    def environment(self, user: str = ADMINISTRATOR) -> dict[str, str]:
+        """Return the environment variables that point a process at these services.
+
+        `user`: by whose name the process logs in at a secured broker.
+        """
+        found = {
             "KAFKA_BOOTSTRAP": self.bootstrap,
             "TANGO_HOST": self.tango_host,
             "SDP_TOPIC_PREFIX": self.topic_prefix,
         }
-        return variables if self.brokers == 1 else {**variables, "SDP_TOPIC_REPLICAS": str(self.brokers)}
+        if self.brokers > 1:
+            found["SDP_TOPIC_REPLICAS"] = str(self.brokers)
+        return found if self.security is None else {**found, FILE_VARIABLE: str(self.security.settings_of(user))}
 
 
 class Runtime:
@@ -260,7 +272,33 @@ class Runtime:
             topic_prefix=self.state.topic_prefix,
             state_dir=self.state_dir,
             brokers=len(self.state.brokers),
+            security=self.security,
         )
+
+    @property
+    def security(self) -> Security | None:
+        """Return the secrets of the broker; None: it takes anyone."""
+        return Security(self.state_dir / SECURITY) if self.state.secure else None
+
+    def create_users(self) -> None:
+        """Create the users of a secured broker, which answers."""
+        security = self.security
+        if security is not None:
+            self._report("Kafka: creating users")
+            kafka = self._service(ServiceName.KAFKA)
+            assert isinstance(kafka, Kafka)
+            where = self.endpoints()
+            door, _ = kafka.door(self.state.services[ServiceName.KAFKA].port)
+            security.create_users(door, where.bootstrap, where.topic_prefix)
+
+    def renew(self) -> None:
+        """Give a secured broker a new certificate."""
+        kafka = self._service(ServiceName.KAFKA)
+        assert isinstance(kafka, Kafka)
+        if self.security is None or not self.is_up(ServiceName.KAFKA):
+            raise InfraError(f"no secured broker runs in {self.state_dir}; see `sdp-facade infra up --secure`")
+        door, _ = kafka.door(self.state.services[ServiceName.KAFKA].port)
+        self.security.renew(door)
 
     def start(self, ports: Mapping[ServiceName, int]) -> None:
         """Launch the services, then wait for them: they start side by side."""
@@ -304,6 +342,7 @@ class Runtime:
         """Remove the files of the services, and the folder if it is empty then."""
         for name in ServiceName:
             shutil.rmtree(self.state_dir / name, ignore_errors=True)
+        shutil.rmtree(self.state_dir / SECURITY, ignore_errors=True)
         for file in (STATE_FILE, LOCK_FILE):
             (self.state_dir / file).unlink(missing_ok=True)
         if not any(self.state_dir.iterdir()):
@@ -351,6 +390,7 @@ class Runtime:
             clock=self._clock,
             node=1 + BROKERS.index(name),
             quorum=self.state.quorum,
+            security=self.security,
         )
 
     def _folder(self, name: ServiceName) -> Path:
@@ -384,6 +424,7 @@ __all__ = [
     "down",
     "endpoints",
     "find_limps",
+    "renew_certificates",
     "start_services",
     "status",
     "stop_services",
@@ -406,6 +447,7 @@ class LocalOptions:
     topic_prefix: str | None = None
     kafka_heap: str | None = None
     brokers: int | None = None
+    secure: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -437,7 +479,23 @@ def up(
         ports = dict.fromkeys(runtime.state.brokers, 0)
         ports |= {ServiceName.KAFKA: options.kafka_port, ServiceName.TANGO_DB: options.tango_port}
         runtime.start({name: port for name, port in ports.items() if not runtime.is_up(name, port)})
+        runtime.create_users()
         return runtime.endpoints()
+
+
+def renew_certificates(
+    state_dir: Path = DEFAULT_STATE_DIR, *, report: tools.Notify | None = None, clock: Clock | None = None
+) -> None:
+    """Give the secured broker a new certificate, without a stop.
+
+    Raises
+    ------
+    InfraError
+        No secured broker runs there.
+    """
+    runtime = Runtime(state_dir, report, clock)
+    with runtime.lock():
+        runtime.renew()
 
 
 def endpoints(state_dir: Path = DEFAULT_STATE_DIR) -> Endpoints:
@@ -481,9 +539,10 @@ def find_limps(state_dir: Path = DEFAULT_STATE_DIR) -> dict[ServiceName, str]:
     Only brokers are asked: they have threads that fail and leave the process alive.
     """
     state = load(state_dir.resolve())
+    login = Security(state_dir.resolve() / SECURITY).administrator() if state.secure else None
     known = {name: state.services[name] for name in state.brokers if name in state.services}
     running = [name for name, service in known.items() if service.ready and service.is_running]
-    return {name: limp for name in running if (limp := find_limp(known[name].port))}
+    return {name: limp for name in running if (limp := find_limp(known[name].port, login))}
 
 
 def down(
@@ -580,8 +639,16 @@ def _merged(state: InfraState, options: LocalOptions) -> InfraState:
             f"the number of brokers is {brokers} here, asked for was {wanted}; "
             "remove them and their data with `sdp-facade infra down --wipe` first"
         )
+    secure = state.secure if options.secure is None else options.secure
+    if secure != state.secure and state.services:
+        raise InfraError(
+            f"the broker in {options.state_dir} exists without `--secure`; remove it and its data with"
+            " `sdp-facade infra down --wipe` first"
+        )
+    if secure and wanted > 1:
+        raise InfraError(f"{wanted} brokers cannot be secured yet: expected either `--secure` or `--brokers {wanted}`")
     quorum = make_quorum(wanted) if wanted > brokers else state.quorum
-    return replace(state, topic_prefix=prefix, kafka_heap=heap, quorum=quorum)
+    return replace(state, topic_prefix=prefix, kafka_heap=heap, quorum=quorum, secure=secure)
 
 
 def _service_name(name: str) -> ServiceName:

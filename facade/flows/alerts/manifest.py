@@ -17,6 +17,7 @@ MANIFEST = Manifest(
     reporter="facade.flows.alerts.reporter:reporter",
     alert_source="facade.flows.alerts.source:AlertSource",
     workers=(WorkerEntry("alerts-intake", ("alert-packets",), ("alerts", "intake"), "intakeGone"),),
+    audit={"alerts": "facade.flows.alerts.audit:action_entry"},
     subcommands=(
         Subcommand(
             ("alerts",), "", "Look at alarms and deal with them; follow alerts, and take those that come as packets."

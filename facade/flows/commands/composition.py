@@ -119,6 +119,7 @@ def compose(server: Server) -> None:
         ready=sources.known,
         origin=instance,
         clock=clock,
+        commanders=server.settings.may_command,
         timeout=server.settings.command_timeout,
     )
     server.share(Gateway, lambda: gateway)

@@ -117,6 +117,8 @@ class Gateway:
     clock: Clock
     timeout: float = 0.4
     """Longest wait for the bus [s]."""
+    commanders: frozenset[str] = frozenset()
+    """Hosts from which commands are taken, as Tango names them; none: from any."""
     _checking: threading.Lock = field(default_factory=threading.Lock, init=False)
     """Held until a command is noted and queued: the next one is checked against it, and comes after it."""
     _sending: set[str] = field(default_factory=set, init=False)
@@ -160,6 +162,11 @@ class Gateway:
         commands = {command.name: command for command in self.classes[device].commands}
         command = commands[name]
         where = f"{self.classes[device].name}.{name}"
+        if self.commanders and (host := client.partition(", ")[0]) not in self.commanders:
+            expected = (
+                f"expected a client on one of {', '.join(sorted(self.commanders))}, got {host or 'an unknown one'}"
+            )
+            raise CommandRefused(NOT_ALLOWED, f"{name} is not taken from there: {expected}", where)
         try:
             checked = None if command.argument is None else self.arguments.check(command.argument, text or "")
         except ArgumentError as error:

@@ -28,5 +28,10 @@ MANIFEST = Manifest(
             "Execute the commands, for want of a real SDP.",
         ),
     ),
+    audit={
+        "commands": "facade.flows.commands.audit:command_entry",
+        "command-refusals": "facade.flows.commands.audit:refusal_entry",
+        "state": "facade.flows.commands.audit:mode_entry",
+    },
     conformance="clients.conformance.command_checks:COMMANDS",
 )

@@ -1,0 +1,14 @@
+"""Actions of operators about alarms as entries of `sdp-facade audit`."""
+
+from facade.bus.port import Record
+from facade.flows.alerts.messages import Action, decode_alert_or_action
+from facade.runtime.audit import AuditEntry
+
+
+def action_entry(record: Record) -> AuditEntry | None:
+    """Return who acted on an alarm; None: the record is an alert, or cannot be read."""
+    found = decode_alert_or_action(record.value)
+    if not isinstance(found, Action):
+        return None
+    target = f"{found.condition}@{found.source}"
+    return AuditEntry(found.time / 1e6, found.action, target, found.client, found.operator, found.comment)

@@ -1,0 +1,36 @@
+"""Commands, refusals and modes as entries of `sdp-facade audit`."""
+
+import json
+
+from facade.bus.port import Record
+from facade.flows.commands.messages import decode_command, decode_refusal
+from facade.outcome import RecordRejected, Suppressed
+from facade.runtime import admin_mode
+from facade.runtime.audit import AuditEntry
+from facade.runtime.device_state import decode_state
+
+
+def command_entry(record: Record) -> AuditEntry | None:
+    """Return who gave a command; None: it is an order of a controller, or cannot be read."""
+    found = decode_command(record.value)
+    if isinstance(found, Suppressed | RecordRejected) or found.parent:
+        return None
+    argument = "" if found.argument is None else json.dumps(found.argument)
+    return AuditEntry(found.issued / 1e6, found.command, found.device, found.client, found.operator, argument)
+
+
+def refusal_entry(record: Record) -> AuditEntry | None:
+    """Return who gave a command that was refused; None: it cannot be read."""
+    found = decode_refusal(record.value)
+    if isinstance(found, Suppressed | RecordRejected):
+        return None
+    act = f"{found.command} refused"
+    return AuditEntry(found.time / 1e6, act, found.device, found.client, found.operator, found.text)
+
+
+def mode_entry(record: Record) -> AuditEntry | None:
+    """Return who set adminMode; None: it is another state, which a controller reports."""
+    found = decode_state(record.value)
+    if isinstance(found, Suppressed | RecordRejected) or found.attribute != admin_mode.ATTRIBUTE:
+        return None
+    return AuditEntry(found.time / 1e6, f"{found.attribute} {found.value}", found.device, found.client, "")

@@ -1,0 +1,215 @@
+"""TLS, logins and refusals for the local brokers: an authority of their own, users with passwords in files, ACLs.
+
+Theory of operation
+-------------------
+A folder beside those of the brokers has all secrets. Only its owner may read it.
+
+- The authority (``ca.pem``, ``ca.key``) signs the certificate of the brokers (``broker.pem``) and that of the programs
+  that manage them (``manager.pem``). Brokers and controllers know each other by certificates, on listeners of their
+  own.
+- Clients have SCRAM-SHA-512 on a third listener. Each role of the ICD has a user, and there is one administrator.
+  ``clients/USER.toml`` is a settings file of each, and ``admin.properties`` the administrator's for Kafka's own tools.
+- A user without a right may do nothing: `sdp-facade rights apply` gives the rights.
+
+SCRAM users are made when the broker answers, so `sdp-facade infra up` asks on the listener of the brokers. A password
+is made once, and is never in the arguments or the environment of a process.
+
+A certificate is renewed in its file. The brokers read it again when they are told to set its path to what it is.
+"""
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from facade.bus.kafka import access
+from facade.bus.kafka.connection import Connection
+from facade.bus.quotas import name_of
+from facade.config import Settings
+from facade.icd.load import load
+from facade.infra import tools
+from facade.infra.ports import HOST, choose_port
+
+ADMINISTRATOR: Final = "sdp-admin"
+"""User who may do everything."""
+_BROKER, _MANAGER = "sdp-broker", "sdp-manager"
+"""Names in certificates."""
+_AUTHORITY_DAYS, _DAYS = 3650, 90
+_LISTENERS: Final = re.compile(r"^listeners=PLAINTEXT://(\S+:\d+),CONTROLLER://(\S+:\d+)$", re.MULTILINE)
+_OWN: Final = re.compile(r"^advertised\.listeners=\S*BROKERS://(\S+:\d+)$", re.MULTILINE)
+_KEYSTORES: Final = tuple(f"listener.name.{one}.ssl.keystore.location" for one in ("clients", "brokers", "controller"))
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """The secrets of the brokers of one state folder."""
+
+    folder: Path
+
+    def secure(self, properties: Path) -> None:
+        """Change the properties of a broker to TLS, logins and refusals; make the certificates once."""
+        self._make_certificates()
+        text = properties.read_text()
+        found = _LISTENERS.search(text)
+        assert found is not None, f"{properties} has no listeners as docker/kafka/server.properties has them"
+        clients, brokers = f"CLIENTS://{found[1]}", f"BROKERS://{HOST}:{choose_port()}"
+        store, authority = self.folder / "broker.pem", self.folder / "ca.pem"
+        added = {
+            "listeners": f"{clients},{brokers},CONTROLLER://{found[2]}",
+            "advertised.listeners": f"{clients},{brokers}",
+            "listener.security.protocol.map": "CLIENTS:SASL_SSL,BROKERS:SSL,CONTROLLER:SSL",
+            "inter.broker.listener.name": "BROKERS",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(store),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(authority),
+            **dict.fromkeys(_KEYSTORES, str(store)),
+            "listener.name.brokers.ssl.client.auth": "required",
+            "listener.name.controller.ssl.client.auth": "required",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "listener.name.clients.scram-sha-512.sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            ),
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found": "false",
+            "super.users": f"User:{ADMINISTRATOR};User:CN={_BROKER};User:CN={_MANAGER}",
+        }
+        # Of two lines with one name Kafka takes the second.
+        properties.write_text(text + "\n" + "".join(f"{name}={value}\n" for name, value in added.items()))
+
+    def address(self, properties: Path) -> str:
+        """Return where a broker answers to `login`."""
+        found = _OWN.search(properties.read_text())
+        assert found is not None, f"{properties} is not of a secured broker"
+        return found[1]
+
+    def login(self) -> dict[str, str]:
+        """Return the Kafka settings of the program that manages the brokers."""
+        own = str(self.folder / "manager.pem")
+        return {
+            "security.protocol": "ssl",
+            "ssl.ca.location": str(self.folder / "ca.pem"),
+            "ssl.certificate.location": own,
+            "ssl.key.location": own,
+        }
+
+    def administrator(self) -> dict[str, str]:
+        """Return the Kafka settings of the administrator, as a client like any other."""
+        return _kafka_in(self.settings_of(ADMINISTRATOR))
+
+    def settings_of(self, user: str) -> Path:
+        """Return the settings file of a user."""
+        return self.folder / "clients" / f"{user}.toml"
+
+    def create_users(self, address: str, bootstrap: str, prefix: str) -> None:
+        """Create the administrator and the user of each role at the brokers, and write their settings files.
+
+        A user who exists keeps the password.
+
+        Parameters
+        ----------
+        address
+            Where a broker answers to `login`.
+        bootstrap, prefix
+            Of the clients.
+
+        Raises
+        ------
+        BusError
+            A broker does not answer.
+        """
+        passwords = {}
+        for user in (ADMINISTRATOR, *map(name_of, load().roles)):
+            path = self.settings_of(user)
+            passwords[user] = _kafka_in(path)["sasl.password"] if path.exists() else secrets.token_urlsafe(24)
+            kafka = {
+                "security.protocol": "SASL_SSL",
+                "ssl.ca.location": str(self.folder / "ca.pem"),
+                "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.username": user,
+                "sasl.password": passwords[user],
+            }
+            _write(path, _as_toml({"bootstrap": bootstrap, "prefix": prefix}) + "\n[kafka]\n" + _as_toml(kafka))
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+        properties = {
+            "security.protocol": "SASL_SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.folder / "ca.pem"),
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.jaas.config": f'{module} username="{ADMINISTRATOR}" password="{passwords[ADMINISTRATOR]}";',
+        }
+        _write(self.folder / "admin.properties", "".join(f"{name}={value}\n" for name, value in properties.items()))
+        access.create_users(self._connection(address), passwords)
+
+    def renew(self, address: str) -> None:
+        """Give all brokers a new certificate, without a stop.
+
+        Raises
+        ------
+        BusError
+            A broker does not answer.
+        InfraError
+            OpenSSL is missing, or refuses.
+        """
+        self._sign(_BROKER, "broker.pem")
+        access.set_on_brokers(self._connection(address), dict.fromkeys(_KEYSTORES, str(self.folder / "broker.pem")))
+
+    def _connection(self, address: str) -> Connection:
+        return Connection(Settings(bootstrap=address, kafka=self.login()))
+
+    def _make_certificates(self) -> None:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (self.folder / "ca.pem").exists():
+            extensions = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]
+            key = self.folder / "ca.key"
+            _openssl("SDP local authority", key, self.folder / "ca.pem", _AUTHORITY_DAYS, extensions)
+        for name, file in ((_BROKER, "broker.pem"), (_MANAGER, "manager.pem")):
+            if not (self.folder / file).exists():
+                self._sign(name, file)
+
+    def _sign(self, name: str, file: str) -> None:
+        """Make a key with a certificate of the authority, and put both where they belong in one step."""
+        made = self.folder / f"{file}.new"
+        names = f"subjectAltName=IP:{HOST},DNS:localhost"
+        extensions = ["-addext", "basicConstraints=critical,CA:FALSE", "-addext", names]
+        signed = ["-CA", str(self.folder / "ca.pem"), "-CAkey", str(self.folder / "ca.key")]
+        key, certificate = made.with_suffix(".key"), made.with_suffix(".crt")
+        _openssl(name, key, certificate, _DAYS, [*extensions, *signed])
+        _write(self.folder / file, key.read_text() + certificate.read_text())
+        key.unlink()
+        certificate.unlink()
+
+
+def _openssl(name: str, key: Path, certificate: Path, days: int, more: list[str]) -> None:
+    openssl = tools.find_program("openssl", "it makes certificates; on Debian `apt install openssl`")
+    argv = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    argv += ["-subj", f"/CN={name}", "-days", str(days), "-keyout", str(key), "-out", str(certificate), *more]
+    tools.run(argv, what=f"making the certificate of {name}")
+    key.chmod(0o600)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that only its owner may read, in one step."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = path.with_name(f"{path.name}.tmp")
+    new.unlink(missing_ok=True)
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    new.replace(path)
+
+
+def _as_toml(values: Mapping[str, str]) -> str:
+    # A text of JSON is one of TOML.
+    return "".join(
+        f"{json.dumps(name) if '.' in name else name} = {json.dumps(value)}\n" for name, value in values.items()
+    )
+
+
+def _kafka_in(path: Path) -> dict[str, str]:
+    return msgspec.toml.decode(path.read_bytes(), type=Settings).kafka

@@ -1,0 +1,215 @@
+"""A broker with TLS, logins and rights: each role can do what the ICD says and nothing else, and the facade works."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from facade.bus import rights
+from facade.bus.kafka.access import create_acls, read_acls
+from facade.bus.kafka.admin import ask_coordinator
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.topics import create_topics
+from facade.bus.quotas import name_of
+from facade.bus.rights import Acl
+from facade.config import Settings
+from facade.icd.load import load
+from facade.icd.topic_model import READER
+from facade.infra import local
+from facade.infra.security import ADMINISTRATOR, Security
+from tests.support.waiting import HANG, until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.tango]
+
+ICD = load()
+OWN_GROUP = {"controller": ["simulated-controller"]}
+GROUPS = {READER, *OWN_GROUP["controller"], *(role.group for role in ICD.roles.values() if role.group)}
+REFUSED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+
+@dataclass
+class Secured:
+    """A secured broker, on which deployments get their topics and their rights."""
+
+    endpoints: local.Endpoints
+    security: Security
+
+    def settings(self, user: str, prefix: str) -> Settings:
+        """Return the settings of a user, from the file that the broker's start has made."""
+        found = msgspec.toml.decode(self.security.settings_of(user).read_bytes(), type=Settings)
+        return msgspec.structs.replace(found, prefix=prefix, history=True)
+
+    def grant(self, prefix: str) -> list[Acl]:
+        """Make the topics of a deployment, and give all roles their rights."""
+        settings = self.settings(ADMINISTRATOR, prefix)
+        connection = Connection(settings)
+        create_topics(connection, ICD.topics)
+        plan = rights.planned(ICD, settings, OWN_GROUP)
+        create_acls(connection, plan)
+        found = read_acls(connection)
+        assert (rights.missing(plan, found), rights.surplus(plan, found, prefix)) == ([], [])
+        return plan
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    state_dir = tmp_path_factory.mktemp("secured")
+    try:
+        endpoints = local.up(local.LocalOptions(state_dir=state_dir, secure=True))
+        assert endpoints.security is not None
+        yield Secured(endpoints, endpoints.security)
+    finally:
+        local.down(state_dir, wipe=True)
+
+
+@pytest.fixture(scope="module")
+def plan(secured: Secured) -> list[Acl]:
+    return secured.grant("r.")
+
+
+def is_refused(error: KafkaException, *other: int) -> bool:
+    """Return whether the broker has refused, or has given some other answer that is expected."""
+    code = error.args[0].code()
+    if code not in {*REFUSED, *other}:
+        raise error
+    return code in REFUSED
+
+
+class Client:
+    """Does on the broker what a user can, with plain clients."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._prefix = settings.prefix
+        self._config: dict[str, Any] = {"bootstrap.servers": settings.bootstrap, "log_level": 0, **settings.kafka}
+        self.admin = AdminClient(self._config)
+
+    def writable(self) -> set[str]:
+        """Write to each topic; return those that took it."""
+        found, failed = set[str](), set[int]()
+        producer = Producer({**self._config, "acks": "all"})
+
+        def done(error: KafkaError | None, message: Any) -> None:
+            if error is None:
+                found.add(message.topic().removeprefix(self._prefix))
+            else:
+                failed.add(error.code())
+
+        for topic in ICD.topics:
+            producer.produce(self._prefix + topic, b"x", b"k", partition=0, on_delivery=done)
+        assert producer.flush(HANG) == 0
+        assert failed <= REFUSED
+        return found
+
+    def readable(self) -> set[str]:
+        """Read each topic that is shown to its end; return those that gave it. `on_topics` tries the others."""
+        ended, refused = set[str](), set[str]()
+        consumer = self._consumer(READER)
+        shown = {name for name in consumer.list_topics(timeout=HANG).topics if name.startswith(self._prefix)}
+        consumer.assign([TopicPartition(name, 0, 0) for name in shown])
+
+        def all_told() -> bool:
+            for message in consumer.consume(1000, 0.05):
+                if (error := message.error()) is not None and message.topic():
+                    code, topic = error.code(), message.topic().removeprefix(self._prefix)
+                    ended.update([topic] if code == KafkaError._PARTITION_EOF else [])
+                    refused.update([topic] if code in REFUSED else [])
+            return len(ended | refused) == len(shown)
+
+        until(all_told, "each topic is read or refused", every=0)
+        consumer.close()
+        assert not ended & refused
+        return ended
+
+    def commits(self, group: str, topic: str) -> bool:
+        """Commit a place of a group; return whether it was taken."""
+        consumer = self._consumer(group)
+        try:
+            consumer.commit(offsets=[TopicPartition(self._prefix + topic, 0, 0)], asynchronous=False)
+        except KafkaException as error:
+            return not is_refused(error)
+        finally:
+            consumer.close()
+        return True
+
+    def begins(self, transactional_id: str) -> bool:
+        """Begin to write in transactions; return whether that was taken."""
+        producer = Producer({**self._config, "transactional.id": self._prefix + transactional_id})
+        try:
+            producer.init_transactions(HANG)
+        except KafkaException as error:
+            return not is_refused(error)
+        return True
+
+    def on_topics(self) -> dict[str, set[str]]:
+        """Return the operations that the broker says are this user's, by topic."""
+        found = {}
+        names = TopicCollection([self._prefix + topic for topic in ICD.topics])
+        asked = self.admin.describe_topics(names, include_authorized_operations=True, request_timeout=HANG)
+        for name, future in asked.items():
+            try:
+                found[name] = {one.name.title().replace("_", "") for one in future.result().authorized_operations}
+            except KafkaException as error:
+                is_refused(error)
+        return found
+
+    def sees_group(self, group: str) -> bool:
+        try:
+            ask_coordinator(self.admin.describe_consumer_groups, self._prefix + group, within=HANG)
+        except KafkaException as error:
+            return not is_refused(error, KafkaError.GROUP_ID_NOT_FOUND)
+        return True
+
+    def _consumer(self, group: str) -> Consumer:
+        own = {"group.id": self._prefix + group, "enable.auto.commit": False, "enable.partition.eof": True}
+        return Consumer({**self._config, **own, "fetch.wait.max.ms": 10})
+
+
+@pytest.mark.parametrize("role", ICD.roles)
+def test_a_role_can_do_what_the_icd_says_and_nothing_else(secured: Secured, plan: list[Acl], role: str) -> None:
+    acls = [one for one in plan if one.principal == name_of(role)]
+
+    def names(kind: str, *operations: str) -> set[str]:
+        found = [one for one in acls if one.kind == kind and (one.operation in operations or not operations)]
+        return {one.name.removeprefix("r.") for one in found}
+
+    client = Client(secured.settings(name_of(role), "r."))
+    reads, writes = names("topic", "Read"), names("topic", "Write")
+    assert client.writable() == writes
+    assert client.readable() == reads
+    assert {topic: told - {"Describe"} for topic, told in client.on_topics().items()} == {
+        f"r.{topic}": {one.operation for one in acls if one.kind == "topic" and one.name == f"r.{topic}"} - {"Describe"}
+        for topic in names("topic")
+    }
+    assert {group for group in GROUPS if client.sees_group(group)} == names("group")
+    # To a group that is not shown the client looks for a coordinator for ever.
+    joined = names("group", "Read")
+    assert {group for group in names("group") if client.commits(group, min(reads, default=""))} == joined
+    own_id = ICD.roles[role].transactional_id.replace("*", "0")
+    for one in {own_id, "aggregate-1" if role != "aggregate" else "alerts-intake-1"} - {""}:
+        assert client.begins(one) == (one == own_id)
+
+
+def test_whoever_has_no_password_gets_nowhere(secured: Secured) -> None:
+    settings = secured.settings("sdp-control", "r.")
+    stranger = {**settings.kafka, "sasl.password": "guessed"}
+    failures: list[KafkaError] = []
+    client = Producer(
+        {"bootstrap.servers": settings.bootstrap, "log_level": 0, "error_cb": failures.append, **stranger}
+    )
+
+    def is_refused() -> bool:
+        client.poll(0.05)
+        return any(one.code() == KafkaError._AUTHENTICATION for one in failures)
+
+    until(is_refused, "the login is refused")
+    plain = Producer({"bootstrap.servers": settings.bootstrap, "log_level": 0})
+    with pytest.raises(KafkaException):
+        plain.list_topics(timeout=1.0)

@@ -1,0 +1,136 @@
+"""Who did what: commands, refusals, actions about alarms, modes and redrives, as `sdp-facade audit` lists them."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from facade.bus import redrive
+from facade.bus.port import Record
+from facade.cli.app import app
+from facade.cli.audit import redriven_entry, sources
+from facade.clock import SystemClock
+from facade.config import Settings
+from facade.errors import CommandRefused
+from facade.flows.alerts.messages import Action, alert_record
+from facade.flows.commands.audit import command_entry, mode_entry, refusal_entry
+from facade.flows.commands.messages import StateMessage
+from facade.runtime.audit import AuditEntry
+from facade.runtime.device_state import state_record
+from tests.support.alerting import alert
+from tests.support.commanding import SUBARRAY, Bench
+
+WHO = "10.0.0.7, process 4242"
+SCAN = {"interface": "https://schema.skao.int/ska-sdp-scan/0.4", "scan_id": 7}
+
+
+def acted(now: float) -> Record:
+    action = Action(
+        id="1", action="ACKNOWLEDGE", condition="storageLow", source="s/1", operator="bob", comment="seen",
+        time=round(now * 1e6), origin="alerts", client=WHO,
+    )  # fmt: skip
+    return alert_record(action)
+
+
+def mode(now: float, attribute: str = "adminMode") -> Record:
+    message = StateMessage(
+        device=SUBARRAY, attribute=attribute, value="OFFLINE", time=round(now * 1e6), origin=SUBARRAY, client=WHO
+    )
+    return state_record(message)
+
+
+def test_commands_and_refusals_say_who_asked_and_who_they_said_they_were() -> None:
+    bench = Bench()
+    server = bench.server()
+    bench.report(State="ON", obsState="READY")
+    server.cycle()
+    server.give("Scan", SCAN, client=WHO, operator="ann")
+    with pytest.raises(CommandRefused):
+        server.give("Configure", {}, client=WHO)
+    server.cycle()
+    (given,), (refused,) = bench.broker.read("commands"), bench.broker.read("command-refusals")
+    entry, said = command_entry(given), refusal_entry(refused)
+    assert entry is not None
+    assert said is not None
+    assert (entry.act, entry.target, entry.client, entry.operator) == ("Scan", SUBARRAY, WHO, "ann")
+    assert json.loads(entry.said) == SCAN
+    assert (said.act, said.client, said.operator) == ("Configure refused", WHO, "")
+    (command,) = bench.commands()
+    assert command_entry(Record(topic="commands", key=b"", value=b"junk")) is None
+    order = given.value.replace(b'"origin"', b'"parent":"1_2_Scan","origin"') if given.value else b""
+    assert command_entry(replace(given, value=order)) is None, "an order of a controller is nobody's act"
+    assert command.client == WHO
+
+
+def test_commands_from_hosts_that_are_not_listed_are_refused_with_the_reason() -> None:
+    bench = Bench()
+    server = bench.server()
+    bench.report(State="ON", obsState="READY")
+    server.cycle()
+    listed = replace(server.gateway, commanders=Settings(commanders="10.0.0.7, this host").may_command)
+    for client in ("10.0.0.9, process 1", "10.0.0.70, process 1", ""):
+        with pytest.raises(CommandRefused, match=r"expected a client on one of 10\.0\.0\.7, this host, got") as refused:
+            listed.give(SUBARRAY, "Scan", json.dumps(SCAN), client=client)
+        assert refused.value.reason == "API_CommandNotAllowed"
+    assert bench.commands() == []
+    assert listed.give(SUBARRAY, "Scan", json.dumps(SCAN), client=WHO)
+    assert len(bench.commands()) == 1
+    assert Settings().may_command == frozenset()
+
+
+def test_of_states_and_alerts_only_what_people_do_is_listed() -> None:
+    found = mode_entry(mode(5.0))
+    assert found == AuditEntry(5.0, "adminMode OFFLINE", SUBARRAY, WHO, "")
+    assert mode_entry(mode(5.0, "obsState")) is None
+    assert sources()["alerts"](acted(6.0)) == AuditEntry(6.0, "ACKNOWLEDGE", "storageLow@s/1", WHO, "bob", "seen")
+    assert sources()["alerts"](alert()) is None
+
+
+def test_a_redrive_says_who_put_the_record_back() -> None:
+    headers = tuple(
+        (f"dl.{name}", value)
+        for name, value in (
+            ("topic", b"ingest.heaps"), ("partition", b"1"), ("offset", b"7"), ("timestamp_us", b"1"),
+            ("reason", b"schema"), ("path", b"$"), ("detail", b"d"), ("by", b"w"),
+        )
+    )  # fmt: skip
+    dead_letter = Record(topic="dead-letters", key=b"1", value=b"x", headers=headers, partition=0, offset=3)
+    back, mark = redrive.put_back(dead_letter, "ann at desk, process 7")
+    found = redriven_entry(replace(mark, timestamp_us=9_000_000))
+    assert found == AuditEntry(9.0, "redrive", "ingest.heaps/1/7", "ann at desk, process 7", "")
+    assert redriven_entry(dead_letter) is None
+    assert redrive.CLIENT not in dict(back.headers)
+    assert redrive.CLIENT not in dict(redrive.put_back(dead_letter)[1].headers)
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Record]]:
+    """Return the records that the command finds by topic."""
+    records: dict[str, list[Record]] = {}
+
+    def read(_: object, topic: str, __: object) -> Iterator[Record]:
+        return iter(records.get(topic, []))
+
+    monkeypatch.setattr("facade.cli.audit.find_range", lambda *_, **__: {})
+    monkeypatch.setattr("facade.cli.audit.read_range", read)
+    return records
+
+
+def test_the_list_is_by_time_within_the_time_and_of_whom_is_asked_for(log: dict[str, list[Record]]) -> None:
+    now = SystemClock().now()
+    log |= {"alerts": [acted(now - 10), acted(now - 7000)], "state": [mode(now - 20)]}
+
+    def run(*arguments: str) -> list[str]:
+        done = CliRunner().invoke(app, ["audit", "--json", *arguments])
+        assert done.exit_code == 0, done.output
+        return [one["act"] for one in json.loads(done.output)]
+
+    assert run() == ["adminMode OFFLINE", "ACKNOWLEDGE"]
+    assert run("--since", "3h") == ["ACKNOWLEDGE", "adminMode OFFLINE", "ACKNOWLEDGE"]
+    assert run("--by", "bob") == ["ACKNOWLEDGE"]
+    assert run("--limit", "1") == ["ACKNOWLEDGE"]
+    shown = CliRunner().invoke(app, ["audit"]).output
+    assert "storageLow@s/1" in shown
+    assert "nobody did anything" in CliRunner().invoke(app, ["audit", "--by", "eve"]).output

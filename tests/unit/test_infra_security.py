@@ -1,0 +1,121 @@
+"""The secrets of a secured broker: who may read them, and that they are made once."""
+
+import stat
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from facade.bus.quotas import name_of
+from facade.cli.app import app
+from facade.config import Settings, load_settings
+from facade.errors import InfraError
+from facade.icd.load import load
+from facade.infra import local, security
+from facade.infra.local import InfraState, ServiceName, ServiceState
+from facade.infra.local import load as load_state
+from facade.infra.security import ADMINISTRATOR, Security
+from facade.resources import resource
+
+USERS = {ADMINISTRATOR, *map(name_of, load().roles)}
+
+
+class Brokers:
+    """Takes what is asked of the brokers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.passwords: dict[str, str] = {}
+        self.settings: dict[str, str] = {}
+        monkeypatch.setattr("facade.infra.security.access.create_users", lambda _, found: self.passwords.update(found))
+        monkeypatch.setattr("facade.infra.security.access.set_on_brokers", lambda _, found: self.settings.update(found))
+
+
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
+    return Brokers(monkeypatch)
+
+
+def secured(folder: Path) -> tuple[Security, dict[str, str]]:
+    """Return the secrets of a broker and its properties."""
+    path, made = folder / "server.properties", Security(folder / "security")
+    path.write_text(resource("docker", "kafka", "server.properties").read_text().replace("${host}", "127.0.0.1"))
+    path.write_text(path.read_text().replace("${port}", "1").replace("${controller_port}", "2"))
+    made.secure(path)
+    lines = [line for line in path.read_text().splitlines() if "=" in line and not line.startswith("#")]
+    return made, dict(line.split("=", 1) for line in lines)
+
+
+def test_a_secured_broker_takes_nobody_without_a_login_and_gives_no_right_by_itself(tmp_path: Path) -> None:
+    made, properties = secured(tmp_path)
+    assert "PLAINTEXT" not in properties["listeners"] + properties["listener.security.protocol.map"]
+    assert properties["authorizer.class.name"].endswith("StandardAuthorizer")
+    assert properties["allow.everyone.if.no.acl.found"] == "false"
+    assert {one.removeprefix("User:") for one in properties["super.users"].split(";")} & USERS == {ADMINISTRATOR}
+    for listener in ("brokers", "controller"):
+        assert properties[f"listener.name.{listener}.ssl.client.auth"] == "required"
+    where = made.address(tmp_path / "server.properties")
+    assert f"BROKERS://{where}" in properties["advertised.listeners"]
+
+
+def test_only_the_owner_reads_secrets_and_users_keep_their_passwords(tmp_path: Path, brokers: Brokers) -> None:
+    made, _ = secured(tmp_path)
+    made.create_users("127.0.0.1:3", "127.0.0.1:1", "mid.")
+    first = dict(brokers.passwords)
+    assert set(first) == USERS
+    assert len(set(first.values())) == len(USERS)
+    others = stat.S_IRWXG | stat.S_IRWXO
+    readable = {path.name for path in made.folder.rglob("*") if path.stat().st_mode & others}
+    assert readable == {"ca.pem"}, "the certificate of the authority is no secret"
+    made.create_users("127.0.0.1:3", "127.0.0.1:9", "mid.")
+    assert brokers.passwords == first
+    settings = load_settings({"SDP_FACADE_CONFIG": str(made.settings_of("sdp-aggregate"))})
+    assert (settings.bootstrap, settings.prefix) == ("127.0.0.1:9", "mid.")
+    assert settings.kafka["sasl.password"] == first["sdp-aggregate"]
+    shown = f"{made!r} {settings!r} {made.login()}"
+    assert not [one for one in first.values() if one in shown]
+
+
+def test_a_renewed_certificate_replaces_the_one_before_and_the_brokers_are_told(
+    tmp_path: Path, brokers: Brokers
+) -> None:
+    made, properties = secured(tmp_path)
+    before = (made.folder / "broker.pem").read_text()
+    made.renew("127.0.0.1:3")
+    after = (made.folder / "broker.pem").read_text()
+    assert before != after
+    assert after.count("PRIVATE KEY-----") == 2
+    assert brokers.settings == {name: properties[name] for name in brokers.settings}
+    assert len(brokers.settings) == 3
+
+
+def test_a_broker_that_exists_is_not_secured_afterwards(tmp_path: Path) -> None:
+    state = InfraState(services={ServiceName.KAFKA.value: ServiceState(port=1, since=0.0)})
+    with pytest.raises(InfraError, match="infra down --wipe"):
+        local._merged(state, local.LocalOptions(secure=True))
+    assert local._merged(InfraState(), local.LocalOptions(secure=True)).secure
+    with pytest.raises(InfraError, match="no secured broker runs"):
+        local.renew_certificates(tmp_path)
+    assert not load_state(tmp_path).secure
+
+
+def test_without_openssl_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InfraError, match="apt install openssl"):
+        secured(tmp_path)
+
+
+def test_the_variables_of_a_shell_name_the_settings_file_of_a_user(tmp_path: Path, brokers: Brokers) -> None:
+    made, _ = secured(tmp_path)
+    made.create_users("127.0.0.1:3", "127.0.0.1:1", "mid.")
+    endpoints = local.Endpoints(
+        bootstrap="127.0.0.1:1", tango_host="h:1", topic_prefix="mid.", state_dir=tmp_path, security=made
+    )
+    file = endpoints.environment("sdp-quality")["SDP_FACADE_CONFIG"]
+    assert file == str(made.settings_of("sdp-quality"))
+    assert Settings().kafka == {}
+    assert made.administrator()["sasl.username"] == ADMINISTRATOR
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("facade.cli.infra.local.endpoints", lambda _: endpoints)
+        done = CliRunner().invoke(app, ["infra", "env", "--user", "sdp-nobody"])
+    assert "expected sdp-admin, or sdp- and a role of the ICD" in str(done.exception)
+    assert security.ADMINISTRATOR in USERS
