@@ -1,9 +1,9 @@
 """Makes the ICD's topics and compares those that exist with it; nothing is ever created by accident."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from facade.bus.kafka import timeouts
 from facade.bus.kafka.admin import FoundTopic, KafkaTopicWatch, inspect_topics
@@ -12,7 +12,7 @@ from facade.bus.kafka.refusals import describe
 from facade.errors import BusError
 from facade.icd.topic_model import Topic
 
-_MIN_INSYNC = "min.insync.replicas"
+_MIN_INSYNC, _TIMESTAMPS = "min.insync.replicas", "message.timestamp.type"
 
 
 def create_topics(connection: Connection, topics: dict[str, Topic], *, replicas: int = 1) -> list[str]:
@@ -104,12 +104,32 @@ def delete_records(connection: Connection, topic: str, partition: int, before: i
         raise BusError(f"records of {where} cannot be deleted: {describe(error)}") from error
 
 
+def set_timestamps(connection: Connection, topics: Mapping[str, Topic]) -> None:
+    """Let topics give later records the times that the ICD says; those of earlier ones stay."""
+    resources = [
+        ConfigResource(
+            ResourceType.TOPIC,
+            connection.topic(name),
+            incremental_configs=[
+                ConfigEntry(_TIMESTAMPS, topic.timestamp, incremental_operation=AlterConfigOpType.SET)
+            ],
+        )
+        for name, topic in topics.items()
+    ]
+    admin = connection.admin()
+    try:
+        for future in admin.incremental_alter_configs(resources, request_timeout=timeouts.COMMAND).values():
+            future.result()
+    except KafkaException as error:
+        raise BusError(f"topics at {connection.bootstrap} cannot be altered: {describe(error)}") from error
+
+
 def broker_settings(topic: Topic) -> dict[str, str]:
     """Return the topic settings that the ICD implies, by Kafka's names."""
     settings = {
         "cleanup.policy": topic.cleanup,
         "max.message.bytes": str(topic.max_bytes),
-        "message.timestamp.type": topic.timestamp,
+        _TIMESTAMPS: topic.timestamp,
         # The broker looks at a batch as it comes: 94 MB of zeros are 3 kB of zstd, at which readers would stand still.
         "compression.type": "uncompressed",
     }

@@ -303,15 +303,15 @@ class PartitionReport:
     """Worth knowing, and no fault of the archive."""
 
 
-def verify(store: Store) -> Iterator[PartitionReport]:
-    """Look at all files of an archive, partition by partition.
+def verify(store: Store, topic: str = "*") -> Iterator[PartitionReport]:
+    """Look at all files of an archive, or of one of its topics, partition by partition.
 
     Raises
     ------
     ArchiveError
         There are no files.
     """
-    named = sorted((parse_name(name) or ("", -1, -1), name) for name in store.names())
+    named = sorted((parse_name(name) or ("", -1, -1), name) for name in store.names(topic))
     if not named:
         raise no_archive(store)
     for (topic, partition), files in groupby(named, lambda one: one[0][:2]):

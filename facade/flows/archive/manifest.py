@@ -11,7 +11,10 @@ MANIFEST = Manifest(
     for_all=True,
     subcommands=(
         Subcommand(
-            ("archive",), "", "Keep records as Parquet files, verify, export and replay them.", section="Deploy"
+            ("archive",),
+            "",
+            "Keep records as Parquet files; verify, export, replay and restore them.",
+            section="Deploy",
         ),
         Subcommand(("archive", "run"), "facade.flows.archive.cli:run", "Write topics to an archive."),
         Subcommand(("archive", "verify"), "facade.flows.archive.cli:verify", "Look for gaps, overlaps and damage."),
@@ -19,6 +22,11 @@ MANIFEST = Manifest(
         Subcommand(("archive", "replay"), "facade.flows.archive.replay_cli:replay", "Play an archive again elsewhere."),
         Subcommand(
             ("archive", "compare"), "facade.flows.archive.replay_cli:compare", "Compare what two archives derived."
+        ),
+        Subcommand(
+            ("archive", "restore"),
+            "facade.flows.archive.restore_cli:restore_topics",
+            "Fill empty topics from an archive.",
         ),
         Subcommand(("report",), "facade.flows.archive.cli:report", "Write the report of a night, from an archive."),
         Subcommand(

@@ -87,7 +87,7 @@ def read_records(store: Store, topic: str, begin_us: int, end_us: int) -> Iterat
     first = folder_of(topic, hour_of(begin_us))
     named = sorted((parsed, name) for name in store.names(topic) if name >= first and (parsed := parse_name(name)))
     partitions = [
-        _read_partition(store, topic, [name for _, name in files], begin_us, end_us)
+        read_files(store, topic, [name for _, name in files], begin_us, end_us)
         for _, files in groupby(named, lambda one: one[0][1])
     ]
     return heapq.merge(*partitions, key=lambda record: record.timestamp_us)
@@ -132,7 +132,10 @@ def bounds(file: pq.ParquetFile, column: str) -> list[tuple[Any, Any] | None]:
     return [(one.min_raw, one.max_raw) if one is not None and one.has_min_max else None for one in found]
 
 
-def _read_partition(store: Store, topic: str, names: list[str], begin_us: int, end_us: int) -> Iterator[Record]:
+def read_files(
+    store: Store, topic: str, names: Collection[str], begin_us: int = 0, end_us: int = _LATEST
+) -> Iterator[Record]:
+    """Return the records of some files of a partition with a timestamp in [begin, end) [Unix us]."""
     for name in names:
         with opened(store, name) as file:
             groups = [

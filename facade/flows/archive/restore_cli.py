@@ -1,0 +1,65 @@
+"""`sdp-facade archive restore`: the topics of a deployment once more, on empty brokers."""
+
+from typing import Annotated
+
+import typer
+
+from facade.bus.kafka.admin import KafkaTopicWatch, inspect_topics
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.placing import KafkaPlacingWriter
+from facade.bus.kafka.topics import create_topics, delete_records, set_timestamps
+from facade.clock import SystemClock
+from facade.config import load_client_settings
+from facade.console import ERR, OUT
+from facade.errors import ConfigError
+from facade.flows.archive.cli import ArchiveLocation
+from facade.flows.archive.restore import MOST_FILLERS, LogNames, plan_restore, restore
+from facade.flows.archive.stores import open_store
+from facade.icd.load import load
+
+
+def restore_topics(
+    place: ArchiveLocation,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOPIC", help="Leave this topic empty; its readers begin anew. Default: none."),
+    ] = None,
+    most_fillers: Annotated[
+        int, typer.Option(min=0, help="Most offsets without a record at one end of a partition, filled one by one.")
+    ] = MOST_FILLERS,
+) -> None:
+    """Fill the topics of KAFKA_BOOTSTRAP and SDP_TOPIC_PREFIX, of which none may exist, with the records of an archive.
+
+    Each record gets its old offset, so numbers of alerts, totals and positions continue. No other program may run.
+
+    Example: sdp-facade archive restore /data/archive --without ingest.heaps
+    """
+    store, settings, icd, clock = open_store(place), load_client_settings(), load(), SystemClock()
+    connection = Connection(settings, clock=clock)
+    if found := inspect_topics(connection, icd.topics):
+        raise ConfigError(
+            f"expected no topics with the prefix {settings.prefix!r} at {settings.bootstrap}, got {', '.join(found)}:"
+            " restore a deployment to new brokers, or delete its topics first"
+        )
+    ERR.print("reads the archive, and verifies it", markup=False)
+    plan = plan_restore(store, icd, prefix=settings.prefix, without=without or (), most_fillers=most_fillers)
+    create_topics(connection, dict(plan.topics), replicas=settings.topic_replicas)
+    now = KafkaTopicWatch(connection).extents(plan.topics)
+    names = LogNames(icd, plan.ids, {name: one.id for name, one in now.items()})
+    writer = KafkaPlacingWriter(connection, "archive-restore")
+
+    def report(records: int, fillers: int, partitions: int) -> None:
+        ERR.print(f"{records:,} records and {fillers:,} fillers; {partitions} partitions to go", markup=False)
+
+    done = restore(store, plan, names, writer, clock, report)
+    for (topic, partition), begin in done.begins.items():
+        delete_records(connection, topic, partition, begin)
+    set_timestamps(connection, icd.topics)
+    lines = [
+        f"{done.records:,} records of {len({topic for topic, _ in done.ends})} topics are on the topics with the prefix"
+        f" {settings.prefix!r}, each at its offset; {done.fillers:,} fillers stand for offsets without a record.",
+        *([f"{done.positions} positions of workers were behind their results, and were moved."] * bool(done.positions)),
+        "Start workers, device servers and controllers. Give the archive worker a new folder.",
+    ]
+    for line in lines:
+        OUT.print(line, markup=False)

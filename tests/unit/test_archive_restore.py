@@ -1,0 +1,242 @@
+"""Records of an archive get their offsets again; what cannot be restored is refused with a reason."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from facade.bus.memory import MemoryBus, MemoryLog
+from facade.bus.offsets import Extent, TopicShape, position_record
+from facade.bus.port import Record
+from facade.clock import ManualClock
+from facade.errors import ConfigError
+from facade.flows.archive.files import ArchiveError
+from facade.flows.archive.restore import Kind, LogNames, Restored, plan_restore, restore, steps
+from facade.flows.archive.stores import FolderStore
+from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker
+from facade.messages import WorkerPosition
+from tests.support.alerting import Bench
+from tests.support.archives import HOUR, ICD, START, archive, archive_of, record
+from tests.support.simulated_bus import MemoryBus as SimulatedBus
+
+PREFIX = "test."
+PLACE = ("alerts", 0)
+OLD, NEW = "O" * 22, "N" * 22
+
+
+class IdBus(MemoryBus):
+    """A bus whose topics have ids as those of Kafka."""
+
+    def extents(self, topics: Iterable[str]) -> dict[str, Extent]:
+        return {name: replace(one, id=self._id(name)) for name, one in super().extents(topics).items()}
+
+    def step(self, topics: Iterable[str]) -> dict[str, TopicShape]:
+        return {name: one._replace(id=self._id(name)) for name, one in super().step(topics).items()}
+
+    def _id(self, topic: str) -> str:
+        return OLD if topic == "ingest.heaps" else ""
+
+
+class Brokers:
+    """Logs as Kafka has them: each record and each mark gets the next offset."""
+
+    def __init__(self) -> None:
+        self.logs: dict[tuple[str, int], list[Record | None]] = defaultdict(list)
+        """Records that committed readers get; None: an offset without one."""
+
+    def write(self, records: Sequence[Record]) -> None:
+        self._append(records, visible=True)
+
+    def commit(self, records: Sequence[Record]) -> None:
+        self._mark(self._append(records, visible=True))
+
+    def abort(self, records: Sequence[Record]) -> None:
+        self._mark(self._append(records, visible=False))
+
+    def records(self, topic: str) -> list[Record]:
+        return [one for (name, _), log in sorted(self.logs.items()) if name == topic for one in log if one is not None]
+
+    def _append(self, records: Sequence[Record], *, visible: bool) -> set[tuple[str, int]]:
+        assert records, "a transaction without a record has no mark"
+        for one in records:
+            log = self.logs[one.topic, one.partition]
+            assert one.offset == len(log), "a record has another offset than it should have"
+            log.append(one if visible and one.value is not None else None)
+        return {(one.topic, one.partition) for one in records}
+
+    def _mark(self, places: Iterable[tuple[str, int]]) -> None:
+        for place in places:
+            self.logs[place].append(None)
+
+
+@given(
+    offsets=st.sets(st.integers(0, 60), max_size=30),
+    behind=st.integers(0, 5),
+    deletes=st.booleans(),
+)
+def test_each_record_gets_its_offset(offsets: set[int], behind: int, *, deletes: bool) -> None:
+    kept = [replace(record(), offset=offset) for offset in sorted(offsets)]
+    end = (max(offsets) + 1 if offsets else 0) + behind
+    brokers = Brokers()
+    ways = {Kind.PLAIN: brokers.write, Kind.COMMITTED: brokers.commit, Kind.ABORTED: brokers.abort}
+    for step in steps(iter(kept), PLACE, end=end, deletes=deletes):
+        ways[step.kind](step.records)
+    log = brokers.logs[PLACE]
+    assert [one.offset for one in log if one is not None] == sorted(offsets)
+    assert len(log) == end
+
+
+def test_a_log_is_filled_up_by_one_more_offset_where_a_mark_has_no_place() -> None:
+    (step,) = steps(iter(()), PLACE, at=7, end=9)
+    assert (step.kind, [one.offset for one in step.records]) == (Kind.ABORTED, [7])
+
+
+def restored(store: FolderStore, *, ids: dict[str, str] | None = None, now_us: int = START) -> tuple[Brokers, Restored]:
+    plan = plan_restore(store, ICD, prefix=PREFIX)
+    brokers, clock = Brokers(), ManualClock(now_us / 1e6)
+    names = LogNames(ICD, plan.ids, ids or {})
+    return brokers, restore(store, plan, names, brokers, clock, lambda *_: None)
+
+
+def test_records_are_as_they_were(tmp_path: Path) -> None:
+    log, store = MemoryLog({"alerts": 2, "state": 1}), FolderStore(tmp_path)
+    for number in range(5):
+        log.append(record(value=b"%d" % number, partition=number % 2))
+        log.append(record(value=b"%d" % number, topic="state"))
+    archive(log, store, "alerts", "state")
+    brokers, done = restored(store)
+    assert brokers.records("alerts") == log.records("alerts")
+    assert brokers.records("state") == log.records("state")[-1:], "only the newest of a key, as of compacted topics"
+    assert done.ends == {("alerts", 0): 3, ("alerts", 1): 2, ("state", 0): 5}
+
+
+def test_records_that_kafka_would_have_removed_leave_a_beginning_to_be_deleted(tmp_path: Path) -> None:
+    old, new = replace(record(), timestamp_us=START), replace(record(), timestamp_us=START + 10 * HOUR)
+    log, store = MemoryLog({"flagging": 1}), FolderStore(tmp_path)
+    for one in (old, old, new):
+        log.append(replace(one, topic="flagging"))
+    archive(log, store, "flagging")
+    brokers, done = restored(store, now_us=START + round(ICD.topics["flagging"].retention * 1e6) + HOUR)
+    assert [one.offset for one in brokers.records("flagging")] == [2]
+    assert done.begins == {("flagging", 0): 2}
+
+
+def summary(begin: int, end: int) -> Record:
+    value = {"schema": "ingest-summary/1", "worker": "w", "node": 1, "partition": 0, "partials": []}
+    value |= {"log": OLD, "offset_from": begin, "offset_to": end}
+    return Record(topic="ingest.summary", key=b"1", value=msgspec.json.encode(value), partition=0, timestamp_us=START)
+
+
+def position(at: int, log: str = OLD) -> Record:
+    return position_record(
+        WorkerPosition(group="aggregate", topic="ingest.heaps", partition=0, log=log, next=at, worker="w")
+    )
+
+
+def test_positions_are_on_the_new_log_and_not_behind_results(tmp_path: Path) -> None:
+    """Results have counted 9 offsets, of which the archive has 2."""
+    names = ("ingest.heaps", "ingest.summary", "positions")
+    log, store = MemoryLog(dict.fromkeys(names, 1)), FolderStore(tmp_path)
+    for one in (record(topic="ingest.heaps"), record(topic="ingest.heaps"), summary(0, 9), position(4)):
+        log.append(replace(one, partition=0, timestamp_us=START))
+    archive(IdBus(log), store, *names)
+    brokers, done = restored(store, ids={"ingest.heaps": NEW})
+    assert len(brokers.logs["ingest.heaps", 0]) == 9, "no other record gets an offset that is counted"
+    assert done.positions == 1
+    assert [one.value for one in brokers.records("positions")] == [position(4, NEW).value, position(9, NEW).value]
+    (found,) = brokers.records("ingest.summary")
+    assert found.value == (summary(0, 9).value or b"").replace(OLD.encode(), NEW.encode())
+
+
+def test_an_id_that_is_no_log_stays() -> None:
+    """Clients of alerts take another numbering for numbers that begin again."""
+    value = b'{"topic_id":"%b","ledger":{"numbering":"%b","counted":{"0":{"log":"%b#2","end":7}}}}'
+    names = LogNames(ICD, {"alerts": OLD}, {"alerts": NEW})
+    old, new = OLD.encode(), NEW.encode()
+    found = names.rename(Record(topic="snapshots", key=b"alerts/alerts", value=value % (old, old, old)))
+    assert found.value == value % (new, old, new)
+
+
+def test_what_cannot_be_restored_is_refused(tmp_path: Path) -> None:
+    def refused(store: FolderStore, prefix: str = PREFIX, **options: object) -> str:
+        with pytest.raises((ConfigError, ArchiveError)) as found:
+            plan_restore(store, ICD, prefix=prefix, **options)
+        return str(found.value)
+
+    assert "got none" in refused(FolderStore(tmp_path / "nothing"))
+    store = archive_of(tmp_path / "whole", 3, 3, 3)
+    assert "expected the one of the archive's deployment, 'test.', got 'other.'" in refused(store, "other.")
+    assert "--without: expected some of alerts, got 'state'" in refused(store, without=["state"])
+    first, second, third = sorted(store.names())
+    whole = store.read(second)
+    (tmp_path / "whole" / second).write_bytes(whole[:-9] + b"x" + whole[-8:])
+    assert second in refused(store)
+    store.remove(second)
+    assert f"{third}: expected number 1, got 2: a file is missing" in refused(store)
+    store.remove(first)
+    assert "alerts, partition 0: 6" in refused(store, most_fillers=5)
+    plan = plan_restore(store, ICD, prefix=PREFIX, most_fillers=6)
+    assert plan.partitions[PLACE].first == 6
+
+
+def test_a_position_far_behind_the_archive_is_refused(tmp_path: Path) -> None:
+    names = ("ingest.heaps", "positions")
+    log, store = MemoryLog(dict.fromkeys(names, 1)), FolderStore(tmp_path)
+    for one in (record(topic="ingest.heaps"), position(10**9)):
+        log.append(replace(one, partition=0, timestamp_us=START))
+    archive(IdBus(log), store, *names)
+    with pytest.raises(
+        ArchiveError, match=r"ingest\.heaps, partition 0: the archive ends at offset 1, positions are at"
+    ):
+        restored(store, ids={"ingest.heaps": NEW})
+
+
+def test_a_device_server_goes_on_over_restored_topics(tmp_path: Path) -> None:
+    """Numbers and states continue, and no log is another one."""
+    lost, store = Bench(), FolderStore(tmp_path)
+    server = lost.server()
+    for number in range(3):
+        lost.alert(text=f"{number}")
+        server.cycle()
+    server.acknowledge()
+    server.cycle(40)  # a snapshot, among others
+    lost.alert(state="CLEARED", text="not read")
+    names = ("alerts", "alert-state", "snapshots")
+    worker = ArchiveWorker(
+        SimulatedBus(lost.broker),
+        store,
+        ICD,
+        names,
+        deployment=PREFIX,
+        clock=lost.clock,
+        limits=ArchiveLimits(wait=0.0),
+    )
+    for _ in range(10):
+        worker.step()
+    worker.finish()
+
+    found = Bench()
+    found.clock.sleep(lost.clock.monotonic() - found.clock.monotonic())
+    ids = {}
+    for name, topic in found.broker.model.topics.items():
+        ids[name] = topic.id = f"new-{topic.id[4:]}"
+    plan = plan_restore(store, ICD, prefix=PREFIX)
+    brokers = Brokers()
+    restore(store, plan, LogNames(ICD, plan.ids, ids), brokers, found.clock, lambda *_: None)
+    for (topic, partition), log in brokers.logs.items():
+        for one in log:
+            found.broker.append(one or Record(topic=topic, key=b"none", value=None, partition=partition))
+    assert [one.value for one in found.broker.read("alerts")] == [one.value for one in lost.broker.read("alerts")]
+    again = found.server()
+    again.cycle(10)
+    before, after = server.flow, again.flow
+    assert (before.sequence, after.sequence) == (4, 5)
+    assert after.numbering == before.numbering
+    assert again.state() == "NORM"
+    account = again.service.event_loop._progress["alerts"].account
+    assert (account.log_cuts, account.skipped, account.overlap) == (0, 0, 0)
