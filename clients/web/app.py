@@ -1,8 +1,9 @@
 """Answers the browser: the stream of frames, single questions, and actions of people who have signed in."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -13,14 +14,14 @@ from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clients.web import STATIC
 from clients.web.doors import COOKIE, LONGEST_SESSION, Doors, Person, Role, TooManyRequests, headers, is_own_origin
-from clients.web.feed import Feed
+from clients.web.feed import Feed, Points
 from clients.web.site import Site
 from facade.errors import CommandRefused, FacadeError, InfraError
 
@@ -51,6 +52,7 @@ def make_app(
     secure: bool = False,
     follow: Callable[[str], None] = lambda device: None,
     problem: Callable[[], str] = lambda: "",
+    before: Callable[[str, str, float], Points] = lambda device, attribute, time: ([], []),
 ) -> Starlette:
     """Make the web application.
 
@@ -64,8 +66,10 @@ def make_app(
         Called with a device that somebody looks at.
     problem
         Says why the list of devices may be old; empty text: it is not.
+    before
+        Gives what a scalar showed before a time, as of `clients.web.past.Past.before`.
     """
-    pages = _Pages(feed, site, doors, follow, problem)
+    pages = _Pages(feed, site, doors, follow, problem, before)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -75,7 +79,6 @@ def make_app(
 
     return Starlette(
         routes=[
-            Route("/events", pages.events),
             *(Route(f"/api/{name}", _answered(handler)) for name, handler in pages.questions().items()),
             *(Route(f"/api/{name}", _answered(handler), methods=["POST"]) for name, handler in pages.acts().items()),
             Mount("/", StaticFiles(directory=STATIC, html=True)),
@@ -83,6 +86,7 @@ def make_app(
         middleware=[
             Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
             Middleware(_SecurityHeaders, secure=secure),
+            Middleware(_Events, feed=feed),
         ],
         lifespan=lifespan,
     )
@@ -96,9 +100,10 @@ class _Pages:
         doors: Doors,
         follow: Callable[[str], None],
         problem: Callable[[], str],
+        before: Callable[[str, str, float], Points],
     ) -> None:
         self._feed, self._site, self._doors = feed, site, doors
-        self._follow, self._problem = follow, problem
+        self._follow, self._problem, self._before = follow, problem, before
 
     def questions(self) -> Mapping[str, Handler]:
         """Return the answers to GET, by path."""
@@ -123,7 +128,7 @@ class _Pages:
             "site": asked(lambda: {**site.description(), "problem": self._problem()}),
             "me": self._me,
             "follow": asked(self._follow, "device"),
-            "trend": asked(self._feed.trend, "device", "attribute"),
+            "trend": asked(self._trend, "device", "attribute"),
             "alarms": newest_alarms,
             "alarm-history": asked(site.alarm_history, "condition", "source"),
             "commands": asked(site.commands, "device"),
@@ -165,18 +170,11 @@ class _Pages:
             "admin-mode": acted(Role.EXPERT, site.admin_mode, "device", "mode"),
         }
 
-    async def events(self, request: Request) -> Response:
-        """Answer with the stream of frames, from the one on that the browser names."""
-        seen = request.headers.get("last-event-id", "")
-
-        async def content() -> AsyncIterator[bytes]:
-            yield b"retry: %d\n\n" % _RECONNECT_MS
-            async for text in self._feed.stream(seen):
-                yield text
-
-        return StreamingResponse(
-            content(), media_type="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        )
+    def _trend(self, device: str, attribute: str) -> Points:
+        self._site.require(device, attribute)
+        times, values = self._feed.trend(device, attribute)
+        earlier, earlier_values = self._before(device, attribute, times[0] if times else math.inf)
+        return earlier + times, earlier_values + values
 
     async def _me(self, request: Request) -> Response:
         person = self._person(request)
@@ -256,6 +254,46 @@ class _Shared:
 
     async def _ask(self, asked: tuple[str, ...]) -> bytes:
         return _encode(await run_in_threadpool(self._call, *asked))
+
+
+class _Events:
+    """Answers a browser with the stream of frames, from the one on that it names.
+
+    It stands before the routes, and each stream is one task: what a browser costs counts, as there may be thousands.
+    """
+
+    def __init__(self, app: ASGIApp, *, feed: Feed) -> None:
+        self._app, self._feed = app, feed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] != "/events":
+            await self._app(scope, receive, send)
+            return
+        seen = dict(scope["headers"]).get(b"last-event-id", b"").decode("latin-1")
+        head = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
+        head.append((b"x-accel-buffering", b"no"))
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        await send(_part(b"retry: %d\n\n" % _RECONNECT_MS))
+        async with aclosing(self._feed.stream(seen)) as frames:
+            async for text in frames:
+                await send(_part(text))
+                if _has_gone(receive):
+                    return
+
+
+def _part(content: bytes) -> Message:
+    return {"type": "http.response.body", "body": content, "more_body": True}
+
+
+def _has_gone(receive: Receive) -> bool:
+    """Return whether a browser has gone, without waiting for it."""
+    asked: Any = receive()
+    try:
+        asked.send(None)
+    except StopIteration as answer:
+        return bool(answer.value["type"] == "http.disconnect")
+    asked.close()
+    return False
 
 
 class _SecurityHeaders:

@@ -3,20 +3,24 @@
 import os
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clients.web import how_to_install
 from facade.cli.tango_host import TangoHost, require_tango_database
-from facade.clock import SystemClock
+from facade.clock import Clock, SystemClock
 from facade.console import say
 from facade.errors import ConfigError
 from facade.exports.tango_db import SERVER
 from facade.icd.load import load
 
+if TYPE_CHECKING:
+    from clients.web.past import Past
+
 LOCAL = ("localhost", "127.0.0.1")
 TOKENS = "SDP_WEB_TOKENS"
+ARCHIVE = "SDP_WEB_ARCHIVE"
 
 
 def web(
@@ -38,6 +42,14 @@ def web(
     ] = None,
     certificate: Annotated[Path | None, typer.Option(help="PEM file of the certificate chain, for TLS.")] = None,
     key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key.")] = None,
+    archive: Annotated[
+        str,
+        typer.Option(
+            envvar=ARCHIVE,
+            metavar="FOLDER",
+            help="Archive with the history of attributes, a folder or its URL: trends begin with what it has.",
+        ),
+    ] = "",
     banner: Annotated[str, typer.Option(help="Text on every page, such as: simulated data.")] = "",
 ) -> None:
     """Serve the operator's page: state, alarms, commands and trends in a browser.
@@ -71,7 +83,7 @@ def web(
         on_forget=lambda device, attributes: feed.forget(device, attributes),
     )
     feed = Feed(following.recorder, following, clock)
-    site = Site(tango_host, icd, lambda: following.devices, clock, banner=banner)
+    site = Site(tango_host, icd, lambda: following.devices, clock, instances=lambda: following.instances, banner=banner)
     app = make_app(
         feed,
         site,
@@ -80,6 +92,7 @@ def web(
         secure=certificate is not None,
         follow=following.ask,
         problem=lambda: following.problem,
+        **({"before": _past(archive, clock).before} if archive else {}),
     )
     config = uvicorn.Config(
         app,
@@ -103,3 +116,14 @@ def web(
     alerts = AlertSubscription(f"tango://{tango_host}/{icd.classes[ALERTS].device}", feed.take_alert)
     with closing(following), closing(alerts):
         server.run(sockets)
+
+
+def _past(place: str, clock: Clock) -> "Past":
+    try:
+        from clients.web.past import Past
+        from facade.flows.archive.history import HistoryArchive
+    except ImportError as error:
+        raise ConfigError("--archive needs pyarrow: pip install 'sdp-tango-facade[batches]'") from error
+    from facade.flows.archive.stores import open_store
+
+    return Past(HistoryArchive(open_store(place)), clock)

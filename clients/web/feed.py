@@ -17,8 +17,9 @@ import math
 import secrets
 import threading
 from array import array
+from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
@@ -45,6 +46,9 @@ _POINT: Final = 16
 """A time and a value [bytes]."""
 _KEPT_ALERTS: Final = 500
 """Entries of the alert log in a snapshot."""
+
+Points = tuple[list[float], list[float | None]]
+"""Times [Unix s] and values of a scalar; None is a gap."""
 
 
 class Recorder(Protocol):
@@ -95,10 +99,11 @@ class Trend:
         """Return the time of the newest point [Unix s]; 0 before the first."""
         return self._times[-1] if self._times else 0.0
 
-    def points(self, since: float) -> tuple[list[float], list[float | None]]:
-        """Return times [Unix s] and values from a time on; None is a gap."""
-        begin = next((at for at, time in enumerate(self._times) if time >= since), len(self._times))
-        return list(self._times[begin:]), [None if math.isnan(one) else one for one in self._values[begin:]]
+    def points(self, since: float) -> Points:
+        """Return what was shown from a time on; it begins with the value that held then."""
+        begin = max(bisect_right(self._times, since) - 1, 0)
+        times = [max(time, since) for time in self._times[begin:]]
+        return times, [None if math.isnan(one) else one for one in self._values[begin:]]
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -166,8 +171,8 @@ class Feed:
         """Return the number of the newest frame that has a value of a device or an alert."""
         return max(self._changed.get(device, 0), self._changed.get("", 0))
 
-    def trend(self, device: str, attribute: str) -> tuple[list[float], list[float | None]]:
-        """Return the last hour of a scalar: times [Unix s] and values, None in gaps."""
+    def trend(self, device: str, attribute: str) -> Points:
+        """Return the last hour of a scalar."""
         with self._lock:
             found = self._trends.get((device, attribute))
             if found is None:
@@ -222,30 +227,26 @@ class Feed:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def stream(self, seen: str = "") -> AsyncIterator[bytes]:
+    async def stream(self, seen: str = "") -> AsyncGenerator[bytes, None]:
         """Give a browser the frames after the one that it names by its id, or a snapshot first if they are gone."""
         boot, _, number = seen.partition("-")
         last = int(number) if boot == self._boot and number.isdecimal() else -1
         self._streams += 1
         try:
-            async for frame in self._after(last):
-                yield frame.text
+            while True:
+                news = self._news
+                if last < (self._frames[0].number - 1 if self._frames else 0):
+                    snapshot = self.snapshot()
+                    last = snapshot.number
+                    yield snapshot.text
+                waiting = [self._frames[-one] for one in range(self._number - last, 0, -1)]
+                for frame in waiting:
+                    last = frame.number
+                    yield frame.text
+                if not waiting:
+                    await news.wait()
         finally:
             self._streams -= 1
-
-    async def _after(self, last: int) -> AsyncIterator[Frame]:
-        while True:
-            news = self._news
-            if last < (self._frames[0].number - 1 if self._frames else 0):
-                snapshot = self.snapshot()
-                last = snapshot.number
-                yield snapshot
-            waiting = [frame for frame in self._frames if frame.number > last]
-            for frame in waiting:
-                last = frame.number
-                yield frame
-            if not waiting:
-                await news.wait()
 
     def snapshot(self) -> Frame:
         """Return everything that is shown now, encoded once for all browsers that ask before the next frame."""
@@ -287,8 +288,9 @@ class Feed:
         if value[1] == Quality.INVALID.value:
             trend.add(self._clock.now(), math.nan)
         else:
-            # A count of late records changes without a newer time of the data.
-            trend.add(value[2] if value[2] > trend.last else self._clock.now(), float(number))
+            # A count of late records changes without a newer time of the data. The first value may be hours old.
+            now = self._clock.now()
+            trend.add(value[2] if 0 < trend.last < value[2] else now, float(number))
 
 
 def exact(value: Any) -> Any:

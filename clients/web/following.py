@@ -46,6 +46,8 @@ class Following:
         self.recorder = EventRecorder(tango_host, clock, keep=1, on_change=on_change)
         self.devices: Mapping[str, str] = {}
         """Class of each device of the deployment."""
+        self.instances: Mapping[str, str] = {}
+        """Instance of the device server of each device, which is the rack of a node."""
         self.problem = "the Tango database has not been asked yet"
         """Why `devices` may be old; empty: they are not."""
         self._pulse: EventPulse | None = None
@@ -113,7 +115,8 @@ class Following:
         if servers != self._servers:
             found = {device: name for known in servers.values() for device, name in known.items()}
             new = [device for device in found if device not in self.devices]
-            self._servers, self.devices = servers, found
+            instances = {device: name.partition("/")[2] for name, known in servers.items() for device in known}
+            self._servers, self.instances, self.devices = servers, instances, found
             if self._pulse:
                 self._pulse.close()
             asked = {name: list(known) for name, known in servers.items() if known}

@@ -46,15 +46,24 @@ class Site:
     ----------
     devices
         Returns the class of each device of the deployment.
+    instances
+        Returns the instance of the device server of each device.
     banner
         Text on every page, such as that the data are simulated; empty: none.
     """
 
     def __init__(
-        self, tango_host: str, icd: Icd, devices: Callable[[], Mapping[str, str]], clock: Clock, *, banner: str = ""
+        self,
+        tango_host: str,
+        icd: Icd,
+        devices: Callable[[], Mapping[str, str]],
+        clock: Clock,
+        *,
+        instances: Callable[[], Mapping[str, str]] = dict,
+        banner: str = "",
     ) -> None:
         self._tango_host, self._icd, self._devices, self._clock = tango_host, icd, devices, clock
-        self._banner = banner
+        self._instances, self._banner = instances, banner
         self._arguments = Arguments(icd)
 
     def description(self) -> dict[str, Any]:
@@ -64,6 +73,7 @@ class Site:
             "banner": self._banner,
             "icd": self._icd.version,
             "devices": dict(self._devices()),
+            "instances": dict(self._instances()),
             "classes": {name: self._class(kind) for name, kind in self._icd.classes.items()},
             "enums": self._icd.enums,
             "flows": {one.name: self._flow(one) for one in manifests()},
@@ -126,6 +136,10 @@ class Site:
         """Return the JSON Schemas of an argument by version, the oldest first."""
         return _known(self._icd.arguments, family, "family")
 
+    def require(self, device: str, attribute: str) -> None:
+        """Raise `ConfigError` unless the deployment has a device with this attribute."""
+        _known(self._attributes(device), attribute, "attribute")
+
     # Each of the following asks a device, and may wait for it for up to 3 s.
 
     @property
@@ -148,7 +162,7 @@ class Site:
 
     def read(self, device: str, attribute: str) -> dict[str, Any]:
         """Read an attribute that sends no events, such as a table of gains."""
-        _known(self._attributes(device), attribute, "attribute")
+        self.require(device, attribute)
         found = self._asked(device).event(attribute)
         return {"value": exact(found.value), "quality": found.quality.value, "time": found.time}
 

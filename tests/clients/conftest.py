@@ -32,12 +32,13 @@ def whole_system(infra: local.Endpoints, folder: Path, *ingest: object) -> Itera
         instances = [*deployment.instances, "alerts", "calibration", "logs", "mirror", "quality"]
         servers = {instance: deployment.server(instance, ready=False) for instance in instances}
         deployment.start("assemble", ["sdp-facade", "tables", "assemble"])
-        for instance, process in servers.items():
-            deployment.await_server(process, instance)
+        # What is sent before a server is up waits for it on the bus.
         deployment.simulate("--rate", 100, "--scan-id", 7, "--silence", f"{SILENT}:3:1000000", *ingest)
         deployment.start("simulate-quality", ["sdp-facade", "simulate", "quality", "--antennas", "6"])
         deployment.controller(speed=20.0)
         send_solution(deployment)
+        for instance, process in servers.items():
+            deployment.await_server(process, instance)
         await_values(deployment)
         yield deployment
 

@@ -38,15 +38,19 @@ PRINTED = {"status.svg": "status", "alerts.svg": "alerts list"}
 DRAWN = {"watch.svg": "watch --seconds 8 --picture", "gains.png": "tables plot subarray/01/gains --output"}
 """Pictures that a command draws itself, into the file at its end."""
 PAGES = {
-    "page-overview.png": "",
-    "page-alarms.png": "alarms",
-    "page-subarray.png": "subarray/mid-sdp/subarray/01",
-    "page-node.png": "node/mid-sdp/ingest/0001",
-    "page-bus.png": "bus",
-    "page-calibration.png": "flow/tables",
-    "page-quality.png": "flow/quality",
-    "page-logs.png": "flow/logs",
-    "page-blocks.png": "flow/blocks",
+    "page-overview.png": "#/",
+    "page-alarms.png": "#/alarms",
+    "page-subarray.png": "#/subarray/mid-sdp/subarray/01",
+    "page-node.png": "#/node/mid-sdp/ingest/0001",
+    "page-bus.png": "#/bus",
+    "page-devices.png": "#/devices",
+    "page-calibration.png": "#/flow/tables",
+    "page-quality.png": "#/flow/quality",
+    "page-logs.png": "#/flow/logs",
+    "page-mirror.png": "#/flow/mirror",
+    "page-blocks.png": "#/flow/blocks",
+    "page-reservations.png": "#/flow/reservations",
+    "page-explore.png": "explore/#/browse/sdp:root/sdp:SdpBus/sdp:mid-sdp~bus~0/sdp:mid-sdp~bus~0~ingestHeapsRate",
 }
 """Pictures of the operator's page, by address; see docs/how-to/operators-page.md."""
 _ARCHIVED = "demo-archive.svg"
@@ -109,6 +113,7 @@ def take_pages(environment: Mapping[str, str], images: Path) -> None:
     with ExitStack() as stack:
         stack.enter_context(_shipping(environment))
         stack.enter_context(_running(environment, "simulate", "quality", "--rate", "4"))
+        stack.enter_context(_running(environment, "simulate", "alerts", "--rate", "0.5", "--sources", "6"))
         stack.enter_context(_running(environment, *flags))
         printed = stack.enter_context(_running({**environment, **tokens}, *web))
         address = next(found[0] for line in printed if (found := re.search(r"http://[^\s/]+", line)))
@@ -117,11 +122,11 @@ def take_pages(environment: Mapping[str, str], images: Path) -> None:
             browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
             pages = {name: browser.new_page(viewport={"width": 1280, "height": 860}) for name in PAGES}
             for name, page in pages.items():
-                page.goto(f"{address}/#/{PAGES[name]}")
+                page.goto(f"{address}/{PAGES[name]}")
             time.sleep(_SETTLED)
             for name, page in pages.items():
                 page.bring_to_front()
-                taken = page.screenshot(full_page=PAGES[name].startswith("flow/"))
+                taken = page.screenshot(full_page="flow/" in PAGES[name])
                 picture = Image.open(io.BytesIO(taken)).convert("RGB").quantize(_COLOURS, Image.Quantize.MAXCOVERAGE)
                 picture.save(images / name, optimize=True)
                 ERR.print(images / name)
@@ -169,7 +174,18 @@ def _commands(web: "APIRequestContext") -> list[dict[str, Any]]:
 def main(options: list[str]) -> None:
     """Start a demo, take the pictures once it stays, and stop it."""
     with tempfile.TemporaryDirectory() as folder:
-        argv = [PROGRAM, "demo", "--stay", "--no-kills", "--no-live", "--logs", "--state-dir", folder, *options]
+        argv = [
+            PROGRAM,
+            "demo",
+            "--stay",
+            "--no-kills",
+            "--no-live",
+            "--logs",
+            "--mirror",
+            "--state-dir",
+            folder,
+            *options,
+        ]
         demo = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=sys.stderr, text=True)
         assert demo.stdout is not None
         try:

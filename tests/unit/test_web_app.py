@@ -1,5 +1,6 @@
 """Answers of the operator's page to good and to forged requests."""
 
+import asyncio
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -22,10 +23,10 @@ from facade.errors import CommandRefused, InfraError
 from facade.flows.alerts.follower import FollowedAlert
 from facade.reading import Quality
 from tests.support.deployment import ICD
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 from tests.unit.test_web_feed import Recorded
 
-TOKENS = "operator anna operator-token-00001\nexpert eve expert-token-000000001\n"
+TOKENS = "viewer olga viewer-token-0000001\noperator anna operator-token-00001\nexpert eve expert-token-000000001\n"
 HOST = "http://localhost:8800"
 DEVICES = {"mid-sdp/subarray/01": "SdpSubarray", "mid-sdp/alerts/0": "SdpAlerts", "mid-sdp/control/0": "SdpMaster"}
 COMMAND = {"device": "mid-sdp/subarray/01", "command": "End", "argument": ""}
@@ -121,6 +122,10 @@ def test_nobody_acts_without_a_role(page: TestClient) -> None:
         answer = page.post(f"/api/{path}", json=body)
         assert answer.status_code == 403
         assert "nobody has signed in" in answer.json()["error"]
+    sign_in(page, "olga")
+    answer = page.post("/api/command", json=COMMAND)
+    assert answer.status_code == 403
+    assert "expected the role operator, but olga is viewer" in answer.json()["error"]
     sign_in(page, "anna")
     answer = page.post("/api/admin-mode", json={"device": "mid-sdp/control/0", "mode": "OFFLINE"})
     assert (answer.status_code, Asked.calls) == (403, [])
@@ -214,6 +219,32 @@ def test_answers_carry_the_policies_of_the_page(page: TestClient) -> None:
         headers={"Origin": HOST.replace("http", "https")},
     )
     assert "Secure" in secure.headers["set-cookie"]
+
+
+def test_a_stream_ends_with_its_browser(feed: Feed) -> None:
+    clock = SystemClock()
+    app = make_app(feed, Site("db:10000", ICD, lambda: DEVICES, clock), Doors({}, clock), hosts=["localhost"])
+    given: list[dict[str, Any]] = []
+
+    async def receive() -> Any:
+        if len(given) < 4:  # the browser is there
+            await asyncio.Event().wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        given.append(message)
+
+    async def browse() -> None:
+        task = asyncio.create_task(feed.run())
+        host = [(b"host", b"localhost")]
+        await app({"type": "http", "path": "/events", "method": "GET", "headers": host}, receive, send)
+        task.cancel()
+
+    asyncio.run(asyncio.wait_for(browse(), HANG))
+    head, *parts = given
+    assert (b"content-type", b"text/event-stream; charset=utf-8") in head["headers"]
+    assert [name for name, _ in head["headers"] if name == b"content-security-policy"]
+    assert [part["body"].split(b"\n")[1][:6] for part in parts] == [b"", b"event:", b"event:"]
 
 
 def test_browsers_share_one_answer_until_there_is_a_new_alert(

@@ -34,15 +34,17 @@ class Recorded:
 class Scene:
     """A feed and what one browser was given."""
 
-    def __init__(self) -> None:
-        self.clock = ManualClock(1000.0)
+    def __init__(self, clock: ManualClock | None = None) -> None:
+        self.clock = clock or ManualClock(1000.0)
         self.recorded = Recorded()
         self.feed = Feed(self.recorded, self.recorded, self.clock)
 
-    def change(self, value: Any, quality: Quality = Quality.VALID, attribute: str = "a", **record: Any) -> None:
+    def change(
+        self, value: Any, quality: Quality = Quality.VALID, attribute: str = "a", device: str = "d", **record: Any
+    ) -> None:
         newest = DeviceEvent(value=value, quality=quality, time=self.clock.now(), received=self.clock.now())
-        self.recorded.values["d", attribute] = EventRecord(newest=newest, **record)
-        self.feed.mark("d", attribute)
+        self.recorded.values[device, attribute] = EventRecord(newest=newest, **record)
+        self.feed.mark(device, attribute)
 
     def given(self, seen: str = "", most: int = 100) -> list[tuple[str, str, dict[str, Any]]]:
         """Give id, kind and content of what the stream has for a browser now."""
@@ -166,6 +168,16 @@ def test_a_count_that_grows_without_a_newer_time_is_a_trend_too(scene: Scene) ->
         scene.feed.step()
         scene.clock.sleep(5.0)
     assert scene.feed.trend("d", "a") == ([1000.0, 1005.0, 1010.0, 1015.0], [0.0, 10.0, 20.0, 20.0])
+
+
+def test_a_value_that_has_not_changed_for_an_hour_is_a_line() -> None:
+    """It was an empty plot."""
+    trend = Trend()
+    trend.add(1000.0, 5.0)
+    assert trend.points(900.0) == ([1000.0], [5.0])
+    assert trend.points(5000.0) == ([5000.0], [5.0])
+    trend.add(6000.0, 6.0)
+    assert trend.points(5000.0) == ([5000.0, 6000.0], [5.0, 6.0])
 
 
 def test_a_trend_is_bounded_and_keeps_the_last_value_of_each_second() -> None:

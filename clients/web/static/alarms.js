@@ -6,7 +6,9 @@ import { age, cell, entryLine, tile } from "./parts.js";
 import { act, ask, isCut, kindOf, now, onNews, only, store, utcDate } from "./store.js";
 import { redraw } from "./app.js";
 
-const ROW = 30; // height [px], as in style.css
+const ROW = 30; // height [px], and share of the window that the list takes, as in style.css
+const SHARE = 0.6;
+const BESIDE = 4; // rows that are drawn above and below those in sight
 const SHELVES = [["15 min", 900], ["1 h", 3600], ["4 h", 14400], ["12 h", 43200], ["1 d", 86400], ["7 d", 604800]];
 const TITLES = {
   ack: "Acknowledge", shelve: "Shelve", unshelve: "Unshelve", reset: "Reset", comment: "Comment",
@@ -93,10 +95,9 @@ function found() {
 export function alarmsPage() {
   const device = only("SdpAlerts");
   const some = found();
-  const first = Math.max(0, Math.floor(view.top / ROW) - 5);
-  const visible = some.slice(first, first + 60);
+  const first = Math.max(0, Math.floor(view.top / ROW) - BESIDE);
+  const visible = some.slice(first, first + Math.ceil((SHARE * innerHeight) / ROW) + 2 * BESIDE);
   const chosen = view.chosen.size ? view.all.filter((one) => view.chosen.has(keyOf(one))) : [];
-  const entries = store.alerts.slice(-15).reverse().map((one) => html`<tr>${entryLine(one)}</tr>`);
   return html`${tile("Alarms", html`
     <div class="tools"><span>not acknowledged ${cell(device, "unacknowledgedCount")}</span>
       <span>active ${cell(device, "activeCount")}</span><span>alerts ${cell(device, "alertRate")}</span>
@@ -110,7 +111,13 @@ export function alarmsPage() {
       ${repeat(visible, keyOf, (alarm, at) => row(alarm, first + at))}</div>
     ${tools(chosen)}`, "two")}
     ${tile("One alarm", detail(), "third")}
-    ${tile("Newest alerts and actions", html`<table><tbody>${entries}</tbody></table>`, "full")}`;
+    ${tile("Newest alerts and actions", newestAlerts(15), "full")}`;
+}
+
+// From the stream itself, before the list is read again.
+export function newestAlerts(most) {
+  const lines = store.alerts.slice(-most).reverse().map((one) => html`<tr>${entryLine(one)}</tr>`);
+  return lines.length ? html`<table><tbody>${lines}</tbody></table>` : html`<p>None.</p>`;
 }
 
 function filter(event) {

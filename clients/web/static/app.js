@@ -3,7 +3,7 @@
 import { html, nothing, render } from "./vendor/lit-html.js";
 import { cell } from "./parts.js";
 import { dropPlots } from "./plots.js";
-import { act, describe, devicesOf, isCut, now, onNews, only, start, store, utc } from "./store.js";
+import { act, describe, devicesOf, isCut, marks, now, onNews, only, start, store, utc } from "./store.js";
 import { alarmsPage, openAlarm, sound, soundButton } from "./alarms.js";
 import { busPage, openBus } from "./bus.js";
 import { flowDevices, flowPage } from "./flow.js";
@@ -65,7 +65,7 @@ function whole(page, what) {
       ${me.name ? html`<span>${me.name} <small>${me.role}</small></span><button @click=${signOut}>Sign out</button>`
         : me.can_sign_in ? html`<button @click=${signIn}>Sign in</button>` : html`<small>read-only</small>`}
     </header>
-    ${site?.banner ? html`<div class="banner" role="note">${site.banner}</div>` : nothing}
+    ${marks().map((one) => html`<div class="banner" role="note">${one}</div>`)}
     ${isCut() ? html`<div class="cut" role="alert">No connection to the server of this page${since}. Nothing below is current.</div>`
       : store.away ? html`<div class="cut" role="alert">${store.away} Values still come; new connections do not.</div>`
       : site?.problem ? html`<div class="cut" role="alert">${site.problem}</div>` : nothing}

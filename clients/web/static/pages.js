@@ -2,14 +2,14 @@
 
 import { html, nothing, render } from "./vendor/lit-html.js";
 import { repeat } from "./vendor/directives/repeat.js";
-import { alarmLines, alarms } from "./alarms.js";
+import { alarmLines, alarms, newestAlerts } from "./alarms.js";
 import { plotTiles } from "./flow.js";
 import { attributeTable, cell, figures, labelled, tile } from "./parts.js";
 import { trend } from "./plots.js";
 import { adminMode, commandTiles } from "./subarray.js";
-import { devicesOf, follow, kindOf, look, only, store } from "./store.js";
+import { devicesOf, follow, isCut, kindOf, look, only, store } from "./store.js";
 
-const RACK = 32; // nodes in a row of the map
+const NEWEST = 3; // alerts, which come by the stream and wait for no list
 const MOST_DEVICES = 200; // of a flow, in the list
 
 export function overviewPage() {
@@ -22,6 +22,7 @@ export function overviewPage() {
       ${health.text === "OK" && health.quality === "VALID" ? html`<p>Nothing to do.</p>`
         : html`<ul class="steps">${(reasons.value ?? []).map((one) => html`<li>${one}</li>`)}</ul>`}`)}
     ${tile("Worst alarms", html`${alarmLines(alarms().slice(0, 6))}<p><a href="#/alarms">All alarms</a></p>`)}
+    ${tile("Newest alerts", newestAlerts(NEWEST), "full")}
     ${tile("Subarrays", html`<table>
       <thead><tr><th>Subarray</th><th>obsState</th><th>State</th><th>Health</th><th>Scan</th><th>Last command</th></tr></thead>
       <tbody>${subarrays.map((device) => html`<tr><th scope="row"><a href=${`#/subarray/${device}`}>${device.split("/").at(-1)}</a></th>
@@ -42,17 +43,23 @@ function lastCommand(device) {
 // Drawn only when a node has changed: there may be 1,500 of them.
 const map = document.createElement("div");
 let drawn = null;
+let [turn, cut, of] = [-1, false, null];
 function nodeMap() {
-  const nodes = devicesOf("SdpIngestNode").map(nodeLook);
+  if (turn === store.turn && cut === isCut() && of === store.site) return map;
+  [turn, cut, of] = [store.turn, isCut(), store.site];
+  const devices = devicesOf("SdpIngestNode");
+  const nodes = devices.map(nodeLook);
   const key = nodes.map(({ name }) => name).join();
   if (key !== drawn) {
     drawn = key;
-    const racks = Array.from({ length: Math.ceil(nodes.length / RACK) }, (_, at) => nodes.slice(at * RACK, (at + 1) * RACK));
-    render(racks.map((some) => html`<ul class="map">${repeat(some, ({ device }) => device, nodeLink)}</ul>`), map);
+    const racks = [...new Set(devices.map(rackOf))].sort();
+    render(racks.map((rack) => html`<ul class="map" aria-label=${rack} title=${rack}>${
+      repeat(nodes.filter(({ device }) => rackOf(device) === rack), ({ device }) => device, nodeLink)}</ul>`), map);
   }
   return map;
 }
 
+const rackOf = (device) => store.site.instances[device] ?? "";
 const nodeLink = ({ device, kind, name }) =>
   html`<li><a class=${kind} href=${`#/node/${device}`} title=${name} aria-label=${name}></a></li>`;
 

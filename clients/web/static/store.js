@@ -12,7 +12,9 @@ export const store = {
   me: { name: "", role: "viewer", can_sign_in: false },
   values: new Map(), // "device/attribute" -> [value, quality, time, error]
   away: "", // why the Tango database does not answer
+  replays: new Map(), // device -> its Status, which says that it shows a replay
   silent: {}, // device -> time of its last answer [Unix s]
+  turn: 0, // counts frames with values or silent devices
   alerts: [], // newest entries of the log of alerts, oldest first
   lastFrame: null, // performance.now() of the last frame
   lastTime: null, // time of the server at the last frame [Unix s]
@@ -49,6 +51,12 @@ export function look(device, attribute) {
   if (device in store.silent) return { value, quality: "INVALID", time, why: `no answer since ${utc(store.silent[device])}` };
   if (!LOCAL.has(attribute) && isOffTheBus(device)) return { value, quality: "INVALID", time, why: "no broker answers" };
   return { value, quality, time, why: error || (found ? "" : "not received yet") };
+}
+
+// What every page says of its data: nothing, or that they are simulated or a replay.
+export function marks() {
+  const [said] = store.replays.values();
+  return [store.site?.banner, said && `REPLAY: ${said.replace(/^\s*REPLAY\b\W*/, "")}`].filter(Boolean);
 }
 
 export const utc = (time) => (time ? new Date(time * 1000).toISOString().slice(11, 19) + " UTC" : "-");
@@ -98,10 +106,14 @@ async function answer(response) {
 function take(frame) {
   store.lastFrame = performance.now();
   store.lastTime = frame.time;
+  if (frame.silent || Object.keys(frame.values).length) store.turn += 1;
   store.silent = frame.silent ?? store.silent; // they are sent when they change
   store.away = frame.away ?? store.away;
   for (const [device, attributes] of Object.entries(frame.values))
-    for (const [name, value] of Object.entries(attributes)) store.values.set(`${device}/${name}`, value);
+    for (const [name, value] of Object.entries(attributes)) {
+      store.values.set(`${device}/${name}`, value);
+      if (name === "Status") store.replays[/\bREPLAY\b/.test(value[0]) ? "set" : "delete"](device, value[0]);
+    }
   tell(frame.alerts);
 }
 
@@ -110,6 +122,7 @@ export async function start() {
   source.addEventListener("snapshot", (event) => {
     const frame = JSON.parse(event.data);
     store.values.clear();
+    store.replays.clear();
     store.alerts = frame.alerts;
     take({ ...frame, alerts: [] });
     describe(); // another server may know other devices

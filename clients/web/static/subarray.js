@@ -26,11 +26,11 @@ function turnTo(device) {
   if (performance.now() - view.looked > REFRESH_MS) refresh();
 }
 
-// Tiles of any device that takes commands.
+// Tiles of any device that takes commands. What grows is below what one clicks.
 export function commandTiles(device) {
   turnTo(device);
-  return html`${tile("Commands", timeline(), "full")}
-    ${tile("Give a command", html`${giving(kindOf(device), store.me.role !== "viewer")}${said()}`, "full")}`;
+  return html`${tile("Give a command", html`${giving(kindOf(device), store.me.role !== "viewer")}${said()}`, "full")}
+    ${tile("Commands", timeline(), "full")}`;
 }
 
 const said = () => html`<p class="said ${view.refused ? "wrong" : ""}" role="status">${view.said}</p>`;
@@ -73,8 +73,8 @@ export function subarrayPage(device) {
       <h2>Resources</h2><p class="said">${cell(device, "resources")}</p>
       <h2>Receive addresses</h2><p class="said">${cell(device, "receiveAddresses")}</p>
       ${adminMode(device)}${reasons.length ? html`<h2>Reasons of the health</h2><p>${cell(device, "healthInfo")}</p>` : nothing}`)}
-    ${tile("Commands", timeline(), "full")}
     ${tile("Give a command", giving(kind, may), "full")}
+    ${tile("Commands", timeline(), "full")}
     ${tile("Attributes", attributeTable(device), "full")}`;
 }
 
@@ -150,6 +150,7 @@ function parsed() {
 
 async function choose(name) {
   Object.assign(view, { chosen: name, text: "", wrong: [], said: "" });
+  redraw(); // what is typed from now on is for this one
   const family = kindOf(view.device).commands[name].argument;
   if (family) {
     try {

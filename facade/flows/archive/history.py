@@ -113,6 +113,16 @@ class HistoryArchive:
         """
         partitions = self._partitions()
         self._require(partitions, begin, end)
+        found = self._find(partitions, name, begin, end)
+        if not found.points:
+            raise ArchiveError(self._nothing(partitions, name, begin, end))
+        return found
+
+    def find(self, name: str, begin: int, end: int) -> Series:
+        """Return what an attribute showed in [begin, end) [Unix us]; no points where the archive has nothing of it."""
+        return self._find(self._partitions(), name, begin, end)
+
+    def _find(self, partitions: list[list[str]], name: str, begin: int, end: int) -> Series:
         key = name.encode()
         with ThreadPoolExecutor(_READERS) as pool:
             files = self._of_time(partitions, begin - SILENT_US, end)
@@ -123,9 +133,7 @@ class HistoryArchive:
         order = np.argsort(times, kind="stable")
         since, until = np.searchsorted(times[order], (begin, end))
         chosen = order[max(since - 1, 0) : until]
-        if not len(chosen):
-            raise ArchiveError(self._nothing(partitions, name, begin, end))
-        series = _series(times[chosen], [messages[row] for row in chosen.tolist()])
+        series = _series(times[chosen], [messages[row] for row in chosen.tolist()]) if len(chosen) else Series()
         series.unreadable = sum(one is None and begin <= time * 1000 < end for time, one in pairs)
         return series
 

@@ -1,6 +1,6 @@
 """The archive: records of all topics, kept as Parquet files, and the history of attributes among them."""
 
-from facade.manifest import Isolation, Manifest, Subcommand
+from facade.manifest import FlowPage, Isolation, Manifest, Subcommand
 
 MANIFEST = Manifest(
     name="archive",
@@ -9,6 +9,7 @@ MANIFEST = Manifest(
     topics={"history": Isolation.READ_COMMITTED},
     compose="facade.flows.archive.flow:compose",
     for_all=True,
+    page=FlowPage(title="Archive"),
     subcommands=(
         Subcommand(
             ("archive",),

@@ -1,7 +1,7 @@
 // SDP in Open MCT: each attribute as telemetry, live and of the last hour, with its staleness; alarms as faults.
 // People build displays from them without a line of code; they are kept in the browser.
 
-import { act, ask, devicesOf, isCut, look, onNews, start, store } from "../store.js";
+import { act, ask, devicesOf, isCut, look, marks, onNews, start, store } from "../store.js";
 
 const SPACE = "sdp";
 const id = (key) => ({ namespace: SPACE, key });
@@ -154,10 +154,15 @@ openmct.install(openmct.plugins.Conductor({
 openmct.install(sdp);
 openmct.time.setClock("local");
 openmct.time.setClockOffsets({ start: -hour, end: 30000 });
-if (store.site.banner) openmct.on("start", () => {
+openmct.on("start", () => {
   const mark = openmct.indicators.simpleIndicator();
-  mark.text(store.site.banner);
   mark.statusClass("s-status-warning-hi");
+  const say = () => {
+    mark.element.style.display = marks().length ? "" : "none";
+    mark.text(marks().join(" "));
+  };
   openmct.indicators.add(mark);
+  onNews(say);
+  say();
 });
 openmct.start();

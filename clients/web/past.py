@@ -1,0 +1,76 @@
+"""What attributes showed before the server of the page followed them, from an archive of the history.
+
+A read may take seconds, of an object store that hangs even longer. It holds up a thread of the caller's, never a second
+one: who asks meanwhile gets what was read before.
+"""
+
+import logging
+import math
+import threading
+from typing import Final
+
+from clients.web.feed import HOUR, Points, Trend
+from facade.clock import Clock
+from facade.flows.archive.files import ArchiveError
+from facade.flows.archive.history import SILENT_US, HistoryArchive, Series
+from facade.reading import Quality
+
+READ_AGAIN: Final = 60.0
+"""After which the archive may have more of an attribute [s]."""
+_MOST_KEPT: Final = 200
+"""Attributes of which the last hour is kept; the one read longest ago goes."""
+_log = logging.getLogger(__name__)
+
+
+class Past:
+    """The last hour of scalars, as far as an archive has it; for any thread."""
+
+    def __init__(self, archive: HistoryArchive, clock: Clock) -> None:
+        self._archive, self._clock = archive, clock
+        self._reading = threading.Lock()
+        self._kept: dict[str, tuple[float, Trend]] = {}
+        self._said = ""
+
+    def before(self, device: str, attribute: str, time: float) -> Points:
+        """Return what a scalar showed in the last hour, before a time [Unix s]."""
+        name, now = f"{device}/{attribute}", self._clock.now()
+        since = now - HOUR
+        if time <= since:
+            return [], []
+        read_at, _ = self._kept.get(name, (-math.inf, None))
+        if now - read_at >= READ_AGAIN and self._reading.acquire(blocking=False):
+            try:
+                self._keep(name, now, self._read(name, since, now))
+            finally:
+                self._reading.release()
+        _, trend = self._kept.get(name, (0.0, Trend()))
+        times, values = trend.points(since)
+        pairs = [pair for pair in zip(times, values, strict=True) if pair[0] < time]
+        return [at for at, _ in pairs], [value for _, value in pairs]
+
+    def _keep(self, name: str, now: float, trend: Trend) -> None:
+        kept = {one: found for one, found in self._kept.items() if one != name} | {name: (now, trend)}
+        self._kept = dict([*kept.items()][-_MOST_KEPT:])
+
+    def _read(self, name: str, since: float, now: float) -> Trend:
+        try:
+            found = self._archive.find(name, round(since * 1e6), round(now * 1e6))
+        except (ArchiveError, OSError) as error:
+            if self._said != str(error):
+                self._said = str(error)
+                _log.warning("trends begin without the archive: %s", error)
+            return Trend()
+        return _trend(found)
+
+
+def _trend(found: Series) -> Trend:
+    """Return the numbers of a series; where values may be missing is a gap."""
+    trend = Trend()
+    for at, one in found.points:
+        if at in found.gaps:
+            trend.add(found.gaps[at] / 1e6, math.nan)
+        is_valid = one.quality != Quality.INVALID.value
+        trend.add(at / 1e6, float(one.value) if is_valid and isinstance(one.value, int | float) else math.nan)
+    if found.points:
+        trend.add((found.last + SILENT_US) / 1e6, math.nan)
+    return trend
