@@ -33,6 +33,7 @@ from facade.resources import resource
 from facade.runtime.accounts import ACCOUNTS
 from facade.runtime.composition import assemble
 from facade.runtime.device_state import TOPIC as STATE
+from facade.runtime.replay import TOPIC as REPLAY
 from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryReader
 
 ICD = load()
@@ -101,6 +102,7 @@ def test_a_device_server_reads_what_the_icd_says_and_writes_nothing_else(role: s
         clock.sleep(0.5)
     # Others threads read the bytes of tables, and once what a mirror before has written.
     beside = {topic for kind, topic in ((Contents, CALIBRATION), (Mirror, MODEL)) if service.find(kind)}
+    beside.add(REPLAY)  # only in deployments that show one
     assert bus.seen | beside == READ[role]
     logs = {topic: broker.read(topic) for topic in ICD.topics}
     written = {topic for topic, log in logs.items() if any(one.value != b"junk" or dict(one.headers) for one in log)}
@@ -136,8 +138,8 @@ PROCESSES = {
     "archive-run": ({HISTORY}, {STATE, ALERTS, HEARTBEATS}),
     "shipper": (set(), {LOGS, METRICS}),
     "operator-tool": (
-        {CALIBRATION, TABLES, PACKETS, RULES, RESERVATIONS, DEAD_LETTERS, REFUSALS},
-        {CALIBRATION, RULES, DEAD_LETTERS, ACCOUNTS},
+        {CALIBRATION, TABLES, PACKETS, RULES, RESERVATIONS, DEAD_LETTERS, REFUSALS, REPLAY},
+        {CALIBRATION, RULES, DEAD_LETTERS, ACCOUNTS, REPLAY},
     ),
 }
 
@@ -145,6 +147,8 @@ PROCESSES = {
 def test_each_other_process_has_its_topics() -> None:
     assert {*PROCESSES, *INSTANCES} == set(ICD.roles)
     for role, (read, written) in PROCESSES.items():
+        if ICD.roles[role].side == "facade":
+            read = read | {REPLAY}  # only in deployments that show one
         assert (READ[role], WRITTEN[role]) == (read, written), role
     assert {role for role in INSTANCES if ALARMS in WRITTEN[role]} == {"alerts"}, "one writer keeps the alarms"
 
@@ -184,4 +188,5 @@ def test_the_page_about_rights_has_the_roles_of_the_icd() -> None:
         if process.removeprefix("`sdp-facade ") not in ("topics create`", "conformance`", "archive replay`"):
             read, written = (set(re.findall(r"`([a-z.-]+)`", cell)) for cell in (reads, writes))
             found[PAGE[process]] = (read, written | (read if "the same" in writes else set()))
-    assert found == {role: (READ[role], WRITTEN[role]) for role in ICD.roles}
+    # A line below the table says who needs it.
+    assert found == {role: (READ[role] - {REPLAY}, WRITTEN[role] - {REPLAY}) for role in ICD.roles}
