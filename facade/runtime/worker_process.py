@@ -92,7 +92,7 @@ def run_worker(group: str, slot: str, make: Callable[[Site], Worker]) -> NoRetur
     clock = replay or SystemClock()
     site = Site(load(), settings, Connection(settings, clock=clock), clock, group, slot)
     name = f"{group}-{slot}"
-    start_log_export(site.icd, settings, name, clock)
+    start_log_export(site.icd, settings, name, today(clock))
     with stopping() as stopped:
         worker = make(site)
         serve_metrics(worker.accounts)

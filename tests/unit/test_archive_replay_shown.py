@@ -6,21 +6,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from facade.bus.memory import MemoryBus as PlainBus
 from facade.bus.memory import MemoryLog
 from facade.bus.port import Record
+from facade.cli.app import app
 from facade.clock import Clock, ManualClock
 from facade.config import Settings
 from facade.errors import CommandRefused
 from facade.flows.alerts.operator_api import OperatorApi
+from facade.flows.archive.control import ReplayControl
 from facade.flows.archive.replay import Course, plan_replay, play
 from facade.flows.archive.stores import FolderStore
 from facade.flows.commands.gateway import Gateway
 from facade.flows.telemetry.worker import TelemetryWorker
 from facade.messages import ReplayOrder, ReplayPosition
 from facade.runtime.composition import Server, assemble
-from facade.runtime.replay import ReplayClock, ReplayFollower, ReplayTopic, make_order, replay_record
+from facade.runtime.replay import ReplayClock, ReplayFollower, ReplayTopic, decode, make_order, replay_record
 from tests.support.archives import ICD, archive
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US, encoded, heap
@@ -191,6 +194,81 @@ def test_commands_are_refused_and_none_ends_by_the_clock(night: Deployment, tmp_
         operators.act("Acknowledge", "ACKNOWLEDGE", "{}")
     for topic in ("commands", "command-acks", "alerts"):
         assert again.broker.read(topic) == []
+
+
+class ArchiveServer:
+    """The device server of an archive worker, and the position of a replay."""
+
+    def __init__(self, *, replay: bool = True) -> None:
+        self.log, self.today = MemoryLog(), ManualClock()
+        bus: Any = PlainBus(self.log)
+        server = assemble(
+            *(ICD, Settings(archives=1, replay=replay), {"SdpArchive": ["mid-sdp/archive/0"]}, Sink(), bus),
+            instance="archive",
+            clock=ReplayClock(self.today) if replay else self.today,
+            versions={"versionId": "1"},
+        )
+        self.loop, self.reader = server.event_loop, server.event_loop._open()
+        control = server.find(ReplayControl)
+        assert control is not None
+        self.control = control
+
+    def reach(self, time_us: int, state: Any = "PLAYING") -> None:
+        self.log.append(replay_record(position(time_us, state)))
+        self.loop.cycle(self.reader)
+
+    def orders(self) -> list[Any]:
+        found = [decode(one.value) for one in self.log.records("replay")]
+        return [(one.action, one.seconds, one.to) for one in found if isinstance(one, ReplayOrder)]
+
+
+def test_the_device_of_the_archive_gives_orders() -> None:
+    server = ArchiveServer()
+    with pytest.raises(CommandRefused, match="the replay has not begun"):
+        server.control.give("Pause")
+    server.reach(BASE_US)
+    ids = [server.control.give("Pause"), server.control.give("Resume"), server.control.give("Step", seconds=60)]
+    ids.append(server.control.give("Seek", time="2027-01-15T08:01:00"))
+    assert len(set(ids)) == 4
+    assert server.orders() == [
+        ("PAUSE", 1.0, 0),
+        ("RESUME", 1.0, 0),
+        ("STEP", 60.0, 0),
+        ("SEEK", 1.0, BASE_US + 60 * SECOND),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "more", "why"),
+    [
+        ("Step", {"seconds": 0}, "expected 1 to 86400 s, got 0"),
+        ("Seek", {"time": ""}, "argument: expected"),
+        ("Seek", {"time": "yesterday"}, "argument: expected"),
+        ("Seek", {"time": "2027-01-15T07:59:59"}, "A replay does not go back"),
+    ],
+)
+def test_odd_orders_are_refused(command: str, more: dict[str, Any], why: str) -> None:
+    server = ArchiveServer()
+    server.reach(BASE_US)
+    with pytest.raises(CommandRefused, match=why):
+        server.control.give(command, **more)
+    assert server.orders() == []
+
+
+def test_a_replay_that_has_ended_and_a_deployment_without_one_take_no_orders() -> None:
+    server = ArchiveServer()
+    server.reach(BASE_US, "ENDED")
+    with pytest.raises(CommandRefused, match="the replay has ended"):
+        server.control.give("Resume")
+    with pytest.raises(CommandRefused, match="expected a deployment that shows a replay, got one whose setting"):
+        ArchiveServer(replay=False).control.give("Pause")
+
+
+@pytest.mark.parametrize("words", [["seek"], ["pause", "5s"], ["stop"], ["seek", "yesterday"], ["step", "2027-01-15"]])
+def test_odd_words_of_the_command_line_are_refused(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
+    done = CliRunner().invoke(app, ["archive", "replay-control", *words])
+    assert done.exit_code == 2 or "expected" in str(done.exception)
 
 
 # The clock

@@ -159,7 +159,8 @@ class CommandsHealth(HealthSource):
             yield HealthIssue(
                 FAILED if is_alone else DEGRADED, text, ("controllerSilent", f"{ORIGIN}/{name}"), CRITICAL
             )
-        if self._server.has_read(HEARTBEATS):
+        # A replay has none.
+        if self._server.has_read(HEARTBEATS) and not why_refused(self._server.clock):
             heard = {device for beat, _ in self._components.newest.values() for device in beat.devices}
             for device in self._devices:
                 # A controller that has fallen silent is heard of: it is complained about as such.
