@@ -43,6 +43,8 @@ _DELAY: Final = 0.5
 """For so long the time of a device server is behind the replay, by the clock of today [s]."""
 _EACH: Final = 1.0
 """Least time between two texts of Status, unless the replay is stopped or goes on [s]."""
+_SILENT: Final = 10.0
+"""After so long without a position, the replay does not run any more [s]."""
 _MOST: Final = 1000
 _RETRY: Final = 1.0
 """Time between two tries to read the position [s]."""
@@ -68,7 +70,7 @@ class ReplayClock:
         """The newest; None: not known yet."""
         self._seen: Sequence[tuple[float, float]] = ()
         """When positions were taken [monotonic s], and their times [Unix s]; the oldest first."""
-        self._began = 0.0
+        self._began = self._taken_at = 0.0
 
     def take(self, position: ReplayPosition) -> None:
         """Go on to a position."""
@@ -81,7 +83,7 @@ class ReplayClock:
         else:
             past = sum(at <= now - _DELAY for at, _ in self._seen)
             self._seen = (*self._seen[max(past - 1, 0) :], (now, time))
-        self.position = position
+        self.position, self._taken_at = position, now
 
     def now(self) -> float:
         """Return the time of the replay [Unix s]; 0 before it is known."""
@@ -115,7 +117,10 @@ class ReplayClock:
             return "REPLAY, which has not begun"
         time = f"{utc_text(round(self.now()) * 1_000_000).partition('.')[0].removesuffix('+00:00')}Z"
         speed = f"at {position.speed:g}x" if position.speed else "at full speed"
-        return f"REPLAY {time} {speed}{'' if position.state == PLAYING else f', {position.state.lower()}'}"
+        state = "" if position.state == PLAYING else f", {position.state.lower()}"
+        if position.state != ENDED and self.today.monotonic() - self._taken_at > _SILENT:
+            state += ", without a sign of life"
+        return f"REPLAY {time} {speed}{state}"
 
 
 def today(clock: Clock) -> Clock:
