@@ -115,7 +115,7 @@ class ReplayClock:
         position = self.position
         if position is None:
             return "REPLAY, which has not begun"
-        time = f"{utc_text(round(self.now()) * 1_000_000).partition('.')[0].removesuffix('+00:00')}Z"
+        time = f"{utc_text(int(self.now()) * 1_000_000).partition('.')[0].removesuffix('+00:00')}Z"
         speed = f"at {position.speed:g}x" if position.speed else "at full speed"
         state = "" if position.state == PLAYING else f", {position.state.lower()}"
         if position.state != ENDED and self.today.monotonic() - self._taken_at > _SILENT:
