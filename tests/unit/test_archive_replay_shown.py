@@ -413,6 +413,14 @@ def test_a_replay_at_full_speed_stands_still_too(tmp_path: Path) -> None:
     assert (course.position().state, course.limit_us, course.position().speed) == ("PLAYING", 100 * SECOND, 0.0)
 
 
+def test_the_end_of_a_replay_is_not_ahead_of_the_clock() -> None:
+    clock = ManualClock(BASE_US / 1e6 + 60)
+    course = Course(clock, BASE_US, BASE_US + 3600 * SECOND, math.inf)
+    course.reach(BASE_US + 50 * SECOND)
+    course.end()
+    assert (course.position().state, course.position().time) == ("ENDED", BASE_US + 60 * SECOND)
+
+
 def test_a_broken_message_on_the_topic_changes_nothing() -> None:
     log = MemoryLog()
     bus: Any = PlainBus(log)

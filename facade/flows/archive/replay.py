@@ -239,8 +239,9 @@ class Course:
             self._go(self._end_us)
 
     def end(self) -> None:
-        """Note that all is written."""
-        self.reached_us, self._state = self._end_us, "ENDED"
+        """Note that all is written. The time of the replay is never ahead of the clock, which readers check."""
+        now_us = round(self._clock.now() * 1e6)
+        self.reached_us, self._state = max(self.reached_us, min(self._end_us, now_us)), "ENDED"
 
     def position(self) -> ReplayPosition:
         """Return the position."""
