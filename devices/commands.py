@@ -24,6 +24,7 @@ from facade.runtime import admin_mode
 from facade.runtime.admin_mode import allowed
 from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.device_state import StateMessage, state_record
+from facade.runtime.replay import why_refused
 
 _NOT_ALLOWED = "API_AttrNotAllowed"
 
@@ -95,6 +96,8 @@ class CommandedDevice(FacadeDevice):
         name, service, device = admin_mode.ATTRIBUTE, self.service, self.get_name().lower()
         if service is None or not service.has_read(STATES):
             raise refusal("the bus was not reached yet, so the present mode is not known; try again later", name)
+        if why := why_refused(self.clock):
+            raise refusal(why, name, _NOT_ALLOWED)
         current = service.states.label(device, name)
         if not allowed(current, wanted):
             why = f"from {current} the SKA control model does not lead to {wanted}; OFFLINE is between"

@@ -28,7 +28,7 @@ from devices.base import FacadeDevice, TangoSink
 from devices.classes import device_classes
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
-from facade.clock import SystemClock
+from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings
 from facade.errors import ConfigError, FacadeError
 from facade.icd.load import load
@@ -37,6 +37,7 @@ from facade.logs import start_logging
 from facade.runtime.composition import Server
 from facade.runtime.log_export import start_log_export
 from facade.runtime.metrics import serve_metrics
+from facade.runtime.replay import ReplayClock
 from facade.runtime.stopping import end_process
 
 os.environ.pop("PYTANGO_DISABLE_TELEMETRY_PATCHING", None)  # what this process starts may trace
@@ -183,7 +184,8 @@ def _assemble(icd: Icd, settings: Settings, instance: str) -> Server:
     devices: dict[str, list[str]] = {}
     for device in FacadeDevice.present.values():
         devices.setdefault(type(device).__name__, []).append(device.get_name().lower())
-    clock = SystemClock()
+    clock: Clock = ReplayClock(SystemClock()) if settings.replay else SystemClock()
+    FacadeDevice.clock = clock
     bus = KafkaBus(Connection(settings, clock=clock), client=f"{SERVER}-{instance}")
     return Server(
         icd,

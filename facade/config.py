@@ -32,6 +32,7 @@ ENVIRONMENT = {
     "SDP_LOG_EXPORT": "log_export",
     "SDP_MIRROR_FORMS": "mirror_forms",
     "SDP_HISTORY": "history",
+    "SDP_REPLAY": "replay",
 }
 """Environment variable to setting; a variable wins over the file."""
 
@@ -88,6 +89,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Forms of ESS in which mirrored values are also written, to telescope.streaming: f144, al00, or both."""
     history: bool = False
     """Whether device servers write what their attributes show to the topic history, for the archive."""
+    replay: bool = False
+    """Whether this deployment shows the replay of an archive: it takes its time from the replay, and no commands."""
     kafka: dict[str, str] = {}
     """Further librdkafka settings by their own names (security.protocol, sasl.password ...)."""
 

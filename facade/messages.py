@@ -454,6 +454,35 @@ class ReceiveBuffer(Message, frozen=True, kw_only=True, tag_field="schema", tag=
     fill: Annotated[float, Meta(ge=0, le=1)]
     dropped: Annotated[int, Meta(ge=0, le=2147483647)]
 
+ReplayOrderAction = Literal["PAUSE", "RESUME", "STEP", "SEEK"]
+
+
+class ReplayOrder(Message, frozen=True, kw_only=True, tag_field="schema", tag="replay-order/1"):
+    """Order to a replay; the wire form is ``replay-order.schema.json``."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=200)]
+    action: ReplayOrderAction
+    seconds: Annotated[float, Meta(ge=0, le=86400)] = 1.0
+    to: Natural = 0
+    time: Natural
+    origin: Annotated[str, Meta(max_length=200)]
+
+ReplayPositionId = Literal["position"]
+
+ReplayPositionState = Literal["PLAYING", "PAUSED", "ENDED"]
+
+
+class ReplayPosition(Message, frozen=True, kw_only=True, tag_field="schema", tag="replay-position/1"):
+    """Position of a replay; the wire form is ``replay-position.schema.json``."""
+
+    id: ReplayPositionId
+    time: Natural
+    end: Natural
+    speed: Annotated[float, Meta(ge=0, le=1000000)]
+    state: ReplayPositionState
+    order: Annotated[str, Meta(max_length=200)] = ""
+    refused: Annotated[str, Meta(max_length=1000)] = ""
+
 ReservationState = Literal["REQUESTED", "GRANTED", "REFUSED", "RELEASED"]
 
 

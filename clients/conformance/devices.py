@@ -245,6 +245,29 @@ QUERY_CHECKS = (
 )
 
 
+# --- The archive: orders to a replay, in a deployment that shows none ---
+
+_ORDERS: Mapping[str, Any] = {"Pause": None, "Resume": None, "Step": 1, "Seek": "2027-01-14T18:00"}
+"""Queries with an argument."""
+
+
+def _replay_order(system: LiveSystem, of: Subject) -> str:
+    system.command(of.device, of.entry.name)
+    proxy = system.proxy(of.device)
+    if str(proxy.status()).startswith("REPLAY"):
+        raise NotShown("the deployment shows a replay, which is not to be disturbed")
+    try:
+        answer = proxy.command_inout(of.entry.name, _ORDERS[of.entry.name])
+    except tango.DevFailed as failed:
+        return str(failed.args[0].desc)
+    raise Mismatch("a refusal, as no replay is shown", f"the answer {answer!r:.80}")
+
+
+ARCHIVE = FlowChecks(
+    commands=lambda _, of: [LiveCheck("effect", _replay_order)] if of.device_class.name == "SdpArchive" else []
+)
+
+
 # --- Calibration tables: their queries, and the bytes of one table ---
 
 _TRIES, _PAUSE = 60, 0.3

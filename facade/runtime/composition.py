@@ -24,6 +24,7 @@ from facade.runtime.health_issues import HealthSource
 from facade.runtime.heartbeats import Heartbeats, SignOfLife, complaints_of
 from facade.runtime.metrics import Gauge
 from facade.runtime.publisher import EventSink, Publisher
+from facade.runtime.replay import ReplayClock, ReplayFlow, ReplayStatus, today
 
 Part = TypeVar("Part")
 
@@ -97,7 +98,7 @@ class Server:
         """What runs beside the event loop until the event is set, each in a thread of its own."""
         self.is_eager = False
         """Whether the event loop acts on each record at once instead of waiting for more."""
-        self.sign_of_life = SignOfLife(instance, "server", bus.writer().send, clock, complaints=self._complaints)
+        self.sign_of_life = SignOfLife(instance, "server", bus.writer().send, today(clock), complaints=self._complaints)
         self.gauges: list[Gauge] = []
         """What Prometheus is shown beside the accounts."""
         self.complaints: list[Callable[[], Iterable[DeviceComplaint]]] = []
@@ -189,9 +190,17 @@ class Server:
 
     def _assemble(self) -> None:
         """Let the flows add their parts, and make the event loop of them."""
+        if isinstance(self.clock, ReplayClock):
+            # First: what is recorded of Status is what the devices say themselves.
+            status = ReplayStatus(self.sink, list(self.classes), self.clock)
+            self.sink = status
+            self.flows.append(ReplayFlow(self.clock))
+            self.views.append(status)
         for manifest in manifests():
             if manifest.compose is not None and (manifest.for_all or self._has_devices_of(manifest)):
                 load(manifest.compose)(self)
+        for flow in self.flows:
+            flow.replayed = self.clock.now if isinstance(self.clock, ReplayClock) else None
         self._publisher = Publisher(self.icd, self.classes, self.sink, self.clock)
         self._event_loop = EventLoop(
             self.bus,

@@ -1,7 +1,7 @@
 """The seam between flows and views on one side, and the service that reads and publishes on the other."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -66,6 +66,13 @@ class Flow(ABC):
     """Whether it goes on from a snapshot; otherwise it reads the whole (compacted) topic at start."""
     partitions: Sequence[int] | None = None
     """Partitions to read; None: all."""
+    replayed: Callable[[], float] | None = None
+    """Returns the time of the replay that the deployment shows [Unix s]; None: it shows none."""
+
+    def heard(self, record: Record) -> float:
+        """Return when a record of the facade itself was written [Unix s]: in a replay, when it was read."""
+        written = record.timestamp_us / 1e6
+        return written if self.replayed is None else min(written, self.replayed())
 
     @abstractmethod
     def fold(self, record: Record, *, count: bool) -> Outcome:
@@ -107,6 +114,14 @@ class Flow(ABC):
 
 VIEW_PERIOD = 0.25
 """Time between two looks of a view, as values change with time alone [s]."""
+
+
+def is_due(now: float, looked_at: float, gap: float = VIEW_PERIOD) -> bool:
+    """Return whether a view is to look again, `gap` after the last time or when the clock was set back [s].
+
+    The clock of a replay may stand still: each look is due then.
+    """
+    return not 0.0 < now - looked_at < gap
 
 
 class View(Protocol):

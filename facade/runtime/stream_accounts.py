@@ -208,7 +208,7 @@ class WorkerAccounts(Flow):
             return entry
         if rejected := _inconsistency(entry, record.timestamp_us):
             return rejected
-        heard = record.timestamp_us / _MICRO
+        heard = self.heard(record)
         stream = self.streams.setdefault(entry.stream, StreamTotals())
         if entry.redriven:  # a redrive takes no records: this is no sign of life of a worker
             stream.account.redriven += entry.redriven if count else 0
@@ -272,7 +272,7 @@ class ReaderAccounts(Flow):
         self._backlogs: dict[tuple[str, str], Backlog] = {}
         self._rates: dict[str, RateMeter] = {}
         self.newest_us: dict[str, int] = {}
-        """When each instance last gave an account, by its own clock [Unix us]."""
+        """When each instance last gave an account, by the clock of its host [Unix us]."""
         self._streams: dict[str, StreamTotals] | None = None
         """The sum as it was last made, while it holds."""
 
@@ -290,7 +290,7 @@ class ReaderAccounts(Flow):
         backlog = self._backlogs.setdefault(key, Backlog())
         backlog.note(snapshot.time / _MICRO, position, position + snapshot.account.behind)
         self._newest[key] = snapshot.time, snapshot.account
-        self.newest_us[snapshot.instance] = snapshot.time
+        self.newest_us[snapshot.instance] = record.timestamp_us  # the topic has the time of the writer
         self._streams = None
         return USED
 

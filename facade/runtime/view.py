@@ -7,7 +7,7 @@ from facade.bus.port import BusHealth
 from facade.icd.model import DeviceClass
 from facade.printable import printable
 from facade.reading import Changes, Reading, Value, judge
-from facade.runtime.flow import DeviceReading
+from facade.runtime.flow import DeviceReading, is_due
 
 _GAP = 0.2
 """Least time between two looks [s]."""
@@ -36,7 +36,7 @@ class NewestView(ABC):
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
         """Return all readings; the publisher leaves out those that have not changed."""
-        if 0.0 <= now - self._looked_at < _GAP:
+        if not is_due(now, self._looked_at, _GAP):
             return
         self._looked_at = now
         values: dict[str, Value] = {"connected": self._health.connected, "versionId": self._version}

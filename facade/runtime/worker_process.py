@@ -6,6 +6,7 @@ from typing import Annotated, NamedTuple, NoReturn, Protocol
 
 import typer
 
+from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.kafka.transactions import KafkaTransactionalLog
@@ -23,6 +24,7 @@ from facade.runtime.flow import Alerts
 from facade.runtime.heartbeats import INTERVAL, Pulse, SignOfLife
 from facade.runtime.log_export import start_log_export
 from facade.runtime.metrics import serve_metrics
+from facade.runtime.replay import ReplayClock, ReplayFollower, today
 from facade.runtime.stopping import end_process, stopping
 
 Slot = Annotated[str, typer.Option(help="Name of this worker's slot; each running worker needs its own.")]
@@ -66,7 +68,15 @@ class Site(NamedTuple):
 
     def log(self, *topics: str) -> KafkaTransactionalLog:
         """Join the group of some topics."""
-        return KafkaTransactionalLog(self.connection, *topics, group=self.group, slot=self.slot, health=BusHealth())
+        clock = self.clock
+        return KafkaTransactionalLog(
+            self.connection,
+            *topics,
+            group=self.group,
+            slot=self.slot,
+            health=BusHealth(),
+            broker_time=(lambda: clock.reached_us) if isinstance(clock, ReplayClock) else None,
+        )
 
     def alerts(self, source: str, writer: Writer) -> Alerts:
         """Return what raises and clears the alerts of a source."""
@@ -88,17 +98,24 @@ def run_worker(role: str, slot: str, make: Callable[[Site], Worker]) -> NoReturn
     start_logging(f"worker:{slot_name(role, slot)}")
     # Batches of 10,000 messages make the collector look at them again and again; they hold no cycles.
     gc.set_threshold(100_000)
-    settings, clock = load_settings(), SystemClock()
+    settings = load_settings()
+    replay = ReplayClock(SystemClock()) if settings.replay else None
+    clock = replay or SystemClock()
     site = Site(load(), settings, Connection(settings, clock=clock), clock, role, slot)
     name = site.name
-    start_log_export(site.icd, settings, name, clock)
+    start_log_export(site.icd, settings, name, today(clock))
     with stopping() as stopped:
         worker = make(site)
         serve_metrics(worker.accounts)
         writer = KafkaWriter(site.connection, health=BusHealth(), client=f"{name}-heartbeats")
-        pulse = Pulse(SignOfLife(name, "worker", writer.send, clock), clock)
+        pulse = Pulse(SignOfLife(name, "worker", writer.send, today(clock)), clock)
         pulse.start()
+        follower = (
+            None if replay is None else ReplayFollower(KafkaBus(site.connection, client=f"{name}-replay"), replay)
+        )
         while not stopped():
+            if follower is not None:
+                follower.step()
             worker.step()
             pulse.came_round()
         worker.finish()

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import tango
 
 from facade.clock import utc_text
 from facade.flows.archive.reading import extent
@@ -11,12 +12,12 @@ from facade.flows.archive.stores import FolderStore
 from facade.messages import StreamAccount
 from tests.conftest import Deploy
 from tests.support.archives import kept
-from tests.support.deployment import Deployment
+from tests.support.deployment import BUS, MASTER, Deployment, node_device
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.kafka
 
-NO_TANGO = "127.0.0.1:1"
+NO_TANGO, ARCHIVE = "127.0.0.1:1", "mid-sdp/archive/0"
 TOPICS = ("ingest.heaps", "ingest.summary")
 
 
@@ -40,10 +41,11 @@ def heaps(deployment: Deployment) -> list[tuple[object, ...]]:
     return sorted(found, key=lambda one: one[:2])
 
 
-def archived(deployment: Deployment, folder: Path) -> FolderStore:
-    words = [word for topic in TOPICS for word in ("--only", topic)]
+def archived(deployment: Deployment, folder: Path, *topics: str) -> FolderStore:
+    topics = topics or TOPICS
+    words = [word for topic in topics for word in ("--only", topic)]
     worker = deployment.launch("archive", "archive", "run", folder, "--every", "0.2s", *words)
-    there, store = sum(len(deployment.messages(topic)) for topic in TOPICS), FolderStore(folder)
+    there, store = sum(len(deployment.messages(topic)) for topic in topics), FolderStore(folder)
     until(lambda: len(kept(store)) == there, "all records are in files", every=0.2)
     assert worker.terminate() == 0
     return store
@@ -68,3 +70,52 @@ def test_a_night_is_played_again_and_the_same_comes_of_it(deploy: Deploy, tmp_pa
     aggregated(again, sent.expected.consumed)
     archived(again, replay)
     assert "digest of what is equal: " in again.command("archive", "compare", str(night), str(replay))
+
+
+def test_devices_show_a_replay_by_its_time_and_refuse_commands(deploy: Deploy, tmp_path: Path) -> None:
+    night = tmp_path / "night"
+    original = deploy(prepare=False, tango_host=NO_TANGO)
+    original.create_topics()
+    original.simulate("--count", 8000, "--rate", 2000).finish()
+    begin_us, end_us = extent(archived(original, night, "ingest.heaps")) or (0, 0)
+
+    again = deploy(prepare=False, archives=1)
+    again.enter_devices()
+    words = ["--from", utc_text(begin_us), "--to", utc_text(end_us), "--speed", 0.05]
+    replay = again.launch("replay", "archive", "replay", night, *words)
+    until(lambda: again.messages("replay"), "the replay has told its position")
+    again.command("archive", "replay-control", "pause")
+    shows = {"SDP_REPLAY": "1"}
+    again.worker(**shows)
+    for instance in ("control", "ingest-00", "archive"):
+        again.server(instance, **shows)
+
+    def status(device: str = MASTER) -> str:
+        return str(again.proxy(device).status()).splitlines()[0]
+
+    def paused(device: str) -> bool:
+        return status(device).startswith("REPLAY ") and status(device).endswith("Z at 0.05x, paused")
+
+    devices = (MASTER, BUS, ARCHIVE, node_device(0))
+    for device in devices:
+        until(lambda device=device: paused(device), f"{device} shows that the replay is paused")
+    with pytest.raises(tango.DevFailed, match=r"this deployment shows a replay.*never executed"):
+        again.proxy(MASTER).Off()
+    with pytest.raises(tango.DevFailed, match="A replay does not go back"):
+        again.proxy(ARCHIVE).Seek(utc_text(begin_us - 1_000_000))
+
+    times = [one.timestamp()[1] * 1000 for one in original.messages("ingest.heaps")]
+    first, at = min(times), max(times) - 500_000
+    again.proxy(ARCHIVE).Seek(utc_text(at))
+    until(lambda: status().startswith(f"REPLAY {utc_text(at)[:19]}Z"), "the replay has reached the time")
+    node = again.proxy(node_device(0))
+    until(lambda: again.quality(node_device(0), "heapRate") == "VALID", "a window of the night is shown")
+    shown = node.read_attribute("heapRate").time.totime() * 1e6
+    assert first - 1_000_000 <= shown <= at, "with the time of the night"
+
+    again.command("archive", "replay-control", "seek", utc_text(end_us - 1000))
+    assert replay.exit_code() == 0, replay.tail()
+    for device in devices:
+        until(lambda device=device: status(device).endswith(", ended"), f"{device} shows that the replay has ended")
+    assert again.messages("commands") == []
+    assert len(again.messages("ingest.heaps")) == 8000

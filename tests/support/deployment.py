@@ -76,6 +76,7 @@ class Deployment(proving.deployment.Deployment):
         nodes: int = 4,
         rack_size: int = 50,
         subarrays: int = 0,
+        archives: int = 0,
         tango_host: str = "",
         mirror_forms: str = "",
         patient: bool = False,
@@ -87,6 +88,7 @@ class Deployment(proving.deployment.Deployment):
             nodes=nodes,
             rack_size=rack_size,
             subarrays=subarrays or Settings().subarrays,
+            archives=archives,
             without=without if subarrays else f"{without},subarray",
             command_timeout=LONGEST_COMMAND_TIMEOUT,
         )

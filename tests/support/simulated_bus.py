@@ -348,10 +348,16 @@ class MemoryTransactionalLog(KafkaTransactionalLog):
     """
 
     def __init__(
-        self, broker: MemoryBroker, *topics: str, group: str, fault: Callable[[], None] = lambda: None
+        self,
+        broker: MemoryBroker,
+        *topics: str,
+        group: str,
+        fault: Callable[[], None] = lambda: None,
+        broker_time: Callable[[], int] | None = None,
     ) -> None:
         self._fault = fault
-        super().__init__(broker.connection(), *topics, group=group, slot="memory", health=BusHealth())
+        about: dict[str, Any] = {"group": group, "slot": "memory", "health": BusHealth(), "broker_time": broker_time}
+        super().__init__(broker.connection(), *topics, **about)
 
     def take(self, limit: int, timeout: float) -> Sequence[PartitionBatch]:
         """Return the next records, once the group has given partitions and it is known where to go on."""

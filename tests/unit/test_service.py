@@ -223,7 +223,7 @@ def test_control_shows_health_accounts_and_their_balance(deployment):
     assert sink.shown[MASTER, "healthState"].value == "OK"
     assert sink.shown[MASTER, "nodesReporting"].value == 2
     assert sink.shown[MASTER, "heapRate"].value == 20.0
-    deployment.idle(0.2, servers=servers)  # accounts are looked at once in a while
+    deployment.idle(0.3, servers=servers)  # accounts are looked at once in a while
     assert sink.shown[BUS, "ingestHeapsConsumed"].value == 120
     assert sink.shown[BUS, "ingestHeapsRate"].value == pytest.approx(20, abs=2)
     assert sink.shown[BUS, "ingestHeapsLagTime"].value == 0.0

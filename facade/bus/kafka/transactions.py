@@ -155,11 +155,25 @@ def describe_partitions(
 
 
 class KafkaTransactionalLog:
-    """One worker slot of a consumer group of one or more topics."""
+    """One worker slot of a consumer group of one or more topics.
 
-    def __init__(self, connection: Connection, *topics: str, group: str, slot: str, health: BusHealth) -> None:
+    Parameters
+    ----------
+    broker_time
+        Returns the time before which all is on the topics [Unix us]; None: the brokers tell.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *topics: str,
+        group: str,
+        slot: str,
+        health: BusHealth,
+        broker_time: Callable[[], int] | None = None,
+    ) -> None:
         self._connection = connection
-        self._health = health
+        self._health, self._time = health, broker_time
         self._slot = connection.prefix + slot_name(group, slot)
         self._group = connection.prefix + group
         self._topics = [connection.topic(topic) for topic in topics]
@@ -214,7 +228,7 @@ class KafkaTransactionalLog:
     @property
     def broker_time(self) -> int:
         """Return the brokers' time; see `facade.bus.port.TransactionalLog`."""
-        return self._producer.broker_time
+        return self._producer.broker_time if self._time is None else self._time()
 
     def ask_ends(self, places: Collection[port.TopicPartition]) -> None:
         """Ask where partitions end; see `facade.bus.port.TransactionalLog`.

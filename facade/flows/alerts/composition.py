@@ -15,7 +15,7 @@ from facade.icd.model import Icd
 from facade.printable import printable
 from facade.reading import Changes, Quality, Value
 from facade.runtime.composition import Server
-from facade.runtime.flow import DeviceReading
+from facade.runtime.flow import DeviceReading, is_due
 from facade.severities import SEVERITIES
 
 CLASS = "SdpAlerts"
@@ -81,7 +81,7 @@ class AlertsView:
         alarms = sum(map(len, self._flow.ledger.by_condition.values()))
         due = _GAP if self._dirty else _IDLE_GAP
         due += _GAP_PER_ALARM * alarms
-        if now - self._looked_at >= due or now < self._looked_at:
+        if is_due(now, self._looked_at, due):
             self._looked_at, self._dirty = now, False
             values |= self._lists(now, stale) | self._figures(now)
         return values

@@ -24,6 +24,7 @@ from facade.flows.alerts.refusals import LONGEST_SHELVING, refusal
 from facade.numbers import Natural
 from facade.outcome import Unused
 from facade.printable import listed
+from facade.runtime.replay import why_refused
 
 MOST_ENTRIES, MOST_BYTES = 1000, 1_000_000
 """Entries that one call gives, and about how large its answer gets."""
@@ -115,6 +116,8 @@ class OperatorApi:
             The bus did not confirm it.
         """
         origin = f"SdpAlerts.{command}"
+        if why := why_refused(self._clock):
+            raise CommandRefused(_NOT_ALLOWED, why, origin)
         self._require_all(origin)
         action = self._action(kind, self._request(kind, text, origin), origin, client)
         record = alert_record(action)

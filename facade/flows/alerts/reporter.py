@@ -10,6 +10,7 @@ from facade.flows.alerts.messages import Alarm, AlarmKey, Alert
 from facade.outcome import TOMBSTONE, USED, Outcome
 from facade.runtime.composition import FindFaults, Server
 from facade.runtime.flow import Fault, FaultKey, Flow
+from facade.runtime.replay import why_refused
 from facade.severities import SEVERITIES
 
 AlarmFaults = Mapping[AlarmKey, Fault]
@@ -266,5 +267,6 @@ def reporter(
         clock=server.clock,
         others=others,
     )
-    server.periodic_tasks.append(made)
+    if not why_refused(server.clock):  # a replay brings the alerts of the night
+        server.periodic_tasks.append(made)
     return made

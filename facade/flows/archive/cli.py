@@ -72,7 +72,10 @@ def run(
         name = site.name
         bus = KafkaBus(site.connection, client=name)
         device = site.icd.classes[CLASS].device.format(archive=site.slot)
-        alarms = ArchiveAlarms(site.alerts(f"archive/{site.slot}", bus.writer()), age=limits.age)
+        reporter: ArchiveReporter | None = None
+        if not site.settings.replay:  # the device shows the worker of the night there, whose alarms are played
+            alarms = ArchiveAlarms(site.alerts(f"archive/{site.slot}", bus.writer()), age=limits.age)
+            reporter = ArchiveReporter(device, name, bus.writer().send, alarms, site.clock, age=limits.age)
         return ArchiveWorker(
             bus,
             open_store(place),
@@ -82,7 +85,7 @@ def run(
             clock=site.clock,
             limits=limits,
             keep=parse_keep(keep or (), topics),
-            reporter=ArchiveReporter(device, name, bus.writer().send, alarms, site.clock, age=limits.age),
+            reporter=reporter,
         )
 
     run_worker("archive-run", slot, make)

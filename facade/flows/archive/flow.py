@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 from facade.bus.port import BusHealth
+from facade.flows.archive.control import ReplayControl
 from facade.flows.archive.recording import record
 from facade.icd.model import DeviceClass
 from facade.reading import Quality, Reading, Value
@@ -72,6 +73,7 @@ def compose(server: Server) -> None:
     record(server)
     if not (devices := server.devices.get(CLASS)):
         return
+    server.share(ReplayControl, lambda: ReplayControl(server))
     states = ArchiveStates(server.icd, dict.fromkeys(devices, CLASS))
     server.flows.append(states)
 

@@ -5,11 +5,12 @@ from facade.manifest import FlowPage, Isolation, Manifest, Subcommand
 MANIFEST = Manifest(
     name="archive",
     summary="Records of all topics as Parquet files, by topic and hour, each exactly once.",
-    device_classes={"SdpArchive": "devices.base:FacadeDevice"},
-    topics={"history": Isolation.READ_COMMITTED},
+    device_classes={"SdpArchive": "devices.archive:SdpArchive"},
+    topics={"history": Isolation.READ_COMMITTED, "replay": Isolation.READ_COMMITTED},
     compose="facade.flows.archive.flow:compose",
     for_all=True,
     page=FlowPage(title="Archive"),
+    conformance="clients.conformance.devices:ARCHIVE",
     subcommands=(
         Subcommand(
             ("archive",),
@@ -21,6 +22,11 @@ MANIFEST = Manifest(
         Subcommand(("archive", "verify"), "facade.flows.archive.cli:verify", "Look for gaps, overlaps and damage."),
         Subcommand(("archive", "export"), "facade.flows.archive.cli:export", "Write a part of an archive as NeXus."),
         Subcommand(("archive", "replay"), "facade.flows.archive.replay_cli:replay", "Play an archive again elsewhere."),
+        Subcommand(
+            ("archive", "replay-control"),
+            "facade.flows.archive.replay_cli:control",
+            "Pause a replay that runs, let it go on, or go to a later time.",
+        ),
         Subcommand(
             ("archive", "compare"), "facade.flows.archive.replay_cli:compare", "Compare what two archives derived."
         ),

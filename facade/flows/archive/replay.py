@@ -14,11 +14,14 @@ Workers judge by Kafka's time what is late or ahead, so they judge as they did, 
 comes. These settings are also the mark of topics that a replay may write to.
 
 No controller is part of such a deployment: commands are there to be read, and nobody executes them.
+
+How far it is, the replay tells on the topic `replay`, once all older records are confirmed; there it also reads orders
+(`facade.runtime.replay`). It never goes back: the records are on the topics, and workers have used them.
 """
 
 import heapq
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -35,8 +38,10 @@ from facade.flows.archive.reading import topics as topics_of
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
 from facade.icd.topic_model import Topic
+from facade.messages import ReplayOrder, ReplayPosition, ReplayPositionState
+from facade.runtime.replay import PAUSED, POSITION, TOPIC, why_not
 
-_DERIVED: Final = frozenset({"accounts", "dead-letters", "heartbeats"})
+_DERIVED: Final = frozenset({"accounts", "dead-letters", "heartbeats", TOPIC})
 """SDP's side also writes there, but what is there is about the processes and the offsets of the original."""
 _ALERTS, _PACKETS, _OF_PACKET = "alerts", "alert-packets", "packet"
 """The intake worker makes alerts, with this header, of packets."""
@@ -45,6 +50,10 @@ _EACH = 2.0
 """Time between two reports [s]."""
 _LOOK = 1000
 """Records between two looks at the clock and at failures."""
+_TURN = 0.02
+"""Longest wait before the next look at orders [s]."""
+_TELL = 0.1
+"""Time between two positions [s]."""
 PATIENCE = 120.0
 """How long a record may wait for the brokers [s]."""
 
@@ -158,8 +167,104 @@ def require_place(
             raise ConfigError(f"{prefix}{name}: expected no records, got some of an earlier replay: {elsewhere}")
 
 
+class Steering(Protocol):
+    """Where a replay tells its position and takes orders; see `facade.runtime.replay.ReplayTopic`."""
+
+    def tell(self, position: ReplayPosition) -> None:
+        """Write the position."""
+
+    def orders(self) -> Sequence[ReplayOrder]:
+        """Return the orders since the last call, without waiting."""
+
+
+class Course:
+    """How far the time of a replay may go now, as its speed and the orders say.
+
+    Parameters
+    ----------
+    speed
+        How fast the time runs, by the clock; infinite: as fast as records are taken.
+    """
+
+    def __init__(self, clock: Clock, begin_us: int, end_us: int, speed: float) -> None:
+        self._clock, self._end_us, self._speed = clock, end_us, speed
+        self.reached_us = begin_us
+        """All records before this time are written [Unix us]."""
+        self._state: ReplayPositionState = "PLAYING"
+        self._order = self._refused = ""
+        self._go(end_us)
+
+    def _go(self, goal_us: int, *, at_once: bool = False, then: ReplayPositionState = "PLAYING") -> None:
+        self._goal_us, self._at_once, self._then = goal_us, at_once, then
+        self._from = self._clock.monotonic(), self.reached_us
+
+    @property
+    def limit_us(self) -> int:
+        """Return the time up to which records may be written now [Unix us]."""
+        if self._state == PAUSED and not self._at_once:
+            return self.reached_us
+        if self._at_once or math.isinf(self._speed):
+            return self._goal_us
+        since, from_us = self._from
+        # To the nanosecond: a wait that ends by the clock must not miss its record by a rounding error.
+        return min(from_us + math.floor((self._clock.monotonic() - since) * 1e6 * self._speed + 1e-3), self._goal_us)
+
+    def wait_for(self, time_us: int) -> float:
+        """Return how long to wait until a time [Unix us] may have come [s]; orders may come before."""
+        if self._state == PAUSED or math.isinf(self._speed):
+            return _TURN
+        since, from_us = self._from
+        due = since + (time_us - from_us) / 1e6 / self._speed
+        return min(max(due - self._clock.monotonic(), 1e-6), _TURN)
+
+    def reach(self, time_us: int) -> None:
+        """Note that all records before a time are written [Unix us]."""
+        self.reached_us = max(self.reached_us, time_us)
+        if self.reached_us >= self._goal_us < self._end_us:
+            self._state = self._then
+            self._go(self._end_us)
+
+    def take(self, order: ReplayOrder) -> None:
+        """Carry out an order, or note why not."""
+        self._order, self._refused = order.id, why_not(order, self.position())
+        if self._refused:
+            return
+        if order.action == "SEEK":
+            self._go(order.to, at_once=True, then=self._state)
+        elif order.action == "STEP":
+            self._state = "PLAYING"
+            self._go(min(self.reached_us + round(order.seconds * 1e6), self._end_us - 1), then="PAUSED")
+        else:
+            self._state = "PAUSED" if order.action == "PAUSE" else "PLAYING"
+            self._go(self._end_us)
+
+    def end(self) -> None:
+        """Note that all is written. The time of the replay is never ahead of the clock, which readers check."""
+        now_us = round(self._clock.now() * 1e6)
+        self.reached_us, self._state = max(self.reached_us, min(self._end_us, now_us)), "ENDED"
+
+    def position(self) -> ReplayPosition:
+        """Return the position."""
+        return ReplayPosition(
+            id=POSITION,
+            time=self.reached_us,
+            end=self._end_us,
+            speed=0.0 if math.isinf(self._speed) else self._speed,
+            state=self._state,
+            order=self._order,
+            refused=self._refused,
+        )
+
+
 def play(
-    store: Store, plan: ReplayPlan, writer: CopyWriter, clock: Clock, *, speed: float = math.inf, report: ReplayReport
+    store: Store,
+    plan: ReplayPlan,
+    writer: CopyWriter,
+    clock: Clock,
+    *,
+    speed: float = math.inf,
+    report: ReplayReport,
+    steering: Steering | None = None,
 ) -> int:
     """Write the records of a plan; return their number, of which each is confirmed.
 
@@ -167,39 +272,58 @@ def play(
     ----------
     speed
         How fast the time of the records runs, by the clock; infinite: as fast as they are taken.
+    steering
+        Where the position is told, and orders are taken; None: nowhere.
 
     Raises
     ------
     BusError
         A record was not confirmed by the brokers.
     """
-    count = told = 0
-    first_us = reached_us = 0
-    began = looked = clock.monotonic()
+    count = counted = newest_us = 0
+    reported, tell_at = clock.monotonic(), -math.inf
+    course: Course | None = None
 
-    def look() -> None:
-        nonlocal looked, told
+    def settle() -> None:
+        if not writer.flush(PATIENCE) or writer.failed:
+            raise _unconfirmed(writer.failed)
+
+    def look(course: Course) -> None:
+        nonlocal reported, counted, tell_at
         writer.poll()
         if writer.failed:
             raise _unconfirmed(writer.failed)
         now = clock.monotonic()
-        if now - looked >= _EACH:
-            report(reached_us, count, (count - told) / (now - looked))
-            looked, told = now, count
+        for order in () if steering is None else steering.orders():
+            course.take(order)
+            tell_at = -math.inf
+        if steering is not None and now >= tell_at:
+            settle()
+            steering.tell(course.position())
+            tell_at = clock.monotonic() + _TELL
+        if now - reported >= _EACH:
+            report(newest_us, count, (count - counted) / (now - reported))
+            reported, counted = now, count
 
     for record in _records(store, plan.inputs, plan.begin_us, plan.end_us):
-        first_us = first_us or record.timestamp_us
-        due = began + (record.timestamp_us - first_us) / 1e6 / speed
-        while (now := clock.monotonic()) < due:
-            look()
-            clock.sleep(min(due, looked + _EACH) - now)
+        if course is None:
+            course = Course(clock, record.timestamp_us, plan.end_us, speed)
+            look(course)
+        while record.timestamp_us > (limit := course.limit_us):
+            course.reach(limit)
+            look(course)
+            if record.timestamp_us > course.limit_us:
+                clock.sleep(course.wait_for(record.timestamp_us))
+        course.reach(record.timestamp_us)
         writer.copy(record)
-        count, reached_us = count + 1, record.timestamp_us
+        count, newest_us = count + 1, record.timestamp_us
         if count % _LOOK == 0:
-            look()
-    if not writer.flush(PATIENCE) or writer.failed:
-        raise _unconfirmed(writer.failed)
-    report(reached_us, count, (count - told) / max(clock.monotonic() - looked, 1e-3))
+            look(course)
+    settle()
+    if steering is not None and course is not None:
+        course.end()
+        steering.tell(course.position())
+    report(newest_us, count, (count - counted) / max(clock.monotonic() - reported, 1e-3))
     return count
 
 

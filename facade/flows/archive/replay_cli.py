@@ -1,11 +1,13 @@
 """`sdp-facade archive replay` and `compare`: a time of an archive once more, and whether the same came of it."""
 
 import math
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, Any
 
 import typer
 
 from facade.bus.kafka.admin import KafkaTopicWatch, inspect_topics
+from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.producer import KafkaStreamWriter
 from facade.bus.kafka.topics import create_topics
@@ -13,14 +15,18 @@ from facade.bus.port import BusHealth
 from facade.clock import SystemClock, utc_text
 from facade.config import load_client_settings
 from facade.console import ERR, OUT, table, wide
-from facade.durations import parse_time
-from facade.errors import ConfigError
+from facade.durations import parse_duration, parse_time
+from facade.errors import BusError, ConfigError
 from facade.flows.archive.cli import ArchiveLocation
 from facade.flows.archive.compare import compare as compare_archives
 from facade.flows.archive.replay import PATIENCE, plan_replay, play, require_place
 from facade.flows.archive.stores import open_store
 from facade.icd.load import load
 from facade.manifest import manifests
+from facade.runtime.replay import ReplayTopic, make_order, newest_position, replay_record, why_not
+
+_ANSWER = 10.0
+"""How long the replay may take to say that it has read an order [s]."""
 
 Begin = Annotated[str, typer.Option("--from", metavar="TIME", help="Begin, such as 2027-01-14T18:00; UTC.")]
 End = Annotated[str, typer.Option("--to", metavar="TIME", help="End; its own moment is left out.")]
@@ -57,7 +63,8 @@ def replay(
     def report(time_us: int, records: int, rate: float) -> None:
         ERR.print(f"{utc_text(time_us)}  {records:,} records  {rate:,.0f}/s", markup=False)
 
-    count = play(store, plan, writer, clock, speed=fast, report=report)
+    steering = ReplayTopic(KafkaBus(connection, client="archive-replay-position"))
+    count = play(store, plan, writer, clock, speed=fast, report=report, steering=steering)
     windowed = {name for name, topic in icd.topics.items() if topic.window is not None}
     workers = [
         " ".join(("sdp-facade", *worker.start))
@@ -77,6 +84,50 @@ def replay(
     ]
     for line in lines:
         OUT.print(line, markup=False)
+
+
+class Order(StrEnum):
+    """What a replay can be told."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    STEP = "step"
+    SEEK = "seek"
+
+
+def control(
+    order: Annotated[Order, typer.Argument(help="What the replay is to do.")],
+    to: Annotated[
+        str, typer.Argument(metavar="[TIME|LENGTH]", help="seek: a later time of the archive; step: 10s or 5m.")
+    ] = "",
+) -> None:
+    """Pause the replay that runs into the deployment of KAFKA_BOOTSTRAP and SDP_TOPIC_PREFIX, or let it go on.
+
+    step plays a second of the archive, or as much as you say, and then pauses. seek plays up to a time without waiting,
+    and then goes on as before; a replay does not go back.
+
+    Example: SDP_TOPIC_PREFIX=replay-1. sdp-facade archive replay-control seek 2027-01-15T03:12
+    """
+    if (order is Order.SEEK) > bool(to) or (to and order in (Order.PAUSE, Order.RESUME)):
+        raise ConfigError(f"{order}: expected {'a time' if order is Order.SEEK else 'nothing else'}, got {to!r:.100}")
+    more: dict[str, Any] = {}
+    if to:
+        more = {"to": parse_time(to, "TIME")} if order is Order.SEEK else {"seconds": parse_duration(to, "LENGTH")}
+    settings, clock = load_client_settings(), SystemClock()
+    bus = KafkaBus(Connection(settings, clock=clock), client="archive-replay-control")
+    action: Any = order.upper()
+    given = make_order(action, "sdp-facade archive replay-control", now=clock.now(), **more)
+    if why := why_not(given, newest_position(bus)):
+        raise ConfigError(f"SDP_TOPIC_PREFIX={settings.prefix}: {why}")
+    bus.writer().send_durably(replay_record(given), _ANSWER)
+    until = clock.monotonic() + _ANSWER
+    while (position := newest_position(bus)) is None or position.order != given.id:
+        if clock.monotonic() > until:
+            raise BusError(f"the replay has not answered within {_ANSWER:g} s: it was killed, or waits for the brokers")
+        clock.sleep(0.1)
+    if position.refused:
+        raise ConfigError(position.refused)
+    OUT.print(f"{utc_text(position.time)}  {position.state.lower()}", markup=False)
 
 
 def _speed(text: str) -> float:

@@ -18,6 +18,7 @@ from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.flow import Fault, FaultKey
 from facade.runtime.health_issues import DEGRADED, FAILED, ORIGIN, HealthIssue, HealthSource
 from facade.runtime.heartbeats import SILENT
+from facade.runtime.replay import why_refused
 from facade.severities import ALARM, CRITICAL
 
 SUBARRAY = "SdpSubarray"
@@ -53,6 +54,8 @@ class CommandDeadlines:
     def perform(self) -> None:
         """Send due outcomes."""
         monotonic = self._clock.monotonic()
+        if why_refused(self._clock):
+            return  # the outcomes of the night are on their way
         # A server whose own heartbeats do not come back does not read acknowledgements either.
         if self._caught_up() and self._lease.held_for(monotonic) >= TERM:
             for ack in self._tracker.due(round(self._clock.now() * 1e6), monotonic, self._origin):
@@ -157,7 +160,8 @@ class CommandsHealth(HealthSource):
             yield HealthIssue(
                 FAILED if is_alone else DEGRADED, text, ("controllerSilent", f"{ORIGIN}/{name}"), CRITICAL
             )
-        if self._server.has_read(HEARTBEATS):
+        # A replay has none.
+        if self._server.has_read(HEARTBEATS) and not why_refused(self._server.clock):
             heard = {device for beat, _ in self._components.newest.values() for device in beat.devices}
             for device in self._devices:
                 # A controller that has fallen silent is heard of: it is complained about as such.

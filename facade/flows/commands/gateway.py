@@ -30,6 +30,7 @@ from facade.icd.model import CommandDefinition, DeviceClass
 from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
 from facade.runtime.admin_mode import DISABLED
 from facade.runtime.device_state import STATE, DeviceStates
+from facade.runtime.replay import why_refused
 
 _log = logging.getLogger(__name__)
 
@@ -208,7 +209,9 @@ class Gateway:
 
     def _require_readiness(self, name: str, where: str) -> None:
         now, monotonic = self.clock.now(), self.clock.monotonic()
-        if not self.ready():
+        if why := why_refused(self.clock):
+            what = f"was not sent: {why}"
+        elif not self.ready():
             what = "was not sent: the bus was not read yet, so the present state is not known; try again later"
         elif why := self.lease.why_not_held(monotonic, now):
             what = f"was not sent: {why}"

@@ -28,7 +28,7 @@ from facade.reading import Changes, Value
 from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
 from facade.runtime.admin_mode import DISABLED
 from facade.runtime.device_state import STATE, DeviceStates
-from facade.runtime.flow import VIEW_PERIOD, DeviceReading
+from facade.runtime.flow import DeviceReading, is_due
 from facade.runtime.heartbeats import SILENT
 
 VERSIONS = (1, 2)
@@ -184,6 +184,7 @@ class SubarrayView:
         self._version = version
         self._changes = Changes()
         self._marker: tuple[object, ...] = ()
+        self._looked_at = 0.0
 
     def state(self) -> str:
         """Return the Tango State."""
@@ -195,12 +196,12 @@ class SubarrayView:
     def readings(self, now: float) -> Iterator[DeviceReading]:
         """Return the attributes after a report, or when a while has passed."""
         versions = (self._sources.tracker.version(self._device), self._sources.states.version(self._device))
-        marker = (*versions, self._sources.known(), now // VIEW_PERIOD)
-        if marker == self._marker:
+        marker = (*versions, self._sources.known())
+        if marker == self._marker and not is_due(now, self._looked_at):
             return
         for name, value in self._values(now).items():
             yield self._device, name, self._changes.reading(name, value, now)
-        self._marker = marker
+        self._marker, self._looked_at = marker, now
 
     def stuck(self, now: float) -> str:
         """Say that a transitional state has outlived its command; an empty text: it has not."""

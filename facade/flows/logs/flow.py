@@ -392,7 +392,7 @@ class LogFlow(Flow):
         if count:  # what the snapshot has needs not to be rebuilt
             if trouble := self.ledger.take(summary):
                 return RecordRejected(OVERLAP, "$.offset_from", trouble)
-            self.ledger.add(summary, record.timestamp_us / 1e6)
+            self.ledger.add(summary, self.heard(record))
         return USED
 
     def find(self, now: float) -> dict[FaultKey, Fault]:

@@ -20,7 +20,7 @@ from facade.runtime.admin_mode import DISABLED
 from facade.runtime.composition import Server
 from facade.runtime.device_state import STATE, DeviceStates
 from facade.runtime.device_state import TOPIC as STATES
-from facade.runtime.flow import VIEW_PERIOD, DeviceReading, Fault, FaultKey
+from facade.runtime.flow import DeviceReading, Fault, FaultKey, is_due
 from facade.runtime.health_issues import DEGRADED, FAILED, OK, ORIGIN, UNKNOWN, HealthIssue, HealthSource, HealthState
 from facade.runtime.heartbeats import TOPIC
 from facade.runtime.scans import scans
@@ -396,15 +396,16 @@ class MasterView:
         self._states, self._states_known = states, states_known
         self._changes = Changes()
         self._marker: tuple[object, ...] = ()
+        self._looked_at = 0.0
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
         """Return what SdpMaster provides itself, when something was reported of it, or a while has passed."""
-        marker = (self._states.version(self._device), self._states_known(), now // VIEW_PERIOD)
-        if marker == self._marker:
+        marker = (self._states.version(self._device), self._states_known())
+        if marker == self._marker and not is_due(now, self._looked_at):
             return
         for name, value in self._values(now).items():
             yield self._device, name, self._changes.reading(name, value, now)
-        self._marker = marker
+        self._marker, self._looked_at = marker, now
 
     def _values(self, now: float) -> dict[str, Value]:
         health, reasons = self._overview.judge(now)
@@ -438,13 +439,13 @@ class BusView:
         self._class = device_class
         self._overview = overview
         self._changes = Changes()
-        self._looked_in = -1.0
+        self._looked_at = 0.0
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
         """Return everything that SdpBus shows, once in a while: others write their accounts each second or so."""
-        if now // VIEW_PERIOD == self._looked_in:
+        if not is_due(now, self._looked_at):
             return
-        self._looked_in = now // VIEW_PERIOD
+        self._looked_at = now
         streams = self._overview.streams()
         troubles: list[tuple[Quality, str]] = []
         for attribute in self._class.attributes:

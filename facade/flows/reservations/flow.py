@@ -25,7 +25,7 @@ from facade.reading import Reading, Value
 from facade.runtime.composition import Server
 from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.device_state import StateMessage
-from facade.runtime.flow import VIEW_PERIOD, DeviceReading, Flow
+from facade.runtime.flow import DeviceReading, Flow, is_due
 from facade.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSource
 from facade.severities import ALARM
 
@@ -65,9 +65,7 @@ class Look:
 
     def is_due(self, now: float) -> bool:
         """Return whether to look again at a time [Unix s], also when the clock was set back."""
-        if self._from <= now < self._until and (
-            self._version == self._ledger.version or now < self._from + VIEW_PERIOD
-        ):
+        if self._from <= now < self._until and (self._version == self._ledger.version or not is_due(now, self._from)):
             return False
         expiry = self._ledger.next_expiry(round(now * 1e6))
         self._from, self._until = now, float("inf") if expiry is None else expiry / 1e6

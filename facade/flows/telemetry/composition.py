@@ -17,7 +17,7 @@ from facade.flows.telemetry.consistency import impossible, inconsistency
 from facade.flows.telemetry.ledger import WindowLedger
 from facade.flows.telemetry.manifest import MANIFEST
 from facade.flows.telemetry.partial import Group, StreamSummary, Summary
-from facade.flows.telemetry.plan import MICRO, Plan, plans
+from facade.flows.telemetry.plan import Plan, plans
 from facade.flows.telemetry.rack import rows
 from facade.flows.telemetry.view import Marker, TelemetryView, read_so_far
 from facade.instances import device_number
@@ -29,7 +29,7 @@ from facade.reading import Value
 from facade.runtime.accounts import OVERLAP
 from facade.runtime.composition import Server
 from facade.runtime.demand import Wanted, decide
-from facade.runtime.flow import VIEW_PERIOD, DeviceReading, Flow, LastReadings, Missing
+from facade.runtime.flow import DeviceReading, Flow, LastReadings, Missing, is_due
 from facade.runtime.health_issues import DEGRADED, HealthIssue, HealthSource
 from facade.runtime.metrics import Gauge
 from facade.runtime.scans import scans
@@ -109,7 +109,7 @@ class TelemetryFlow(Flow):
         ledger = self.ledgers.get(plan.topic)
         if ledger is None or not ledger.keeps(group):
             return _OTHER_DEVICE
-        heard = record.timestamp_us / MICRO
+        heard = self.heard(record)
         if overlap := ledger.take(group, summary, heard, count=count):
             return _refused(plan, summary, overlap)
         ledger.fold(group, summary.partials, heard, partition=summary.partition, count=count)
@@ -136,11 +136,12 @@ class TelemetryFlow(Flow):
         ledger = self.ledgers.get(plan.topic)
         if ledger is None or not ledger.keeps_any(range(summary.first, summary.last + 1)):
             return _OTHER_DEVICE
-        if overlap := ledger.take_rack(summary, record.timestamp_us / MICRO, count=count):
+        heard = self.heard(record)
+        if overlap := ledger.take_rack(summary, heard, count=count):
             return _refused(plan, summary, overlap)
         kept = [row for row in rows(summary) if ledger.keeps(row[0])]
         if kept:
-            ledger.fold_rack(kept, record.timestamp_us / MICRO, partition=summary.partition, count=count)
+            ledger.fold_rack(kept, heard, partition=summary.partition, count=count)
             self._folded.add(plan.topic)
         return USED if kept or not summary.node else _OTHER_DEVICE
 
@@ -182,11 +183,11 @@ class TelemetryFlow(Flow):
 
     def readings(self, now: float, last: LastReadings) -> Iterator[DeviceReading]:
         """Return the readings of the devices that have something new to say."""
-        if abs(now - self._looked_at) < _EVERY:
+        if not is_due(now, self._looked_at, _EVERY):
             return
         self._looked_at = now
         streams, self._folded = self._folded, set()
-        if abs(now - self._all_at) >= VIEW_PERIOD:
+        if is_due(now, self._all_at):
             self._all_at, streams = now, set(self.ledgers)
         for one in self._shown:
             if one.stream not in streams:

@@ -1,0 +1,40 @@
+"""The device of a worker of the archive: it also takes orders to the replay that its deployment shows."""
+
+from typing import Any
+
+import tango
+
+from devices.queries import QueriedDevice, as_tango, refusal
+from facade.errors import BusError
+from facade.flows.archive.control import ReplayControl
+
+
+class SdpArchive(QueriedDevice):
+    """A worker of the archive, and the way to the replay."""
+
+    def query_Pause(self) -> str:  # noqa: N802 - Tango's name
+        """Let the replay stand still."""
+        return self._give("Pause")
+
+    def query_Resume(self) -> str:  # noqa: N802 - Tango's name
+        """Let the replay go on."""
+        return self._give("Resume")
+
+    def query_Step(self, seconds: int) -> str:  # noqa: N802 - Tango's name
+        """Play some seconds of the archive, and stand still then."""
+        return self._give("Step", seconds=seconds)
+
+    def query_Seek(self, time: str) -> str:  # noqa: N802 - Tango's name
+        """Play up to a time without waiting."""
+        return self._give("Seek", time=time)
+
+    def _give(self, command: str, **more: Any) -> str:
+        where = f"SdpArchive.{command}"
+        control = None if self.service is None else self.service.find(ReplayControl)
+        if control is None:
+            raise refusal("the device server is still starting; try again", where)
+        with tango.AutoTangoAllowThreads(self), as_tango(where):
+            try:
+                return control.give(command, **more)
+            except BusError as error:
+                raise refusal(str(error), where) from error

@@ -1,0 +1,288 @@
+"""A deployment that shows the replay of an archive: its time is the one that the replay has reached.
+
+Theory of operation
+-------------------
+The replay writes its position to the topic `replay` several times a second: all records that are older are on the
+topics. Each process of the deployment follows it with a `ReplayClock`.
+
+* **Workers** take the position for the brokers' time: what a partition had before it is read, once the worker has
+  reached the end of the partition. So watermarks, and with them windows, have the times of the night.
+* **Device servers** take the time from it, some moments later (`_DELAY`): until then the workers have processed the
+  records. Between two positions the time runs evenly.
+* **Records of the facade itself** have the time of today, and are as old as the time at which they are read
+  (`facade.runtime.flow.Flow.heard`).
+
+Whatever is between processes has the time of today: heartbeats, time-outs and intervals.
+"""
+
+import logging
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from facade.bus.port import Reader, Record
+from facade.clock import Clock, utc_text
+from facade.codec.decode import BatchDecoder
+from facade.errors import BusError
+from facade.messages import ReplayOrder, ReplayOrderAction, ReplayPosition
+from facade.outcome import USED, Outcome
+from facade.reading import Reading
+from facade.runtime.flow import DeviceReading, Flow
+from facade.runtime.publisher import EventSink
+from facade.runtime.readers import Bus
+
+_log = logging.getLogger(__name__)
+
+TOPIC: Final = "replay"
+POSITION: Final = "position"
+"""Key of the records with the position."""
+PLAYING, PAUSED, ENDED = "PLAYING", "PAUSED", "ENDED"
+_DELAY: Final = 0.5
+"""For so long the time of a device server is behind the replay, by the clock of today [s]."""
+_EACH: Final = 1.0
+"""Least time between two texts of Status, unless the replay is stopped or goes on [s]."""
+_SILENT: Final = 10.0
+"""After so long without a position, the replay does not run any more [s]."""
+_MOST: Final = 1000
+_RETRY: Final = 1.0
+"""Time between two tries to read the position [s]."""
+_PATIENCE: Final = 120.0
+"""How long a position may wait for the brokers [s]."""
+_STATUS: Final = "Status"
+
+decode = BatchDecoder[ReplayPosition | ReplayOrder](ReplayPosition, ReplayOrder).decode_one
+
+
+class ReplayClock:
+    """The time that a replay has reached; intervals are those of the clock of today.
+
+    Parameters
+    ----------
+    today
+        The clock of today.
+    """
+
+    def __init__(self, today: Clock) -> None:
+        self.today = today
+        self.position: ReplayPosition | None = None
+        """The newest; None: not known yet."""
+        self._seen: Sequence[tuple[float, float]] = ()
+        """When positions were taken [monotonic s], and their times [Unix s]; the oldest first."""
+        self._began = self._taken_at = 0.0
+
+    def take(self, position: ReplayPosition) -> None:
+        """Go on to a position."""
+        now, time = self.today.monotonic(), position.time / 1e6
+        if self.position is None:
+            self._began = now
+        # What was on the topic before this process began is past.
+        if now - self._began < _DELAY:
+            self._seen = ((now - _DELAY, time),)
+        else:
+            past = sum(at <= now - _DELAY for at, _ in self._seen)
+            self._seen = (*self._seen[max(past - 1, 0) :], (now, time))
+        self.position, self._taken_at = position, now
+
+    def now(self) -> float:
+        """Return the time of the replay [Unix s]; 0 before it is known."""
+        seen, at = self._seen, self.today.monotonic() - _DELAY
+        before: tuple[float, float] | None = None
+        for since, time in seen:
+            if since > at:
+                if before is None:
+                    return time
+                return before[1] + (time - before[1]) * (at - before[0]) / (since - before[0])
+            before = since, time
+        return before[1] if before is not None else 0.0
+
+    def monotonic(self) -> float:
+        """Return a time that never jumps [s]."""
+        return self.today.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait [s]."""
+        self.today.sleep(seconds)
+
+    @property
+    def reached_us(self) -> int:
+        """Return the time before which all records are on the topics [Unix us]; 0: not known."""
+        return 0 if self.position is None else self.position.time
+
+    def describe(self) -> str:
+        """Return what is said of the replay in Status."""
+        position = self.position
+        if position is None:
+            return "REPLAY, which has not begun"
+        time = f"{utc_text(int(self.now()) * 1_000_000).partition('.')[0].removesuffix('+00:00')}Z"
+        speed = f"at {position.speed:g}x" if position.speed else "at full speed"
+        state = "" if position.state == PLAYING else f", {position.state.lower()}"
+        if position.state != ENDED and self.today.monotonic() - self._taken_at > _SILENT:
+            state += ", without a sign of life"
+        return f"REPLAY {time} {speed}{state}"
+
+
+def today(clock: Clock) -> Clock:
+    """Return the clock of today, also where another clock follows a replay."""
+    return clock.today if isinstance(clock, ReplayClock) else clock
+
+
+def why_refused(clock: Clock) -> str:
+    """Return why nothing can be commanded; an empty text: this deployment shows no replay."""
+    if not isinstance(clock, ReplayClock):
+        return ""
+    return f"this deployment shows a replay ({clock.describe()}): commands are shown there and never executed"
+
+
+def why_not(order: ReplayOrder, position: ReplayPosition | None) -> str:
+    """Return why a replay cannot carry out an order; an empty text: it can."""
+    if position is None or position.state == ENDED:
+        return f"the replay {'has not begun' if position is None else 'has ended'}"
+    if order.action == "SEEK" and not position.time <= order.to < position.end:
+        return (
+            f"expected a time from {utc_text(position.time)}, which the replay has reached, to its end at"
+            f" {utc_text(position.end)}; got {utc_text(order.to)}. A replay does not go back: start another one, with a"
+            " new SDP_TOPIC_PREFIX"
+        )
+    return ""
+
+
+def make_order(action: ReplayOrderAction, origin: str, *, now: float, seconds: float = 1.0, to: int = 0) -> ReplayOrder:
+    """Make an order; `now`: the time of today [Unix s]."""
+    id = f"{action.lower()}-{secrets.token_hex(8)}"
+    return ReplayOrder(id=id, action=action, seconds=seconds, to=to, time=round(now * 1e6), origin=origin)
+
+
+def replay_record(message: ReplayPosition | ReplayOrder) -> Record:
+    """Return the record of a position or an order."""
+    return Record(topic=TOPIC, key=message.id.encode(), value=msgspec.json.encode(message))
+
+
+def newest_position(bus: Bus) -> ReplayPosition | None:
+    """Return the position that a replay has told last; None: none has told any.
+
+    Raises
+    ------
+    BusError
+        The brokers do not answer, or the topic is not there.
+    """
+    found = (decode(record.value) for record in reversed(bus.read_all(TOPIC)))
+    return next((one for one in found if isinstance(one, ReplayPosition)), None)
+
+
+class ReplayTopic:
+    """Where a replay tells its position and takes orders.
+
+    Parameters
+    ----------
+    bus
+        Opens reader and writer.
+    """
+
+    def __init__(self, bus: Bus) -> None:
+        self._writer = bus.writer()
+        self._reader = bus.open_reader({TOPIC: None}, {})
+
+    def tell(self, position: ReplayPosition) -> None:
+        """Write a position.
+
+        Raises
+        ------
+        BusError
+            The brokers do not confirm it.
+        """
+        self._writer.send_durably(replay_record(position), _PATIENCE)
+
+    def orders(self) -> Sequence[ReplayOrder]:
+        """Return the orders since the last call."""
+        found = (decode(record.value) for record in self._reader.take(_MOST, 0.0))
+        return [one for one in found if isinstance(one, ReplayOrder)]
+
+
+class ReplayFlow(Flow):
+    """A flow: the positions of the replay."""
+
+    topic = TOPIC
+
+    def __init__(self, clock: ReplayClock) -> None:
+        self._clock = clock
+
+    def fold(self, record: Record, *, count: bool) -> Outcome:
+        """Take a position; see `facade.runtime.flow.Flow`."""
+        message = decode(record.value)
+        if isinstance(message, ReplayPosition):
+            self._clock.take(message)
+        elif not isinstance(message, ReplayOrder):
+            return message
+        return USED
+
+
+class ReplayFollower:
+    """Follows the replay in a worker.
+
+    Parameters
+    ----------
+    bus
+        Opens the reader.
+    """
+
+    def __init__(self, bus: Bus, clock: ReplayClock) -> None:
+        self._bus, self._clock, self._flow = bus, clock, ReplayFlow(clock)
+        self._reader: Reader | None = None
+        self._open_at = clock.monotonic()
+
+    def step(self) -> None:
+        """Take the positions that have come."""
+        now = self._clock.monotonic()
+        try:
+            if self._reader is None and now >= self._open_at:
+                self._open_at = now + _RETRY
+                self._reader = self._bus.open_reader({TOPIC: None}, {})
+            for record in self._reader.take(_MOST, 0.0) if self._reader is not None else ():
+                self._flow.fold(record, count=True)
+        except BusError as error:  # nothing newer is known meanwhile
+            _log.warning("position of the replay cannot be read: %s", error)
+
+
+class ReplayStatus:
+    """Puts the replay before the Status of each device: a sink, and the view that renews the text.
+
+    Parameters
+    ----------
+    sink
+        Shows and pushes.
+    devices
+        Names of the devices.
+    """
+
+    def __init__(self, sink: EventSink, devices: Sequence[str], clock: ReplayClock) -> None:
+        self._sink, self._clock = sink, clock
+        self._own = {device: Reading("No data from the bus yet.", 0.0) for device in devices}
+        """What the devices say themselves."""
+        self._text, self._state, self._told_at = "", "", float("-inf")
+
+    def show(self, device: str, attribute: str, reading: Reading) -> bool:
+        """Show a reading; see `facade.runtime.publisher.EventSink`."""
+        if attribute == _STATUS:
+            self._own[device] = reading
+            reading = self._marked(reading)
+        return self._sink.show(device, attribute, reading)
+
+    def push(self, device: str, attribute: str, reading: Reading) -> bool:
+        """Send a reading; see `facade.runtime.publisher.EventSink`."""
+        return self._sink.push(device, attribute, self._marked(reading) if attribute == _STATUS else reading)
+
+    def readings(self, now: float) -> Iterator[DeviceReading]:
+        """Renew the text of all devices when it is another one; see `facade.runtime.flow.View`."""
+        text, monotonic = self._clock.describe(), self._clock.monotonic()
+        state = "" if self._clock.position is None else self._clock.position.state
+        if text != self._text and (state != self._state or monotonic - self._told_at >= _EACH):
+            self._text, self._state, self._told_at = text, state, monotonic
+            for device, reading in self._own.items():
+                if self._sink.show(device, _STATUS, self._marked(reading)):
+                    self._sink.push(device, _STATUS, self._marked(reading))
+        return iter(())
+
+    def _marked(self, reading: Reading) -> Reading:
+        return Reading(f"{self._text or self._clock.describe()}\n{reading.value}", reading.time, reading.quality)
