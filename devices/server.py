@@ -26,6 +26,8 @@ from tango.server import run
 
 from devices.base import FacadeDevice, TangoSink
 from devices.classes import device_classes
+from devices.standby import SERVER as SERVER
+from devices.standby import await_turn, end_when_replaced
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.clock import Clock, SystemClock
@@ -44,8 +46,8 @@ os.environ.pop("PYTANGO_DISABLE_TELEMETRY_PATCHING", None)  # what this process 
 
 _log = logging.getLogger(__name__)
 
-SERVER = "SdpFacade"
-"""Name of the server in the Tango database, of the executable, and of Starter's entry."""
+STANDBY = "--standby"
+"""Option of a process that waits while another one serves its instance."""
 EVENT_LOOP = "event-loop"
 """Name of the thread that reads and pushes."""
 USAGE = 2
@@ -62,10 +64,15 @@ each attribute: at Python's 5 ms it waits that long for each, while the event lo
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the device server; arguments are Tango's: the instance, then options such as ``-v4``."""
+    """Run the device server; arguments are Tango's: the instance, then options such as ``-v4``.
+
+    With ``--standby`` it waits until no other process serves the instance.
+    """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    is_standby = STANDBY in arguments
+    arguments = [argument for argument in arguments if argument != STANDBY]
     if not arguments or arguments[0].startswith("-"):
-        os.write(2, f"usage: {SERVER} INSTANCE [Tango options]\nfor example: {SERVER} control\n".encode())
+        os.write(2, f"usage: {SERVER} INSTANCE [{STANDBY}] [Tango options]\nfor example: {SERVER} control\n".encode())
         sys.exit(USAGE)
     for name in ("TANGO_DS_EVENT_BUFFER_HWM", "TANGO_EVENT_BUFFER_HWM"):
         os.environ.setdefault(name, HIGH_WATER_MARK)
@@ -75,7 +82,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         icd, settings = load(), load_settings()
         start_log_export(icd, settings, f"{SERVER}-{arguments[0]}", SystemClock())
         tracing.start(f"{SERVER}-{arguments[0]}")
-        _serve(icd, settings, arguments)
+        if is_standby:
+            device_classes(icd, _wanted(icd, arguments))  # what a start imports is imported by then
+            await_turn(settings, arguments[0])
+        _serve(icd, settings, arguments, is_standby=is_standby)
         _leave()
     except FacadeError as error:
         sys.exit(f"{SERVER} {arguments[0]}: {error}")
@@ -83,13 +93,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"{SERVER} {arguments[0]}: Tango: {failed.args[0].desc} (TANGO_HOST={os.environ.get('TANGO_HOST')})")
 
 
-def _serve(icd: Icd, settings: Settings, arguments: list[str]) -> None:
+def _serve(icd: Icd, settings: Settings, arguments: list[str], *, is_standby: bool = False) -> None:
     stop = threading.Event()
     threads: list[threading.Thread] = []
 
     def start() -> None:
         try:
             service = _assemble(icd, settings, arguments[0])
+            if is_standby:
+                end_when_replaced(service)
             serve_metrics(service.event_loop.accounts, service.gauges)
         except Exception as error:  # Tango would swallow it, and go on without an event loop
             if not isinstance(error, FacadeError):

@@ -141,8 +141,10 @@ class Kafka:
         return self.folder / "data"
 
     def _write_properties(self, port: int) -> Path:
-        names = ["server.properties"] if self.quorum is None else ["server.properties", "cluster.properties"]
-        template = Template("".join(resource("docker", "kafka", name).read_text() for name in names))
+        parts = [resource("docker", "kafka", "server.properties")]
+        if self.quorum is not None:
+            parts.append(resource("docker", "kafka", "cluster.properties"))
+        template = Template("".join(part.read_text() for part in parts))
         controllers = {self.node: choose_port()} if self.quorum is None else self.quorum.ports
         path = self.folder / "server.properties"
         self.folder.mkdir(parents=True, exist_ok=True)
