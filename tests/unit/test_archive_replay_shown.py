@@ -22,7 +22,7 @@ from facade.flows.archive.stores import FolderStore
 from facade.flows.commands.gateway import Gateway
 from facade.flows.telemetry.worker import TelemetryWorker
 from facade.messages import ReplayOrder, ReplayPosition
-from facade.runtime.composition import Server, assemble
+from facade.runtime.composition import Server
 from facade.runtime.replay import ReplayClock, ReplayFollower, ReplayTopic, decode, make_order, replay_record
 from tests.support.archives import ICD, archive
 from tests.support.commanding import Sink
@@ -72,7 +72,7 @@ class Deployment:
         self.worker = TelemetryWorker(log, ICD, Settings(nodes=2), slot="0", clock=worker_clock)
         self.sink, devices = Sink(), {"SdpIngestNode": [NODE], "SdpMaster": [MASTER]}
         devices |= {"SdpSubarray": [SUBARRAY], "SdpAlerts": [ALERTS], "SdpBus": ["mid-sdp/bus/0"]}
-        self.server: Server = assemble(
+        self.server: Server = Server(
             *(ICD, Settings(nodes=2, replay=replay), devices, self.sink, MemoryBus(self.broker)),
             instance="SdpFacade-all",
             clock=self.clock,
@@ -202,7 +202,7 @@ class ArchiveServer:
     def __init__(self, *, replay: bool = True) -> None:
         self.log, self.today = MemoryLog(), ManualClock()
         bus: Any = PlainBus(self.log)
-        server = assemble(
+        server = Server(
             *(ICD, Settings(archives=1, replay=replay), {"SdpArchive": ["mid-sdp/archive/0"]}, Sink(), bus),
             instance="archive",
             clock=ReplayClock(self.today) if replay else self.today,
