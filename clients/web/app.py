@@ -67,7 +67,7 @@ def make_app(
     problem
         Says why the list of devices may be old; empty text: it is not.
     before
-        Gives what a scalar showed before a time, as of `clients.web.past.Past.before`.
+        Gives what a scalar showed before a time, as of `clients.web.past.ArchivedTrends.before`.
     """
     pages = _Pages(feed, site, doors, follow, problem, before)
 

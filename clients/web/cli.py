@@ -16,7 +16,7 @@ from facade.exports.tango_db import SERVER
 from facade.icd.load import load
 
 if TYPE_CHECKING:
-    from clients.web.past import Past
+    from clients.web.past import ArchivedTrends
 
 LOCAL = ("localhost", "127.0.0.1")
 TOKENS = "SDP_WEB_TOKENS"
@@ -118,12 +118,12 @@ def web(
         server.run(sockets)
 
 
-def _past(place: str, clock: Clock) -> "Past":
+def _past(place: str, clock: Clock) -> "ArchivedTrends":
     try:
-        from clients.web.past import Past
+        from clients.web.past import ArchivedTrends
         from facade.flows.archive.history import HistoryArchive
     except ImportError as error:
         raise ConfigError("--archive needs pyarrow: pip install 'sdp-tango-facade[batches]'") from error
     from facade.flows.archive.stores import open_store
 
-    return Past(HistoryArchive(open_store(place)), clock)
+    return ArchivedTrends(HistoryArchive(open_store(place)), clock)

@@ -22,7 +22,7 @@ _MOST_KEPT: Final = 200
 _log = logging.getLogger(__name__)
 
 
-class Past:
+class ArchivedTrends:
     """The last hour of scalars, as far as an archive has it; for any thread."""
 
     def __init__(self, archive: HistoryArchive, clock: Clock) -> None:

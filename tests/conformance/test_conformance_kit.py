@@ -89,7 +89,7 @@ UNCHECKED = {
         AccountSource.stream AccountSource.figure DeviceClass.state_source""",
     "for people; neither Tango nor Kafka has a place for it": """
         CommandDefinition.description Query.description DeviceClass.description Topic.description
-        Role.description Role.side
+        Role.description Role.side Role.group Role.own_groups Role.transactional_id Role.every_topic Role.every_group
         Topic.operations Topic.bytes Topic.traits Operation.action Operation.summary Operation.roles Operation.messages
         Operation.reply Icd.participants Icd.qos
         Condition.causes Condition.check Condition.response Condition.ends Condition.priority""",

@@ -262,7 +262,10 @@ def damaged(draw: st.DrawFn, schema: Schema) -> str:
 
 
 def as_decoded(schema: Schema, value: Any) -> Any:
-    """Return a parsed document as the decoder must give it: a ``number`` is a double, and defaults are left out."""
+    """Return a parsed document as the decoder must give it: a ``number`` is a double, and defaults are left out.
+
+    msgspec leaves a default out if it is the same object: a double that was read is another one.
+    """
     if schema.get("type") == "number":
         return float(value)
     if isinstance(value, list):
@@ -274,7 +277,10 @@ def as_decoded(schema: Schema, value: Any) -> Any:
         return {
             names(key): as_decoded(below.get(key, rest), item)
             for key, item in value.items()
-            if key not in below or item != below[key].get("default") or key in schema.get("required", ())
+            if below.get(key, {}).get("type") == "number"
+            or key not in below
+            or item != below[key].get("default")
+            or key in schema.get("required", ())
         }
     return value
 

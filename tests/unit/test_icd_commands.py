@@ -149,6 +149,7 @@ MESSAGES = {
         time=1,
         origin="controller",
         command="1795255000_17_Scan",
+        client="10.0.0.7, process 4242",
     ),
 }
 

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from clients.web.app import make_app
 from clients.web.doors import Doors
-from clients.web.past import READ_AGAIN, Past
+from clients.web.past import READ_AGAIN, ArchivedTrends
 from clients.web.site import Site
 from facade.clock import ManualClock
 from facade.flows.archive.history import SILENT_US, HistoryArchive, Series
@@ -28,7 +28,7 @@ def test_a_page_of_a_server_just_started_has_the_hour_before(tmp_path: Path) -> 
     records = [record(minute * MINUTE, float(minute)) for minute in range(61)]
     invalid = record(61 * MINUTE, 61.0, quality="INVALID")
     clock = ManualClock(BEGIN + 62 * 60)
-    past = Past(archived(FolderStore(tmp_path), [*records, invalid]), clock)
+    past = ArchivedTrends(archived(FolderStore(tmp_path), [*records, invalid]), clock)
     scene = Scene(clock)
     scene.change(7.0, attribute=ATTRIBUTE, device=DEVICE)
     scene.feed.step()
@@ -46,7 +46,7 @@ def test_a_page_of_a_server_just_started_has_the_hour_before(tmp_path: Path) -> 
 def test_what_the_archive_lacks_is_a_gap(tmp_path: Path) -> None:
     records = [record(0, 1), record(SECOND, 2), record(10 * MINUTE, 3)]
     found = archived(FolderStore(tmp_path), records)
-    past = Past(found, ManualClock(BEGIN + 3000))
+    past = ArchivedTrends(found, ManualClock(BEGIN + 3000))
     silent = SILENT_US / 1e6
     assert past.before(DEVICE, ATTRIBUTE, BEGIN + 3000) == (
         [BEGIN, BEGIN + 1, BEGIN + 1, BEGIN + 600, BEGIN + 600 + silent],
@@ -71,7 +71,7 @@ class HungArchive(HistoryArchive):
 def test_one_read_at_a_time_and_none_holds_up_another(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock(BEGIN)
     archive = HungArchive()
-    past = Past(archive, clock)
+    past = ArchivedTrends(archive, clock)
     reading = threading.Thread(target=past.before, args=(DEVICE, ATTRIBUTE, BEGIN))
     reading.start()
     until(lambda: archive.looks == 1, "the archive is being read")

@@ -86,7 +86,7 @@ def replay(
         OUT.print(line, markup=False)
 
 
-class Order(StrEnum):
+class Steer(StrEnum):
     """What a replay can be told."""
 
     PAUSE = "pause"
@@ -96,7 +96,7 @@ class Order(StrEnum):
 
 
 def control(
-    order: Annotated[Order, typer.Argument(help="What the replay is to do.")],
+    order: Annotated[Steer, typer.Argument(help="What the replay is to do.")],
     to: Annotated[
         str, typer.Argument(metavar="[TIME|LENGTH]", help="seek: a later time of the archive; step: 10s or 5m.")
     ] = "",
@@ -108,11 +108,11 @@ def control(
 
     Example: SDP_TOPIC_PREFIX=replay-1. sdp-facade archive replay-control seek 2027-01-15T03:12
     """
-    if (order is Order.SEEK) > bool(to) or (to and order in (Order.PAUSE, Order.RESUME)):
-        raise ConfigError(f"{order}: expected {'a time' if order is Order.SEEK else 'nothing else'}, got {to!r:.100}")
+    if (order is Steer.SEEK) > bool(to) or (to and order in (Steer.PAUSE, Steer.RESUME)):
+        raise ConfigError(f"{order}: expected {'a time' if order is Steer.SEEK else 'nothing else'}, got {to!r:.100}")
     more: dict[str, Any] = {}
     if to:
-        more = {"to": parse_time(to, "TIME")} if order is Order.SEEK else {"seconds": parse_duration(to, "LENGTH")}
+        more = {"to": parse_time(to, "TIME")} if order is Steer.SEEK else {"seconds": parse_duration(to, "LENGTH")}
     settings, clock = load_client_settings(), SystemClock()
     bus = KafkaBus(Connection(settings, clock=clock), client="archive-replay-control")
     action: Any = order.upper()
