@@ -51,7 +51,7 @@ class FacadeDevice(Device):
     service: ClassVar[Server | None] = None
     """Set once the server is up."""
     begin_anew: ClassVar[Callable[[str, Callable[[], bool]], Mapping[str, Reading]] | None] = None
-    """Returns what a device showed, and has all of it sent as events once it may; set once the server is up."""
+    """Returns the readings that a device showed, and sends all as events once the function given allows it."""
     before_end: ClassVar[Callable[[], None] | None] = None
     """Called when the server is told to end, before Tango deletes its devices."""
 

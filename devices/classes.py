@@ -1,4 +1,7 @@
-"""The Tango classes of a device server: those of the interface, made when the server has devices of them."""
+"""The Tango classes of a device server: those of the interface, made when the server has devices of them.
+
+Labels, units and limits come from `schemas/icd/` by way of `devices/mapping.py`.
+"""
 
 from collections.abc import Iterable
 

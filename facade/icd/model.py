@@ -71,7 +71,7 @@ class AccountFigure(IcdTable, frozen=True, kw_only=True):
     """Template of the attribute that shows one figure of the account of each stream."""
 
     label: str
-    """Follows the stream's name."""
+    """The attribute's label is the stream's name, a colon and this text."""
     description: str
     """Without a full stop; ``{suppressed}`` stands for what the stream's account says about it."""
     format: str = "%d"
@@ -92,6 +92,7 @@ class Attribute(IcdTable, frozen=True, kw_only=True):
     name: str
     type: TangoType
     label: str
+    """Label in Tango clients such as Jive."""
     description: str
     source: Source | None = None
     account: AccountSource | None = None

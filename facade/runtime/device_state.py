@@ -24,7 +24,7 @@ STATE = "State"
 """Tango's own attribute; controllers report it where commands of the class lead to it."""
 OBS_STATE = "obsState"
 _DERIVED = frozenset({STATE, OBS_STATE})
-"""Reported attributes that are shown together with what is under way, by the views of commands."""
+"""Reported attributes that also depend on commands under way; see `facade.flows.commands.rules.shown`."""
 
 
 _APART_US = 1_000_000
@@ -76,7 +76,7 @@ class DeviceStates(Flow):
         self._set_here: dict[tuple[str, str], int] = {}
         """Time of the newest record of each attribute that this server has written [Unix us]."""
         self._acknowledged: dict[tuple[str, str], StateMessage] = {}
-        """What came with an outcome, while no record of its own was seen."""
+        """States that came with the outcome of a command, until their own record on `state` is read."""
         self.listeners: list[Callable[[StateMessage], None]] = []
         """Are told of whatever is reported, of any device."""
         self._started = 0.0

@@ -10,7 +10,7 @@ from facade.runtime.flow import FaultKey
 from facade.severities import WARNING, Severity
 
 ORIGIN = "sdp-facade"
-"""Source of alerts about the facade itself, or the first part of it."""
+"""Source of alerts about the facade itself; longer ones begin with it, such as ``sdp-facade/subarray/01``."""
 
 HealthState = Literal["OK", "DEGRADED", "FAILED", "UNKNOWN"]
 """Labels of the attribute healthState."""

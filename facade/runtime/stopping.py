@@ -1,4 +1,4 @@
-"""How a command that runs until it is told to end is told.
+"""SIGTERM and SIGINT: how each long-running program stops.
 
 On SIGTERM a worker leaves its loop and commits (`worker_process.run_worker`, then the worker's `finish`). A device
 server sends its last events and snapshots (`devices/server.py`, then `EventLoop`). A controller lets running commands

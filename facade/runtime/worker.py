@@ -85,7 +85,7 @@ class TransactionalWorker(TransactionLoop):
     ) -> None:
         self._log, self._name, self._clock, self._retry = log, name, clock, retry
         self._by = name
-        """Who could not use a record, in its dead letter."""
+        """Name of the reader in the dead letters that it writes."""
         self._most_bytes = topics
         self._encode = msgspec.json.Encoder().encode
         self.accounts = {topic: RunningAccount() for topic in topics}
@@ -94,7 +94,7 @@ class TransactionalWorker(TransactionLoop):
         """Monotonic time of the last account of each topic and partition [s]; partition -1: of a topic of which this
         worker has none."""
         self._busy_since, self._waited = clock.monotonic(), 0.0
-        """Monotonic time since which work is not told yet, and how much of it was waiting [s]."""
+        """Monotonic time up to which accounts include the busy time, and the time spent waiting since then [s]."""
         self._start_over()
 
     def _give_up(self, reason: BusError) -> None:
@@ -171,7 +171,7 @@ class TransactionalWorker(TransactionLoop):
             records.append(self._record(ACCOUNTS, f"{topic}/{partition}", entry))
         # Step 4 (`TransactionalProducer`): begin; these records, then positions; the offsets of the group; commit.
         self._log.commit(records)
-        # Step 5: begin the next transaction.
+        # Step 5: forget these records.
         self._start_over()
         self._reported |= dict.fromkeys(accounts, now)
         for (topic, _), account in accounts.items():
@@ -224,7 +224,7 @@ class RecordBatching:
     """How much is in memory, and in one transaction."""
 
     batch: int = 16
-    """Records taken at once: at most so many of the largest are in memory."""
+    """Most records taken at once; it limits the memory if all have the largest size."""
     wait: float = 0.2
     """Longest wait for the first one [s]."""
     idle_interval: float = 1.0
@@ -309,4 +309,4 @@ class RecordWorker(TransactionalWorker):
         self._made: list[Record] = []
         self._bytes = 0
         self._is_full = False
-        """Whether as many were taken as may be at once, so that more may wait."""
+        """Whether the last batch was full, so that more records may be waiting."""

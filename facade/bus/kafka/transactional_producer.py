@@ -74,7 +74,7 @@ class TransactionalProducer:
 
     @property
     def broker_time(self) -> int:
-        """Return the brokers' time [Unix us]; never ahead of it: an append time was over when it was told."""
+        """Return the brokers' time [Unix us]; never ahead of it, as an append time lies in the past when it arrives."""
         appended, told = self._broker_time
         return appended and appended + round((self._connection.clock.monotonic() - told) * 1e6)
 

@@ -26,7 +26,7 @@ from facade.severities import ALARM
 MOST_OPEN, MOST_OPEN_BYTES = 200_000, 200_000_000
 """Blocks that have not ended, of all subarrays, and their records: more than an observation has."""
 MOST_BEYOND = 20_000
-"""Blocks beyond those, and a tenth of their bytes, if they run or start: these are known in any case."""
+"""Further blocks that are kept beyond `MOST_OPEN` if they run or start; they may take a tenth of the bytes on top."""
 MOST_ENDED = 400_000
 """Ended blocks whose ids are known; older ones stay counted, and count again if they come again."""
 MOST_FAILED = 1024

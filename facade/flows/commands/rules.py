@@ -1,4 +1,4 @@
-"""State and allowed commands of a device, as functions of the reports and the commands of the log."""
+"""State, obsState and allowed commands of a device, as functions of the reports and the commands of the log."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from facade.runtime.device_state import STATE, Reported
 OBS_STATE = "obsState"
 FAULT = "FAULT"
 STABLE = {"EMPTY": "EMPTY", "IDLE": "IDLE", "READY": "READY", "SCANNING": "READY", "ABORTED": "ABORTED"}
-"""What SKA's commandedObsState is in each obsState that lasts; FAULT differs from it."""
+"""SKA's commandedObsState in each stable obsState. FAULT has no entry: the last command decides."""
 REPORTED = ("scanTypes", "ebID")
 """Reported attributes by which arguments are judged."""
 

@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 _NEW_FOR = 60.0
 """How long after the last dead letter of a stream they count as new [s]."""
 _EACH, _MOST_LISTED = 4, 20
-"""Issues of one condition from which on they share a line, and the sources that the line names at most."""
+"""Number of further issues of one condition from which on all share a line, and the most sources that it names."""
 _DEVIATIONS: Mapping[Deviation, tuple[str, Severity]] = {
     "overlap": ("streamOverlap", WARNING),
     "skipped": ("streamSkipped", CRITICAL),
@@ -84,7 +84,7 @@ class Overview:
         self._stale_after = bus_class.stale_after
         self._workers, self._readers, self._flows = workers, readers, flows
         self._counts: dict[tuple[str, str], tuple[int, float, int]] = {}
-        """Dead letters and corrections of each stream, since when there are so many [Unix s], and how many were old."""
+        """By kind (dead letters, corrections) and stream: last count, time of its last growth [Unix s], and count before."""
         self._said: dict[HealthSource, list[HealthIssue]] = {}
         """Issues of each flow by its last answer."""
         self._failed: set[tuple[HealthSource, type[Exception]]] = set()
@@ -266,9 +266,9 @@ def _in_short(issues: Sequence[HealthIssue]) -> Iterator[str]:
 _MOST_HEARD = 4
 _SERVER, _WORKER = "serverGone", "workerSilent"
 _NO_ACCOUNT = 15.0
-"""A device server gives an account each 2 s; one that gave none for so long is named [s]."""
+"""Time without an account after which a device server has an issue [s]; it writes one every 2 s."""
 _NEVER_STARTED = 60.0
-"""Who was never heard of is an alarm only after so long [s]: not everything is started at once."""
+"""Time after the start of this server before a process that was never heard of raises an alarm [s]."""
 
 
 class Presence(HealthSource):

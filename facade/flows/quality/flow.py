@@ -5,7 +5,8 @@ equal as they can be: block b begins at element b * n // m. Each block is shown 
 both axes of an image; NaN where there is none. An infinite element is shown as NaN, also where nothing is cut. Of
 names, the first one of each block is shown.
 
-A metric that has stopped, or has no number, is not beyond its limits: it is ATTR_INVALID, and no alert is raised.
+A metric is ATTR_INVALID, and raises no alert, if it has stopped for longer than its `stale_after`
+(`schemas/icd/SdpQuality.toml`) or has no finite element.
 """
 
 from collections import deque
