@@ -1,11 +1,16 @@
 """A broker with TLS, logins and rights: each role can do what the ICD says and nothing else, and the facade works."""
 
+import json
+import re
+import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import tango
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -21,6 +26,10 @@ from facade.icd.load import load
 from facade.icd.topic_model import READER
 from facade.infra import local
 from facade.infra.security import ADMINISTRATOR, Security
+from tests.support import topics
+from tests.support.alerting import alert
+from tests.support.deployment import Deployment, await_totals, subarray_device
+from tests.support.processes import Running
 from tests.support.waiting import HANG, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
@@ -213,3 +222,58 @@ def test_whoever_has_no_password_gets_nowhere(secured: Secured) -> None:
     plain = Producer({"bootstrap.servers": settings.bootstrap, "log_level": 0})
     with pytest.raises(KafkaException):
         plain.list_topics(timeout=1.0)
+
+
+class SecuredDeployment(Deployment):
+    """A deployment of which each process logs in as its role."""
+
+    def __init__(self, secured: Secured, folder: Path, **options: Any) -> None:
+        super().__init__(secured.endpoints, folder, **options)
+        self._security = secured.security
+        administrator = secured.settings(ADMINISTRATOR, self.prefix)
+        self.settings = msgspec.structs.replace(self.settings, kafka=administrator.kafka)
+
+    def start(self, name: str, argv: list[str], *, ends: bool = False, **changes: str) -> Running:
+        role = "ingest-node" if name == "simulate" else re.sub(r"-\d+$", "", name)
+        file = {"SDP_FACADE_CONFIG": str(self._security.settings_of(name_of(role)))} if role in ICD.roles else {}
+        return super().start(name, argv, ends=ends, **{**file, **changes})
+
+
+def certificate_of(secured: Secured) -> str:
+    host, _, port = secured.endpoints.bootstrap.partition(":")
+    return ssl.get_server_certificate((host, int(port)))
+
+
+def takes(deployment: Deployment, command: str) -> bool:
+    """Call a command; return whether it was taken. A server that has just started refuses it."""
+    try:
+        deployment.proxy(subarray_device(1)).command_inout(command)
+    except tango.DevFailed:
+        return False
+    return True
+
+
+def test_the_facade_works_on_it_also_when_the_certificate_is_renewed(secured: Secured, tmp_path: Path) -> None:
+    without = "calibration,quality,mirror,logs,alerts-intake,tables-assemble,logs-aggregate"
+    with SecuredDeployment(secured, tmp_path, nodes=2, subarrays=1, without=without) as deployment:
+        secured.grant(deployment.prefix)
+        deployment.enter_devices()
+        deployment.worker()
+        deployment.server("alerts", ready=False)
+        deployment.serve()
+        deployment.controller()
+        until(lambda: takes(deployment, "On"), "a command is taken")
+        before = certificate_of(secured)
+        local.renew_certificates(secured.endpoints.state_dir)
+        until(lambda: certificate_of(secured) != before, "the broker shows its new certificate")
+        await_totals(deployment, deployment.simulate("--rate", 200, "--seconds", 2).finish())
+        source = secured.settings("sdp-alert-source", deployment.prefix)
+        topics.send_records(source.bootstrap, deployment.prefix, [alert(condition="storageLow")], source.kafka)
+        until(lambda: deployment.read_one("mid-sdp/alerts/0", "storageLow"), "the alert is shown")
+        history = json.loads(deployment.proxy(subarray_device(1)).GetCommandHistory(1))
+        until(lambda: deployment.executions(), "the controller executes the command")
+        assert history[0]["name"] == "On"
+        texts = [process.text for process in deployment.processes.started]
+        secrets = [secured.settings(name_of(role), "").kafka["sasl.password"] for role in ICD.roles]
+        assert not [one for one in secrets for text in texts if one in text]
+        assert not [text for text in texts if "AUTHORIZATION_FAILED" in text]

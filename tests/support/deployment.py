@@ -113,7 +113,7 @@ class Deployment(proving.deployment.Deployment):
         texts = {process.log.name: process.text for process in self.processes.started}
         for name, text in sorted(texts.items()):
             print(f"--- {name}\n{text[-6000:]}")  # shown by pytest when the test has failed
-        topics.delete(self.bootstrap, self.prefix)
+        topics.delete(self.bootstrap, self.prefix, self.settings.kafka)
         for name, text in texts.items():
             found = _TROUBLE.search(text)
             assert found is None, f"{name}: {text[max(0, found.start() - 300) : found.end() + 1500]}"

@@ -127,9 +127,9 @@ def members(bootstrap: str, group: str) -> dict[str, Member]:
     }
 
 
-def delete(bootstrap: str, prefix: str) -> None:
+def delete(bootstrap: str, prefix: str, settings: Mapping[str, Any] | None = None) -> None:
     """Remove all topics whose names begin with the prefix."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, **(settings or {})})
     names = [name for name in admin.list_topics(timeout=HANG).topics if name.startswith(prefix)]
     if names:
         for future in admin.delete_topics(names, operation_timeout=HANG, request_timeout=HANG).values():
