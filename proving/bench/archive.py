@@ -66,9 +66,9 @@ def worker(context: RoleContext, *, folder: str, records: int, broker_pid: int) 
     store, prefix = FolderStore(Path(folder)), context.settings.prefix
     work = ArchiveWorker(bus, store, load(), [TOPIC], deployment=prefix, clock=context.clock)
     account = work.accounts[TOPIC]
-    while (taken := account.consumed + account.uncommitted) < records:
-        if taken and not meter.marks:
-            meter.mark(taken)
+    work.step()  # opens the reader
+    meter.mark(0)
+    while account.consumed + account.uncommitted < records:
         work.step()
     work.finish()
     meter.mark(account.consumed)
@@ -81,8 +81,8 @@ def bare(context: RoleContext, *, folder: str, records: int, broker_pid: int) ->
     meter, taken, size = Meter(context.clock, broker_pid), 0, 0
     with Path(folder).open("wb") as file:
         for values in bare_values(Connection(context.settings, clock=context.clock), TOPIC, 0, batch=_TAKE):
-            if values and not meter.marks:
-                meter.mark(len(values))
+            if not meter.marks:
+                meter.mark(0)  # the consumer is open
             taken += len(values)
             size += file.write(b"".join(values))
             if size >= _FILE or taken >= records:
@@ -128,7 +128,7 @@ def archive(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     folder.mkdir(parents=True, exist_ok=True)
     verdicts = [
         *_json(testbed, folder, pairs, 500_000 if quick else 2_000_000),
-        *_columnar(testbed, folder, pairs, 1_000 if quick else 4_000),
+        *_columnar(testbed, folder, pairs, 2_000 if quick else 4_000),
         *_report(testbed, folder / "night", _NIGHT // 4 if quick else _NIGHT),
         *_history(folder / "history", testbed.progress.clock, _DAY // 8 if quick else _DAY),
     ]
