@@ -40,6 +40,7 @@ MEASUREMENTS = {
     "flood": "proving.bench.logs:flood",
     "visit": "proving.bench.visit:visit",
     "tables": "proving.bench.tables:tables",
+    "archive": "proving.bench.archive:archive",
     "sweep": "proving.bench.sweep:sweep",
     "scale": "proving.bench.latency:scale",
     "web": "proving.bench.web:web",

@@ -20,6 +20,7 @@ from facade.flows.tables.producer import TableProducer
 from facade.flows.telemetry.simulator.faults import MICRO, Scenario
 from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.flows.telemetry.simulator.ingest import HeapReport, read_report
+from proving import gauges
 from proving.bench.raw import RawSender
 from proving.deployment import Deployment
 from proving.roles import RoleContext
@@ -48,6 +49,8 @@ class Filled(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     value_bytes: int
     seconds: float
+    cpu: float = 0.0
+    """Of the process that filled, where that was measured [s]."""
 
 
 def fill(context: RoleContext, *, records: int, scan_id: int, nodes: int = NODES) -> Filled:
@@ -186,7 +189,7 @@ def fill_columnar(context: RoleContext, *, records: int, scan_id: int, nodes: in
     clock, dice = context.clock, np.random.default_rng(1)
     sender = RawSender(Connection(context.settings, clock=clock), "none")
     values = [_batch(dice) for _ in range(_TEMPLATES)]
-    begin, size = clock.monotonic(), 0
+    begin, cpu, size = clock.monotonic(), gauges.own_cpu(), 0
     for number in range(records):
         node, turn = number % nodes, number // nodes
         now_us = round(clock.now() * MICRO)
@@ -203,7 +206,8 @@ def fill_columnar(context: RoleContext, *, records: int, scan_id: int, nodes: in
     sender.flush(120.0)
     if sender.delivered[TOPIC] != records:
         raise InfraError(f"{records - sender.delivered[TOPIC]} of {records} batches were not delivered")
-    return Filled(records=records, value_bytes=size, seconds=clock.monotonic() - begin)
+    seconds = clock.monotonic() - begin
+    return Filled(records=records, value_bytes=size, seconds=seconds, cpu=gauges.own_cpu() - cpu)
 
 
 def _batch(dice: np.random.Generator) -> bytes:
