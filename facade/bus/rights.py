@@ -51,13 +51,15 @@ def planned(icd: Icd, settings: Settings, groups: Groups | None = None) -> list[
 def of_role(icd: Icd, role: str, settings: Settings, groups: Collection[str] = ()) -> list[Acl]:
     """Return the rights of a role in a deployment.
 
+    A role of all topics also has those that the settings leave out, as topics are created before they are used.
     `groups`: those that its processes have named themselves.
     """
     own, who, prefix = icd.roles[role], name_of(role), settings.prefix
     found = []
     for name, topic in icd.topics.items():
-        wanted = {"Read"} if role in topic.readers else set[str]()
-        wanted |= {"Write"} if role in topic.writers else set()
+        is_used = not topic.setting or getattr(settings, topic.setting)
+        wanted = {"Read"} if is_used and role in topic.readers else set[str]()
+        wanted |= {"Write"} if is_used and role in topic.writers else set()
         if own.side == "facade" and name == settings.log_export and _is_process(icd, role):
             wanted.add("Write")
         wanted |= set(own.every_topic)
@@ -170,7 +172,7 @@ def as_rows(icd: Icd) -> Iterator[RightsRow]:
     """Return the rights of each role, for people."""
     rates = quotas.planned(icd)
     for role, own in icd.roles.items():
-        acls = of_role(icd, role, Settings(prefix="", history=True))
+        acls = of_role(icd, role, Settings(prefix="", history=True, replay=True))
         on_groups = [f"{one.operation} {one.name}" for one in acls if one.kind == "group"]
         yield RightsRow(
             principal=name_of(role),

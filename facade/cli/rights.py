@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from facade.bus import rights
-from facade.bus.bus_checks import used_by
 from facade.bus.kafka.access import create_acls, delete_acls, read_acls
 from facade.bus.kafka.connection import Connection
 from facade.bus.rights import Acl
@@ -107,7 +106,7 @@ def check(group: OwnGroups = None) -> None:
 
 def _planned(group: list[str] | None) -> tuple[Icd, Settings, list[Acl]]:
     settings = load_settings()
-    icd = used_by(settings, load())
+    icd = load()
     groups: dict[str, list[str]] = {}
     naming = [name for name, role in icd.roles.items() if role.own_groups]
     for text in group or ():

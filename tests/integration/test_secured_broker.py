@@ -61,7 +61,7 @@ class Secured:
         settings = self.settings(ADMINISTRATOR, prefix)
         connection = Connection(settings)
         create_topics(connection, ICD.topics)
-        plan = rights.planned(ICD, settings, OWN_GROUP)
+        plan = rights.planned(ICD, msgspec.structs.replace(settings, replay=True), OWN_GROUP)
         create_acls(connection, plan)
         found = read_acls(connection)
         assert (rights.missing(plan, found), rights.surplus(plan, found, prefix)) == ([], [])

@@ -17,7 +17,7 @@ from facade.icd.topic_model import READER
 from facade.manifest import manifests
 
 ICD = load()
-SETTINGS = Settings(prefix="mid.", history=True)
+SETTINGS = Settings(prefix="mid.", history=True, replay=True)
 PLAN = rights.planned(ICD, SETTINGS, {"controller": ["vis-receive"]})
 WORKERS = {worker.name for one in manifests() for worker in one.workers}
 
@@ -30,6 +30,14 @@ def test_a_role_has_its_topics_and_no_others() -> None:
         assert found == reads | writes | {(right, f"mid.{name}") for right in own.every_topic for name in ICD.topics}
     assert max(Counter(PLAN).values()) == 1
     assert all(one.name.startswith("mid.") and not one.denied for one in PLAN)
+
+
+def test_only_roles_of_all_topics_have_those_that_the_settings_leave_out() -> None:
+    """Topics are created before they are used."""
+    left_out = {"mid.history", "mid.replay"}
+    plan = rights.planned(ICD, Settings(prefix="mid."))
+    having = {one.principal for one in plan if one.kind == "topic" and one.name in left_out}
+    assert having == {f"sdp-{name}" for name, role in ICD.roles.items() if role.every_topic}
 
 
 def test_only_workers_and_redrives_have_transactions_and_each_in_a_group_of_its_own() -> None:

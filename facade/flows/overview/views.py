@@ -84,7 +84,7 @@ class Overview:
         self._stale_after = bus_class.stale_after
         self._workers, self._readers, self._flows = workers, readers, flows
         self._counts: dict[tuple[str, str], tuple[int, float, int]] = {}
-        """By kind (dead letters, corrections) and stream: last count, time of its last growth [Unix s], and count before."""
+        """By kind and stream: last count, time of its last growth [Unix s], and the count before the new ones."""
         self._said: dict[HealthSource, list[HealthIssue]] = {}
         """Issues of each flow by its last answer."""
         self._failed: set[tuple[HealthSource, type[Exception]]] = set()
