@@ -239,6 +239,7 @@ class Feed:
                     snapshot = self.snapshot()
                     last = snapshot.number
                     yield snapshot.text
+                    continue  # meanwhile frames may have gone
                 waiting = [self._frames[-one] for one in range(self._number - last, 0, -1)]
                 for frame in waiting:
                     last = frame.number

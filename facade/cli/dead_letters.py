@@ -413,4 +413,8 @@ def _bytes(raw: bytes | None) -> dict[str, str] | None:
 
 def _client() -> str:
     """Return who runs this command, as far as the system tells."""
-    return f"{getpass.getuser()} at {socket.gethostname()}, process {os.getpid()}"
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # in a container whose user has no entry
+        user = f"uid {os.getuid()}"
+    return f"{user} at {socket.gethostname()}, process {os.getpid()}"

@@ -73,7 +73,11 @@ def apply(
 
     Example: SDP_FACADE_CONFIG=admin.toml sdp-facade rights apply --group controller=vis-receive
     """
-    _, settings, wanted = _planned(group)
+    icd, settings, wanted = _planned(group)
+    if prune and not settings.prefix:
+        raise ConfigError("--prune: expected a prefix, got none: all rights of the cluster would be the deployment's")
+    if prune and not group and any(role.own_groups for role in icd.roles.values()):
+        raise ConfigError("--prune: expected --group for each group of a controller: the rights on others are removed")
     connection = Connection(settings)
     found = read_acls(connection)
     lacking, others = rights.missing(wanted, found), rights.surplus(wanted, found, settings.prefix)

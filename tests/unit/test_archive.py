@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from facade.bus.memory import MemoryBus, MemoryLog
-from facade.bus.offsets import Extent, TopicShape
+from facade.bus.offsets import Extent, PartitionReplicas, TopicShape
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.errors import ConfigError
@@ -215,7 +215,25 @@ class ChangingBus(MemoryBus):
         return {self.topic: Extent(self.id, ranges)}
 
     def step(self, topics: object) -> dict[str, TopicShape]:
-        return {self.topic: TopicShape(self.id, len(self.log.partitions(self.topic)))}
+        return {
+            self.topic: TopicShape(
+                self.id, len(self.log.partitions(self.topic)), (PartitionReplicas(0, frozenset({0}), frozenset({0})),)
+            )
+        }
+
+
+def test_files_stay_open_while_the_brokers_say_the_same(tmp_path: Path) -> None:
+    """Each answer about the replicas closed all files: there were 150 times as many."""
+    log, store = MemoryLog({TOPIC: 1}), FolderStore(tmp_path)
+    running = worker(ChangingBus(log), store)
+    for number in range(200):
+        log.append(record(value=b"%d" % number))
+        running.step()
+    (file,) = running._open.values()
+    assert (file.first, file.next, [*store.names(TOPIC)]) == (0, 200, [])
+    assert len(file.batches) < 64, "a batch of one record takes a hundred times its bytes"
+    running.finish()
+    assert [one.value for one in kept(store)] == [b"%d" % number for number in range(200)]
 
 
 def test_a_topic_that_is_made_again_goes_on_with_its_new_log(tmp_path: Path) -> None:

@@ -91,6 +91,13 @@ def test_each_record_gets_its_offset(offsets: set[int], behind: int, *, deletes:
     assert len(log) == end
 
 
+def test_records_that_fill_a_run_alone_follow_each_other() -> None:
+    kept = [replace(record(value=bytes(9_000_000)), offset=offset) for offset in range(3)]
+    found = [*steps(iter(kept), PLACE)]
+    assert all(step.records for step in found)
+    assert [one.offset for step in found for one in step.records] == [0, 1, 2]
+
+
 def test_a_log_is_filled_up_by_one_more_offset_where_a_mark_has_no_place() -> None:
     (step,) = steps(iter(()), PLACE, at=7, end=9)
     assert (step.kind, [one.offset for one in step.records]) == (Kind.ABORTED, [7])

@@ -1,6 +1,7 @@
 """Dead letters: what they say, and what of them goes back to its topic."""
 
 import json
+import os
 from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from facade.bus.redrive import (
     read_dead_letter,
     takes_back,
 )
-from facade.cli.dead_letters import document, line, trials_of
+from facade.cli.dead_letters import _client, document, line, trials_of
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.errors import BusError
@@ -248,3 +249,13 @@ def test_records_that_would_fail_again_are_left_out_and_counted(
     assert len(made.chosen) == (fate is not RedriveFate.FAILS)
     assert set(made.failures) == ({(topic, "any")} if fate is RedriveFate.FAILS else set())
     assert len(plan(bus.letters(), ICD, Selection(), trial, again=True).chosen) == 1
+
+
+def test_a_user_without_a_name_is_told_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The image runs as such a user; `getpass.getuser` raises there."""
+
+    def unknown() -> str:
+        raise KeyError("getpwuid(): uid not found: 10001")
+
+    monkeypatch.setattr("getpass.getuser", unknown)
+    assert _client().startswith(f"uid {os.getuid()} at ")

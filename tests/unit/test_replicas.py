@@ -39,7 +39,7 @@ def brokers() -> Brokers:
 @pytest.fixture
 def replicas(brokers: Brokers) -> Replicas:
     bus = SimpleNamespace(replica_watch=lambda: brokers)
-    server: Any = SimpleNamespace(icd=ICD, settings=Settings(topic_replicas=3), bus=bus)
+    server: Any = SimpleNamespace(icd=ICD, settings=Settings(), bus=bus)
     return Replicas(server, ICD.classes["SdpBus"], (BUS,))
 
 
@@ -51,6 +51,19 @@ def told(replicas: Replicas) -> dict[tuple[str, str], tuple[str, str]]:
     found = {one.alarm: (one.health_state, one.text) for one in replicas.issues(1.0) if one.alarm}
     assert all(key[0] in ICD.conditions and key[1].startswith(replicas.conditions[key[0]]) for key in found)
     return found
+
+
+def test_issues_end_when_the_brokers_say_nothing_any_more(brokers: Brokers, replicas: Replicas) -> None:
+    brokers.partitions = {"commands": [partition(-1, 1)]}
+    shown(replicas, now=100.0)
+    assert [*replicas.issues(130.0)]
+    assert not [*replicas.issues(130.1)], "the figures are invalid by then"
+
+
+def test_a_single_replica_is_enough_where_there_is_no_other(brokers: Brokers, replicas: Replicas) -> None:
+    brokers.partitions = {"commands": [PartitionReplicas(1, frozenset({1}), frozenset({1}))]}
+    assert set(shown(replicas).values()) == {(0, Quality.VALID)}
+    assert told(replicas) == {}
 
 
 def test_all_is_well(brokers: Brokers, replicas: Replicas) -> None:
@@ -76,7 +89,7 @@ def test_two_brokers_are_away_and_writes_are_refused(brokers: Brokers, replicas:
     found = told(replicas)
     assert found["replicasTooFew", "sdp-facade"] == (
         "FAILED",
-        "fewer than 2 replicas of 2 partitions (commands, state) are in sync: writes are refused",
+        "too few replicas of 2 partitions (commands, state) are in sync: writes are refused",
     )
     assert {key for key in found if key[0] == "brokerMissing"} == {
         ("brokerMissing", "sdp-facade/broker-2"),

@@ -12,6 +12,7 @@ from facade.bus.kafka import access
 from facade.bus.rights import Acl
 from facade.cli.app import app
 from facade.config import Settings
+from facade.errors import ConfigError
 from facade.icd.load import load
 from facade.icd.topic_model import READER
 from facade.manifest import manifests
@@ -129,6 +130,16 @@ def test_rights_are_given_compared_and_taken_away(monkeypatch: pytest.MonkeyPatc
     assert "removed: guest may Read topic t.alerts" in output
     assert "surplus: guest may Read topic *" in output
     assert (odd in brokers.acls, far in brokers.acls) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "more", "missing"),
+    [("", ["--group", "controller=c"], "expected a prefix"), ("t.", [], "expected --group for each group")],
+)
+def test_rights_of_others_are_not_removed_by_mistake(prefix: str, more: list[str], missing: str) -> None:
+    done = CliRunner().invoke(app, ["rights", "apply", "--prune", *more], env={"SDP_TOPIC_PREFIX": prefix})
+    assert isinstance(done.exception, ConfigError)
+    assert missing in str(done.exception)
 
 
 @pytest.mark.parametrize("text", ["controller", "controller=", "aggregate=mine", "=x"])

@@ -190,6 +190,22 @@ def test_a_trend_is_bounded_and_keeps_the_last_value_of_each_second() -> None:
     assert times == sorted(times)
 
 
+def test_a_browser_that_takes_a_snapshot_for_minutes_gets_another_one() -> None:
+    scene = Scene()
+
+    async def slow() -> list[bytes]:
+        scene.feed.step()
+        stream = scene.feed.stream()
+        first = await anext(stream)
+        for number in range(KEPT_FRAMES + 10):
+            scene.change(float(number))
+            scene.feed.step()
+        return [first, await anext(stream)]
+
+    kinds = [text.split(b"\n")[1] for text in asyncio.run(slow())]
+    assert kinds == [b"event: snapshot", b"event: snapshot"]
+
+
 def test_frames_come_without_news_too() -> None:
     """A browser learns from the silence of its stream that the server has gone."""
     scene = Scene()

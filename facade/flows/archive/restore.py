@@ -226,7 +226,7 @@ def steps(
         if gap or record is None:
             yield from _close(run, gap, place, at, deletes=deletes)
             run, size = [], 0
-        elif len(run) >= _RUN or size >= _RUN_BYTES:
+        elif len(run) > 1 and (len(run) >= _RUN or size >= _RUN_BYTES):
             yield Placement(Kind.PLAIN, run[:-1])  # the last one is kept for a mark
             run, size = run[-1:], 0
         if record is not None:

@@ -28,7 +28,7 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 
-from facade.bus.offsets import PartitionFacts, TopicShape, WorkerPosition, begin
+from facade.bus.offsets import PartitionFacts, WorkerPosition, begin
 from facade.bus.port import ColumnReader, PartitionColumns, TopicPartition
 from facade.clock import Clock
 from facade.config import without_secrets
@@ -93,6 +93,10 @@ class _Place:
     """Records that were not taken are not older [Unix us]; 0: not known."""
 
 
+_MOST_BATCHES = 64
+"""Batches of a file in memory: one of a single record takes some 7 kB, beside its bytes."""
+
+
 @dataclass(slots=True)
 class _File:
     """A file that is not written yet."""
@@ -145,7 +149,7 @@ class ArchiveWorker:
         """Records that are in files since the start, by topic."""
         self._watch = bus.watch()
         self._reader: ColumnReader | None = None
-        self._shapes: dict[str, TopicShape] = {}
+        self._shapes: dict[str, tuple[str, int]] = {}
         self._newest: dict[TopicPartition, ArchiveEntry] | None = None
         """ArchiveEntry of the newest file of each partition; None: not known yet."""
         self._places: dict[TopicPartition, _Place] = {}
@@ -209,7 +213,7 @@ class ArchiveWorker:
         if self._newest is None:
             self._newest = self._find_newest()
         extents = self._watch.extents(self._topics)
-        self._shapes = {topic: TopicShape(one.id, len(one.ranges)) for topic, one in extents.items()}
+        self._shapes = {topic: (one.id, len(one.ranges)) for topic, one in extents.items()}
         if missing := [topic for topic in self._topics if topic not in extents]:
             _log.warning("archive without topics=%s: they do not exist, or may not be read", ", ".join(missing))
         self._places = {}
@@ -252,7 +256,9 @@ class ArchiveWorker:
     def _is_misplaced(self, reader: ColumnReader) -> bool:
         """Return whether topics differ from those that are read: made again, cut, with more partitions, or new."""
         seen = self._watch.step(self._topics)
-        return reader.is_misplaced or any(shape != self._shapes.get(topic) for topic, shape in seen.items())
+        return reader.is_misplaced or any(
+            (shape.id, shape.partitions) != self._shapes.get(topic) for topic, shape in seen.items()
+        )
 
     # Files
 
@@ -284,6 +290,8 @@ class ArchiveWorker:
             end = min(int(np.searchsorted(sizes, before + most - file.size)) + 1, count)
             end = begin + int(np.argmax([*(hours[begin:end] > file.hour), True]))
             file.batches.append(batch.slice(begin, end - begin))
+            if len(file.batches) >= _MOST_BATCHES:
+                file.batches = pa.Table.from_batches(file.batches).combine_chunks().to_batches()
             file.size += int(sizes[end - 1]) - before
             at.next, at.since_us, begin = columns.offsets[end - 1] + 1, columns.timestamps[end - 1] * 1000, end
             file.next = at.next

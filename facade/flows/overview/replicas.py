@@ -18,6 +18,7 @@ from facade.runtime.health_issues import DEGRADED, FAILED, ORIGIN, HealthIssue, 
 from facade.severities import ALARM, CRITICAL
 
 _OFFLINE, _TOO_FEW, _AWAY, _BEHIND = "partitionsOffline", "replicasTooFew", "brokerMissing", "replicasOutOfSync"
+_FIGURES = ("brokersMissing", "offlinePartitions", "underReplicatedPartitions")
 _MOST_NAMED = 4
 
 
@@ -28,26 +29,24 @@ class Replicas(HealthSource):
         self._limits = {one.name: one.limits for one in device_class.attributes}
         self._devices, self._watch = devices, server.bus.replica_watch()
         self._topics = [*used_by(server.settings, server.icd).topics]
-        self._must_confirm = max(1, server.settings.topic_replicas - 1)
+        (self._stale_after,) = {one.stale_after for one in device_class.attributes if one.name in _FIGURES}
         self.conditions: Mapping[str, str] = dict.fromkeys((_OFFLINE, _TOO_FEW, _AWAY, _BEHIND), ORIGIN)
         self._issues: list[HealthIssue] = []
+        self._answered = 0.0
 
     def issues(self, now: float) -> Iterator[HealthIssue]:
-        """Return the issues by the last answer of the brokers."""
-        yield from self._issues
+        """Return the issues by the last answer of the brokers, until it is as old as stale figures."""
+        if self._stale_after and now - self._answered <= self._stale_after:
+            yield from self._issues
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
         """Return the figures of SdpBus when the brokers have just answered; no answer for a while makes them stale."""
         shapes = self._watch.step(self._topics)
         if not any(shape.replicas for shape in shapes.values()):
             return
-        offline, too_few, behind, missing = _judge(shapes, self._must_confirm)
-        self._issues = [*self._of(offline, too_few, behind, missing)]
-        figures = {
-            "brokersMissing": len(missing),
-            "offlinePartitions": offline.total(),
-            "underReplicatedPartitions": behind.total(),
-        }
+        offline, too_few, behind, missing = _judge(shapes)
+        self._answered, self._issues = now, [*self._of(offline, too_few, behind, missing)]
+        figures = dict(zip(_FIGURES, (len(missing), offline.total(), behind.total()), strict=True))
         for device in self._devices:
             for name, value in figures.items():
                 yield device, name, Reading(value, now, judge(value, self._limits[name]))
@@ -59,7 +58,7 @@ class Replicas(HealthSource):
             text = f"no broker leads {_partitions(offline)}: nobody can read or write them"
             yield HealthIssue(FAILED, text, (_OFFLINE, ORIGIN), CRITICAL, of_bus=True)
         if too_few:
-            text = f"fewer than {self._must_confirm} replicas of {_partitions(too_few)} are in sync: writes are refused"
+            text = f"too few replicas of {_partitions(too_few)} are in sync: writes are refused"
             yield HealthIssue(FAILED, text, (_TOO_FEW, ORIGIN), CRITICAL, of_bus=True)
         for broker, partitions in sorted(missing.items()):
             text = f"broker {broker} is away: it should have replicas of {partitions} partitions"
@@ -70,9 +69,12 @@ class Replicas(HealthSource):
 
 
 def _judge(
-    shapes: Mapping[str, TopicShape], must_confirm: int
+    shapes: Mapping[str, TopicShape],
 ) -> tuple[Counter[str], Counter[str], Counter[str], Counter[int]]:
-    """Return partitions by topic: offline, refusing writes, lacking replicas; and those of each broker that is away."""
+    """Return partitions by topic: offline, refusing writes, lacking replicas; and those of each broker that is away.
+
+    All replicas but one must confirm, as `topics create` sets it.
+    """
     offline, too_few, behind, away = Counter[str](), Counter[str](), Counter[str](), Counter[int]()
     alive: set[int] = set()
     for topic, shape in shapes.items():
@@ -83,7 +85,7 @@ def _judge(
                 offline[topic] += 1
                 continue
             alive |= one.in_sync
-            too_few[topic] += len(one.in_sync) < must_confirm
+            too_few[topic] += len(one.in_sync) < max(1, len(one.all) - 1)
     missing = Counter({broker: count for broker, count in away.items() if broker not in alive})
     return +offline, +too_few, +behind, missing
 
