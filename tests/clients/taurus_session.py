@@ -25,6 +25,14 @@ def model(name: str) -> Any:
     return MODELS[name]
 
 
+def state(name: str) -> str:
+    """Return the state of a device when it is Ready: one that stood still for 3 s is UNKNOWN for a moment."""
+    device, end = model(name), time.monotonic() + HANG
+    while device.state.name != "Ready" and time.monotonic() < end:
+        time.sleep(0.05)
+    return str(device.state.name)
+
+
 def content(name: str, *, valid: bool = False) -> dict[str, Any]:
     attribute, end = model(name), time.monotonic() + HANG
     found = attribute.read(cache=False)
@@ -76,7 +84,7 @@ def main() -> None:
     wanted = json.load(sys.stdin)
     name, values = wanted["write"]
     found = {
-        "devices": {one: model(one).state.name for one in wanted["devices"]},
+        "devices": {one: state(one) for one in wanted["devices"]},
         "read": {one: content(one, valid=one in wanted["valid"]) for one in wanted["read"]},
         "write": [write(name, value) for value in values],
         "listen": listen(wanted["listen"]),
