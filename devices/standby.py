@@ -12,6 +12,7 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.port import Reader
 from facade.clock import SystemClock
 from facade.config import Settings
+from facade.errors import BusError
 from facade.runtime.composition import Server
 from facade.runtime.heartbeats import TOPIC, HeartbeatMessage, SignOfLife, decode_heartbeat
 from facade.runtime.standby import INTERVAL, SUFFIX, Replacement, Succession
@@ -22,6 +23,8 @@ _log = logging.getLogger(__name__)
 SERVER = "SdpFacade"
 """Name of the server in the Tango database, of the executable, and of Starter's entry."""
 _NEWEST, _TAKEN, _WAIT = 500, 1000, 0.05
+_AGAIN = 1.0
+"""Time between two tries to read signs of life [s]."""
 _ANSWERS_WITHIN_MS = 300
 """A process that stands still takes connections and answers nothing."""
 
@@ -52,20 +55,28 @@ def await_turn(settings: Settings, instance: str) -> None:
 def end_when_replaced(server: Server) -> None:
     """Let a server end when another process has taken its place.
 
-    It ends at once: in order it would unexport the devices of the other one.
+    It ends at once: in order it would unexport the devices of the other one. It says no goodbye, which would be one of
+    the other one too: they have the same name.
     """
     bus = KafkaBus(Connection(server.settings, clock=server.clock), client=f"{server.instance}-replacement")
 
     def end(incarnation: str) -> None:
         _log.error("another process serves %s now (incarnation %s): this one ends", server.instance, incarnation)
-        server.sign_of_life.end()
         end_process(1)
 
     def follow(stop: threading.Event) -> None:
         replacement = Replacement(server.instance, server.sign_of_life.incarnation, end)
-        reader = _open(server.settings, bus)
+        reader, is_told = None, False
         while not stop.is_set():
-            _take(reader, replacement.fold)
+            try:
+                reader = reader or _open(server.settings, bus)
+            except BusError as error:
+                if not is_told:
+                    _log.warning("cannot see yet whether another process serves %s: %s", server.instance, error)
+                is_told = True
+                stop.wait(_AGAIN)
+            else:
+                _take(reader, replacement.fold)
 
     server.threads.append(follow)
 

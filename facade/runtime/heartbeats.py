@@ -4,6 +4,7 @@ Silence is judged by the log alone: by the broker's times of the signs of life. 
 while not even these come, the bus is away, and nothing is known of any component.
 """
 
+import re
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,7 @@ _STUCK = 60.0
 _MOST_COMPLAINTS, _MOST_NAMED, _LONGEST_TEXT = 20, 8, 500
 _UNWELL = ("DEGRADED", "FAILED")
 _ALARMED = ("ALARM", "FAULT")
+_BEGAN = re.compile(r"\d{1,12}\.\d{3}(?=-)")
 
 HeartbeatMessage = messages.Heartbeat
 decode_heartbeat = BatchDecoder(HeartbeatMessage).decode_one
@@ -39,6 +41,12 @@ decode_heartbeat = BatchDecoder(HeartbeatMessage).decode_one
 def heartbeat_record(heartbeat: HeartbeatMessage) -> Record:
     """Return the record of a sign of life."""
     return Record(topic=TOPIC, key=heartbeat.component.encode(), value=msgspec.json.encode(heartbeat))
+
+
+def began(incarnation: str) -> float:
+    """Return when an incarnation began, by its host's clock [Unix s]; 0: its text does not say so."""
+    found = _BEGAN.match(incarnation)
+    return float(found[0]) if found else 0.0
 
 
 class SignOfLife:

@@ -8,12 +8,13 @@ that it is silent: the standby's own signs of life come back, and those of the s
 gives nobody a turn. Of several standbys the one that began first has the turn.
 
 A server that was silent and goes on, as its host stood still, reads a sign of life of its successor, and ends. Until
-then it commands nothing: it has no lease (`facade.flows.commands.lease`).
+then it commands nothing: it has no lease (`facade.flows.commands.lease`). A successor is an incarnation that began
+later. The order of the signs of life does not tell: those of a server that goes on come after its successor's, too.
 """
 
 from collections.abc import Callable
 
-from facade.runtime.heartbeats import SILENT, HeartbeatMessage
+from facade.runtime.heartbeats import SILENT, HeartbeatMessage, began
 
 SUFFIX = "-standby"
 INTERVAL = 0.25
@@ -35,7 +36,7 @@ class Succession:
 
     def __init__(self, component: str, incarnation: str) -> None:
         self._component, self._incarnation = component, incarnation
-        self._now = self._since = 0.0
+        self._now = self._since = self._newest = 0.0
         self._server: tuple[HeartbeatMessage, float] | None = None
         self._standbys: dict[str, float] = {}
         """Time of the last sign of life of each, by the broker's clock [Unix s]."""
@@ -44,7 +45,10 @@ class Succession:
         """Take a sign of life from the log, with the broker's time stamp [Unix us]."""
         at = appended_us / 1e6
         if heartbeat.component == self._component:
-            self._server = heartbeat, at
+            self._newest = max(self._newest, began(heartbeat.incarnation))
+            # The goodbye of a server that was replaced says nothing of its successor.
+            if not heartbeat.stopping or began(heartbeat.incarnation) == self._newest:
+                self._server = heartbeat, at
         elif heartbeat.component == self._component + SUFFIX:
             self._standbys[heartbeat.incarnation] = 0.0 if heartbeat.stopping else at
             if heartbeat.incarnation == self._incarnation:
@@ -76,17 +80,18 @@ class Succession:
 
 
 class Replacement:
-    """Tells a server that another process has taken its place: one whose first sign of life comes after its own."""
+    """Tells a server that another process has taken its place: one that began later, and is heard after the server."""
 
     def __init__(self, component: str, incarnation: str, act: Callable[[str], None]) -> None:
         self._component, self._incarnation, self._act = component, incarnation, act
-        self._known: set[str] = set()
+        self._is_heard = False
+        """Whether an own sign of life came back: before it stand those of servers that have ended."""
 
     def fold(self, heartbeat: HeartbeatMessage, appended_us: int) -> None:
         """Take a sign of life from the log."""
         if heartbeat.component != self._component:
             return
-        is_new = heartbeat.incarnation not in self._known
-        self._known.add(heartbeat.incarnation)
-        if is_new and heartbeat.incarnation != self._incarnation and self._incarnation in self._known:
+        if heartbeat.incarnation == self._incarnation:
+            self._is_heard = True
+        elif self._is_heard and began(heartbeat.incarnation) > began(self._incarnation):
             self._act(heartbeat.incarnation)

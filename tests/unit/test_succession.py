@@ -1,9 +1,24 @@
 """When a standby of a device server has its turn, and when the one that served ends."""
 
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from devices import standby
+from facade.bus.memory import MemoryBus, MemoryLog
+from facade.bus.port import Reader
+from facade.clock import ManualClock
+from facade.config import Settings
+from facade.errors import BusError
 from facade.messages import Heartbeat
+from facade.runtime.heartbeats import TOPIC, SignOfLife, began
 from facade.runtime.standby import SUFFIX, Replacement, Succession
 
 SERVER = "SdpFacade-subarray"
+FIRST, SECOND, THIRD = "1000.000-cc", "1010.500-bb", "1011.000-aa"
+"""Incarnations of servers."""
 
 
 def sign(incarnation: str, component: str = SERVER, *, stopping: bool = False, interval: float = 0.5) -> Heartbeat:
@@ -92,11 +107,93 @@ def test_of_several_standbys_the_first_one_that_lives_follows() -> None:
     assert log.succession.is_due(no), "a3 is silent"
 
 
+def test_a_goodbye_of_a_server_that_was_replaced_is_none_of_its_successor() -> None:
+    log = Log()
+    log.standby(100.0)
+    log.server(100.0, FIRST)
+    log.server(110.0, SECOND)
+    log.server(110.1, FIRST, stopping=True)
+    log.standby(110.2)
+    assert not log.succession.is_due(no)
+    log.server(110.5, SECOND, stopping=True)
+    assert log.succession.is_due(no)
+
+
 def test_a_server_ends_when_a_later_one_has_its_name_and_not_for_an_earlier_one() -> None:
     ended_for: list[str] = []
-    replacement = Replacement(SERVER, "b", ended_for.append)
-    for heartbeat in (sign("a"), sign("b"), sign("a"), sign("b"), sign("x", "SdpFacade-control"), sign("b")):
+    replacement = Replacement(SERVER, SECOND, ended_for.append)
+    others = sign(FIRST), sign(SECOND), sign("unknown"), sign(THIRD, "SdpFacade-control"), sign(SECOND)
+    for heartbeat in others:
         replacement.fold(heartbeat, 1)
     assert ended_for == []
-    replacement.fold(sign("c"), 1)
-    assert ended_for == ["c"]
+    replacement.fold(sign(THIRD), 1)
+    assert ended_for == [THIRD]
+
+
+def test_a_server_does_not_end_for_its_predecessor_that_goes_on_and_was_not_heard_of_before() -> None:
+    ended_for: list[str] = []
+    replacement = Replacement(SERVER, SECOND, ended_for.append)
+    replacement.fold(sign(SECOND), 1)
+    replacement.fold(sign(FIRST), 2)
+    assert ended_for == []
+
+
+def test_a_server_that_reads_late_ends_for_a_successor_that_goes_on_and_not_for_what_stood_before_itself() -> None:
+    ended_for: list[str] = []
+    replacement = Replacement(SERVER, FIRST, ended_for.append)
+    replacement.fold(sign(SECOND), 1)
+    replacement.fold(sign(FIRST), 2)
+    assert ended_for == [], "a clock that was ahead before"
+    replacement.fold(sign(SECOND), 3)
+    assert ended_for == [SECOND]
+
+
+def test_the_text_of_an_incarnation_says_when_it_began() -> None:
+    clock = ManualClock(1_000_000_000.25)
+    assert began(SignOfLife(SERVER, "server", lambda record: None, clock).incarnation) == 1_000_000_000.25
+    assert [began(text) for text in ("", "inf-1", "62a9f1-1f", "5", "-1.000-a")] == [0.0] * 5
+
+
+class Stop(threading.Event):
+    """Counts the waits, and waits for nothing."""
+
+    waits = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits += 1
+        return self.is_set()
+
+
+class Ended(Exception):
+    """Stands for the end of the process."""
+
+
+def test_a_server_whose_reader_fails_tries_again_and_ends_without_goodbye_when_it_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    log, clock = MemoryLog({TOPIC: 1}), ManualClock()
+    own = SignOfLife(SERVER, "server", log.append, clock)
+    own.perform()
+    clock.sleep(10.0)
+    SignOfLife(SERVER, "server", log.append, clock).perform()
+    failures = [BusError("no broker"), BusError("no broker")]
+
+    def open_reader(settings: object, bus: object) -> Reader:
+        if failures:
+            raise failures.pop()
+        return MemoryBus(log).open_reader({TOPIC: None}, {})
+
+    def end_process(code: int) -> None:
+        raise Ended(code)
+
+    monkeypatch.setattr(standby, "KafkaBus", lambda connection, client: None)
+    monkeypatch.setattr(standby, "_open", open_reader)
+    monkeypatch.setattr(standby, "end_process", end_process)
+    server: Any = SimpleNamespace(settings=Settings(), clock=clock, instance=SERVER, sign_of_life=own, threads=[])
+    standby.end_when_replaced(server)
+    (follow,), stop = server.threads, Stop()
+    with pytest.raises(Ended):
+        follow(stop)
+    assert stop.waits == 2
+    assert caplog.text.count("no broker") == 1
+    assert len(log.records(TOPIC)) == 2, "no goodbye"
