@@ -7,11 +7,12 @@ import sys
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
-from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.connection import Clients, Connection
 from facade.config import Settings
 from tests.support.kafka_proxy import FIND_COORDINATOR, KafkaProxy
 from tests.support.waiting import HANG
@@ -68,6 +69,14 @@ def test_a_process_lives_though_a_coordinator_is_found_late(bootstrap: str) -> N
                 assert process.wait(HANG) == 0
             finally:
                 process.kill()
+
+
+def test_the_admin_client_leaves_a_controller_that_is_gone() -> None:
+    """An idle device server took 0.8 of a core and heard nothing of topics for minutes, as one of three was killed."""
+    configs: list[dict[str, Any]] = []
+    Connection(Settings(), clients=Clients(admin=configs.append)).admin()
+    assert configs[0]["enable.sparse.connections"] is False
+    assert configs[0]["topic.metadata.refresh.interval.ms"] <= 10_000
 
 
 def test_no_process_that_works_asks_a_coordinator_by_the_admin_client() -> None:

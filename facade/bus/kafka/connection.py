@@ -5,7 +5,7 @@ import math
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
@@ -74,6 +74,14 @@ KAFKA = Clients()
 _ADMINS: dict[object, AdminClient] = {}
 """The admin client of this process, by its settings; see `Connection.admin`."""
 _ADMINS_LOCK = threading.Lock()
+_ADMIN: Final = {
+    "statistics.interval.ms": 0,
+    # The client asks the controller about topics. If that was killed, a client that connects on demand tries it again
+    # without a pause, as each failure ends its back-off: 0.8 of a core (`rd_kafka_broker_find_by_nodeid0`, 2.16).
+    "enable.sparse.connections": False,
+    # Only new metadata names another controller; the default is five minutes. The client waits 10 s at least.
+    "topic.metadata.refresh.interval.ms": 5000,
+}
 
 
 class Repeats(logging.Filter):
@@ -171,7 +179,7 @@ class Connection:
             same = self._clients.admin, *sorted(self._shared.items())
             with _ADMINS_LOCK:
                 if (admin := _ADMINS.get(same)) is None:
-                    admin = self._clients.admin(self.config(BusHealth(), {"statistics.interval.ms": 0}))
+                    admin = self._clients.admin(self.config(BusHealth(), _ADMIN))
                     if self._clients.admin is AdminClient:
                         _ADMINS[same] = admin
             self._admin = admin
