@@ -6,6 +6,8 @@ import os
 import re
 import shutil
 import signal
+import ssl
+import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -311,6 +313,35 @@ def test_an_alarm_is_acknowledged_shelved_and_its_history_shown(open_page: Open,
     expect(history.filter(has_text="SHELVE").filter(has_text="anna: <b>seen</b>").first).to_be_visible()  # text is text
 
 
+def press_to(page: Page, wanted: Locator) -> None:
+    """Press Tab until the wanted part of the page has the focus."""
+    wanted.wait_for()
+    for _ in range(300):
+        page.keyboard.press("Tab")
+        if wanted.evaluate("one => one === document.activeElement"):
+            return
+    raise AssertionError(f"the keyboard does not reach {wanted}")
+
+
+def test_the_keyboard_alone_signs_in_and_comments_an_alarm(open_page: Open, system: Deployment) -> None:
+    source = f"ingest/{SILENT:04d}"
+    page = open_page("alarms")
+    press_to(page, page.get_by_role("button", name="Sign in"))
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Token")).to_be_focused()
+    page.keyboard.type(TOKENS["operator"])
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+    press_to(page, page.locator(".row").filter(has_text=source).get_by_role("checkbox"))
+    page.keyboard.press("Space")
+    actions = page.get_by_role("group", name="Actions about 1 alarms")
+    press_to(page, actions.get_by_label("Comment"))
+    page.keyboard.type("by keyboard")
+    press_to(page, actions.get_by_role("button", name="Comment", exact=True))
+    page.keyboard.press("Enter")
+    until(lambda: alarm_of(system, source)["actions"][-1]["comment"] == "by keyboard", "the comment is at the alarm")
+
+
 def shows_replay(page: Page) -> None:
     """Let the stream of a page say that a device shows a replay."""
     stream_says(page, {BUS: {"Status": ["REPLAY of an archive.\nThe device is in ON state.", "VALID", 1.0, ""]}})
@@ -524,6 +555,33 @@ def test_every_page_is_for_everybody(open_page: Open, place: str) -> None:
     for width in (3840, 390):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_certificate_files_give_tls(system: Deployment, tmp_path: Path) -> None:
+    """Browsers are told to come by TLS from then on, and others are not answered."""
+    key, certificate, port = tmp_path / "key.pem", tmp_path / "certificate.pem", choose_port()
+    argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    argv += ["-subj", "/CN=page", "-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out"]
+    subprocess.run([*argv, str(certificate)], check=True, capture_output=True, timeout=HANG)
+    argv = ["sdp-facade", "web", "--port", str(port), "--certificate", str(certificate), "--key", str(key)]
+    process = system.start("web-tls", argv)
+    process.says(f"https://localhost:{port}")
+    trusted = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=str(certificate)))
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), trusted)
+
+    def security() -> str:
+        try:
+            with opener.open(f"https://localhost:{port}/", timeout=HANG) as answer:
+                return str(answer.headers["Strict-Transport-Security"])
+        except urllib.error.URLError as error:
+            if isinstance(error.reason, ConnectionRefusedError):  # the address is printed a moment before
+                return ""
+            raise
+
+    until(lambda: "max-age=" in security(), "the page is served by TLS")
+    with pytest.raises((urllib.error.URLError, ConnectionError)):
+        opener.open(f"http://localhost:{port}/", timeout=HANG)
+    process.terminate()
 
 
 def test_nothing_old_looks_new(open_page: Open, system: Deployment, web: Web) -> None:
