@@ -72,7 +72,7 @@ class Kind(Enum):
     ABORTED = "in a transaction that is aborted; its mark takes the offset behind them"
 
 
-class Placement(NamedTuple):
+class PlacedRecords(NamedTuple):
     """Records of one partition that are written together; each has the offset that it must get."""
 
     kind: Kind
@@ -209,7 +209,7 @@ def _entries(store: Store, topic: str, prefix: str) -> dict[int, list[ArchiveEnt
 
 def steps(
     records: Iterator[Record], place: TopicPartition, *, at: int = 0, end: int = 0, deletes: bool = False
-) -> Iterator[Placement]:
+) -> Iterator[PlacedRecords]:
     """Return how records of a partition, in their order, get their offsets on a log that ends at an offset.
 
     Parameters
@@ -227,7 +227,7 @@ def steps(
             yield from _close(run, gap, place, at, deletes=deletes)
             run, size = [], 0
         elif len(run) > 1 and (len(run) >= _RUN or size >= _RUN_BYTES):
-            yield Placement(Kind.PLAIN, run[:-1])  # the last one is kept for a mark
+            yield PlacedRecords(Kind.PLAIN, run[:-1])  # the last one is kept for a mark
             run, size = run[-1:], 0
         if record is not None:
             run.append(record)
@@ -235,12 +235,12 @@ def steps(
             at = record.offset + 1
 
 
-def _close(run: list[Record], gap: int, place: TopicPartition, at: int, *, deletes: bool) -> Iterator[Placement]:
+def _close(run: list[Record], gap: int, place: TopicPartition, at: int, *, deletes: bool) -> Iterator[PlacedRecords]:
     if gap == 1 and run:
-        yield Placement(Kind.COMMITTED, run)
+        yield PlacedRecords(Kind.COMMITTED, run)
         return
     if run:
-        yield Placement(Kind.PLAIN, run)
+        yield PlacedRecords(Kind.PLAIN, run)
     time = run[-1].timestamp_us if run else 0
 
     def fillers(count: int) -> list[Record]:
@@ -250,12 +250,12 @@ def _close(run: list[Record], gap: int, place: TopicPartition, at: int, *, delet
     while gap:
         count = min(gap, _ABORTED)
         if is_plain:
-            yield Placement(Kind.PLAIN, fillers(count))
+            yield PlacedRecords(Kind.PLAIN, fillers(count))
         elif gap == 1:  # a mark would take the place of the record behind it
-            yield Placement(Kind.PLAIN, fillers(1))
+            yield PlacedRecords(Kind.PLAIN, fillers(1))
         else:
             count -= gap - count == 1  # a mark alone is not possible
-            yield Placement(Kind.ABORTED, fillers(count - 1))
+            yield PlacedRecords(Kind.ABORTED, fillers(count - 1))
         gap, at = gap - count, at + count
 
 
@@ -405,7 +405,7 @@ def restore(
     told = clock.monotonic()
     ways = {Kind.PLAIN: writer.write, Kind.COMMITTED: writer.commit, Kind.ABORTED: writer.abort}
 
-    def write(work: dict[TopicPartition, Iterator[Placement]]) -> None:
+    def write(work: dict[TopicPartition, Iterator[PlacedRecords]]) -> None:
         """Write steps of all partitions side by side: a transaction has all that are due."""
         nonlocal told
         due = {place: step for place, one in work.items() if (step := next(one, None))}
@@ -446,12 +446,12 @@ def restore(
         for number, record in enumerate(names.behind())
     ]
     if moved:
-        write({_OF_POSITIONS: iter([Placement(Kind.PLAIN, moved)])})
+        write({_OF_POSITIONS: iter([PlacedRecords(Kind.PLAIN, moved)])})
     done.positions = len(moved)
     return done
 
 
-def _count(done: Restored, place: TopicPartition, step: Placement) -> None:
+def _count(done: Restored, place: TopicPartition, step: PlacedRecords) -> None:
     is_filled = step.records[0].key == FILLER and step.records[0].value is None
     if is_filled:
         done.fillers += len(step.records)
