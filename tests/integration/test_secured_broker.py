@@ -32,7 +32,7 @@ from tests.support.deployment import Deployment, await_totals, subarray_device
 from tests.support.processes import Running
 from tests.support.waiting import HANG, until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.tango]
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.xdist_group("secured")]
 
 ICD = load()
 OWN_GROUP = {"controller": ["simulated-controller"]}
@@ -63,8 +63,9 @@ class Secured:
         create_topics(connection, ICD.topics)
         plan = rights.planned(ICD, msgspec.structs.replace(settings, replay=True), OWN_GROUP)
         create_acls(connection, plan)
-        found = read_acls(connection)
-        assert (rights.missing(plan, found), rights.surplus(plan, found, prefix)) == ([], [])
+        # The controller confirms a rule, and the broker hears of it a moment later.
+        until(lambda: not rights.missing(plan, read_acls(connection)), "the broker knows all rights")
+        assert rights.surplus(plan, read_acls(connection), prefix) == []
         return plan
 
 

@@ -63,7 +63,7 @@ def read_acls(connection: Connection) -> list[Acl]:
 
 
 def create_acls(connection: Connection, acls: Iterable[Acl]) -> None:
-    """Make access rules.
+    """Make access rules; brokers know them within a moment of the return.
 
     Raises
     ------
