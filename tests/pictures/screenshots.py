@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import APIRequestContext
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
-PROGRAM, SERVER = (str(Path(sys.executable).with_name(name)) for name in ("sdp-facade", "SdpFacade"))
+PROGRAM = str(Path(sys.executable).with_name("sdp-facade"))
 WIDTH = 120
 PRINTED = {"status.svg": "status", "alerts.svg": "alerts list"}
 """Pictures of what a command prints."""
@@ -50,8 +50,6 @@ PAGES = {
     "page-mirror.png": "#/flow/mirror",
     "page-blocks.png": "#/flow/blocks",
     "page-reservations.png": "#/flow/reservations",
-    "page-archive.png": "#/flow/archive",
-    "page-device.png": "#/device/mid-sdp/bus/0",
     "page-explore.png": "explore/#/browse/sdp:root/sdp:SdpBus/sdp:mid-sdp~bus~0/sdp:mid-sdp~bus~0~ingestHeapsRate",
 }
 """Pictures of the operator's page, by address; see docs/how-to/operators-page.md."""
@@ -112,20 +110,12 @@ def take_pages(environment: Mapping[str, str], images: Path) -> None:
     web = ["web", "--port", "0", "--banner", "Simulated SDP"]
     tokens = {"SDP_WEB_TOKENS": f"operator anna {_TOKEN}"}
     flags = ["simulate", "telemetry", "flagging", "--range", "flagged=1e5:2e5", "--range", "kept=9e5:1e6"]
-    archiving = {**environment, "SDP_ARCHIVES": "1"}
     with ExitStack() as stack:
         stack.enter_context(_shipping(environment))
-        subprocess.run([PROGRAM, "register"], env=archiving, check=True)
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        for command in (
-            [SERVER, "archive"],
-            [PROGRAM, "archive", "run", folder, "--every", "20s"],
-            [PROGRAM, "simulate", "quality", "--rate", "4"],
-            [PROGRAM, "simulate", "alerts", "--rate", "0.5", "--sources", "6"],
-            [PROGRAM, *flags],
-        ):
-            stack.enter_context(_running(archiving, *command))
-        printed = stack.enter_context(_running({**archiving, **tokens}, PROGRAM, *web))
+        stack.enter_context(_running(environment, "simulate", "quality", "--rate", "4"))
+        stack.enter_context(_running(environment, "simulate", "alerts", "--rate", "0.5", "--sources", "6"))
+        stack.enter_context(_running(environment, *flags))
+        printed = stack.enter_context(_running({**environment, **tokens}, *web))
         address = next(found[0] for line in printed if (found := re.search(r"http://[^\s/]+", line)))
         with sync_playwright() as playwright:
             observe(playwright.request.new_context(base_url=address, extra_http_headers={"Origin": address}))
@@ -144,8 +134,8 @@ def take_pages(environment: Mapping[str, str], images: Path) -> None:
 
 @contextmanager
 def _running(environment: Mapping[str, str], *arguments: str) -> Iterator[IO[str]]:
-    """Run a program meanwhile; give what it prints."""
-    process = subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, text=True)
+    """Run the program meanwhile; give what it prints."""
+    process = subprocess.Popen([PROGRAM, *arguments], env=environment, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         yield process.stdout
