@@ -1,6 +1,6 @@
 """Without anything of ours between: the raw limit of the client, and records that are written just as they are.
 
-The settings are those of a worker, all of them; what differs is only what happens to the records.
+The settings are those of a worker, but for the news of the end of a partition, which would count as a record.
 """
 
 from collections import Counter
@@ -34,7 +34,11 @@ def bare_batches(connection: Connection, topic: str, *, group: str, batch: int, 
         Longest wait in one call [s]; a call that gave nothing is 0.
     """
     name = connection.prefix + group
-    settings = {**_consumer_settings(name, f"{name}-bare"), "auto.offset.reset": "earliest"}
+    settings = {
+        **_consumer_settings(name, f"{name}-bare"),
+        "auto.offset.reset": "earliest",
+        "enable.partition.eof": False,
+    }
     consumer = connection.consumer(BusHealth(), settings)
     try:
         # A subscription and not an assignment: the worker's own start has the same steps.

@@ -143,7 +143,7 @@ _WARM_BATCHES = 1_500
 
 def columnar(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Drain a backlog with two workers, and compare one worker with a loop that only consumes."""
-    batches, pairs = (8_000, 2) if quick else (24_000, 3)
+    batches, pairs = (12_000, 2) if quick else (24_000, 3)
     both: list[list[RoleTiming]] = []
     workers: list[RoleTiming] = []
     bares: list[RoleTiming] = []
