@@ -86,6 +86,9 @@ class Transactions:
     """Plays a producer."""
 
     made: int = 0
+    silent: int = 0
+    """Records without a report."""
+    fails: bool = False
 
     def __init__(self, config: dict[str, Any]) -> None:
         type(self).made += 1
@@ -112,6 +115,14 @@ class Transactions:
 
     def commit_transaction(self, timeout: float) -> None:
         self.calls.append("commit")
+        if self.fails:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    def flush(self, timeout: float) -> int:
+        return self.silent
+
+    def abort_transaction(self, timeout: float) -> None:
+        self.calls.append("abort")
 
 
 @pytest.fixture
@@ -268,6 +279,30 @@ def test_a_producer_writes_transaction_after_transaction_until_a_connection_is_l
     assert producer.open().client is not client
     assert producer.open() is producer.open()
     assert Transactions.made == 2
+
+
+def test_what_a_given_up_transaction_may_have_left_open_is_aborted(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the next transaction would commit it; partitions that do not answer are asked again."""
+    producer = TransactionalProducer(Connection(Settings(prefix="t."), clock=clock), "t.aggregate-0", BusHealth())
+    places = [("alerts", 3, b"k"), ("alerts", 3, b"l"), ("tables", -1, b"k")]
+    records = [Record(topic=topic, key=key, value=b"v", partition=partition) for topic, partition, key in places]
+    monkeypatch.setattr(Transactions, "fails", True)
+    with pytest.raises(KafkaException) as failure:
+        producer.write(records, [], Client({}))
+    producer.give_up(failure.value)
+    monkeypatch.setattr(Transactions, "silent", 1)
+    with pytest.raises(KafkaException, match="1 partitions do not answer"):
+        producer.open()
+    monkeypatch.undo()
+    monkeypatch.setattr(connection, "KAFKA", Clients(consumer=Client, producer=Transactions))
+    client = producer.open().client
+    marks = [("t.alerts", None, b"mark", 3, []), ("t.tables", None, b"k", -1, [])]
+    assert (client.calls[:2], sorted(client.calls[2:-1]), client.calls[-1]) == (["init", "begin"], marks, "abort")
+    producer.write(records, [], Client({}))
+    producer.close()
+    assert producer.open().client.calls == ["init"]
 
 
 def test_a_worker_that_stops_neither_closes_nor_destroys_its_consumer(clock: ManualClock) -> None:

@@ -10,6 +10,10 @@ A producer that has lost a connection begins no further transaction: a request o
 arrive, and would end the next one, or commit old offsets with it. The broker tells transactions apart only by the epoch
 of the producer, as long as the client speaks no newer protocol (KIP-890), and only ``init_transactions`` of a new
 producer makes another epoch.
+
+A broker that is killed may keep a transaction open on a partition although its coordinator knows that it has ended. The
+next end of the same producer on that partition ends it as well, and would commit it. So after a transaction that was
+given up, the next producer first writes to the same partitions and aborts.
 """
 
 import logging
@@ -66,6 +70,8 @@ class TransactionalProducer:
         """Monotonic time before which no producer may be opened [s]."""
         self._unanswered_since = math.inf
         """Monotonic time since which the brokers do not tell where to go on [s]."""
+        self._unended: set[tuple[str, int, bytes | None]] = set()
+        """Topic, partition and key of records whose transaction is not known to have ended; no key with a partition."""
 
     @property
     def must_wait(self) -> bool:
@@ -94,8 +100,22 @@ class TransactionalProducer:
             settings = {**_settings(self._name), **self._settings, "logger": self._link}
             producer = ProducerCore(self._connection, self._health, settings)
             producer.client.init_transactions(timeouts.STEP)
+            self._abort_unended(producer)
             self._producer = producer
         return self._producer
+
+    def _abort_unended(self, producer: ProducerCore) -> None:
+        if not self._unended:
+            return
+        producer.client.begin_transaction()
+        for topic, partition, key in self._unended:
+            mark = Record(topic=topic, key=key or b"mark", value=None, partition=partition)
+            producer.produce(mark, waits=True, partition=partition)
+        # A partition that refuses the mark, such as one of a deleted topic, has nothing open: only silence counts.
+        if silent := producer.client.flush(timeouts.STEP):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{silent} partitions do not answer"))
+        producer.client.abort_transaction(timeouts.STEP)
+        self._unended.clear()
 
     def write(self, records: Iterable[Record], places: Sequence[TopicPartition], member: Consumer) -> None:
         """Write records and commit places of the member's group in one transaction.
@@ -115,12 +135,14 @@ class TransactionalProducer:
     ) -> None:
         producer.client.begin_transaction()
         for record in records:
+            self._unended.add((record.topic, record.partition, record.key if record.partition < 0 else None))
             on_delivery = self._on_delivery if record.topic == ACCOUNTS else None
             producer.produce(record, on_delivery, waits=True, partition=record.partition)
         if places:
             metadata = member.consumer_group_metadata()
             producer.client.send_offsets_to_transaction(list(places), metadata, timeouts.STEP)
         producer.client.commit_transaction(timeouts.STEP)
+        self._unended.clear()
 
     def found_positions(self) -> None:
         """Note that the brokers have told where to go on."""
