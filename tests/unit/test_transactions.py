@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -86,12 +87,14 @@ class Transactions:
     """Plays a producer."""
 
     made: int = 0
+    newest: ClassVar[deque["Transactions"]] = deque(maxlen=2)
     silent: int = 0
     """Records without a report."""
     fails: bool = False
 
     def __init__(self, config: dict[str, Any]) -> None:
         type(self).made += 1
+        self.newest.append(self)
         self.link = config["logger"]
         self.calls: list[Any] = []
         self.full = False
@@ -297,12 +300,15 @@ def test_what_a_given_up_transaction_may_have_left_open_is_aborted(
         producer.open()
     monkeypatch.undo()
     monkeypatch.setattr(connection, "KAFKA", Clients(consumer=Client, producer=Transactions))
-    client = producer.open().client
+    assert producer.open().client.calls == ["init"]
+    client = Transactions.newest[-2]
     marks = [("t.alerts", None, b"mark", 3, []), ("t.tables", None, b"k", -1, [])]
     assert (client.calls[:2], sorted(client.calls[2:-1]), client.calls[-1]) == (["init", "begin"], marks, "abort")
     producer.write(records, [], Client({}))
     producer.close()
+    made = Transactions.made
     assert producer.open().client.calls == ["init"]
+    assert Transactions.made == made + 1
 
 
 def test_a_worker_that_stops_neither_closes_nor_destroys_its_consumer(clock: ManualClock) -> None:

@@ -96,17 +96,20 @@ class TransactionalProducer:
             if self._link.was_lost:
                 self._producer = None
         if self._producer is None:
-            self._link = Link()
-            settings = {**_settings(self._name), **self._settings, "logger": self._link}
-            producer = ProducerCore(self._connection, self._health, settings)
-            producer.client.init_transactions(timeouts.STEP)
-            self._abort_unended(producer)
-            self._producer = producer
+            if self._unended:
+                self._abort_unended()
+            self._producer = self._begun()
         return self._producer
 
-    def _abort_unended(self, producer: ProducerCore) -> None:
-        if not self._unended:
-            return
+    def _begun(self) -> ProducerCore:
+        self._link = Link()
+        settings = {**_settings(self._name), **self._settings, "logger": self._link}
+        producer = ProducerCore(self._connection, self._health, settings)
+        producer.client.init_transactions(timeouts.STEP)
+        return producer
+
+    def _abort_unended(self) -> None:
+        producer = self._begun()  # of its own: a request of it that arrives late is of an earlier epoch
         producer.client.begin_transaction()
         for topic, partition, key in self._unended:
             mark = Record(topic=topic, key=key or b"mark", value=None, partition=partition)
