@@ -149,7 +149,7 @@ class EventRecorder:
                 self.subscribe(device, [attribute])
 
     def step(self, silent: Container[str]) -> None:
-        """Compare the next device with a read, if it is due; one that is silent would take seconds."""
+        """Compare the next device with a read, if it is due; not a silent one, which would take seconds."""
         devices = self.devices
         if devices and self._clock.monotonic() - self._compared >= COMPARED_EACH / len(devices):
             self._compared = self._clock.monotonic()

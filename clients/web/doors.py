@@ -1,4 +1,4 @@
-"""Decides who may do what through the operator's page.
+"""Rights of people on the operator's page.
 
 Everybody who reaches the server may look. To act, a person signs in with a token, which stands for a name and a role.
 The browser then has a cookie that no script can read and that no other site can make it send (SameSite=Strict);
@@ -115,7 +115,7 @@ class Doors:
 
     @property
     def anybody_may_act(self) -> bool:
-        """Return whether the deployment has tokens at all: without any, nobody signs in."""
+        """Return whether the deployment has tokens; nobody can sign in without them."""
         return bool(self._people)
 
     def sign_in(self, token: str) -> str | None:
@@ -137,7 +137,7 @@ class Doors:
         self._sessions.pop(session, None)
 
     def who(self, session: str) -> Person:
-        """Return the person of a session; nobody's, once it has ended."""
+        """Return the person of a session; `NOBODY` if it has ended."""
         person, until = self._sessions.get(session, (NOBODY, 0.0))
         return person if self._clock.monotonic() < until else NOBODY
 

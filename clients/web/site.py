@@ -152,7 +152,7 @@ class Site:
         return sorted(json.loads(self._only(ALERTS).command("GetAlarms")), key=urgency, reverse=True)
 
     def alarm_history(self, condition: str, source: str) -> list[dict[str, Any]]:
-        """Return what is remembered of one alarm, the newest entry first."""
+        """Return the remembered entries of one alarm, the newest first."""
         asked = {"condition": condition, "source": source, "most": 200}
         return json.loads(self._only(ALERTS).command("GetAlertHistory", json.dumps(asked)))
 
