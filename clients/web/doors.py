@@ -27,7 +27,7 @@ _PER_SECOND, _AT_ONCE = 5.0, 20.0
 _LINE = re.compile(r"(\S+)\s+(\S+)\s+(\S+)")
 
 
-class Role(IntEnum):
+class PageRole(IntEnum):
     """What a person may do; each role may also do what the roles before it may."""
 
     VIEWER = 0
@@ -41,10 +41,10 @@ class Person(NamedTuple):
     """Somebody at a browser."""
 
     name: str
-    role: Role
+    role: PageRole
 
 
-NOBODY = Person("", Role.VIEWER)
+NOBODY = Person("", PageRole.VIEWER)
 
 
 class TooManyRequests(Exception):
@@ -60,7 +60,7 @@ def read_tokens(text: str, where: str) -> dict[bytes, Person]:
         A line has another form, a role is unknown, or a token is too short or stands twice. It names no token.
     """
     people: dict[bytes, Person] = {}
-    roles = [role.name.lower() for role in Role]
+    roles = [role.name.lower() for role in PageRole]
     for number, line in enumerate(text.splitlines(), 1):
         line = line.partition("#")[0].strip()
         if not line:
@@ -77,7 +77,7 @@ def read_tokens(text: str, where: str) -> dict[bytes, Person]:
         digest = _digest(token)
         if digest in people:
             raise ConfigError(f"{place}: expected a token of its own for {name!r:.50}, got one that stands above")
-        people[digest] = Person(name, Role[role.upper()])
+        people[digest] = Person(name, PageRole[role.upper()])
     return people
 
 

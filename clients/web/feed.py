@@ -58,7 +58,7 @@ class Recorder(Protocol):
         """Return what came of an attribute."""
 
 
-class Pulse(Protocol):
+class ServerPulse(Protocol):
     """Silent devices; see `clients.events.EventPulse`."""
 
     @property
@@ -123,7 +123,7 @@ class Feed:
         Where values and silent devices come from.
     """
 
-    def __init__(self, recorder: Recorder, pulse: Pulse, clock: Clock) -> None:
+    def __init__(self, recorder: Recorder, pulse: ServerPulse, clock: Clock) -> None:
         self._recorder, self._pulse, self._clock = recorder, pulse, clock
         self._lock = threading.Lock()
         self._marked: set[tuple[str, str]] = set()

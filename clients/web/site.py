@@ -13,7 +13,7 @@ import msgspec
 
 from clients.alarm_choice import ACTIONS, request, urgency
 from clients.ask import AskedDevice
-from clients.web.doors import Person, Role
+from clients.web.doors import PageRole, Person
 from clients.web.feed import exact
 from clients.web.following import is_followed
 from facade.clock import Clock
@@ -244,7 +244,7 @@ class Site:
         self._note(person, f"{ADMIN_MODE} {label}", device)
 
     def _note(self, person: Person, what: str, device: str) -> None:
-        role = Role(person.role).name.lower()
+        role = PageRole(person.role).name.lower()
         _log.info("action device=%s what=%r name=%r role=%s", device, what, person.name, role)
 
     def _kind(self, device: str) -> DeviceClass:

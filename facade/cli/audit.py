@@ -16,9 +16,8 @@ from facade.clock import SystemClock
 from facade.config import load_settings
 from facade.console import OUT, AsJson, table, wide
 from facade.durations import parse_duration
-from facade.manifest import load, manifests
+from facade.manifest import AuditEntry, load, manifests
 from facade.printable import printable
-from facade.runtime.audit import AuditEntry
 
 _AWAY = 60.0
 """Most difference between the clocks of broker and device server [s]."""
