@@ -1,7 +1,7 @@
 """Asks devices by Tango, with errors that say what to do: one device, or all of a deployment at once.
 
-`look` answers within some seconds, whatever is down. Each of its questions is asked by a process of its own: a call of
-Tango to a frozen server takes nine seconds, in part of which no other thread of its process can do anything.
+`look` answers within some seconds, whatever is down. A process of its own asks each of its questions: a call of Tango
+to a frozen server takes nine seconds, and for some of them the other threads of its process stand still.
 """
 
 import json

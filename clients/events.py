@@ -5,16 +5,17 @@ under a lock and returns. Readers take a copy.
 """
 
 import math
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 import tango
 
-from clients.sockets import await_sockets
 from facade.clock import Clock
 from facade.errors import ConfigError, InfraError
 from facade.reading import Quality
@@ -149,7 +150,7 @@ class EventRecorder:
                 self.subscribe(device, [attribute])
 
     def step(self, silent: Container[str]) -> None:
-        """Compare the next device with a read, if it is due; one that is silent would take seconds."""
+        """Compare the next device with a read, if it is due; not a silent one, which would take seconds."""
         devices = self.devices
         if devices and self._clock.monotonic() - self._compared >= COMPARED_EACH / len(devices):
             self._compared = self._clock.monotonic()
@@ -400,3 +401,35 @@ _QUALITIES = {
     tango.AttrQuality.ATTR_ALARM: Quality.ALARM,
     tango.AttrQuality.ATTR_INVALID: Quality.INVALID,
 }
+
+
+# --- Sockets: ZMQ has time to close them between many subscriptions ---
+
+_MOST_SOCKETS: Final = 300
+"""Sockets that may be open; libzmq has 1,023 for a process, and Tango opens up to three at once."""
+_CLOSED_WITHIN: Final = 30.0
+"""After so long one goes on all the same [s]: then it is something else that holds them."""
+_LOOK_AT_SOCKETS: Final = 0.005
+_DESCRIPTORS: Final = Path("/proc/self/fd")
+
+
+def await_sockets(clock: Clock) -> None:
+    """Wait while too many sockets are open; call it before each subscription that begins or ends.
+
+    For each of these Tango opens a socket to its own thread of events, three where it ends. libzmq closes them in a
+    thread of its own, which falls behind on a busy machine. The 1,024th is refused ("Too many open files"): then the
+    subscription does not end, its callback is freed nevertheless, and the next event crashes the process.
+    """
+    end = clock.monotonic() + _CLOSED_WITHIN
+    while open_sockets() > _MOST_SOCKETS and clock.monotonic() < end:
+        clock.sleep(_LOOK_AT_SOCKETS)
+
+
+def open_sockets() -> int:
+    """Return the number of event descriptors of this process: each socket of ZMQ has one; 0 where there is no /proc."""
+    count = 0
+    with suppress(OSError):
+        for name in os.listdir(_DESCRIPTORS):
+            with suppress(OSError):  # closed meanwhile
+                count += "eventfd" in os.readlink(_DESCRIPTORS / name)
+    return count

@@ -1,7 +1,14 @@
 """Arguments of the commands of a subarray, such as TM gives them: for the conformance kit and the demo."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
+
+from jsonschema import Draft202012Validator
+from referencing import Registry
+from referencing.jsonschema import DRAFT202012
+
+from facade.icd.model import Icd
 
 VERSION: Final = "0.4"
 """Of their schemas."""
@@ -78,3 +85,47 @@ _PROCESSING_BLOCK: dict[str, Any] = {
     "script": {"kind": "realtime", "name": "vis-receive", "version": "1.0.0"},
     "parameters": {},
 }
+
+
+# --- As texts, for the conformance kit ---
+
+UNKNOWN_KEY = "conformanceUnknownKey"
+_WRONG_TYPE: Mapping[str, tuple[str, Any]] = {
+    "assignres": ("resources", "everything"),
+    "releaseres": ("resources", "everything"),
+    "configure": ("scan_type", 17),
+    "scan": ("scan_id", "seventeen"),
+}
+"""A key of each family, and a value of another type."""
+
+
+def good_argument(icd: Icd, family: str, number: int) -> str:
+    """Return an argument that must be taken."""
+    interface = icd.arguments[family][VERSION]["$id"]
+    return json.dumps({"interface": interface, **sample(family, f"conformance-{number}")})
+
+
+def bad_arguments(icd: Icd, family: str, number: int) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return arguments that must be refused: the aspect, the text, and the words of the refusal."""
+    document = json.loads(good_argument(icd, family, number))
+    key, value = _WRONG_TYPE[family]
+    no_version = f"{document['interface'].rpartition('/')[0]}/99.9"
+    found: list[tuple[str, str, tuple[str, ...]]] = [
+        ("refuses-no-json", "{not json", ("JSON",)),
+        ("refuses-wrong-type", json.dumps({**document, key: value}), (key, str(value))),
+        ("refuses-unknown-key", json.dumps({**document, UNKNOWN_KEY: 0}), (UNKNOWN_KEY,)),
+        ("refuses-version", json.dumps({**document, "interface": no_version}), ("interface", "99.9")),
+    ]
+    schemas = [schema for versions in icd.arguments.values() for schema in versions.values()]
+    registry: Registry[Any] = Registry().with_resources(
+        (schema["$id"], DRAFT202012.create_resource(schema)) for schema in schemas
+    )
+    for version, schema in icd.arguments[family].items():
+        # An unknown version would be refused because of the interface; a known one must name another key.
+        only = {"interface": schema["$id"], UNKNOWN_KEY: 0}
+        errors = list(Draft202012Validator(schema, registry=registry).iter_errors(only))
+        named = [UNKNOWN_KEY for error in errors if error.validator == "additionalProperties"]
+        required = (error for error in errors if error.validator == "required")
+        named += [next(name for name in error.validator_value if name not in error.instance) for error in required]
+        found.append((f"knows-version-{version}", json.dumps(only), (next(iter(named), ""),)))
+    return found

@@ -272,7 +272,7 @@ _first_subscription = threading.Lock()
 
 
 def _subscribe(proxy: tango.DeviceProxy, attribute: str, take: Callable[[Any], None]) -> int:
-    """Subscribe to the changes of an attribute; nobody else does before this process has made one subscription.
+    """Subscribe to the changes of an attribute; the first subscription of the process is made alone.
 
     Tango makes its event consumer with the first one, and does not lock that. Two threads that subscribe first make two
     consumers, of which one is lost: a subscription fails (``Could not find event consumer for ptr``), and events and

@@ -25,7 +25,7 @@ PATIENCE = 3.0
 
 
 def main() -> None:
-    """Look at process 1 and ask what its role promises to answer."""
+    """Find the role of process 1, and ask the device or the metrics that this role serves."""
     program, arguments = role(Path("/proc/1/cmdline").read_bytes())
     if program == SERVER:
         _ping(arguments[0])

@@ -66,6 +66,23 @@ class WorkerEntry(NamedTuple):
     """Alarm condition of the ICD that stands while none is alive."""
 
 
+class AuditEntry(NamedTuple):
+    """One act of a person or of a program, done or refused, for `sdp-facade audit`."""
+
+    time: float
+    """When it was asked for [Unix s]."""
+    act: str
+    """Such as a command, or what was done about an alarm."""
+    target: str
+    """Such as a device, or an alarm."""
+    client: str
+    """Host and process that asked, as far as Tango or the system tells; empty: not known."""
+    operator: str
+    """Name that the caller stated, which nobody checks; empty: none."""
+    said: str = ""
+    """Comment of the operator, or why it was refused."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowPage:
     """The page of a flow in the operator's page. The form of an attribute follows from the ICD."""
@@ -118,8 +135,7 @@ class Manifest:
     """``Callable[[Icd, Settings], Mapping[str, Callable[[Record], Outcome]]]``: by topic, the outcome that a reader
     would give one record now; for `dead-letters redrive`. Other topics are read by the schema of their message."""
     audit: Mapping[str, ImportPath] = field(default_factory=dict)
-    """By topic: ``Callable[[Record], AuditEntry | None]``, which says from a record who did what; see
-    `facade.runtime.audit`."""
+    """By topic: ``Callable[[Record], AuditEntry | None]``, which makes the entry of a record."""
     page: FlowPage | None = None
     """Its page in the operator's page, where one of its devices is deployed; None: it has none."""
     interface: ImportPath | None = None

@@ -5,7 +5,6 @@ text that says so. It is put back whatever happens.
 """
 
 import json
-import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
@@ -14,8 +13,8 @@ from typing import Any
 import tango
 
 from clients.conformance.checks import FlowChecks, Judge, LiveCheck, Mismatch, NotShown, Subject, not_shown
-from clients.conformance.devices import QueryAnswer, answer_check
-from clients.conformance.live_system import LiveSystem
+from clients.conformance.devices import QueryAnswer, answer_checks
+from clients.conformance.live_system import EventStreams, LiveSystem
 from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.port import BusHealth, Record
 from facade.clock import wait_until
@@ -68,7 +67,7 @@ def run_test_alert(system: LiveSystem, device: str) -> dict[str, str | Exception
     try:
         step("raised", lambda: test.send("ACTIVE", "UNACK"))
         if isinstance(found["raised"], str):
-            step("event", lambda: test.event("alert"))
+            step("event", test.event)
             step("since", test.since)
             step("condition", lambda: test.shows("UNACK"))
             step("RefreshAlerts", test.refresh)
@@ -78,7 +77,7 @@ def run_test_alert(system: LiveSystem, device: str) -> dict[str, str | Exception
             step("Reset", lambda: test.act("Reset", "NORM", {}))
     finally:
         step("gone", test.put_back)
-        test.close()
+        test.events.close()
     return found
 
 
@@ -93,12 +92,8 @@ class _TestAlert:
         self._mark = int(self._proxy.alertSequence or 0)
         writer = KafkaWriter(system.connection, health=BusHealth(), client="conformance")
         self._source = AlertSource(SOURCE, writer, self._clock)
-        self._lock = threading.Lock()
-        self._events: list[dict[str, Any]] = []
-        self._id = self._proxy.subscribe_event("lastAlert", tango.EventType.CHANGE_EVENT, self._on_event)
-
-    def close(self) -> None:
-        self._proxy.unsubscribe_event(self._id)
+        self.events = EventStreams(self._clock)
+        self._stream = self.events.add(self._proxy, "lastAlert")
 
     def send(self, state: str, wanted: str) -> str:
         begin = self._clock.monotonic()
@@ -113,9 +108,9 @@ class _TestAlert:
         else:
             self._source.clear(self._condition, TEXT)
 
-    def event(self, kind: str) -> str:
-        self._await(lambda: bool(self._about(kind)), f"an event of lastAlert with the {kind}", lambda: "none")
-        return f"sequence {self._about(kind)[0].get('sequence')}"
+    def event(self) -> str:
+        self._await(lambda: bool(self._about("alert")), "an event of lastAlert with the alert", lambda: "none")
+        return f"sequence {self._about('alert')[0].get('sequence')}"
 
     def since(self) -> str:
         found = json.loads(self._proxy.GetAlertsSince(self._mark))
@@ -150,8 +145,7 @@ class _TestAlert:
         id = self._proxy.RefreshAlerts()
 
         def marks() -> list[str]:
-            with self._lock:
-                return [str(one["mark"]) for one in self._events if one.get("refresh") == id and "mark" in one]
+            return [str(one["mark"]) for one in self._entries() if one.get("refresh") == id and "mark" in one]
 
         self._await(lambda: marks() == ["START", "END"], "the marks START and END as events", lambda: str(marks()))
         return "START, END"
@@ -176,9 +170,11 @@ class _TestAlert:
     def _state(self) -> str:
         return str(self._alarm().get("state", "NORM"))
 
+    def _entries(self) -> list[dict[str, Any]]:
+        return [json.loads(event.value) for event in tuple(self._stream.pushed) if event.value]
+
     def _about(self, kind: str) -> list[dict[str, Any]]:
-        with self._lock:
-            return [one for one in self._events if one.get(kind, {}).get("source") == SOURCE]
+        return [one for one in self._entries() if one.get(kind, {}).get("source") == SOURCE]
 
     def _await_state(self, state: str, where: str) -> None:
         self._await(lambda: self._state() == state, f"the state {state} {where}", self._state)
@@ -186,11 +182,6 @@ class _TestAlert:
     def _await(self, condition: Callable[[], bool], what: str, found: Callable[[], str]) -> None:
         if not wait_until(self._clock, condition, _WITHIN):
             raise Mismatch(f"{what} within {_WITHIN:g} s", found())
-
-    def _on_event(self, event: Any) -> None:
-        if not event.err and event.attr_value.value:
-            with suppress(ValueError), self._lock:
-                self._events.append(json.loads(event.attr_value.value))
 
 
 def _step(name: str) -> Judge:
@@ -207,31 +198,28 @@ def _step(name: str) -> Judge:
 
 QUERIES = {
     "GetAlertsSince": QueryAnswer(
-        argument=lambda system, device: max(int(system.proxy(device).alertSequence or 0) - _FEW, 0),
-        kind=dict,
-        keys=("newest", "entries"),
+        dict, ("newest", "entries"), lambda system, device: max((system.proxy(device).alertSequence or 0) - _FEW, 0)
     ),
     "GetAlertHistory": QueryAnswer(
-        argument=lambda system, _: json.dumps({"condition": next(iter(system.icd.conditions)), "most": _FEW}),
-        kind=list,
-        keys=("sequence",),
+        list,
+        ("sequence",),
+        lambda system, _: json.dumps({"condition": next(iter(system.icd.conditions)), "most": _FEW}),
     ),
-    "GetAlarms": QueryAnswer(kind=list, keys=("condition", "source", "state", "severity", "text", "occurrence")),
+    "GetAlarms": QueryAnswer(list, ("condition", "source", "state", "severity", "text", "occurrence")),
 }
 
 
 def _query_checks(system: LiveSystem, of: Subject) -> Iterable[LiveCheck]:
-    if of.entry.name in QUERIES:
-        return (answer_check(QUERIES[of.entry.name]),)
     if of.entry.name not in {"RefreshAlerts", "Reset", *(name for name, _, _ in ACTIONS)}:
-        return ()
+        return answer_checks(QUERIES, of)
     judge = _step(of.entry.name) if system.options.active else not_shown("only --active raises a test alert")
-    return (LiveCheck("effect", judge),)
+    return [LiveCheck("effect", judge)]
 
 
-def _condition_checks(system: LiveSystem, _: Subject) -> tuple[str, Iterable[LiveCheck]]:
-    steps = ("raised", "event", "since", "condition", "cleared", "gone") if system.options.active else ()
-    return condition_of_test(system.icd), [LiveCheck(f"test-alert-{step}", _step(step)) for step in steps]
+def _device_checks(system: LiveSystem, of: Subject) -> Iterable[LiveCheck]:
+    is_asked = system.options.active and of.device_class.conditions
+    steps = ("raised", "event", "since", "condition", "cleared", "gone") if is_asked else ()
+    return [LiveCheck(f"test-alert-{step}", _step(step)) for step in steps]
 
 
 def find_invalid_packets(icd: Icd, records: list[Record]) -> list[tuple[Record, str]]:
@@ -246,7 +234,7 @@ def find_invalid_packets(icd: Icd, records: list[Record]) -> list[tuple[Record, 
 
 ALARMS = FlowChecks(
     commands=_query_checks,
-    condition=_condition_checks,
+    device=_device_checks,
     records={PACKETS: find_invalid_packets},
     takes_any=frozenset({"GetAlertsSince"}),
 )

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -47,7 +46,7 @@ def _same(
     """Return the check of one property of Tango's configuration."""
 
     def judge(system: LiveSystem, of: Subject) -> str:
-        return demand(wanted(system.icd, of.entry), found(system.config(of.device, of.entry.name)))
+        return demand(wanted(system.icd, of.entry), found(system.config(of)))
 
     return LiveCheck(aspect, judge, applies)
 
@@ -61,22 +60,14 @@ def _shape(form: str, x: int, y: int) -> str:
     return f"{form} {x} x {y}" if y else f"{form} {x}"
 
 
-def _limits(system: LiveSystem, of: Subject) -> str:
-    alarms = system.config(of.device, of.entry.name).alarms
-    shown = []
-    for name in _LIMITS:
-        limit, text = getattr(of.entry.limits, name, None), getattr(alarms, name)
-        found: float | str | None = None if text == "Not specified" else text
-        with suppress(ValueError):  # no number is no limit of the ICD
-            found = None if found is None else float(text)
-        if limit != found:
-            raise Mismatch(f"{name} {_limit(limit)}", _limit(found))
-        shown += [] if limit is None else [f"{name} {limit:g}"]
-    return ", ".join(shown) or "none"
+def _wanted_limits(_: Icd, entry: Attribute) -> str:
+    limits = {name: getattr(entry.limits, name, None) for name in _LIMITS}
+    return ", ".join(f"{name} {float(limit)}" for name, limit in limits.items() if limit is not None) or "none"
 
 
-def _limit(limit: float | str | None) -> str:
-    return "none" if limit is None else repr(limit) if isinstance(limit, str) else f"{limit:g}"
+def _found_limits(config: Any) -> str:
+    limits = {name: getattr(config.alarms, name) for name in _LIMITS}
+    return ", ".join(f"{name} {float(text)}" for name, text in limits.items() if text != "Not specified") or "none"
 
 
 # --- Values ---
@@ -123,7 +114,7 @@ def _window(icd: Icd, entry: Attribute, name: str) -> float:
 
 
 def _trace(system: LiveSystem, of: Subject) -> AttributeTrace:
-    system.config(of.device, of.entry.name)
+    system.config(of)
     return system.traces[of.device, of.entry.name]
 
 
@@ -240,7 +231,7 @@ def _pace(system: LiveSystem, of: Subject) -> str:
 
 
 def _on_bus(system: LiveSystem, of: Subject) -> str:
-    system.config(of.device, of.entry.name)
+    system.config(of)
     deadline = system.clock.monotonic() + _REPORT_WITHIN
     while True:
         (seen,) = read_all(system.proxy(of.device), [of.entry], system.clock)
@@ -305,7 +296,7 @@ def _parsed(icd: Icd, entry: Attribute, text: str) -> Any:
 
 
 ATTRIBUTE_CHECKS: tuple[LiveCheck, ...] = (
-    LiveCheck("exists", lambda system, of: str(system.config(of.device, of.entry.name).name)),
+    LiveCheck("exists", lambda system, of: str(system.config(of).name)),
     _same("type", lambda _, a: a.type, lambda c: str(tango.CmdArgType.values[c.data_type])),
     _same("dimensions", _wanted_shape, lambda c: _shape(str(c.data_format), c.max_dim_x, c.max_dim_y)),
     _same("access", lambda _, a: a.access, lambda c: str(c.writable)),
@@ -314,7 +305,7 @@ ATTRIBUTE_CHECKS: tuple[LiveCheck, ...] = (
     _same("description", lambda _, a: a.description, lambda c: c.description),
     _same("format", lambda _, a: a.format, lambda c: c.format, lambda of: bool(of.entry.format)),
     _same("level", lambda _, a: "EXPERT" if a.expert else "OPERATOR", lambda c: str(c.disp_level)),
-    LiveCheck("limits", _limits, lambda of: of.entry.type in _NUMBERS),
+    _same("limits", _wanted_limits, _found_limits, lambda of: of.entry.type in _NUMBERS),
     _same(
         "enum",
         lambda icd, a: ", ".join(icd.enums[a.enum or ""]),
@@ -327,4 +318,3 @@ ATTRIBUTE_CHECKS: tuple[LiveCheck, ...] = (
     LiveCheck("fresh", _fresh, lambda of: _stale_after(of) > 0),
 )
 REPORT_CHECKS = (LiveCheck("on-bus", _on_bus, lambda of: of.entry.reported),)
-"""They run after the commands, which make controllers report."""

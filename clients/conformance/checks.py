@@ -76,9 +76,9 @@ class Subject:
     """An entry of the ICD in its place: of one device, of a topic, or of the interface."""
 
     entry: Any
-    """An attribute, command, query, device class, topic, alarm condition or the ICD."""
+    """An attribute, command, query, device class, topic or the ICD."""
     name: str = ""
-    """Of a topic or a condition."""
+    """Of a topic."""
     device: str = ""
     device_class: Any = None
 
@@ -155,20 +155,14 @@ FindInvalid = Callable[[Icd, list[Record]], list[tuple[Record, str]]]
 """Returns the invalid records of a topic, each with its mistake."""
 
 
-def _none(_: "LiveSystem", __: Subject) -> Iterable[LiveCheck]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowChecks:
     """The checks that a flow adds to those from the ICD; its manifest names them (`Manifest.conformance`)."""
 
-    commands: Callable[["LiveSystem", Subject], Iterable[LiveCheck]] = _none
+    commands: Callable[["LiveSystem", Subject], Iterable[LiveCheck]] = lambda system, of: ()
     """Further checks of a command or a query."""
-    device: Callable[["LiveSystem", Subject], Iterable[LiveCheck]] = _none
+    device: Callable[["LiveSystem", Subject], Iterable[LiveCheck]] = lambda system, of: ()
     """Checks of a device as a whole, after all its entries."""
-    condition: Callable[["LiveSystem", Subject], tuple[str, Iterable[LiveCheck]]] = lambda *_: ("", ())
-    """Checks of one alarm condition, and its name."""
     records: Mapping[str, FindInvalid] = field(default_factory=dict)
     """Topics whose bytes are not JSON."""
     takes_any: frozenset[str] = frozenset()

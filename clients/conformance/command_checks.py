@@ -17,7 +17,7 @@ from clients.conformance.checks import (
     demand,
     not_shown,
 )
-from clients.conformance.devices import QueryAnswer, answer_check
+from clients.conformance.devices import QueryAnswer, answer_checks
 from clients.conformance.live_system import CLOCKS, LiveSystem
 from clients.conformance.subarray_run import (
     ADDRESSES,
@@ -25,15 +25,15 @@ from clients.conformance.subarray_run import (
     REPORTED,
     RESULT,
     STEPS,
+    RefusedCall,
     SubarrayClient,
     SubarrayRun,
     TakenCall,
-    bad_arguments,
     command_subarray,
     not_allowed,
     require_rest,
 )
-from clients.sample_arguments import FAMILIES
+from clients.sample_arguments import FAMILIES, bad_arguments
 from facade.errors import ConfigError
 from facade.flows.commands.rules import STABLE, is_transitional
 from facade.icd.model import CommandDefinition
@@ -98,14 +98,19 @@ def judge_refusal(run: SubarrayRun, command: str, aspect: str) -> str:
     if not tried:
         raise NotShown(run.broken_off or "the run passes no state in which it is not allowed")
     for one in tried:
-        if one.answer.result is not None:
-            raise Mismatch("a refusal", f"it was taken: {one.answer.result}")
-        missing = [word for word in (*one.words, "expected", "got") if word not in one.answer.error]
-        if missing and (aspect != "refuses-no-json" or missing != ["got"]):
-            raise Mismatch(f"a refusal that names {', '.join(missing)}", one.answer.error)
-        if one.changes:
-            raise Mismatch("a refusal that changes nothing", f"{dict(one.changes)}")
+        judge_refused(one)
     return f"{len(tried)} refused: {tried[0].answer.error:.200}"
+
+
+def judge_refused(call: RefusedCall) -> None:
+    """Judge one refusal."""
+    if call.answer.result is not None:
+        raise Mismatch("a refusal", f"it was taken: {call.answer.result}")
+    missing = [word for word in (*call.words, "expected", "got") if word not in call.answer.error]
+    if missing and (call.aspect != "refuses-no-json" or missing != ["got"]):
+        raise Mismatch(f"a refusal that names {', '.join(missing)}", call.answer.error)
+    if call.changes:
+        raise Mismatch("a refusal that changes nothing", f"{dict(call.changes)}")
 
 
 def judge_taken(call: TakenCall) -> str:
@@ -265,13 +270,11 @@ def _refused_now(system: LiveSystem, of: Subject) -> str:
     if of.entry.argument is not None or not not_allowed(of.entry, state, ""):
         raise NotShown(f"it is allowed in State {state}; {_ALL_OF_SDP}")
     finished = proxy.commandsFinished
-    answer = SubarrayClient(proxy, system.icd, system.clock, listen=False).call(of.entry.name, None)
-    if answer.result is not None:
-        raise Mismatch(f"a refusal in State {state}", f"it was taken: {answer.result}")
-    if missing := [word for word in (of.entry.name, state, "expected", "got") if word not in answer.error]:
-        raise Mismatch(f"a refusal that names {', '.join(missing)}", answer.error)
-    if (str(proxy.state()), proxy.commandsFinished) != (state, finished):
-        raise Mismatch("a refusal that changes nothing", f"State {proxy.state()}")
+    answer = SubarrayClient(proxy, system.icd, system.clock).call(of.entry.name, None)
+    is_changed = (str(proxy.state()), proxy.commandsFinished) != (state, finished)
+    changes = {"State": str(proxy.state())} if is_changed else {}
+    words = (of.entry.name, state)
+    judge_refused(RefusedCall(command=of.entry.name, aspect="", words=words, answer=answer, changes=changes))
     return answer.error
 
 
@@ -397,9 +400,9 @@ def _newest_command(system: LiveSystem, device: str) -> str:
 
 
 _KEYS = ("id", "name", "status")
-_QUERIES: Mapping[str, LiveCheck] = {
-    "GetCommand": answer_check(QueryAnswer(argument=_newest_command, kind=dict, keys=(*_KEYS, "acks"))),
-    "GetCommandHistory": answer_check(QueryAnswer(argument=lambda *_: 5, kind=list, keys=_KEYS)),
+_ANSWERS = {
+    "GetCommand": QueryAnswer(dict, (*_KEYS, "acks"), _newest_command),
+    "GetCommandHistory": QueryAnswer(list, _KEYS, lambda *_: 5),
 }
 
 
@@ -410,7 +413,7 @@ def _checks(system: LiveSystem, of: Subject) -> Iterable[LiveCheck]:
         why = _why_not_given(system, of)
         judge = not_shown(why) if why else lambda system, _: judge_name(run_of(system), bus_of(system))
         return (LiveCheck("effect", judge),)
-    return [check for name, check in _QUERIES.items() if name == of.entry.name]
+    return answer_checks(_ANSWERS, of)
 
 
 def _device_checks(system: LiveSystem, of: Subject) -> Iterable[LiveCheck]:

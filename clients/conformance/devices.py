@@ -3,16 +3,16 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import tango
 
-from clients.conformance.checks import FlowChecks, LiveCheck, Mismatch, NotShown, Subject, demand
-from clients.conformance.live_system import KINDS, LiveSystem
-from clients.sockets import await_sockets
-from facade.icd.model import DeviceClass
+from clients.conformance.checks import FlowChecks, LiveCheck, Mismatch, NotShown, Subject, demand, flow_checks
+from clients.conformance.live_system import PUSHED, EventStreams, LiveSystem
+from facade.icd.model import DeviceClass, Query
 from facade.instances import FAMILIES, number_of, pattern_of
 
 _VERSION = "sdpVersion"
@@ -86,17 +86,9 @@ def _instance(system: LiveSystem, of: Subject) -> str:
     return ", ".join(sorted(servers))
 
 
-def _exported(system: LiveSystem, of: Subject) -> str:
-    if not system.database.get_device_info(of.device).exported:
-        raise Mismatch("an exported device", "one that no server has exported")
-    return "exported"
-
-
 def _answers(system: LiveSystem, of: Subject) -> str:
-    try:
-        _exported(system, of)
-    except (Mismatch, tango.DevFailed) as error:
-        raise NotShown(f"{of.device} is not exported") from error
+    if not system.database.get_device_info(of.device).exported:
+        raise Mismatch("a device that answers", "one that no server has exported")
     begin = system.clock.monotonic()
     state = system.proxy(of.device).state()
     return f"{state} after {(system.clock.monotonic() - begin) * 1e3:.1f} ms"
@@ -115,15 +107,11 @@ def _names(system: LiveSystem, of: Subject) -> str:
 
 
 def _state_events(system: LiveSystem, of: Subject) -> str:
-    proxy, kinds = system.proxy(of.device), ("change", "archive", "alarm")
-    for kind in kinds:
-        await_sockets(system.clock)
-        try:
-            number = proxy.subscribe_event("State", KINDS[kind], lambda event: None)
-        except tango.DevFailed as failed:
-            raise Mismatch(f"a subscription to {kind} events of State", str(failed.args[0].desc)) from failed
-        proxy.unsubscribe_event(number)
-    return ", ".join(kinds)
+    with closing(EventStreams(system.clock)) as subscribed:
+        for kind in PUSHED:
+            if refused := subscribed.add(system.proxy(of.device), "State", kind).refused:
+                raise Mismatch(f"a subscription to {kind} events of State", refused)
+    return ", ".join(PUSHED)
 
 
 def _version(system: LiveSystem, _: Subject) -> str:
@@ -136,35 +124,18 @@ def _version(system: LiveSystem, _: Subject) -> str:
     return demand(system.icd.version, json.loads(text).get("icd"))
 
 
-def _condition(system: LiveSystem, of: Subject) -> str:
-    labels = system.icd.enums["AlarmState"]
-    demand(list(labels), list(system.config(of.device, of.name).enum_labels))
-    trace = system.traces.get((of.device, of.name))
-    if trace is None or trace.before.error:
-        raise Mismatch("a state of the alarm", trace.before.error if trace else "no value")
-    return "INVALID" if trace.before.value is None else labels[trace.before.value]
-
-
 # --- Commands and queries ---
 
 
-def _exists(system: LiveSystem, of: Subject) -> str:
-    return str(system.command(of.device, of.entry.name).cmd_name)
-
-
-def _command_types(system: LiveSystem, of: Subject) -> str:
-    found = system.command(of.device, of.entry.name)
-    argument = "DevVoid" if of.entry.argument is None else "DevString"
-    return demand(f"{argument} -> {_COMMAND_RESULT}", f"{found.in_type} -> {found.out_type}")
-
-
-def _query_types(system: LiveSystem, of: Subject) -> str:
-    found = system.command(of.device, of.entry.name)
-    return demand(f"{of.entry.argument} -> {of.entry.result}", f"{found.in_type} -> {found.out_type}")
+def _types(system: LiveSystem, of: Subject) -> str:
+    found, entry = system.command(of), of.entry
+    argument, result = (entry.argument, entry.result) if isinstance(entry, Query) else ("DevString", _COMMAND_RESULT)
+    argument = argument if entry.argument else "DevVoid"
+    return demand(f"{argument} -> {result}", f"{found.in_type} -> {found.out_type}")
 
 
 def _query_description(system: LiveSystem, of: Subject) -> str:
-    found = system.command(of.device, of.entry.name)
+    found = system.command(of)
     text = str(found.in_type_desc)
     if of.entry.argument_description or text not in ("", "Uninitialised", "No input parameter (DevVoid)"):
         demand(of.entry.argument_description, text)
@@ -172,9 +143,13 @@ def _query_description(system: LiveSystem, of: Subject) -> str:
     return "as in the ICD"
 
 
+def _may_be_refused(of: Subject) -> bool:
+    return of.entry.argument != "DevVoid" and all(of.entry.name not in flow.takes_any for flow in flow_checks())
+
+
 def _refusal(system: LiveSystem, of: Subject) -> str:
     """Give an argument that is none: nothing may change, and the refusal must help."""
-    system.command(of.device, of.entry.name)
+    system.command(of)
     argument = -(2**31) if of.entry.argument in ("DevLong", "DevLong64") else "{not json"
     try:
         answer = system.proxy(of.device).command_inout(of.entry.name, argument)
@@ -187,61 +162,54 @@ def _refusal(system: LiveSystem, of: Subject) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class QueryAnswer:
     """A question that changes nothing, and the form of its answer."""
 
-    argument: Callable[[LiveSystem, str], Any] = lambda system, device: None
     kind: type[dict[str, Any]] | type[list[Any]]
     """JSON object or list."""
-    keys: tuple[str, ...] = ()
+    keys: tuple[str, ...]
     """Keys of the object, or of each object in the list."""
+    argument: Callable[[LiveSystem, str], Any] = lambda system, device: None
+
+    def judge(self, text: str) -> str:
+        """Judge whether an answer is JSON of this form."""
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, self.kind):
+            raise Mismatch(f"a JSON {'object' if self.kind is dict else 'list'}", f"{text!r:.80}")
+        for one in found if isinstance(found, list) else [found]:
+            if not isinstance(one, dict) or any(key not in one for key in self.keys):
+                raise Mismatch(f"objects with the keys {', '.join(self.keys)}", f"{json.dumps(one):.120}")
+        return f"list of {len(found)}" if isinstance(found, list) else "object"
 
 
-def answer_check(wanted: QueryAnswer) -> LiveCheck:
-    """Return the check of a query's answer."""
+def answer_checks(answers: Mapping[str, QueryAnswer], of: Subject) -> list[LiveCheck]:
+    """Return the check of a query's answer; none if its form is not known."""
 
     def judge(system: LiveSystem, of: Subject) -> str:
-        system.command(of.device, of.entry.name)
-        argument = wanted.argument(system, of.device)
-        begin = system.clock.monotonic()
-        text = system.proxy(of.device).command_inout(of.entry.name, argument)
-        took = system.clock.monotonic() - begin
-        return f"{judge_answer(wanted, text)} after {took * 1e3:.1f} ms"
+        system.command(of)
+        wanted, begin = answers[of.entry.name], system.clock.monotonic()
+        text = system.proxy(of.device).command_inout(of.entry.name, wanted.argument(system, of.device))
+        return f"{wanted.judge(text)} after {(system.clock.monotonic() - begin) * 1e3:.1f} ms"
 
-    return LiveCheck("answer", judge)
-
-
-def judge_answer(wanted: QueryAnswer, text: str) -> str:
-    """Judge whether an answer is JSON of the documented form."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        raise Mismatch("JSON", f"{text!r:.80}") from None
-    if not isinstance(found, wanted.kind):
-        raise Mismatch(f"a JSON {'object' if wanted.kind is dict else 'list'}", f"{text!r:.80}")
-    for one in found if isinstance(found, list) else [found]:
-        if not isinstance(one, dict) or any(key not in one for key in wanted.keys):
-            raise Mismatch(f"objects with the keys {', '.join(wanted.keys)}", f"{json.dumps(one):.120}")
-    return f"list of {len(found)}" if isinstance(found, list) else "object"
+    return [LiveCheck("answer", judge)] if of.entry.name in answers else []
 
 
 ICD_CHECKS = (LiveCheck("version", _version),)
 CLASS_CHECKS = (LiveCheck("devices", _in_database, asks=False), LiveCheck("instance", _instance, asks=False))
 DEVICE_CHECKS = (
-    LiveCheck("exported", _exported, asks=False),
     LiveCheck("answers", _answers, asks=False),
     LiveCheck("names", _names),
     LiveCheck("state-events", _state_events),
 )
-CONDITION_CHECKS = (LiveCheck("state", _condition),)
-"""The label and the description of a condition are those of its attribute."""
-COMMAND_CHECKS = (LiveCheck("exists", _exists), LiveCheck("types", _command_types))
+COMMAND_CHECKS = (LiveCheck("exists", lambda system, of: system.command(of).cmd_name), LiveCheck("types", _types))
 QUERY_CHECKS = (
-    LiveCheck("exists", _exists),
-    LiveCheck("types", _query_types),
+    *COMMAND_CHECKS,
     LiveCheck("description", _query_description),
-    LiveCheck("refusal", _refusal, lambda of: of.entry.argument != "DevVoid"),
+    LiveCheck("refusal", _refusal, _may_be_refused),
 )
 
 
@@ -252,7 +220,7 @@ _ORDERS: Mapping[str, Any] = {"Pause": None, "Resume": None, "Step": 1, "Seek": 
 
 
 def _replay_order(system: LiveSystem, of: Subject) -> str:
-    system.command(of.device, of.entry.name)
+    system.command(of)
     proxy = system.proxy(of.device)
     if str(proxy.status()).startswith("REPLAY"):
         raise NotShown("the deployment shows a replay, which is not to be disturbed")
@@ -270,8 +238,8 @@ ARCHIVE = FlowChecks(
 
 # --- Calibration tables: their queries, and the bytes of one table ---
 
-_TRIES, _PAUSE = 60, 0.3
-"""For bytes that the device may not have yet, and the time between two tries [s]."""
+_CONTENT_WITHIN, _PAUSE = 20.0, 0.3
+"""Longest wait for bytes that the device may not have yet, and the time between two tries [s]."""
 
 
 def _some_product(system: LiveSystem, device: str) -> str:
@@ -286,31 +254,33 @@ def _some_product(system: LiveSystem, device: str) -> str:
 
 
 def _table_content(system: LiveSystem, of: Subject) -> str:
-    system.command(of.device, of.entry.name)
-    proxy = system.proxy(of.device)
-    for attempt in range(_TRIES):
+    system.command(of)
+    proxy, deadline = system.proxy(of.device), system.clock.monotonic() + _CONTENT_WITHIN
+    while True:
         table = json.loads(proxy.GetTable(_some_product(system, of.device)))
         if table["size"] > of.entry.max_bytes:
             raise NotShown(f"the newest table has {table['size']} bytes, which is more than {of.entry.max_bytes}")
         try:
-            return judge_content(table, *proxy.command_inout(of.entry.name, table["table"]))
+            form, content = proxy.command_inout(of.entry.name, table["table"])
         except tango.DevFailed:
-            if attempt == _TRIES - 1:
+            if system.clock.monotonic() > deadline:
                 raise
             system.clock.sleep(_PAUSE)
-    raise AssertionError("unreachable: the last attempt raises or returns")
+            continue
+        demand(table["content_type"], form)
+        demand(table["sha256"], hashlib.sha256(content).hexdigest())
+        return f"{len(content)} bytes of {form}, with the digest that GetTable gives"
 
 
-def judge_content(table: Mapping[str, Any], form: str, content: bytes) -> str:
-    """Judge whether bytes are those of a table."""
-    demand(table["content_type"], form)
-    demand(table["sha256"], hashlib.sha256(content).hexdigest())
-    return f"{len(content)} bytes of {form}, with the digest that GetTable gives"
-
-
-_TABLE_QUERIES = {
-    "ListTables": answer_check(QueryAnswer(kind=list, keys=("product", "state"))),
-    "GetTable": answer_check(QueryAnswer(argument=_some_product, kind=dict, keys=("product",))),
-    "GetTableContent": LiveCheck("content", _table_content),
+_TABLE_ANSWERS = {
+    "ListTables": QueryAnswer(list, ("product", "state")),
+    "GetTable": QueryAnswer(dict, ("product",), _some_product),
 }
-TABLES = FlowChecks(commands=lambda _, of: [one for name, one in _TABLE_QUERIES.items() if name == of.entry.name])
+
+
+def _of_tables(_: LiveSystem, of: Subject) -> Iterable[LiveCheck]:
+    is_content = of.entry.name == "GetTableContent"
+    return [LiveCheck("content", _table_content)] if is_content else answer_checks(_TABLE_ANSWERS, of)
+
+
+TABLES = FlowChecks(commands=_of_tables)

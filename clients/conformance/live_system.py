@@ -3,8 +3,8 @@
 import json
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -12,9 +12,8 @@ from typing import Any, Final
 import tango
 from msgspec.structs import replace
 
-from clients.conformance.checks import CheckOptions, Mismatch
-from clients.events import immutable, open_database
-from clients.sockets import await_sockets
+from clients.conformance.checks import CheckOptions, Mismatch, Subject
+from clients.events import await_sockets, immutable, open_database
 from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
 from facade.bus.dead_letters import original
 from facade.bus.kafka.admin import FoundTopic, inspect_topics, newest_records
@@ -24,7 +23,7 @@ from facade.clock import Clock, wait_until
 from facade.config import Settings
 from facade.errors import ConfigError, InfraError
 from facade.icd.model import Attribute, DeviceClass, Icd, instance_role
-from facade.instances import devices_of, number_of
+from facade.instances import devices_of
 
 # --- Values and events of many attributes in one window of time ---
 #
@@ -39,11 +38,12 @@ KINDS = {
     "alarm": tango.EventType.ALARM_EVENT,
     "data-ready": tango.EventType.DATA_READY_EVENT,
 }
+PUSHED = ("change", "archive", "alarm")
 
 
 def kinds_of(entry: Attribute) -> tuple[str, ...]:
     """Return the kinds of events that an attribute has."""
-    return ("change", "archive", "alarm") if entry.is_pushed else ("data-ready",)
+    return PUSHED if entry.is_pushed else ("data-ready",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +65,7 @@ class TangoValue:
 class EventStream:
     """The events of one kind of one attribute."""
 
+    kind: str = "change"
     refused: str = ""
     """Reason of a missing subscription."""
     first: TangoValue | None = None
@@ -93,23 +94,20 @@ def observe(
 ) -> dict[tuple[str, str], AttributeTrace]:
     """Subscribe to attributes of devices, wait, and return a trace for each device and attribute."""
     traces: dict[tuple[str, str], AttributeTrace] = {}
-    recorder = _Recorder(clock)
-    try:
+    with closing(EventStreams(clock)) as subscribed:
         for device, entries in wanted.items():
             for entry in entries:
                 # One by one: the first attributes of a device would change before the second read of the whole device.
                 (before,) = read_all(proxy(device), [entry], clock)
-                streams = {kind: recorder.subscribe(proxy(device), entry.name, kind) for kind in kinds_of(entry)}
-                (subscribed,) = read_all(proxy(device), [entry], clock)
-                traces[device, entry.name] = AttributeTrace(before, subscribed, subscribed, streams)
-        recorder.await_first(trace.streams for trace in traces.values())
+                streams = {kind: subscribed.add(proxy(device), entry.name, kind) for kind in kinds_of(entry)}
+                (after,) = read_all(proxy(device), [entry], clock)
+                traces[device, entry.name] = AttributeTrace(before, after, after, streams)
+        subscribed.begin()
         clock.sleep(seconds)
-        recorder.is_on = False
+        subscribed.is_on = False
         for device, entries in wanted.items():
             for entry, value in zip(entries, read_all(proxy(device), entries, clock), strict=True):
                 traces[device, entry.name].after = value
-    finally:
-        recorder.close()
     return traces
 
 
@@ -143,37 +141,40 @@ def _reason(errors: Sequence[Any]) -> str:
     return str(errors[0].desc) if errors else "no reason"
 
 
-class _Recorder:
+def _has_begun(stream: EventStream) -> bool:
+    return bool(stream.first or stream.errors) or stream.kind == "data-ready"
+
+
+class EventStreams:
+    """Subscriptions to events, until they are closed."""
+
     def __init__(self, clock: Clock) -> None:
         self._clock, self._lock = clock, threading.Lock()
-        self._ids: list[tuple[Any, int]] = []
+        self._subscribed: list[tuple[EventStream, Any, int]] = []
         self.is_on = True
 
-    def subscribe(self, proxy: Any, attribute: str, kind: str) -> EventStream:
-        stream = EventStream()
+    def add(self, proxy: Any, attribute: str, kind: str = "change") -> EventStream:
+        """Subscribe to events of one kind of an attribute; a refusal is in the stream."""
+        stream = EventStream(kind)
         await_sockets(self._clock)
         try:
             id = proxy.subscribe_event(attribute, KINDS[kind], lambda event: self._take(stream, event))
-            self._ids.append((proxy, id))
+            self._subscribed.append((stream, proxy, id))
         except tango.DevFailed as failed:
             stream.refused = str(failed.args[0].desc)
         return stream
 
-    def await_first(self, all_streams: Iterator[dict[str, EventStream]]) -> None:
-        """Wait for the first event of each stream, and begin the window."""
-        streams = [(kind, stream) for streams in all_streams for kind, stream in streams.items()]
-
-        def all_there() -> bool:
-            with self._lock:
-                return all(kind == "data-ready" or one.first or one.refused or one.errors for kind, one in streams)
-
-        wait_until(self._clock, all_there, _FIRST_WITHIN)
+    def begin(self) -> None:
+        """Wait for the first event of each stream, and forget those that were pushed."""
+        streams = [stream for stream, _, _ in self._subscribed]
+        wait_until(self._clock, lambda: all(map(_has_begun, streams)), _FIRST_WITHIN)
         with self._lock:
-            for _, stream in streams:
+            for stream in streams:
                 stream.pushed.clear()
 
     def close(self) -> None:
-        for proxy, id in self._ids:
+        """End the subscriptions."""
+        for _, proxy, id in self._subscribed:
             await_sockets(self._clock)
             with suppress(tango.DevFailed):  # the server has ended
                 proxy.unsubscribe_event(id)
@@ -226,7 +227,6 @@ class LiveSystem:
         self.icd, self.options, self.clock = replace(icd, classes=classes), options, clock
         self.connection = Connection(settings, clock=clock)
         self._answers: dict[tuple[str, str], Any] = {}
-        self._failed: dict[str, tango.DevFailed] = {}
         try:
             self.database = open_database(options.tango_host)
             self.devices: Mapping[str, list[str]] = {
@@ -237,9 +237,16 @@ class LiveSystem:
             raise InfraError(what) from failed
 
     def _once(self, device: str, question: str, ask: Callable[[], Any]) -> Any:
-        if (device, question) not in self._answers:
-            self._answers[device, question] = ask()
-        return self._answers[device, question]
+        """Ask once, and remember an error as well: thousands of checks would wait for it again."""
+        key = device, question
+        if key not in self._answers:
+            try:
+                self._answers[key] = ask()
+            except tango.DevFailed as failed:
+                self._answers[key] = failed
+        if isinstance(self._answers[key], tango.DevFailed):
+            raise self._answers[key]
+        return self._answers[key]
 
     def proxy(self, device: str) -> Any:
         """Return a proxy of a device."""
@@ -247,51 +254,35 @@ class LiveSystem:
 
     def is_silent(self, device: str) -> bool:
         """Return whether a device gives no answer, not even its State."""
-
-        def ask() -> bool:
-            try:
-                self.proxy(device).state()
-            except tango.DevFailed:
-                return True
-            return False
-
-        return bool(self._once(device, "silent", ask))
-
-    def _list(self, device: str, question: str, ask: Callable[[Any], Any]) -> Any:
-        """Ask a device for a list; after one failure it is not asked again, as thousands of checks would wait."""
-        if device in self._failed:
-            raise self._failed[device]
         try:
-            return self._once(device, question, lambda: ask(self.proxy(device)))
-        except tango.DevFailed as failed:
-            self._failed[device] = failed
-            raise
+            self._once(device, "state", lambda: self.proxy(device).state())
+        except tango.DevFailed:
+            return True
+        return False
 
     def configs(self, device: str) -> dict[str, Any]:
         """Return Tango's configuration of each attribute of a device."""
-        found: dict[str, Any] = self._list(
-            device, "configs", lambda proxy: {one.name: one for one in proxy.attribute_list_query_ex()}
+        return self._once(
+            device, "configs", lambda: {one.name: one for one in self.proxy(device).attribute_list_query_ex()}
         )
-        return found
 
-    def config(self, device: str, attribute: str) -> Any:
+    def config(self, of: Subject) -> Any:
         """Return Tango's configuration of an attribute; a missing one is a mismatch."""
-        return _found(self.configs(device), "an attribute", attribute)
+        return _found(self.configs(of.device), "an attribute", of.entry.name)
 
     def commands(self, device: str) -> dict[str, Any]:
         """Return Tango's description of each command of a device."""
-        found: dict[str, Any] = self._list(
-            device, "commands", lambda proxy: {one.cmd_name: one for one in proxy.command_list_query()}
+        return self._once(
+            device, "commands", lambda: {one.cmd_name: one for one in self.proxy(device).command_list_query()}
         )
-        return found
 
-    def command(self, device: str, name: str) -> Any:
+    def command(self, of: Subject) -> Any:
         """Return Tango's description of a command; a missing one is a mismatch."""
-        return _found(self.commands(device), "a command", name)
+        return _found(self.commands(of.device), "a command", of.entry.name)
 
     def polled(self, device: str) -> set[str]:
         """Return the attributes that Tango polls, in lower case."""
-        found = "\n".join(self._list(device, "polled", lambda proxy: proxy.polling_status()))
+        found = "\n".join(self._once(device, "polled", lambda: self.proxy(device).polling_status()))
         return {name.lower() for name in re.findall(r"Polled attribute name = (\S+)", found)}
 
     def examined(self, device_class: DeviceClass) -> list[str]:
@@ -318,17 +309,11 @@ class LiveSystem:
 
     @property
     def commanded_class(self) -> DeviceClass:
-        """Return the class of the device that is commanded.
-
-        Raises
-        ------
-        ConfigError
-            No class that takes commands has such a device.
-        """
+        """Return the class of the device that is commanded; ConfigError without such a device."""
         device = self.options.subarray
         commanded = [one for one in self.icd.classes.values() if one.commands and one.family == "subarray"]
         for one in commanded:
-            if number_of(one, device) is not None:
+            if device in self.devices[one.name]:
                 return one
         known = [name for one in commanded for name in self.devices[one.name]]
         raise ConfigError(f"--subarray: expected one of {', '.join(known) or 'none in the database'}, got {device}")

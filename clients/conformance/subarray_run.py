@@ -7,21 +7,18 @@ is not allowed there, and before the first call of a command its bad arguments. 
 
 import json
 import os
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import tango
-from jsonschema import Draft202012Validator
-from referencing import Registry
-from referencing.jsonschema import DRAFT202012
 
 from clients.ask import in_name_of
 from clients.conformance.checks import Mismatch, explain
-from clients.conformance.live_system import LiveSystem
-from clients.sample_arguments import VERSION, sample
+from clients.conformance.live_system import EventStream, EventStreams, LiveSystem
+from clients.sample_arguments import bad_arguments, good_argument
 from facade.clock import Clock, wait_until
 from facade.errors import ConfigError
 from facade.flows.commands.rules import is_transitional
@@ -134,22 +131,15 @@ class SubarrayRun:
 
 
 class SubarrayClient:
-    """A subarray as TM has it: calls, and events of its states."""
+    """A subarray as TM has it: calls, and events of its states once it listens."""
 
-    def __init__(self, proxy: Any, icd: Icd, clock: Clock, *, listen: bool = True) -> None:
+    def __init__(self, proxy: Any, icd: Icd, clock: Clock) -> None:
         self._proxy, self._labels, self._clock = proxy, icd.enums["ObsState"], clock
-        self._lock = threading.Lock()
-        self._values: dict[str, list[str]] = {STATE: [], OBS_STATE: []}
-        self._ids = [
-            proxy.subscribe_event(name, tango.EventType.CHANGE_EVENT, lambda event, name=name: self._take(name, event))
-            for name in (STATE, OBS_STATE)
-            if listen
-        ]
+        self._streams: dict[str, EventStream] = {}
 
-    def close(self) -> None:
-        """End the subscriptions."""
-        for id in self._ids:
-            self._proxy.unsubscribe_event(id)
+    def listen(self, events: EventStreams) -> None:
+        """Subscribe to its states."""
+        self._streams = {name: events.add(self._proxy, name) for name in (STATE, OBS_STATE)}
 
     def call(self, name: str, argument: str | None) -> CommandAnswer:
         """Give a command."""
@@ -174,8 +164,9 @@ class SubarrayClient:
 
     def path(self, name: str, mark: int = 0) -> list[str]:
         """Return the values that State or obsState has had since a mark, a number of values."""
-        with self._lock:
-            return self._values[name][mark:]
+        stream = self._streams[name]
+        events = [one for one in (stream.first, *stream.pushed) if one is not None and one.value is not None]
+        return [label for label, _ in groupby(self._label(name, one.value) for one in events)][mark:]
 
     def known(self, id: str) -> dict[str, Any]:
         """Return the answer of GetCommand."""
@@ -196,27 +187,13 @@ class SubarrayClient:
     def _label(self, name: str, value: Any) -> Any:
         return str(value) if name == STATE else self._labels[value] if name in (OBS_STATE, COMMANDED) else value
 
-    def _take(self, name: str, event: Any) -> None:
-        if not event.err and event.attr_value.value is not None:
-            label = self._label(name, event.attr_value.value)
-            with self._lock:
-                self._values[name] += [label] if self._values[name][-1:] != [label] else []
-
 
 def require_rest(system: LiveSystem) -> None:
-    """Demand that the subarray may be commanded.
-
-    Raises
-    ------
-    ConfigError
-        There is no such subarray, or somebody uses it.
-    """
+    """Demand that the subarray may be commanded; ConfigError if there is none, or if somebody uses it."""
     device = system.options.subarray
-    known = system.devices[system.commanded_class.name]
-    if device not in known:
-        raise ConfigError(f"--subarray: expected one of {', '.join(known) or 'none in the database'}, got {device}")
+    _ = system.commanded_class
     try:
-        subarray = SubarrayClient(system.proxy(device), system.icd, system.clock, listen=False)
+        subarray = SubarrayClient(system.proxy(device), system.icd, system.clock)
         states, pending = subarray.states(), subarray.read(PENDING)
     except tango.DevFailed as failed:
         raise ConfigError(f"--subarray {device}: expected an answer, got {failed.args[0].desc}") from failed
@@ -228,7 +205,9 @@ def require_rest(system: LiveSystem) -> None:
 def command_subarray(system: LiveSystem, device_class: DeviceClass, device: str) -> SubarrayRun:
     """Command a subarray that is OFF and EMPTY, and leave it so."""
     run = SubarrayRun(device=device, began=system.clock.now())
-    with closing(SubarrayClient(system.proxy(device), system.icd, system.clock)) as subarray:
+    subarray = SubarrayClient(system.proxy(device), system.icd, system.clock)
+    with closing(EventStreams(system.clock)) as events:
+        subarray.listen(events)
         if (now := subarray.states()) != _AT_REST or subarray.read(PENDING):  # since the kit began
             run.broken_off = f"expected OFF and EMPTY, got {' and '.join(now)}: somebody else commands it"
             run.ended = system.clock.now()
@@ -396,47 +375,3 @@ def not_allowed(command: CommandDefinition, state: str, obs_state: str) -> str:
     if state not in command.state:
         return state
     return obs_state if command.obs_state and obs_state not in command.obs_state else ""
-
-
-# --- Arguments ---
-
-UNKNOWN_KEY = "conformanceUnknownKey"
-_WRONG_TYPE: Mapping[str, tuple[str, Any]] = {
-    "assignres": ("resources", "everything"),
-    "releaseres": ("resources", "everything"),
-    "configure": ("scan_type", 17),
-    "scan": ("scan_id", "seventeen"),
-}
-"""A key of each family, and a value of another type."""
-
-
-def good_argument(icd: Icd, family: str, number: int) -> str:
-    """Return an argument that must be taken."""
-    interface = icd.arguments[family][VERSION]["$id"]
-    return json.dumps({"interface": interface, **sample(family, f"conformance-{number}")})
-
-
-def bad_arguments(icd: Icd, family: str, number: int) -> list[tuple[str, str, tuple[str, ...]]]:
-    """Return arguments that must be refused: the aspect, the text, and the words of the refusal."""
-    document = json.loads(good_argument(icd, family, number))
-    key, value = _WRONG_TYPE[family]
-    no_version = f"{document['interface'].rpartition('/')[0]}/99.9"
-    found: list[tuple[str, str, tuple[str, ...]]] = [
-        ("refuses-no-json", "{not json", ("JSON",)),
-        ("refuses-wrong-type", json.dumps({**document, key: value}), (key, str(value))),
-        ("refuses-unknown-key", json.dumps({**document, UNKNOWN_KEY: 0}), (UNKNOWN_KEY,)),
-        ("refuses-version", json.dumps({**document, "interface": no_version}), ("interface", "99.9")),
-    ]
-    schemas = [schema for versions in icd.arguments.values() for schema in versions.values()]
-    registry: Registry[Any] = Registry().with_resources(
-        (schema["$id"], DRAFT202012.create_resource(schema)) for schema in schemas
-    )
-    for version, schema in icd.arguments[family].items():
-        # An unknown version would be refused because of the interface; a known one must name another key.
-        only = {"interface": schema["$id"], UNKNOWN_KEY: 0}
-        errors = list(Draft202012Validator(schema, registry=registry).iter_errors(only))
-        named = [UNKNOWN_KEY for error in errors if error.validator == "additionalProperties"]
-        required = (error for error in errors if error.validator == "required")
-        named += [next(name for name in error.validator_value if name not in error.instance) for error in required]
-        found.append((f"knows-version-{version}", json.dumps(only), (next(iter(named), ""),)))
-    return found

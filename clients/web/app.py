@@ -20,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clients.web import STATIC
-from clients.web.doors import COOKIE, LONGEST_SESSION, Doors, Person, Role, TooManyRequests, headers, is_own_origin
+from clients.web.doors import COOKIE, LONGEST_SESSION, Doors, PageRole, Person, TooManyRequests, headers, is_own_origin
 from clients.web.feed import Feed, Points
 from clients.web.site import Site
 from facade.errors import CommandRefused, FacadeError, InfraError
@@ -32,10 +32,10 @@ _SHARED: Final = 0.5
 _RECONNECT_MS: Final = 500
 """After which a browser tries again when the stream has broken [ms]."""
 
-Handler = Callable[[Request], Awaitable[Response]]
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is answered with an HTTP status and a text."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -105,11 +105,11 @@ class _Pages:
         self._feed, self._site, self._doors = feed, site, doors
         self._follow, self._problem, self._before = follow, problem, before
 
-    def questions(self) -> Mapping[str, Handler]:
+    def questions(self) -> Mapping[str, Endpoint]:
         """Return the answers to GET, by path."""
         site = self._site
 
-        def asked(call: Callable[..., Any], *names: str) -> Handler:
+        def asked(call: Callable[..., Any], *names: str) -> Endpoint:
             shared = _Shared(call)
 
             async def answer(request: Request) -> Response:
@@ -138,11 +138,11 @@ class _Pages:
             "dead-letter": asked(site.dead_letter, "letter"),
         }
 
-    def acts(self) -> Mapping[str, Handler]:
+    def acts(self) -> Mapping[str, Endpoint]:
         """Return the answers to POST, by path."""
         site = self._site
 
-        def acted(role: Role, call: Callable[..., Any], *names: str) -> Handler:
+        def acted(role: PageRole, call: Callable[..., Any], *names: str) -> Endpoint:
             async def answer(request: Request) -> Response:
                 person, body = await self._may(request, role)
                 return _json(await run_in_threadpool(call, person, *(str(body.get(name) or "") for name in names)))
@@ -150,13 +150,13 @@ class _Pages:
             return answer
 
         async def alarm(request: Request) -> Response:
-            person, body = await self._may(request, Role.OPERATOR)
+            person, body = await self._may(request, PageRole.OPERATOR)
             return _json(await run_in_threadpool(site.alarm_action, person, str(body.get("action")), body))
 
         async def redrive(request: Request) -> Response:
             body = await self._own(request)
             put_back = body.get("put_back") is True
-            person = self._require(request, Role.EXPERT if put_back else Role.VIEWER)
+            person = self._require(request, PageRole.EXPERT if put_back else PageRole.VIEWER)
             letters = [str(one) for one in body.get("letters", ())]
             return _json(await run_in_threadpool(partial(site.redrive, person, letters, put_back=put_back)))
 
@@ -164,10 +164,10 @@ class _Pages:
             "redrive": redrive,
             "sign-in": self._sign_in,
             "sign-out": self._sign_out,
-            "check": acted(Role.VIEWER, lambda _, *asked: site.check(*asked), "device", "command", "argument"),
-            "command": acted(Role.OPERATOR, site.command, "device", "command", "argument"),
+            "check": acted(PageRole.VIEWER, lambda _, *asked: site.check(*asked), "device", "command", "argument"),
+            "command": acted(PageRole.OPERATOR, site.command, "device", "command", "argument"),
             "alarm": alarm,
-            "admin-mode": acted(Role.EXPERT, site.admin_mode, "device", "mode"),
+            "admin-mode": acted(PageRole.EXPERT, site.admin_mode, "device", "mode"),
         }
 
     def _trend(self, device: str, attribute: str) -> Points:
@@ -185,7 +185,7 @@ class _Pages:
         body = await self._own(request)
         session = self._doors.sign_in(str(body.get("token", "")))
         if session is None:
-            raise Refused(403, "token: expected one of this server's tokens, got another one")
+            raise RequestRefused(403, "token: expected one of this server's tokens, got another one")
         person = self._doors.who(session)
         answer = _json({"name": person.name, "role": person.role.name.lower()})
         answer.set_cookie(
@@ -208,34 +208,34 @@ class _Pages:
     def _person(self, request: Request) -> Person:
         return self._doors.who(request.cookies.get(COOKIE, ""))
 
-    async def _may(self, request: Request, role: Role) -> tuple[Person, dict[str, Any]]:
+    async def _may(self, request: Request, role: PageRole) -> tuple[Person, dict[str, Any]]:
         body = await self._own(request)
         return self._require(request, role), body
 
-    def _require(self, request: Request, role: Role) -> Person:
+    def _require(self, request: Request, role: PageRole) -> Person:
         person = self._person(request)
         if person.role < role:
             had = f"{person.name} is {person.role.name.lower()}" if person.name else "nobody has signed in"
-            raise Refused(403, f"expected the role {role.name.lower()}, but {had}; nothing was done")
+            raise RequestRefused(403, f"expected the role {role.name.lower()}, but {had}; nothing was done")
         return person
 
     async def _own(self, request: Request) -> dict[str, Any]:
         """Return the body of a request that our own page has sent."""
         head = request.headers
         if not is_own_origin(head.get("origin", ""), head.get("host", ""), head.get("sec-fetch-site", "")):
-            raise Refused(403, "Origin: expected this page, got another site; nothing was done")
+            raise RequestRefused(403, "Origin: expected this page, got another site; nothing was done")
         if head.get("content-type", "").partition(";")[0].strip() != "application/json":
-            raise Refused(415, "Content-Type: expected application/json; nothing was done")
+            raise RequestRefused(415, "Content-Type: expected application/json; nothing was done")
         self._doors.count(self._person(request).name or (request.client.host if request.client else ""))
         body = b""
         async for part in request.stream():
             body += part
             if len(body) > _LARGEST_BODY:
-                raise Refused(413, f"expected at most {_LARGEST_BODY} bytes; nothing was done")
+                raise RequestRefused(413, f"expected at most {_LARGEST_BODY} bytes; nothing was done")
         try:
             return msgspec.json.decode(body, type=dict[str, Any])
         except msgspec.MsgspecError as error:
-            raise Refused(400, f"expected a JSON object, got {error}; nothing was done") from error
+            raise RequestRefused(400, f"expected a JSON object, got {error}; nothing was done") from error
 
 
 class _Shared:
@@ -314,13 +314,13 @@ class _SecurityHeaders:
         await self._app(scope, receive, sent if scope["type"] == "http" else send)
 
 
-def _answered(handler: Handler) -> Handler:
+def _answered(handler: Endpoint) -> Endpoint:
     """Turn what a handler raises into an answer with a text for the person."""
 
     async def answer(request: Request) -> Response:
         try:
             return await handler(request)
-        except Refused as refused:
+        except RequestRefused as refused:
             return _json({"error": str(refused)}, refused.status)
         except TooManyRequests:
             return _json({"error": "too many requests; nothing was done, try again in a moment"}, 429)

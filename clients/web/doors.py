@@ -1,4 +1,4 @@
-"""Decides who may do what through the operator's page.
+"""Rights of people on the operator's page.
 
 Everybody who reaches the server may look. To act, a person signs in with a token, which stands for a name and a role.
 The browser then has a cookie that no script can read and that no other site can make it send (SameSite=Strict);
@@ -27,7 +27,7 @@ _PER_SECOND, _AT_ONCE = 5.0, 20.0
 _LINE = re.compile(r"(\S+)\s+(\S+)\s+(\S+)")
 
 
-class Role(IntEnum):
+class PageRole(IntEnum):
     """What a person may do; each role may also do what the roles before it may."""
 
     VIEWER = 0
@@ -41,10 +41,10 @@ class Person(NamedTuple):
     """Somebody at a browser."""
 
     name: str
-    role: Role
+    role: PageRole
 
 
-NOBODY = Person("", Role.VIEWER)
+NOBODY = Person("", PageRole.VIEWER)
 
 
 class TooManyRequests(Exception):
@@ -60,7 +60,7 @@ def read_tokens(text: str, where: str) -> dict[bytes, Person]:
         A line has another form, a role is unknown, or a token is too short or stands twice. It names no token.
     """
     people: dict[bytes, Person] = {}
-    roles = [role.name.lower() for role in Role]
+    roles = [role.name.lower() for role in PageRole]
     for number, line in enumerate(text.splitlines(), 1):
         line = line.partition("#")[0].strip()
         if not line:
@@ -77,7 +77,7 @@ def read_tokens(text: str, where: str) -> dict[bytes, Person]:
         digest = _digest(token)
         if digest in people:
             raise ConfigError(f"{place}: expected a token of its own for {name!r:.50}, got one that stands above")
-        people[digest] = Person(name, Role[role.upper()])
+        people[digest] = Person(name, PageRole[role.upper()])
     return people
 
 
@@ -115,7 +115,7 @@ class Doors:
 
     @property
     def anybody_may_act(self) -> bool:
-        """Return whether the deployment has tokens at all: without any, nobody signs in."""
+        """Return whether the deployment has tokens; nobody can sign in without them."""
         return bool(self._people)
 
     def sign_in(self, token: str) -> str | None:
@@ -137,7 +137,7 @@ class Doors:
         self._sessions.pop(session, None)
 
     def who(self, session: str) -> Person:
-        """Return the person of a session; nobody's, once it has ended."""
+        """Return the person of a session; `NOBODY` if it has ended."""
         person, until = self._sessions.get(session, (NOBODY, 0.0))
         return person if self._clock.monotonic() < until else NOBODY
 

@@ -58,7 +58,7 @@ class Recorder(Protocol):
         """Return what came of an attribute."""
 
 
-class Pulse(Protocol):
+class ServerPulse(Protocol):
     """Silent devices; see `clients.events.EventPulse`."""
 
     @property
@@ -100,7 +100,7 @@ class Trend:
         return self._times[-1] if self._times else 0.0
 
     def points(self, since: float) -> Points:
-        """Return what was shown from a time on; it begins with the value that held then."""
+        """Return the points from a time on; the first one is the value that held at that time."""
         begin = max(bisect_right(self._times, since) - 1, 0)
         times = [max(time, since) for time in self._times[begin:]]
         return times, [None if math.isnan(one) else one for one in self._values[begin:]]
@@ -123,7 +123,7 @@ class Feed:
         Where values and silent devices come from.
     """
 
-    def __init__(self, recorder: Recorder, pulse: Pulse, clock: Clock) -> None:
+    def __init__(self, recorder: Recorder, pulse: ServerPulse, clock: Clock) -> None:
         self._recorder, self._pulse, self._clock = recorder, pulse, clock
         self._lock = threading.Lock()
         self._marked: set[tuple[str, str]] = set()

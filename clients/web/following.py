@@ -78,7 +78,7 @@ class Following:
 
     @property
     def away(self) -> str:
-        """Return why nobody can connect to a device now; empty: the Tango database answers."""
+        """Return the reason why no device can be reached; empty: the Tango database answers."""
         since = self.silent().get(_DATABASE)
         return (
             f"The Tango database at {self._tango_host} does not answer since {utc_text(int(since * 1e6))}."
@@ -96,7 +96,7 @@ class Following:
                 self._pulse.close()
 
     def step(self) -> None:
-        """Do what is due: look for devices, follow the devices that were asked for, compare one with a read."""
+        """Look for devices, follow those that were asked for, and compare one with a read; each when it is due."""
         now = self._clock.monotonic()
         if not self.away and now - self._looked >= (_TRY_AGAIN if self.problem else _LOOK_AGAIN):
             self._looked = now

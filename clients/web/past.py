@@ -1,7 +1,7 @@
-"""What attributes showed before the server of the page followed them, from an archive of the history.
+"""Values of attributes from before the server of the page followed them, from an archive of the history.
 
-A read may take seconds, of an object store that hangs even longer. It holds up a thread of the caller's, never a second
-one: who asks meanwhile gets what was read before.
+A read may take seconds, and longer from an object store that hangs. It holds up one thread of the caller's at a time:
+the others get the values of the read before.
 """
 
 import logging

@@ -13,7 +13,7 @@ import msgspec
 
 from clients.alarm_choice import ACTIONS, request, urgency
 from clients.ask import AskedDevice
-from clients.web.doors import Person, Role
+from clients.web.doors import PageRole, Person
 from clients.web.feed import exact
 from clients.web.following import is_followed
 from facade.clock import Clock
@@ -152,7 +152,7 @@ class Site:
         return sorted(json.loads(self._only(ALERTS).command("GetAlarms")), key=urgency, reverse=True)
 
     def alarm_history(self, condition: str, source: str) -> list[dict[str, Any]]:
-        """Return what is remembered of one alarm, the newest entry first."""
+        """Return the remembered entries of one alarm, the newest first."""
         asked = {"condition": condition, "source": source, "most": 200}
         return json.loads(self._only(ALERTS).command("GetAlertHistory", json.dumps(asked)))
 
@@ -244,7 +244,7 @@ class Site:
         self._note(person, f"{ADMIN_MODE} {label}", device)
 
     def _note(self, person: Person, what: str, device: str) -> None:
-        role = Role(person.role).name.lower()
+        role = PageRole(person.role).name.lower()
         _log.info("action device=%s what=%r name=%r role=%s", device, what, person.name, role)
 
     def _kind(self, device: str) -> DeviceClass:

@@ -1,4 +1,4 @@
-"""`sdp-facade audit`: who commanded, acted on alarms, set modes and put dead letters back, read from the bus."""
+"""`sdp-facade audit`: commands, actions on alarms, modes and redriven dead letters with their authors, from the bus."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -16,9 +16,8 @@ from facade.clock import SystemClock
 from facade.config import load_settings
 from facade.console import OUT, AsJson, table, wide
 from facade.durations import parse_duration
-from facade.manifest import load, manifests
+from facade.manifest import AuditEntry, load, manifests
 from facade.printable import printable
-from facade.runtime.audit import AuditEntry
 
 _AWAY = 60.0
 """Most difference between the clocks of broker and device server [s]."""
@@ -57,13 +56,13 @@ def audit(
 
 
 def sources() -> dict[str, Callable[[Record], AuditEntry | None]]:
-    """Return by topic what gives the entry of a record: those of all flows, and that of dead letters."""
+    """Return the function that makes the entry of a record, by topic: those of all flows, and one for dead letters."""
     of_flows = {topic: load(one) for manifest in manifests() for topic, one in manifest.audit.items()}
     return {**of_flows, dead_letters.TOPIC: redriven_entry}
 
 
 def redriven_entry(record: Record) -> AuditEntry | None:
-    """Return who put a dead letter back; None: the record is no mark of that."""
+    """Return the entry of a dead letter that was put back; None: the record is another one."""
     said = {name: value.decode(errors="replace") for name, value in record.headers}
     if said.get(f"{dead_letters.PREFIX}reason") != redrive.REDRIVEN:
         return None

@@ -412,7 +412,7 @@ def _bytes(raw: bytes | None) -> dict[str, str] | None:
 
 
 def _client() -> str:
-    """Return who runs this command, as far as the system tells."""
+    """Return user, host and process of this command."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # in a container whose user has no entry

@@ -3,33 +3,26 @@
 The table ``icd_diff.toml`` has the effect of a change of every field and of every keyword of a JSON Schema.
 """
 
-import io
-import json
 import re
-import subprocess
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import count
 from math import inf
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any
-from zipfile import ZipFile
 
 import typer
 from msgspec import Struct, structs
 
 from facade.console import OUT, table, wide
-from facade.errors import ConfigError, IcdError
+from facade.errors import IcdError
 from facade.icd.explain import shown
 from facade.icd.fields import Schema
+from facade.icd.load import load_unchecked
 from facade.icd.model import Icd
-from facade.icd.read import read
 from facade.icd.units import unit_of
-from facade.resources import resource
 
 
 class VersionStep(IntEnum):
@@ -67,8 +60,10 @@ def _members(old: Any, new: Any, more: str = "more") -> list[tuple[str, str]]:
     return [(change, f"{word} {_said(some)}") for change, word, some in found if some]
 
 
-def _any_or_members(old: Any, new: Any) -> list[tuple[str, str]]:
-    return _members(old, new) if old and new else [("less" if new else "more", _from_to(old or "any", new or "any"))]
+def _choice(old: Any, new: Any) -> list[tuple[str, str]]:
+    if not old or not new:
+        return [("less" if new else "more", _from_to(old or "any", new or "any"))]
+    return _members(old, new) if any(one in new for one in old) else [("both", _from_to(old, new))]
 
 
 def _types(old: Any, new: Any) -> list[tuple[str, str]]:
@@ -94,20 +89,14 @@ _JUDGES: Mapping[str, ChangeJudge] = {
     "free": lambda old, new: [("more", _from_to(old, new))],
     "upper": _by_order(inf, lambda old, new: old < new),
     "lower": _by_order(-inf, lambda old, new: old > new),
-    "greater": _by_order(0, lambda old, new: old < new),
     "smaller": _by_order(inf, lambda old, new: old > new),
     "members": _members,
     "encodings": lambda old, new: _members(old, new, "wider"),
-    "any": _any_or_members,
+    "choice": _choice,
     # A position is a value: only a label at the end moves no other.
     "labels": lambda old, new: _members([*map("{} {}".format, count(), old)], [*map("{} {}".format, count(), new)])[:1],
     "avro": _avro,
     "types": _types,
-    "values": lambda old, new: (
-        [("both", _from_to(old, new))]
-        if old and new and not any(one in new for one in old)
-        else _any_or_members(old, new)
-    ),
     "pattern": lambda old, new: [("more" if new is None else "less", _from_to(old, new))],
     "presence": lambda old, new: [("less" if new == "required" else "wider", _from_to(old, new))],
 }
@@ -200,18 +189,6 @@ def _carriers(icd: Icd, message: str) -> list[str]:
     return [name for name, all_, text in named if message in all_ or f"({message}.schema.json)" in text]
 
 
-def with_avro(icd: Icd, folder: Path) -> Icd:
-    """Return an interface with ``messages/*.avsc`` of its folder; a fingerprint has no texts and no defaults."""
-
-    def without_texts(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        return {key: value for key, value in pairs if key not in ("doc", "default")}
-
-    texts = {path.stem: path.read_text(encoding="utf-8") for path in (folder / "messages").glob("*.avsc")}
-    prints = {name: json.dumps(json.loads(text, object_pairs_hook=without_texts)) for name, text in texts.items()}
-    schemas = {name: {"x-avro": (prints[name], text, tuple(prints.values()))} for name, text in texts.items()}
-    return structs.replace(icd, messages={**icd.messages, **schemas})
-
-
 def judge_version(old: str, new: str, differences: Iterable[Difference]) -> tuple[bool, str]:
     """Return whether a version has made the step that the differences need, and a sentence about it."""
     for version in (old, new):
@@ -251,7 +228,7 @@ def diff_command(
 
     Examples: sdp-facade icd diff HEAD, sdp-facade icd diff v0.2.0 v0.3.0, sdp-facade icd diff /old/schemas schemas
     """
-    earlier, later = _interface(old), _interface(new)
+    earlier, later = (load_unchecked(one) for one in (old, new))
     alike: dict[object, list[Difference]] = {}
     for one in (differences := compare(earlier, later)):
         # Differences that only a number tells apart, such as those of all dishes, share a row.
@@ -271,27 +248,3 @@ def diff_command(
     OUT.print(sentence)
     if not is_enough:
         raise typer.Exit(1)
-
-
-def _interface(given: str | None) -> Icd:
-    with _folder(given) as folder:
-        icd, findings = read(folder)  # without checks, which an old interface need not pass
-        if icd is None:
-            raise IcdError("\n".join(f"{given or 'schemas'}: {finding}" for finding in findings))
-        return with_avro(icd, folder)
-
-
-@contextmanager
-def _folder(given: str | None) -> Iterator[Path]:
-    if given is None or Path(given).is_dir():
-        yield resource("schemas") if given is None else Path(given)
-        return
-    git = ("git", "archive", "--format=zip", f"{'' if given.startswith('-') else given}:schemas")
-    with TemporaryDirectory(prefix="sdp-facade-icd-") as folder:
-        try:
-            done = subprocess.run(git, check=True, capture_output=True)
-            ZipFile(io.BytesIO(done.stdout)).extractall(folder)
-        except (OSError, subprocess.CalledProcessError) as error:
-            said = str(getattr(error, "stderr", b"").decode(errors="replace") or error).strip().replace("\n", "; ")
-            raise ConfigError(f"expected a folder or a git revision with schemas/, got {given!r}: {said}") from error
-        yield Path(folder)

@@ -10,7 +10,7 @@ from facade.config import load_settings
 from facade.console import ERR, OUT
 from facade.icd.load import load
 
-Replicas = Annotated[
+ReplicasOption = Annotated[
     int | None,
     typer.Option(
         min=1,
@@ -20,7 +20,7 @@ Replicas = Annotated[
 ]
 
 
-def create(replicas: Replicas = None) -> None:
+def create(replicas: ReplicasOption = None) -> None:
     """Create the topics that are missing, and say how the others differ from the ICD and in their replicas.
 
     What exists is never changed. Exits with 1 if something differs.

@@ -18,7 +18,7 @@ Complaint = tuple[str, str]
 
 
 def explain(value: object, wanted: Any, key: str = "") -> Iterator[Complaint]:
-    """Yield what keeps a value from being of the wanted type."""
+    """Yield each reason why a value is not of the wanted type."""
     wanted = _without_none(wanted)
     arguments = get_args(wanted)
     if _is_table(wanted):

@@ -7,11 +7,21 @@ Loading is quick, because every device server does it at its start. What needs t
 library (whether each schema is itself a legal one) is left to ``icd check`` and to the tests.
 """
 
+import io
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from zipfile import ZipFile
 
-from facade.errors import IcdError
+from msgspec.structs import replace
+
+from facade.errors import ConfigError, IcdError
 from facade.icd.check_classes import check_attributes, check_classes
 from facade.icd.check_topics import check_legality, check_schemas, check_topics
 from facade.icd.checks import IcdFinding
@@ -68,3 +78,59 @@ def _folders() -> dict[str, Path]:
     """Return the folders that flows bring, by flow."""
     found = {one.name: one.interface.partition(":") for one in manifests() if one.interface is not None}
     return {name: Path(str(files(package).joinpath(folder))) for name, (package, _, folder) in found.items()}
+
+
+# --- Other interfaces, to compare with ---
+
+
+def load_unchecked(given: str | None) -> Icd:
+    """Load an interface that need not pass the checks, such as an old one, with its Avro schemas.
+
+    Parameters
+    ----------
+    given
+        A folder with ``icd/``, ``messages/`` and ``commands/``, or a git revision; None: the shipped schemas.
+
+    Raises
+    ------
+    ConfigError
+        There is no such folder or revision.
+    IcdError
+        A file cannot be read.
+    """
+    with _folder(given) as folder:
+        icd, findings = read(folder)
+        if icd is None:
+            raise IcdError("\n".join(f"{given or 'schemas'}: {finding}" for finding in findings))
+        return with_avro(icd, folder)
+
+
+def with_avro(icd: Icd, folder: Path) -> Icd:
+    """Return an interface with ``messages/*.avsc`` of its folder: fingerprint, text, and all fingerprints.
+
+    A fingerprint leaves out texts and defaults.
+    """
+
+    def without_texts(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {key: value for key, value in pairs if key not in ("doc", "default")}
+
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in (folder / "messages").glob("*.avsc")}
+    prints = {name: json.dumps(json.loads(text, object_pairs_hook=without_texts)) for name, text in texts.items()}
+    schemas = {name: {"x-avro": (prints[name], text, tuple(prints.values()))} for name, text in texts.items()}
+    return replace(icd, messages={**icd.messages, **schemas})
+
+
+@contextmanager
+def _folder(given: str | None) -> Iterator[Path]:
+    if given is None or Path(given).is_dir():
+        yield resource("schemas") if given is None else Path(given)
+        return
+    git = ("git", "archive", "--format=zip", f"{'' if given.startswith('-') else given}:schemas")
+    with TemporaryDirectory(prefix="sdp-facade-icd-") as folder:
+        try:
+            done = subprocess.run(git, check=True, capture_output=True)
+            ZipFile(io.BytesIO(done.stdout)).extractall(folder)
+        except (OSError, subprocess.CalledProcessError) as error:
+            said = str(getattr(error, "stderr", b"").decode(errors="replace") or error).strip().replace("\n", "; ")
+            raise ConfigError(f"expected a folder or a git revision with schemas/, got {given!r}: {said}") from error
+        yield Path(folder)

@@ -191,7 +191,7 @@ class Server:
     def _assemble(self) -> None:
         """Let the flows add their parts, and make the event loop of them."""
         if isinstance(self.clock, ReplayClock):
-            # First: what is recorded of Status is what the devices say themselves.
+            # First: the record of Status has the devices' own words.
             status = ReplayStatus(self.sink, list(self.classes), self.clock)
             self.sink = status
             self.flows.append(ReplayFlow(self.clock))

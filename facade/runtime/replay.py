@@ -77,7 +77,7 @@ class ReplayClock:
         now, time = self.today.monotonic(), position.time / 1e6
         if self.position is None:
             self._began = now
-        # What was on the topic before this process began is past.
+        # Records from before this process began are past.
         if now - self._began < _DELAY:
             self._seen = ((now - _DELAY, time),)
         else:
@@ -111,7 +111,7 @@ class ReplayClock:
         return 0 if self.position is None else self.position.time
 
     def describe(self) -> str:
-        """Return what is said of the replay in Status."""
+        """Return the sentence about the replay in Status."""
         position = self.position
         if position is None:
             return "REPLAY, which has not begun"

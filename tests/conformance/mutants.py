@@ -151,7 +151,7 @@ MUTANTS = (
     Mutant("record without a key", ("topics/alert-packets/keys",)),
     Mutant(
         "state of a condition",
-        ("SdpAlerts/storageLow/enum", "conditions/storageLow/state"),
+        ("SdpAlerts/storageLow/enum",),
         enum(ALERTS, "storageLow", "NORM", "ALARM"),
     ),
     Mutant("missing device", ("SdpQuality/devices",)),

@@ -13,9 +13,9 @@ from clients.conformance.checks import CheckOptions, CheckResult, decide, flow_c
 from clients.conformance.command_checks import is_given, require_outcome
 from clients.conformance.live_system import in_order
 from clients.conformance.runner import catalogue, is_wanted, write_html
-from clients.conformance.subarray_run import STEPS, bad_arguments, good_argument
+from clients.conformance.subarray_run import STEPS
 from clients.conformance.topics import find_invalid, headers_of
-from clients.sample_arguments import FAMILIES
+from clients.sample_arguments import FAMILIES, bad_arguments, good_argument
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.errors import ArgumentError, ConfigError
@@ -68,9 +68,10 @@ CHECKED = {
     "SdpAlerts/GetAlarms/types": "Query.argument Query.result",
     "SdpAlerts/GetAlarms/description": "Query.argument_description Query.result_description",
     "SdpCalibration/GetTableContent/content": "Query.max_bytes",
-    "conditions/storageLow/state": """Icd.conditions Condition.label Condition.description
-        DeviceClass.conditions""",
-    "conditions/*/test-alert-cleared": "Condition.latching",
+    "SdpAlerts/storageLow/exists": "Icd.conditions DeviceClass.conditions",
+    "SdpAlerts/storageLow/label": "Condition.label",
+    "SdpAlerts/storageLow/description": "Condition.description",
+    "SdpAlerts/mid-sdp/alerts/0/test-alert-cleared": "Condition.latching",
     "topics/commands/exists": "Icd.topics",
     "topics/commands/partitions": "Topic.partitions Topic.partitions_may_grow",
     "topics/commands/retention.ms": "Topic.retention",
@@ -201,7 +202,7 @@ def test_a_class_and_a_topic_of_any_flow_have_the_checks_that_follow_from_the_ic
     assert {id for id in quality if id.startswith(("SdpWeather/", "topics/weather/"))} - found == {
         id.replace("SdpQuality", "SdpWeather") for id in ids() if id.startswith("SdpQuality/mid-sdp/")
     }
-    assert {f"SdpWeather/mid-sdp/weather/0/{aspect}" for aspect in ("exported", "answers", "names")} <= found
+    assert {f"SdpWeather/mid-sdp/weather/0/{aspect}" for aspect in ("answers", "names")} <= found
     record = Record(topic="weather", key=b"mast", value=b"\0", partition=0, offset=0)
     assert find_invalid(system.icd, "weather", topic, [record]) == [], "its bytes are anybody's"
 
@@ -219,7 +220,7 @@ def test_every_entry_has_checks():
         for one in (*device_class.attributes, *device_class.commands, *device_class.queries):
             assert f"{device_class.name}/{one.name}/exists" in found
     assert {f"topics/{name}/exists" for name in ICD.topics} <= found
-    assert {f"conditions/{name}/state" for name in ICD.conditions} <= found
+    assert {f"SdpAlerts/{name}/enum" for name in ICD.conditions} <= found
 
 
 def test_a_class_that_the_deployment_does_not_run_is_not_shown():

@@ -33,7 +33,6 @@ from clients.conformance.command_checks import (
     judge_reports,
     judge_taken,
 )
-from clients.conformance.devices import judge_answer
 from clients.conformance.live_system import AttributeTrace, EventStream, TangoValue
 from clients.conformance.subarray_run import CommandAnswer, RefusedCall, SubarrayRun, TakenCall
 from clients.conformance.topics import find_invalid, judge_records
@@ -420,7 +419,7 @@ def test_records(topic, value, headers, ends):
     [('{"newest": 1, "entries": []}', "passed"), ("{}", "Mismatch"), ("[]", "Mismatch"), ("{", "Mismatch")],
 )
 def test_answers(text, ends):
-    assert verdict(lambda: judge_answer(alarm_checks.QUERIES["GetAlertsSince"], text)).startswith(ends)
+    assert verdict(lambda: alarm_checks.QUERIES["GetAlertsSince"].judge(text)).startswith(ends)
 
 
 def test_packets():

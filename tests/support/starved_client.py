@@ -11,8 +11,7 @@ from pathlib import Path
 
 import tango
 
-from clients.events import EventRecorder
-from clients.sockets import open_sockets
+from clients.events import EventRecorder, open_sockets
 from facade.clock import SystemClock
 from tests.support.many_attributes import ATTRIBUTES, DEVICE
 from tests.support.waiting import until

@@ -17,7 +17,7 @@ from facade.errors import CommandRefused
 from facade.flows.alerts.messages import Action, alert_record
 from facade.flows.commands.audit import command_entry, mode_entry, refusal_entry
 from facade.flows.commands.messages import StateMessage
-from facade.runtime.audit import AuditEntry
+from facade.manifest import AuditEntry
 from facade.runtime.device_state import state_record
 from tests.support.alerting import alert
 from tests.support.commanding import SUBARRAY, Bench

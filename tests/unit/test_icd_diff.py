@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from facade.cli.app import app
-from facade.cli.icd_diff import ENTRIES, FIELDS, Difference, VersionStep, compare, judge_version, with_avro
+from facade.cli.icd_diff import ENTRIES, FIELDS, Difference, VersionStep, compare, judge_version
 from facade.errors import IcdError
-from facade.icd.load import load
+from facade.icd.load import load, with_avro
 from facade.icd.model import Attribute, CommandDefinition, Condition, DeviceClass, Executor, Icd, Query
 from facade.icd.topic_model import Role, Topic, Window
 from facade.resources import resource
@@ -144,7 +144,7 @@ CASES: dict[str, tuple[Edit, VersionStep, str, str]] = {
     "command widened": (command("Scan", obs_state=("READY", "IDLE")), MINOR, CONTROLLERS, "obs_state: also IDLE"),
     "command anywhere": (command("Scan", obs_state=()), MINOR, CLIENTS, "obs_state: READY -> any"),
     "command no longer anywhere": (command("Off", obs_state=("IDLE",)), MAJOR, CLIENTS, "any -> IDLE"),
-    "command elsewhere": (command("Scan", state=("OFF",)), MAJOR, CLIENTS, "Scan.state: without ON"),
+    "command elsewhere": (command("Scan", state=("OFF",)), MAJOR, CLIENTS, "Scan.state: ON -> OFF"),
     "argument other": (command("Scan", argument="configure"), MAJOR, CONTROLLERS, "argument: scan -> configure"),
     "deadline shorter": (command("Scan", deadline=0.5), MAJOR, CONTROLLERS, "Scan.deadline"),
     "deadline longer": (command("Scan", deadline=999.0), MINOR, CLIENTS, "Scan.deadline"),

@@ -9,8 +9,8 @@ from clients.web.doors import (
     LONGEST_SESSION,
     NOBODY,
     Doors,
+    PageRole,
     Person,
-    Role,
     TooManyRequests,
     is_own_origin,
     load_tokens,
@@ -28,7 +28,7 @@ def test_a_token_gives_a_session_with_the_role_of_its_person() -> None:
     assert doors.sign_in("another-token-of-nobody") is None
     session = doors.sign_in(TOKEN)
     assert session is not None
-    assert doors.who(session) == Person("anna", Role.OPERATOR)
+    assert doors.who(session) == Person("anna", PageRole.OPERATOR)
     assert doors.who("guessed") == NOBODY
     clock.sleep(LONGEST_SESSION + 1)
     assert doors.who(session) == NOBODY
@@ -61,7 +61,7 @@ def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="chmod 600"):
         load_tokens(path)
     os.chmod(path, 0o600)
-    assert list(load_tokens(path).values()) == [Person("vera", Role.VIEWER)]
+    assert list(load_tokens(path).values()) == [Person("vera", PageRole.VIEWER)]
     with pytest.raises(ConfigError, match="expected a file of tokens"):
         load_tokens(tmp_path / "absent")
 

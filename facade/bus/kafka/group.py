@@ -230,10 +230,10 @@ class KafkaGroupMember:
             raise BusError(f"{self._topic} cannot be read on from {dict(offsets)}: {error.args[0]}") from error
 
     def _ask_again(self) -> None:
-        """Have the coordinator asked again where to go on; for the caller the partitions are given anew.
+        """Have the coordinator asked again for the offsets; to the caller it looks like a new assignment.
 
-        The client asks once. If the coordinator refuses, as that of a broker which was just started or hung may do, the
-        partitions stay this member's, and nothing of them is ever given: the answer has none that could be put back
+        The client asks once. The coordinator of a broker that has just started, or hung, may refuse. Then the
+        partitions stay with this member, which never gets a record of them: the answer has no offset to go back to
         (`rd_kafka_assignment_handle_OffsetFetch` of librdkafka, seen with 2.16).
         """
         self._ask_at = math.inf

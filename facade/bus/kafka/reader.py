@@ -102,7 +102,7 @@ class KafkaReader:
         return found
 
     def _hear(self, message: Message) -> None:
-        """Take note of what is no record."""
+        """Handle a message of the client that is no record: an end, an error."""
         error = message.error()
         if error.code() == KafkaError._PARTITION_EOF:
             # Behind the last record there may be marks of transactions, which are never given out.

@@ -2,7 +2,7 @@
 
 from facade.bus.port import Record
 from facade.flows.alerts.messages import Action, decode_alert_or_action
-from facade.runtime.audit import AuditEntry
+from facade.manifest import AuditEntry
 
 
 def action_entry(record: Record) -> AuditEntry | None:

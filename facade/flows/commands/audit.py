@@ -4,9 +4,9 @@ import json
 
 from facade.bus.port import Record
 from facade.flows.commands.messages import decode_command, decode_refusal
+from facade.manifest import AuditEntry
 from facade.outcome import RecordRejected, Suppressed
 from facade.runtime import admin_mode
-from facade.runtime.audit import AuditEntry
 from facade.runtime.device_state import decode_state
 
 

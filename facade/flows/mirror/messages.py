@@ -63,8 +63,8 @@ def writer_of(message: TelescopeAttribute) -> MirrorWriter:
 def is_next(before: TelescopeAttribute, after: TelescopeAttribute) -> bool:
     """Return whether no record is missing between two.
 
-    A mirror that starts says no gap where the record that it finds still holds. A reader that believes another mirror
-    may have another record before it, and knows nothing of what was between.
+    A mirror that starts reports no gap if the record that it finds still holds. Between records of two mirrors there
+    is no count: they follow each other if they say the same.
     """
     if writer_of(before) != writer_of(after):
         return (before.value, before.time) == (after.value, after.time)

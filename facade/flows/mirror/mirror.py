@@ -1,7 +1,7 @@
 """Mirrors attributes of devices: decides what to subscribe to, what to read, and which records to write.
 
-A device is asked for one thing at a time. At first all of its attributes are read, so that their values are known at
-once; then they are subscribed to, and read once more, as events are lost while a subscription is being made. Later they
+A device is asked for one thing at a time. First all of its attributes are read, so that their values are known at
+once. Then they are subscribed to and read again, as events are lost while a subscription is being made. Later they
 are read now and then, as any event may be lost without a word. Attributes that a device does not push are read each
 period. A device that gives no other sign of life is asked whether it is there.
 

@@ -161,7 +161,7 @@ class Assembly:
         self._remember(key, EndedTable(fingerprint(table), rejected, table.sent_at))
 
     def was_complete(self, key: TableKey, fingerprint: str) -> None:
-        """Remember a table that was complete before this process began, and of which no more is known."""
+        """Remember a table that was complete before this process began; only its fingerprint is known."""
         self._remember(key, EndedTable(fingerprint))
 
     def _remember(self, key: TableKey, table: EndedTable) -> None:

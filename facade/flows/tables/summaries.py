@@ -73,7 +73,7 @@ def typed_summary(table: Table) -> TableSummary:
 def summary_of(
     summarise: Summarise, header: TableSegment, content: Content, most: int
 ) -> dict[str, Any] | RecordRejected:
-    """Return the summary of a table, of at most so many bytes of JSON, or why the table cannot be used."""
+    """Return the summary of a table, of at most `most` bytes of JSON, or the reason why the table cannot be used."""
     try:
         summary = summarise(header.kind, header.content_type, content)
     except (ConfigError, OSError) as error:  # of this host, not of the table
