@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from facade.bus.kafka.admin import KafkaTopicWatch, describe_group, newest_records
 from facade.bus.kafka.topics import delete_topics
+from facade.bus.offsets import ACCOUNTS
 from facade.clock import utc_text
 from facade.errors import BusError, InfraError
 from facade.flows.archive.compare import compare
@@ -123,7 +124,7 @@ class ArchiveScenario:
             if (topics := played & {*(worker.topics or windows)})
         }
         took += self._derive(again, workers)
-        derived = sorted({window.summary for window in windows.values()} | {ACKS, TABLES})
+        derived = sorted({window.summary for window in windows.values()} | {ACKS, TABLES, ACCOUNTS})
         only = [word for topic in derived for word in ("--only", topic)]
         again.launch(f"{_AGAIN}-{ARCHIVE}", "archive", "run", self._again, "--every", "1s", *only)
         self._archive("replay archived", again, f"{_AGAIN}-{ARCHIVE}", self._again, derived)

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -15,13 +17,14 @@ from facade.cli.app import app
 from facade.clock import Clock, ManualClock
 from facade.config import Settings
 from facade.errors import CommandRefused
+from facade.flows.alerts.messages import Alert, alert_record
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.flows.archive.control import ReplayControl
 from facade.flows.archive.replay import Course, plan_replay, play
 from facade.flows.archive.stores import FolderStore
 from facade.flows.commands.gateway import Gateway
 from facade.flows.telemetry.worker import TelemetryWorker
-from facade.messages import ReplayOrder, ReplayPosition
+from facade.messages import AlertState, ReplayOrder, ReplayPosition
 from facade.runtime.composition import Server
 from facade.runtime.replay import ReplayClock, ReplayFollower, ReplayTopic, decode, make_order, replay_record
 from tests.support.archives import ICD, archive
@@ -180,6 +183,27 @@ def test_each_device_says_replay_with_the_time(night: Deployment, tmp_path: Path
     ]
     assert told[0] == "REPLAY 2027-01-15T08:00:00Z at 4x"
     assert len(set(told)) > 3, "the time goes on"
+
+
+def test_a_delay_that_had_not_ended_with_the_night_stays_open(tmp_path: Path) -> None:
+    original = Deployment(BASE_US / 1e6)
+    about: dict[str, Any] = {"source": "mid/dish/1", "severity": "WARNING", "state": "ACTIVE", "raised_at": BASE_US}
+    alert = alert_record(Alert(condition="mirrorDisconnected", text="no answer", sequence=1, **about))
+    original.broker.append(replace(alert, timestamp_us=BASE_US))
+    original.run(3)
+    copied = MemoryLog({"alerts": 1, "alert-state": 1})
+    for topic in ("alerts", "alert-state"):
+        for one in original.broker.read(topic):
+            copied.append(one)
+    archive(copied, store := FolderStore(tmp_path / "night"), "alerts", "alert-state")
+
+    again = Deployment(BASE_US / 1e6 + DAY, replay=True)
+    plan = plan_replay(store, ICD, BASE_US, BASE_US + 3600 * SECOND, prefix="replay.")
+    play(store, plan, again, again.today, report=lambda *_: None, steering=ReplayTopic(MemoryBus(again.broker)))
+    again.run(60)
+    for made in (original, again):
+        newest = msgspec.json.decode(made.broker.read("alert-state")[-1].value or b"", type=AlertState)
+        assert (newest.state, newest.pending) == ("NORM", "RAISE")
 
 
 def test_commands_are_refused_and_none_ends_by_the_clock(night: Deployment, tmp_path: Path) -> None:

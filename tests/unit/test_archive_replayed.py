@@ -26,7 +26,7 @@ from facade.flows.archive.reading import read_records
 from facade.flows.archive.replay import ReplayPlan, inputs, plan_replay, play, require_place
 from facade.flows.archive.stores import FolderStore, Store
 from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
-from facade.messages import AlertState, CommandAck, RackSummary, Table
+from facade.messages import AlertState, CommandAck, RackSummary, StreamAccount, Table
 from tests.support.archives import HOUR, ICD, START, archive
 from tests.support.columnar import columnar
 from tests.support.heaps import BASE_US, encoded, heap
@@ -144,6 +144,7 @@ def test_a_replay_gives_the_same_windows_however_its_transactions_are_cut(tmp_pa
     counts = {name: compared for name, (compared, _) in found(comparison).items()}
     assert counts[f"windows of {HEAPS}"] > 4 * SECONDS, "also those of late records"
     assert counts[f"windows of {BUFFERS}"] >= 2 * SECONDS
+    assert counts["balances"] == 2
     third = replayed(store, limits=BatchLimits(batch=5, interval=0.02, behind=1)).archived(tmp_path / "third")
     assert compare(store, third, ICD).digest == comparison.digest
     letters = [[one.value for one in bus.broker.read("dead-letters")] for bus in (original, again)]
@@ -215,7 +216,8 @@ def test_what_only_one_archive_has_differs(tmp_path: Path) -> None:
         log.append(Record(topic=topic, key=None, value=b"", partition=0, timestamp_us=START))
     archive(log, empty := FolderStore(tmp_path / "empty"), HEAPS, BUFFERS)
     comparison = compare(empty, a, ICD)
-    assert all(compared == differing > 0 for compared, differing in found(comparison).values())
+    assert found(comparison).pop("balances") == (0, 0)
+    assert all(compared == differing > 0 for name, (compared, differing) in found(comparison).items() if compared)
     assert len(differences(comparison)) == 20, "ten of each kind"
     assert all(one.endswith(": only in B") for one in differences(comparison))
     with pytest.raises(ConfigError, match="got none in common"):
@@ -225,8 +227,11 @@ def test_what_only_one_archive_has_differs(tmp_path: Path) -> None:
 def test_windows_of_a_time_are_compared(tmp_path: Path) -> None:
     store = night().archived(tmp_path / "night")
     comparison = compare(store, store, ICD, START + SECOND, START + 3 * SECOND)
-    assert found(comparison) == {f"windows of {HEAPS}": (8, 0), f"windows of {BUFFERS}": (4, 0)}
-    assert {kind.note for kind in comparison.kinds} == {"without late records, which belong to no window"}
+    assert found(comparison) == {f"windows of {HEAPS}": (8, 0), f"windows of {BUFFERS}": (4, 0), "balances": (0, 0)}
+    assert {kind.note for kind in comparison.kinds} == {
+        "without late records, which belong to no window",
+        "not compared: an account is about offsets, not about a time",
+    }
     assert {kind.note for kind in compare(store, store, ICD).kinds} == {""}
 
 
@@ -334,6 +339,32 @@ def test_outcomes_tables_and_alarms_are_compared(tmp_path: Path) -> None:
     assert [*found(compare(a, archive_of(tmp_path / "c", (acks, ack("1", "ACCEPTED"))), ICD)).values()][1:] == [
         (0, 0)
     ] * 2
+
+
+def test_alarms_are_compared_as_they_were_at_the_end_of_the_time(tmp_path: Path) -> None:
+    later = alarm("x", state="NORM", changed_at=START + SECOND)
+    a = archive_of(tmp_path / "a", ("alert-state", alarm("x", changed_at=START)), ("alert-state", later))
+    b = archive_of(tmp_path / "b", ("alert-state", alarm("x", changed_at=START)))
+    assert found(compare(a, b, ICD, START, START + SECOND)) == {"alarm states": (1, 0)}
+    assert differences(compare(a, b, ICD)) == ['alarm x@s: state: "NORM" in A, "UNACK" in B']
+
+
+def test_a_balance_that_differs_is_named(tmp_path: Path) -> None:
+    def account(stream: str, **more: Any) -> tuple[str, StreamAccount]:
+        about = {"worker": "w", "partition": 0, "time": START, "offset_from": 0, "offset_to": 1, "high_watermark": 1}
+        about |= dict.fromkeys(("consumed", "used", "late", "suppressed", "dead_lettered", "in_flight"), 0)
+        return "accounts", StreamAccount(**about | {"stream": stream, "reasons": {}} | more)
+
+    bad = {"dead_lettered": 1, "reasons": {"invalid": 1}}
+    idle = account("metrics", partition=-1)
+    a = archive_of(tmp_path / "a", account(HEAPS, consumed=2, used=1, **bad), account(HEAPS, consumed=1, used=1), idle)
+    b = archive_of(tmp_path / "b", account(HEAPS, consumed=3, used=2, dead_lettered=1, reasons={"odd": 1}))
+    comparison = compare(a, b, ICD)
+    assert found(comparison) == {"balances": (1, 1)}
+    assert differences(comparison) == [
+        f"balance of {HEAPS}: reason invalid: 1 in A, nothing in B",
+        f"balance of {HEAPS}: reason odd: nothing in A, 1 in B",
+    ]
 
 
 def test_sums_may_differ_in_their_last_digits_only(tmp_path: Path) -> None:
@@ -461,6 +492,12 @@ def test_topics_keep_the_time_of_records_and_all_records(tmp_path: Path) -> None
     kept = {name for name, one in settings.items() if one["message.timestamp.type"] == "CreateTime"}
     assert {*inputs(ICD)} <= kept
     assert SUMMARY not in kept, "readers judge silence by it"
+
+
+def test_the_time_ends_just_behind_the_newest_record(tmp_path: Path) -> None:
+    store = states(tmp_path, START, START + 7 * SECOND, START + 5 * SECOND)
+    assert planned(store).end_us == planned(store, "state").end_us == START + 7 * SECOND + 1000, "whatever its topic"
+    assert planned(store, times=(START, START + 6 * SECOND)).end_us == START + 6 * SECOND
 
 
 # What is refused

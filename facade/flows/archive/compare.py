@@ -13,6 +13,7 @@ archive. So the memory that is needed does not grow with the archive.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -35,6 +36,7 @@ from facade.messages import (
     IngestSummary,
     Partial,
     RackSummary,
+    StreamAccount,
     Table,
     TelemetrySummary,
     Watermark,
@@ -42,10 +44,12 @@ from facade.messages import (
 
 _LATEST: Final = 2**62
 _ACKS, _ALARMS, _TABLES, _SEGMENTS = "command-acks", "alert-state", "tables", "calibration"
+_ACCOUNTS, _BALANCES = "accounts", "balances"
 _FINAL: Final = frozenset({"COMPLETED", "FAILED", "ABORTED", "REJECTED", "TIMED_OUT", "UNDELIVERED"})
 _OF_OUTCOME: Final = ("device", "command", "status", "text", "result", "states")
 _OF_ALARM: Final = ("state", "severity", "text", "values", "operator", "comment", "out_of_service")
 _OF_TABLE: Final = ("table", "kind", "content_type", "state", "size", "reason", "summary")
+_OF_BALANCE: Final = ("consumed", "used", "late", "suppressed", "dead_lettered")
 _CLOSE = 1e-9
 """Relative difference of sums that were added up in another order."""
 _TOGETHER = 60
@@ -96,7 +100,10 @@ class ArchiveComparison:
 
 
 def compare(a: Store, b: Store, icd: Icd, begin_us: int = 0, end_us: int = _LATEST) -> ArchiveComparison:
-    """Compare what was derived about a time [Unix us]: by the begin of a window, and the time in a message.
+    """Compare what was derived about a time [Unix us].
+
+    A window belongs to a time by its begin, an outcome and a table by the time in the message. Alarms are compared as
+    they were at the end, and balances in whole archives only.
 
     Raises
     ------
@@ -120,12 +127,15 @@ def compare(a: Store, b: Store, icd: Icd, begin_us: int = 0, end_us: int = _LATE
         ("command outcomes", (_ACKS,), _Side.outcomes),
         ("alarm states", (_ALARMS,), _Side.alarms),
         ("tables", (_TABLES, _SEGMENTS), _Side.tables),
+        (_BALANCES, (_ACCOUNTS,), _Side.balances),
     )
     for name, needs, read in ways:
         there = [any(map(side.has, needs)) for side in sides]
         if any(there):
             kind = judge.kind(name, there)
-            if all(there):
+            if name == _BALANCES and not sides[0].is_whole:
+                kind.note = "not compared: an account is about offsets, not about a time"
+            elif all(there):
                 judge.take(kind, *map(read, sides))
     if not any(kind.compared for kind in judge.kinds):
         raise ConfigError("expected two archives with results of one kind about this time, got none in common")
@@ -226,10 +236,11 @@ class _Side:
         return {f"command {name}": _values(ack, _OF_OUTCOME) for name, ack in found.items()}
 
     def alarms(self) -> Mapping[str, Values]:
-        """Return the last state of each alarm."""
+        """Return the state that each alarm had at the end."""
         found: dict[str, Values] = {}
         for alarm in self._decoded(_ALARMS, BatchDecoder[Any](AlertState)):
-            found[f"alarm {alarm.condition}@{alarm.source}"] = _values(alarm, _OF_ALARM)
+            if alarm.changed_at < self._end:
+                found[f"alarm {alarm.condition}@{alarm.source}"] = _values(alarm, _OF_ALARM)
         return found
 
     def tables(self) -> Mapping[str, Values]:
@@ -239,6 +250,15 @@ class _Side:
             if self._begin <= table.sent_at < self._end:
                 found[f"table of {table.product} with digest {table.sha256}"] = _values(table, _OF_TABLE)
         return found
+
+    def balances(self) -> Mapping[str, Values]:
+        """Return what became of the records of each stream, and why some were not used."""
+        found: dict[str, Counter[str]] = {}
+        for entry in self._decoded(_ACCOUNTS, BatchDecoder[Any](StreamAccount)):
+            sums = found.setdefault(f"balance of {entry.stream}", Counter(dict.fromkeys(_OF_BALANCE, 0)))
+            sums.update({name: getattr(entry, name) for name in _OF_BALANCE})
+            sums.update({f"reason {name}": count for name, count in entry.reasons.items()})
+        return {name: sums for name, sums in found.items() if sums["consumed"]}
 
     def _decoded(self, topic: str, decoder: BatchDecoder[Any]) -> Iterator[Any]:
         for record in read_records(self._store, topic, 0, _LATEST):

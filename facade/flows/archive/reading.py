@@ -58,15 +58,34 @@ def newest_entries(store: Store, topics: Collection[str]) -> list[ArchiveEntry]:
     ArchiveError
         A file has no entry that can be read; the message names it.
     """
+    found = []
+    for name in _newest_files(store, topics):
+        with opened(store, name) as file:
+            found.append(read_entry(file.metadata))
+    return found
+
+
+def newest_time(store: Store) -> int:
+    """Return Kafka's time of the newest record [Unix us]; 0: there is none.
+
+    Raises
+    ------
+    ArchiveError
+        A file cannot be read; the message names it.
+    """
+    newest = 0
+    for name in _newest_files(store, topics(store)):
+        with opened(store, name) as file:
+            newest = max(newest, *(times[1] * 1000 for times in bounds(file, "timestamp") if times), 0)
+    return newest
+
+
+def _newest_files(store: Store, topics: Collection[str]) -> list[str]:
     newest: dict[tuple[str, int], tuple[int, str]] = {}
     for name in store.names():
         if (parsed := parse_name(name)) and parsed[0] in topics:
             newest[parsed[:2]] = max(newest.get(parsed[:2], (-1, "")), (parsed[2], name))
-    found = []
-    for _, name in sorted(newest.values()):
-        with opened(store, name) as file:
-            found.append(read_entry(file.metadata))
-    return found
+    return [name for _, name in sorted(newest.values())]
 
 
 def read_records(store: Store, topic: str, begin_us: int, end_us: int) -> Iterator[Record]:

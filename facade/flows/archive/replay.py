@@ -15,6 +15,9 @@ comes. These settings are also the mark of topics that a replay may write to.
 
 No controller is part of such a deployment: commands are there to be read, and nobody executes them.
 
+The time ends just behind the newest record of the archive, whatever its topic, if that is before the end that was asked
+for: the archive does not know what came later. A delay of an alarm that had not ended by then stays open.
+
 How far it is, the replay tells on the topic `replay`, once all older records are confirmed; there it also reads orders
 (`facade.runtime.replay`). It never goes back: the records are on the topics, and workers have used them.
 """
@@ -33,7 +36,7 @@ from facade.bus.offsets import Extent
 from facade.bus.port import Record
 from facade.clock import Clock, utc_text
 from facade.errors import BusError, ConfigError
-from facade.flows.archive.reading import extent, newest_entries, read_records
+from facade.flows.archive.reading import extent, newest_entries, newest_time, read_records
 from facade.flows.archive.reading import topics as topics_of
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
@@ -52,6 +55,8 @@ _LOOK = 1000
 """Records between two looks at the clock and at failures."""
 _TURN = 0.02
 """Longest wait before the next look at orders [s]."""
+_RESOLUTION_US: Final = 1000
+"""Of Kafka's time."""
 _TELL = 0.1
 """Time between two positions [s]."""
 PATIENCE = 120.0
@@ -142,6 +147,7 @@ def plan_replay(
     for name in inputs(icd):
         most = max(topics[name].partitions, partitions.get(name, 0))
         topics[name] = replace(topics[name], timestamp="CreateTime", partitions=most)
+    end_us = min(end_us, newest_time(store) + _RESOLUTION_US)
     return ReplayPlan(inputs=chosen, topics=topics, begin_us=begin_us, end_us=end_us)
 
 
