@@ -14,6 +14,7 @@ from facade.bus.kafka.topics import broker_settings
 from facade.bus.port import Record
 from facade.codec.batches import BatchReader, Joined, ReadBatch, is_batch
 from facade.flows.mirror.streaming import FORMS, STREAMING
+from facade.icd.fields import earlier_versions
 from facade.icd.model import Icd
 from facade.icd.topic_model import Topic
 
@@ -89,8 +90,9 @@ def find_invalid(icd: Icd, name: str, topic: Topic, records: list[Record]) -> li
     """Return the records that differ from their schemas, each with its first mistake."""
     header, message = headers_of(icd).get(name, ("", ""))
     messages = (message,) if message else (topic.message, *topic.also) if topic.message else ()
-    validators = {one: Draft202012Validator(icd.messages[one]) for one in messages}
-    batches = BatchReader(icd.messages[topic.message], ()) if topic.message and "arrow" in topic.encodings else None
+    schemas = [schema for one in messages for schema in (icd.messages[one], *earlier_versions(icd, one))]
+    validators = {one["properties"]["schema"]["const"]: Draft202012Validator(one) for one in schemas}
+    batches = BatchReader(schemas[0], (), earlier_versions(icd, messages[0])) if "arrow" in topic.encodings else None
 
     def mistake(record: Record) -> str:
         headers = dict(record.headers)
@@ -125,8 +127,8 @@ def _in_json(text: bytes, validators: Mapping[str, Any]) -> str:
         document = read_json(text)
     except ValueError as error:
         return f"expected JSON, got {text!r:.60} ({error})"
-    name = str(document.get("schema", "") if isinstance(document, dict) else "").partition("/")[0]
-    validator = validators.get(name) or next(iter(validators.values()))
+    version = str(document.get("schema", "") if isinstance(document, dict) else "")
+    validator = validators.get(version) or next(iter(validators.values()))
     wrong = min(validator.iter_errors(document), key=lambda one: str(one.json_path), default=None)
     return f"{wrong.json_path}: {wrong.message:.150}" if wrong else ""
 

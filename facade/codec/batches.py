@@ -10,10 +10,12 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from facade.codec.arrays import MARK, ArrayError, RecordBatch, StreamReader
 from facade.codec.columns import Column, NumberField, breaches, number_fields
 from facade.codec.decode import BatchDecoder, Reason
+from facade.icd.fields import Schema, Translation, translation
 from facade.messages import Batch
 from facade.outcome import RecordRejected
 from facade.printable import excerpt
@@ -72,15 +74,22 @@ class BatchReader:
     Parameters
     ----------
     varying
-        Fields that must be columns: so each row takes some bytes, which bounds the rows of a batch.
+        Fields that must be columns: so each row takes some bytes, which bounds the rows of a batch. All versions have
+        them.
+    earlier
+        Schemas of earlier versions. Their batches become batches of the current one.
     """
 
-    def __init__(self, schema: Mapping[str, Any], varying: Sequence[str]) -> None:
+    def __init__(self, schema: Schema, varying: Sequence[str], earlier: Sequence[Schema] = ()) -> None:
         self._version: str = schema["properties"]["schema"]["const"]
         self._order = list(schema["properties"])
         self.fields = number_fields(schema)
         self.named = {field.name: field for field in self.fields}
         self._varying = varying
+        self._earlier = {
+            one["properties"]["schema"]["const"]: (BatchReader(one, varying), translation(schema, one))
+            for one in earlier
+        }
         self._headers = BatchDecoder(Batch)
         self._streams = StreamReader()
 
@@ -93,14 +102,17 @@ class BatchReader:
             content = self._streams.read(value)
         except ArrayError as error:
             return Refused(RecordRejected("arrow", "$", excerpt(str(error))), header.rows)
-        if why := self._contradiction(header, content):
+        reader, change = self._earlier.get(header.message, (self, None))
+        if why := reader.contradiction(header, content):
             return Refused(why, header.rows)
-        return ReadBatch(header, content)
+        return ReadBatch(header, content) if change is None else _translated(header, content, change)
 
-    def _contradiction(self, header: Batch, content: RecordBatch) -> RecordRejected | None:
+    def contradiction(self, header: Batch, content: RecordBatch) -> RecordRejected | None:
+        """Return why header and content do not belong together; None: they do."""
         at = f"headers.{HEADER}"
         if header.message != self._version:
-            what = f"expected {self._version!r}, got {header.message!r}"
+            versions = " or ".join(map(repr, (self._version, *self._earlier)))
+            what = f"expected {versions}, got {header.message!r}"
             return RecordRejected(Reason.VERSION, f"{at}.message", excerpt(what))
         if header.rows != content.rows:
             return RecordRejected("rows", f"{at}.rows", f"expected {content.rows}, as the batch has, got {header.rows}")
@@ -140,6 +152,21 @@ class BatchReader:
             is_null = name in batch.content.nulls and batch.content.nulls[name][number]
             found[name] = None if is_null else column[number].item() + batch.header.bases.get(name, 0)
         return _encode({name: found[name] for name in self._order})
+
+
+def _translated(header: Batch, content: RecordBatch, change: Translation) -> ReadBatch:
+    """Return a batch of an earlier version as one of the current version: a field that is new there is a constant."""
+
+    def renamed(fields: Mapping[str, Any]) -> dict[str, Any]:
+        return {change.names[name]: value for name, value in fields.items() if name in change.names}
+
+    constants = renamed(header.constants) | change.defaults
+    columns, nulls = renamed(content.columns), renamed(content.nulls)
+    layout = tuple((change.names[name], dtype) for name, dtype in content.layout if name in change.names)
+    return ReadBatch(
+        replace(header, constants=constants, bases=renamed(header.bases)),
+        RecordBatch(content.rows, layout, columns, nulls),
+    )
 
 
 class Joined(dict[str, Column]):

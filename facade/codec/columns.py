@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from facade.codec.decode import BatchDecoder, Reason
-from facade.codec.json_schema import compile_message
+from facade.codec.json_schema import compile_tagged
 from facade.errors import IcdError
-from facade.icd.fields import why_no_column
+from facade.icd.fields import Schema, translation, why_no_column
 from facade.outcome import RecordRejected, Unused
 
 Column = npt.NDArray[Any]
@@ -60,38 +60,81 @@ class NumberField:
 class ColumnDecoder:
     """Decodes the records of one message whose properties are numbers, texts, booleans and constants.
 
+    Parameters
+    ----------
+    earlier
+        Schemas of earlier versions. Their records become rows of the current one; see `facade.icd.fields.translation`.
+
     Raises
     ------
     IcdError
-        The schema has another property, an optional one, or an integer beyond 2^53; see `why_no_column`.
+        A schema has another property, an optional one, or an integer beyond 2^53; see `why_no_column`.
     """
 
-    def __init__(self, name: str, schema: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, schema: Schema, earlier: Sequence[Schema] = ()) -> None:
+        self._forms = [_Form(name, one, schema) for one in (schema, *earlier)]
+        self._decoder: BatchDecoder[msgspec.Struct] = BatchDecoder(*(form.struct for form in self._forms))
+
+    def decode(self, values: Sequence[bytes | None]) -> ColumnTable:
+        """Decode a batch; a bad record is a result and never an exception."""
+        decoded = self._decoder.decode(values)
+        index = np.arange(len(values))
+        if decoded.unused:
+            index = np.delete(index, list(decoded.unused))
+        if len(self._forms) == 1:
+            found = self._forms[0].table(decoded.items, index)
+        else:
+            found = self._of_all_forms(decoded.items, index)
+        unused = {at: self._as_written(why) for at, why in decoded.unused.items()} | found.unused
+        return ColumnTable(found.columns, found.index, dict(sorted(unused.items())))
+
+    def _of_all_forms(self, items: list[msgspec.Struct], index: Column) -> ColumnTable:
+        """Return the rows of all versions in the order of their records."""
+        structs = np.fromiter(map(type, items), np.object_, len(items))
+        tables = []
+        for form in self._forms:
+            places = np.flatnonzero(structs == form.struct)
+            tables.append(form.table([items[at] for at in places.tolist()], index[places]))
+        all_index = np.concatenate([table.index for table in tables])
+        order = np.argsort(all_index)
+        columns = {
+            name: np.concatenate([table.columns[name] for table in tables if len(table.index)] or [column])[order]
+            for name, column in tables[0].columns.items()
+        }
+        return ColumnTable(columns, all_index[order], {at: why for table in tables for at, why in table.unused.items()})
+
+    def _as_written(self, why: Unused) -> Unused:
+        """Return a rejection in the words of the schema: all numbers are decoded as if they had a fraction."""
+        if isinstance(why, RecordRejected) and why.path.removeprefix("$.") in self._forms[0].integers:
+            return replace(why, detail=why.detail.replace("Expected `float`", "Expected `int`"))
+        return why
+
+
+class _Form:
+    """One version of a message."""
+
+    def __init__(self, name: str, schema: Schema, current: Schema) -> None:
         properties = schema["properties"]
         for field, part in properties.items():
             if why := why_no_column(part, required=field in schema.get("required", ())):
                 raise IcdError(f"{name}.schema.json: properties.{field}: {why}")
         self._fields = number_fields(schema)
-        self._integers = {field.name for field in self._fields if field.integer}
+        self.integers = {field.name for field in self._fields if field.integer}
         self._others = [
             field
             for field, part in properties.items()
             if "const" not in part and part.get("type") not in ("integer", "number")
         ]
+        self._translation = None if schema is current else translation(current, schema)
+        self._types = {one.name: np.int64 if one.integer else np.float64 for one in number_fields(current)}
         plain = {field.name: {"type": "number"} for field in self._fields}
-        struct = compile_message(name, {**schema, "properties": {**properties, **plain}})
-        self._decoder: BatchDecoder[msgspec.Struct] = BatchDecoder(struct)
+        self.struct = compile_tagged(name, {**schema, "properties": {**properties, **plain}})
         self._encoder = msgspec.msgpack.Encoder()
-        self._layout = None if self._others else _layout(struct, properties, set(plain))
+        self._layout = None if self._others else _layout(self.struct, properties, set(plain))
 
-    def decode(self, values: Sequence[bytes | None]) -> ColumnTable:
-        """Decode a batch; a bad record is a result and never an exception."""
-        decoded = self._decoder.decode(values)
-        columns = self._columns(decoded.items)
-        unused = {index: self._as_written(why) for index, why in decoded.unused.items()}
-        index = np.arange(len(values))
-        if unused:
-            index = np.delete(index, list(unused))
+    def table(self, items: list[msgspec.Struct], index: Column) -> ColumnTable:
+        """Return decoded records as rows of the current version; `index` has the place of each."""
+        columns, unused = self._columns(items), dict[int, Unused]()
         good = np.ones(len(index), dtype=np.bool_)
         for field in self._fields:
             column = columns[field.name]
@@ -104,14 +147,11 @@ class ColumnDecoder:
         if not good.all():
             columns = {name: column[good] for name, column in columns.items()}
             index = index[good]
-            unused = dict(sorted(unused.items()))
+        if self._translation is not None:
+            columns = {new: columns[old] for old, new in self._translation.names.items() if old in columns}
+            for name, value in self._translation.defaults.items():
+                columns[name] = np.full(len(index), value, self._types.get(name, np.object_))
         return ColumnTable(columns, index, unused)
-
-    def _as_written(self, why: Unused) -> Unused:
-        """Return a rejection in the words of the schema: all numbers are decoded as if they had a fraction."""
-        if isinstance(why, RecordRejected) and why.path.removeprefix("$.") in self._integers:
-            return replace(why, detail=why.detail.replace("Expected `float`", "Expected `int`"))
-        return why
 
     def _columns(self, items: list[msgspec.Struct]) -> dict[str, Column]:
         rows = len(items)
@@ -159,7 +199,7 @@ def breaches(field: NumberField, index: Column, values: Column) -> Iterator[tupl
 
 def _layout(struct: type[msgspec.Struct], properties: Mapping[str, Any], numbers: set[str]) -> np.dtype[Any]:
     sample = struct(**{
-        field: 0.5 if field in numbers else part["const"] for field, part in properties.items()
+        field: 0.5 if field in numbers else properties[field]["const"] for field in struct.__struct_fields__
     })  # fmt: skip
     packed = msgspec.msgpack.encode(sample)
     names, offsets = [], []

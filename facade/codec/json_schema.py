@@ -12,10 +12,13 @@ from keyword import iskeyword
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec.structs import fields
 
 from facade.errors import IcdError
 
-_ANNOTATIONS = frozenset({"$schema", "$id", "title", "description", "default", "examples", "x-unit", "x-example-key"})
+_ANNOTATIONS = frozenset(
+    ("$schema", "$id", "title", "description", "default", "examples", "x-unit", "x-example-key", "x-aliases")
+)
 _KEYWORDS: dict[str, frozenset[str]] = {
     "object": frozenset({"properties", "required", "additionalProperties", "propertyNames"}),
     "array": frozenset({"items", "minItems", "maxItems"}),
@@ -59,6 +62,19 @@ def compile_message(name: str, schema: Schema) -> type[msgspec.Struct]:
     if not (isinstance(compiled, type) and issubclass(compiled, msgspec.Struct)):
         raise place.error("expected an object with properties")
     return compiled
+
+
+def compile_tagged(name: str, schema: Schema) -> type[msgspec.Struct]:
+    """Make the struct type of one version of a message, which `BatchDecoder` tells from others by its ``schema``."""
+    struct = compile_message(name, schema)
+    return msgspec.defstruct(
+        struct.__name__,
+        [(one.name, one.type) for one in fields(struct) if one.name != "schema"],
+        tag_field="schema",
+        tag=schema["properties"]["schema"]["const"],
+        forbid_unknown_fields=True,
+        gc=False,
+    )
 
 
 class _Place:

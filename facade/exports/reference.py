@@ -14,7 +14,7 @@ from facade.bus.rights import RightsRow, as_rows
 from facade.exports.asyncapi import EXAMPLE_KEY, ends, message_names
 from facade.exports.markdown import anchor, code, code_block, escaped, items, link, page, paragraph, table
 from facade.icd.expand import account_attribute
-from facade.icd.fields import Schema, properties
+from facade.icd.fields import Schema, properties, split_version
 from facade.icd.model import Attribute, CommandDefinition, Condition, DeviceClass, Icd, Query
 from facade.icd.topic_model import Figure, Topic, Window
 from facade.icd.units import unit_of
@@ -385,6 +385,8 @@ def messages_page(icd: Icd) -> str:
             blocks += [f"### {code(name)}", paragraph(escaped(str(schema.get("description", ""))))]
             where = [link(code(topic), "topics.md", topic) for topic, one in icd.topics.items() if name in _of(one)]
             on = f"On {', '.join(where)}." if where else "In a record's header, or as part of other records."
+            if (current := split_version(name)[0]) != name:
+                on = f"An earlier version of {code(current)}, which the facade reads as well."
             if side:
                 blocks += [on if len(where) != 1 else "", *_example(icd, name), "\n".join(_fields(schema, 0))]
             else:

@@ -7,7 +7,19 @@ from urllib.parse import urldefrag, urljoin
 
 from facade.icd.checks import NO_VALUE, SENTENCE, IcdFinding, Row, findings, is_sentence
 from facade.icd.explain import shown
-from facade.icd.fields import Schema, bound, is_numeric, kind, message_of, properties, walk, why_no_column
+from facade.icd.fields import (
+    ALIASES,
+    Schema,
+    bound,
+    is_numeric,
+    kind,
+    message_of,
+    properties,
+    split_version,
+    translation,
+    walk,
+    why_no_column,
+)
 from facade.icd.model import Icd, instance_role
 from facade.icd.topic_model import Topic, Window, slot_name
 from facade.icd.units import known_units
@@ -34,6 +46,8 @@ def check_schemas(icd: Icd) -> Iterator[IcdFinding]:
     units = known_units(icd)
     for name, schema in icd.messages.items():
         yield from findings(f"{name}.schema.json", "", (*_of_message(name, schema), *_of_fields(schema, units)))
+        if split_version(name)[1]:
+            yield from findings(f"{name}.schema.json", "", _of_earlier(icd, name))
     for family, version, schema in _arguments(icd):
         yield from findings(f"{family}-{version}.schema.json", "", _of_argument(icd, family, version, schema))
 
@@ -69,8 +83,9 @@ def _of_message(name: str, schema: Schema) -> Iterator[Row]:
     yield rule, "properties", is_right, "an object of objects", shown(found)
     yield rule, "additionalProperties", extra is False, "false", shown(extra)
     rule, version = "messages_name_their_version", properties(schema).get("schema", {}).get("const")
-    is_version = isinstance(version, str) and re.fullmatch(rf"{re.escape(name)}/[1-9]\d*", version)
-    yield rule, "properties.schema.const", is_version, f"'{name}/' and a number", shown(version)
+    message, number = split_version(name)
+    is_version = isinstance(version, str) and re.fullmatch(rf"{re.escape(message)}/{number or '[1-9][0-9]*'}", version)
+    yield rule, "properties.schema.const", is_version, f"'{message}/' and {number or 'a number'}", shown(version)
     if is_version:
         required, id = schema.get("required"), schema.get("$id")
         is_right = isinstance(required, list) and "schema" in required
@@ -81,6 +96,30 @@ def _of_message(name: str, schema: Schema) -> Iterator[Row]:
         is_right = isinstance(required, list) and all(key in known for key in map(str, required))
         what = f"names of properties ({', '.join(known)})"
         yield "required_properties_exist", f"{path}required", is_right, what, shown(required)
+
+
+_TEXTS = frozenset({"title", "description", "default", "examples", ALIASES})
+
+
+def _of_earlier(icd: Icd, name: str) -> Iterator[Row]:
+    """Check an earlier version of a message against the current one, as both are counted together."""
+    rule, message = "earlier_versions_are_read", split_version(name)[0]
+    topic, window = next(((k, one.window) for k, one in icd.topics.items() if one.message == message), ("", None))
+    if window is None:
+        yield rule, "", False, "an earlier version of a message of a topic with a window: others have none", NO_VALUE
+        return
+    now, then = properties(icd.messages[message]), properties(icd.messages[name])
+    version, found = now.get("schema", {}).get("const"), translation(icd.messages[message], icd.messages[name])
+    for field in now.keys() - found.names.values() - found.defaults.keys():
+        yield rule, f"properties.{field}", False, f"the field or an alias of it, or a default in {version}", NO_VALUE
+    for former, field in found.names.items():
+        both = [{key: value for key, value in one.items() if key not in _TEXTS} for one in (then[former], now[field])]
+        is_same = both[0] == both[1] or field == "schema"
+        yield rule, f"properties.{former}", is_same, f"type, limits and unit of {field} in {version}", NO_VALUE
+    for key in ("time", "group", "sequence", "epoch"):
+        field = getattr(window, key)
+        is_there = field is None or found.names.get(field) == field
+        yield rule, f"properties.{field}", is_there, f"the field, as it is `{key}` of the window of {topic}", NO_VALUE
 
 
 def _of_fields(schema: Schema, units: frozenset[str]) -> Iterator[Row]:

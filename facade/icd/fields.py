@@ -4,13 +4,18 @@ The checks run before a schema is known to be well formed, so these functions le
 `facade.icd.check_topics` reports them.
 """
 
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from facade.icd.model import Icd
 from facade.icd.topic_model import Window
 
+ALIASES = "x-aliases"
+"""Keyword of a property: its names in earlier versions of the message, the first one last."""
 _EXACT = 2**53
+_EARLIER = re.compile(r"(.+)-([1-9]\d*)")
 
 Schema = dict[str, Any]
 
@@ -48,6 +53,44 @@ def message_of(icd: Icd, topic: str) -> Schema | None:
     if found is None or found.message is None:
         return None
     return icd.messages.get(found.message)
+
+
+def split_version(name: str) -> tuple[str, str]:
+    """Return the message and the number of an earlier version: ``heap`` and ``1`` of ``heap-1``; ``heap`` has none."""
+    found = _EARLIER.fullmatch(name)
+    return (found[1], found[2]) if found else (name, "")
+
+
+def earlier_versions(icd: Icd, message: str) -> list[Schema]:
+    """Return the earlier versions of a message, which its readers take as well."""
+    return [schema for name, schema in icd.messages.items() if name != message and split_version(name)[0] == message]
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """From an earlier version of a message to the current one."""
+
+    names: dict[str, str]
+    """Current names of the fields that both have, by their names in the earlier version."""
+    defaults: dict[str, Any]
+    """Values of the fields that only the current version has; one without a default is not among them."""
+
+
+def first_name(field: str, part: Schema) -> str:
+    """Return the name of a field in the first version of its message, which summaries have for ever."""
+    return str([field, *part.get(ALIASES, ())][-1])
+
+
+def translation(current: Schema, earlier: Schema) -> Translation:
+    """Return how a message of an earlier version becomes one of the current version."""
+    names, defaults, known = dict[str, str](), dict[str, Any](), properties(earlier)
+    for name, part in properties(current).items():
+        former = next((one for one in (name, *part.get(ALIASES, ())) if one in known), None)
+        if former is not None:
+            names[former] = name
+        elif "default" in part:
+            defaults[name] = part["default"]
+    return Translation(names, defaults)
 
 
 def window_of(icd: Icd, topic: str) -> Window | None:

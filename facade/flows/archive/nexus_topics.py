@@ -34,7 +34,7 @@ from facade.flows.archive.nexus_groups import (
 from facade.flows.archive.nexus_tables import TableGroups, require_room
 from facade.flows.archive.reading import read_records, topics
 from facade.flows.archive.stores import Store
-from facade.icd.fields import kind, properties
+from facade.icd.fields import earlier_versions, first_name, kind, properties
 from facade.icd.model import Icd
 from facade.icd.topic_model import Window
 from facade.messages import (
@@ -204,9 +204,10 @@ class TopicWriter:
 
     def _write_events(self, topic: str, window: Window, account: TopicAccount) -> None:
         entry = self._icd.topics[topic]
-        schema = self._icd.messages[cast(str, entry.message)]
-        decoder = ColumnDecoder(cast(str, entry.message), schema)
-        reader = BatchReader(schema, [window.time]) if "arrow" in entry.encodings else None
+        name = cast(str, entry.message)
+        schema, earlier = self._icd.messages[name], earlier_versions(self._icd, name)
+        decoder = ColumnDecoder(name, schema, earlier)
+        reader = BatchReader(schema, [window.time], earlier) if "arrow" in entry.encodings else None
         units = {one.name: str(properties(schema)[one.name].get("x-unit", "")) for one in number_fields(schema)}
         events: EventGroup | None = None
         for records in self._chunks(topic, account):
@@ -278,8 +279,8 @@ class TopicWriter:
             self._begin,
             self._end,
             round(window.length * _MICRO),
-            units={name: str(part.get("x-unit", "")) for name, part in known.items()},
-            averaged={name for name, part in known.items() if kind(part) == "number"},
+            units={first_name(name, part): str(part.get("x-unit", "")) for name, part in known.items()},
+            averaged={first_name(name, part) for name, part in known.items() if kind(part) == "number"},
             noun=window.group or "group",
             most=int(known.get(window.group or "", {}).get("maximum", window.most_groups or 999)) + 1,
         )

@@ -90,13 +90,13 @@ def _troubles(
         if not are_bounded(found):
             yield f"fields.{name}", _BOUNDS
     for field in plan.fields:
-        found_columns = fields.get(field.name)
+        found_columns = fields.get(field.first_name)
         if found_columns is None:
             continue
         if field.integer and any(float in set(map(type, values)) for values in _numbers(found_columns)):
-            yield f"fields.{field.name}", _WHOLE
+            yield f"fields.{field.first_name}", _WHOLE
         if buckets := _bucket_trouble(found_columns.sketch or (), plan):
-            yield f"fields.{field.name}", buckets
+            yield f"fields.{field.first_name}", buckets
 
 
 def _misplaced(plan: Plan, window: int, count: int, oldest: int, newest: int, latest: int) -> Sequence[tuple[str, str]]:

@@ -9,7 +9,7 @@ from facade.bus.port import OffsetRange
 from facade.config import Settings
 from facade.errors import IcdError
 from facade.flows.telemetry.partial import Group, StreamSummary, Summary, summary_form
-from facade.icd.fields import kind, properties
+from facade.icd.fields import first_name, kind, properties
 from facade.icd.model import Icd, Rule
 from facade.icd.topic_model import Window
 from facade.instances import FAMILIES
@@ -40,6 +40,9 @@ class FieldPlan:
     """One field of the message and the statistics to keep of it."""
 
     name: str
+    """Name in the message."""
+    first_name: str
+    """Name in summaries; see `facade.icd.fields.first_name`."""
     integer: bool
     statistics: frozenset[str]
 
@@ -69,6 +72,11 @@ class Plan:
         rule = self.window
         needed = (rule.time, rule.sequence, rule.epoch, *(field.name for field in self.fields))
         return tuple(dict.fromkeys(name for name in needed if name is not None))
+
+    @cached_property
+    def first_names(self) -> dict[str, str]:
+        """Return the names of the fields in summaries, by their names in the message."""
+        return {field.name: field.first_name for field in self.fields}
 
     @cached_property
     def length_us(self) -> int:
@@ -184,7 +192,7 @@ def plan(icd: Icd, topic: str) -> Plan:
     schema = icd.messages[entry.message]
     known = properties(schema)
     fields = tuple(
-        FieldPlan(name, kind(known[name]) == "integer", frozenset(statistics))
+        FieldPlan(name, first_name(name, known[name]), kind(known[name]) == "integer", frozenset(statistics))
         for name, statistics in sorted(needs.items())
     )
     group = known.get(entry.window.group or "", {})

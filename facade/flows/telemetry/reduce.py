@@ -19,6 +19,7 @@ from facade.codec.plausible import wrong_unit
 from facade.config import Settings
 from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.plan import MICRO, FieldPlan, Plan
+from facade.icd.fields import Schema
 from facade.messages import FieldStatistics, Partial
 from facade.outcome import RecordRejected
 from facade.printable import excerpt
@@ -138,7 +139,7 @@ def partials(columns: Mapping[str, Column], plan: Plan, cells: Cells, groups: Gr
     oldest, newest = np.minimum.reduceat(time, cells.starts), np.maximum.reduceat(time, cells.starts)
     last = _last(time, newest, cells)
     runs = _runs(columns[rule.sequence], cells) if rule.sequence is not None else [[] for _ in cells.starts]
-    statistics = {f.name: _statistics(columns[f.name], f, cells, last, rule.quantile_error) for f in plan.fields}
+    statistics = {f.first_name: _statistics(columns[f.name], f, cells, last, rule.quantile_error) for f in plan.fields}
     found: dict[Group, list[Partial]] = {}
     for c, count in enumerate(cells.sizes.tolist()):
         partial = Partial(
@@ -407,10 +408,10 @@ _TOGETHER = 32768
 class Batches:
     """Reads the columnar batches of one windowed topic."""
 
-    def __init__(self, plan: Plan, schema: Mapping[str, Any]) -> None:
+    def __init__(self, plan: Plan, schema: Schema, earlier: Sequence[Schema]) -> None:
         rule = plan.window
         varying = [name for name in (rule.time, rule.sequence) if name is not None]
-        self.reader = BatchReader(schema, varying)
+        self.reader = BatchReader(schema, varying, earlier)
         self._order = [name for name in (rule.group, rule.epoch) if name is not None]
 
     def read(

@@ -27,7 +27,8 @@ def evaluate(source: Source, partial: Partial, plan: Plan) -> Number | None:
     count, window = partial.count, plan.window
     if count == 0 and source.over == "window":
         return None
-    field = partial.fields.get(source.field or "", _EMPTY)
+    names = plan.first_names
+    field = _EMPTY if source.field is None else partial.fields.get(names[source.field], _EMPTY)
     total = field.sum
     match source.rule:
         case "count":
@@ -46,7 +47,7 @@ def evaluate(source: Source, partial: Partial, plan: Plan) -> Number | None:
                 return None
             return sketch.quantile(field.sketch, source.q, window.quantile_error)
         case "fraction":
-            whole = sum(partial.fields.get(name, _EMPTY).sum or 0 for name in source.of)
+            whole = sum(partial.fields.get(names[name], _EMPTY).sum or 0 for name in source.of)
             return None if total is None or whole == 0 else total / whole
         case "min" | "max" | "last" as statistic:
             found: Number | None = getattr(field, statistic)

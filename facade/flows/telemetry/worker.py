@@ -31,6 +31,7 @@ from facade.flows.telemetry.reduce import (
     sift,
 )
 from facade.flows.telemetry.watermarks import newest_close
+from facade.icd.fields import earlier_versions
 from facade.icd.model import Icd
 from facade.messages import Partial, RackSummary, Watermark
 from facade.outcome import LATE, USED, Outcome
@@ -98,9 +99,9 @@ class _Stream:
 
     def __init__(self, plan: Plan, icd: Icd, settings: Settings) -> None:
         self.plan = plan
-        schema = icd.messages[plan.message]
-        self.decoder = ColumnDecoder(plan.message, schema)
-        self.batches = Batches(plan, schema) if "arrow" in icd.topics[plan.topic].encodings else None
+        schema, earlier = icd.messages[plan.message], earlier_versions(icd, plan.message)
+        self.decoder = ColumnDecoder(plan.message, schema, earlier)
+        self.batches = Batches(plan, schema, earlier) if "arrow" in icd.topics[plan.topic].encodings else None
         self.groups = groups(plan, settings)
         summary = icd.topics[plan.window.summary]
         self.summary_partitions = summary.partitions
