@@ -80,9 +80,14 @@ class Site(NamedTuple):
 
     def alerts(self, source: str, writer: Writer) -> Alerts:
         """Return what raises and clears the alerts of a source."""
-        (reference,) = [one.alert_source for one in manifests() if one.alert_source is not None]
-        made: Alerts = load_reference(reference)(source, writer, self.clock)
-        return made
+        return open_alerts(source, writer, self.clock)
+
+
+def open_alerts(source: str, writer: Writer, clock: Clock) -> Alerts:
+    """Return what raises and clears the alerts of a source, for programs of all flows."""
+    (reference,) = [one.alert_source for one in manifests() if one.alert_source is not None]
+    made: Alerts = load_reference(reference)(source, writer, clock)
+    return made
 
 
 def run_worker(role: str, slot: str, make: Callable[[Site], Worker]) -> NoReturn:

@@ -1,6 +1,6 @@
-"""A deployment whose topics are gone goes on from its archive, through real processes on a real broker."""
+"""A deployment whose brokers are lost goes on from its archive, through real processes on brokers of another site."""
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +8,13 @@ import pytest
 import tango
 from confluent_kafka import Message
 
+from facade.bus.port import Record
+from facade.flows.alerts.follower import Follower
 from facade.flows.archive.reading import newest_entries
 from facade.flows.archive.stores import FolderStore
 from facade.flows.telemetry.simulator.ingest import HeapReport
+from facade.infra import local
 from facade.runtime.snapshots import Snapshot, decode_snapshot
-from tests.conftest import Deploy
-from tests.support import topics
 from tests.support.alerting import alert
 from tests.support.deployment import BUS, ICD, MASTER, Deployment, subarray_device
 from tests.support.processes import Running
@@ -23,11 +24,21 @@ from tests.support.waiting import until, until_equal
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
 ALERTS, SUBARRAY = "mid-sdp/alerts/0", subarray_device(1)
-INSTANCES = ("control", "ingest-00", "subarray", "alerts")
 SOURCE = "receive/1"
+INSTANCES = ("control", "ingest-00", "subarray", "alerts")
 AS_THEY_WERE = ("ingest.heaps", "alerts", "commands", "command-acks", "calibration")
 """Topics whose records name no log, and of which Kafka forgets nothing."""
 WRITTEN = (*AS_THEY_WERE, "ingest.summary", "accounts", "positions", "snapshots", "state", "tables")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[local.Endpoints]:
+    """Return the addresses of a broker and a Tango database of another site."""
+    state_dir = tmp_path / "site"
+    try:
+        yield local.up(local.LocalOptions(state_dir=state_dir, kafka_heap="256m"))
+    finally:
+        local.down(state_dir, wipe=True)
 
 
 def started(deployment: Deployment) -> list[Running]:
@@ -46,21 +57,24 @@ def stop(deployment: Deployment, processes: list[Running]) -> None:
     deployment.forget_proxies()
 
 
-def sent(deployment: Deployment, scan: int) -> HeapReport:
-    faults = [word for fault in ("garbage", "duplicates", "gaps") for word in (f"--{fault}", 0.01)]
+def sent(deployment: Deployment, scan: int, *, faulty: bool = True) -> HeapReport:
+    faults = [word for fault in ("garbage", "duplicates", "gaps") for word in (f"--{fault}", 0.01)] if faulty else []
     options = ["--count", 1000, "--rate", 2000, "--scan-id", scan, *faults]
     return deployment.simulate(*options, name=f"simulate-{scan}").finish()
 
 
-def counted(*reports: HeapReport) -> dict[str, int]:
-    """Return what is to be shown of some scans; what is missing and what came twice is that of the last one."""
+def counted(*reports: HeapReport, again: int = 0, twice: int = 0) -> dict[str, int]:
+    """Return what is to be shown of some scans; what is missing and what came twice is that of the last one.
+
+    `again`: records that were sent once more after all; `twice`: those of them that are of the last scan.
+    """
     expected, nodes = [one.expected for one in reports], reports[-1].nodes.values()
     return {
-        "consumed": sum(one.consumed for one in expected),
-        "used or late": sum(one.used + one.late for one in expected),
+        "consumed": sum(one.consumed for one in expected) + again,
+        "used or late": sum(one.used + one.late for one in expected) + again,
         "dead letters": sum(sum(one.dead_lettered.values()) for one in expected),
         "missing": sum(one.missing for one in nodes),
-        "twice": sum(one.duplicates for one in nodes),
+        "twice": sum(one.duplicates for one in nodes) + twice,
         "wrong": 0,
     }
 
@@ -84,17 +98,16 @@ def shown(deployment: Deployment) -> dict[str, Any]:
 def numbers(deployment: Deployment) -> dict[str, int]:
     """Return the numbers of the test's alerts, as a client gets them, by text."""
     try:
-        entries = json.loads(deployment.proxy(ALERTS).GetAlertsSince(0))["entries"]
+        return heard(deployment, Follower(0))
     except tango.DevFailed:
         return {}
-    alerts = [(entry["sequence"], entry["alert"]) for entry in entries if entry.get("alert")]
-    return {one["text"]: number for number, one in alerts if one["source"] == SOURCE}
 
 
-def offsets(deployment: Deployment) -> dict[str, int]:
-    """Return the numbers that the same alerts have by their offsets on the bus, which begin with 0."""
-    records = [(json.loads(one.value()), one.offset()) for one in deployment.messages("alerts")]
-    return {one["text"]: at + 1 for one, at in records if one.get("source") == SOURCE}
+def heard(deployment: Deployment, client: Follower) -> dict[str, int]:
+    """Return the numbers of the test's alerts that a client has not had before, by text."""
+    asked = client.seen
+    entries = client.add_page(asked, deployment.proxy(ALERTS).GetAlertsSince(asked))
+    return {one.alert["text"]: one.sequence for one in entries if one.alert and one.alert["source"] == SOURCE}
 
 
 def cuts(deployment: Deployment) -> dict[str, int]:
@@ -107,59 +120,92 @@ def cuts(deployment: Deployment) -> dict[str, int]:
     }
 
 
-def content(message: Message) -> tuple[object, ...]:
-    where = message.partition(), message.offset()
-    return *where, message.timestamp()[1], message.key(), message.value(), message.headers()
+def content(deployment: Deployment) -> dict[str, list[Any]]:
+    """Return all there is of records that stay as they were, by topic and in the order of offsets."""
+
+    def read(message: Message) -> tuple[Any, ...]:
+        where = message.partition(), message.offset()
+        return *where, message.timestamp()[1], message.key(), message.value(), message.headers()
+
+    return {name: sorted(map(read, deployment.messages(name)), key=lambda one: one[:2]) for name in AS_THEY_WERE}
 
 
-def test_numbers_totals_positions_and_states_go_on(deploy: Deploy, tmp_path: Path) -> None:
-    """What nobody had taken when all was lost is counted afterwards, and nothing is counted twice."""
-    deployment, folder = deploy(nodes=2, subarrays=1, patient=True), tmp_path / "archive"
+def test_numbers_totals_positions_and_states_go_on_at_another_site(
+    infra: local.Endpoints, site: local.Endpoints, tmp_path: Path
+) -> None:
+    """An archived record is counted once, also if its source sends it again; one that is in no file is missing."""
+    folder = tmp_path / "archive"
     store = FolderStore(folder)
-    archive = deployment.launch("archive", "archive", "run", folder, "--every", "0.2s")
-    processes = started(deployment)
-    first = sent(deployment, 1)
-    deployment.send(*(alert(number, text=f"alert {number}") for number in (1, 2, 3)))
-    deployment.send(*cut("table-1", b"abcdef", 2, product="subarray/01/other"))
-    until(lambda: len(numbers(deployment)) == 3, "the alerts are shown")
-    deployment.proxy(SUBARRAY).command_inout("On")
-    until_equal(lambda: deployment.read_one(SUBARRAY, "State"), tango.DevState.ON, "the subarray is on")
-    until_equal(lambda: shown(deployment), counted(first), "totals are what was sent")
-    until(lambda: any(b"COMPLETE" in one.value() for one in deployment.messages("tables")), "the table is announced")
-    until(
-        lambda: {"SdpFacade-ingest-00/ingest.summary", "SdpFacade-alerts/alerts"} <= cuts(deployment).keys(),
-        "there are snapshots",
-    )
-    stop(deployment, processes)
-    untaken = sent(deployment, 2)
-    deployment.send(alert(4, text="alert 4"))
+    with Deployment(infra, tmp_path, nodes=2, subarrays=1, patient=True) as deployment:
+        deployment.move(site)
+        deployment.prepare()
+        archive = deployment.launch("archive", "archive", "run", folder, "--every", "0.2s")
+        processes, client = started(deployment), Follower(0)
+        first = sent(deployment, 1)
+        deployment.send(*(alert(number, text=f"alert {number}") for number in (1, 2, 3)))
+        deployment.send(*cut("table-1", b"abcdef", 2, product="subarray/01/other"))
+        until(lambda: len(numbers(deployment)) == 3, "the alerts are shown")
+        deployment.proxy(SUBARRAY).command_inout("On")
+        until_equal(lambda: deployment.read_one(SUBARRAY, "State"), tango.DevState.ON, "the subarray is on")
+        until_equal(lambda: shown(deployment), counted(first), "totals are what was sent")
+        until(
+            lambda: any(b"COMPLETE" in one.value() for one in deployment.messages("tables")), "the table is announced"
+        )
+        until(
+            lambda: {"SdpFacade-ingest-00/ingest.summary", "SdpFacade-alerts/alerts"} <= cuts(deployment).keys(),
+            "there are snapshots",
+        )
+        stop(deployment, [one for one in processes if one.name != "alerts"])
+        untaken = sent(deployment, 2, faulty=False)
+        deployment.send(alert(4, text="alert 4"))
 
-    def missing() -> list[str]:
-        kept = {(one.topic, one.partition): one.next for one in newest_entries(store, WRITTEN)}
-        lasts = {(name, one.partition()): one.offset() for name in WRITTEN for one in deployment.messages(name)}
-        return [name for (name, partition), last in lasts.items() if kept.get((name, partition), 0) <= last]
+        def missing() -> list[str]:
+            kept = {(one.topic, one.partition): one.next for one in newest_entries(store, WRITTEN)}
+            lasts = {(name, one.partition()): one.offset() for name in WRITTEN for one in deployment.messages(name)}
+            return [name for (name, partition), last in lasts.items() if kept.get((name, partition), 0) <= last]
 
-    until_equal(missing, [], "all is in the archive")
-    assert archive.terminate() == 0
-    deployment.processes.forget(archive.name)
-    known = offsets(deployment)
-    before = {name: sorted(map(content, deployment.messages(name)), key=lambda one: one[:2]) for name in AS_THEY_WERE}
+        stop(deployment, [one for one in processes if one.name == "alerts"])
+        until_equal(missing, [], "all is in the archive")
+        archive.kill()
+        deployment.processes.forget(archive.name)
+        before = content(deployment)
+        alerts = deployment.server("alerts")
+        until(lambda: "alert 4" in numbers(deployment), "the alert is shown")
+        known = heard(deployment, client)
+        sent(deployment, 3)
+        deployment.send(alert(5, text="alert 5"))
+        until(lambda: "alert 5" in numbers(deployment), "an alert is shown that is in no file")
+        lost = heard(deployment, client)
+        local.stop_services(site.state_dir, local.ServiceName.KAFKA, kill=True)
+        stop(deployment, [alerts])
 
-    topics.delete(deployment.bootstrap, deployment.prefix)
-    said = deployment.command("archive", "restore", str(folder))
-    assert "each at its offset" in said
-    after = {name: sorted(map(content, deployment.messages(name)), key=lambda one: one[:2]) for name in AS_THEY_WERE}
-    assert after == before
-    assert deployment.create_topics() == [], "topics are as the ICD says"
+        deployment.move(infra)
+        said = deployment.command("archive", "restore", str(folder))
+        assert "each at its offset" in said
+        after = content(deployment)
+        told, after["alerts"] = after["alerts"][-2:], after["alerts"][:-2]
+        assert after == before
+        assert all(b'"topicsRestored"' in one[4] for one in told)
+        assert deployment.create_topics() == [], "topics are as the ICD says"
 
-    started(deployment)
-    until_equal(lambda: shown(deployment), counted(first, untaken), "totals go on")
-    until(lambda: "alert 4" in numbers(deployment), "the alert that nobody had seen is shown")
-    until_equal(lambda: deployment.read_one(SUBARRAY, "State"), tango.DevState.ON, "the state goes on")
-    last = sent(deployment, 3)
-    deployment.send(alert(5, text="alert 5"))
-    until_equal(lambda: numbers(deployment), known | offsets(deployment), "numbers go on")
-    assert len(numbers(deployment)) == 5
-    until_equal(lambda: shown(deployment), counted(first, untaken, last), "each record is counted once")
-    assert set(cuts(deployment).values()) == {0}
-    assert ICD.topics.keys() >= set(WRITTEN)
+        started(deployment)
+        until_equal(lambda: shown(deployment), counted(first, untaken), "totals go on")
+        until_equal(lambda: deployment.read_one(SUBARRAY, "State"), tango.DevState.ON, "the state goes on")
+        again = [
+            Record(topic="ingest.heaps", partition=partition, key=key, value=value, headers=headers or ())
+            for partition, _, _, key, value, headers in before["ingest.heaps"][-20:]
+        ]
+        deployment.send(*again, alert(6, text="alert 6"))
+        until(lambda: "alert 6" in numbers(deployment), "a new alert is shown")
+        new = heard(deployment, client)
+        assert list(new) == ["alert 6"]
+        assert new["alert 6"] > lost["alert 5"] > known["alert 4"], "no number is given twice"
+        assert client.made_anew == 0
+        assert numbers(deployment) == known | new
+        until_equal(lambda: deployment.read_one(ALERTS, "alertsMissing"), 1, "the lost alert is missed")
+        many = len(again)
+        until_equal(lambda: shown(deployment), counted(first, untaken, again=many, twice=many), "they are known again")
+        last = sent(deployment, 4)
+        until_equal(lambda: shown(deployment), counted(first, untaken, last, again=many), "each record is counted once")
+        assert set(cuts(deployment).values()) == {0}
+        assert ICD.topics.keys() >= set(WRITTEN)

@@ -118,6 +118,11 @@ class Deployment(proving.deployment.Deployment):
             found = _TROUBLE.search(text)
             assert found is None, f"{name}: {text[max(0, found.start() - 300) : found.end() + 1500]}"
 
+    def move(self, infra: local.Endpoints) -> None:
+        """Use the brokers of another site from now on; the Tango database stays."""
+        self.settings = msgspec.structs.replace(self.settings, bootstrap=infra.bootstrap)
+        self.bootstrap = infra.bootstrap
+
     @property
     def instances(self) -> list[str]:
         racks = [f"ingest-{rack:02d}" for rack in range((self.nodes - 1) // self.settings.rack_size + 1)]

@@ -15,12 +15,13 @@ from facade.bus.offsets import Extent, TopicShape, position_record
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.errors import ConfigError
+from facade.flows.alerts.follower import Follower
 from facade.flows.archive.files import ArchiveError
 from facade.flows.archive.restore import Kind, LogNames, Restored, plan_restore, restore, steps
 from facade.flows.archive.stores import FolderStore
 from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker
 from facade.messages import WorkerPosition
-from tests.support.alerting import Bench
+from tests.support.alerting import Bench, Server
 from tests.support.archives import HOUR, ICD, START, archive, archive_of, record
 from tests.support.simulated_bus import MemoryBus as SimulatedBus
 
@@ -203,6 +204,31 @@ def test_a_position_far_behind_the_archive_is_refused(tmp_path: Path) -> None:
         restored(store, ids={"ingest.heaps": NEW})
 
 
+def archived(lost: Bench, store: FolderStore, *names: str) -> None:
+    """Archive all that topics have."""
+    bus, limits = SimulatedBus(lost.broker), ArchiveLimits(wait=0.0)
+    worker = ArchiveWorker(bus, store, ICD, names, deployment=PREFIX, clock=lost.clock, limits=limits)
+    for _ in range(10):
+        worker.step()
+    worker.finish()
+
+
+def on_other_brokers(lost: Bench, store: FolderStore, **options: int) -> Bench:
+    """Restore an archive, as of now."""
+    found = Bench()
+    found.clock.sleep(lost.clock.monotonic() - found.clock.monotonic())
+    ids = {}
+    for name, topic in found.broker.model.topics.items():
+        ids[name] = topic.id = f"new-{topic.id[4:]}"
+    plan = plan_restore(store, ICD, prefix=PREFIX, **options)
+    brokers = Brokers()
+    restore(store, plan, LogNames(ICD, plan.ids, ids), brokers, found.clock, lambda *_: None)
+    for (topic, partition), log in brokers.logs.items():
+        for one in log:
+            found.broker.append(one or Record(topic=topic, key=b"none", value=None, partition=partition))
+    return found
+
+
 def test_a_device_server_goes_on_over_restored_topics(tmp_path: Path) -> None:
     """Numbers and states continue, and no log is another one."""
     lost, store = Bench(), FolderStore(tmp_path)
@@ -213,31 +239,8 @@ def test_a_device_server_goes_on_over_restored_topics(tmp_path: Path) -> None:
     server.acknowledge()
     server.cycle(40)  # a snapshot, among others
     lost.alert(state="CLEARED", text="not read")
-    names = ("alerts", "alert-state", "snapshots")
-    worker = ArchiveWorker(
-        SimulatedBus(lost.broker),
-        store,
-        ICD,
-        names,
-        deployment=PREFIX,
-        clock=lost.clock,
-        limits=ArchiveLimits(wait=0.0),
-    )
-    for _ in range(10):
-        worker.step()
-    worker.finish()
-
-    found = Bench()
-    found.clock.sleep(lost.clock.monotonic() - found.clock.monotonic())
-    ids = {}
-    for name, topic in found.broker.model.topics.items():
-        ids[name] = topic.id = f"new-{topic.id[4:]}"
-    plan = plan_restore(store, ICD, prefix=PREFIX)
-    brokers = Brokers()
-    restore(store, plan, LogNames(ICD, plan.ids, ids), brokers, found.clock, lambda *_: None)
-    for (topic, partition), log in brokers.logs.items():
-        for one in log:
-            found.broker.append(one or Record(topic=topic, key=b"none", value=None, partition=partition))
+    archived(lost, store, "alerts", "alert-state", "snapshots")
+    found = on_other_brokers(lost, store)
     assert [one.value for one in found.broker.read("alerts")] == [one.value for one in lost.broker.read("alerts")]
     again = found.server()
     again.cycle(10)
@@ -247,3 +250,35 @@ def test_a_device_server_goes_on_over_restored_topics(tmp_path: Path) -> None:
     assert again.state() == "NORM"
     account = again.service.event_loop._progress["alerts"].account
     assert (account.log_cuts, account.skipped, account.overlap) == (0, 0, 0)
+
+
+def test_numbers_of_lost_alerts_are_not_given_again(tmp_path: Path) -> None:
+    """A client has seen two alerts that the archive does not have; the state of one of them it has."""
+    lost, store = Bench(), FolderStore(tmp_path)
+    server, client = lost.server(), Follower(0)
+
+    def heard(server: Server) -> list[tuple[int, str]]:
+        asked = client.seen
+        entries = client.add_page(asked, server.api.since(asked))
+        return [(one.sequence, one.alert["text"]) for one in entries if one.alert]
+
+    for number in (1, 2):
+        lost.alert(text=f"alert {number}")
+    server.cycle(40)
+    archived(lost, store, "alerts", "snapshots")
+    for number in (3, 4):
+        lost.alert(text=f"alert {number}")
+    server.cycle()
+    archived(lost, store, "alert-state")
+    before = heard(server)
+    assert before == [(number, f"alert {number}") for number in (1, 2, 3, 4)]
+
+    found = on_other_brokers(lost, store, reserve=10)
+    again = found.server()
+    found.alert(condition="topicsRestored", source="archive/restore", text="records are lost")
+    again.cycle()
+    (entry,) = heard(again)
+    assert entry == (13, "records are lost"), "in order, and behind all that the client has"
+    assert client.made_anew == 0
+    client = Follower(0)
+    assert heard(again) == [*before[:2], entry], "alerts have the numbers that they had"

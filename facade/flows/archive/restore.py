@@ -22,6 +22,9 @@ a log, where the archive was not so far. Each log is filled up to the last offse
 records must not get offsets that are counted. Where results have counted more than the position of their worker says,
 a new position is written behind the others.
 
+Records behind the archived ones are lost, and clients may know their numbers. So the offsets that they may have had are
+left out behind the end of each log: no number is given twice.
+
 Only records that Kafka would still have are written: those of the last log of a topic, the newest of each key of a
 compacted topic, and none older than the retention.
 """
@@ -52,6 +55,8 @@ FILLER: Final = b"restored"
 """Key of a filler: compacted topics take no record without one."""
 MOST_FILLERS: Final = 5_000_000
 """Most fillers at one end of a partition by default."""
+RESERVE: Final = 1_000
+"""Offsets that are left out behind the end of each log by default."""
 _RUN = 1000
 """Most records written at once."""
 _RUN_BYTES = 8_000_000
@@ -123,6 +128,8 @@ class RestorePlan:
     topics: Mapping[str, Topic]
     """All topics of the deployment, as they are while they are filled."""
     most_fillers: int
+    reserve: int
+    """Offsets that are left out behind the end of each log."""
 
     def deletes(self, place: TopicPartition) -> bool:
         """Return whether records at the beginning of a log can be deleted."""
@@ -130,7 +137,13 @@ class RestorePlan:
 
 
 def plan_restore(
-    store: Store, icd: Icd, *, prefix: str, without: Collection[str] = (), most_fillers: int = MOST_FILLERS
+    store: Store,
+    icd: Icd,
+    *,
+    prefix: str,
+    without: Collection[str] = (),
+    most_fillers: int = MOST_FILLERS,
+    reserve: int = 0,
 ) -> RestorePlan:
     """Look at an archive, byte by byte, and return what is to be restored for a deployment with a prefix.
 
@@ -186,7 +199,11 @@ def plan_restore(
         for name, topic in icd.topics.items()
     }
     return RestorePlan(
-        partitions=partitions, ids={name: id for name, id in ids.items() if id}, topics=made, most_fillers=most_fillers
+        partitions=partitions,
+        ids={name: id for name, id in ids.items() if id},
+        topics=made,
+        most_fillers=most_fillers,
+        reserve=reserve,
     )
 
 
@@ -379,6 +396,8 @@ class Restored:
     """What was written."""
 
     records: int = 0
+    newest_us: int = 0
+    """Time of the newest record [Unix us]."""
     fillers: int = 0
     positions: int = 0
     """New positions behind the others."""
@@ -430,15 +449,16 @@ def restore(
     write(work)
     done.begins = {place: at for place, at in done.begins.items() if plan.deletes(place)}
     tails = {}
-    for place, end in names.ends.items():
+    for place in done.ends | names.ends:
         at = done.ends.get(place, 0)
-        if place[1] < plan.topics[place[0]].partitions and end > at:
+        end = max(at, names.ends.get(place, 0))
+        if place[1] < plan.topics[place[0]].partitions and end + plan.reserve > at:
             if end - at > plan.most_fillers:
                 raise ArchiveError(
                     f"{place[0]}, partition {place[1]}: the archive ends at offset {at:,}, positions are at {end:,}:"
                     " allow more fillers with --most-fillers, or leave the topic out with --without"
                 )
-            tails[place] = steps(iter(()), place, at=at, end=max(end, at + 2))
+            tails[place] = steps(iter(()), place, at=at, end=max(end + plan.reserve, at + 2))
     write(tails)
     at = done.ends.get(_OF_POSITIONS, 0)
     moved = [
@@ -457,6 +477,7 @@ def _count(done: Restored, place: TopicPartition, step: PlacedRecords) -> None:
         done.fillers += len(step.records)
     else:
         done.records += len(step.records)
+        done.newest_us = max(done.newest_us, *(one.timestamp_us for one in step.records))
     is_first = done.ends.get(place, 0) == done.begins.get(place, 0)
     done.ends[place] = step.records[-1].offset + 1 + (step.kind is not Kind.PLAIN)
     if is_filled and is_first and step.kind is Kind.PLAIN:

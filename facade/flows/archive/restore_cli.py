@@ -7,15 +7,19 @@ import typer
 from facade.bus.kafka.admin import KafkaTopicWatch, inspect_topics
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.placing import KafkaPlacingWriter
+from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.kafka.topics import create_topics, delete_records, set_timestamps
-from facade.clock import SystemClock
+from facade.bus.port import BusHealth
+from facade.clock import SystemClock, utc_text
 from facade.config import load_client_settings
 from facade.console import ERR, OUT
 from facade.errors import ConfigError
 from facade.flows.archive.cli import ArchiveLocation
-from facade.flows.archive.restore import MOST_FILLERS, LogNames, plan_restore, restore
+from facade.flows.archive.restore import MOST_FILLERS, RESERVE, LogNames, plan_restore, restore
 from facade.flows.archive.stores import open_store
 from facade.icd.load import load
+from facade.runtime.worker_process import open_alerts
+from facade.severities import WARNING
 
 
 def restore_topics(
@@ -27,6 +31,13 @@ def restore_topics(
     most_fillers: Annotated[
         int, typer.Option(min=0, help="Most offsets without a record at one end of a partition, filled one by one.")
     ] = MOST_FILLERS,
+    reserve: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Offsets left out behind the end of each log, as lost records, such as alerts, may have had them.",
+        ),
+    ] = RESERVE,
 ) -> None:
     """Fill the topics of KAFKA_BOOTSTRAP and SDP_TOPIC_PREFIX, of which none may exist, with the records of an archive.
 
@@ -42,22 +53,31 @@ def restore_topics(
             " restore a deployment to new brokers, or delete its topics first"
         )
     ERR.print("reads the archive, and verifies it", markup=False)
-    plan = plan_restore(store, icd, prefix=settings.prefix, without=without or (), most_fillers=most_fillers)
+    plan = plan_restore(
+        store, icd, prefix=settings.prefix, without=without or (), most_fillers=most_fillers, reserve=reserve
+    )
     create_topics(connection, dict(plan.topics), replicas=settings.topic_replicas)
     now = KafkaTopicWatch(connection).extents(plan.topics)
     names = LogNames(icd, plan.ids, {name: one.id for name, one in now.items()})
-    writer = KafkaPlacingWriter(connection, "archive-restore")
+    placing = KafkaPlacingWriter(connection, "archive-restore")
 
     def report(records: int, fillers: int, partitions: int) -> None:
         ERR.print(f"{records:,} records and {fillers:,} fillers; {partitions} partitions to go", markup=False)
 
-    done = restore(store, plan, names, writer, clock, report)
+    done = restore(store, plan, names, placing, clock, report)
     for (topic, partition), begin in done.begins.items():
         delete_records(connection, topic, partition, begin)
     set_timestamps(connection, icd.topics)
+    # Followers take its number, behind those of lost alerts, for the next one; see the decision on two sites.
+    writer = KafkaWriter(connection, health=BusHealth(), client="archive-restore-alerts")
+    alerts = open_alerts("archive/restore", writer, clock)
+    until = f"the topics were filled from {place}, whose newest record is of {utc_text(done.newest_us)}"
+    alerts.raise_alert("topicsRestored", WARNING, f"{until}: records that the brokers took later are lost")
+    alerts.clear("topicsRestored", until)
     lines = [
         f"{done.records:,} records of {len({topic for topic, _ in done.ends})} topics are on the topics with the prefix"
         f" {settings.prefix!r}, each at its offset; {done.fillers:,} fillers stand for offsets without a record.",
+        f"The newest record is of {utc_text(done.newest_us)}; what the brokers took later is lost.",
         *([f"{done.positions} positions of workers were behind their results, and were moved."] * bool(done.positions)),
         "Start workers, device servers and controllers. Give the archive worker a new folder.",
     ]
