@@ -15,8 +15,9 @@ from devices.pruning import find_surplus, prune
 from devices.registration import register
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.topics import create_topics
+from facade.bus.quotas import name_of
 from facade.clock import Clock
-from facade.config import Settings
+from facade.config import FILE_VARIABLE, Settings
 from facade.errors import InfraError
 from facade.exports.tango_db import SERVER, instances
 from facade.icd.load import load
@@ -24,6 +25,7 @@ from facade.icd.model import Icd, instance_role
 from facade.icd.topic_model import Topic
 from facade.infra import local
 from facade.infra.processes import Process
+from facade.infra.security import ADMINISTRATOR
 from facade.instances import devices_of
 from proving.progress import ProgressLine
 from proving.roles import Play, RoleProcess, command_line
@@ -108,6 +110,7 @@ class Deployment:
             "KAFKA_BOOTSTRAP": settings.bootstrap,
             "TANGO_HOST": self.tango_host,
             "SDP_TOPIC_PREFIX": settings.prefix,
+            "SDP_TOPIC_REPLICAS": str(settings.topic_replicas),
             "SDP_INGEST_NODES": str(settings.nodes),
             "SDP_RACK_SIZE": str(settings.rack_size),
             "SDP_SUBARRAYS": str(settings.subarrays),
@@ -119,8 +122,13 @@ class Deployment:
     @property
     def environment(self) -> dict[str, str]:
         """Return the whole environment of its processes: the user's own settings must not reach into it."""
+        return self._environment("")
+
+    def _environment(self, login: str) -> dict[str, str]:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SDP_", "KAFKA_", "TANGO_"))}
         path = f"{_BIN}:{os.environ.get('PATH', '')}"
+        if (security := self.endpoints.security) is not None:
+            inherited[FILE_VARIABLE] = str(security.settings_of(name_of(login) if login else ADMINISTRATOR))
         return {**inherited, "PATH": path, "PYTHONUNBUFFERED": "1", **self.variables, **self._variables}
 
     @property
@@ -140,7 +148,8 @@ class Deployment:
 
     def create_topics(self, changed: Mapping[str, Topic] | None = None) -> list[str]:
         """Make the topics, some otherwise than the ICD has them; say how those that exist differ."""
-        return create_topics(self.connection, {**self.icd.topics, **(changed or {})})
+        topics = {**self.icd.topics, **(changed or {})}
+        return create_topics(self.connection, topics, replicas=self.settings.topic_replicas)
 
     def register(self) -> int:
         return register(self.icd, self.settings, self.tango_host)
@@ -149,18 +158,23 @@ class Deployment:
         """Remove the devices of a larger deployment from the Tango database; return their number."""
         return prune(find_surplus(self.icd, self.settings, self.tango_host), self.tango_host)
 
-    def start(self, name: str, argv: Sequence[str], *, ends: bool = False, **variables: str) -> Process:
-        """Start a process with some further variables of its environment; see `Supervisor.start`."""
-        return self.processes.start(Process, name, argv, {**self.environment, **variables}, ends=ends)
+    def start(
+        self, name: str, argv: Sequence[str], *, ends: bool = False, login: str = "", **variables: str
+    ) -> Process:
+        """Start a process with some further variables of its environment; see `Supervisor.start`.
 
-    def launch(self, name: str, *arguments: object, ends: bool = False, **variables: str) -> Process:
-        return self.start(name, [PROGRAM, *map(str, arguments)], ends=ends, **variables)
+        `login`: role of the ICD by which it logs in at secured brokers. Empty: as their administrator.
+        """
+        return self.processes.start(Process, name, argv, {**self._environment(login), **variables}, ends=ends)
+
+    def launch(self, name: str, *arguments: object, ends: bool = False, login: str = "", **variables: str) -> Process:
+        return self.start(name, [PROGRAM, *map(str, arguments)], ends=ends, login=login, **variables)
 
     def server(self, instance: str, *, name: str = "") -> Process:
-        return self.start(name or instance, [str(_BIN / SERVER), instance])
+        return self.start(name or instance, [str(_BIN / SERVER), instance], login=instance_role(instance))
 
     def worker(self, slot: int | str) -> Process:
-        return self.launch(f"aggregate-{slot}", "aggregate", "--slot", slot)
+        return self.launch(f"aggregate-{slot}", "aggregate", "--slot", slot, login="aggregate")
 
     def answers(self, instance: str) -> bool:
         """Return whether an instance of the device server answers."""
@@ -182,11 +196,11 @@ class Deployment:
         """Return the alarms that SdpAlerts has."""
         return list(msgspec.json.decode(self.proxy(device).command_inout("GetAlarms")))
 
-    def play(self, role: Play, *, name: str = "", ends: bool = False, **task: Any) -> RoleProcess:
-        """Start a process that plays a role, and by default has its name; see `proving.roles`."""
+    def play(self, role: Play, *, name: str = "", ends: bool = False, login: str = "", **task: Any) -> RoleProcess:
+        """Start a process that plays a role, and by default has its name; see `proving.roles` and `start`."""
         name = name or role.__name__.replace("_", "-")
         argv = command_line(role, self.folder / f"{name}.log", task)
-        return self.processes.start(RoleProcess, name, argv, self.environment, ends=ends)
+        return self.processes.start(RoleProcess, name, argv, self._environment(login), ends=ends)
 
     def await_ready(self, role: RoleProcess, seconds: float = 60.0) -> None:
         self.progress.demand(lambda: role.is_ready or not role.is_alive, seconds, f"{role.name} is ready")

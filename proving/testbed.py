@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from facade.bus import rights
+from facade.bus.kafka import access
 from facade.bus.kafka.topics import delete_topics
 from facade.config import Settings
 from facade.errors import BusError
@@ -18,6 +20,7 @@ from proving.progress import ProgressLine
 from proving.supervisor import Supervisor
 
 WORKERS = 2
+CONTROLLER_GROUP = "simulated-controller"
 _STARTS_WITHIN = 60.0
 
 
@@ -40,18 +43,34 @@ class Testbed:
             See `facade.config.Settings`.
         """
         settings = {"without": "mirror,logs,logs-aggregate", **settings}  # nothing of the telescope is there
-        chosen = Settings(bootstrap=self.endpoints.bootstrap, prefix=f"{name}.", **settings)
+        where = self.endpoints
+        kafka = {} if where.security is None else where.security.administrator()
+        chosen = Settings(
+            bootstrap=where.bootstrap, prefix=f"{name}.", topic_replicas=where.brokers, kafka=kafka, **settings
+        )
         processes = Supervisor(self.folder / name, self.progress.clock)
         made = Deployment(chosen, self.endpoints, self.progress, processes, {"SDP_LOG_LEVEL": "WARNING"})
         source = made.icd.topics["ingest.heaps"]
         source = msgspec.structs.replace(source, partitions=partitions or source.partitions)
         made.create_topics({"ingest.heaps": source})
+        if where.security is not None:
+            self._grant(made)
         try:
             yield made
         finally:
             processes.stop_all(kill=True)
             with suppress(BusError):  # the broker itself may be gone: then its folder is removed anyway
                 delete_topics(made.connection)
+
+    def _grant(self, made: Deployment) -> None:
+        """Give the roles of a deployment their rights, and wait until the brokers know them."""
+        plan = rights.planned(made.icd, made.settings, {"controller": [CONTROLLER_GROUP]})
+        access.create_acls(made.connection, plan)
+        self.progress.demand(
+            lambda: not rights.missing(plan, access.read_acls(made.connection)),
+            _STARTS_WITHIN,
+            "the brokers know all rights",
+        )
 
     @contextmanager
     def system(self, name: str, *, within: float = _STARTS_WITHIN, **settings: Any) -> Iterator[Deployment]:
@@ -74,14 +93,16 @@ class Testbed:
 
 
 @contextmanager
-def testbed(parent: Path, progress: ProgressLine) -> Iterator[Testbed]:
-    """Start a broker and a Tango database in a new folder, and leave nothing of it behind."""
+def testbed(parent: Path, progress: ProgressLine, *, brokers: int, secure: bool) -> Iterator[Testbed]:
+    """Start brokers and a Tango database in a new folder, and leave nothing of it behind."""
     logging.getLogger("facade.bus").setLevel(logging.CRITICAL)  # runs take the broker away on purpose
     parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=parent.resolve(), ignore_cleanup_errors=True) as folder:
         state_dir = Path(folder) / "infra"
         try:
-            endpoints = local.up(local.LocalOptions(state_dir=state_dir), report=progress.step)
+            endpoints = local.up(
+                local.LocalOptions(state_dir=state_dir, brokers=brokers, secure=secure), report=progress.step
+            )
             yield Testbed(endpoints, Path(folder), progress)
         finally:
             local.down(state_dir, wipe=True)

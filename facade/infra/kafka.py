@@ -153,6 +153,7 @@ class Kafka:
                 node=self.node,
                 host=HOST,
                 port=port,
+                brokers_port=choose_port(),
                 controller_port=controllers[self.node],
                 voters=",".join(f"{node}@{HOST}:{controller}" for node, controller in controllers.items()),
                 data_dir=self._data,

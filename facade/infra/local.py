@@ -645,8 +645,6 @@ def _merged(state: InfraState, options: LocalOptions) -> InfraState:
             f"the broker in {options.state_dir} exists without `--secure`; remove it and its data with"
             " `sdp-facade infra down --wipe` first"
         )
-    if secure and wanted > 1:
-        raise InfraError(f"{wanted} brokers cannot be secured yet: expected either `--secure` or `--brokers {wanted}`")
     quorum = make_quorum(wanted) if wanted > brokers else state.quorum
     return replace(state, topic_prefix=prefix, kafka_heap=heap, quorum=quorum, secure=secure)
 

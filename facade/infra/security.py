@@ -85,9 +85,9 @@ class Security:
 
     def address(self, properties: Path) -> str:
         """Return where a broker answers to `login`."""
-        found = _OWN.search(properties.read_text())
-        assert found is not None, f"{properties} is not of a secured broker"
-        return found[1]
+        # Those of a cluster have a line of this name before, that counts no more.
+        *_, found = _OWN.findall(properties.read_text())
+        return str(found)
 
     def login(self) -> dict[str, str]:
         """Return the Kafka settings of the program that manages the brokers."""

@@ -85,7 +85,7 @@ def bench(
         write_json(report, whole)
 
     try:
-        with terminable(), testbed(report.parent, progress) as bed:
+        with terminable(), testbed(report.parent, progress, brokers=1, secure=False) as bed:
             for name in names:
                 outcomes.append(_measure(bed, name, quick=quick))
                 save(finished=len(outcomes) == len(names))

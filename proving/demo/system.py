@@ -284,7 +284,12 @@ class Demo:
             file.unlink(missing_ok=True)
         held_back = {"Configure": str(self.configure_file)} if self.options.kills else {}
         devices = self.tango_side.subarrays
-        task = {"journal": str(self.journal_file), "seconds": _SCAN, "devices": devices, "held_back": held_back}
+        task: dict[str, Any] = {
+            "journal": str(self.journal_file),
+            "seconds": _SCAN,
+            "devices": devices,
+            "held_back": held_back,
+        }
         task["sdp"] = self.tango_side.sdp if self.options.orders else ""
         self.deployment.play(observe, name=TM, ends=True, longest=self.progress.longest(LONGEST), **task)
 

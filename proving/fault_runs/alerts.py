@@ -36,6 +36,7 @@ from proving.fault_runs.frame import (
     Balance,
     FaultRun,
     Size,
+    Tally,
     process_name,
 )
 from proving.roles import RoleContext
@@ -311,6 +312,7 @@ def account(found: FoundAlerts) -> Balance:
         ("alarms compared", len(found.wanted)),
         ("... in another state", len(states)),
     ]
+    made.tallies["alerts"] = Tally(len(place), len(found.received), len(lost), len(doubled), client.silence)
     made.wrong += _named("was sent and never received: number", lost)
     made.wrong += _named("was given to the client twice: number", doubled)
     made.wrong += _named("was received and never sent: number", foreign)
@@ -381,6 +383,9 @@ class AlertFaultRun(FaultRun):
         self._scenario = AlertSequence(self.seed, round(self.clock.now() * 1e6))
         self._sent: list[tuple[str, bytes]] = []
         self._received = 0
+        self._interval = 0.0
+        """Shortest time between two bursts [s]."""
+        self._next_burst_at = 0.0
         self._patience = 0
         """The next burst comes when the client is at most so far behind."""
         self._due = sorted(
@@ -415,9 +420,14 @@ class AlertFaultRun(FaultRun):
         self._writer.poll()
         left = self.count - len(self._sent)
         may_send = left > self._burst or (left > 0 and not self._due)
-        if may_send and len(self._sent) - received <= self._patience:
+        is_due = self.clock.monotonic() >= self._next_burst_at
+        if may_send and is_due and len(self._sent) - received <= self._patience:
             self._send(min(self._burst, left))
+            self._next_burst_at = self.clock.monotonic() + self._interval
         return True
+
+    def stop_sending(self) -> None:
+        self.count = len(self._sent)
 
     def due(self) -> str:
         return self._due.pop(0)[1] if self._due and self._received >= self._due[0][0] else ""

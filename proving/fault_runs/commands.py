@@ -12,6 +12,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -35,6 +36,7 @@ from proving.fault_runs.frame import (
     Balance,
     FaultRun,
     Size,
+    Tally,
 )
 from proving.roles import RoleContext
 
@@ -108,10 +110,10 @@ class Caller:
         self._labels: list[str] = []
         self._count = 0
 
-    def drive(self, commands: int) -> None:
+    def drive(self, commands: int, called_off: Callable[[], bool]) -> None:
         """Give some commands; one that was surely not sent does not count."""
         given = 0
-        while given < commands:
+        while given < commands and not called_off():
             shown = self._settled()
             choices = CHOICES[shown]
             (name,) = self._chance.choices([*choices], [*choices.values()])
@@ -215,7 +217,7 @@ def call_random_commands(context: RoleContext, *, journal: str, commands: int, s
 
     def drive(device: str, share: int) -> None:
         with tango.EnsureOmniThread():
-            Caller(context.tango_host, device, file, seed, context.clock).drive(share)
+            Caller(context.tango_host, device, file, seed, context.clock).drive(share, lambda: context.called_off)
 
     each, rest = divmod(commands, len(devices))
     threads = [
@@ -273,7 +275,19 @@ def account(found: FoundCommands) -> Balance:
     ]
     slowest = max((line.seconds for line in found.calls if line.answer != "no answer"), default=0.0)
     made.rows.append(("slowest answer of a device that was there", f"{slowest * 1e3:.0f} ms"))
+    made.tallies["commands"] = _tally(found, written, outcomes)
     return made
+
+
+def _tally(found: FoundCommands, written: Mapping[str, CommandMessage], outcomes: Mapping[str, str]) -> Tally:
+    executed = Counter(line.id for line in found.executions)
+    given = [line for line in found.calls if line.answer == "given"]
+    known = written.keys() & outcomes.keys()
+    sent = written.keys() | {line.id for line in given}
+    again = [id for id, times in executed.items() if times > 1 and id in written and not written[id].repeatable]
+    answered = sorted(line.called + line.seconds for line in given)
+    silence = max((later - one for one, later in pairwise(answered)), default=0.0)
+    return Tally(len(sent), len(known), len(sent - known), len(again) + len(_twice(written, found.acks)), silence)
 
 
 def first_outcomes(acks: Sequence[AckMessage]) -> dict[str, str]:
@@ -412,7 +426,9 @@ class CommandFaultRun(FaultRun):
         options = ["--subarrays", len(self._devices), "--speed", _SPEED, *faults, "--report", self._executions]
         return {
             SERVER: lambda: self.deployment.server("subarray", name="device-server"),
-            CONTROLLER: lambda: self.deployment.launch(CONTROLLER, "simulate", "controller", *options),
+            CONTROLLER: lambda: self.deployment.launch(
+                CONTROLLER, "simulate", "controller", *options, login="controller"
+            ),
         }
 
     def begin(self) -> None:
@@ -436,6 +452,10 @@ class CommandFaultRun(FaultRun):
         if len(read_calls(self._calls)) < self.count:
             raise InfraError(f"the callers ended early; their output ends:\n{self._caller.tail()}")
         return self.kills < ALWAYS and bool(self.left)  # a fast machine has sent all before the last fault is due
+
+    def stop_sending(self) -> None:
+        self.count = 0
+        self._caller.call_off()
 
     def in_words(self) -> str:
         calls = read_calls(self._calls)

@@ -47,8 +47,10 @@ _MOST_SHOWN = 20
 FLOWS = {
     "alerts": "proving.fault_runs.alerts:AlertFaultRun",
     "blocks": "proving.fault_runs.blocks:BlockFaultRun",
+    "cluster": "proving.fault_runs.cluster:ClusterRun",
     "commands": "proving.fault_runs.commands:CommandFaultRun",
     "fuzz": "proving.fault_runs.fuzz:Fuzz",
+    "heaps": "proving.fault_runs.heaps:HeapFaultRun",
     "logs": "proving.fault_runs.logs:LogFaultRun",
     "mirror": "proving.fault_runs.mirror:MirrorFaultRun",
     "overload": "proving.fault_runs.overload:Overload",
@@ -69,12 +71,25 @@ class Size(NamedTuple):
     """Of each part."""
 
 
+class Tally(NamedTuple):
+    """Records of one flow, in figures that all flows have."""
+
+    sent: int
+    found: int
+    lost: int
+    doubled: int
+    silence: float
+    """Longest time without one [s]."""
+
+
 @dataclass(slots=True)
 class Balance:
     """Figures of a run, and every difference between expected and observed."""
 
     rows: list[tuple[str, int | str]] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    """By flow."""
 
 
 class FaultRun:
@@ -99,6 +114,7 @@ class FaultRun:
     """Largest count."""
     settings: ClassVar[Mapping[str, Any]] = {"nodes": 1}
     """Settings of the deployment."""
+    brokers: ClassVar[int] = 1
     is_whole: ClassVar[bool] = False
     """Whether all device servers and workers run before the run begins, rather than only its own parts."""
     faults: ClassVar[Sequence[str]] = ()
@@ -128,6 +144,10 @@ class FaultRun:
         self._next_at = 0.0
         self.prepare()
 
+    @classmethod
+    def before(cls) -> None:
+        """Change this process as all others of the run are to have it; not even brokers have been started."""
+
     def prepare(self) -> None:
         """Make what the run works on; nothing has been started."""
 
@@ -142,8 +162,15 @@ class FaultRun:
         """Send records that are due; return whether the run goes on."""
         raise NotImplementedError
 
+    def stop_sending(self) -> None:
+        """Send no more: the run ends when all that was sent has come."""
+        raise NotImplementedError
+
     def in_words(self) -> str:
         raise NotImplementedError
+
+    def named(self, fault: str) -> str:
+        return fault if fault in (STANDSTILL, RESET) else f"kill -9 of the {fault}"
 
     def account(self) -> Balance:
         """Compare expected and observed; all parts run."""
@@ -263,11 +290,14 @@ def prove(
     flow: Annotated[str, typer.Argument(metavar="FLOW", help=f"One of: {', '.join(FLOWS)}.")],
     count: Annotated[
         int | None,
-        typer.Option(min=1, help="Commands, records or tables to send; seconds of overload."),
+        typer.Option(
+            "--count", "--accidents", min=1, help="Commands, records or tables to send; seconds of overload; accidents."
+        ),
     ] = None,
     kills: Annotated[int | None, typer.Option(min=0, help="Number of times that each part is killed.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the records and of the faults.")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="A short run, for a first look.")] = False,
+    secure: Annotated[bool, typer.Option("--secure", help="Brokers with TLS, logins and rights; for cluster.")] = False,
     folder: Annotated[
         Path, typer.Option(help="Folder for the broker, the Tango database and the logs of the run.")
     ] = Path(".run"),
@@ -286,8 +316,11 @@ def prove(
     size = Size(size.amount if count is None else count, size.kills if kills is None else kills)
     if size.amount > made.most:
         raise ConfigError(f"--count: expected at most {made.most:,} for {flow}, got {size.amount:,}")
+    if secure and made.brokers == 1:
+        raise ConfigError(f"--secure: expected cluster, got {flow}")
     progress = ProgressLine(OUT, SystemClock())
-    with terminable(), testbed(folder, progress) as bed:
+    made.before()
+    with terminable(), testbed(folder, progress, brokers=made.brokers, secure=secure) as bed:
         with (bed.system if made.is_whole else bed.deployment)(f"prove-{flow}", **made.settings) as deployment:
             run = made(deployment, size, seed, quick=quick)
             account = run.run()
@@ -300,10 +333,15 @@ def prove(
 def _print(progress: ProgressLine, title: str, run: FaultRun, account: Balance) -> None:
     table = Table("what", "number", title=title)
     for fault, times in run.injected.items():
-        table.add_row(fault if fault in (STANDSTILL, RESET) else f"kill -9 of the {fault}", f"{times:,}")
+        table.add_row(run.named(fault), f"{times:,}")
     for what, number in account.rows:
         table.add_row(what, escape(number) if isinstance(number, str) else f"{number:,}")
     progress.console.print(table)
+    if len(account.tallies) > 1:
+        flows = Table("flow", "sent", "found", "lost", "doubled", "longest silence")
+        for flow, (*counts, silence) in account.tallies.items():
+            flows.add_row(flow, *(f"{count:,}" for count in counts), f"{silence:.1f} s")
+        progress.console.print(flows)
     for text in account.wrong[:_MOST_SHOWN]:
         progress.console.print(f"[red]wrong[/red]  {escape(text)}")
     if account.wrong:

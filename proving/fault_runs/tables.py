@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import tango
 
@@ -30,9 +31,10 @@ from proving.fault_runs.frame import (
     Balance,
     FaultRun,
     Size,
+    Tally,
     process_name,
 )
-from proving.roles import RoleContext
+from proving.roles import RoleContext, RoleProcess
 
 KIND, CONTENT_TYPE = "sky-model", "application/x-table-fault"
 _SEGMENT = 100_000
@@ -73,6 +75,8 @@ def produce_tables(context: RoleContext, *, journal: str, seed: int, tables: int
             os.fsync(lines.fileno())
 
         for number in range(max(read_journal(file)[0], default=-1) + 1, tables):
+            if context.called_off:
+                return
             note("begun", number)
             made = content(seed, number, size)
             while True:
@@ -113,16 +117,21 @@ class TableFaultRun(FaultRun):
         self._awaited: set[int] | None = None
         """Tables whose end is waited for when all have been sent."""
         self._settled_by = float("inf")
+        self._heard, self._silence = 0.0, 0.0
+        """When a table was announced last, and the longest time without one [s]."""
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
         deployment = self.deployment
         task = {"journal": str(self._journal), "seed": self.seed, "tables": self.count, "size": self._size}
+        assemble: dict[str, Any] = {"login": "tables-assemble", "SDP_TABLE_EXPIRY": f"{EXPIRY}"}
         parts: dict[str, Callable[[], Process]] = {
-            WORKER: lambda: deployment.launch(process_name(WORKER), "tables", "assemble", SDP_TABLE_EXPIRY=f"{EXPIRY}"),
+            WORKER: lambda: deployment.launch(process_name(WORKER), "tables", "assemble", **assemble),
             SERVER: lambda: deployment.server("calibration", name=process_name(SERVER)),
         }
         if len(self._begun) < self.count:
-            parts[PRODUCER] = lambda: deployment.play(produce_tables, name=PRODUCER, ends=True, **task)
+            parts[PRODUCER] = lambda: deployment.play(
+                produce_tables, name=PRODUCER, ends=True, login="calibration-pipeline", **task
+            )
         return parts
 
     def begin(self) -> None:
@@ -130,7 +139,11 @@ class TableFaultRun(FaultRun):
 
     def step(self) -> bool:
         records = self._reader.take(100, 0.05)
-        self._said += [table for record in records if isinstance(table := decode_table(record.value), Table)]
+        said = [table for record in records if isinstance(table := decode_table(record.value), Table)]
+        if any(table.state == COMPLETE for table in said):
+            now = self.clock.monotonic()
+            self._silence, self._heard = max(self._silence, now - (self._heard or now)), now
+        self._said += said
         self._begun, self._sent = read_journal(self._journal)
         if len(self._begun) < self.count or self.deployment.processes[PRODUCER].is_alive:
             return True
@@ -143,6 +156,12 @@ class TableFaultRun(FaultRun):
         if not goes_on:
             self._reader.close()
         return goes_on
+
+    def stop_sending(self) -> None:
+        self.count = 0
+        role = self.deployment.processes[PRODUCER]
+        assert isinstance(role, RoleProcess)
+        role.call_off()
 
     def in_words(self) -> str:
         return f"{len(self._begun)} tables begun, {len(self._sent)} sent, {len(self._ended())} ended"
@@ -176,7 +195,9 @@ class TableFaultRun(FaultRun):
             **{what: len(numbers) for what, numbers in findings.items()},
         }
         wrong = [f"{what}: {sorted(numbers)[:20]}" for what, numbers in findings.items() if numbers]
-        return Balance([*rows.items()], wrong)
+        lost = len(self._sent - complete.keys() | complete.keys() - whole)
+        tally = Tally(len(self._sent), len(complete), lost, len(findings["announced twice"]), self._silence)
+        return Balance([*rows.items()], wrong, {"tables": tally})
 
     def _ended(self) -> set[int]:
         return {_number(table) for table in self._said if table.state in (COMPLETE, FAILED)}

@@ -53,7 +53,8 @@ def test_the_help_has_sections_and_each_command_stands_in_one() -> None:
     [
         (
             ("weather",),
-            "FLOW: expected one of alerts, blocks, commands, fuzz, logs, mirror, overload, tables, got 'weather'",
+            "FLOW: expected one of alerts, blocks, cluster, commands, fuzz, heaps, logs, mirror, overload, tables,"
+            " got 'weather'",
         ),
         (("commands", "--count", "99999"), "--count: expected at most 15,200 for commands, got 99,999"),
     ],

@@ -1,14 +1,20 @@
 """What several clients of one device server together say about the broker."""
 
 import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
 
-from facade.bus.kafka.connection import Connection, Repeats
+from facade.bus.kafka.connection import Clients, Connection, Repeats
 from facade.bus.port import BusHealth
 from facade.clock import ManualClock
 from facade.config import Settings
+from tests.support.waiting import HANG
 
+NONE = '{"brokers": {"GroupCoordinator": {"source":"logical"}}}'
 UP, IDLE = '{"brokers": {"1": {"state":"UP"}}}', '{"brokers": {"1": {"state":"INIT"}}}'
 
 
@@ -38,6 +44,29 @@ def test_a_closed_client_says_nothing_any_more() -> None:
     writer(IDLE)
     assert not health.connected
     assert len(health.last_up) == 0
+
+
+def test_a_client_that_has_forgotten_all_brokers_is_told_of_them_again() -> None:
+    """Kafka's library forgets the brokers that a broker does not name, and may never look for another one."""
+    mock = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock", "log_level": 0})
+    (broker,) = mock.list_topics(timeout=HANG).brokers.values()
+    made: list[tuple[dict[str, Any], Any]] = []
+
+    def opened(kind: Callable[[dict[str, Any]], Any], config: dict[str, Any]) -> Any:
+        """Make a client of the library that knows another broker, which is not there."""
+        made.append((config, kind({**config, "bootstrap.servers": "127.0.0.1:1", "log_level": 0})))
+        return made[-1][1]
+
+    clients = Clients(consumer=partial(opened, Consumer), producer=partial(opened, Producer))
+    connection = Connection(Settings(bootstrap=f"{broker.host}:{broker.port}"), clients=clients)
+    connection.producer(BusHealth(), {})
+    connection.consumer(BusHealth(), {"group.id": "g"})
+    for config, client in made:
+        with pytest.raises(KafkaException):
+            client.list_topics(timeout=0.1)
+        for _ in range(2):
+            config["stats_cb"](NONE)
+        assert client.list_topics(timeout=HANG).brokers
 
 
 def _line(at: float, client: str, text: str) -> logging.LogRecord:

@@ -1,7 +1,9 @@
 """The secrets of a secured broker: who may read them, and that they are made once."""
 
 import stat
+from collections.abc import Sequence
 from pathlib import Path
+from string import Template
 
 import pytest
 from typer.testing import CliRunner
@@ -35,18 +37,21 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     return Brokers(monkeypatch)
 
 
-def secured(folder: Path) -> tuple[Security, dict[str, str]]:
-    """Return the secrets of a broker and its properties."""
+def secured(folder: Path, *, files: Sequence[str] = ("server.properties",)) -> tuple[Security, dict[str, str]]:
+    """Return the secrets of a broker and its properties, made of some files."""
     path, made = folder / "server.properties", Security(folder / "security")
-    path.write_text(resource("docker", "kafka", "server.properties").read_text().replace("${host}", "127.0.0.1"))
-    path.write_text(path.read_text().replace("${port}", "1").replace("${controller_port}", "2"))
+    template = Template("".join(resource("docker", "kafka", file).read_text() for file in files))
+    path.write_text(template.safe_substitute(host="127.0.0.1", port=1, controller_port=2, brokers_port=3))
     made.secure(path)
     lines = [line for line in path.read_text().splitlines() if "=" in line and not line.startswith("#")]
     return made, dict(line.split("=", 1) for line in lines)
 
 
-def test_a_secured_broker_takes_nobody_without_a_login_and_gives_no_right_by_itself(tmp_path: Path) -> None:
-    made, properties = secured(tmp_path)
+@pytest.mark.parametrize("files", [("server.properties",), ("server.properties", "cluster.properties")])
+def test_a_secured_broker_takes_nobody_without_a_login_and_gives_no_right_by_itself(
+    tmp_path: Path, files: Sequence[str]
+) -> None:
+    made, properties = secured(tmp_path, files=files)
     assert "PLAINTEXT" not in properties["listeners"] + properties["listener.security.protocol.map"]
     assert properties["authorizer.class.name"].endswith("StandardAuthorizer")
     assert properties["allow.everyone.if.no.acl.found"] == "false"
@@ -54,7 +59,7 @@ def test_a_secured_broker_takes_nobody_without_a_login_and_gives_no_right_by_its
     for listener in ("brokers", "controller"):
         assert properties[f"listener.name.{listener}.ssl.client.auth"] == "required"
     where = made.address(tmp_path / "server.properties")
-    assert f"BROKERS://{where}" in properties["advertised.listeners"]
+    assert properties["advertised.listeners"].endswith(f",BROKERS://{where}")
 
 
 def test_only_the_owner_reads_secrets_and_users_keep_their_passwords(tmp_path: Path, brokers: Brokers) -> None:

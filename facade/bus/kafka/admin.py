@@ -172,6 +172,8 @@ class KafkaTopicWatch:
                 description = future.result()
                 replicas = tuple(map(_replicas, description.partitions))
                 found[topic] = TopicShape(topic_id(description), len(replicas), replicas)
+        if not found:
+            self._connection.remind_admin()
         return found
 
     def _extents(self, topics: Iterable[str]) -> dict[str, Extent]:

@@ -1,13 +1,14 @@
 """The brokers of a deployment: makes all clients, with the settings that they share."""
 
+import ctypes
 import logging
 import math
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, cimpl
 from confluent_kafka.admin import AdminClient
 
 from facade.bus.port import BusHealth, Headers, PartitionColumns, Record
@@ -59,6 +60,8 @@ _MOST_ERRORS = 200
 _SAYS_NOTHING = 3.0
 """A client without statistics for this time has been closed or hangs [s]."""
 
+_KNOWS_A_BROKER = re.compile(r'"source":"(?:configured|learned)"')
+
 _DOWN = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE}
 
 
@@ -70,6 +73,7 @@ class Clients(NamedTuple):
     admin: Callable[[dict[str, Any]], AdminClient] = AdminClient
 
 
+Client = TypeVar("Client")
 KAFKA = Clients()
 _ADMINS: dict[object, AdminClient] = {}
 """The admin client of this process, by its settings; see `Connection.admin`."""
@@ -147,7 +151,9 @@ class Connection:
 
         The client's errors and statistics end up in `health`.
         """
-        link = _Link(health, self.clock)
+        return self._configured(_Link(health, self.clock), own)
+
+    def _configured(self, link: "_Link", own: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "reconnect.backoff.ms": 100,
             "reconnect.backoff.max.ms": 1000,
@@ -155,7 +161,7 @@ class Connection:
             "log.connection.close": False,
             "statistics.interval.ms": 1000,
             "stats_cb": self._statistics(link),
-            "error_cb": self._errors(link, health),
+            "error_cb": self._errors(link),
             "logger": CLIENT_LOG,
             **self._shared,
             **own,
@@ -163,11 +169,17 @@ class Connection:
 
     def consumer(self, health: BusHealth, own: Mapping[str, Any]) -> Consumer:
         """Open a consumer; see `config`."""
-        return self._clients.consumer(self.config(health, own))
+        return self._open(self._clients.consumer, health, own)
 
     def producer(self, health: BusHealth, own: Mapping[str, Any]) -> Producer:
         """Open a producer; see `config`."""
-        return self._clients.producer(self.config(health, own))
+        return self._open(self._clients.producer, health, own)
+
+    def _open(self, make: Callable[[dict[str, Any]], Client], health: BusHealth, own: Mapping[str, Any]) -> Client:
+        link = _Link(health, self.clock)
+        client = make(self._configured(link, own))
+        link.address = id(client)
+        return client
 
     def admin(self) -> AdminClient:
         """Return the client that looks at topics and groups, or changes them: one for the life of the process.
@@ -184,6 +196,22 @@ class Connection:
                         _ADMINS[same] = admin
             self._admin = admin
         return self._admin
+
+    def _remind(self, address: int) -> None:
+        """Give a client of Kafka's library the brokers of the settings again, by its address.
+
+        A client that is told of no brokers at all, as by one that no controller hears, forgets those that it knew. It
+        may never look for another one (librdkafka issue 5301, seen with 2.16). The library's own remedy is no part of
+        its Python client. Brokers that the client still knows stay as they are.
+        """
+        # A client is the head of an object, and then the library's handle: `Handle` of confluent_kafka.h.
+        handle = ctypes.c_void_p.from_address(address + object.__basicsize__)
+        ctypes.CDLL(cimpl.__file__).rd_kafka_brokers_add(handle, self._shared["bootstrap.servers"].encode())
+
+    def remind_admin(self) -> None:
+        """Give the admin client the brokers of the settings again; no statistics tell that it knows none."""
+        if isinstance(admin := self.admin(), AdminClient):
+            self._remind(id(admin))
 
     def topic(self, name: str) -> str:
         """Return the topic's name on the brokers."""
@@ -202,20 +230,23 @@ class Connection:
         """Remember that a broker has just answered; the first statistics come only a second later."""
         _Link(health, self.clock).tell(up=True)
 
-    def _errors(self, link: "_Link", health: BusHealth) -> Callable[[KafkaError], None]:
+    def _errors(self, link: "_Link") -> Callable[[KafkaError], None]:
         def on_error(error: KafkaError) -> None:
             if error.code() in _DOWN:
-                health.down_at = self.clock.monotonic()
+                link.health.down_at = self.clock.monotonic()
                 link.tell(up=False)
-            self.note(health, f"{error.name()}: {error.str()}")
+            self.note(link.health, f"{error.name()}: {error.str()}")
 
         return on_error
 
-    @staticmethod
-    def _statistics(link: "_Link") -> Callable[[str], None]:
+    def _statistics(self, link: "_Link") -> Callable[[str], None]:
         def on_statistics(text: str) -> None:
             # A search instead of a parse: the document is large and comes each second.
             link.tell(up='"state":"UP"' in text)
+            knew, link.knows_a_broker = link.knows_a_broker, bool(_KNOWS_A_BROKER.search(text))
+            if not knew and not link.knows_a_broker and link.address:
+                self.note(link.health, "a client of Kafka's library had forgotten all brokers; it was told again")
+                self._remind(link.address)
 
         return on_statistics
 
@@ -227,19 +258,23 @@ class _Link:
     """
 
     def __init__(self, health: BusHealth, clock: Clock) -> None:
-        self._health = health
+        self.health = health
         self._clock = clock
+        self.address = 0
+        """Of the client, and no reference to it, which would keep it; statistics come only while it is there."""
+        self.knows_a_broker = True
+        """At the last statistics."""
 
     def tell(self, *, up: bool) -> None:
         """Take note that the client reaches a broker, or does not."""
         now = self._clock.monotonic()
         if up:
-            self._health.last_up[self] = now
+            self.health.last_up[self] = now
         else:
-            self._health.last_up.pop(self, None)
+            self.health.last_up.pop(self, None)
         # A client that was closed says nothing any more.
-        self._health.last_up = {link: at for link, at in self._health.last_up.items() if now - at < _SAYS_NOTHING}
-        self._health.connected = bool(self._health.last_up)
+        self.health.last_up = {link: at for link, at in self.health.last_up.items() if now - at < _SAYS_NOTHING}
+        self.health.connected = bool(self.health.last_up)
 
 
 def to_record(connection: Connection, message: Message) -> Record:

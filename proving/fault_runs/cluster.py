@@ -1,0 +1,379 @@
+"""A cluster through accidents: heaps, commands, alerts and tables at once, while its three brokers fail in many ways.
+
+Sent, expected and observed: as in the run of each flow. Each flow has a deployment of its own on the same brokers,
+since its account knows everything that is on its topics.
+
+Theory of operation
+-------------------
+An accident has a deed and a role. The role says which brokers it hits: it is looked up when the accident happens, as
+leaders and coordinators move. A schedule of accidents follows from the seed. They happen one after the other in a
+thread, while the flows go on. The next one waits until all replicas are in sync: two lost disks may lose records.
+
+The network between brokers is cut by rules of routing in a network of the run's own, which only root can make. Brokers
+have a listener and a controller for each other, apart from that of the clients: clients still reach a broker that its
+peers cannot reach.
+"""
+
+import ctypes
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import reduce
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import msgspec
+from confluent_kafka import KafkaException
+
+from facade.clock import wait_until
+from facade.errors import InfraError
+from facade.icd.topic_model import slot_name
+from facade.infra import local
+from facade.infra.local import BROKERS
+from facade.infra.ports import HOST
+from facade.infra.processes import Process
+from proving.fault_runs.alerts import AlertFaultRun
+from proving.fault_runs.commands import CallLine, CommandFaultRun, read_calls
+from proving.fault_runs.frame import Balance, FaultRun, Size
+from proving.fault_runs.heaps import HeapFaultRun
+from proving.fault_runs.tables import TableFaultRun
+from proving.testbed import Testbed
+
+KILL, STOP, WIPE, CUT = "kill -9 of", "standstill (SIGSTOP) of", "lost disk of", "no way for its peers to"
+CONTROLLER, ONE, TWO, ALL = "the active controller", "one broker", "two brokers", "all three brokers"
+_HEAPS, _COMMANDS, _ALERTS, _TABLES = "heaps", "commands", "alerts", "tables"
+
+
+class Role(NamedTuple):
+    """A partition whose leader is hit."""
+
+    flow: str
+    topic: str
+    """One of Kafka's own has the partition by the hash of a name."""
+    name: str = ""
+
+
+ROLES: Mapping[str, Role] = {
+    "the leader of ingest.heaps": Role(_HEAPS, "ingest.heaps"),
+    "the leader of ingest.summary": Role(_HEAPS, "ingest.summary"),
+    "the leader of commands": Role(_COMMANDS, "commands"),
+    "the leader of command-acks": Role(_COMMANDS, "command-acks"),
+    "the leader of alerts": Role(_ALERTS, "alerts"),
+    "the leader of alert-state": Role(_ALERTS, "alert-state"),
+    "the leader of calibration": Role(_TABLES, "calibration"),
+    "the coordinator of the group of workers": Role(_HEAPS, "__consumer_offsets", "aggregate"),
+    "the coordinator of the group of the controller": Role(_COMMANDS, "__consumer_offsets", "simulated-controller"),
+    "the coordinator of a worker's transactions": Role(_HEAPS, "__transaction_state", slot_name("aggregate", "0")),
+    "the coordinator of the assembler's transactions": Role(
+        _TABLES, "__transaction_state", slot_name("tables-assemble", "0")
+    ),
+}
+
+
+class Accident(NamedTuple):
+    """One thing that happens to brokers."""
+
+    deed: str
+    to: str
+    """A role, or which brokers."""
+    seconds: float
+    """How long the brokers are away, or cut off [s]."""
+    calm: float
+    """Time after the recovery until the next one [s]."""
+
+    def __str__(self) -> str:
+        return f"{self.deed} {self.to}"
+
+
+KINDS = (
+    *((deed, role) for role in ROLES for deed in (KILL, STOP)),
+    *((deed, whom) for whom in (CONTROLLER, TWO) for deed in (KILL, STOP)),
+    *((WIPE, whom) for whom in ("the leader of commands", CONTROLLER, ONE)),
+    *((CUT, whom) for whom in ("the leader of ingest.heaps", "the leader of commands", CONTROLLER, ALL)),
+)
+"""Each comes once, in random order, then again."""
+_AWAY, _CALM = (0.5, 8.0), (1.0, 4.0)
+"""Shortest and longest time of an accident, and until the next one [s]. A broker that is silent for 3 s is given up."""
+_WHOLE_WITHIN = 300.0
+_BAR = 0.5
+"""A refusal is to come within this [s]."""
+_NOWHERE = "50"
+"""Table of routes by which nothing arrives."""
+_NEW_NETWORK = 0x40000000
+"""CLONE_NEWNET of unshare(2)."""
+_LISTENER = re.compile(r"\b(?:BROKERS|CONTROLLER)://[^:,\s]+:(\d+)")
+_LARGE_ENOUGH = 10_000_000
+
+
+def schedule(seed: int, count: int, kinds: Sequence[tuple[str, str]] = KINDS) -> list[Accident]:
+    """Return the accidents of a run; the same each time, and a shorter run is the beginning of a longer one."""
+    chance, times = random.Random(seed), random.Random(f"{seed}/times")  # noqa: S311 - a schedule that can be repeated
+    order: list[tuple[str, str]] = []
+    while len(order) < count:
+        order += chance.sample(kinds, len(kinds))
+    return [Accident(*kind, times.uniform(*_AWAY), times.uniform(*_CALM)) for kind in order[:count]]
+
+
+def partition_of(name: str, partitions: int) -> int:
+    """Return the partition of Kafka's own topics in which a group, or a transactional id, has its coordinator.
+
+    It follows from the hash of the text as Java computes it.
+    """
+    return reduce(lambda code, letter: (31 * code + ord(letter)) & 0xFFFFFFFF, name, 0) % (1 << 31) % partitions
+
+
+class _Alerts(AlertFaultRun):
+    """Alerts at a steady pace: a burst each second."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._burst, self._interval = 200, 1.0
+
+
+class _Tables(TableFaultRun):
+    """Tables that are small enough for a long run."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._size = 1_000_000
+
+
+class ClusterRun(FaultRun):
+    """One run of the cluster."""
+
+    unit, all_is_well = "accidents", "no flow has lost or doubled anything"
+    full, short = Size(20, 0), Size(4, 0)
+    settings = HeapFaultRun.settings
+    brokers = len(BROKERS)
+    flows: ClassVar[Mapping[str, type[FaultRun]]] = {
+        _HEAPS: HeapFaultRun,
+        _COMMANDS: CommandFaultRun,
+        _ALERTS: _Alerts,
+        _TABLES: _Tables,
+    }
+    can_cut: ClassVar[bool] = False
+    """Whether the run has a network of its own."""
+
+    @classmethod
+    def before(cls) -> None:
+        cls.can_cut = _take_own_network()
+
+    def prepare(self) -> None:
+        kinds = [kind for kind in KINDS if self.can_cut or kind[0] != CUT]
+        if not self.can_cut:
+            self.progress.step("the network between brokers is not cut: that needs root, and `ip` of iproute2")
+        self._schedule = schedule(self.seed, self.count, kinds)
+        self.injected.update(dict.fromkeys(sorted(map(str, self._schedule)), 0))
+        self._state_dir = self.deployment.endpoints.state_dir
+        self._admin = self.deployment.connection.admin()
+        self._chance = random.Random(self.seed)  # noqa: S311 - as the schedule
+        self._happens: Future[None] | None = None
+        self._goes_on: dict[str, FaultRun] = {}
+        self._stopped = False
+        self._alone: list[tuple[float, float]] = []
+        """From when to when no two brokers could confirm a record [Unix s]."""
+        self._recovery = 0.0
+
+    def run(self) -> Balance:
+        with ExitStack() as stack:
+            self._thread = stack.enter_context(ThreadPoolExecutor(1))
+            bed = Testbed(self.deployment.endpoints, self.deployment.folder, self.progress)
+            for name, made in self.flows.items():
+                deployment = self.deployment
+                if name != _HEAPS:
+                    deployment = stack.enter_context(bed.deployment(f"prove-{name}", **made.settings))
+                    deployment.register()
+                size = Size(min(made.most, _LARGE_ENOUGH), 0)
+                self._goes_on[name] = made(deployment, size, self.seed, quick=True)
+            self._all = dict(self._goes_on)
+            return super().run()
+
+    def parts(self) -> Mapping[str, Callable[[], Process]]:
+        return {}
+
+    def revive(self) -> None:
+        for flow in self._all.values():
+            flow.revive()
+
+    def begin(self) -> None:
+        for flow in self._all.values():
+            flow.begin()
+
+    def step(self) -> bool:
+        if not self._schedule and not self._is_happening() and not self._stopped:
+            self._stopped = True
+            self.progress.step("  the last accident is over; the flows end")
+            for flow in self._goes_on.values():
+                flow.stop_sending()
+        self._goes_on = {name: flow for name, flow in self._goes_on.items() if flow.step()}
+        return bool(self._goes_on)
+
+    def due(self) -> str:
+        if self._is_happening() or not self._schedule:
+            return ""
+        return str(self._schedule[0])
+
+    def inject(self, fault: str) -> None:
+        accident = self._schedule.pop(0)
+        self.progress.step(f"  {fault}, {accident.seconds:.1f} s")
+        self._happens = self._thread.submit(self._happen, accident)
+
+    def named(self, fault: str) -> str:
+        return fault
+
+    def in_words(self) -> str:
+        return "; ".join(flow.in_words() for flow in self._all.values())
+
+    def account(self) -> Balance:
+        made = Balance()
+        for name, flow in self._all.items():
+            self.progress.step(f"  account of the {name}")
+            try:
+                found = flow.account()
+            except InfraError as error:  # the others are accounted for nevertheless
+                made.wrong.append(f"{name}: {error}")
+                continue
+            made.rows += [(f"{name}: {what}", number) for what, number in found.rows]
+            made.wrong += [f"{name}: {text}" for text in found.wrong]
+            made.tallies |= found.tallies
+        alone = self._calls_alone()
+        waits = [one.seconds for one in alone if one.answer != "given"]
+        made.wrong += [f"{one.id}: was given, and no two brokers could confirm it" for one in alone if not one.text]
+        made.rows += [
+            ("longest recovery after an accident: all replicas in sync", f"{self._recovery:.1f} s"),
+            ("commands refused while no two brokers could confirm one", len(waits)),
+            (f"... the longest wait, which is to be at most {_BAR:g} s", f"{max(waits, default=0.0):.3f} s"),
+        ]
+        return made
+
+    def _is_happening(self) -> bool:
+        if self._happens is None:
+            return False
+        if self._happens.done():
+            self._happens.result()
+            self._happens = None
+            return False
+        return True
+
+    def _happen(self, accident: Accident) -> None:
+        """Let an accident happen, and wait until all replicas are in sync again."""
+        brokers = self._hit(accident.to)
+        names = [BROKERS[number - 1] for number in brokers]
+        begin = self.clock.now()
+        if accident.deed == STOP:
+            with self._frozen(names):
+                self.clock.sleep(accident.seconds)
+        elif accident.deed == CUT:
+            with self._cut(names):
+                self.clock.sleep(accident.seconds)
+        else:
+            local.stop_services(self._state_dir, *names, kill=True, clock=self.clock)
+            begin = self.clock.now()
+            if accident.deed == WIPE:
+                for name in names:
+                    shutil.rmtree(self._state_dir / name / "data")
+            self.clock.sleep(accident.seconds)
+        end = self.clock.now()
+        if accident.to in (TWO, ALL):
+            self._alone.append((begin, end))
+        if accident.deed in (KILL, WIPE):
+            local.start_services(self._state_dir, *names, clock=self.clock)
+        if not wait_until(self.clock, self._is_whole, _WHOLE_WITHIN, 0.2):
+            raise InfraError(f"{accident}: not all replicas are in sync {_WHOLE_WITHIN:g} s after it")
+        self._recovery = max(self._recovery, self.clock.now() - end)
+        self.clock.sleep(accident.calm)
+
+    def _hit(self, to: str) -> list[int]:
+        """Return the numbers of the brokers that an accident hits."""
+        every = range(1, len(BROKERS) + 1)
+        if to in (ONE, TWO, ALL):
+            return self._chance.sample(every, (ONE, TWO, ALL).index(to) + 1)
+        if to == CONTROLLER:
+            return [active_controller([self._state_dir / name for name in BROKERS])]
+        flow, topic, name = ROLES[to]
+        prefix = self._all[flow].deployment.settings.prefix
+        topic = topic if name else prefix + topic
+        partitions = self._admin.list_topics(timeout=_WHOLE_WITHIN).topics[topic].partitions
+        partition = partition_of(prefix + name, len(partitions)) if name else self._chance.randrange(len(partitions))
+        return [partitions[partition].leader]
+
+    def _is_whole(self) -> bool:
+        """Return whether all replicas are in sync."""
+        try:
+            topics = self._admin.list_topics(timeout=5.0).topics.values()
+        except KafkaException:
+            return False
+        found = [one for topic in topics for one in topic.partitions.values()]
+        return all(one.leader > 0 and len(one.isrs) == len(one.replicas) for one in found)
+
+    @contextmanager
+    def _frozen(self, names: Sequence[local.ServiceName]) -> Iterator[None]:
+        pids = [line.pid for line in local.status(self._state_dir) if line.service in names and line.pid]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+
+    @contextmanager
+    def _cut(self, names: Sequence[local.ServiceName]) -> Iterator[None]:
+        """Let no packet through to the ports that brokers have for each other."""
+        texts = [(self._state_dir / name / "server.properties").read_text() for name in names]
+        ports = {port for text in texts for port in _LISTENER.findall(text)}
+        rules = [("pref", "10", "ipproto", "tcp", "dport", port, "lookup", _NOWHERE) for port in ports]
+        for rule in rules:
+            _ip("rule", "add", *rule)
+        try:
+            yield
+        finally:
+            for rule in rules:
+                _ip("rule", "del", *rule)
+
+    def _calls_alone(self) -> list[CallLine]:
+        """Return the calls of commands made while no two brokers could confirm one."""
+        calls = read_calls(self._all[_COMMANDS].deployment.folder / "calls.jsonl")
+        return [one for one in calls if any(begin <= one.called <= end - _BAR for begin, end in self._alone)]
+
+
+class _QuorumState(msgspec.Struct):
+    """What a controller keeps of the newest election that it knows."""
+
+    leaderId: int  # noqa: N815 - Kafka's name
+    leaderEpoch: int  # noqa: N815
+
+
+def active_controller(folders: Sequence[Path]) -> int:
+    """Return the number of the active controller, as the files of the brokers have it."""
+    files = [folder / "data" / "__cluster_metadata-0" / "quorum-state" for folder in folders]
+    states = [msgspec.json.decode(file.read_bytes(), type=_QuorumState) for file in files]
+    return max((one for one in states if one.leaderId > 0), key=lambda one: one.leaderEpoch).leaderId
+
+
+def _take_own_network() -> bool:
+    """Give this process, and all that it starts, a network of its own; False: that is not possible here."""
+    if shutil.which("ip") is None or ctypes.CDLL(None, use_errno=True).unshare(_NEW_NETWORK):
+        return False
+    _ip("link", "set", "lo", "up")
+    _ip("rule", "add", "pref", "100", "lookup", "local")  # behind the rules that cut
+    _ip("rule", "del", "pref", "0")
+    # A packet is sent there and never heard of again, as one that a switch drops. A route that refuses it ("blackhole")
+    # would tell the sender.
+    _ip("link", "add", "nowhere", "type", "veth", "peer", "name", "end")
+    Path("/proc/sys/net/ipv4/conf/nowhere/route_localnet").write_text("1")
+    for name in ("nowhere", "end"):
+        # An address of IPv6 would let the C library take this for a machine without IPv4.
+        _ip("link", "set", name, "arp", "off", "addrgenmode", "none", "up")
+    _ip("route", "add", "127.0.0.0/8", "dev", "nowhere", "src", HOST, "table", _NOWHERE)
+    return True
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)

@@ -1,0 +1,97 @@
+"""Heaps through kills: notifications are sent while workers, device servers and broker are killed.
+
+Sent: the report of the simulator. Expected: each notification in one count of its node. Observed: SdpIngestNode,
+SdpMaster and SdpBus.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import ClassVar
+
+from clients.scene import BUS, MASTER, NODE
+from facade.bus.kafka.bus import KafkaBus
+from facade.flows.telemetry.simulator.ingest import read_report
+from facade.infra.processes import Process
+from proving.demo.account import disagreements
+from proving.demo.scenario import settled_account
+from proving.demo.system import TangoSide
+from proving.fault_runs.frame import BROKER, READY_WITHIN, SERVER, Balance, FaultRun, Size, Tally, process_name
+
+SUMMARIES = "ingest.summary"
+_SIMULATOR = "simulator"
+_RATE = 2_000
+"""Of all nodes together [heaps/s]."""
+_WORKERS = ("worker 0", "worker 1")
+_SERVERS = {f"{SERVER} {instance}": instance for instance in ("control", "ingest-00")}
+_COUNTED = ("heapsTotal", "heapsTotal + heapsLate")
+"""Figures with each heap of a node; the second one if some waited for the broker for so long that they were late."""
+
+
+class HeapFaultRun(FaultRun):
+    """One run of the heap notifications."""
+
+    unit, all_is_well = "heaps", "each heap is in one count of its node"
+    full, short = Size(500_000, 5), Size(30_000, 1)
+    settings: ClassVar = {"nodes": 4, "partitions": None}
+    faults = (*_WORKERS, *_SERVERS, BROKER)
+    between = (1.0, 4.0)
+
+    def prepare(self) -> None:
+        self._report = self.deployment.folder / "sent.json"
+        self._heard, self._silence = 0.0, 0.0
+        """When a summary came last, and the longest time without one [s]."""
+
+    def parts(self) -> Mapping[str, Callable[[], Process]]:
+        made = self.deployment
+        workers = {
+            name: partial(made.launch, process_name(name), "aggregate", "--slot", name[-1], login="aggregate")
+            for name in _WORKERS
+        }
+        servers = {name: partial(made.server, instance, name=process_name(name)) for name, instance in _SERVERS.items()}
+        return {**workers, **servers}
+
+    def begin(self) -> None:
+        made = self.deployment
+        self.demand(lambda: all(map(made.answers, _SERVERS.values())), READY_WITHIN, SERVER)
+        devices = {name: made.devices(name) for name in (BUS, MASTER, NODE)}
+        self._tango = TangoSide(made.tango_host, devices, made.icd)
+        self._reader = KafkaBus(made.connection, client="fault-run").open_reader({SUMMARIES: None}, {})
+        words = ("--rate", _RATE, "--count", self.count, "--seed", self.seed, "--report", self._report)
+        self._simulator = made.launch(_SIMULATOR, "simulate", "ingest", *words, ends=True, login="ingest-node")
+        self.moved = self.clock.monotonic()
+
+    def step(self) -> bool:
+        if self._reader.take(10_000, 0.0):
+            now = self.clock.monotonic()
+            self._silence, self._heard = max(self._silence, now - (self._heard or now)), now
+        if self._simulator.is_alive or self.left:
+            self.moved = self.clock.monotonic()
+            return True
+        totals = self._tango.totals()
+        return not self._tango.is_drained(self._sent()) and not self.is_stuck(sum(totals.values()))
+
+    def stop_sending(self) -> None:
+        self._simulator.ask()
+
+    def in_words(self) -> str:
+        return f"{self._sent():,} heaps sent, {sum(self._tango.totals().values()):,} counted at their nodes"
+
+    def account(self) -> Balance:
+        sent = read_report(self._report)
+        lines = settled_account(self.progress, sent, self._tango.found)
+        made = Balance(wrong=disagreements(sent, lines))
+        counted = [line for line in lines if line.where.startswith("node ") and line.what in _COUNTED]
+        off = [(line.found or 0) - line.expected for line in counted]
+        lost, doubled = -sum(one for one in off if one < 0), sum(one for one in off if one > 0)
+        found = sum(line.found or 0 for line in counted)
+        made.rows += [
+            ("heaps sent", sent.sent),
+            ("... counted at their nodes", found),
+            ("figures compared", len(lines)),
+            ("longest silence of the sums", f"{self._silence:.1f} s"),
+        ]
+        made.tallies["heaps"] = Tally(sent.sent, found, lost, doubled, self._silence)
+        return made
+
+    def _sent(self) -> int:
+        return read_report(self._report).sent if self._report.exists() else 0
