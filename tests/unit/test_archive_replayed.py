@@ -1,7 +1,9 @@
 """A night of an archive is played again, and the same comes of it; if not, it is named."""
 
 import math
+import random
 import re
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,16 +20,19 @@ from facade.bus.offsets import Extent
 from facade.bus.port import Headers, Record
 from facade.cli.app import app
 from facade.clock import ManualClock
+from facade.codec.decode import BatchDecoder
 from facade.config import Settings
 from facade.errors import BusError, ConfigError
 from facade.flows.archive import compare as comparing
 from facade.flows.archive.compare import ArchiveComparison, compare
+from facade.flows.archive.files import ArchiveError
 from facade.flows.archive.reading import read_records
 from facade.flows.archive.replay import ReplayPlan, inputs, plan_replay, play, require_place
 from facade.flows.archive.stores import FolderStore, Store
 from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
 from facade.messages import AlertState, CommandAck, RackSummary, StreamAccount, Table
-from tests.support.archives import HOUR, ICD, START, archive
+from tests.support.archives import HOUR, ICD, START, archive, changed
+from tests.support.archives import archive_of as files_of
 from tests.support.columnar import columnar
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
@@ -525,6 +530,52 @@ def test_a_plan_is_refused(tmp_path: Path, times: tuple[int, int], only: Sequenc
 def test_no_archive_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="got none"):
         planned(FolderStore(tmp_path))
+
+
+def half(raw: bytes) -> bytes:
+    return raw[: len(raw) // 2]
+
+
+def flipped(raw: bytes) -> bytes:
+    at = len(raw) // 2
+    return raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :]
+
+
+BROKEN = "expected a whole file of an archive, got one that cannot be read"
+NEWER = "expected version 1 or older, got 99: use a newer release"
+
+
+@pytest.mark.parametrize(
+    ("number", "damage", "what"),
+    [
+        (0, half, BROKEN),
+        (1, half, BROKEN),
+        (0, lambda raw: b"", BROKEN),
+        (0, flipped, BROKEN),
+        (1, flipped, BROKEN),
+        (1, lambda raw: changed(raw, version=99), NEWER),
+        (1, lambda raw: changed(raw, first=0), "expected offset 2 or later, got 0: archives overlap"),
+    ],
+)
+def test_damaged_archives_are_neither_played_nor_compared(
+    number: int, damage: Callable[[bytes], bytes], what: str, tmp_path: Path
+) -> None:
+    store = files_of(tmp_path, 2, 2, value=random.Random(1).randbytes(10_000))
+    copies, file = Copies(ManualClock()), tmp_path / sorted(store.names())[number]
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(ArchiveError, match=f"{file.name}: {what}"):
+        play(store, planned(store), copies, copies.clock, report=lambda *_: None)
+    with pytest.raises(ArchiveError, match=f"{file.name}: {what}"):
+        [*comparing._Side(store, ICD, 0, 2**62)._decoded("alerts", BatchDecoder(AlertState))]
+    assert len(copies.taken) <= 2, "of the file before"
+
+
+def test_two_archives_in_a_folder_are_not_played(tmp_path: Path) -> None:
+    files_of(tmp_path / "a", 2, 3)
+    files_of(tmp_path / "b", 1, at_us=START + HOUR)
+    shutil.copytree(tmp_path / "b", tmp_path / "a", dirs_exist_ok=True)
+    with pytest.raises(ArchiveError, match="archives overlap"):
+        planned(FolderStore(tmp_path / "a"))
 
 
 def at_brokers(plan: ReplayPlan, names: Iterable[str], **changes: str) -> dict[str, FoundTopic]:

@@ -26,7 +26,7 @@ import msgspec
 from facade.clock import utc_text
 from facade.codec.decode import BatchDecoder
 from facade.errors import ConfigError
-from facade.flows.archive.reading import read_records, topics
+from facade.flows.archive.reading import read_records, require_disjoint, topics
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
 from facade.messages import (
@@ -261,6 +261,7 @@ class _Side:
         return {name: sums for name, sums in found.items() if sums["consumed"]}
 
     def _decoded(self, topic: str, decoder: BatchDecoder[Any]) -> Iterator[Any]:
+        require_disjoint(self._store, topic)
         for record in read_records(self._store, topic, 0, _LATEST):
             item = decoder.decode_one(record.value)
             if isinstance(item, msgspec.Struct):
