@@ -30,7 +30,17 @@ from facade.flows.archive.reading import read_records
 from facade.flows.archive.replay import ReplayPlan, inputs, plan_replay, play, require_place
 from facade.flows.archive.stores import FolderStore, Store
 from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
-from facade.messages import AlertState, CommandAck, RackSummary, StreamAccount, Table
+from facade.messages import (
+    AlertState,
+    CommandAck,
+    LogCount,
+    LogSummary,
+    NodeMetric,
+    RackSummary,
+    ShipperSequence,
+    StreamAccount,
+    Table,
+)
 from tests.support.archives import HOUR, ICD, START, archive, changed
 from tests.support.archives import archive_of as files_of
 from tests.support.columnar import columnar
@@ -235,7 +245,7 @@ def test_windows_of_a_time_are_compared(tmp_path: Path) -> None:
     assert found(comparison) == {f"windows of {HEAPS}": (8, 0), f"windows of {BUFFERS}": (4, 0), "balances": (0, 0)}
     assert {kind.note for kind in comparison.kinds} == {
         "without late records, which belong to no window",
-        "not compared: an account is about offsets, not about a time",
+        "not compared: it is about offsets, not about a time",
     }
     assert {kind.note for kind in compare(store, store, ICD).kinds} == {""}
 
@@ -370,6 +380,31 @@ def test_a_balance_that_differs_is_named(tmp_path: Path) -> None:
         f"balance of {HEAPS}: reason invalid: 1 in A, nothing in B",
         f"balance of {HEAPS}: reason odd: nothing in A, 1 in B",
     ]
+
+
+def test_sums_of_logs_do_not_depend_on_the_transactions(tmp_path: Path) -> None:
+    def counted(count: int, oldest: int, newest: int) -> LogCount:
+        return LogCount("flagger", 5, count, oldest, newest, host="n7", rack="r01")
+
+    def summary(first: int, **more: Any) -> tuple[str, LogSummary]:
+        about = {"worker": "w", "stream": "logs", "partition": 0, "log": "", "part": 0}
+        return "logs.summary", LogSummary(**about | {"offset_from": first, "offset_to": first + 9} | more)
+
+    def metric(at: int, value: float) -> NodeMetric:
+        return NodeMetric("n7", "cpu", at, value)
+
+    def shipped(*runs: tuple[int, int]) -> list[ShipperSequence]:
+        return [ShipperSequence("n7", [*runs])]
+
+    parts = (
+        summary(0, counts=[counted(3, 10, 20)], sequences=shipped((1, 2), (4, 4)), metrics=[metric(10, 0.1)]),
+        summary(9, counts=[counted(2, 5, 15)], sequences=shipped((5, 6)), metrics=[metric(15, 0.2)]),
+    )
+    a = archive_of(tmp_path / "a", *parts)
+    about = {"sequences": shipped((1, 2), (4, 6)), "metrics": [metric(15, 0.2)]}
+    b, c = (archive_of(tmp_path / f"{n}", summary(0, counts=[counted(n, 5, 20)], **about)) for n in (5, 6))
+    assert found(compare(a, b, ICD)) == {"sums of logs": (3, 0)}
+    assert differences(compare(a, c, ICD)) == ["logs, r01 n7 flagger, severity 5: count: 5 in A, 6 in B"]
 
 
 def test_sums_may_differ_in_their_last_digits_only(tmp_path: Path) -> None:
