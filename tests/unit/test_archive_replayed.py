@@ -22,7 +22,7 @@ from facade.cli.app import app
 from facade.clock import ManualClock
 from facade.codec.decode import BatchDecoder
 from facade.config import Settings
-from facade.errors import BusError, ConfigError
+from facade.errors import BusError, ConfigError, FacadeError
 from facade.flows.archive import compare as comparing
 from facade.flows.archive.compare import ArchiveComparison, compare
 from facade.flows.archive.files import ArchiveError
@@ -267,6 +267,13 @@ def test_memory_has_some_windows_at_a_time(tmp_path: Path, monkeypatch: pytest.M
     parts = compare(store, store, ICD)
     assert (max(sizes), len(sizes) > 10) == (4, True)
     assert found(parts) == found(whole)
+
+
+def test_a_disk_without_room_for_temporary_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = night().archived(tmp_path / "night")
+    monkeypatch.setattr(comparing._Spool, "_path", lambda *_: Path("/dev/full"))
+    with pytest.raises(FacadeError, match=r"cannot be written: No space left on device; name another folder: TMPDIR"):
+        compare(store, store, ICD)
 
 
 def test_heaps_with_the_time_of_the_replay_would_all_be_late(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ import msgspec
 
 from facade.clock import utc_text
 from facade.codec.decode import BatchDecoder
-from facade.errors import ConfigError
+from facade.errors import ConfigError, FacadeError
 from facade.flows.archive.reading import read_records, require_disjoint, topics
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
@@ -343,9 +343,13 @@ class _Spool:
             self.flush()
 
     def flush(self) -> None:
-        for (stream, part), rows in self._pending.items():
-            with self._path(stream, part).open("ab") as file:
-                file.write(rows)
+        try:
+            for (stream, part), rows in self._pending.items():
+                with self._path(stream, part).open("ab") as file:
+                    file.write(rows)
+        except OSError as error:
+            place = self._folder.parent.parent
+            raise FacadeError(f"{place}: cannot be written: {error.strerror}; name another folder: TMPDIR") from error
         self._pending.clear()
         self._size = 0
 
