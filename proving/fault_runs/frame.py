@@ -54,6 +54,7 @@ FLOWS = {
     "logs": "proving.fault_runs.logs:LogFaultRun",
     "mirror": "proving.fault_runs.mirror:MirrorFaultRun",
     "overload": "proving.fault_runs.overload:Overload",
+    "replay": "proving.fault_runs.replay:ReplayFaultRun",
     "tables": "proving.fault_runs.tables:TableFaultRun",
 }
 """Where each run is; loaded only when it is made."""

@@ -82,7 +82,8 @@ _TABLES = (b"no-space", b"unavailable", b"missing", b"size", b"digest")
 def _letters(site: Site, *, is_action: bool) -> list[bytes]:
     """Return the dead letters: those of actions that were impossible once they were on the log, or all others.
 
-    Those of aborted transactions are not counted. Of a table for which an assembler had no room there is one each time, and of one that is not at its place.
+    Of a table for which an assembler had no room there is one each time, and of one that is not at its place. Those of
+    aborted transactions do not count.
     """
     seen = (entry for entry in site.entries("dead-letters") if entry.attempt is None)
     reasons = ((entry, dict(entry.headers).get("dl.reason")) for entry in seen)

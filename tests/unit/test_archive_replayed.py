@@ -1,7 +1,9 @@
 """A night of an archive is played again, and the same comes of it; if not, it is named."""
 
 import math
+import random
 import re
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,16 +20,29 @@ from facade.bus.offsets import Extent
 from facade.bus.port import Headers, Record
 from facade.cli.app import app
 from facade.clock import ManualClock
+from facade.codec.decode import BatchDecoder
 from facade.config import Settings
-from facade.errors import BusError, ConfigError
+from facade.errors import BusError, ConfigError, FacadeError
 from facade.flows.archive import compare as comparing
 from facade.flows.archive.compare import ArchiveComparison, compare
+from facade.flows.archive.files import ArchiveError
 from facade.flows.archive.reading import read_records
 from facade.flows.archive.replay import ReplayPlan, inputs, plan_replay, play, require_place
 from facade.flows.archive.stores import FolderStore, Store
 from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
-from facade.messages import AlertState, CommandAck, RackSummary, StreamAccount, Table
-from tests.support.archives import HOUR, ICD, START, archive
+from facade.messages import (
+    AlertState,
+    CommandAck,
+    LogCount,
+    LogSummary,
+    NodeMetric,
+    RackSummary,
+    ShipperSequence,
+    StreamAccount,
+    Table,
+)
+from tests.support.archives import HOUR, ICD, START, archive, changed
+from tests.support.archives import archive_of as files_of
 from tests.support.columnar import columnar
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
@@ -230,7 +245,7 @@ def test_windows_of_a_time_are_compared(tmp_path: Path) -> None:
     assert found(comparison) == {f"windows of {HEAPS}": (8, 0), f"windows of {BUFFERS}": (4, 0), "balances": (0, 0)}
     assert {kind.note for kind in comparison.kinds} == {
         "without late records, which belong to no window",
-        "not compared: an account is about offsets, not about a time",
+        "not compared: it is about offsets, not about a time",
     }
     assert {kind.note for kind in compare(store, store, ICD).kinds} == {""}
 
@@ -252,6 +267,13 @@ def test_memory_has_some_windows_at_a_time(tmp_path: Path, monkeypatch: pytest.M
     parts = compare(store, store, ICD)
     assert (max(sizes), len(sizes) > 10) == (4, True)
     assert found(parts) == found(whole)
+
+
+def test_a_disk_without_room_for_temporary_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = night().archived(tmp_path / "night")
+    monkeypatch.setattr(comparing._Spool, "_path", lambda *_: Path("/dev/full"))
+    with pytest.raises(FacadeError, match=r"cannot be written: No space left on device; name another folder: TMPDIR"):
+        compare(store, store, ICD)
 
 
 def test_heaps_with_the_time_of_the_replay_would_all_be_late(tmp_path: Path) -> None:
@@ -365,6 +387,31 @@ def test_a_balance_that_differs_is_named(tmp_path: Path) -> None:
         f"balance of {HEAPS}: reason invalid: 1 in A, nothing in B",
         f"balance of {HEAPS}: reason odd: nothing in A, 1 in B",
     ]
+
+
+def test_sums_of_logs_do_not_depend_on_the_transactions(tmp_path: Path) -> None:
+    def counted(count: int, oldest: int, newest: int) -> LogCount:
+        return LogCount("flagger", 5, count, oldest, newest, host="n7", rack="r01")
+
+    def summary(first: int, **more: Any) -> tuple[str, LogSummary]:
+        about = {"worker": "w", "stream": "logs", "partition": 0, "log": "", "part": 0}
+        return "logs.summary", LogSummary(**about | {"offset_from": first, "offset_to": first + 9} | more)
+
+    def metric(at: int, value: float) -> NodeMetric:
+        return NodeMetric("n7", "cpu", at, value)
+
+    def shipped(*runs: tuple[int, int]) -> list[ShipperSequence]:
+        return [ShipperSequence("n7", [*runs])]
+
+    parts = (
+        summary(0, counts=[counted(3, 10, 20)], sequences=shipped((1, 2), (4, 4)), metrics=[metric(10, 0.1)]),
+        summary(9, counts=[counted(2, 5, 15)], sequences=shipped((5, 6)), metrics=[metric(15, 0.2)]),
+    )
+    a = archive_of(tmp_path / "a", *parts)
+    about = {"sequences": shipped((1, 2), (4, 6)), "metrics": [metric(15, 0.2)]}
+    b, c = (archive_of(tmp_path / f"{n}", summary(0, counts=[counted(n, 5, 20)], **about)) for n in (5, 6))
+    assert found(compare(a, b, ICD)) == {"sums of logs": (3, 0)}
+    assert differences(compare(a, c, ICD)) == ["logs, r01 n7 flagger, severity 5: count: 5 in A, 6 in B"]
 
 
 def test_sums_may_differ_in_their_last_digits_only(tmp_path: Path) -> None:
@@ -525,6 +572,52 @@ def test_a_plan_is_refused(tmp_path: Path, times: tuple[int, int], only: Sequenc
 def test_no_archive_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="got none"):
         planned(FolderStore(tmp_path))
+
+
+def half(raw: bytes) -> bytes:
+    return raw[: len(raw) // 2]
+
+
+def flipped(raw: bytes) -> bytes:
+    at = len(raw) // 2
+    return raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :]
+
+
+BROKEN = "expected a whole file of an archive, got one that cannot be read"
+NEWER = "expected version 1 or older, got 99: use a newer release"
+
+
+@pytest.mark.parametrize(
+    ("number", "damage", "what"),
+    [
+        (0, half, BROKEN),
+        (1, half, BROKEN),
+        (0, lambda raw: b"", BROKEN),
+        (0, flipped, BROKEN),
+        (1, flipped, BROKEN),
+        (1, lambda raw: changed(raw, version=99), NEWER),
+        (1, lambda raw: changed(raw, first=0), "expected offset 2 or later, got 0: archives overlap"),
+    ],
+)
+def test_damaged_archives_are_neither_played_nor_compared(
+    number: int, damage: Callable[[bytes], bytes], what: str, tmp_path: Path
+) -> None:
+    store = files_of(tmp_path, 2, 2, value=random.Random(1).randbytes(10_000))
+    copies, file = Copies(ManualClock()), tmp_path / sorted(store.names())[number]
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(ArchiveError, match=f"{file.name}: {what}"):
+        play(store, planned(store), copies, copies.clock, report=lambda *_: None)
+    with pytest.raises(ArchiveError, match=f"{file.name}: {what}"):
+        [*comparing._Side(store, ICD, 0, 2**62)._decoded("alerts", BatchDecoder(AlertState))]
+    assert len(copies.taken) <= 2, "of the file before"
+
+
+def test_two_archives_in_a_folder_are_not_played(tmp_path: Path) -> None:
+    files_of(tmp_path / "a", 2, 3)
+    files_of(tmp_path / "b", 1, at_us=START + HOUR)
+    shutil.copytree(tmp_path / "b", tmp_path / "a", dirs_exist_ok=True)
+    with pytest.raises(ArchiveError, match="archives overlap"):
+        planned(FolderStore(tmp_path / "a"))
 
 
 def at_brokers(plan: ReplayPlan, names: Iterable[str], **changes: str) -> dict[str, FoundTopic]:

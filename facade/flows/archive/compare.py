@@ -25,8 +25,8 @@ import msgspec
 
 from facade.clock import utc_text
 from facade.codec.decode import BatchDecoder
-from facade.errors import ConfigError
-from facade.flows.archive.reading import read_records, topics
+from facade.errors import ConfigError, FacadeError
+from facade.flows.archive.reading import read_records, require_disjoint, topics
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
 from facade.messages import (
@@ -34,6 +34,7 @@ from facade.messages import (
     CommandAck,
     FieldStatistics,
     IngestSummary,
+    LogSummary,
     Partial,
     RackSummary,
     StreamAccount,
@@ -44,11 +45,13 @@ from facade.messages import (
 
 _LATEST: Final = 2**62
 _ACKS, _ALARMS, _TABLES, _SEGMENTS = "command-acks", "alert-state", "tables", "calibration"
-_ACCOUNTS, _BALANCES = "accounts", "balances"
+_ACCOUNTS, _LOGS = "accounts", "logs.summary"
 _FINAL: Final = frozenset({"COMPLETED", "FAILED", "ABORTED", "REJECTED", "TIMED_OUT", "UNDELIVERED"})
 _OF_OUTCOME: Final = ("device", "command", "status", "text", "result", "states")
 _OF_ALARM: Final = ("state", "severity", "text", "values", "operator", "comment", "out_of_service")
 _OF_TABLE: Final = ("table", "kind", "content_type", "state", "size", "reason", "summary")
+_OF_OFFSETS: Final = frozenset({_ACCOUNTS, _LOGS})
+"""What is written for each transaction, whatever the times of its records."""
 _OF_BALANCE: Final = ("consumed", "used", "late", "suppressed", "dead_lettered")
 _CLOSE = 1e-9
 """Relative difference of sums that were added up in another order."""
@@ -103,7 +106,7 @@ def compare(a: Store, b: Store, icd: Icd, begin_us: int = 0, end_us: int = _LATE
     """Compare what was derived about a time [Unix us].
 
     A window belongs to a time by its begin, an outcome and a table by the time in the message. Alarms are compared as
-    they were at the end, and balances in whole archives only.
+    they were at the end; balances and sums of logs in whole archives only.
 
     Raises
     ------
@@ -127,14 +130,15 @@ def compare(a: Store, b: Store, icd: Icd, begin_us: int = 0, end_us: int = _LATE
         ("command outcomes", (_ACKS,), _Side.outcomes),
         ("alarm states", (_ALARMS,), _Side.alarms),
         ("tables", (_TABLES, _SEGMENTS), _Side.tables),
-        (_BALANCES, (_ACCOUNTS,), _Side.balances),
+        ("sums of logs", (_LOGS,), _Side.logs),
+        ("balances", (_ACCOUNTS,), _Side.balances),
     )
     for name, needs, read in ways:
         there = [any(map(side.has, needs)) for side in sides]
         if any(there):
             kind = judge.kind(name, there)
-            if name == _BALANCES and not sides[0].is_whole:
-                kind.note = "not compared: an account is about offsets, not about a time"
+            if needs[0] in _OF_OFFSETS and not sides[0].is_whole:
+                kind.note = "not compared: it is about offsets, not about a time"
             elif all(there):
                 judge.take(kind, *map(read, sides))
     if not any(kind.compared for kind in judge.kinds):
@@ -251,6 +255,29 @@ class _Side:
                 found[f"table of {table.product} with digest {table.sha256}"] = _values(table, _OF_TABLE)
         return found
 
+    def logs(self) -> Mapping[str, Values]:
+        """Return the numbers of records by their origin and severity, those of each shipper, and the newest metrics."""
+        found: dict[str, dict[str, Any]] = {}
+        runs: dict[str, list[tuple[int, int]]] = {}
+        for summary in self._decoded(_LOGS, BatchDecoder[Any](LogSummary)):
+            for one in summary.counts:
+                origin = " ".join(filter(None, (one.rack, one.host, one.component, one.observation)))
+                sums = found.setdefault(
+                    f"{summary.stream}, {origin}, severity {one.severity}",
+                    {"count": 0, "late": 0, "oldest": one.time_min, "newest": one.time_max},
+                )
+                sums["count"] += one.count
+                sums["late"] += one.late
+                sums["oldest"] = min(sums["oldest"], one.time_min)
+                sums["newest"] = max(sums["newest"], one.time_max)
+            for shipped in summary.sequences:
+                runs.setdefault(f"{summary.stream}, shipper {shipped.shipper}", []).extend(shipped.runs)
+            for metric in summary.metrics:
+                name = f"{summary.stream}, {metric.metric} of {metric.host} {metric.instance}".strip()
+                if name not in found or metric.time >= found[name]["time"]:
+                    found[name] = {"time": metric.time, "value": metric.value}
+        return found | {name: {"runs": _joined(each)} for name, each in runs.items()}
+
     def balances(self) -> Mapping[str, Values]:
         """Return what became of the records of each stream, and why some were not used."""
         found: dict[str, Counter[str]] = {}
@@ -261,6 +288,7 @@ class _Side:
         return {name: sums for name, sums in found.items() if sums["consumed"]}
 
     def _decoded(self, topic: str, decoder: BatchDecoder[Any]) -> Iterator[Any]:
+        require_disjoint(self._store, topic)
         for record in read_records(self._store, topic, 0, _LATEST):
             item = decoder.decode_one(record.value)
             if isinstance(item, msgspec.Struct):
@@ -315,9 +343,13 @@ class _Spool:
             self.flush()
 
     def flush(self) -> None:
-        for (stream, part), rows in self._pending.items():
-            with self._path(stream, part).open("ab") as file:
-                file.write(rows)
+        try:
+            for (stream, part), rows in self._pending.items():
+                with self._path(stream, part).open("ab") as file:
+                    file.write(rows)
+        except OSError as error:
+            place = self._folder.parent.parent
+            raise FacadeError(f"{place}: cannot be written: {error.strerror}; name another folder: TMPDIR") from error
         self._pending.clear()
         self._size = 0
 

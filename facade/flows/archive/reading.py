@@ -80,6 +80,24 @@ def newest_time(store: Store) -> int:
     return newest
 
 
+def require_disjoint(store: Store, topic: str) -> None:
+    """Make sure that no record of a topic is in two files, as it is where two archives share a folder.
+
+    Raises
+    ------
+    ArchiveError
+        The files of a partition overlap, or one of them cannot be read; the message names it.
+    """
+    ends: dict[tuple[int, str], int] = {}
+    for _, name in sorted((parsed, name) for name in store.names(topic) if (parsed := parse_name(name))):
+        with opened(store, name) as file:
+            entry = read_entry(file.metadata)
+        end = ends.get(place := (entry.partition, entry.log), entry.first)
+        if entry.first < end:
+            raise ArchiveError(f"{name}: expected offset {end} or later, got {entry.first}: archives overlap")
+        ends[place] = entry.next
+
+
 def _newest_files(store: Store, topics: Collection[str]) -> list[str]:
     newest: dict[tuple[str, int], tuple[int, str]] = {}
     for name in store.names():

@@ -36,7 +36,7 @@ from facade.bus.offsets import Extent
 from facade.bus.port import Record
 from facade.clock import Clock, utc_text
 from facade.errors import BusError, ConfigError
-from facade.flows.archive.reading import extent, newest_entries, newest_time, read_records
+from facade.flows.archive.reading import extent, newest_entries, newest_time, read_records, require_disjoint
 from facade.flows.archive.reading import topics as topics_of
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
@@ -110,7 +110,7 @@ def plan_replay(
         The prefix is empty or that of the archive's deployment, the time is not within the archive, or the archive has
         none of the topics.
     ArchiveError
-        A file of the archive cannot be read.
+        A file of the archive cannot be read, or has records of another one.
     """
     has = extent(store)
     if has is None:
@@ -126,6 +126,8 @@ def plan_replay(
         what = "nothing of it is in the archive" if odd[0] in inputs(icd) else "no program of SDP writes it"
         raise ConfigError(f"--only: expected some of {', '.join(playable)}; got {odd[0]!r:.100}: {what}")
     chosen = tuple(name for name in playable if name in only or not only)
+    for name in chosen:
+        require_disjoint(store, name)
     entries = newest_entries(store, there)
     if not prefix or prefix in {one.deployment for one in entries}:
         raise ConfigError(
