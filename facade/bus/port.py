@@ -4,7 +4,7 @@ Names of topics are those of the ICD here; the deployment's prefix is put on and
 the implementations, once, at the edge.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -54,6 +54,25 @@ class PartitionColumns(NamedTuple):
     keys: list[bytes | None]
     values: list[bytes | None]
     headers: list[Headers]
+
+    def part(self, begin: int, end: int) -> "PartitionColumns":
+        """Return some of the records, by their place."""
+        topic, partition, offsets, timestamps, keys, values, headers = self
+        at = slice(begin, end)
+        return PartitionColumns(topic, partition, offsets[at], timestamps[at], keys[at], values[at], headers[at])
+
+    def records(self) -> Iterator[Record]:
+        """Return the records one by one."""
+        for offset, time, key, value, headers in zip(*self[2:], strict=True):
+            yield Record(
+                topic=self.topic,
+                key=key,
+                value=value,
+                headers=headers,
+                partition=self.partition,
+                offset=offset,
+                timestamp_us=time * 1000,
+            )
 
 
 class PartitionBatch(Protocol):

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from facade.bus.memory import MemoryBus as PlainBus
 from facade.bus.memory import MemoryLog
-from facade.bus.port import Record
+from facade.bus.port import PartitionColumns, Record
 from facade.cli.app import app
 from facade.clock import Clock, ManualClock
 from facade.config import Settings
@@ -109,8 +109,9 @@ class Deployment:
 
     # As a replay writes
 
-    def copy(self, record: Record) -> None:
-        self.broker.append(record)
+    def copy(self, columns: PartitionColumns) -> None:
+        for record in columns.records():
+            self.broker.append(record)
 
     def poll(self, timeout: float = 0.0) -> None:
         pass
@@ -358,8 +359,9 @@ class Copies:
         self.failed = 0
         self.taken: list[tuple[float, int]] = []
 
-    def copy(self, record: Record) -> None:
-        self.taken.append((round(self._clock.now() - self._began, 2), (record.timestamp_us - BASE_US) // SECOND))
+    def copy(self, columns: PartitionColumns) -> None:
+        at = round(self._clock.now() - self._began, 2)
+        self.taken.extend((at, (time * 1000 - BASE_US) // SECOND) for time in columns.timestamps)
 
     def poll(self, timeout: float = 0.0) -> None:
         pass

@@ -17,7 +17,7 @@ from facade.bus.kafka.admin import FoundTopic
 from facade.bus.kafka.topics import broker_settings
 from facade.bus.memory import MemoryLog
 from facade.bus.offsets import Extent
-from facade.bus.port import Headers, Record
+from facade.bus.port import Headers, PartitionColumns, Record
 from facade.cli.app import app
 from facade.clock import ManualClock
 from facade.codec.decode import BatchDecoder
@@ -86,8 +86,9 @@ class Bus:
 
     # As a replay writes
 
-    def copy(self, record: Record) -> None:
-        self.broker.append(record)
+    def copy(self, columns: PartitionColumns) -> None:
+        for record in columns.records():
+            self.broker.append(record)
 
     def poll(self, timeout: float = 0.0) -> None:
         pass
@@ -278,8 +279,8 @@ def test_a_disk_without_room_for_temporary_files_is_named(tmp_path: Path, monkey
 
 def test_heaps_with_the_time_of_the_replay_would_all_be_late(tmp_path: Path) -> None:
     class Retimed(Bus):
-        def copy(self, record: Record) -> None:
-            self.broker.append(replace(record, timestamp_us=0))
+        def copy(self, columns: PartitionColumns) -> None:
+            super().copy(columns._replace(timestamps=[0] * len(columns.timestamps)))
 
     store, bus = night().archived(tmp_path / "night"), Retimed(BASE_US / 1e6 + 86400)
     play(store, planned(store), bus, bus.clock, report=lambda *_: None)
@@ -451,8 +452,8 @@ class Copies:
         self.taken: list[tuple[float, Record]] = []
         self.failed = 0
 
-    def copy(self, record: Record) -> None:
-        self.taken.append((self.clock.now(), record))
+    def copy(self, columns: PartitionColumns) -> None:
+        self.taken.extend((self.clock.now(), record) for record in columns.records())
 
     def poll(self, timeout: float = 0.0) -> None:
         self.failed = self.fails
@@ -490,6 +491,17 @@ def test_topics_are_merged_by_time_and_partitions_keep_their_order(tmp_path: Pat
             ]
     of_states = [number for number, one in enumerate(records) if one.topic == "state"]
     assert of_states == [*range(100)], "the oldest come first"
+    offsets = [one.offset for one in records if (one.topic, one.partition) == ("processing-blocks", 1)]
+    assert offsets == [*range(50)], "also where times go back"
+
+
+def test_records_come_in_the_order_of_their_time(tmp_path: Path) -> None:
+    store = states(tmp_path, *(START + number // 7 * 1000 for number in range(3000)))
+    copies = Copies(ManualClock())
+    play(store, planned(store), copies, copies.clock, report=lambda *_: None)
+    times = [record.timestamp_us for _, record in copies.taken]
+    assert len(times) == 3000
+    assert times == sorted(times)
 
 
 @pytest.mark.parametrize(("speed", "wanted"), [(1.0, [0, 5, 9]), (10.0, [0, 0.5, 0.9]), (math.inf, [0, 0, 0])])

@@ -1,6 +1,7 @@
 """`archive verify`: whatever is wrong with the files of an archive is found, and said clearly."""
 
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -139,13 +140,17 @@ def test_a_worker_does_not_go_on_behind_a_damaged_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("removed", [1, 2, 3])
 def test_files_that_retention_removes_meanwhile_are_no_faults(removed: int, tmp_path: Path) -> None:
-    store = archive_of(tmp_path, 1, 2, 3, 4)
+    store, are_gone = archive_of(tmp_path, 1, 2, 3, 4), threading.Event()
 
     class Removing(FolderStore):
         def read(self, name: str) -> bytes:
+            if not name.endswith("-00000000.parquet"):
+                are_gone.wait(30.0)  # files are read at the same time
+                return super().read(name)
             found = super().read(name)
-            for one in sorted(store.names())[:removed] if name.endswith("-00000000.parquet") else ():
+            for one in sorted(store.names())[:removed]:
                 store.remove(one)
+            are_gone.set()
             return found
 
     (report,) = verify(Removing(tmp_path))

@@ -30,7 +30,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from facade.bus.kafka import timeouts
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.refusals import WRITE, explain, require_present
-from facade.bus.port import BusHealth, Headers, Record
+from facade.bus.port import BusHealth, Headers, PartitionColumns, Record
 from facade.errors import BusError, NotSent, OutcomeUnknown
 
 OnDelivery = Callable[[KafkaError | None, Message], None]
@@ -484,10 +484,20 @@ class KafkaStreamWriter:
                 produce = self._core.client.produce
         self.queued += len(values)
 
-    def copy(self, record: Record) -> None:
-        """Queue a record for the partition and with the timestamp that it has; waits while the local queue is full."""
-        self._send(record, partition=record.partition, timestamp=record.timestamp_us // 1000)
-        self.queued += 1
+    def copy(self, columns: PartitionColumns) -> None:
+        """Queue records for the partition and with the timestamps that they have; waits while the queue is full."""
+        name, produce, partition = self._connection.topic(columns.topic), self._core.client.produce, columns.partition
+        # Without names of parameters, which take a tenth of the time: the seventh is a second name of the callback.
+        for at, (time, key, value, headers) in enumerate(
+            zip(columns.timestamps, columns.keys, columns.values, columns.headers, strict=True)
+        ):
+            try:
+                produce(name, value, key, partition, None, None, time, [*headers] if headers else None)
+            except (BufferError, KafkaException):
+                (record,) = columns.part(at, at + 1).records()
+                self._send(record, partition=partition, timestamp=time)
+                produce = self._core.client.produce
+        self.queued += len(columns.values)
 
     def _send(self, record: Record, **more: Any) -> None:
         """Queue a record as soon as it is taken: the client's queue was full, or the client is dead."""

@@ -14,12 +14,15 @@ The entry also has a digest: SHA-256 over all bytes of the file, with zeros in t
 footer and the statistics in it, by which readers leave out parts of a file.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
-from itertools import chain, groupby, pairwise
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Annotated, Any
 
@@ -47,9 +50,13 @@ _LAST_HOUR = int(datetime(9999, 12, 31, 23, tzinfo=UTC).timestamp()) // 3600
 _ENTRY = b"sdp.archive"
 _END = b"PAR1"
 _DIGEST = b'"sha256":"'
+_TAIL = 65_536
+"""The digest is in the last bytes of a file, with names of topics and a schema behind it."""
 _BLANK = "0" * 64
 _NAME = re.compile(r"topic=([\w.-]+)/hour=\d{4}-\d\d-\d\dT\d\d/(\d+)-(\d+)\.parquet", re.ASCII)
 _LATEST = 2**53
+_AT_ONCE = min(os.cpu_count() or 1, 4)
+"""Files that are verified at the same time, each in memory."""
 _OVERHEAD = 64
 """Of a record in memory, beside its bytes [bytes]."""
 _PAIR = (pa.string(), pa.binary())
@@ -213,7 +220,7 @@ def encode(batches: Sequence[pa.RecordBatch], contents: ArchiveEntry) -> bytes:
     with pq.ParquetWriter(sink, _SCHEMA, **options) as writer:
         writer.write_table(table, row_group_size=_SORTED_GROUP if is_by_key else None)
         writer.add_key_value_metadata({_ENTRY: msgspec.json.encode(contents)})
-    raw = bytearray(sink.getvalue())
+    raw = memoryview(sink.getvalue()).cast("B")
     place = _digest_place(raw)
     raw[place : place + len(_BLANK)] = sha256(raw).hexdigest().encode()
     return bytes(raw)
@@ -241,12 +248,15 @@ def inspect(raw: bytes) -> ArchiveEntry:
     """
     if not (raw.startswith(_END) and raw.endswith(_END)):
         raise ArchiveError(f"expected a whole Parquet file, got {len(raw)} bytes without its mark at the begin or end")
-    place = _digest_place(raw)
+    view = memoryview(raw)  # a copy of the bytes would take longer than their digest
+    place = _digest_place(view)
     if place < 0:
         raise ArchiveError("expected a file of an archive, got a Parquet file without a digest")
-    said = raw[place : place + len(_BLANK)]
-    got = sha256(raw[:place] + _BLANK.encode() + raw[place + len(_BLANK) :]).hexdigest().encode()
-    if got != said:
+    end = place + len(_BLANK)
+    found = sha256(view[:place])
+    found.update(_BLANK.encode())
+    found.update(view[end:])
+    if found.hexdigest().encode() != view[place:end]:
         raise ArchiveError("expected the bytes that were written, got others: the digest differs")
     try:
         return read_entry(pq.read_metadata(pa.BufferReader(raw)))
@@ -272,16 +282,12 @@ def read_entry(footer: pq.FileMetaData) -> ArchiveEntry:
         raise ArchiveError(f"expected a file of an archive, got one without its entry: {error}") from error
 
 
-def read_offsets(raw: bytes) -> list[int]:
-    """Return the offsets of the records of a file that was inspected."""
-    offsets: list[int] = pq.read_table(pa.BufferReader(raw), columns=["offset"])["offset"].to_pylist()
-    return offsets
-
-
-def _digest_place(raw: bytes | bytearray) -> int:
-    """Return where the digest is; negative: nowhere. The entry is behind all records."""
-    found = raw.rfind(_DIGEST)
-    return found + len(_DIGEST) if found >= 0 and found + len(_DIGEST) + len(_BLANK) <= len(raw) else -1
+def _digest_place(raw: memoryview) -> int:
+    """Return where the digest is; negative: nowhere. The entry is at the end, behind all records."""
+    tail = bytes(raw[-_TAIL:])
+    found = tail.rfind(_DIGEST)
+    place = len(raw) - len(tail) + found + len(_DIGEST)
+    return place if found >= 0 and place + len(_BLANK) <= len(raw) else -1
 
 
 # Whether an archive is whole: each file as it was written, and each offset of a partition in one file.
@@ -314,13 +320,18 @@ def verify(store: Store, topic: str = "*") -> Iterator[PartitionReport]:
     named = sorted((parse_name(name) or ("", -1, -1), name) for name in store.names(topic))
     if not named:
         raise no_archive(store)
-    for (topic, partition), files in groupby(named, lambda one: one[0][:2]):
-        report = PartitionReport(topic, partition)
-        if partition < 0:
-            report.faults = [f"{name}: expected a name as of an archive's files" for _, name in files]
-        else:
-            _follow(store, report, [(place[2], name) for place, name in files], _read)
-        yield report
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        try:
+            entries = {name: pool.submit(_read, store, name) for place, name in named if place[1] >= 0}
+            for (topic, partition), files in groupby(named, lambda one: one[0][:2]):
+                report = PartitionReport(topic, partition)
+                if partition < 0:
+                    report.faults = [f"{name}: expected a name as of an archive's files" for _, name in files]
+                else:
+                    _follow(report, [(place[2], name) for place, name in files], lambda name: entries[name].result())
+                yield report
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def missing(store: Store, topic: str, begin_us: int, end_us: int) -> Iterator[str]:
@@ -337,7 +348,7 @@ def missing(store: Store, topic: str, begin_us: int, end_us: int) -> Iterator[st
             yield f"{topic}, partition {partition}: files before number {files[0][0]}, of {hours[0]} UTC, were removed"
         report = PartitionReport(topic, partition)
         if chosen := files[max(since - 1, 0) : until]:
-            _follow(store, report, chosen, _read_footer)
+            _follow(report, chosen, partial(_read_footer, store))
         yield from (*report.faults, *report.notes)
 
 
@@ -351,18 +362,13 @@ def _read_footer(store: Store, name: str) -> ArchiveEntry:
         raise ArchiveError(f"cannot be read: {error}") from error
 
 
-def _follow(
-    store: Store,
-    report: PartitionReport,
-    files: list[tuple[int, str]],
-    read: Callable[[Store, str], ArchiveEntry],
-) -> None:
+def _follow(report: PartitionReport, files: list[tuple[int, str]], read: Callable[[str], ArchiveEntry]) -> None:
     """Look at files of a partition in their order."""
     taken: CountedOffsets | None = None
     expected = files[0][0]
     for number, name in files:
         try:
-            found = read(store, name)
+            found = read(name)
         except FileNotFoundError:  # by retention, which also removes those before it
             report.notes.append(f"{name}: was removed meanwhile")
             taken, expected = None, number + 1
@@ -403,11 +409,12 @@ def _read(store: Store, name: str) -> ArchiveEntry:
     found = inspect(raw)
     if found.name != name:
         raise ArchiveError(f"expected the file that its name says, got {found.name}")
-    offsets = read_offsets(raw)
+    with pq.ParquetFile(pa.BufferReader(raw)) as file:
+        offsets = file.read(["offset"], use_threads=False)["offset"].to_numpy()
     if found.topic in BY_KEY:
-        offsets.sort()
-    bounds = [found.first - 1, *offsets, found.next]
-    if len(offsets) != found.records or any(one >= other for one, other in pairwise(bounds)):
+        offsets = np.sort(offsets)
+    bounds = np.concatenate(([found.first - 1], offsets, [found.next]))
+    if len(offsets) != found.records or (np.diff(bounds) <= 0).any():
         what = f"expected {found.records} ascending offsets from {found.first} to {found.next - 1}"
         raise ArchiveError(f"{what}, got {len(offsets)}, not so")
     return found

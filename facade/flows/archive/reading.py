@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from facade.bus.port import Record
+from facade.bus.port import Headers, PartitionColumns, Record
 from facade.durations import parse_time
 from facade.flows.archive.files import (
     BY_KEY,
@@ -32,6 +32,7 @@ from facade.flows.archive.stores import Store
 
 _LATEST = 253_402_300_799_999_999
 """The last time that a calendar has [Unix us]."""
+_COLUMNS = ["partition", "offset", "timestamp", "key", "headers", "value"]
 _BATCH = 1000
 """Rows decoded at once, of each partition: a file has up to 32 MB of them."""
 
@@ -121,13 +122,21 @@ def read_records(store: Store, topic: str, begin_us: int, end_us: int) -> Iterat
     ArchiveError
         A file is damaged or was removed, or the store does not answer; the message names the file.
     """
+    partitions = (
+        (record for columns in one for record in columns.records())
+        for one in read_partitions(store, topic, begin_us, end_us)
+    )
+    return heapq.merge(*partitions, key=lambda record: record.timestamp_us)
+
+
+def read_partitions(store: Store, topic: str, begin_us: int, end_us: int) -> list[Iterator[PartitionColumns]]:
+    """Return the records of each partition of a topic, in the order of the log; see `read_records`."""
     first = folder_of(topic, hour_of(begin_us))
     named = sorted((parsed, name) for name in store.names(topic) if name >= first and (parsed := parse_name(name)))
-    partitions = [
-        read_files(store, topic, [name for _, name in files], begin_us, end_us)
+    return [
+        read_columns(store, topic, [name for _, name in files], begin_us, end_us)
         for _, files in groupby(named, lambda one: one[0][1])
     ]
-    return heapq.merge(*partitions, key=lambda record: record.timestamp_us)
 
 
 @contextmanager
@@ -169,9 +178,9 @@ def bounds(file: pq.ParquetFile, column: str) -> list[tuple[Any, Any] | None]:
     return [(one.min_raw, one.max_raw) if one is not None and one.has_min_max else None for one in found]
 
 
-def read_files(
+def read_columns(
     store: Store, topic: str, names: Collection[str], begin_us: int = 0, end_us: int = _LATEST
-) -> Iterator[Record]:
+) -> Iterator[PartitionColumns]:
     """Return the records of some files of a partition with a timestamp in [begin, end) [Unix us]."""
     for name in names:
         with opened(store, name) as file:
@@ -180,23 +189,33 @@ def read_files(
                 for group, times in enumerate(bounds(file, "timestamp"))
                 if times is None or (times[0] * 1000 < end_us and times[1] * 1000 >= begin_us)
             ]
-            batches = file.iter_batches(_BATCH, groups) if groups else ()
-            records = (one for batch in batches for one in _records(batch, topic))
-            found = (one for one in records if begin_us <= one.timestamp_us < end_us)
-            yield from sorted(found, key=lambda one: one.offset) if topic in BY_KEY else found
+            if not groups:
+                continue
+            if topic in BY_KEY:
+                batches = file.read_row_groups(groups, _COLUMNS).sort_by("offset").to_batches(_BATCH)
+            else:
+                batches = file.iter_batches(_BATCH, groups, _COLUMNS)
+            yield from filter(None, (_columns(batch, topic, begin_us, end_us) for batch in batches))
 
 
-def _records(batch: pa.RecordBatch, topic: str) -> Iterator[Record]:
-    times = batch.column("timestamp").cast(pa.int64()).to_pylist()
-    columns = [batch.column(name).to_pylist() for name in ("partition", "offset", "key", "headers", "value")]
-    for time, partition, offset, key, headers, value in zip(times, *columns, strict=True):
-        pairs = tuple((one["name"], one["value"]) for one in headers)
-        yield Record(
-            topic=topic,
-            key=key,
-            value=value,
-            headers=pairs,
-            partition=partition,
-            offset=offset,
-            timestamp_us=time * 1000,
-        )
+def read_files(store: Store, topic: str, names: Collection[str]) -> Iterator[Record]:
+    """Return the records of some files of a partition."""
+    return (record for columns in read_columns(store, topic, names) for record in columns.records())
+
+
+def _columns(batch: pa.RecordBatch, topic: str, begin_us: int, end_us: int) -> PartitionColumns | None:
+    times = batch.column("timestamp").cast(pa.int64()).to_numpy()
+    chosen = (times >= -(-begin_us // 1000)) & (times < -(-end_us // 1000))
+    if not chosen.all():
+        batch, times = batch.filter(pa.array(chosen)), times[chosen]
+    if not len(times):
+        return None
+    # Through numpy, as `to_pylist` makes an object of pyarrow for each value.
+    partition, offsets, keys, values = (
+        batch.column(name).to_numpy(zero_copy_only=False).tolist() for name in ("partition", "offset", "key", "value")
+    )
+    headers = batch.column("headers")
+    pairs: list[Headers] = [()] * len(times)
+    if len(headers.flatten()):
+        pairs = [tuple((one["name"], one["value"]) for one in row) for row in headers.to_pylist()]
+    return PartitionColumns(topic, partition[0], offsets, times.tolist(), keys, values, pairs)

@@ -33,10 +33,10 @@ from msgspec.structs import replace
 from facade.bus.kafka.admin import FoundTopic
 from facade.bus.kafka.topics import differences
 from facade.bus.offsets import Extent
-from facade.bus.port import Record
+from facade.bus.port import PartitionColumns
 from facade.clock import Clock, utc_text
 from facade.errors import BusError, ConfigError
-from facade.flows.archive.reading import extent, newest_entries, newest_time, read_records, require_disjoint
+from facade.flows.archive.reading import extent, newest_entries, newest_time, read_partitions, require_disjoint
 from facade.flows.archive.reading import topics as topics_of
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
@@ -68,8 +68,8 @@ class CopyWriter(Protocol):
 
     failed: int
 
-    def copy(self, record: Record) -> None:
-        """Queue a record for its partition, with its timestamp."""
+    def copy(self, columns: PartitionColumns) -> None:
+        """Queue records for their partition, with their timestamps."""
 
     def poll(self, timeout: float = 0.0) -> None:
         """Serve failures, waiting at most `timeout` [s] for one."""
@@ -134,7 +134,7 @@ def plan_replay(
             f"SDP_TOPIC_PREFIX: expected a prefix that is not the one of the archive's deployment, got {prefix!r}: "
             "choose a new one, such as replay-20270114."
         )
-    if next(_records(store, chosen, begin_us, end_us), None) is None:
+    if next(_runs(store, chosen, begin_us, end_us), None) is None:
         raise ConfigError(
             f"expected records to play from {utc_text(begin_us)} to {utc_text(end_us)}, got none of"
             f" {', '.join(chosen) or 'any topic that a program of SDP writes'}"
@@ -289,6 +289,7 @@ def play(
         A record was not confirmed by the brokers.
     """
     count = counted = newest_us = 0
+    look_at = _LOOK
     reported, tell_at = clock.monotonic(), -math.inf
     course: Course | None = None
 
@@ -313,20 +314,26 @@ def play(
             report(newest_us, count, (count - counted) / (now - reported))
             reported, counted = now, count
 
-    for record in _records(store, plan.inputs, plan.begin_us, plan.end_us):
+    for run in _runs(store, plan.inputs, plan.begin_us, plan.end_us):
+        times, begin = [time * 1000 for time in run.timestamps], 0
         if course is None:
-            course = Course(clock, record.timestamp_us, plan.end_us, speed)
+            course = Course(clock, times[0], plan.end_us, speed)
             look(course)
-        while record.timestamp_us > (limit := course.limit_us):
-            course.reach(limit)
-            look(course)
-            if record.timestamp_us > course.limit_us:
-                clock.sleep(course.wait_for(record.timestamp_us))
-        course.reach(record.timestamp_us)
-        writer.copy(record)
-        count, newest_us = count + 1, record.timestamp_us
-        if count % _LOOK == 0:
-            look(course)
+        while begin < len(times):
+            limit = course.limit_us
+            if times[begin] > limit:
+                course.reach(limit)
+                look(course)
+                if times[begin] > course.limit_us:
+                    clock.sleep(course.wait_for(times[begin]))
+                continue
+            end = _end(times, begin, limit)
+            course.reach(times[end - 1])
+            writer.copy(run.part(begin, end))
+            count, newest_us, begin = count + end - begin, times[end - 1], end
+            if count >= look_at:
+                look(course)
+                look_at = count + _LOOK
     settle()
     if steering is not None and course is not None:
         course.end()
@@ -342,10 +349,36 @@ def _unconfirmed(failed: int) -> BusError:
     )
 
 
-def _records(store: Store, topics: Collection[str], begin_us: int, end_us: int) -> Iterator[Record]:
-    """Return the inputs among the records of some topics, in the order of their time."""
-    each = (read_records(store, topic, begin_us, end_us) for topic in topics)
-    for record in heapq.merge(*each, key=lambda record: record.timestamp_us):
-        is_derived = record.topic == _ALERTS and _PACKETS in topics and _OF_PACKET in dict(record.headers)
-        if not is_derived:
-            yield record
+def _runs(store: Store, topics: Collection[str], begin_us: int, end_us: int) -> Iterator[PartitionColumns]:
+    """Return the inputs among the records of some topics in the order of their time, those of a partition as a run."""
+    sources = [_inputs(found, topics) for name in topics for found in read_partitions(store, name, begin_us, end_us)]
+    heads = [
+        (columns.timestamps[0], number, 0, columns)
+        for number, source in enumerate(sources)
+        if (columns := next(source, None))
+    ]
+    heapq.heapify(heads)
+    while heads:
+        _, number, begin, columns = heapq.heappop(heads)
+        times = columns.timestamps
+        end = _end(times, begin, heads[0][0]) if heads else len(times)
+        yield columns.part(begin, end)
+        if end < len(times):
+            heapq.heappush(heads, (times[end], number, end, columns))
+        elif following := next(sources[number], None):
+            heapq.heappush(heads, (following.timestamps[0], number, 0, following))
+
+
+def _end(times: Sequence[int], begin: int, limit: int) -> int:
+    """Return the place of the first time after a limit; the first one of all is not after it."""
+    return next((at for at in range(begin + 1, len(times)) if times[at] > limit), len(times))
+
+
+def _inputs(found: Iterator[PartitionColumns], topics: Collection[str]) -> Iterator[PartitionColumns]:
+    for columns in found:
+        if columns.topic != _ALERTS or _PACKETS not in topics:
+            yield columns
+            continue
+        for at, headers in enumerate(columns.headers):
+            if _OF_PACKET not in dict(headers):
+                yield columns.part(at, at + 1)
