@@ -20,6 +20,7 @@ from facade.instances import number_of
 from facade.printable import printable
 
 ADMIN_MODE = "adminMode"
+APPROVE = "ApproveCommand"
 _LOOK_AGAIN = 0.2
 """Time between two looks at a command [s]."""
 _TOLD_EACH = 2.0
@@ -31,9 +32,14 @@ def command(
         str,
         typer.Argument(help="A subarray's number, such as 1, or a device, such as subarray/01 or mid-sdp/control/0."),
     ],
-    name: Annotated[str, typer.Argument(help="A command of the device, such as Abort, or adminMode.")],
+    name: Annotated[
+        str, typer.Argument(help="A command of the device, such as Abort, or ApproveCommand, or adminMode.")
+    ],
     argument: Annotated[
-        str, typer.Argument(help="File with the JSON argument, - for standard input; of adminMode, the mode.")
+        str,
+        typer.Argument(
+            help="File with the JSON argument, - for standard input; of ApproveCommand, the id; of adminMode, the mode."
+        ),
     ] = "",
     operator: Annotated[
         str, typer.Option(metavar="NAME", help="Who gives the command: kept in its record, and not checked.")
@@ -54,6 +60,12 @@ def command(
         if operator:
             raise ConfigError(f"--operator: expected none with {ADMIN_MODE}, whose record has no place for a name")
         value = _mode(icd, device_class, argument)
+    elif name == APPROVE:
+        if not (argument and operator):
+            raise ConfigError(
+                f"expected the id of a command, and --operator, got {argument!r:.100} and {operator!r:.100}"
+            )
+        text: str | None = json.dumps({"id": argument, "operator": operator})
     else:
         text = _checked(icd, _command(device_class, name), argument)
     require_tango_database(tango_host)
@@ -64,7 +76,8 @@ def command(
         server.write(ADMIN_MODE, value)
         OUT.print(f"{full}: {ADMIN_MODE} is {argument}")
         return
-    id = server.give(name, text, operator) if operator else server.command(name, text)[1][0]
+    in_name = operator and name != APPROVE
+    id = server.give(name, text, operator) if in_name else server.command(name, text)[1][0]
     OUT.print(id)
     if wait and _outcome(lambda: json.loads(server.command("GetCommand", id)), SystemClock()) != "COMPLETED":
         raise typer.Exit(1)
@@ -90,7 +103,7 @@ def _find(icd: Icd, device: str) -> tuple[str, DeviceClass]:
 def _command(device_class: DeviceClass, name: str) -> CommandDefinition:
     known = {one.name: one for one in device_class.commands}
     if name not in known:
-        raise ConfigError(f"NAME: expected one of {', '.join([*known, ADMIN_MODE])}, got {name!r:.100}")
+        raise ConfigError(f"NAME: expected one of {', '.join([*known, APPROVE, ADMIN_MODE])}, got {name!r:.100}")
     return known[name]
 
 

@@ -25,6 +25,7 @@ ENVIRONMENT = {
     "SDP_WITHOUT": "without",
     "SDP_COMMAND_TIMEOUT": "command_timeout",
     "SDP_COMMANDERS": "commanders",
+    "SDP_APPROVALS": "approvals",
     "SDP_TABLE_ROOTS": "table_roots",
     "SDP_TABLE_MEMORY": "table_memory",
     "SDP_TABLE_DISK": "table_disk",
@@ -75,6 +76,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Longest wait of a Tango call for the bus [s]: TM's clients give a call 0.5 s, other clients of Tango 3 s."""
     commanders: str = ""
     """Hosts from which commands are taken, with commas between: addresses, or ``this host``; empty: any."""
+    approvals: str = ""
+    """Commands that wait for a second person, with commas between, such as ``SdpMaster.Off``; empty: none."""
     table_roots: str = ""
     """Directories and URLs, with : between, below which referenced tables may be; empty: references are refused."""
     table_memory: int = 64_000_000
@@ -103,6 +106,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def may_command(self) -> frozenset[str]:
         """Hosts from which commands are taken; none: from any."""
         return frozenset(host.strip() for host in self.commanders.split(",")) - {""}
+
+    @property
+    def need_approval(self) -> frozenset[str]:
+        """Commands that wait for a second person, each as class and command."""
+        return frozenset(name.strip() for name in self.approvals.split(",")) - {""}
 
     def __repr__(self) -> str:
         bootstrap = without_secrets(self.bootstrap)

@@ -194,6 +194,8 @@ class Command(Message, frozen=True, kw_only=True, tag_field="schema", tag="comma
     origin: Annotated[str, Meta(max_length=200)]
     client: Annotated[str, Meta(max_length=200)] = ""
     operator: Annotated[str, Meta(max_length=200)] = ""
+    approver: Annotated[str, Meta(max_length=200)] = ""
+    approver_client: Annotated[str, Meta(max_length=200)] = ""
     parent: Annotated[str, Meta(max_length=200)] = ""
 
 

@@ -409,6 +409,8 @@ _ANSWERS = {
 def _checks(system: LiveSystem, of: Subject) -> Iterable[LiveCheck]:
     if isinstance(of.entry, CommandDefinition):
         return _command_checks(system, of)
+    if of.entry.name == "ApproveCommand":
+        return (LiveCheck("effect", not_shown("which commands wait for a second person is a setting")),)
     if of.entry.name == "GiveCommand":
         why = _why_not_given(system, of)
         judge = not_shown(why) if why else lambda system, _: judge_name(run_of(system), bus_of(system))

@@ -253,6 +253,8 @@ def _command_facts(icd: Icd, command: CommandDefinition) -> Iterator[str]:
         yield "Not repeatable"
     if command.overtakes:
         yield "Overtakes"
+    if command.approval_within:
+        yield f"May wait for a second person, for up to {duration_in_words(command.approval_within)}"
 
 
 def executors_page(icd: Icd) -> str:

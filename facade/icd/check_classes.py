@@ -482,6 +482,10 @@ def _of_any_command(icd: Icd, command: CommandDefinition) -> Iterator[Row]:
     # After a crash the effect of a command that overtakes is not known.
     is_right = command.repeatable or not command.overtakes
     yield "overtaking_commands_are_repeatable", "repeatable", is_right, "true, because the command overtakes", False
+    # An emergency waits for nobody.
+    is_right = command.approval_within == 0 or (command.approval_within > 0 and not command.overtakes)
+    what = "0, because the command overtakes" if command.overtakes else "number >= 0"
+    yield "overtaking_commands_never_wait", "approval_within", is_right, what, command.approval_within
 
 
 def _of_command(icd: Icd, owner: DeviceClass, command: CommandDefinition) -> Iterator[Row]:

@@ -157,6 +157,8 @@ class CommandDefinition(IcdTable, frozen=True, kw_only=True):
     """Time after which nobody waits any more, whatever is reported [s]."""
     overtakes: bool = False
     """Whether it is allowed while another command is under way, which it cancels, with all that is queued."""
+    approval_within: float = 0.0
+    """Time for the approval, where a deployment lets it wait for a second person [s]; 0: it never waits."""
 
 
 class Query(IcdTable, frozen=True, kw_only=True):

@@ -48,7 +48,8 @@ def answer_queries() -> None:
         setattr(SdpAlerts, f"query_{name}", lambda self, text: _refuse(text))
     SdpAlerts.query_Reset = lambda self, text: _refuse(text, "no")
     SdpAlerts.query_Comment = lambda self, text: "id"
-    CommandedDevice.query_GetCommand = CommandedDevice.query_GiveCommand = lambda self, text: _refuse(text)
+    for name in ("GetCommand", "GiveCommand", "ApproveCommand"):
+        setattr(CommandedDevice, f"query_{name}", lambda self, text: _refuse(text))
 
 
 def _list(most: int) -> str:

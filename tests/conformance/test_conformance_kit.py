@@ -112,7 +112,8 @@ UNCHECKED = {
     "shown only by a system on which nothing was ever reported": "Attribute.initial",
     "shown only by a system on which the device has a fault": "DeviceClass.complains",
     "how flows are kept apart inside the facade; a topic does not show it": "Topic.qos",
-    "a setting of the deployment, which neither Tango nor Kafka shows": "Topic.setting",
+    "a setting of the deployment, which neither Tango nor Kafka shows": """
+        Topic.setting CommandDefinition.approval_within""",
     "see its fields": "Topic.window",
     "which there may be; each attribute's own is compared": "Icd.units",
 }

@@ -79,12 +79,13 @@ class Server:
         devices=(SUBARRAY, OTHER),
         instance: str = "SdpFacade-subarray",
         device_class: str = "SdpSubarray",
+        settings: Settings | None = None,
     ) -> None:
         self.bench = bench
         self.bus, self.sink = MemoryBus(bench.broker), Sink()
         self.service: Service = composition.Server(
             ICD,
-            Settings(),
+            settings or Settings(),
             {device_class: list(devices)},
             self.sink,
             self.bus,

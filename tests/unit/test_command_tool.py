@@ -77,6 +77,13 @@ def test_a_command_is_given_in_the_name_of_an_operator(said: list[tuple[Any, ...
     assert (name, json.loads(request)) == ("GiveCommand", {"command": "Abort", "operator": "Åsa"})
 
 
+def test_a_command_that_waits_is_approved_by_its_id(said: list[tuple[Any, ...]]) -> None:
+    assert call("1", "ApproveCommand", "1_1_it", "--operator", "ben", "--no-wait").stdout == "1_1_it\n"
+    (_, (name, request)) = said
+    assert (name, json.loads(request)) == ("ApproveCommand", {"id": "1_1_it", "operator": "ben"})
+    assert call("1", "ApproveCommand", "1_1_it").exit_code == 1, "a name is needed"
+
+
 def test_a_mode_is_set_by_its_label(said: list[tuple[Any, ...]]) -> None:
     assert call("control/0", "adminMode", "OFFLINE").exit_code == 0
     assert said == [("device", "mid-sdp/control/0"), ("adminMode", 1)]

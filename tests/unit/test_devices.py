@@ -323,6 +323,10 @@ def test_a_command_is_given_with_tangos_identity_of_its_client_and_its_refusal_i
             self.given.append((name, argument, client.rpartition(", ")[2], operator))
             return f"1_1_{name}"
 
+        def approve(self, device, approval, headers, *, client):
+            self.given.append((approval.id, None, client.rpartition(", ")[2], approval.operator))
+            return approval.id
+
     gateway = Gateway()
     with context("SdpSubarray") as proxy:
         FacadeDevice.service = SimpleNamespace(find={CommandGateway: gateway}.get, has_read=lambda *topics: False)
@@ -332,11 +336,14 @@ def test_a_command_is_given_with_tangos_identity_of_its_client_and_its_refusal_i
         assert [list(part) for part in proxy.GiveCommand(scan)] == [[QUEUED], ["1_1_Scan"]]
         with pytest.raises(tango.DevFailed, match="expected none, as Abort takes none"):
             proxy.GiveCommand(json.dumps({"command": "Abort", "argument": "{}", "operator": "Åsa"}))
+        approval = json.dumps({"id": "1_1_Scan", "operator": "ben"})
+        assert [list(part) for part in proxy.ApproveCommand(approval)] == [[QUEUED], ["1_1_Scan"]]
         process = f"process {os.getpid()}"
         assert gateway.given == [
             ("ReleaseAllResources", None, process, ""),
             ("Scan", "{}", process, ""),
             ("Scan", "{}", process, "Åsa"),
+            ("1_1_Scan", None, process, "ben"),
         ]
         assert proxy.lastRefusal == "test/nodb/sdpsubarray refused"
 
@@ -372,7 +379,8 @@ def test_a_query_without_a_handler_and_commands_of_a_class_that_takes_none_stop_
 
     with pytest.raises(IcdError, match=r"SdpSubarray\.toml.*query_GetCommandHistory"):
         device_class(ICD, "SdpSubarray", SdpSubarray)
-    SdpSubarray.query_GetCommandHistory = SdpSubarray.query_GiveCommand = SdpSubarray.query_GetCommand
+    for name in ("GetCommandHistory", "GiveCommand", "ApproveCommand"):
+        setattr(SdpSubarray, f"query_{name}", SdpSubarray.query_GetCommand)
     with pytest.raises(IcdError, match="commands: expected none"):
         device_class(ICD, "SdpSubarray", SdpSubarray)
 

@@ -115,6 +115,8 @@ MESSAGES = {
         origin="SdpFacade-subarray",
         client="10.0.0.7, process 4242",
         operator="ann",
+        approver="ben",
+        approver_client="10.0.0.8, process 17",
         parent="1795255000_16_On",
     ),
     "command-ack": AckMessage(

@@ -13,7 +13,7 @@ from facade.flows.alerts.messages import ALERTS, PACKETS
 from facade.flows.alerts.messages import STATES as ALARMS
 from facade.flows.archive.recording import HISTORY
 from facade.flows.blocks.source import BLOCKS
-from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS, REFUSALS
+from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS, HELD_COMMANDS, REFUSALS
 from facade.flows.logs.messages import LOGS, METRICS
 from facade.flows.logs.messages import SUMMARY as SUMS
 from facade.flows.mirror.messages import MODEL, RULES
@@ -75,7 +75,7 @@ def test_a_device_server_reads_what_the_icd_says_and_writes_nothing_else(role: s
     devices = {name: [one.device.format(**NUMBERS)] for name, one in classes.items()}
     service = Server(
         ICD,
-        Settings(nodes=1, history=True),
+        Settings(nodes=1, history=True, approvals="SdpMaster.Off"),
         devices,
         Sink(),
         bus,
@@ -128,7 +128,7 @@ PROCESSES = {
     "archive-run": ({HISTORY}, {STATE, ALERTS, HEARTBEATS}),
     "shipper": (set(), {LOGS, METRICS}),
     "operator-tool": (
-        {CALIBRATION, TABLES, PACKETS, RULES, RESERVATIONS, DEAD_LETTERS, REFUSALS, REPLAY},
+        {CALIBRATION, TABLES, PACKETS, RULES, RESERVATIONS, DEAD_LETTERS, HELD_COMMANDS, REFUSALS, REPLAY},
         {CALIBRATION, RULES, DEAD_LETTERS, ACCOUNTS, REPLAY},
     ),
 }

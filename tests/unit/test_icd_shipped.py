@@ -410,6 +410,7 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("commanded_states_exist", command("On", MASTER, commanded="IDLE"), "commanded"),
     ("command_times_are_ordered", command("Scan", start_within=0.0), "start_within"),
     ("command_times_are_ordered", command("Scan", start_within=11.0), "deadline"),
+    ("overtaking_commands_never_wait", command("Abort", approval_within=60.0), "approval_within"),
     ("command_times_are_ordered", command("Scan", ceiling=9.0), "ceiling"),
     ("command_times_are_ordered", command("Scan", deadline=float("nan")), "deadline"),
     (

@@ -30,7 +30,7 @@ class Topics:
     """What stands on the two topics, with the reader's functions in its place."""
 
     def __init__(self):
-        self.records = {"commands": [], "command-acks": [], "command-refusals": []}
+        self.records = {"commands-held": [], "commands": [], "command-acks": [], "command-refusals": []}
 
     def put(self, record, at_us):
         records = self.records[record.topic]

@@ -15,7 +15,7 @@ DEVICE = "mid-sdp/subarray/01"
 T0 = 1_800_000_000_000_000
 S = 1_000_000
 STATUSES = sorted(TRANSITIONS)
-ACKED = sorted(set(STATUSES) - {"NEW", "SENT"})
+ACKED = sorted(set(STATUSES) - {"HELD", "NEW", "SENT"})
 WAY = {
     "NEW": (),
     "SENT": (),
@@ -57,6 +57,9 @@ def record(offset: int = 0) -> Record:
 
 def tracker_with(one: CommandMessage, status: str) -> Tracker:
     tracker = Tracker([DEVICE])
+    if status == "HELD":
+        tracker.hold(one)
+        return tracker
     tracker.begin(one)
     if status not in ("NEW", "UNDELIVERED"):
         tracker.sent(one.id)
@@ -73,7 +76,7 @@ def test_the_table_is_complete():
     for status, following in TRANSITIONS.items():
         assert following <= set(TRANSITIONS)
         assert not following or status not in FINAL, f"{status} is an outcome and nothing may follow it"
-    reachable = {"NEW"}
+    reachable = {"HELD"}
     for _ in TRANSITIONS:
         reachable |= {after for before in reachable for after in TRANSITIONS[before]}
     assert reachable == set(TRANSITIONS)
@@ -86,7 +89,7 @@ def test_an_acknowledgement_does_what_the_table_says(before, status):
     tracker.fold_ack(ack(one, status), 0.0)
     allowed = status in TRANSITIONS[before]
     assert tracker.find(one.id).status == (status if allowed else before)
-    waits = before == "UNDELIVERED"  # its record may still be read
+    waits = before in ("HELD", "UNDELIVERED")  # its record may still be read
     assert tracker.late[DEVICE] == (0 if allowed or waits else 1)
 
 

@@ -3,7 +3,7 @@
 import json
 
 from facade.bus.port import Record
-from facade.flows.commands.messages import decode_command, decode_refusal
+from facade.flows.commands.messages import decode_command, decode_refusal, given_by
 from facade.manifest import AuditEntry
 from facade.outcome import RecordRejected, Suppressed
 from facade.runtime import admin_mode
@@ -16,7 +16,17 @@ def command_entry(record: Record) -> AuditEntry | None:
     if isinstance(found, Suppressed | RecordRejected) or found.parent:
         return None
     argument = "" if found.argument is None else json.dumps(found.argument)
-    return AuditEntry(found.issued / 1e6, found.command, found.device, found.client, found.operator, argument)
+    if not found.approver:
+        return AuditEntry(found.issued / 1e6, found.command, found.device, found.client, found.operator, argument)
+    said = " ".join(filter(None, (f"{found.id} of {given_by(found.operator, found.client)}", argument)))
+    act = f"{found.command} approved"
+    return AuditEntry(found.issued / 1e6, act, found.device, found.approver_client, found.approver, said)
+
+
+def held_entry(record: Record) -> AuditEntry | None:
+    """Return who gave a command that waits for a second person, or waited; None: it cannot be read."""
+    entry = command_entry(record)
+    return None if entry is None else entry._replace(act=f"{entry.act} held")
 
 
 def refusal_entry(record: Record) -> AuditEntry | None:

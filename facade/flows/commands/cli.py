@@ -21,7 +21,7 @@ from facade.config import load_settings
 from facade.console import ERR, OUT, AsJson, wide
 from facade.durations import parse_duration
 from facade.errors import BusError, ConfigError
-from facade.flows.commands.messages import ACKS, COMMANDS, REFUSALS, given_by, issued
+from facade.flows.commands.messages import ACKS, COMMANDS, HELD_COMMANDS, REFUSALS, given_by, issued
 from facade.flows.commands.past import OPEN, OUTCOMES, CommandFamily, One, Past, chosen, nested, row
 from facade.icd.load import load
 from facade.icd.model import Icd
@@ -66,6 +66,7 @@ def list_commands(
     begin = clock.now() - length
     past = Past(round(begin * 1e6))
     connection = Connection(load_settings(), clock=clock)
+    _read(connection, HELD_COMMANDS, begin - _AWAY, past.add_held)
     _read(connection, COMMANDS, begin - _AWAY, past.add_command)
     _read(connection, ACKS, begin - _AWAY, past.add_ack)
     _read(connection, REFUSALS, begin - _AWAY, past.add_refusal)
@@ -178,6 +179,8 @@ def _print_one(one: One, icd: Icd) -> None:
             OUT.print(escape(printable(f"an order of {command.parent}")))
         who = given_by(command.operator, command.client)
         by = f", given by {who}" if who else ""
+        if command.approver:
+            by += f", approved by {given_by(command.approver, command.approver_client)}"
         OUT.print(f"{_moment(one.given / 1e6)}  issued by {escape(printable(command.origin + by))}")
         OUT.print(f"{_moment(command.not_after / 1e6)}  latest time to begin")
         OUT.print(f"{_moment(command.deadline / 1e6)}  deadline, unless an acknowledgement moves it")

@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 from facade.bus.port import Record
 from facade.clock import Clock
+from facade.errors import ConfigError
 from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.flow import Components, flows
 from facade.flows.commands.gateway import Gateway
 from facade.flows.commands.lease import INTERVAL, TERM, Lease
-from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS, REFUSALS, ack_record
+from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS, HELD_COMMANDS, REFUSALS, ack_record
 from facade.flows.commands.refused import Refusals, RefusalView
 from facade.flows.commands.tracker import Tracker
 from facade.flows.commands.view import CommandSources, CommandView, SubarrayView, rivalries, silences
@@ -77,17 +78,24 @@ def compose(server: Server) -> None:
     sign.send, sign.flush = sender.post, sender.close
     server.heartbeats().listeners += [lease.fold, components.fold]
     server.is_eager |= SUBARRAY in server.devices
+    approvals = server.settings.need_approval
+    known = {
+        f"{one.name}.{entry.name}" for one in icd.classes.values() for entry in one.commands if entry.approval_within
+    }
+    if unknown := sorted(approvals - known):
+        raise ConfigError(f"settings: approvals: expected some of {', '.join(sorted(known))}, got {unknown[0]!r:.100}")
+    log = (STATES, COMMANDS, ACKS, HEARTBEATS, *([HELD_COMMANDS] if approvals else ()))
     sources = CommandSources(
         tracker=tracker,
         states=states,
         components=components,
         lease=lease,
         health=server.bus.health,
-        known=lambda: server.has_read(STATES, COMMANDS, ACKS, HEARTBEATS),
+        known=lambda: server.has_read(*log),
         clock=clock,
     )
     refusals = Refusals(server.bus.writer().send, origin=instance, clock=clock)
-    server.flows += [states, *flows(tracker, states, refusals, clock)]
+    server.flows += [states, *flows(tracker, states, refusals, clock, holds=bool(approvals))]
     subarrays: dict[str, SubarrayView] = {}
     for device, device_class in classes.items():
         server.views += [
@@ -123,6 +131,7 @@ def compose(server: Server) -> None:
         origin=instance,
         clock=clock,
         commanders=server.settings.may_command,
+        approvals=approvals,
         timeout=server.settings.command_timeout,
     )
     server.share(Gateway, lambda: gateway)

@@ -10,6 +10,7 @@ from facade.codec.decode import BatchDecoder, MessageType
 from facade.flows.commands.messages import (
     ACKS,
     COMMANDS,
+    HELD_COMMANDS,
     REFUSALS,
     AckMessage,
     CommandMessage,
@@ -92,8 +93,10 @@ class Components:
         return any(device in beat.devices and now - at <= within for beat, at in self.newest.values())
 
 
-def flows(tracker: Tracker, states: DeviceStates, refusals: Refusals, clock: Clock) -> list[_LogFlow[Any]]:
-    """Make the flows of the command path."""
+def flows(
+    tracker: Tracker, states: DeviceStates, refusals: Refusals, clock: Clock, *, holds: bool
+) -> list[_LogFlow[Any]]:
+    """Make the flows of the command path; `holds`: commands may wait for a second person."""
 
     def ack(message: AckMessage, record: Record) -> Outcome:
         with tracing.span(f"{message.command} {message.status}", record.headers, id=message.id, device=message.device):
@@ -105,4 +108,5 @@ def flows(tracker: Tracker, states: DeviceStates, refusals: Refusals, clock: Clo
         _LogFlow(COMMANDS, CommandMessage, tracker.fold_command),
         _LogFlow(ACKS, AckMessage, ack),
         _LogFlow(REFUSALS, RefusalMessage, refusals.fold),
+        *([_LogFlow(HELD_COMMANDS, CommandMessage, tracker.fold_held)] if holds else ()),
     ]

@@ -3,6 +3,10 @@
 Called from Tango's threads, from several at a time: one call after the other is checked and noted, and each waits for
 the bus by itself. A refusal changes nothing; a call that the bus did not confirm in time says whether the command may
 still happen.
+
+A deployment may list commands that wait for a second person. Such a call is checked as any other; then the command is
+written to a topic of its own, where it waits. The approval checks it again in the state of that moment, and writes it
+to the topic of commands under its id. As a controller executes each id once, nothing is executed twice.
 """
 
 import logging
@@ -21,10 +25,18 @@ from facade.clock import Clock
 from facade.errors import ArgumentError, CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.lease import Lease
-from facade.flows.commands.messages import CommandMessage, command_id, command_record
-from facade.flows.commands.outcomes import NEW, UNDELIVERED, Tracked, digest
+from facade.flows.commands.messages import CommandMessage, command_id, command_record, given_by, held_record
+from facade.flows.commands.outcomes import HELD, NEW, UNDELIVERED, Tracked, digest
 from facade.flows.commands.refused import FAILED, Refusals
-from facade.flows.commands.rules import OBS_STATE, REPORTED, contradiction, shown, unsettled, why_not_allowed
+from facade.flows.commands.rules import (
+    OBS_STATE,
+    REPORTED,
+    contradiction,
+    is_second_person,
+    shown,
+    unsettled,
+    why_not_allowed,
+)
 from facade.flows.commands.tracker import Tracker
 from facade.icd.model import CommandDefinition, DeviceClass
 from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
@@ -47,7 +59,15 @@ class CommandRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     argument: str | None = None
 
 
+class Approval(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The JSON argument of ApproveCommand: a command that waits, and who approves it."""
+
+    id: str
+    operator: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+
 _decode_request = msgspec.json.Decoder(CommandRequest).decode
+_decode_approval = msgspec.json.Decoder(Approval).decode
 
 
 def read_request(text: str, device_class: DeviceClass) -> CommandRequest:
@@ -71,11 +91,33 @@ def read_request(text: str, device_class: DeviceClass) -> CommandRequest:
         what = f"$.command: expected one of {known}, got {request.command!r:.100}"
     elif entry.argument is None and request.argument is not None:
         what = f"$.argument: expected none, as {entry.name} takes none, got {request.argument!r:.100}"
-    elif not (request.operator.strip() and request.operator.isprintable()):
-        what = f"$.operator: expected a name without control characters, got {request.operator!r:.100}"
     else:
+        _require_name(request.operator, where)
         return request
     raise CommandRefused(FAILED, what, where)
+
+
+def read_approval(text: str, where: str) -> Approval:
+    """Read the argument of ApproveCommand.
+
+    Raises
+    ------
+    CommandRefused
+        It has another form, or the name of the operator is not one that can be shown.
+    """
+    try:
+        approval = _decode_approval(text)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        form = "expected a JSON object with the keys id and operator"
+        raise CommandRefused(FAILED, f"argument: {error}; {form}, got {text!r:.200}", where) from error
+    _require_name(approval.operator, where)
+    return approval
+
+
+def _require_name(operator: str, where: str) -> None:
+    if not (operator.strip() and operator.isprintable()):
+        what = f"$.operator: expected a name without control characters, got {operator!r:.100}"
+        raise CommandRefused(FAILED, what, where)
 
 
 class CommandSender(Protocol):
@@ -120,6 +162,8 @@ class Gateway:
     """Longest wait for the bus [s]."""
     commanders: frozenset[str] = frozenset()
     """Hosts from which commands are taken, as Tango names them; none: from any."""
+    approvals: frozenset[str] = frozenset()
+    """Commands that wait for a second person, each as class and command."""
     _checking: threading.Lock = field(default_factory=threading.Lock, init=False)
     """Held until a command is noted and queued: the next one is checked against it, and comes after it."""
     _sending: set[str] = field(default_factory=set, init=False)
@@ -163,11 +207,7 @@ class Gateway:
         commands = {command.name: command for command in self.classes[device].commands}
         command = commands[name]
         where = f"{self.classes[device].name}.{name}"
-        if self.commanders and (host := client.partition(", ")[0]) not in self.commanders:
-            expected = (
-                f"expected a client on one of {', '.join(sorted(self.commanders))}, got {host or 'an unknown one'}"
-            )
-            raise CommandRefused(NOT_ALLOWED, f"{name} is not taken from there: {expected}", where)
+        self._require_host(name, client, where)
         try:
             checked = None if command.argument is None else self.arguments.check(command.argument, text or "")
         except ArgumentError as error:
@@ -188,13 +228,79 @@ class Gateway:
                 self._require_allowed(device, command, commands)
                 self._require_sense(device, command, document, where)
             message = self._message(device, command, document, transaction_id, before, client, operator)
-            if self.tracker.find(message.id) is None:
+            waits = before is None and where in self.approvals
+            if waits:
+                self._require_place(device, name, where)
+                until = message.issued + round(command.approval_within * 1e6)
+                message = msgspec.structs.replace(message, not_after=until, deadline=until, ceiling=until)
+                self.tracker.hold(message)
+            elif self.tracker.find(message.id) is None:
                 self.tracker.begin(message)
             self._sending.add(message.id)
             try:
+                if waits:
+                    return self._hold(message, headers, order.close)
                 return self._send(message, headers, order.close, again=before is not None)
             finally:
                 self._sending.discard(message.id)
+
+    def approve(self, device: str, approval: Approval, headers: Headers = (), *, client: str = "") -> str:
+        """Put a command that waits for a second person on the bus, and return its id.
+
+        Raises
+        ------
+        CommandRefused
+            It does not wait, the caller is not another person, or it is not allowed now; the text says why.
+        NotSent, OutcomeUnknown
+            The bus did not confirm it.
+        """
+        try:
+            return self._approve(device, approval, headers, client)
+        except (CommandRefused, NotSent) as error:
+            operator, what = approval.operator, "ApproveCommand"
+            self.refusals.note(device, what, error, argument=approval.id, client=client, operator=operator)
+            raise
+
+    def _approve(self, device: str, approval: Approval, headers: Headers, client: str) -> str:
+        where = f"{self.classes[device].name}.ApproveCommand"
+        self._require_host("ApproveCommand", client, where)
+        with ExitStack() as order:
+            order.enter_context(self._checking)
+            self._require_readiness("ApproveCommand", where)
+            waiting = self._waiting(device, approval.id, where)
+            if not is_second_person(waiting, client, approval.operator):
+                first = given_by(waiting.operator, waiting.client) or "a client that Tango does not identify"
+                what = (
+                    f"{waiting.command}: expected another person than {first}, got {approval.operator}, from {client}"
+                )
+                raise CommandRefused(NOT_ALLOWED, what, where)
+            commands = {command.name: command for command in self.classes[device].commands}
+            command = commands[waiting.command]
+            self._require_mode(device, command.name, where)
+            self._require_allowed(device, command, commands)
+            self._require_sense(device, command, waiting.argument, where)
+            made = self._message(
+                device, command, waiting.argument, waiting.transaction_id, None, waiting.client, waiting.operator
+            )
+            approver = {"approver": approval.operator, "approver_client": client[:200]}
+            message = msgspec.structs.replace(made, id=waiting.id, **approver)
+            if not self.tracker.approve(message):
+                raise _not_waiting(approval.id, where)
+            return self._send(message, headers, order.close, again=False)
+
+    def _waiting(self, device: str, id: str, where: str) -> CommandMessage:
+        found = self.tracker.find(id)
+        if found is None or found.held is None or found.status != HELD or found.device != device:
+            raise _not_waiting(id, where)
+        if id in self._sending or self._now_us() > found.held.not_after:
+            raise _not_waiting(id, where)
+        return found.held
+
+    def _require_place(self, device: str, name: str, where: str) -> None:
+        waiting = len(self.tracker.pending(device)) - len(self.tracker.under_way(device))
+        if waiting >= MOST_PENDING:
+            what = f"{name}: {waiting} commands wait for a second person; expected fewer than {MOST_PENDING}"
+            raise CommandRefused(NOT_ALLOWED, what, where)
 
     def show(self, device: str) -> tuple[str, str | None]:
         """Return State and obsState as a command finds them; obsState is None where there is none."""
@@ -204,8 +310,15 @@ class Gateway:
             return self.device_state(device), None
         commands = {command.name: command for command in device_class.commands}
         reported = self.states.get(device, OBS_STATE)
-        label = shown(OBS_STATE, reported, entry.initial or "", self.tracker.pending(device), commands)
+        label = shown(OBS_STATE, reported, entry.initial or "", self.tracker.under_way(device), commands)
         return self.device_state(device), label
+
+    def _require_host(self, name: str, client: str, where: str) -> None:
+        if self.commanders and (host := client.partition(", ")[0]) not in self.commanders:
+            expected = (
+                f"expected a client on one of {', '.join(sorted(self.commanders))}, got {host or 'an unknown one'}"
+            )
+            raise CommandRefused(NOT_ALLOWED, f"{name} is not taken from there: {expected}", where)
 
     def _require_readiness(self, name: str, where: str) -> None:
         now, monotonic = self.clock.now(), self.clock.monotonic()
@@ -228,7 +341,7 @@ class Gateway:
     def _require_allowed(
         self, device: str, command: CommandDefinition, commands: Mapping[str, CommandDefinition]
     ) -> None:
-        pending = self.tracker.pending(device)
+        pending = self.tracker.under_way(device)
         state, obs_state = self.show(device)
         reports = {name: self.states.get(device, name) for name in (STATE, OBS_STATE)}
         under_way = unsettled(reports, pending, commands)
@@ -295,6 +408,16 @@ class Gateway:
             operator=operator,
         )
 
+    def _hold(self, message: CommandMessage, headers: Headers, queued: Callable[[], None]) -> str:
+        """Let a command wait for a second person: its record is durable, as that of any command."""
+        try:
+            self.sender.send(held_record(message, headers), self.timeout, queued)
+        except (NotSent, OutcomeUnknown) as error:
+            self.tracker.undelivered(message.id, self._now_us(), str(error))
+            raise NotSent(f"{message.command} was not sent, and does not wait for a second person: {error}") from error
+        _log.info("command held id=%s device=%s", message.id, message.device)
+        return message.id
+
     def _send(self, message: CommandMessage, headers: Headers, queued: Callable[[], None], *, again: bool) -> str:
         tags = f"transaction_id={message.transaction_id} id={message.id} device={message.device}"
         try:
@@ -318,6 +441,11 @@ class Gateway:
 
     def _now_us(self) -> int:
         return round(self.clock.now() * 1e6)
+
+
+def _not_waiting(id: str, where: str) -> CommandRefused:
+    what = f"$.id: expected the id of a command of this device that waits for a second person, got {id!r:.200}"
+    return CommandRefused(FAILED, what, where)
 
 
 def _unknown(command: CommandMessage | Tracked, why: str) -> OutcomeUnknown:

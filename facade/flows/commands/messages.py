@@ -3,6 +3,8 @@
 Times are Unix times in microseconds, as in every message of the bus.
 """
 
+from dataclasses import replace
+
 import msgspec
 
 from facade import messages
@@ -14,7 +16,7 @@ from facade.runtime.device_state import StateMessage
 from facade.runtime.heartbeats import HeartbeatMessage as HeartbeatMessage
 
 COMMANDS, ACKS, HEARTBEATS = "commands", "command-acks", heartbeats.TOPIC
-REFUSALS = "command-refusals"
+REFUSALS, HELD_COMMANDS = "command-refusals", "commands-held"
 """Topics, by their names in the ICD."""
 
 AckStatus = messages.CommandAckStatus
@@ -49,6 +51,11 @@ def given_by(operator: str, client: str) -> str:
 def command_record(command: CommandMessage, headers: Headers = ()) -> Record:
     """Return the record of a command: the commands of one device stay in order."""
     return Record(topic=COMMANDS, key=command.device.encode(), value=msgspec.json.encode(command), headers=headers)
+
+
+def held_record(command: CommandMessage, headers: Headers = ()) -> Record:
+    """Return the record of a command that waits for a second person: no controller reads its topic."""
+    return replace(command_record(command, headers), topic=HELD_COMMANDS)
 
 
 def ack_record(ack: AckMessage, headers: Headers = ()) -> Record:

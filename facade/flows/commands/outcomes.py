@@ -1,7 +1,8 @@
 """The states of a command as one table, which the tracker, the documents and the property test walk; and one command.
 
 A command is NEW until the broker has confirmed its record, then SENT; the other states are what
-controllers, or in the end the facade, acknowledge. The first final one is the outcome.
+controllers, or in the end the facade, acknowledge. The first final one is the outcome. A command that waits for a
+second person is HELD, and on a topic of its own; the approval makes it NEW, and without one it ends as UNDELIVERED.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage
 
 MICRO = 1_000_000
 
-NEW, SENT = "NEW", "SENT"
+HELD, NEW, SENT = "HELD", "NEW", "SENT"
 ACCEPTED, IN_PROGRESS = "ACCEPTED", "IN_PROGRESS"
 COMPLETED, FAILED, ABORTED, REJECTED = "COMPLETED", "FAILED", "ABORTED", "REJECTED"
 TIMED_OUT, UNDELIVERED = "TIMED_OUT", "UNDELIVERED"
@@ -29,6 +30,7 @@ _ANSWERED = frozenset({IN_PROGRESS, COMPLETED, FAILED, ABORTED, TIMED_OUT})
 _SENT = _ANSWERED | {ACCEPTED, REJECTED}
 
 TRANSITIONS: Mapping[str, frozenset[str]] = {
+    HELD: frozenset({NEW, UNDELIVERED}),
     # An acknowledgement may overtake the delivery report, so what follows SENT may follow NEW.
     NEW: _SENT | {SENT, UNDELIVERED},
     SENT: _SENT,
@@ -40,6 +42,7 @@ TRANSITIONS: Mapping[str, frozenset[str]] = {
 """What may follow on what."""
 
 TASK_STATUS: Mapping[str, str] = {
+    HELD: "STAGING",
     NEW: "STAGING",
     SENT: "QUEUED",
     ACCEPTED: "IN_PROGRESS",
@@ -84,8 +87,13 @@ class Tracked:
     """Tango client that gave it; empty: not known."""
     operator: str = ""
     """Name that its caller said; empty: none."""
+    approver: str = ""
+    """Name that the second person said; empty: it needed none."""
+    approver_client: str = ""
     parent: str = ""
     """Id of the command that it is an order of; empty: of none."""
+    held: CommandMessage | None = None
+    """The command as it waits for a second person; None: it does not."""
     digest: bytes = b""
     """Of the argument."""
     status: str = NEW
@@ -134,11 +142,13 @@ class Tracked:
     def overdue(self, now_us: int, origin: str) -> AckMessage | None:
         """Return the outcome of a command whose time is over; None: there is still time."""
         status: AckStatus
-        if self.status == NEW and not self.place:
+        if self.status in (HELD, NEW) and not self.place:
             # After that time it cannot be executed any more, should its record still come.
             if now_us <= self.not_after + MICRO:
                 return None
             status, text = "UNDELIVERED", "its record never appeared on the bus"
+            if self.status == HELD:
+                text = f"no second person approved it within {(self.not_after - self.issued) / MICRO:g} s"
         elif now_us <= min(self.deadline, self.ceiling):
             return None
         else:

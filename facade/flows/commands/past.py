@@ -54,6 +54,14 @@ class Past:
         else:
             self._tracker(command.device).fold_command(command, record)
 
+    def add_held(self, record: Record) -> None:
+        """Take a record of ``commands-held``; all of them come before the first of ``commands``."""
+        command = decode_command(record.value)
+        if isinstance(command, Suppressed | RecordRejected):
+            self.unreadable += isinstance(command, RecordRejected)
+        else:
+            self._tracker(command.device).fold_held(command, record)
+
     def add_ack(self, record: Record) -> None:
         """Take a record of ``command-acks``."""
         ack = decode_ack(record.value)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from facade.flows.commands.messages import issued
+from facade.flows.commands.messages import CommandMessage, issued
 from facade.flows.commands.outcomes import NEW, Tracked
 from facade.icd.model import CommandDefinition
 from facade.reading import Value
@@ -27,7 +27,8 @@ def fresh(report: Reported | None, tracked: Tracked) -> bool:
     if report is None:
         return False
     if report.command:
-        return issued(report.command) >= tracked.issued
+        # The id of an approved command is older than its issue.
+        return report.command == tracked.id or issued(report.command) >= tracked.issued
     # The report names no command: their order on the bus decides.
     return bool(tracked.appended_us) and report.appended_us > tracked.appended_us
 
@@ -98,6 +99,17 @@ def why_not_allowed(command: CommandDefinition, *, state: str, obs_state: str | 
             " wait for its outcome, or Abort"
         )
     return ""
+
+
+def is_second_person(first: CommandMessage, client: str, operator: str) -> bool:
+    """Return whether a caller who says a name is another one than who gave a command, as far as Tango and names tell.
+
+    Two names are compared. The host and process of a caller count where the first one said no name: a program that
+    acts for several people, such as the operator's page, is one process.
+    """
+    if first.operator:
+        return operator.strip().casefold() != first.operator.strip().casefold()
+    return bool(first.client) and client[:200] != first.client
 
 
 def contradiction(family: str, document: Mapping[str, Any], reported: Mapping[str, Value]) -> str:

@@ -16,6 +16,7 @@ from facade.flows.commands.outcomes import (
     BY_FACADE,
     COMPLETED,
     FINAL,
+    HELD,
     IN_PROGRESS,
     MICRO,
     NEW,
@@ -83,6 +84,22 @@ class Tracker:
         with self._lock:
             self._add(Tracked.sent(command))
 
+    def hold(self, command: CommandMessage) -> None:
+        """Remember a command that waits for a second person."""
+        with self._lock:
+            tracked = Tracked.sent(command)
+            tracked.status, tracked.held = HELD, command
+            self._add(tracked)
+
+    def approve(self, command: CommandMessage) -> bool:
+        """Remember an approved command that is about to be written; return False if its time has ended before."""
+        with self._lock:
+            waiting = self._by_id[command.id]
+            if waiting.status != HELD or waiting.closed_at > float("-inf"):
+                return False
+            self.begin(command)
+            return True
+
     def sent(self, id: str) -> None:
         """Note that the bus has a command."""
         with self._lock:
@@ -94,7 +111,7 @@ class Tracker:
         """Note that the bus does surely not have a command, and never will."""
         with self._lock:
             tracked = self._by_id[id]
-            if tracked.status == NEW:
+            if tracked.status in (HELD, NEW):
                 tracked.ended, tracked.text = now_us, why
                 self._move(tracked, UNDELIVERED)
 
@@ -106,7 +123,7 @@ class Tracker:
             tracked = self._by_id.get(command.id)
             if tracked is not None and tracked.place:
                 return Suppressed("repeated")
-            if tracked is None:
+            if tracked is None or tracked.status == HELD:
                 tracked = self._add(Tracked.sent(command))
             tracked.place = f"{record.topic}/{record.partition}@{record.offset}"
             tracked.appended_us = record.timestamp_us
@@ -115,6 +132,22 @@ class Tracker:
                 self._reopen(tracked)
             for _, ack in self._orphans.pop(command.id, ()):
                 self._apply(tracked, ack)
+            return USED
+
+    def fold_held(self, command: CommandMessage, record: Record) -> Outcome:
+        """Take a command that waits for a second person from the log; see `facade.runtime.flow.Flow.fold`."""
+        with self._lock:
+            if command.device not in self._devices:
+                return Suppressed("other-device")
+            finished = self._devices[command.device].finished
+            # Of a command that was approved long ago, nothing is remembered.
+            is_old = len(finished) >= self._keep and command.issued <= finished[0].ended
+            if command.id in self._by_id or is_old:
+                return Suppressed("repeated")
+            self.hold(command)
+            acks = self._orphans.get(command.id)
+            if acks and acks[0][1].status == UNDELIVERED:
+                self._apply(self._by_id[command.id], self._orphans.pop(command.id)[0][1])
             return USED
 
     def fold_ack(self, ack: AckMessage, monotonic: float) -> Outcome:
@@ -127,6 +160,8 @@ class Tracker:
                 self._apply(tracked or self._add(Tracked.acknowledged(ack)), ack)
             elif tracked is None or (tracked.status == UNDELIVERED and not tracked.place):
                 self._keep_orphan(ack, monotonic)
+            elif tracked.status == HELD and ack.status != UNDELIVERED:
+                self._keep_orphan(ack, monotonic)  # approved in a record that is still to be read
             else:
                 self._apply(tracked, ack)
             return USED
@@ -190,6 +225,10 @@ class Tracker:
         with self._lock:
             return list(self._devices[device].pending.values())
 
+    def under_way(self, device: str) -> list[Tracked]:
+        """Return the pending commands of a device that wait for no second person, oldest first."""
+        return [one for one in self.pending(device) if one.status != HELD]
+
     def finished(self, device: str, most: int) -> list[Tracked]:
         """Return the newest finished commands of a device, oldest first."""
         with self._lock:
@@ -221,6 +260,7 @@ class Tracker:
         self._by_id[tracked.id] = tracked
         self._by_transaction[tracked.device, tracked.command, tracked.transaction_id] = tracked
         device = self._devices[tracked.device]
+        device.pending.pop(tracked.id, None)  # an approved command is the newest one
         device.pending[tracked.id] = tracked
         device.newest = max(device.newest, tracked.issued)
         device.version += 1

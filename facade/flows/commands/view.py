@@ -12,6 +12,7 @@ from facade.flows.commands.flow import Components
 from facade.flows.commands.lease import Lease
 from facade.flows.commands.outcomes import (
     ACCEPTED,
+    HELD,
     IN_PROGRESS,
     MICRO,
     RESULT_CODE,
@@ -161,7 +162,7 @@ class CommandView:
             "lrcFinished": tuple(self._texts.values()),
             "lastCommand": "" if newest is None else f"{newest.id} {newest.command} {newest.status}",
             "transactionId": "" if newest is None else newest.transaction_id,
-            "commandedObsState": self._commanded(pending, ordered),
+            "commandedObsState": self._commanded(self._tracker.under_way(self._device), ordered),
             "commandsPending": len(pending),
             "commandsFinished": self._tracker.finished_total(self._device),
             "acksLate": self._tracker.late[self._device],
@@ -171,6 +172,7 @@ class CommandView:
     def _commanded(self, pending: Sequence[Tracked], given: Sequence[Tracked]) -> str:
         reported = self._states.label(self._device, OBS_STATE, self._initial)
         reached = None if pending else STABLE.get(reported)
+        given = [one for one in given if one.status != HELD]
         return reached or commanded(given, self._commands) or self._initial
 
 
@@ -206,7 +208,7 @@ class SubarrayView:
     def stuck(self, now: float) -> str:
         """Say that a transitional state has outlived its command; an empty text: it has not."""
         obs_state, tracker = self._label(OBS_STATE, "EMPTY"), self._sources.tracker
-        if not self._sources.known() or tracker.pending(self._device) or not is_transitional(obs_state):
+        if not self._sources.known() or tracker.under_way(self._device) or not is_transitional(obs_state):
             return ""
         last = next(iter(tracker.finished(self._device, 1)), None)
         if last is not None and now - last.ended / MICRO <= _BEHIND:
@@ -216,7 +218,7 @@ class SubarrayView:
 
     def _label(self, attribute: str, initial: str) -> str:
         reported = self._sources.states.get(self._device, attribute)
-        return shown(attribute, reported, initial, self._sources.tracker.pending(self._device), self._commands)
+        return shown(attribute, reported, initial, self._sources.tracker.under_way(self._device), self._commands)
 
     def _values(self, now: float) -> dict[str, Value]:
         state, obs_state = self.state(), self._label(OBS_STATE, "EMPTY")
@@ -289,6 +291,8 @@ def as_dict(one: Tracked) -> dict[str, Any]:
         "transaction_id": one.transaction_id,
         "client": one.client,
         "operator": one.operator,
+        "approver": one.approver,
+        "approver_client": one.approver_client,
         "status": one.status,
         "task_status": TASK_STATUS[one.status],
         "submitted_time": _iso(one.issued),

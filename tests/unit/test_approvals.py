@@ -1,0 +1,212 @@
+"""Commands that wait for a second person: who may approve them, how they end, and that none is executed twice."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from facade.config import Settings
+from facade.errors import CommandRefused, ConfigError, FacadeError, NotSent, OutcomeUnknown
+from facade.flows.commands.audit import command_entry, held_entry
+from facade.flows.commands.gateway import MOST_PENDING, Approval, read_approval
+from facade.flows.commands.messages import HELD_COMMANDS
+from facade.flows.commands.view import as_dict
+from tests.support.commanding import ICD, OTHER, SUBARRAY, Bench, Server
+
+SETTINGS = Settings(approvals="SdpMaster.Off, SdpSubarray.ReleaseAllResources")
+NAME = "ReleaseAllResources"
+ANN, BEN = "10.0.0.7, process 1", "10.0.0.8, process 2"
+
+
+class Site(Bench):
+    """A deployment in which releasing all resources takes two persons."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.report(State="ON", obsState="IDLE")
+        self.start()
+
+    def start(self) -> None:
+        """Begin the next life of the device server, as after a kill."""
+        self.now: Server = self.server(ready=False, settings=SETTINGS)
+        while not self.now.gateway.lease.held(self.clock.monotonic()):
+            self.wait(0.5)
+
+    def ask(self, client: str = ANN, operator: str = "ann") -> str:
+        id = self.now.give(NAME, client=client, operator=operator)
+        self.now.cycle()
+        return id
+
+    def approve(self, id: str, client: str = BEN, operator: str = "ben") -> str:
+        done = self.now.gateway.approve(SUBARRAY, Approval(id=id, operator=operator), client=client)
+        self.now.cycle()
+        return done
+
+    def wait(self, seconds: float) -> None:
+        for _ in range(round(2 * seconds)):
+            self.clock.sleep(0.5)
+            self.now.cycle(1)
+
+    def status(self, id: str) -> str:
+        return str(self.now.tracker.find(id).status)
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def test_a_command_waits_until_a_second_person_approves_it(site: Site) -> None:
+    id = site.ask()
+    assert (site.commands(), site.status(id), len(site.broker.read(HELD_COMMANDS))) == ([], "HELD", 1)
+    assert site.now.shows("longRunningCommandStatus") == (id, "STAGING")
+    assert site.now.shows("commandedObsState") == "IDLE", "as nothing is under way"
+    assert site.now.gateway.show(SUBARRAY) == ("ON", "IDLE")
+    site.wait(30)
+    assert site.approve(id) == id
+    (command,) = site.commands()
+    assert (command.id, command.operator, command.client) == (id, "ann", ANN)
+    assert (command.approver, command.approver_client) == ("ben", BEN)
+    assert command.not_after - command.issued == 5_000_000, "from the approval on"
+    assert site.now.gateway.show(SUBARRAY) == ("ON", "RESOURCING")
+    site.report(obsState="EMPTY", command=id)
+    site.ack(id, "COMPLETED")
+    site.now.cycle()
+    assert site.now.shows("longRunningCommandResult") == (id, '[0, "COMPLETED"]')
+    found = as_dict(site.now.tracker.find(id))
+    assert (found["operator"], found["approver"], found["approver_client"]) == ("ann", "ben", BEN)
+    asked, given = held_entry(site.broker.read(HELD_COMMANDS)[0]), command_entry(site.broker.read("commands")[0])
+    assert asked is not None
+    assert given is not None
+    assert (asked.act, asked.client, asked.operator) == (f"{NAME} held", ANN, "ann")
+    assert (given.act, given.client, given.operator) == (f"{NAME} approved", BEN, "ben")
+    assert given.said == f"{id} of ann, from {ANN}"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_another"),
+    [
+        ((ANN, "ann"), (BEN, "ben"), True),
+        ((ANN, "ann"), (ANN, "ben"), True),  # the operator's page acts for both
+        ((ANN, "ann"), (BEN, "ann"), False),
+        ((ANN, "ann"), (BEN, " Ann "), False),
+        ((ANN, ""), (BEN, "ben"), True),
+        ((ANN, ""), (ANN, "ben"), False),
+        (("", ""), (BEN, "ben"), False),
+        (("", "ann"), ("", "ben"), True),
+    ],
+)
+def test_who_is_a_second_person(site: Site, first: tuple[str, str], second: tuple[str, str], is_another: bool) -> None:
+    id = site.ask(*first)
+    if is_another:
+        site.approve(id, *second)
+    else:
+        with pytest.raises(CommandRefused, match="expected another person than"):
+            site.approve(id, *second)
+        site.now.cycle()
+        assert "ApproveCommand by" in site.now.shows("lastRefusal")
+    assert len(site.commands()) == is_another
+
+
+def test_without_an_approval_it_ends_with_the_reason_and_is_not_executed(site: Site) -> None:
+    id = site.ask()
+    site.wait(62)
+    found = site.now.tracker.find(id)
+    assert (found.status, found.text) == ("UNDELIVERED", "no second person approved it within 60 s")
+    assert site.now.shows("longRunningCommandStatus") == (id, "FAILED")
+    with pytest.raises(CommandRefused, match="expected the id of a command of this device that waits"):
+        site.approve(id)
+    for _ in range(2):  # a restart neither revives it, nor writes its outcome again
+        site.start()
+        site.wait(20)
+        assert site.status(id) == "UNDELIVERED"
+    assert site.commands() == []
+    assert [one.status for one in site.acks()] == ["UNDELIVERED"]
+
+
+@pytest.mark.parametrize("approved", ["before", "after", "never"])
+def test_a_restart_keeps_what_waits_and_executes_nothing_twice(site: Site, approved: str) -> None:
+    id = site.ask()
+    if approved == "before":
+        site.approve(id)
+    site.start()
+    assert site.status(id) == ("SENT" if approved == "before" else "HELD")
+    if approved == "after":
+        site.approve(id)
+    elif approved == "before":
+        with pytest.raises(CommandRefused):
+            site.approve(id)
+    site.wait(62)
+    assert site.status(id) == ("UNDELIVERED" if approved == "never" else "TIMED_OUT")
+    assert len(site.commands()) == (approved != "never")
+
+
+@pytest.mark.parametrize("error", [NotSent("no broker"), OutcomeUnknown("no answer")])
+@pytest.mark.parametrize("at", ["call", "approval"])
+def test_a_bus_that_does_not_answer_leaves_at_most_one_command(
+    site: Site, monkeypatch: pytest.MonkeyPatch, error: FacadeError, at: str
+) -> None:
+    def refuse(record: Any, timeout: float, queued: Callable[[], None]) -> None:
+        queued()
+        raise error
+
+    id = site.ask() if at == "approval" else ""
+    sender = site.now.gateway.sender
+    monkeypatch.setattr(sender, "send", refuse)
+    with pytest.raises(NotSent if at == "call" else type(error)):
+        site.approve(id) if id else site.ask()
+    monkeypatch.undo()
+    site.now.cycle()
+    (one,) = site.now.tracker.pending(SUBARRAY) or site.now.tracker.finished(SUBARRAY, 1)
+    assert one.status == ("NEW" if at == "approval" and isinstance(error, OutcomeUnknown) else "UNDELIVERED")
+    with pytest.raises(CommandRefused, match="that waits for a second person"):
+        site.approve(one.id)
+    assert site.commands() == []
+
+
+def test_it_is_checked_in_the_state_of_its_approval(site: Site) -> None:
+    id = site.ask()
+    site.report(obsState="READY")
+    site.now.cycle()
+    with pytest.raises(CommandRefused, match="not allowed when obsState is READY"):
+        site.approve(id)
+    with pytest.raises(CommandRefused, match="not allowed when obsState is READY"):
+        site.ask()
+    assert site.now.give("End") == site.commands()[0].id, "what waits blocks nothing"
+    site.report(obsState="IDLE", command=site.commands()[0].id)
+    site.now.cycle()
+    site.approve(id)
+    assert [one.command for one in site.commands()] == ["End", NAME]
+    site.report(obsState="EMPTY", command=id)
+    site.now.cycle()
+    assert site.now.gateway.show(SUBARRAY) == ("ON", "EMPTY"), "its own report settles it, though its id is older"
+
+
+def test_an_emergency_waits_for_nobody(site: Site) -> None:
+    for _ in range(MOST_PENDING):
+        site.now.give(NAME, client=ANN)
+    with pytest.raises(CommandRefused, match="wait for a second person; expected fewer than 32"):
+        site.now.give(NAME, client=ANN)
+    site.now.give("Abort", client=ANN)
+    assert [one.command for one in site.commands()] == ["Abort"]
+    for wrong in ("SdpSubarray.Abort", "Off", "SdpSubarray.Of"):
+        with pytest.raises(ConfigError, match=r"approvals: expected some of SdpMaster\.Disable, "):
+            Server(site, settings=Settings(approvals=wrong))
+    assert not any(one.approval_within for own in ICD.classes.values() for one in own.commands if one.overtakes)
+
+
+@pytest.mark.parametrize(
+    "text", ["junk", "{}", '{"id": "1"}', '{"id": "1", "operator": " "}', '{"id": 1, "operator": "a"}']
+)
+def test_an_approval_needs_an_id_and_a_name(text: str) -> None:
+    with pytest.raises(CommandRefused):
+        read_approval(text, "here")
+    assert read_approval(json.dumps({"id": "1", "operator": "ben"}), "here") == Approval(id="1", operator="ben")
+
+
+def test_an_id_of_another_device_or_of_none_is_refused(site: Site) -> None:
+    id = site.ask()
+    for device, wrong in ((OTHER, id), (SUBARRAY, "nonsense")):
+        with pytest.raises(CommandRefused, match="of this device that waits"):
+            site.now.gateway.approve(device, Approval(id=wrong, operator="ben"), client=BEN)
