@@ -203,8 +203,8 @@ CLOCKS: Final = 1.0
 """Allowed difference of two clocks: here, at the device, at the source of the data [s]."""
 _SAMPLE, _HISTORY = 20, 2000
 """Newest records per partition: those that are checked, and those among which the kit looks for its own."""
-_SET_ASIDE_WITHIN = 5.0
-"""Longest wait for the dead letter of an invalid record [s]."""
+_SET_ASIDE_WITHIN = 10.0
+"""Age of an invalid record at which its dead letter must be there [s]."""
 
 
 class LiveSystem:
@@ -328,9 +328,10 @@ class LiveSystem:
                     found.append((record, message))
         return found
 
-    def dead_letters(self, topic: str, offsets: Collection[tuple[int, int]]) -> frozenset[tuple[int, int]]:
-        """Return those of some records (partition and offset) that have a dead letter, now or within some seconds."""
-        found: set[tuple[int, int]] = set()
+    def dead_letters(self, topic: str, records: Collection[Record]) -> frozenset[tuple[int, int]]:
+        """Return partition and offset of the records that have a dead letter, once each is old enough to have one."""
+        offsets, found = {(one.partition, one.offset) for one in records}, set[tuple[int, int]]()
+        newest = max((one.timestamp_us for one in records), default=0) / 1e6
 
         def all_there() -> bool:
             for letter in newest_records(self.connection, DEAD_LETTERS, _HISTORY) if offsets else ():
@@ -339,7 +340,7 @@ class LiveSystem:
                     found.update([(about.partition, about.offset)] if about.topic == topic else [])
             return found.issuperset(offsets)
 
-        wait_until(self.clock, all_there, _SET_ASIDE_WITHIN, 0.2)
+        wait_until(self.clock, all_there, _SET_ASIDE_WITHIN - max(self.clock.now() - newest, 0.0), 0.2)
         return frozenset(found.intersection(offsets))
 
     def sample(self, topic: str) -> list[Record]:

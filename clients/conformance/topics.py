@@ -69,8 +69,7 @@ def _records(system: LiveSystem, of: Subject) -> str:
     records = _sample(system, of)
     own = [one.records[of.name] for one in flow_checks() if of.name in one.records]
     invalid = own[0](system.icd, records) if own else find_invalid(system.icd, of.name, of.entry, records)
-    offsets = {(one.partition, one.offset) for one, _ in invalid}
-    return judge_records(records, invalid, system.dead_letters(of.name, offsets))
+    return judge_records(records, invalid, system.dead_letters(of.name, [record for record, _ in invalid]))
 
 
 def judge_records(

@@ -35,7 +35,7 @@ OWN: Final = (
     Subcommand(("icd", "check"), "facade.cli.icd:check_command", "Check that the interface is complete."),
     Subcommand(("icd", "diff"), "facade.cli.icd_diff:diff_command", "Say what a change of the interface breaks."),
     Subcommand(
-        ("icd", "export"), "facade.cli.exports:export_command", "Make all files that are derived from the interface."
+        ("icd", "export"), "facade.cli.icd:export_command", "Make all files that are derived from the interface."
     ),
     Subcommand(("icd", "show"), "facade.cli.icd:show_command", "Show the attributes and commands of a device class."),
     Subcommand(("infra",), "", "Run Kafka and a Tango database on this machine.", section="Deploy"),

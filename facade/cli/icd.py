@@ -1,4 +1,4 @@
-"""``sdp-facade icd``: check the interface and show it."""
+"""``sdp-facade icd``: check the interface, show it, and write the files that are derived from it or list stale ones."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,8 +8,9 @@ import typer
 from rich.table import Table
 
 from facade.codec.json_schema import compile_message
-from facade.console import ERR, table, wide
-from facade.errors import IcdError
+from facade.console import ERR, OUT, table, wide
+from facade.errors import ConfigError, IcdError
+from facade.exports.files import EXPORTS, derive, stale, write
 from facade.icd.checks import IcdFinding
 from facade.icd.load import inspect, load
 from facade.icd.model import DeviceClass, Icd
@@ -23,6 +24,7 @@ from facade.icd.words import (
     staleness_in_words,
     type_in_words,
 )
+from facade.resources import resource
 
 OutputFolder = Annotated[
     Path | None,
@@ -69,6 +71,42 @@ def show_command(
         wide().print(_command_table(icd, device_class))
     if device_class.queries:
         wide().print(_query_table(device_class))
+
+
+def export_command(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help=f"Any of {', '.join(EXPORTS)}. Default: all.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit with 1 if a file is stale.")] = False,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder that is to have the files, with those of all flows that are installed. "
+            "Default: the top of the sources, where only what is shipped belongs.",
+            show_default=False,
+        ),
+    ] = None,
+    folder: OutputFolder = None,
+) -> None:
+    """Derive all that follows from the ICD: registration, and descriptions for programs and people.
+
+    Examples: sdp-facade icd export, sdp-facade icd export --check, sdp-facade icd export tango-db --to /tmp/sdp
+    """
+    if unknown := [name for name in names or () if name not in EXPORTS]:
+        raise ConfigError(f"expected any of {', '.join(EXPORTS)}, got {', '.join(unknown)}")
+    files = derive(load(folder if to or folder else resource("schemas")), tuple(names or ()))
+    to = to or Path()
+    if not check:
+        for path in write(files, to):
+            OUT.print(f"{'written' if path in files else 'removed'}: {to / path}", markup=False)
+        OUT.print(f"{len(files)} files are as the ICD says")
+        return
+    if differing := stale(files, to):
+        for path in differing:
+            ERR.print(f"stale: {to / path}", markup=False)
+        ERR.print(f"{len(differing)} of {len(files)} files are not as the ICD says; run: sdp-facade icd export")
+        raise typer.Exit(1)
+    OUT.print(f"{len(files)} derived files are as the ICD says")
 
 
 def _attribute_table(icd: Icd, device_class: DeviceClass) -> Table:

@@ -8,14 +8,16 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from clients.conformance import live_system
 from clients.conformance.alarm_checks import condition_of_test
 from clients.conformance.checks import CheckOptions, CheckResult, decide, flow_checks
 from clients.conformance.command_checks import is_given, require_outcome
-from clients.conformance.live_system import in_order
+from clients.conformance.live_system import LiveSystem, in_order
 from clients.conformance.runner import catalogue, is_wanted, write_html
 from clients.conformance.subarray_run import STEPS
 from clients.conformance.topics import find_invalid, headers_of
 from clients.sample_arguments import FAMILIES, bad_arguments, good_argument
+from facade.bus.dead_letters import dead_letter
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.errors import ArgumentError, ConfigError
@@ -23,6 +25,7 @@ from facade.flows.commands.arguments import Arguments
 from facade.icd import model, topic_model
 from facade.icd.load import load
 from facade.instances import number_of
+from facade.outcome import RecordRejected
 
 ICD = load()
 NOW = 1_800_000_000.0
@@ -255,6 +258,17 @@ def test_a_device_that_does_not_answer_is_one_failure():
     assert [one.id for one in results if one.outcome == "failed"] == ["SdpMaster/mid-sdp/control/0/answers"]
     reasons = {one.detail for one in results if one.outcome == "skipped"}
     assert reasons == {"mid-sdp/control/0 does not answer"}
+
+
+@pytest.mark.parametrize(("age", "found", "waited"), [(2.0, {(0, 7)}, 3.0), (60.0, set(), 0.0)])
+def test_a_dead_letter_is_waited_for_while_its_record_is_young(monkeypatch, age, found, waited):
+    system = LiveSystem.__new__(LiveSystem)
+    system.clock, system.connection = ManualClock(NOW), None
+    record = Record(topic="state", key=b"k", value=b"x", partition=0, offset=7, timestamp_us=round((NOW - age) * 1e6))
+    letter = dead_letter(record, RecordRejected("schema", "$", "wrong"), by="kit")
+    monkeypatch.setattr(live_system, "newest_records", lambda *_: [letter] if system.clock.now() >= NOW + 3 else [])
+    assert system.dead_letters("state", [record]) == found
+    assert system.clock.now() - NOW == pytest.approx(waited, abs=0.21)
 
 
 def nobody():

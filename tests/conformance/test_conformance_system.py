@@ -104,17 +104,15 @@ def interrupt(deployment: Deployment) -> None:
 def test_each_outcome_that_is_no_good_is_shown(deploy: Deploy) -> None:
     deployment = deploy(nodes=1, subarrays=1)
     deployment.serve()
-    for fault, outcome, aspect, code in (
-        ("reject:AssignResources", "AssignResources=REJECTED", "is-rejected", 0),
-        ("slow:AssignResources", "AssignResources=FAILED", "fails", 1),
-        ("hang:On", "On=TIMED_OUT", "times-out", 0),
+    for fault, outcome, aspect in (
+        ("reject:AssignResources", "AssignResources=REJECTED", "is-rejected"),
+        ("hang:On", "On=TIMED_OUT", "times-out"),
     ):
         controller = deployment.controller("--fault", fault)
         until(lambda: deployment.read_one(subarray_device(1), "healthState") == 0, "the controller is heard")
         found, outcomes, text = run_kit(deployment, "--active", "--outcome", outcome, "--only", f"{WALK}/*")
-        assert found == code, text
-        wanted = "failure" if code else "passed"
-        assert (outcomes[f"{WALK}/{aspect}"], outcomes[f"{WALK}/observation"]) == (wanted, wanted), text
+        assert found == 0, text
+        assert (outcomes[f"{WALK}/{aspect}"], outcomes[f"{WALK}/observation"]) == ("passed", "passed"), text
         assert outcomes[f"{WALK}/put-back"] == "passed"
         controller.terminate()
 
