@@ -7,6 +7,7 @@ STAMP := .venv/.stamp
 ASYNCAPI := .venv/asyncapi
 CLIENTS := .venv/clients-stamp
 DOCS := .venv/.docs
+VERSION := $(shell sed -nE 's/^version = "(.+)"/\1/p' pyproject.toml)
 ARGS ?=
 # Test processes side by side, 3 or 4: they wait for a third of their time. Each has a broker, a Tango database and a
 # system of its own.
@@ -17,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test clients conformance bench prove simulate mutation containers lint \
-	check-types check-style check-interface check-prose pictures screenshots docs site clean
+	check-types check-style check-interface check-prose freeze pictures screenshots docs site clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -68,9 +69,17 @@ check-interface: $(STAMP) $(ASYNCAPI)/.stamp
 	$(BIN)/sdp-facade icd check
 	$(BIN)/sdp-facade icd export --check
 	NODE_PATH=$(ASYNCAPI)/node_modules $(BIN)/node tests/asyncapi/check.cjs schemas/asyncapi.yaml
+	rm -rf build/released && mkdir -p build/released && tar -xzf packaging/interface-*.tar.gz -C build/released
+	$(BIN)/sdp-facade icd diff build/released schemas
 
 check-prose: $(STAMP)
 	$(BIN)/python -m tests.prose $(ARGS)
+
+# The same content gives the same bytes: the file changes only with the interface.
+freeze: ## Keep the interface as that of this release, with which `make lint` compares from then on
+	rm -f packaging/interface-*.tar.gz
+	tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX -C schemas -c commands icd messages \
+		| gzip -9n > packaging/interface-$(VERSION).tar.gz
 
 pictures: $(STAMP) ## Draw docs/images/*.svg from the descriptions beside them
 	$(BIN)/python -m tests.pictures
@@ -85,7 +94,7 @@ docs: $(DOCS) ## Build the documentation site into build/site; a warning is an e
 # mike calls mkdocs by its name. Patches of a release replace its pages: the version is MAJOR.MINOR.
 site: $(DOCS) ## Add the pages of this release to the branch site, beside those of older releases
 	PATH="$(CURDIR)/$(BIN):$$PATH" NO_MKDOCS_2_WARNING=1 SITE_VERSIONS=mike mike deploy --branch site --update-aliases \
-		"$$(sed -nE 's/^version = "([0-9]+\.[0-9]+)\..*/\1/p' pyproject.toml)" latest
+		"$(basename $(VERSION))" latest
 	$(BIN)/mike set-default --branch site latest
 	@echo 'publish the branch site; see it with: $(BIN)/mike serve --branch site'
 
