@@ -6,12 +6,15 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
+from facade.bus.kafka.admin import KafkaTopicWatch
 from facade.bus.kafka.connection import Clients, Connection
 from facade.config import Settings
 from tests.support.kafka_proxy import FIND_COORDINATOR, KafkaProxy
@@ -77,6 +80,21 @@ def test_the_admin_client_leaves_a_controller_that_is_gone() -> None:
     Connection(Settings(), clients=Clients(admin=configs.append)).admin()
     assert configs[0]["enable.sparse.connections"] is False
     assert configs[0]["topic.metadata.refresh.interval.ms"] <= 10_000
+
+
+def test_an_admin_client_that_nobody_answers_is_told_of_the_brokers_again(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that has forgotten all brokers may never look for another one."""
+    failed: Future[Any] = Future()
+    failed.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+    monkeypatch.setattr("facade.bus.kafka.admin._describe", lambda *_: {"commands": failed})
+    clients = Clients(admin=lambda config: AdminClient({**config, "bootstrap.servers": "127.0.0.1:1", "log_level": 0}))
+    connection = Connection(Settings(bootstrap=bootstrap), clients=clients)
+    with pytest.raises(KafkaException):
+        connection.admin().list_topics(timeout=0.1)
+    assert KafkaTopicWatch(connection).step(["commands"]) == {}
+    assert connection.admin().list_topics(timeout=HANG).brokers
 
 
 def test_no_process_that_works_asks_a_coordinator_by_the_admin_client() -> None:
