@@ -98,7 +98,8 @@ class Deployment:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.icd: Icd = load()
         self.broker = Broker(endpoints.state_dir, self.clock)
-        self._variables = dict(variables or {})
+        self.further_variables = dict(variables or {})
+        """Of processes that are started from now on."""
 
     @property
     def variables(self) -> dict[str, str]:
@@ -121,7 +122,7 @@ class Deployment:
         """Return the whole environment of its processes: the user's own settings must not reach into it."""
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SDP_", "KAFKA_", "TANGO_"))}
         path = f"{_BIN}:{os.environ.get('PATH', '')}"
-        return {**inherited, "PATH": path, "PYTHONUNBUFFERED": "1", **self.variables, **self._variables}
+        return {**inherited, "PATH": path, "PYTHONUNBUFFERED": "1", **self.variables, **self.further_variables}
 
     @property
     def connection(self) -> Connection:

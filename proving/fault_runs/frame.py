@@ -52,6 +52,7 @@ FLOWS = {
     "logs": "proving.fault_runs.logs:LogFaultRun",
     "mirror": "proving.fault_runs.mirror:MirrorFaultRun",
     "overload": "proving.fault_runs.overload:Overload",
+    "rolling": "proving.fault_runs.rolling:RollingUpgrade",
     "tables": "proving.fault_runs.tables:TableFaultRun",
 }
 """Where each run is; loaded only when it is made."""
@@ -101,8 +102,10 @@ class FaultRun:
     """Settings of the deployment."""
     is_whole: ClassVar[bool] = False
     """Whether all device servers and workers run before the run begins, rather than only its own parts."""
-    faults: ClassVar[Sequence[str]] = ()
+    faults: Sequence[str] = ()
     """Names of parts that are killed, and other faults; each comes once, in random order, then again."""
+    faults_in_words: ClassVar[str] = "kill -9 of the {}"
+    """What becomes of a part, in the account."""
     between: tuple[float, float] = (0.0, 0.0)
     """Shortest and longest time between two faults [s]."""
     group: ClassVar[tuple[str, str]] = ("", "")
@@ -300,7 +303,8 @@ def prove(
 def _print(progress: ProgressLine, title: str, run: FaultRun, account: Balance) -> None:
     table = Table("what", "number", title=title)
     for fault, times in run.injected.items():
-        table.add_row(fault if fault in (STANDSTILL, RESET) else f"kill -9 of the {fault}", f"{times:,}")
+        words = fault if fault in (STANDSTILL, RESET) else run.faults_in_words.format(fault)
+        table.add_row(words, f"{times:,}")
     for what, number in account.rows:
         table.add_row(what, escape(number) if isinstance(number, str) else f"{number:,}")
     progress.console.print(table)
