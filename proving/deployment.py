@@ -100,7 +100,8 @@ class Deployment:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.icd: Icd = load()
         self.broker = Broker(endpoints.state_dir, self.clock)
-        self._variables = dict(variables or {})
+        self.further_variables = dict(variables or {})
+        """Of processes that are started from now on."""
 
     @property
     def variables(self) -> dict[str, str]:
@@ -129,7 +130,7 @@ class Deployment:
         path = f"{_BIN}:{os.environ.get('PATH', '')}"
         if (security := self.endpoints.security) is not None:
             inherited[FILE_VARIABLE] = str(security.settings_of(name_of(login) if login else ADMINISTRATOR))
-        return {**inherited, "PATH": path, "PYTHONUNBUFFERED": "1", **self.variables, **self._variables}
+        return {**inherited, "PATH": path, "PYTHONUNBUFFERED": "1", **self.variables, **self.further_variables}
 
     @property
     def connection(self) -> Connection:

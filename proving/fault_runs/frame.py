@@ -55,6 +55,7 @@ FLOWS = {
     "mirror": "proving.fault_runs.mirror:MirrorFaultRun",
     "overload": "proving.fault_runs.overload:Overload",
     "replay": "proving.fault_runs.replay:ReplayFaultRun",
+    "rolling": "proving.fault_runs.rolling:RollingUpgrade",
     "tables": "proving.fault_runs.tables:TableFaultRun",
 }
 """Where each run is; loaded only when it is made."""
@@ -118,7 +119,7 @@ class FaultRun:
     brokers: ClassVar[int] = 1
     is_whole: ClassVar[bool] = False
     """Whether all device servers and workers run before the run begins, rather than only its own parts."""
-    faults: ClassVar[Sequence[str]] = ()
+    faults: Sequence[str] = ()
     """Names of parts that are killed, and other faults; each comes once, in random order, then again."""
     between: tuple[float, float] = (0.0, 0.0)
     """Shortest and longest time between two faults [s]."""

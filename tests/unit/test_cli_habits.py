@@ -19,6 +19,7 @@ from facade.cli import topics
 from facade.cli.app import app, run
 from facade.errors import BusError, ConfigError
 from facade.manifest import SECTIONS, Subcommand
+from proving.fault_runs.frame import FLOWS
 from tests.support.command_line import walk
 from tests.support.waiting import HANG
 
@@ -53,8 +54,7 @@ def test_the_help_has_sections_and_each_command_stands_in_one() -> None:
     [
         (
             ("weather",),
-            "FLOW: expected one of alerts, blocks, cluster, commands, fuzz, heaps, logs, mirror, overload, tables,"
-            " got 'weather'",
+            f"FLOW: expected one of {', '.join(FLOWS)}, got 'weather'",
         ),
         (("commands", "--count", "99999"), "--count: expected at most 15,200 for commands, got 99,999"),
     ],

@@ -25,6 +25,7 @@ from facade.icd.model import Icd
 from facade.resources import resource
 from facade.runtime.accounts import AccountEntry
 from facade.runtime.composition import Server
+from proving.fault_runs.rolling import write_release
 from tests.support.columnar import columnar
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US, heap
@@ -322,6 +323,16 @@ def test_versions_that_cannot_be_counted_together_are_refused(folders, tmp_path,
     path.write_text(json.dumps(schema))
     findings = [str(one) for one in inspect(folder)[1]]
     assert any(f"heap-1.schema.json: {expected}" in one for one in findings), findings
+
+
+def test_the_next_release_of_the_rolling_upgrade_is_a_good_interface(tmp_path):
+    """`sdp-facade prove rolling` writes it, and replaces each process by one of it."""
+    write_release(tmp_path)
+    icd = load(tmp_path / "schemas")
+    assert {name for name in icd.messages if name.startswith("receive-buffer")} == {
+        "receive-buffer",
+        "receive-buffer-1",
+    }
 
 
 def test_only_messages_of_windows_have_earlier_versions(folders, tmp_path):
