@@ -23,6 +23,7 @@ _SLACK = 150
 MAY_GROW = {
     "Arguments._schemas": 2_000,  # of the ICD, which another place may have reached before
     "AlertLog._entries": 20_000,  # SdpAlerts' history
+    "AlertsFlow._alerted": 10_000,  # alerts that are known again
     "Assembly._past": 10_000,  # tables that have ended
     "CommandAck.states": 1_000_000,  # in 50 acknowledgements of each of 20,000 commands
     "CommandView._texts": 2_000,  # of finished commands, as many as lrcFinished has

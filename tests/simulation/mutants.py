@@ -18,6 +18,7 @@ from facade.controller import call, orders
 from facade.controller.command_loop import Handling
 from facade.controller.execution_state import Execution
 from facade.controller.ownership import Owner, Ownership
+from facade.flows.alerts import flow as alerts_flow
 from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.alerts.follower import Follower
 from facade.flows.blocks import source as block_source
@@ -220,7 +221,7 @@ MUTANTS = (
            lambda self, *_: None, "commands"),
     Mutant("alerts: a packet whose intake was cut short is one alert", AlertsFlow, "_is_again",
            staticmethod(lambda *_: False), "alerts"),
-    Mutant("alerts: an action that was sent twice is one action", AlertsFlow, "_has_acted",
+    Mutant("alerts: an action that was sent twice is one action", alerts_flow, "_is_known",
            lambda *_: False, "alerts"),
     Mutant("a table that comes again is not announced again", Assembly, "end", _forgets, "tables"),
     Mutant("alerts: a client asks for what it has missed", Follower, "missing", lambda self: None, "alerts"),

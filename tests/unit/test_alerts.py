@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from facade.bus.port import Record
 from facade.clock import utc_text
@@ -569,6 +571,24 @@ def test_what_an_intake_worker_writes_again_after_a_kill_is_no_second_alert(benc
         texts = [entry["alert"]["text"] for entry in json.loads(one.api.since(0))["entries"]]
         assert texts == ["id/3/7", "id/3/8", "id/4/1", "id/3/9"]
     assert server.shows("alertsTotal") == 4
+
+
+@given(st.lists(st.integers(0, 5), max_size=20), st.integers(0, 20))
+def test_an_alert_that_comes_twice_is_one_event_with_one_number(sent, read):
+    """A rack's mirror that was killed, and a source that got no answer, send the same record again."""
+    bench = Bench()
+    records = [alert_record(bench.alert(text=f"alert {number}", source="once")) for number in range(6)]
+    server = bench.server()
+    for number in sent[:read]:
+        bench.broker.append(records[number])
+    server.cycle(40)
+    again = bench.server()
+    for number in sent[read:]:
+        bench.broker.append(records[number])
+    again.cycle()
+    entries = json.loads(again.api.since(0))["entries"]
+    assert [(one["sequence"], one["alert"]["text"]) for one in entries] == [(n + 1, f"alert {n}") for n in range(6)]
+    assert again.shows("alertsTotal") == 6
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
@@ -37,6 +38,8 @@ _MOST_REFUSALS = 1_000
 """Refused actions that are remembered as such."""
 _MOST_ACTIONS = 1_000
 """Actions that are known again; a sender that got no answer tries once more within a second."""
+_MOST_ALERTS = 10_000
+"""Alerts that are known again: as many as a rack's mirror, or a source, sends twice after a kill."""
 _MOST_LOGS = 1_000
 """Partitions of ``alert-packets`` whose newest packets are known, also of topics that were made again."""
 _PACKET = re.compile(rb"(.{1,200}/[0-9]{1,9})/([0-9]{1,18})")
@@ -201,6 +204,8 @@ class AlertsFlow(Flow):
         """Numbers of actions that were refused: they are nothing that happened."""
         self._acted: dict[str, int] = {}
         """Number of the newest actions, by id. Those before a restart are read again then."""
+        self._alerted: dict[bytes, int] = {}
+        """The same of the newest alerts, by the digest of their bytes: each has a number of its source."""
         self._packets: dict[str, int] = {}
         """Newest packet whose alert was counted, by log and partition of ``alert-packets``."""
         self._packets_kept: dict[str, int] = {}
@@ -244,7 +249,13 @@ class AlertsFlow(Flow):
         if self._is_again(record, self._packets if count else self._packets_kept):
             return Suppressed("again")
         sequence = self.base + record.offset + 1
-        if isinstance(message, Action) and self._has_acted(message.id, sequence):
+        if isinstance(message, Action):
+            is_again = _is_known(self._acted, message.id, sequence, _MOST_ACTIONS)
+        else:  # that of a packet is known by the packet
+            is_again = messages.PACKET not in dict(record.headers) and _is_known(
+                self._alerted, blake2b(record.value or b"", digest_size=16).digest(), sequence, _MOST_ALERTS
+            )
+        if is_again:
             return Suppressed("again")
         outcome: Outcome = USED
         if not count:
@@ -399,12 +410,6 @@ class AlertsFlow(Flow):
             del newest[next(iter(newest))]
         return offset <= before
 
-    def _has_acted(self, id: str, sequence: int) -> bool:
-        """Return whether an action was sent twice, as no broker confirmed the first one, and this is the second."""
-        if len(self._acted) > _MOST_ACTIONS:
-            del self._acted[next(iter(self._acted))]
-        return self._acted.setdefault(id, sequence) < sequence
-
     def _apply(self, alert: Alert, sequence: int, record: Record) -> Outcome:
         redriven = _is_redriven(record)
         why = self.ledger.apply(alert, sequence, record.timestamp_us, redriven=redriven)
@@ -448,6 +453,13 @@ class _Kept(msgspec.Struct, forbid_unknown_fields=True):
     packets: dict[str, int]
     base: int = 0
     numbering: str = ""
+
+
+def _is_known(known: dict[Any, int], id: object, sequence: int, most: int) -> bool:
+    """Return whether a message was sent twice, as no broker confirmed the first one, and this is the second."""
+    if len(known) > most:
+        del known[next(iter(known))]
+    return known.setdefault(id, sequence) < sequence
 
 
 def _is_redriven(record: Record) -> bool:
