@@ -186,7 +186,7 @@ class Deployment:
         return tango.DeviceProxy(f"tango://{self.tango_host}/{device}")
 
     def values(self, device: str, *attributes: str) -> dict[str, Any]:
-        """Read attributes; those that cannot be read are left out, all of them if nobody answers."""
+        """Read attributes, without those that cannot be read; of a device that does not answer there is none."""
         try:
             answers = self.proxy(device).read_attributes(list(attributes))
         except tango.DevFailed:

@@ -5,7 +5,7 @@ text that says so. It is put back whatever happens.
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -32,15 +32,23 @@ _WITHIN = 10.0
 _FEW = 5
 """Alerts in an answer."""
 _PRIORITIES = ("LOW", "MEDIUM", "HIGH", "HIGHEST")
-ACTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("Comment", "UNACK", {}),
-    ("Shelve", "SHLVD", {"duration": 60.0}),
-    ("Unshelve", "UNACK", {}),
-    ("RemoveFromService", "OOSRV", {}),
-    ("ReturnToService", "UNACK", {}),
-    ("Acknowledge", "ACKED", {}),
-)
-"""Actions while the condition is active, the state of the alarm after each, and further keys of the argument."""
+_RAISED, _GONE = "raised", "gone"
+_STEPS: Mapping[str, Callable[["_TestAlert"], str]] = {
+    _RAISED: lambda test: test.send("ACTIVE", "UNACK"),
+    "event": lambda test: test.event(),
+    "since": lambda test: test.since(),
+    "condition": lambda test: test.shows("UNACK"),
+    "RefreshAlerts": lambda test: test.refresh(),
+    "Comment": lambda test: test.act("Comment", "UNACK"),
+    "Shelve": lambda test: test.act("Shelve", "SHLVD", duration=60.0),
+    "Unshelve": lambda test: test.act("Unshelve", "UNACK"),
+    "RemoveFromService": lambda test: test.act("RemoveFromService", "OOSRV"),
+    "ReturnToService": lambda test: test.act("ReturnToService", "UNACK"),
+    "Acknowledge": lambda test: test.act("Acknowledge", "ACKED"),
+    "cleared": lambda test: test.send("CLEARED", "LTACK"),
+    "Reset": lambda test: test.act("Reset", "NORM"),
+}
+"""Steps with the test alert, and those of queries by their names; in the end it is `_GONE`, whatever has failed."""
 
 
 def condition_of_test(icd: Icd) -> str:
@@ -58,25 +66,18 @@ def run_test_alert(system: LiveSystem, device: str) -> dict[str, str | Exception
     """Raise the test alert, once, and return the measurement or the error of each step."""
     test, found = _TestAlert(system, device), dict[str, str | Exception]()
 
-    def step(name: str, body: Callable[[], str]) -> None:
+    def take(name: str, step: Callable[["_TestAlert"], str]) -> None:
         try:
-            found[name] = body()
+            found[name] = step(test)
         except Exception as error:
             found[name] = error
 
     try:
-        step("raised", lambda: test.send("ACTIVE", "UNACK"))
-        if isinstance(found["raised"], str):
-            step("event", test.event)
-            step("since", test.since)
-            step("condition", lambda: test.shows("UNACK"))
-            step("RefreshAlerts", test.refresh)
-            for name, state, more in ACTIONS:
-                step(name, lambda name=name, state=state, more=more: test.act(name, state, more))  # type: ignore[misc]
-            step("cleared", lambda: test.send("CLEARED", "LTACK"))
-            step("Reset", lambda: test.act("Reset", "NORM", {}))
+        for name, step in _STEPS.items():
+            if not isinstance(found.get(_RAISED), Exception):
+                take(name, step)
     finally:
-        step("gone", test.put_back)
+        take(_GONE, _TestAlert.put_back)
         test.events.close()
     return found
 
@@ -127,7 +128,7 @@ class _TestAlert:
         self._await(lambda: label() == state, f"{self._condition} {state}", label)
         return state
 
-    def act(self, name: str, state: str, more: dict[str, Any]) -> str:
+    def act(self, name: str, state: str, **more: Any) -> str:
         operator = {"operator": "conformance kit", "comment": TEXT}
         argument = {"condition": self._condition, "source": SOURCE, **operator, **more}
         if name == "Acknowledge":
@@ -158,7 +159,7 @@ class _TestAlert:
         if self._state() != "NORM":
             for name in ("ReturnToService", "Unshelve", "Acknowledge", "Reset"):
                 with suppress(tango.DevFailed, Mismatch):  # most of them are impossible
-                    self.act(name, self._state(), {})
+                    self.act(name, self._state())
         self._await(lambda: self._state() == "NORM", "no alarm of the kit in GetAlarms", self._state)
         return "gone"
 
@@ -210,7 +211,7 @@ QUERIES = {
 
 
 def _query_checks(system: LiveSystem, of: Subject) -> Iterable[LiveCheck]:
-    if of.entry.name not in {"RefreshAlerts", "Reset", *(name for name, _, _ in ACTIONS)}:
+    if of.entry.name not in _STEPS:
         return answer_checks(QUERIES, of)
     judge = _step(of.entry.name) if system.options.active else not_shown("only --active raises a test alert")
     return [LiveCheck("effect", judge)]
@@ -218,7 +219,7 @@ def _query_checks(system: LiveSystem, of: Subject) -> Iterable[LiveCheck]:
 
 def _device_checks(system: LiveSystem, of: Subject) -> Iterable[LiveCheck]:
     is_asked = system.options.active and of.device_class.conditions
-    steps = ("raised", "event", "since", "condition", "cleared", "gone") if is_asked else ()
+    steps = [name for name in (*_STEPS, _GONE) if name.islower()] if is_asked else ()
     return [LiveCheck(f"test-alert-{step}", _step(step)) for step in steps]
 
 

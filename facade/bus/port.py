@@ -340,8 +340,6 @@ class BusHealth:
 
     down_at: float = 0.0
     """Monotonic time at which a client last failed to reach a broker [s]."""
-    failed_writes: int = field(default=0)
-    """Records whose delivery failed."""
     last_up: dict[object, float] = field(default_factory=dict, repr=False)
     """Monotonic time at which each client was last connected [s]; of clients that are not, nothing."""
 

@@ -86,9 +86,9 @@ def missing(wanted: Iterable[Acl], found: Collection[Acl]) -> list[Acl]:
 
 
 def surplus(wanted: Collection[Acl], found: Iterable[Acl], prefix: str) -> list[Acl]:
-    """Return the rights at the brokers that nobody has planned, as far as they concern a deployment.
+    """Return the unplanned rights at the brokers that concern a deployment.
 
-    These are all on names of the deployment, whoever has them, and those of its principals on the cluster as a whole.
+    These are the rights of any principal on names of the deployment, and those of its own principals on the cluster.
     """
     principals = {one.principal for one in wanted}
 

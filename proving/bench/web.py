@@ -296,7 +296,7 @@ def _alerts(system: Deployment, port: int, count: int) -> list[float]:
 
 
 class _Cost(msgspec.Struct):
-    """What the server needs for all browsers, and what they were given."""
+    """The costs of the server with all browsers, and the frames that these got."""
 
     cores: float
     memory: float

@@ -213,9 +213,7 @@ def test_a_source_that_counts_on_raises_no_flood_of_states_after_one_failed_writ
     real = server.bus.send
 
     def send(record):  # a snapshot larger than the topic takes
-        if record.topic == "snapshots":
-            server.bus.health.failed_writes += 1
-        else:
+        if record.topic != "snapshots":
             real(record)
 
     server.bus.send = send

@@ -50,7 +50,7 @@ def read_acls(connection: Connection) -> list[Acl]:
     everything = (ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY)
     admin = connection.admin()
     try:
-        # To one who may not see the rules the client says that there are none.
+        # Without the right to see the rules, the client reports that there are none.
         about = admin.describe_cluster(include_authorized_operations=True, request_timeout=timeouts.COMMAND).result()
         if AclOperation.DESCRIBE not in (about.authorized_operations or ()):
             raise BusError(

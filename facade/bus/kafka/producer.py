@@ -174,8 +174,7 @@ class ProducerCore:
                 client.poll(min(left, 0.05))
 
     def note(self, text: str) -> None:
-        """Count a record that was not written, and remember the reason."""
-        self.health.failed_writes += 1
+        """Remember why a record was not written."""
         self.connection.note(self.health, text)
 
 
@@ -531,5 +530,3 @@ class KafkaStreamWriter:
     def _note(self, text: str) -> None:
         if self._health.last_error != text:  # a whole backlog fails at once, for one reason
             self._core.note(text)
-        else:
-            self._health.failed_writes += 1
