@@ -175,20 +175,10 @@ def event_times(icd: Icd, topic: str) -> EventTimes:
     return find
 
 
-def sizes_of(columns: PartitionColumns) -> npt.NDArray[np.int64]:
-    """Return the size of each record in memory [bytes]."""
-    sizes = np.full(len(columns.offsets), _OVERHEAD, np.int64)
-    for parts in (columns.keys, columns.values):
-        sizes += np.fromiter((len(one) if one else 0 for one in parts), np.int64, len(sizes))
-    for row, headers in enumerate(columns.headers) if any(columns.headers) else ():
-        sizes[row] += sum(len(name) + len(value) for name, value in headers)
-    return sizes
-
-
 def to_batch(columns: PartitionColumns, times: EventTimes) -> pa.RecordBatch:
     """Return records as rows of a file."""
     count = len(columns.offsets)
-    lengths = [*map(len, columns.headers)]
+    lengths = np.fromiter(map(len, columns.headers), np.int32, count)
     pairs = [*chain.from_iterable(columns.headers)]
     names, values = (pa.array([one[part] for one in pairs], kind) for part, kind in enumerate(_PAIR))
     headers = pa.StructArray.from_arrays([names, values], fields=[*_HEADER])
@@ -198,10 +188,24 @@ def to_batch(columns: PartitionColumns, times: EventTimes) -> pa.RecordBatch:
         pa.array(columns.timestamps, pa.int64()).cast(_SCHEMA.field("timestamp").type),
         pa.array(times(columns.values), pa.int64()).cast(_SCHEMA.field("event_time").type),
         pa.array(columns.keys, pa.binary()),
-        pa.ListArray.from_arrays(np.cumsum([0, *lengths], dtype=np.int32), headers),
+        pa.ListArray.from_arrays(_totals(lengths).astype(np.int32), headers),
         pa.array(columns.values, pa.binary()),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+def sizes_of(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return the size of each row in memory [bytes]."""
+    headers, sizes = batch.column("headers"), np.full(len(batch), _OVERHEAD, np.int64)
+    for name in ("key", "value"):
+        sizes += pc.binary_length(batch.column(name)).fill_null(0).to_numpy()
+    pairs = sum(pc.binary_length(part).to_numpy().astype(np.int64) for part in headers.values.flatten())
+    sizes += np.diff(_totals(pairs)[headers.offsets.to_numpy()])
+    return sizes
+
+
+def _totals(counts: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
+    return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
 
 
 def encode(batches: Sequence[pa.RecordBatch], contents: ArchiveEntry) -> bytes:

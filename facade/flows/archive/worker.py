@@ -276,7 +276,7 @@ class ArchiveWorker:
         place, most = (columns.topic, columns.partition), self._limits.file
         at, hours, count = self._places[place], hours_of(columns.timestamps), len(columns.offsets)
         batch, begin = to_batch(columns, self._event_times[columns.topic]), 0
-        sizes = np.cumsum(sizes_of(columns))
+        sizes = np.cumsum(sizes_of(batch))
         while begin < count:
             file = self._open.get(place)
             if file is not None and (hours[begin] > file.hour or file.size >= most):
