@@ -37,11 +37,11 @@ from facade.flows.archive.alarms import ArchiveFigures
 from facade.flows.archive.files import (
     ArchiveEntry,
     ArchiveError,
+    by_partition,
     encode,
     event_times,
     hours_of,
     inspect,
-    parse_name,
     sizes_of,
     to_batch,
 )
@@ -232,14 +232,12 @@ class ArchiveWorker:
         return self._bus.open_reader({topic: [*at] for topic, at in starts.items()}, starts, resets=False)
 
     def _find_newest(self) -> dict[TopicPartition, ArchiveEntry]:
-        newest: dict[TopicPartition, tuple[int, str]] = {}
+        found: dict[TopicPartition, ArchiveEntry] = {}
         for topic in self._topics:
             self._store.tidy(topic)
-            for name in self._store.names(topic):
-                if parsed := parse_name(name):
-                    place = parsed[:2]
-                    newest[place] = max(newest.get(place, (-1, "")), (parsed[2], name))
-        return {place: self._inspect(name) for place, (_, name) in newest.items()}
+            files = by_partition(self._store.names(topic))
+            found.update({place: self._inspect(names[-1]) for place, names in files.items()})
+        return found
 
     def _inspect(self, name: str) -> ArchiveEntry:
         try:
