@@ -33,7 +33,6 @@ from facade.bus.port import ColumnReader, PartitionColumns, TopicPartition
 from facade.clock import Clock
 from facade.config import without_secrets
 from facade.errors import BusError
-from facade.flows.archive.alarms import ArchiveFigures
 from facade.flows.archive.files import (
     ArchiveEntry,
     ArchiveError,
@@ -45,7 +44,7 @@ from facade.flows.archive.files import (
     sizes_of,
     to_batch,
 )
-from facade.flows.archive.reports import REPORT_EACH, ArchiveReporter
+from facade.flows.archive.reports import REPORT_EACH, ArchiveFigures, ArchiveReporter
 from facade.flows.archive.retention import expired
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
