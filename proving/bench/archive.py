@@ -5,7 +5,7 @@ import os
 import statistics
 from collections.abc import Iterable
 from hashlib import sha256
-from itertools import count, groupby, islice
+from itertools import chain, count, groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ from facade.flows.archive.nexus import export
 from facade.flows.archive.night.page import render
 from facade.flows.archive.night.report import read_night
 from facade.flows.archive.night.span import Night
-from facade.flows.archive.reading import extent
-from facade.flows.archive.replay import plan_replay, play
+from facade.flows.archive.reading import extent, read_partitions
+from facade.flows.archive.replay import PATIENCE, plan_replay, play
 from facade.flows.archive.stores import FolderStore
 from facade.flows.archive.worker import ArchiveWorker
 from facade.icd.load import load
@@ -42,6 +42,8 @@ from proving.testbed import Testbed
 _FILE = 32_000_000
 """Bytes between two waits for the disk, as the worker has them."""
 _TAKE = 10_000
+_SOME = 500
+"""Runs of records, of 1000 each, that are replayed from memory."""
 _GC_THRESHOLD = 100_000
 _PAPER = (600, 28)
 """Least rate of paper 003 [MB/s], and its cores."""
@@ -203,22 +205,32 @@ def _replay(testbed: Testbed, folder: Path, seconds: float, what: str) -> BarVer
         plan = plan_replay(store, made.icd, begin, end, prefix=made.settings.prefix)
         connection = Connection(made.settings, clock=clock)
         writer, began = KafkaStreamWriter(connection, health=BusHealth(), client="bench-replay"), clock.monotonic()
-        play(store, plan, writer, clock, report=lambda *_: None)
+        played = play(store, plan, writer, clock, report=lambda *_: None)
         found = seconds / (clock.monotonic() - began)
-    text = f"{found:.1f} x"
+        some = [*islice(chain.from_iterable(read_partitions(store, TOPIC, begin, end)), _SOME)]
+        began = clock.monotonic()
+        for columns in some:
+            writer.copy(columns)
+        writer.flush(PATIENCE)
+        share = sum(len(columns.values) for columns in some) / played
+        bare = seconds * share / (clock.monotonic() - began)
+    text = f"{found:.1f} x; the client alone, from memory: {bare:.1f} x"
     return BarVerdict(what=f"replay at max, {NODES} nodes, {what}", bar=">= 10 x", found=text, reached=found >= 10)
 
 
 def _verify(folder: Path, clock: Clock) -> BarVerdict:
-    store = FolderStore(folder)
+    store, size = FolderStore(folder), 0.0
     began = clock.monotonic()
-    size = sum(len(store.read(name)) for name in store.names() if sha256(store.read(name)).digest()) / 1e9
+    for name in store.names():
+        content = store.read(name)
+        size += len(content) / 1e9
+        sha256(content)
     raw = size / (clock.monotonic() - began)
     began = clock.monotonic()
     if any(one.faults for one in verify(store)):
         raise ValueError(f"{folder}: expected an archive without faults")
     found = size / (clock.monotonic() - began)
-    text = f"{found:.2f} GB/s beside {raw:.2f} GB/s of reading and hashing twice read files"
+    text = f"{found:.2f} GB/s beside {raw:.2f} GB/s of a loop that reads and hashes"
     return BarVerdict(what="verify, from the page cache", bar=">= 1 GB/s", found=text, reached=found >= 1)
 
 

@@ -28,7 +28,7 @@ from facade.cli.app import app
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.errors import ConfigError
-from facade.flows.archive import nexus_groups, nexus_topics
+from facade.flows.archive import nexus, nexus_groups
 from facade.flows.archive.files import ArchiveError
 from facade.flows.archive.nexus import export, find_time
 from facade.flows.archive.nexus_groups import QUALITIES, EventGroup, Log, WindowGrid
@@ -592,7 +592,7 @@ def test_a_disk_that_fills_ends_the_export_before_hdf5_meets_its_end(
 ) -> None:
     store, free = alerts(tmp_path), iter([10**12] * looks + [10**7] * 9)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=next(free)))
-    monkeypatch.setattr(nexus_topics, "_RECORDS", 1)
+    monkeypatch.setattr(nexus, "_RECORDS", 1)
     done = command_line(store, tmp_path / "night.nxs", *TIMES)
     assert "night.nxs: cannot be written: No space left on device" in str(done.exception)
     assert [*tmp_path.iterdir()] == [store]
@@ -628,8 +628,8 @@ def test_an_export_that_ends_early_leaves_no_file(tmp_path: Path) -> None:
 
 
 def test_rows_go_to_the_file_while_records_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nexus_topics, "_RECORDS", 10)
-    monkeypatch.setattr(nexus_topics, "_PENDING", 20_000)
+    monkeypatch.setattr(nexus, "_RECORDS", 10)
+    monkeypatch.setattr(nexus, "_PENDING", 20_000)
     rows: list[int] = []
     add = Log.add
     monkeypatch.setattr(Log, "add", lambda log, *row: (add(log, *row), rows.append(len(log._rows))))

@@ -13,9 +13,8 @@ from facade.clock import ManualClock
 from facade.errors import NotSent
 from facade.flows.alerts.messages import Alert, decode_alert
 from facade.flows.alerts.source import AlertSource
-from facade.flows.archive.alarms import BEHIND, DISK_LOW, FAILING, ArchiveAlarms
 from facade.flows.archive.files import ArchiveError
-from facade.flows.archive.reports import REPORT_EACH, ArchiveReporter
+from facade.flows.archive.reports import BEHIND, DISK_LOW, FAILING, REPORT_EACH, ArchiveAlarms, ArchiveReporter
 from facade.flows.archive.stores import FolderStore, open_store
 from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker
 from facade.runtime.device_state import StateMessage, decode_state

@@ -172,5 +172,5 @@ def _settings(prefix: str, *, committed: bool) -> dict[str, object]:
         "isolation.level": "read_committed" if committed else "read_uncommitted",
         "socket.timeout.ms": timeouts.ANSWER_MS,
         "queued.max.messages.kbytes": 32_768,
-        "fetch.message.max.bytes": 1_048_576,
+        "fetch.message.max.bytes": 4_194_304,
     }

@@ -24,7 +24,6 @@ from facade.printable import printable
 from facade.runtime.worker_process import Site, Slot, run_worker
 
 try:
-    from facade.flows.archive.alarms import ArchiveAlarms
     from facade.flows.archive.files import advice
     from facade.flows.archive.files import verify as verify_store
     from facade.flows.archive.flow import CLASS
@@ -32,7 +31,7 @@ try:
     from facade.flows.archive.night.page import render
     from facade.flows.archive.night.report import read_night
     from facade.flows.archive.night.span import choose_night, utc
-    from facade.flows.archive.reports import ArchiveReporter
+    from facade.flows.archive.reports import ArchiveAlarms, ArchiveReporter
     from facade.flows.archive.retention import parse_keep
     from facade.flows.archive.stores import open_store
     from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker

@@ -16,7 +16,7 @@ footer and the statistics in it, by which readers leave out parts of a file.
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from facade.bus.offsets import CountedOffsets, LogCut, Overlap
-from facade.bus.port import PartitionColumns
+from facade.bus.port import PartitionColumns, TopicPartition
 from facade.errors import FacadeError
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
@@ -137,6 +137,12 @@ def parse_name(name: str) -> tuple[str, int, int] | None:
     return (found[1], int(found[2]), int(found[3])) if found and is_time else None
 
 
+def by_partition(names: Iterable[str]) -> dict[TopicPartition, list[str]]:
+    """Return the files among some names by partition, in the order of their numbers."""
+    named = sorted((parsed, name) for name in names if (parsed := parse_name(name)))
+    return {place: [name for _, name in files] for place, files in groupby(named, lambda one: one[0][:2])}
+
+
 def hour_in(name: str) -> str:
     """Return the hour in the name of a file, as `hour_text` writes it: such texts sort as their times."""
     return name.partition("/hour=")[2].partition("/")[0]
@@ -175,20 +181,10 @@ def event_times(icd: Icd, topic: str) -> EventTimes:
     return find
 
 
-def sizes_of(columns: PartitionColumns) -> npt.NDArray[np.int64]:
-    """Return the size of each record in memory [bytes]."""
-    sizes = np.full(len(columns.offsets), _OVERHEAD, np.int64)
-    for parts in (columns.keys, columns.values):
-        sizes += np.fromiter((len(one) if one else 0 for one in parts), np.int64, len(sizes))
-    for row, headers in enumerate(columns.headers) if any(columns.headers) else ():
-        sizes[row] += sum(len(name) + len(value) for name, value in headers)
-    return sizes
-
-
 def to_batch(columns: PartitionColumns, times: EventTimes) -> pa.RecordBatch:
     """Return records as rows of a file."""
     count = len(columns.offsets)
-    lengths = [*map(len, columns.headers)]
+    lengths = np.fromiter(map(len, columns.headers), np.int32, count)
     pairs = [*chain.from_iterable(columns.headers)]
     names, values = (pa.array([one[part] for one in pairs], kind) for part, kind in enumerate(_PAIR))
     headers = pa.StructArray.from_arrays([names, values], fields=[*_HEADER])
@@ -198,10 +194,24 @@ def to_batch(columns: PartitionColumns, times: EventTimes) -> pa.RecordBatch:
         pa.array(columns.timestamps, pa.int64()).cast(_SCHEMA.field("timestamp").type),
         pa.array(times(columns.values), pa.int64()).cast(_SCHEMA.field("event_time").type),
         pa.array(columns.keys, pa.binary()),
-        pa.ListArray.from_arrays(np.cumsum([0, *lengths], dtype=np.int32), headers),
+        pa.ListArray.from_arrays(_totals(lengths).astype(np.int32), headers),
         pa.array(columns.values, pa.binary()),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+def sizes_of(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return the size of each row in memory [bytes]."""
+    headers, sizes = batch.column("headers"), np.full(len(batch), _OVERHEAD, np.int64)
+    for name in ("key", "value"):
+        sizes += pc.binary_length(batch.column(name)).fill_null(0).to_numpy()
+    pairs = sum(pc.binary_length(part).to_numpy().astype(np.int64) for part in headers.values.flatten())
+    sizes += np.diff(_totals(pairs)[headers.offsets.to_numpy()])
+    return sizes
+
+
+def _totals(counts: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
+    return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
 
 
 def encode(batches: Sequence[pa.RecordBatch], contents: ArchiveEntry) -> bytes:
@@ -317,18 +327,18 @@ def verify(store: Store, topic: str = "*") -> Iterator[PartitionReport]:
     ArchiveError
         There are no files.
     """
-    named = sorted((parse_name(name) or ("", -1, -1), name) for name in store.names(topic))
-    if not named:
+    names = store.names(topic)
+    if not names:
         raise no_archive(store)
+    if odd := [f"{name}: expected a name as of an archive's files" for name in names if not parse_name(name)]:
+        yield PartitionReport("", -1, faults=odd)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         try:
-            entries = {name: pool.submit(_read, store, name) for place, name in named if place[1] >= 0}
-            for (topic, partition), files in groupby(named, lambda one: one[0][:2]):
-                report = PartitionReport(topic, partition)
-                if partition < 0:
-                    report.faults = [f"{name}: expected a name as of an archive's files" for _, name in files]
-                else:
-                    _follow(report, [(place[2], name) for place, name in files], lambda name: entries[name].result())
+            places = by_partition(names)
+            entries = {name: pool.submit(_read, store, name) for files in places.values() for name in files}
+            for place, files in places.items():
+                report = PartitionReport(*place)
+                _follow(report, files, lambda name: entries[name].result())
                 yield report
         finally:
             pool.shutdown(cancel_futures=True)
@@ -337,15 +347,13 @@ def verify(store: Store, topic: str = "*") -> Iterator[PartitionReport]:
 def missing(store: Store, topic: str, begin_us: int, end_us: int) -> Iterator[str]:
     """Return which records of a time are not in the files of a topic, by names and footers."""
     begin, end = hour_text(hour_of(begin_us)), hour_text(hour_of(end_us - 1))
-    named = sorted((parsed, name) for name in store.names(topic) if (parsed := parse_name(name)))
-    for (_, partition), found in groupby(named, lambda one: one[0][:2]):
-        files = [(parsed[2], name) for parsed, name in found]
-        hours = [hour_in(name) for _, name in files]
+    for (_, partition), files in by_partition(store.names(topic)).items():
+        hours, number = [*map(hour_in, files)], _number_in(files[0])
         since = next((at for at, hour in enumerate(hours) if hour >= begin), len(hours))
         until = next((at for at, hour in enumerate(hours) if hour > end), len(hours)) + 1  # a gap may be before it
         # Retention removes all files of an hour, or none.
-        if since == 0 and files[0][0] > 0 and hours[0] > begin:
-            yield f"{topic}, partition {partition}: files before number {files[0][0]}, of {hours[0]} UTC, were removed"
+        if since == 0 and number > 0 and hours[0] > begin:
+            yield f"{topic}, partition {partition}: files before number {number}, of {hours[0]} UTC, were removed"
         report = PartitionReport(topic, partition)
         if chosen := files[max(since - 1, 0) : until]:
             _follow(report, chosen, partial(_read_footer, store))
@@ -362,11 +370,17 @@ def _read_footer(store: Store, name: str) -> ArchiveEntry:
         raise ArchiveError(f"cannot be read: {error}") from error
 
 
-def _follow(report: PartitionReport, files: list[tuple[int, str]], read: Callable[[str], ArchiveEntry]) -> None:
+def _number_in(name: str) -> int:
+    parsed = parse_name(name)
+    return parsed[2] if parsed else -1
+
+
+def _follow(report: PartitionReport, files: Sequence[str], read: Callable[[str], ArchiveEntry]) -> None:
     """Look at files of a partition in their order."""
     taken: CountedOffsets | None = None
-    expected = files[0][0]
-    for number, name in files:
+    expected = _number_in(files[0])
+    for name in files:
+        number = _number_in(name)
         try:
             found = read(name)
         except FileNotFoundError:  # by retention, which also removes those before it

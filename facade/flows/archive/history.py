@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +28,7 @@ from msgspec.structs import replace
 
 from facade.clock import utc_text
 from facade.errors import ConfigError
-from facade.flows.archive.files import ArchiveError, no_archive, parse_name
+from facade.flows.archive.files import ArchiveError, by_partition, no_archive
 from facade.flows.archive.reading import bounds, opened
 from facade.flows.archive.recording import HISTORY, REPEAT
 from facade.flows.archive.stores import Store
@@ -169,13 +168,13 @@ class HistoryArchive:
 
     def _partitions(self) -> list[list[str]]:
         """Return the files of each partition in the order of its log."""
-        named = sorted((parsed, name) for name in self._store.names(HISTORY) if (parsed := parse_name(name)))
-        if not named:
+        found = [*by_partition(self._store.names(HISTORY)).values()]
+        if not found:
             if not self._store.names():
                 raise no_archive(self._store)
             what = f"{self._store}: expected an archive with the topic {HISTORY}, got one without it"
             raise ArchiveError(f"{what}: set SDP_HISTORY=true for the device servers, and archive the topic")
-        return [[name for _, name in files] for _, files in groupby(named, lambda one: one[0][1])]
+        return found
 
     def _extent(self, partitions: list[list[str]]) -> tuple[int, int]:
         first = min(self._span(files[0])[0] for files in partitions)

@@ -31,25 +31,456 @@ are put together in a temporary file. The NeXus file gets its place when it is w
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import version
+from itertools import groupby
 from pathlib import Path
+from typing import Any, Final, cast
 
 import h5py
+import msgspec
+import numpy as np
 
+from facade.bus.port import Record
 from facade.clock import utc_text
+from facade.codec.batches import BatchReader, Joined, Refused, is_batch
+from facade.codec.columns import ColumnDecoder, number_fields
 from facade.codec.decode import BatchDecoder
 from facade.errors import ConfigError
-from facade.flows.archive.files import no_archive
-from facade.flows.archive.nexus_topics import BLOCKS, COMMANDS, STATE, ExportProgress, TopicExport, TopicWriter
-from facade.flows.archive.reading import extent, read_records
+from facade.flows.archive.files import missing, no_archive
+from facade.flows.archive.nexus_groups import (
+    MOST_EVENTS,
+    QUALITIES,
+    TEXT,
+    EventGroup,
+    Log,
+    WindowGrid,
+    append,
+    child,
+    iso,
+    legal,
+    text,
+)
+from facade.flows.archive.nexus_tables import TableGroups, require_room
+from facade.flows.archive.reading import extent, read_records, topics
 from facade.flows.archive.stores import Store
+from facade.icd.fields import earlier_versions, first_name, kind, properties
 from facade.icd.model import Icd
-from facade.messages import State
+from facade.icd.topic_model import Window
+from facade.messages import (
+    Alert,
+    AlertAction,
+    Command,
+    CommandAck,
+    CommandRefusal,
+    IngestSummary,
+    ProcessingBlock,
+    RackSummary,
+    Reservation,
+    State,
+    Table,
+    TelemetrySummary,
+    TelescopeAttribute,
+    Watermark,
+)
+from facade.outcome import RecordRejected, Unused
+from facade.printable import excerpt
 
 _EB = "ebID"
 """Attribute with the execution block that is active."""
 _LATEST = 2**62
+STATE, MIRROR, COMMANDS, BLOCKS, TABLES = "state", "telescope.model", "commands", "processing-blocks", "calibration"
+_MESSAGES: Final[Mapping[str, Mapping[type[msgspec.Struct], tuple[str, str]]]] = {
+    "alerts": {Alert: ("raised_at", "severity"), AlertAction: ("time", "action")},
+    COMMANDS: {Command: ("issued", "command")},
+    "command-acks": {CommandAck: ("time", "status")},
+    "command-refusals": {CommandRefusal: ("time", "reason")},
+    BLOCKS: {ProcessingBlock: ("time", "state")},
+    "reservations": {Reservation: ("time", "state")},
+    "tables": {Table: ("time", "state")},
+}
+"""Topics whose messages are logs: the fields with the time and the value of each message."""
+_SUMMARIES: Final = (IngestSummary, TelemetrySummary, RackSummary, Watermark)
+_CONNECTIONS: Final = ("CONNECTED", "DISCONNECTED", "ENDED")
+_NO_UNIT: Final[Mapping[str, Any]] = {}
+_QUALITY: Final = (np.uint8, {"labels": QUALITIES})
+_CONNECTION: Final = (np.uint8, {"labels": _CONNECTIONS})
+_MICRO = 1_000_000
+_RECORDS, _BYTES = 5000, 8_000_000
+"""Records decoded at once, and their size [bytes]."""
+_PENDING, _OVERHEAD = 32_000_000, 500
+"""Size of the records whose rows are in memory, and what each needs beside its bytes [bytes]."""
+_DELAY_US = 60 * _MICRO
+"""How long after a window its partials are looked for, beside what the interface allows."""
+
+ExportProgress = Callable[[str, float], None]
+"""Takes the topic and the part of the time that is read, 0 to 1."""
+
+
+@dataclass(slots=True)
+class TopicAccount:
+    """What became of the records of one topic."""
+
+    records: int = 0
+    undecoded: int = 0
+    reason: str = ""
+    """Of the first one that could not be decoded."""
+    is_exported: bool = True
+    missing: list[str] = field(default_factory=list)
+    """Which records and files of the time are not in the archive."""
+
+    def refuse(self, why: Unused, count: int = 1) -> None:
+        """Count what is of no use; a tombstone is none of it."""
+        if isinstance(why, RecordRejected):
+            self.undecoded += count
+            self.reason = self.reason or str(why)
+
+
+@dataclass(slots=True)
+class TopicExport:
+    """What is in a file."""
+
+    begin_us: int
+    end_us: int
+    accounts: dict[str, TopicAccount] = field(default_factory=dict)
+
+
+class TopicWriter:
+    """Writes the topics of an archive.
+
+    Parameters
+    ----------
+    made
+        What is told of the file; filled here.
+    folder
+        For temporary files.
+    """
+
+    def __init__(
+        self, store: Store, icd: Icd, file: Any, made: TopicExport, folder: Path, progress: ExportProgress
+    ) -> None:
+        self._store, self._icd, self._file, self._made = store, icd, file, made
+        self._folder, self._progress = folder, progress
+        self._begin, self._end = made.begin_us, made.end_us
+        self._reported = {
+            one.name: (one.type or "", one.unit or "", icd.enums.get(one.enum or "", ()))
+            for device_class in icd.classes.values()
+            for one in device_class.attributes
+            if one.reported
+        }
+        """Type, unit and labels of the attributes that controllers report, by name."""
+
+    def write(self, name: str, eb: str) -> TopicExport:
+        """Write all topics to a file of a name, perhaps of an execution block."""
+        self._file.attrs.update({"NX_class": "NXroot", "file_name": name, "creator": "sdp-facade"})
+        self._file.attrs["HDF5_Version"], self._file.attrs["h5py_version"] = h5py.version.hdf5_version, h5py.__version__
+        self._entry = entry = child(self._file, "entry", "NXentry")
+        entry["title"] = f"SDP, {utc_text(self._begin)} to {utc_text(self._end)}"
+        entry["start_time"], entry["end_time"] = iso(self._begin), iso(self._end)
+        entry["program_name"] = "sdp-facade"
+        entry["program_name"].attrs["version"] = version("sdp-tango-facade")
+        if eb:
+            entry["entry_identifier"] = text(eb)
+        windowed = {name: one.window for name, one in self._icd.topics.items() if one.window is not None}
+        summaries = {window.summary for window in windowed.values()}
+        for topic in sorted(topics(self._store), key=lambda topic: topic not in summaries):  # they are drawn first
+            account = self._made.accounts[topic] = TopicAccount()
+            account.missing += missing(self._store, topic, self._begin, self._end)
+            if topic in windowed:
+                self._write_events(topic, windowed[topic], account)
+            elif topic in summaries:
+                own = {name: one for name, one in windowed.items() if one.summary == topic}
+                self._write_windows(topic, own, account)
+            elif topic in _MESSAGES:
+                self._write_logs(topic, _MESSAGES[topic], partial(self._add_message, self._group(topic)), account)
+            elif topic == STATE:
+                self._write_logs(topic, [State], partial(self._add_state, self._group(topic)), account)
+            elif topic == MIRROR:
+                self._write_logs(topic, [TelescopeAttribute], partial(self._add_mirrored, self._group(topic)), account)
+            elif topic == TABLES:
+                tables = TableGroups(self._group(topic), self._folder)
+                for records in self._chunks(topic, account):
+                    for record in records:
+                        if why := tables.add(record):
+                            account.refuse(why)
+                for why in tables.finish():
+                    account.refuse(why)
+            else:
+                account.is_exported = False
+        self._write_account()
+        return self._made
+
+    def _group(self, name: str) -> Any:
+        return self._entry.get(legal(name)) or child(self._entry, name, "NXcollection")
+
+    def _chunks(
+        self, topic: str, account: TopicAccount, before_us: int = 0, after_us: int = 0
+    ) -> Iterator[list[Record]]:
+        """Return the records of a topic some at a time; those before and after the time are not counted."""
+        begin, end, size = self._begin - before_us, self._end + after_us, 0
+        found: list[Record] = []
+        self._progress(topic, 0.0)
+        for record in read_records(self._store, topic, begin, end):
+            found.append(record)
+            size += len(record.value or b"")
+            account.records += self._begin <= record.timestamp_us < self._end
+            if len(found) >= _RECORDS or size >= _BYTES:
+                require_room(self._folder)
+                yield found
+                self._progress(topic, (record.timestamp_us - begin) / (end - begin))
+                found, size = [], 0
+        require_room(self._folder)
+        yield found
+        self._progress(topic, 1.0)
+
+    # Notifications
+
+    def _write_events(self, topic: str, window: Window, account: TopicAccount) -> None:
+        entry = self._icd.topics[topic]
+        name = cast(str, entry.message)
+        schema, earlier = self._icd.messages[name], earlier_versions(self._icd, name)
+        decoder = ColumnDecoder(name, schema, earlier)
+        reader = BatchReader(schema, [window.time], earlier) if "arrow" in entry.encodings else None
+        units = {one.name: str(properties(schema)[one.name].get("x-unit", "")) for one in number_fields(schema)}
+        events: EventGroup | None = None
+        for records in self._chunks(topic, account):
+            for _, some in groupby(records, lambda one: one.timestamp_us // _MICRO):
+                for columns in _pulses(list(some), decoder, reader, account):
+                    times = columns[window.time]
+                    if not len(times):
+                        continue
+                    if events is None:
+                        more = {name: unit for name, unit in units.items() if name not in (window.time, window.group)}
+                        events = EventGroup(
+                            child(self._group(topic), "notifications", "NXevent_data"), self._begin, more
+                        )
+                    group = window.group if window.group in units else None
+                    events.add(np.zeros(len(times), np.int64) if group is None else columns[group], times, columns)
+        if events is not None:
+            events.flush()
+
+    # Windows
+
+    def _write_windows(self, topic: str, windowed: Mapping[str, Window], account: TopicAccount) -> None:
+        made = {name: self._windows(name, window) for name, window in windowed.items()}
+        marks: dict[str, dict[int, int]] = {name: {} for name in windowed}
+        partitions = dict.fromkeys(windowed, 1)
+        (owner, *_) = [*windowed]
+        entry = self._icd.topics[topic]
+        kinds = [one for one in _SUMMARIES if _name(one) in (entry.message, *entry.also)]
+        decoder = BatchDecoder[Any](*kinds)
+        before = max(round(one.ahead * _MICRO) for one in windowed.values())
+        after = max(
+            (round((one.length + one.lateness) * _MICRO) for name, one in windowed.items() if made[name].rows),
+            default=0,
+        )
+        for records in self._chunks(topic, account, before + _DELAY_US, after + _DELAY_US):
+            for record in records:
+                item = decoder.decode_one(record.value)
+                why = item if isinstance(item, Unused) else None
+                stream = owner if isinstance(item, IngestSummary) else getattr(item, "stream", "")
+                try:
+                    if isinstance(item, Watermark):
+                        marks[stream][item.partition] = max(marks[stream].get(item.partition, 0), item.read_to)
+                        partitions[stream] = max(partitions[stream], item.partitions)
+                    elif isinstance(item, RackSummary):
+                        _add_rack(made[stream], item)
+                    elif isinstance(item, IngestSummary | TelemetrySummary):
+                        group = item.node if isinstance(item, IngestSummary) else item.group
+                        made[stream].add_partials(int(group) if self._is_numbered(stream) else group, item.partials)
+                except KeyError:
+                    why = RecordRejected(
+                        "inconsistent", "$.stream", excerpt(f"expected a windowed topic, got {stream}")
+                    )
+                except (ValueError, OverflowError) as error:
+                    why = RecordRejected("inconsistent", "$", excerpt(str(error)))
+                if why is not None and self._begin <= record.timestamp_us < self._end:
+                    account.refuse(why)
+        for name, windows in made.items():
+            known = [marks[name].get(number, 0) for number in range(partitions[name])]
+            windows.finish(f"{name}: windows", min(known), round(windowed[name].disorder * _MICRO))
+
+    def _is_numbered(self, topic: str) -> bool:
+        entry = self._icd.topics[topic]
+        schema = self._icd.messages[cast(str, entry.message)]
+        return kind(properties(schema).get((entry.window and entry.window.group) or "", {})) == "integer"
+
+    def _windows(self, topic: str, window: Window) -> WindowGrid:
+        known = properties(self._icd.messages[cast(str, self._icd.topics[topic].message)])
+        return WindowGrid(
+            child(self._group(topic), "windows", "NXcollection"),
+            self._begin,
+            self._end,
+            round(window.length * _MICRO),
+            units={first_name(name, part): str(part.get("x-unit", "")) for name, part in known.items()},
+            averaged={first_name(name, part) for name, part in known.items() if kind(part) == "number"},
+            noun=window.group or "group",
+            most=int(known.get(window.group or "", {}).get("maximum", window.most_groups or 999)) + 1,
+        )
+
+    # Logs
+
+    def _write_logs(
+        self, topic: str, structs: Iterable[type[msgspec.Struct]], add: Callable[..., None], account: TopicAccount
+    ) -> None:
+        decoder = BatchDecoder[Any](*structs)
+        logs: dict[Any, Log] = {}
+        pending = 0
+        for records in self._chunks(topic, account):
+            decoded = decoder.decode([record.value for record in records])
+            for why in decoded.unused.values():
+                account.refuse(why)
+            for item in decoded.items:
+                add(logs, item)
+            pending += sum(len(record.value or b"") + _OVERHEAD for record in records)
+            if pending >= _PENDING:
+                for log in logs.values():
+                    log.flush()
+                pending = 0
+        for log in logs.values():
+            log.finish()
+
+    def _add_message(self, parent: Any, logs: dict[Any, Log], item: Any) -> None:
+        struct = type(item)
+        name = _name(struct)
+        schema = self._icd.messages[name]
+        (time, value), known = next(one[struct] for one in _MESSAGES.values() if struct in one), properties(schema)
+        columns = {name: part for name, part in known.items() if name not in ("schema", time)}
+        log = logs.get(struct)
+        if log is None:
+            kinds = {name: _column(part, name in schema["required"]) for name, part in columns.items()}
+            labels = known[value].get("enum", ())
+            log = logs[struct] = Log(child(parent, name, "NXlog"), self._begin, schema["title"], kinds, labels=labels)
+        found = (_cell(getattr(item, name), part) for name, part in columns.items())
+        log.add(getattr(item, time), getattr(item, value), *found)
+
+    def _add_state(self, parent: Any, logs: dict[Any, Log], item: State) -> None:
+        name = f"{item.device}/{item.attribute}"
+        known = self._reported.get(item.attribute)
+        is_number = known is not None and known[0] not in ("DevString", "DevEnum", "DevState", "DevBoolean")
+        log = logs.get(name)
+        if log is None:
+            columns = {"text": (TEXT, _NO_UNIT), "quality": _QUALITY}
+            shape = () if is_number else None
+            unit, labels = (known[1], known[2]) if known else ("", ())
+            group = child(parent, name, "NXlog")
+            log = logs[name] = Log(group, self._begin, name, columns, shape=shape, unit=unit, labels=labels)
+        value = _numbers(item.value, ()) if is_number else item.value
+        log.add(item.time, np.nan if value is None else value, item.value, 0)
+
+    def _add_mirrored(self, parent: Any, logs: dict[Any, Log], item: TelescopeAttribute) -> None:
+        log = logs.get(item.name)
+        if log is None:
+            shape = None if item.type in ("DevString", "DevState", "DevEncoded") else _shape(item.value)
+            columns = {"text": (TEXT, _NO_UNIT), "quality": _QUALITY, "connection": _CONNECTION}
+            log = logs[item.name] = Log(child(parent, item.name, "NXlog"), self._begin, item.name, columns, shape=shape)
+        said = item.value if isinstance(item.value, str) else msgspec.json.encode(item.value).decode()
+        said = "" if item.value is None else said
+        value: Any = said
+        if log.shape is not None:
+            found = _numbers(item.value, log.shape)
+            value, said = (np.full(log.shape, np.nan), said) if found is None else (found, "")
+        log.add(item.time, value, said, QUALITIES.index(item.quality), _CONNECTIONS.index(item.connection))
+
+    def _write_account(self) -> None:
+        group, accounts = child(self._entry, "account", "NXcollection"), self._made.accounts
+        append(group, "topic", np.array([*accounts], TEXT))
+        append(group, "records", np.array([one.records for one in accounts.values()], np.int64))
+        append(group, "not_decoded", np.array([one.undecoded for one in accounts.values()], np.int64))
+        append(group, "first_reason", np.array([text(one.reason) for one in accounts.values()], TEXT))
+        append(group, "missing", np.array([text("\n".join(one.missing)) for one in accounts.values()], TEXT))
+        append(group, "exported", np.array([one.is_exported for one in accounts.values()], np.uint8))
+
+
+def _name(struct: type[msgspec.Struct]) -> str:
+    """Return the name of a message."""
+    return str(struct.__struct_config__.tag).partition("/")[0]
+
+
+def _pulses(
+    records: list[Record], decoder: ColumnDecoder, reader: BatchReader | None, account: TopicAccount
+) -> Iterator[Mapping[str, Any]]:
+    """Return notifications as columns; `reader`: of records that hold many of them."""
+    plain = [one.value for one in records if reader is None or not is_batch(one.value)]
+    table = decoder.decode(plain)
+    for why in table.unused.values():
+        account.refuse(why)
+    if len(table.index):
+        yield table.columns
+    batches, rows = [], 0
+    for one in records:
+        if reader is None or one.value is None or not is_batch(one.value):
+            continue
+        batch = reader.read(one.value, one.headers)
+        if isinstance(batch, Refused):
+            account.refuse(batch.why, batch.rows)
+            continue
+        batches.append(batch)
+        rows += batch.rows
+        if rows >= MOST_EVENTS:
+            yield _joined(reader, batches, account)
+            batches, rows = [], 0
+    if reader is not None and batches:
+        yield _joined(reader, batches, account)
+
+
+def _joined(reader: BatchReader, batches: list[Any], account: TopicAccount) -> dict[str, Any]:
+    joined = Joined(reader, batches)
+    for why in joined.rejected.values():
+        account.refuse(why)
+    good = np.ones(joined.rows, np.bool_)
+    good[[*joined.rejected]] = False
+    return {one.name: joined[one.name][good] for one in reader.fields}
+
+
+def _add_rack(windows: WindowGrid, item: RackSummary) -> None:
+    fields = {
+        (name, statistic): np.array(values, np.float64)
+        for name, columns in item.fields.items()
+        for statistic in ("sum", "min", "max", "last")
+        if (values := getattr(columns, statistic)) is not None
+    }
+    if item.node:
+        heads = (item.node, item.window, item.late, item.count, item.time_max)
+        windows.add(*map(np.array, heads), fields=fields)
+
+
+def _column(part: Mapping[str, Any], is_required: bool) -> tuple[Any, Mapping[str, Any]]:
+    """Return the type of a column, and its attributes; an integer that may be absent has NaN then."""
+    unit = {"units": str(part["x-unit"])} if "x-unit" in part else {}
+    match kind(dict(part)):
+        case "integer" if is_required or "default" in part:
+            return np.int64, unit | ({"start": iso(0)} if unit == {"units": "us"} else {})
+        case "integer" | "number":
+            return np.float64, {"units": "", **unit}
+        case "boolean":
+            return np.uint8, {}
+    return TEXT, {}
+
+
+def _cell(value: Any, part: Mapping[str, Any]) -> Any:
+    if value is None:
+        return np.nan if kind(dict(part)) in ("integer", "number") else ""
+    if isinstance(value, str | int | float) and kind(dict(part)):
+        return value
+    return msgspec.json.encode(value).decode()
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    """Return the shape of a number or of an array of them; None: it is something else."""
+    try:
+        shape = np.array(value, np.float64).shape
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return shape if value is not None and 0 not in shape else None
+
+
+def _numbers(value: Any, shape: tuple[int, ...]) -> Any:
+    """Return numbers of a shape; None: they are something else."""
+    return np.array(value, np.float64) if _shape(value) == shape else None
 
 
 def find_time(store: Store, eb: str) -> tuple[int, int]:

@@ -8,7 +8,6 @@ records of a time, the statistics in the footer say. Only these are decoded, and
 import heapq
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from facade.flows.archive.files import (
     ArchiveEntry,
     ArchiveError,
     advice,
+    by_partition,
     folder_of,
     hour_in,
     hour_of,
@@ -39,7 +39,7 @@ _BATCH = 1000
 
 def topics(store: Store) -> list[str]:
     """Return the topics that have files."""
-    return sorted({parsed[0] for name in store.names() if (parsed := parse_name(name))})
+    return sorted({topic for topic, _ in by_partition(store.names())})
 
 
 def extent(store: Store) -> tuple[int, int] | None:
@@ -90,21 +90,18 @@ def require_disjoint(store: Store, topic: str) -> None:
         The files of a partition overlap, or one of them cannot be read; the message names it.
     """
     ends: dict[tuple[int, str], int] = {}
-    for _, name in sorted((parsed, name) for name in store.names(topic) if (parsed := parse_name(name))):
-        with opened(store, name) as file:
-            entry = read_entry(file.metadata)
-        end = ends.get(place := (entry.partition, entry.log), entry.first)
-        if entry.first < end:
-            raise ArchiveError(f"{name}: expected offset {end} or later, got {entry.first}: archives overlap")
-        ends[place] = entry.next
+    for names in by_partition(store.names(topic)).values():
+        for name in names:
+            with opened(store, name) as file:
+                entry = read_entry(file.metadata)
+            end = ends.get(place := (entry.partition, entry.log), entry.first)
+            if entry.first < end:
+                raise ArchiveError(f"{name}: expected offset {end} or later, got {entry.first}: archives overlap")
+            ends[place] = entry.next
 
 
 def _newest_files(store: Store, topics: Collection[str]) -> list[str]:
-    newest: dict[tuple[str, int], tuple[int, str]] = {}
-    for name in store.names():
-        if (parsed := parse_name(name)) and parsed[0] in topics:
-            newest[parsed[:2]] = max(newest.get(parsed[:2], (-1, "")), (parsed[2], name))
-    return [name for _, name in sorted(newest.values())]
+    return [names[-1] for (topic, _), names in by_partition(store.names()).items() if topic in topics]
 
 
 def read_records(store: Store, topic: str, begin_us: int, end_us: int) -> Iterator[Record]:
@@ -132,11 +129,8 @@ def read_records(store: Store, topic: str, begin_us: int, end_us: int) -> Iterat
 def read_partitions(store: Store, topic: str, begin_us: int, end_us: int) -> list[Iterator[PartitionColumns]]:
     """Return the records of each partition of a topic, in the order of the log; see `read_records`."""
     first = folder_of(topic, hour_of(begin_us))
-    named = sorted((parsed, name) for name in store.names(topic) if name >= first and (parsed := parse_name(name)))
-    return [
-        read_columns(store, topic, [name for _, name in files], begin_us, end_us)
-        for _, files in groupby(named, lambda one: one[0][1])
-    ]
+    partitions = by_partition(name for name in store.names(topic) if name >= first)
+    return [read_columns(store, topic, files, begin_us, end_us) for files in partitions.values()]
 
 
 @contextmanager

@@ -1,16 +1,23 @@
-"""Reports of a worker about itself, as states of its device on the bus.
+"""Reports of a worker about itself, as states of its device on the bus, and alarms.
 
 A value that goes stale is written with each report, any other one when it has changed and now and then. `state` is
 compacted after days only, and everybody reads all of it at a start: so reports are rare, and most of them short.
+``conditions.toml`` has the delays, causes and responses of the alarms.
 """
 
+import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from facade.bus.port import Record
 from facade.clock import Clock
-from facade.flows.archive.alarms import ArchiveAlarms, ArchiveFigures
+from facade.errors import BusError
 from facade.runtime.device_state import StateMessage, state_record
+from facade.runtime.flow import Alerts
+from facade.severities import ALARM, WARNING, Severity
+
+_log = logging.getLogger(__name__)
 
 REPORT_EACH = 10.0
 """Time between two reports [s]."""
@@ -18,6 +25,75 @@ _STEADY_EACH = 600.0
 """Time after which a value that has not changed is written again, as a record may have got lost [s]."""
 _BURSTS = 2.0
 """Longest waits in memory that a rate is the mean of, as files come in bursts."""
+BEHIND, DISK_LOW, FAILING = "archiveBehind", "archiveDiskLow", "archiveFailing"
+"""Conditions of the ICD."""
+_LATE, _SLACK = 2.0, 60.0
+"""A record may wait so many times the longest wait in memory, and so long [s]."""
+_LOW, _ENOUGH = 0.10, 0.12
+"""Free part of the disk below which it is low, and from which on it no longer is."""
+
+
+class ArchiveFigures(NamedTuple):
+    """How a worker is."""
+
+    behind: float | None
+    """Age of the oldest record that is in no file yet [s]; None: not known."""
+    written: int
+    """Bytes in files since the start."""
+    newest: str
+    """Name of the file that was written last; empty: none since the start."""
+    errors: int
+    """How often the bus or the store did not answer as expected, since the start."""
+    last_error: str
+    failing: str
+    """Why the last step failed; empty: it did not."""
+    space: tuple[int, int] | None
+    """Free space of the disk, and its size [bytes]; None: not known, or the archive is no folder."""
+
+
+class ArchiveAlarms:
+    """Raises and clears the alarms of one worker.
+
+    At a start it also clears alarms that were not raised: an earlier run may have raised them.
+
+    Parameters
+    ----------
+    age
+        Longest time that a record waits in memory [s].
+    """
+
+    def __init__(self, alerts: Alerts, *, age: float) -> None:
+        self._alerts, self._limit = alerts, _LATE * age + _SLACK
+        self._told: dict[str, bool] = {}
+        """Whether each condition is active, as far as the bus has confirmed it."""
+
+    def tell(self, figures: ArchiveFigures, rate: float) -> None:
+        """Tell what has changed; `rate`: bytes written per second. What the bus did not confirm is told again."""
+        try:
+            for condition, severity, is_active, text in self._judge(figures, rate):
+                if is_active is not self._told.get(condition):
+                    if is_active:
+                        self._alerts.raise_alert(condition, severity, text)
+                    else:
+                        self._alerts.clear(condition, text)
+                    self._told[condition] = is_active
+        except BusError as error:
+            _log.warning("archive alarm not told yet reason=%s", error)
+
+    def _judge(self, figures: ArchiveFigures, rate: float) -> Iterator[tuple[str, Severity, bool, str]]:
+        yield FAILING, ALARM, bool(figures.failing), figures.failing or "the archive is written"
+        if figures.behind is not None:
+            is_late = figures.behind > self._limit
+            text = f"the oldest record that is in no file is of {figures.behind:.0f} s ago"
+            yield BEHIND, WARNING, is_late, f"{text}; expected at most {self._limit:.0f} s" if is_late else text
+        if figures.space is not None:
+            free, size = figures.space
+            least = _ENOUGH if self._told.get(DISK_LOW) else _LOW
+            is_low = free < least * size
+            text = f"{free / size:.1%} of the disk is free: {free / 1e9:.1f} GB"
+            if rate >= 1:
+                text += f", enough for {free / rate / 3600:.1f} h at {rate / 1e6:.3f} MB/s"
+            yield DISK_LOW, WARNING, is_low, f"{text}; expected at least {least:.0%}" if is_low else text
 
 
 class ArchiveReporter:

@@ -44,7 +44,7 @@ from facade.bus.offsets import POSITIONS, id_of, is_log_of, position_record
 from facade.bus.port import Record, TopicPartition
 from facade.clock import Clock
 from facade.errors import ConfigError
-from facade.flows.archive.files import ArchiveEntry, ArchiveError, parse_name, read_entry, verify
+from facade.flows.archive.files import ArchiveEntry, ArchiveError, by_partition, read_entry, verify
 from facade.flows.archive.reading import opened, read_files, topics
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
@@ -210,14 +210,14 @@ def plan_restore(
 def _entries(store: Store, topic: str, prefix: str) -> dict[int, list[ArchiveEntry]]:
     """Return the entries of the files of a topic by partition, in their order."""
     found: dict[int, list[ArchiveEntry]] = {}
-    for parsed, name in sorted((parsed, name) for name in store.names(topic) if (parsed := parse_name(name))):
-        with opened(store, name) as file:
-            entry = read_entry(file.metadata)
-        if entry.deployment != prefix:
-            raise ConfigError(
-                f"SDP_TOPIC_PREFIX: expected the one of the archive's deployment, {entry.deployment!r}, got {prefix!r}"
-            )
-        found.setdefault(parsed[1], []).append(entry)
+    for (_, partition), names in by_partition(store.names(topic)).items():
+        for name in names:
+            with opened(store, name) as file:
+                entry = read_entry(file.metadata)
+            if entry.deployment != prefix:
+                what = f"expected the one of the archive's deployment, {entry.deployment!r}, got {prefix!r}"
+                raise ConfigError(f"SDP_TOPIC_PREFIX: {what}")
+            found.setdefault(partition, []).append(entry)
     return found
 
 

@@ -9,11 +9,10 @@ is of a wrong clock, and says nothing: such a file goes with the one behind it.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from itertools import groupby
 
 from facade.durations import parse_duration
 from facade.errors import ConfigError
-from facade.flows.archive.files import hour_in, hour_of, hour_text, parse_name
+from facade.flows.archive.files import by_partition, hour_in, hour_of, hour_text
 from facade.flows.archive.stores import Store
 
 
@@ -57,11 +56,10 @@ def expired(store: Store, keep: Mapping[str, float], now_us: int) -> Iterator[st
     """
     latest = hour_text(hour_of(now_us) + 1)
     for topic, age in keep.items():
-        named = sorted((parsed, name) for name in store.names(topic) if (parsed := parse_name(name)))
         hour = hour_text(hour_of(now_us - round(age * 1e6)))
-        for _, files in groupby(named, lambda one: one[0][:2]):
+        for files in by_partition(store.names(topic)).values():
             due: list[str] = []
-            for name in [name for _, name in files][:-1]:
+            for name in files[:-1]:
                 due.append(name)
                 if hour_in(name) > latest:
                     continue

@@ -33,19 +33,18 @@ from facade.bus.port import ColumnReader, PartitionColumns, TopicPartition
 from facade.clock import Clock
 from facade.config import without_secrets
 from facade.errors import BusError
-from facade.flows.archive.alarms import ArchiveFigures
 from facade.flows.archive.files import (
     ArchiveEntry,
     ArchiveError,
+    by_partition,
     encode,
     event_times,
     hours_of,
     inspect,
-    parse_name,
     sizes_of,
     to_batch,
 )
-from facade.flows.archive.reports import REPORT_EACH, ArchiveReporter
+from facade.flows.archive.reports import REPORT_EACH, ArchiveFigures, ArchiveReporter
 from facade.flows.archive.retention import expired
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
@@ -232,14 +231,12 @@ class ArchiveWorker:
         return self._bus.open_reader({topic: [*at] for topic, at in starts.items()}, starts, resets=False)
 
     def _find_newest(self) -> dict[TopicPartition, ArchiveEntry]:
-        newest: dict[TopicPartition, tuple[int, str]] = {}
+        found: dict[TopicPartition, ArchiveEntry] = {}
         for topic in self._topics:
             self._store.tidy(topic)
-            for name in self._store.names(topic):
-                if parsed := parse_name(name):
-                    place = parsed[:2]
-                    newest[place] = max(newest.get(place, (-1, "")), (parsed[2], name))
-        return {place: self._inspect(name) for place, (_, name) in newest.items()}
+            files = by_partition(self._store.names(topic))
+            found.update({place: self._inspect(names[-1]) for place, names in files.items()})
+        return found
 
     def _inspect(self, name: str) -> ArchiveEntry:
         try:
@@ -276,7 +273,7 @@ class ArchiveWorker:
         place, most = (columns.topic, columns.partition), self._limits.file
         at, hours, count = self._places[place], hours_of(columns.timestamps), len(columns.offsets)
         batch, begin = to_batch(columns, self._event_times[columns.topic]), 0
-        sizes = np.cumsum(sizes_of(columns))
+        sizes = np.cumsum(sizes_of(batch))
         while begin < count:
             file = self._open.get(place)
             if file is not None and (hours[begin] > file.hour or file.size >= most):

@@ -10,8 +10,7 @@ from statistics import median
 from facade import __version__
 from facade.flows.archive.files import advice
 from facade.flows.archive.night.alarms import FLOOD, LOOKBACK_US, PERIOD_US, STATES
-from facade.flows.archive.night.commands import ACKS, COMMANDS, OPEN, REFUSALS, NightCommand
-from facade.flows.archive.night.components import HEARTBEATS
+from facade.flows.archive.night.events import ACKS, COMMANDS, HEARTBEATS, OPEN, REFUSALS, NightCommand
 from facade.flows.archive.night.html import STYLE, Cell, SvgLine, listed, number, paragraph, percent, plot, table, text
 from facade.flows.archive.night.products import DEAD_LETTERS, QUALITY, TABLES
 from facade.flows.archive.night.report import NightReport

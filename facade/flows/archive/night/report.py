@@ -24,8 +24,7 @@ from dataclasses import dataclass, field
 from facade.bus.port import Record
 from facade.flows.archive.files import ArchiveError, missing, no_archive
 from facade.flows.archive.night.alarms import LOOKBACK_US, STATES, NightAlarms
-from facade.flows.archive.night.commands import ACKS, COMMANDS, REFUSALS, Commands
-from facade.flows.archive.night.components import HEARTBEATS, NightComponents
+from facade.flows.archive.night.events import ACKS, COMMANDS, HEARTBEATS, REFUSALS, Commands, NightComponents
 from facade.flows.archive.night.products import DEAD_LETTERS, QUALITY, TABLES, DeadLetters, NightTables, Qualities
 from facade.flows.archive.night.span import Night, utc
 from facade.flows.archive.night.telemetry import SUMMARIES, NightTelemetry
