@@ -89,15 +89,17 @@ class AlarmLedger:
             return None
         for condition, source in self._suppression.causes(alarm.key):
             alarms = self.by_condition.get(condition, {})
-            for one in list(alarms.values()) if not source else [alarms[source]] if source in alarms else []:
-                if _explains(one):
+            for one in [alarms.get(source)] if source else list(alarms.values()):
+                if one is not None and _explains(one):
                     return one.key
         return None
 
     def shown_of(self, condition: str) -> Iterable[tuple[str, Alarm]]:
         """Return the alarms of a condition with the states that operators see; any thread may ask."""
+        causes = (self.by_condition.get(one, {}) for one, _ in self._suppression.suppressors.get(condition, ()))
+        any_explains = any(_explains(one) for alarms in causes for one in list(alarms.values()))
         for alarm in list(self.by_condition.get(condition, {}).values()):
-            yield self.shown(alarm), alarm
+            yield _shown(alarm, suppressed=any_explains and self.cause(alarm) is not None), alarm
 
     def all_shown(self) -> Iterable[tuple[str, Alarm]]:
         """Return all alarms with the states that operators see; any thread may ask."""

@@ -38,10 +38,12 @@ class Suppression:
 
     def __init__(self, conditions: Mapping[str, Condition], locations: Mapping[str, Location], rack_size: int) -> None:
         self._conditions, self._locations, self._rack_size = conditions, locations, rack_size
+        self.suppressors = {name: condition.suppressors for name, condition in conditions.items()}
+        """Conditions that may explain each one, with the location where; empty: anywhere."""
         self.explained: dict[str, list[str]] = {}
         """Conditions by each one that may explain them."""
-        for name, condition in conditions.items():
-            for other, _ in condition.suppressors:
+        for name, others in self.suppressors.items():
+            for other, _ in others:
                 self.explained.setdefault(other, []).append(name)
         self._patterns = [
             (re.compile(pattern_of(source)), source, name)
@@ -57,8 +59,7 @@ class Suppression:
     def causes(self, key: AlarmKey) -> Iterator[AlarmKey]:
         """Return the alarms that would explain one, in the order of the ICD; an empty source: of any source."""
         condition, source = key
-        known = self._conditions.get(condition)
-        for cause, location in known.suppressors if known is not None else ():
+        for cause, location in self.suppressors.get(condition, ()):
             if not location:
                 yield cause, ""
             elif place := self._around(source).get(location):
@@ -98,8 +99,7 @@ class Suppression:
 
     def _depth(self, name: str) -> int:
         """Return how many gathering conditions may explain one, one around the other."""
-        others = (one for one, _ in self._conditions[name].suppressors if one in self._conditions)
-        return max((1 + self._depth(one) for one in others), default=0)
+        return max((1 + self._depth(one) for one, _ in self.suppressors.get(name, ())), default=0)
 
     def _find_around(self, source: str) -> Mapping[str, str]:
         """Return the places in which a source lies, the smallest first, by their locations."""
