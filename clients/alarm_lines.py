@@ -53,6 +53,8 @@ def alarm_lines(
     yield f"{number:>8}  {what}  [bold]{_name(alarm)}[/bold]{since}"
     if alarm["text"]:
         yield f"          {_plain(alarm['text'])}"
+    if alarm.get("suppressed_by"):
+        yield f"          suppressed by {_plain(alarm['suppressed_by'])}"
     if alarm.get("shelved_until"):
         yield f"          shelved until {_moment(alarm['shelved_until'])}"
     for one in alarm.get("actions", ()):

@@ -76,6 +76,7 @@ class AlertState(Mutable, kw_only=True, tag_field="schema", tag="alert-state/1")
     state: AlertStateState
     through: Natural
     occurrence: Natural = 0
+    annunciated: bool = True
     severity: AlertStateSeverity = "INFO"
     text: Annotated[str, Meta(max_length=2000)] = ""
     raised_at: Natural = 0

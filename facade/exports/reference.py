@@ -566,7 +566,7 @@ _ALERT_TERMS = (
     "An alarm is raised once its condition has lasted for the *on delay*, and cleared once it has gone for the *off "
     "delay*. A *latching* alarm stays until it is reset. *Re-alarm*: an acknowledged alarm must be acknowledged again "
     "if there is news of it after this time, or at once when a value has grown by this factor. An alarm is suppressed "
-    "while another condition explains it."
+    "while another one explains it. Locations say where sources are:"
 )
 _ENUMS = "Labels of the Tango enumerations with their values. Enumerations that SKA defines have SKA's values."
 _INDEX = (
@@ -645,7 +645,17 @@ def _alerts(icd: Icd) -> str:
     more = f"The states are those of {states}; the message is {link('alert', 'messages.md', 'alert')}."
     classes = " and ".join(link(code(name), f"{name}.md") for name, one in icd.classes.items() if one.conditions)
     text = paragraph(f"{_ALERTS.format(classes=classes)} {more}")
-    return page("Alerts", text, paragraph(_ALERT_TERMS), *blocks)
+    places = (
+        (
+            code(name),
+            escaped(one.description),
+            ", ".join(map(code, one.sources)),
+            code(one.within) if one.within else "",
+        )
+        for name, one in icd.locations.items()
+    )
+    locations = table(("location", "what it is", "sources", "within"), places)
+    return page("Alerts", text, paragraph(_ALERT_TERMS), locations, *blocks)
 
 
 def _condition_facts(condition: Condition) -> Iterator[str]:
@@ -671,8 +681,13 @@ def _condition_facts(condition: Condition) -> Iterator[str]:
     )
     yield "; ".join(filter(None, facts))
     if condition.suppressed_by:
-        others = ", ".join(link(code(one), "alerts.md", one) for one in condition.suppressed_by)
-        yield f"Suppressed by: {others}"
+        others = (
+            link(code(one), "alerts.md", one) + f" of the {at} in which the source lies" * bool(at)
+            for one, at in condition.suppressors
+        )
+        yield f"Suppressed by: {', '.join(others)}"
+    if condition.gathers:
+        yield f"Raised by the facade for {condition.gathers} or more alarms that only this one explains"
 
 
 def _enums(icd: Icd) -> str:

@@ -20,6 +20,7 @@ from facade.icd.model import (
     DeviceClass,
     Executor,
     Icd,
+    Location,
     Query,
     Rule,
     Source,
@@ -315,6 +316,8 @@ def check_classes(icd: Icd) -> Iterator[IcdFinding]:
             yield from findings("executors.toml", f"executors[{name}]", _of_executor(icd, name, one, owner))
     for name, condition in icd.conditions.items():
         yield from findings("conditions.toml", f"conditions[{name}]", _of_condition(icd, name, condition))
+    for name, location in icd.locations.items():
+        yield from findings("conditions.toml", f"locations[{name}]", _of_location(icd, location))
     yield from _check_commands(icd)
     tables = [
         *((f"{name}.toml", "", one) for name, one in icd.classes.items()),
@@ -378,11 +381,48 @@ def _of_condition(icd: Icd, name: str, one: Condition) -> Iterator[Row]:
         "a factor above 1, or 0 for none",
         growth,
     )
-    for other in one.suppressed_by:
+    for other, location in one.suppressors:
         known = f"one of {sorted(icd.conditions)}"
         yield "suppressors_exist", "suppressed_by", other in icd.conditions, known, other
         is_free = name not in _suppressors(icd, other)
         yield "suppressors_exist", "suppressed_by", is_free, "one that does not depend on this one", other
+        is_place, known = not location or location in icd.locations, f"one of {sorted(icd.locations)}"
+        yield "suppressor_locations_exist", "suppressed_by", is_place, known, location
+        cause = icd.conditions.get(other, one)
+        is_told_last = cause is one or one.on_delay > cause.on_delay
+        what = f"more than {cause.on_delay:g}, the delay of {other}: it has to be told before"
+        yield "causes_are_told_first", "on_delay", is_told_last, what, one.on_delay
+        stays = not cause.gathers or cause.off_delay > one.off_delay
+        what = f"less than {cause.off_delay:g}, the delay of {other}: it has to outlast what it explains"
+        yield "causes_are_told_first", "off_delay", stays, what, one.off_delay
+    yield "gathering_is_possible", "gathers", one.gathers >= 0, "0 or more alarms", one.gathers
+    places = {at for other in icd.conditions.values() for cause, at in other.suppressors if cause == name}
+    can_gather = not one.gathers or len(places) == 1
+    what = "conditions that name it in `suppressed_by`, all with the same location"
+    yield "gathering_is_possible", "gathers", can_gather, what, sorted(places)
+
+
+_PLACE = re.compile(r"[^{}]*(?:\{(node|rack|subarray|archive)(?::0\d+d)?\}[^{}]*)?")
+"""The sources of a location."""
+
+
+def _of_location(icd: Icd, one: Location) -> Iterator[Row]:
+    rule = "locations_are_complete"
+    yield rule, "description", is_sentence(one.description), SENTENCE, one.description
+    yield rule, "sources", one.sources, "at least one source", one.sources
+    outer = icd.locations.get(one.within, one)
+    for source, other in (
+        *((source, one.sources[0]) for source in one.sources),
+        *zip(one.sources[:1], outer.sources, strict=False),
+    ):
+        inner, number = _PLACE.fullmatch(source), _PLACE.fullmatch(other)
+        fits = inner and number and (not number[1] or (inner[1], number[1]) in {(number[1],) * 2, ("node", "rack")})
+        yield rule, "sources", fits, f"at most one placeholder, from which the number in {other} follows", source
+    around, name = set[str](), one.within
+    while name in icd.locations and name not in around:
+        around.add(name)
+        name = icd.locations[name].within
+    yield rule, "within", not name, f"one of {sorted(icd.locations)} that is not within this one", name
 
 
 def _suppressors(icd: Icd, name: str) -> set[str]:
@@ -392,7 +432,7 @@ def _suppressors(icd: Icd, name: str) -> set[str]:
         one = waiting.pop()
         if one not in found and one in icd.conditions:
             found.add(one)
-            waiting += icd.conditions[one].suppressed_by
+            waiting += (other for other, _ in icd.conditions[one].suppressors)
     return found
 
 

@@ -199,7 +199,27 @@ class Condition(IcdTable, frozen=True, kw_only=True):
     re_alarm_growth: float = 0.0
     """An acknowledged alarm asks anew at once when a value of it is so many times what it was then; 0: it does not."""
     suppressed_by: tuple[str, ...] = ()
-    """Conditions that explain this one: while any of them is active, this one is suppressed by design."""
+    """Conditions that explain this one: while an alarm of one is active, this one is suppressed by design. With
+    ``@LOCATION`` behind the name only an alarm of the place in which the source lies, such as ``rackSilent@rack``."""
+    gathers: int = 0
+    """The facade raises it when so many alarms are there at once that it explains and nothing else does; 0: others
+    raise it."""
+
+    @property
+    def suppressors(self) -> tuple[tuple[str, str], ...]:
+        """Return each condition that explains this one, with the location where; empty: anywhere."""
+        return tuple((one.partition("@")[0], one.partition("@")[2]) for one in self.suppressed_by)
+
+
+class Location(IcdTable, frozen=True, kw_only=True):
+    """Places of one kind, such as racks."""
+
+    description: str
+    sources: tuple[str, ...]
+    """Sources of alarms that are such a place, with the placeholders of `DeviceClass`; alarms that stand for the place
+    as a whole have the first one."""
+    within: str = ""
+    """The next larger location, in which each place lies; empty: none."""
 
 
 class DeviceClass(IcdTable, frozen=True, kw_only=True):
@@ -274,6 +294,8 @@ class Icd(IcdTable, frozen=True, kw_only=True):
     """Labels by enum name; a label's position is its value."""
     conditions: dict[str, Condition] = msgspec.field(default_factory=dict)
     """Alarm conditions by name."""
+    locations: dict[str, Location] = msgspec.field(default_factory=dict)
+    """Where sources of alarms are, by name."""
     arguments: dict[str, dict[str, dict[str, Any]]] = msgspec.field(default_factory=dict)
     """JSON Schemas of command arguments by family ("assignres"), then by version ("0.4"), the oldest first."""
     executors: dict[str, Executor] = msgspec.field(default_factory=dict)

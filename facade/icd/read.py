@@ -16,7 +16,7 @@ import msgspec
 from facade.icd.checks import IcdFinding
 from facade.icd.expand import expand
 from facade.icd.explain import explain
-from facade.icd.model import Condition, DeviceClass, Executor, Icd
+from facade.icd.model import Condition, DeviceClass, Executor, Icd, Location
 from facade.icd.topic_model import Operation, Role, Topic
 
 _SCHEMA_SUFFIX = ".schema.json"
@@ -52,6 +52,7 @@ class _TopicsFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _ConditionsFile(msgspec.Struct, forbid_unknown_fields=True):
+    locations: dict[str, Location] = {}
     conditions: dict[str, Condition] = {}
 
 
@@ -121,6 +122,7 @@ class _Part:
             ("topics.toml", "qos"): topics.qos,
             ("topics.toml", "quotas"): topics.quotas,
             ("conditions.toml", "conditions"): conditions.conditions,
+            ("conditions.toml", "locations"): conditions.locations,
             ("executors.toml", "executors"): executors.executors,
             ("{}.toml", "classes"): self._classes(),
             (f"{{}}{_SCHEMA_SUFFIX}", "messages"): self._messages(),

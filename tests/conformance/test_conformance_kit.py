@@ -109,7 +109,8 @@ UNCHECKED = {
         AccountFigure.label AccountFigure.description AccountFigure.format AccountFigure.stale_after
         AccountFigure.limits AccountFigure.expert""",
     "shown by the tests of the alarms only: the test alert takes a condition without": """
-        Condition.on_delay Condition.off_delay Condition.re_alarm Condition.re_alarm_growth Condition.suppressed_by""",
+        Condition.on_delay Condition.off_delay Condition.re_alarm Condition.re_alarm_growth Condition.suppressed_by
+        Condition.gathers Icd.locations Location.description Location.sources Location.within""",
     "what a deadband holds back cannot be seen from outside": "Sampling.absolute Sampling.relative",
     "an event is due by then only if a value was held back, which cannot be seen from outside": "Sampling.longest",
     "shown only by a system on which nothing was ever reported": "Attribute.initial",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from facade.flows.alerts import states
 from facade.flows.alerts.ledger import AlarmLedger
 from facade.flows.alerts.messages import Action, Alarm, Alert, decode_alarm, encode
-from facade.icd.model import Condition
+from facade.icd.model import Condition, Location
 
 PLAIN = Condition(label="", description="", response="", priority="LOW")
 CONDITIONS = {
@@ -18,7 +18,14 @@ CONDITIONS = {
     "delayed": msgspec.structs.replace(PLAIN, on_delay=3.0, off_delay=2.0),
     "counting": msgspec.structs.replace(PLAIN, re_alarm=4.0, re_alarm_growth=2.0),
     "explained": msgspec.structs.replace(PLAIN, suppressed_by=("plain",)),
+    "located": msgspec.structs.replace(PLAIN, suppressed_by=("plain@rack", "explained@node"), on_delay=2.0),
 }
+LOCATIONS = {
+    "node": Location(description="", sources=("node/{node}",), within="rack"),
+    "rack": Location(description="", sources=("rack/{rack}",)),
+}
+SOURCES = ("node/0", "node/1", "node/2", "rack/0")
+"""Nodes 0 and 1 are in rack 0."""
 ACTIONS = ("ACKNOWLEDGE", "COMMENT", "SHELVE", "UNSHELVE", "RESET", "REMOVE_FROM_SERVICE", "RETURN_TO_SERVICE")
 START_US = 1_800_000_000_000_000
 
@@ -42,7 +49,7 @@ STEPS = st.lists(
         Step,
         after=st.integers(0, 5),
         condition=st.sampled_from([*CONDITIONS, "unknown"]),
-        source=st.sampled_from("ab"),
+        source=st.sampled_from(SOURCES),
         what=st.sampled_from(["ACTIVE", "CLEARED", *ACTIONS]),
         severity=st.sampled_from(["INFO", "WARNING", "CRITICAL"]),
         old=st.booleans(),
@@ -55,7 +62,7 @@ class Walk:
     """Folds steps, one record after the other."""
 
     def __init__(self) -> None:
-        self.ledger = AlarmLedger(CONDITIONS)
+        self.ledger = AlarmLedger(CONDITIONS, LOCATIONS, rack_size=2)
         self.records: list[tuple[Alert | Action, int]] = []
         self.now_us = START_US
 
@@ -130,7 +137,7 @@ def test_a_replay_over_states_that_were_written_ends_in_the_same_states(steps, d
         effects.append(walk.take(step))
     if cut == len(steps):
         written, at = picture(walk.ledger), len(walk.records)
-    restarted = AlarmLedger(CONDITIONS)
+    restarted = AlarmLedger(CONDITIONS, LOCATIONS, rack_size=2)
     for alarm in written.values():
         restarted.recall(alarm)
     for number, (record, at_us) in enumerate(walk.records[again_from:], again_from + 1):
@@ -164,11 +171,66 @@ def test_shelving_ends_and_what_is_covered_goes_on(steps):
     for alarm in walk.ledger.alarms():
         assert not alarm.shelved_until
         assert not alarm.pending
-        covered = alarm.out_of_service or (
-            alarm.condition == "explained"
-            and any(a.condition == "plain" and a.state in states.ACTIVE for a in walk.ledger.alarms())
-        )
+        covered = alarm.out_of_service or is_explained(walk.ledger, alarm)
         assert (walk.ledger.shown(alarm) == alarm.state) is not covered
+
+
+def is_explained(ledger: AlarmLedger, alarm: Alarm) -> bool:
+    """Say by hand what CONDITIONS and LOCATIONS say."""
+    causes = {
+        "explained": [("plain", source) for source in SOURCES],
+        "located": [("plain", "rack/0"), ("explained", alarm.source)]
+        if alarm.source in ("node/0", "node/1")
+        else [("explained", "node/2")]
+        if alarm.source == "node/2"
+        else [("plain", "rack/0")],
+    }.get(alarm.condition, [])
+    found = [one for key in causes if (one := ledger.get(key)) is not None]
+    return alarm.state != states.NORM and any(one.state in states.ACTIVE and not one.out_of_service for one in found)
+
+
+@given(STEPS)
+def test_of_each_alarm_operators_are_told_unless_another_one_explains_it(steps):
+    """After each step the raised alarms are the suppressed and the annunciated ones."""
+    walk = Walk()
+    for step in steps:
+        walk.take(step)
+        walk.ledger.fire(walk.now_us)
+        for alarm in walk.ledger.alarms():
+            explained = is_explained(walk.ledger, alarm)
+            assert (walk.ledger.cause(alarm) is not None) is explained
+            if alarm.state in states.UNACKNOWLEDGED:
+                assert alarm.annunciated or explained, "it is not lost"
+            if alarm.state == states.RTNUN:
+                assert alarm.annunciated, "what nobody was told of asks for no acknowledgement"
+
+
+@given(st.floats(0.0, 1.999), st.sampled_from(["node/0", "node/1"]))
+def test_a_cause_that_comes_within_the_delay_of_its_consequence_is_told_first(later, source):
+    ledger, number = AlarmLedger(CONDITIONS, LOCATIONS, rack_size=2), iter(range(1, 9))
+
+    def send(condition: str, source: str, state: str, at: float) -> None:
+        sequence, at_us = next(number), START_US + round(at * 1e6)
+        text = Alert(
+            condition=condition,
+            source=source,
+            state=state,
+            severity="ALARM",
+            text="",
+            raised_at=at_us,
+            sequence=sequence,
+        )
+        ledger.apply(text, sequence, at_us, redriven=False)
+
+    send("located", source, "ACTIVE", 0.0)
+    send("plain", "rack/0", "ACTIVE", later)
+    ledger.fire(START_US + 9_000_000)
+    alarm = ledger.get(("located", source))
+    assert (ledger.shown(alarm), ledger.cause(alarm), alarm.annunciated) == ("DSUPR", ("plain", "rack/0"), False)
+    assert len(ledger.take_annunciations()) == 1
+    send("plain", "rack/0", "CLEARED", 10.0)
+    assert (ledger.shown(alarm), alarm.annunciated) == ("UNACK", True)
+    assert ledger.take_annunciations() == [START_US + 10_000_000]
 
 
 def test_the_table_names_every_state_and_only_those():

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from facade.bus.port import Record
+from facade.config import Settings
 from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.telemetry.view import stale_after
 from facade.icd.load import load
@@ -98,7 +99,7 @@ def alarms(site: "Site") -> Iterator[str]:
     """Compare the states of the alarms with those that the log of alerts and actions gives from its beginning on."""
     server = site.servers["alerts"]
     shown = next(one for one in server.flows if isinstance(one, AlertsFlow)).ledger
-    again = AlertsFlow(ICD, DEVICE)
+    again = AlertsFlow(ICD, DEVICE, Settings().rack_size)
     for entry in site.entries(again.topic):
         again.ledger.fire(entry.time_us)
         again.fold(

@@ -26,10 +26,10 @@ INSTANCES = ("alerts", "calibration", "control", "ingest-00", "logs", "mirror", 
 WORKERS = ("aggregate-0", "aggregate-1", "alerts-intake-0", "tables-assemble-0", "logs-aggregate-0")
 
 
-def signs_of_life(silent=(), stopped=(), unheard=(), complaints=None, until=NOW):
+def signs_of_life(silent=(), stopped=(), unheard=(), complaints=None, until=NOW, instances=INSTANCES):
     """Return signs of life of a whole facade, in which some have fallen silent, said goodbye, or never spoken."""
     made = Heartbeats()
-    names = {f"SdpFacade-{one}": "server" for one in INSTANCES} | dict.fromkeys(WORKERS, "worker")
+    names = {f"SdpFacade-{one}": "server" for one in instances} | dict.fromkeys(WORKERS, "worker")
     for at in range(round(NOW) - 60, round(until) + 1):
         for name, role in names.items():
             if name in unheard or (name in {*silent, *stopped} and at > NOW - 30):
@@ -64,7 +64,7 @@ def heartbeat(devices=(MASTER,), at=NOW, name="a"):
 
 def overview(
     *, connected=True, bus_error="", nodes=4, reporting=None, controllers=None, unbalanced=(), lagging=(),
-    streams=None, accounts_us=None, heartbeats=None, without="", scan=1, states=(), still=(),
+    streams=None, accounts_us=None, heartbeats=None, without="", scan=1, states=(), still=(), rack_size=0,
 ):  # fmt: skip
     """Return an overview in which all is well but for what is said."""
     accounts = WorkerAccounts()
@@ -88,7 +88,7 @@ def overview(
     shared = {Components: components, Telemetry: telemetry}
     server = SimpleNamespace(
         icd=ICD,
-        settings=Settings(nodes=nodes, rack_size=nodes, without=without),
+        settings=Settings(nodes=nodes, rack_size=rack_size or nodes, without=without),
         devices={"SdpMaster": [MASTER]},
         instance="SdpFacade-control",
         states=DeviceStates(ICD, {}),

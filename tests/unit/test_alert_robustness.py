@@ -185,7 +185,7 @@ def test_heap_of_due_times_does_not_grow_with_comments(bench, server):
 def test_an_alarm_out_of_service_suppresses_no_other(bench, server):
     bench.alert("workerGone", source="b")
     bench.alert("streamSilent", source="a")
-    server.cycle()
+    server.cycle(seconds=3.0)
     server.act("RemoveFromService", "REMOVE_FROM_SERVICE", "workerGone", source="b", comment="broken sensor")
     assert server.state("streamSilent", "a") == "UNACK"
 

@@ -153,8 +153,10 @@ def test_out_of_service_covers_an_alarm_until_it_is_returned(bench, server):
 def test_what_another_condition_explains_is_suppressed_while_that_is_active(bench, server):
     bench.alert("streamSilent", source="a")
     bench.alert("workerGone", source="b")
-    server.cycle()
+    server.cycle(seconds=3.0)
     assert server.shows("streamSilent") == "DSUPR"
+    assert (server.shows("suppressedCount"), server.shows("activeCount"), server.shows("newAlarms")) == (1, 1, 1)
+    assert json.loads(server.shows("suppressedAlerts")[0])["suppressed_by"] == "workerGone@b"
     bench.alert("workerGone", source="b", state="CLEARED")
     server.cycle()
     assert server.shows("streamSilent") == "UNACK"

@@ -84,8 +84,12 @@ def topic(name: str, /, **changes: Any) -> Edit:
     return table("topics", name, f"topics.toml: topics[{name}].", changes)
 
 
-def condition(key: str, value: Any) -> Edit:
-    return table("conditions", "streamSilent", "conditions.toml: conditions[streamSilent].", {key: value})
+def condition(key: str, value: Any, name: str = "streamSilent") -> Edit:
+    return table("conditions", name, f"conditions.toml: conditions[{name}].", {key: value})
+
+
+def location(**changes: Any) -> Edit:
+    return table("locations", "rack", "conditions.toml: locations[rack].", changes)
 
 
 def role(name: str, /, **changes: Any) -> Edit:
@@ -155,6 +159,19 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("condition_growths_are_more_than_once", condition("re_alarm_growth", 1.0), "re_alarm_growth"),
     ("suppressors_exist", condition("suppressed_by", ("nobody",)), "suppressed_by"),
     ("suppressors_exist", condition("suppressed_by", ("streamSilent",)), "suppressed_by"),
+    ("suppressors_exist", condition("suppressed_by", ("rackSilent",), "ingestSilent"), "suppressed_by"),
+    ("suppressor_locations_exist", condition("suppressed_by", ("rackSilent@room",)), "suppressed_by"),
+    ("causes_are_told_first", condition("on_delay", 2.0), "on_delay"),
+    ("causes_are_told_first", condition("off_delay", 5.0), "off_delay"),
+    ("gathering_is_possible", condition("gathers", -1), "gathers"),
+    ("gathering_is_possible", condition("gathers", 4), "gathers"),
+    ("locations_are_complete", location(description="racks"), "description"),
+    ("locations_are_complete", location(sources=()), "sources"),
+    ("locations_are_complete", location(sources=("rack/{room}",)), "sources"),
+    ("locations_are_complete", location(sources=("rack/{rack:02d}", "{subarray}")), "sources"),
+    ("locations_are_complete", location(within="room"), "within"),
+    ("locations_are_complete", location(within="rack"), "within"),
+    ("locations_are_complete", location(within="node"), "within"),
     ("topic_messages_exist", topic("alerts", also=("nothing",)), "also"),
     ("topic_messages_exist", topic("alerts", also=("alert",)), "also"),
     ("records_are_described", topic("state", message=None), ""),

@@ -101,6 +101,7 @@ export function alarmsPage() {
   return html`${tile("Alarms", html`
     <div class="tools"><span>not acknowledged ${cell(device, "unacknowledgedCount")}</span>
       <span>active ${cell(device, "activeCount")}</span><span>alerts ${cell(device, "alertRate")}</span>
+      <span>suppressed ${cell(device, "suppressedCount")}</span><span>new in 10 min ${cell(device, "newAlarms")}</span>
       <span>flood ${cell(device, "flood")}</span><span>chattering ${cell(device, "chatteringAlerts")}</span></div>
     <div class="tools"><label>Filter <input type="search" .value=${view.filter} @input=${filter}></label>
       <button @click=${() => { some.forEach((one) => view.chosen.add(keyOf(one))); redraw(); }}>Choose all ${some.length}</button>
@@ -163,6 +164,7 @@ function detail() {
   const condition = store.site.conditions[alarm.condition] ?? {};
   return html`<p class="big ${alarm.severity}">${label(alarm)}</p>
     <p>${alarm.severity} ${alarm.state}, ${alarm.source}, since ${utcDate(alarm.raised_at)}
+    ${alarm.suppressed_by ? html`<br>suppressed by <a href=${`#/alarms/${encodeURIComponent(alarm.suppressed_by)}`}>${alarm.suppressed_by}</a>` : nothing}
     ${alarm.shelved_until ? html`<br>shelved until ${utcDate(alarm.shelved_until)}` : nothing}</p>
     <p class="said">${alarm.text}</p>${tools([alarm])}
     <h2>Response</h2><p>${condition.response ?? "This condition is not in the interface."}</p>

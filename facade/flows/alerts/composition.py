@@ -9,7 +9,7 @@ import msgspec
 from facade.bus.port import BusHealth
 from facade.errors import ConfigError
 from facade.flows.alerts import messages, states
-from facade.flows.alerts.flow import AlertsFlow, name_of
+from facade.flows.alerts.flow import FLOOD, AlertsFlow, name_of
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.icd.model import Icd
 from facade.printable import printable
@@ -42,7 +42,12 @@ _LISTS = {
     "outOfServiceAlerts": frozenset({states.OOSRV}),
 }
 """Attribute with a list to the states that are in it."""
-_COUNTS = {"active": states.ACTIVE, "unacknowledged": states.UNACKNOWLEDGED, "shelved": frozenset({states.SHLVD})}
+_COUNTS = {
+    "active": states.ACTIVE,
+    "unacknowledged": states.UNACKNOWLEDGED,
+    "shelved": frozenset({states.SHLVD}),
+    "suppressed": frozenset({states.DSUPR}),
+}
 
 
 class AlertsView:
@@ -154,7 +159,8 @@ class AlertsView:
             "versionId": self._version,
             "alertRate": flow.statistics.rate(now_us),
             "chatteringAlerts": tuple(sorted(map(name_of, flow.statistics.chattering(now_us))))[:_MOST],
-            "flood": flow.statistics.flood(now_us),
+            "flood": (new := flow.statistics.new(now_us)) > FLOOD,
+            "newAlarms": new,
             "alertsTotal": flow.alerts,
             "actionsTotal": flow.actions,
             "actionsRefused": flow.refused,
@@ -173,7 +179,7 @@ def compose(server: Server) -> None:
     device, *more = server.devices[CLASS]
     if more:
         raise ConfigError(f"devices of {CLASS} in instance {server.instance}: expected one, got {device} and {more}")
-    flow = AlertsFlow(server.icd, device)
+    flow = AlertsFlow(server.icd, device, server.settings.rack_size)
     server.flows.append(flow)
     server.effects, server.is_eager = flow, True
 

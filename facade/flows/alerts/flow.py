@@ -124,6 +124,7 @@ FLOOD, FLOOD_US = 10, 600_000_000
 _RATE_US = 10_000_000
 """The rate is the mean over so long [us]."""
 _BUCKET_US = 1_000_000
+_MOST_NEW = 100_000
 
 
 class Statistics:
@@ -131,7 +132,8 @@ class Statistics:
 
     def __init__(self) -> None:
         self._occurrences: dict[AlarmKey, deque[int]] = {}
-        self._newest: deque[int] = deque(maxlen=FLOOD + 1)
+        self._newest: deque[int] = deque(maxlen=_MOST_NEW)
+        """When operators were told of alarms."""
         self._alerts: deque[list[int]] = deque()
         """Second and alerts in it."""
 
@@ -145,8 +147,11 @@ class Statistics:
 
     def occurrence(self, key: AlarmKey, at_us: int) -> None:
         """Count a new occurrence of an alarm."""
-        self._newest.append(at_us)
         self._occurrences.setdefault(key, deque(maxlen=CHATTER)).append(at_us)
+
+    def annunciation(self, at_us: int) -> None:
+        """Count an alarm of which operators were told."""
+        self._newest.append(at_us)
 
     def rate(self, now_us: int) -> float:
         """Return the alerts per second over the last ten seconds [1/s]."""
@@ -164,9 +169,11 @@ class Statistics:
             key for key, times in self._occurrences.items() if len(times) == CHATTER and times[0] > now_us - CHATTER_US
         ]
 
-    def flood(self, now_us: int) -> bool:
-        """Return whether more than ten alarms were new in the last ten minutes."""
-        return len(self._newest) > FLOOD and self._newest[0] > now_us - FLOOD_US
+    def new(self, now_us: int) -> int:
+        """Return of how many alarms operators were told in the last ten minutes."""
+        while self._newest and self._newest[0] <= now_us - FLOOD_US:
+            self._newest.popleft()
+        return len(self._newest)
 
 
 class AlertsFlow(Flow):
@@ -176,6 +183,8 @@ class AlertsFlow(Flow):
     ----------
     device
         The device that shows it.
+    rack_size
+        Nodes of a rack.
     """
 
     topic = messages.ALERTS
@@ -184,9 +193,9 @@ class AlertsFlow(Flow):
     kept = KEPT
     remembered: Sequence[str] = (LAST_ALERT,)
 
-    def __init__(self, icd: Icd, device: str) -> None:
+    def __init__(self, icd: Icd, device: str, rack_size: int) -> None:
         self.device = device
-        self.ledger = AlarmLedger(icd.conditions)
+        self.ledger = AlarmLedger(icd.conditions, icd.locations, rack_size)
         self.statistics = Statistics()
         self.log = AlertLog(KEPT)
         self.alerts = self.actions = self.refused = 0
@@ -305,6 +314,8 @@ class AlertsFlow(Flow):
             self.ledger.fire(round(now * 1e6))
         for key, at_us in self.ledger.take_occurrences():
             self.statistics.occurrence(key, at_us)
+        for at_us in self.ledger.take_annunciations():
+            self.statistics.annunciation(at_us)
         while self._events:
             yield self._events.popleft()
         refreshed = list(islice(self._refreshing, _REFRESHED_AT_ONCE))
@@ -355,10 +366,12 @@ class AlertsFlow(Flow):
         whole
             With all actions of operators, not only the last one.
         """
+        cause = self.ledger.cause(alarm)
         return {
             "condition": alarm.condition,
             "source": alarm.source,
             "state": self.ledger.shown(alarm),
+            **({} if cause is None else {"suppressed_by": name_of(cause)}),
             "severity": alarm.severity,
             "text": alarm.text,
             "occurrence": alarm.occurrence,

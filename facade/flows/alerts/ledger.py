@@ -11,11 +11,13 @@ occurrence nor overrule a later alert.
 
 import heapq
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from facade.flows.alerts import states
 from facade.flows.alerts.messages import ACTIVE, Action, ActionTaken, Alarm, AlarmKey, Alert
 from facade.flows.alerts.refusals import refusal
-from facade.icd.model import Condition
+from facade.flows.alerts.suppression import Suppression
+from facade.icd.model import Condition, Location
 from facade.severities import SEVERITIES
 
 _AHEAD_US, _BEHIND_US = 10_000_000, 7 * 86_400_000_000
@@ -30,6 +32,7 @@ _MOST_ACTIONS = 16
 """Actions that are shown with an alarm."""
 AGAIN, OVERTAKEN = "again", "overtaken"
 """Why an alert changes no alarm: it is in already; the alarm has been told something newer."""
+_NOWHERE: Mapping[str, Location] = MappingProxyType({})
 _UNKNOWN = Condition(label="", description="", response="", priority="MEDIUM")
 """What is assumed of a condition that the ICD does not have."""
 
@@ -41,14 +44,17 @@ class AlarmLedger:
     ----------
     conditions
         Those of the ICD; alarms of any other condition have no delays and do not latch.
+    locations
+        Where sources are, by the ICD.
+    rack_size
+        Nodes of a rack.
     """
 
-    def __init__(self, conditions: Mapping[str, Condition]) -> None:
+    def __init__(
+        self, conditions: Mapping[str, Condition], locations: Mapping[str, Location] = _NOWHERE, rack_size: int = 1
+    ) -> None:
         self._conditions = conditions
-        self._explains: dict[str, list[str]] = {}
-        for name, condition in conditions.items():
-            for other in condition.suppressed_by:
-                self._explains.setdefault(other, []).append(name)
+        self._suppression = Suppression(conditions, locations, rack_size)
         self.by_condition: dict[str, dict[str, Alarm]] = {}
         """By condition and source."""
         self._due: list[tuple[int, AlarmKey]] = []
@@ -58,6 +64,7 @@ class AlarmLedger:
         self._forgotten: dict[AlarmKey, None] = {}
         """Those dropped last, should their last records be lost."""
         self._occurrences: list[tuple[AlarmKey, int]] = []
+        self._annunciations: list[int] = []
         self.out_of_order = 0
         """Alerts that were overtaken."""
         self.skewed = 0
@@ -74,13 +81,25 @@ class AlarmLedger:
 
     def shown(self, alarm: Alarm) -> str:
         """Return the state that operators see."""
-        return _shown(alarm, suppressed=self._suppressed(alarm.condition))
+        return _shown(alarm, suppressed=self.cause(alarm) is not None)
+
+    def cause(self, alarm: Alarm) -> AlarmKey | None:
+        """Return the first alarm by which another one is suppressed by design; None: it is not."""
+        if alarm.state == states.NORM:
+            return None
+        for condition, source in self._suppression.causes(alarm.key):
+            alarms = self.by_condition.get(condition, {})
+            for one in [alarms.get(source)] if source else list(alarms.values()):
+                if one is not None and _explains(one):
+                    return one.key
+        return None
 
     def shown_of(self, condition: str) -> Iterable[tuple[str, Alarm]]:
         """Return the alarms of a condition with the states that operators see; any thread may ask."""
-        suppressed = self._suppressed(condition)
+        causes = (self.by_condition.get(one, {}) for one, _ in self._suppression.suppressors.get(condition, ()))
+        any_explains = any(_explains(one) for alarms in causes for one in list(alarms.values()))
         for alarm in list(self.by_condition.get(condition, {}).values()):
-            yield _shown(alarm, suppressed=suppressed), alarm
+            yield _shown(alarm, suppressed=any_explains and self.cause(alarm) is not None), alarm
 
     def all_shown(self) -> Iterable[tuple[str, Alarm]]:
         """Return all alarms with the states that operators see; any thread may ask."""
@@ -171,7 +190,7 @@ class AlarmLedger:
                 if event == states.RAISE:
                     self._begin(alarm, states.RAISE, alarm.pending_occurrence, at_us)
                 else:
-                    _step(alarm, self._clearing(alarm))
+                    self._end(alarm)
                 self._touch(alarm, at_us)
             if alarm.shelved_until and alarm.shelved_until <= at_us:
                 alarm.shelved_until = 0
@@ -201,6 +220,11 @@ class AlarmLedger:
         """Return the new occurrences of alarms since the last call, with their times [Unix us]."""
         occurrences, self._occurrences = self._occurrences, []
         return occurrences
+
+    def take_annunciations(self) -> list[int]:
+        """Return the times at which operators were told of an alarm since the last call [Unix us]."""
+        annunciations, self._annunciations = self._annunciations, []
+        return annunciations
 
     def _new(self, key: AlarmKey) -> Alarm:
         condition, source = key
@@ -237,19 +261,42 @@ class AlarmLedger:
         _step(alarm, event)
         alarm.occurrence, alarm.raised = occurrence, alarm.raised + 1
         self._occurrences.append((alarm.key, at_us))
+        if self.cause(alarm) is None:
+            self._annunciate(alarm, at_us)
+        elif event == states.RAISE:
+            alarm.annunciated = False
+
+    def _annunciate(self, alarm: Alarm, at_us: int) -> None:
+        alarm.annunciated = True
+        self._annunciations.append(at_us)
+
+    def _uncover(self, condition: str, at_us: int) -> None:
+        """Tell of alarms that were suppressed since they were raised, and that nothing explains any more."""
+        for name in self._suppression.explained.get(condition, ()):
+            for alarm in self.by_condition.get(name, {}).values():
+                if not alarm.annunciated and alarm.state in states.UNACKNOWLEDGED and self.cause(alarm) is None:
+                    self._annunciate(alarm, at_us)
+                    self._touched[alarm.key] = None
 
     def _clear(self, alarm: Alarm, at_us: int) -> None:
         delay = self._condition(alarm).off_delay
         if alarm.state not in states.ACTIVE:
             alarm.pending = ""  # it was gone before the on-delay had ended
         elif not delay:
-            _step(alarm, self._clearing(alarm))
+            self._end(alarm)
         elif alarm.pending != states.CLEAR:
             alarm.pending, alarm.pending_at = "CLEAR", at_us + round(delay * _SECOND_US)
             self._plan(alarm)
 
-    def _clearing(self, alarm: Alarm) -> str:
-        return states.CLEAR_LATCHED if self._condition(alarm).latching else states.CLEAR
+    def _end(self, alarm: Alarm) -> None:
+        """Let an alarm clear; one of which no operator was told asks for no acknowledgement then."""
+        is_latching, is_hidden = (
+            self._condition(alarm).latching,
+            not alarm.annunciated and self.cause(alarm) is not None,
+        )
+        _step(alarm, states.CLEAR_LATCHED if is_latching else states.CLEAR)
+        if is_hidden and not is_latching:
+            _step(alarm, states.ACKNOWLEDGE)
 
     def _forget_actions_before_rest(self, alarm: Alarm) -> None:
         if alarm.key in self._resting:
@@ -257,14 +304,6 @@ class AlarmLedger:
 
     def _condition(self, alarm: Alarm) -> Condition:
         return self._conditions.get(alarm.condition, _UNKNOWN)
-
-    def _suppressed(self, condition: str) -> bool:
-        known = self._conditions.get(condition)
-        return known is not None and any(
-            alarm.state in states.ACTIVE and not alarm.out_of_service
-            for other in known.suppressed_by
-            for alarm in list(self.by_condition.get(other, {}).values())
-        )
 
     def _plan(self, alarm: Alarm) -> None:
         if alarm.pending:
@@ -278,10 +317,12 @@ class AlarmLedger:
         self._touched[alarm.key] = None
         self._move(alarm.condition)
         self._rest(alarm)
+        if not _explains(alarm):
+            self._uncover(alarm.condition, at_us)
 
     def _move(self, condition: str) -> None:
         self._moved.add(condition)
-        self._moved.update(self._explains.get(condition, ()))
+        self._moved.update(self._suppression.explained.get(condition, ()))
 
     def _rest(self, alarm: Alarm) -> None:
         covered = alarm.pending or alarm.shelved_until or alarm.out_of_service
@@ -333,6 +374,10 @@ def _without_surplus(actions: list[ActionTaken], alarm: Alarm) -> list[ActionTak
     others = [index for index in range(len(actions)) if index not in newest.values()]
     surplus = others[: max(0, len(actions) - _MOST_ACTIONS)]
     return [one for index, one in enumerate(actions) if index not in surplus]
+
+
+def _explains(alarm: Alarm) -> bool:
+    return alarm.state in states.ACTIVE and not alarm.out_of_service
 
 
 def _step(alarm: Alarm, event: str) -> None:

@@ -7,6 +7,7 @@ from facade.bus.port import QueueingWriter, Record
 from facade.clock import Clock
 from facade.flows.alerts import messages
 from facade.flows.alerts.messages import Alarm, AlarmKey, Alert
+from facade.flows.alerts.suppression import Suppression
 from facade.outcome import TOMBSTONE, USED, Outcome
 from facade.runtime.composition import FindFaults, Server
 from facade.runtime.flow import Fault, FaultKey, Flow
@@ -258,11 +259,20 @@ def reporter(
         before = server.share(ReportedBefore, lambda: ReportedBefore(round(server.clock.now() * 1e6)))
         server.flows.append(before)
     topics = (*topics, before.topic)
+    suppression = Suppression(server.icd.conditions, server.icd.locations, server.settings.rack_size)
+
+    def find_all(now: float) -> AlarmFaults | None:
+        found = find(now)
+        return None if found is None else suppression.gathered(found)
+
+    def is_mine(key: AlarmKey) -> bool:
+        return finds(key) or any(finds((one, key[1])) for one in suppression.gathers(key[0]))
+
     made = OwnAlerts(
-        find,
+        find_all,
         before,
         server.bus.writer(),
-        mine=finds,
+        mine=is_mine,
         known=lambda: server.has_read(*topics),
         clock=server.clock,
         others=others,

@@ -3,7 +3,7 @@
 An alarm is a condition and its source. It is annunciated when it is raised, and again when its severity rises or it
 asks for another acknowledgement. The record of a state counts how often the alarm was raised, so transitions that were
 written as one record count all the same. Alarms that nobody sees (shelved, suppressed by design, out of service) are
-counted apart.
+counted apart; a suppressed one is annunciated when its cause ends before it does.
 
 - Average rate: annunciated alarms by the number of periods of 10 minutes.
 - In flood: share of the time, in consecutive periods of 10 minutes from the begin, with more than 10 of them.
@@ -14,15 +14,13 @@ counted apart.
 States of the days before the night tell which alarms stand at its begin.
 """
 
-from collections import Counter, deque
-from collections.abc import Mapping
+from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
 from facade.flows.archive.night.span import MICRO, Night
-from facade.icd.model import Condition
 from facade.messages import AlertState
 from facade.outcome import INCONSISTENT, TOMBSTONE, USED, Outcome, RecordRejected
 
@@ -76,8 +74,8 @@ class _Alarm:
     raised: int = 0
     occurrence: int = 0
     active_since: int | None = None
-    explains: bool = False
-    """Whether it is active and in service, and so suppresses others."""
+    annunciated: bool = True
+    """Whether operators were told of the newest occurrence."""
     count: int = 0
     recent: deque[tuple[int, int]] = field(default_factory=deque)
     """Times of the last minute, each with a number of annunciations."""
@@ -87,19 +85,11 @@ class _Alarm:
 
 
 class NightAlarms:
-    """The alarm system in a night.
+    """The alarm system in a night."""
 
-    Parameters
-    ----------
-    conditions
-        Those of the ICD, which say what suppresses what.
-    """
-
-    def __init__(self, conditions: Mapping[str, Condition], night: Night) -> None:
-        self._conditions, self._night = conditions, night
+    def __init__(self, night: Night) -> None:
+        self._night = night
         self._alarms: dict[bytes, _Alarm] = {}
-        self._active: Counter[str] = Counter()
-        """Active alarms in service, by condition."""
         self.annunciated = 0
         self.covered = 0
         """Raised while they were shelved, suppressed by design or out of service."""
@@ -114,7 +104,7 @@ class NightAlarms:
         if state is TOMBSTONE:
             alarm = self._alarms.get(record.key or b"")
             if alarm is not None:
-                self._stand(alarm, record.timestamp_us, None, explains=False)
+                self._stand(alarm, record.timestamp_us, None)
                 alarm.raised = alarm.occurrence = 0
         if not isinstance(state, AlertState):
             return state
@@ -131,12 +121,14 @@ class NightAlarms:
             return RecordRejected(INCONSISTENT, "$.raised", f"expected at most {_MOST_RAISED:,} more, got {times}")
         alarm.raised, alarm.occurrence = state.raised, state.occurrence
         if times and record.timestamp_us >= self._night.begin_us:
-            if state.shelved_until or state.out_of_service or self._is_suppressed(state.condition):
+            if state.shelved_until or state.out_of_service or not state.annunciated:
                 self.covered += times
             else:
                 self._annunciate(alarm, at_us, times)
-        is_active = state.state in _ACTIVE
-        self._stand(alarm, at_us, since_us if is_active else None, explains=is_active and not state.out_of_service)
+        elif state.annunciated and not alarm.annunciated and record.timestamp_us >= self._night.begin_us:
+            self._annunciate(alarm, at_us, 1)  # its cause has ended before it
+        alarm.annunciated = state.annunciated
+        self._stand(alarm, at_us, since_us if state.state in _ACTIVE else None)
         return USED
 
     def end(self) -> None:
@@ -198,10 +190,8 @@ class NightAlarms:
             alarm.recent.popleft()
         alarm.most = max(alarm.most, sum(number for _, number in alarm.recent))
 
-    def _stand(self, alarm: _Alarm, at_us: int, since_us: int | None, *, explains: bool) -> None:
+    def _stand(self, alarm: _Alarm, at_us: int, since_us: int | None) -> None:
         """Note whether an alarm is active from a time on; `since_us`: None if it is not."""
-        self._active[alarm.condition] += explains - alarm.explains
-        alarm.explains = explains
         if since_us is None:
             self._rest(alarm, at_us)
         elif alarm.active_since is None:
@@ -211,10 +201,6 @@ class NightAlarms:
         since, alarm.active_since = alarm.active_since, None
         if since is not None and at_us > self._night.begin_us and at_us - since > STALE_US:
             alarm.stale_since, alarm.stale_until = since, at_us
-
-    def _is_suppressed(self, condition: str) -> bool:
-        known = self._conditions.get(condition)
-        return known is not None and any(self._active[one] > 0 for one in known.suppressed_by)
 
 
 def _times_raised(alarm: _Alarm, state: AlertState) -> int:

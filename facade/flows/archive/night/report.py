@@ -74,7 +74,7 @@ class NightReport:
         self.night = night
         self.telemetry = NightTelemetry(icd, night, rack_size)
         self.dead_letters = DeadLetters()
-        self.alarms = NightAlarms(icd.conditions, night)
+        self.alarms = NightAlarms(night)
         self.commands = Commands()
         self.tables = NightTables()
         self.qualities = Qualities()

@@ -1,0 +1,123 @@
+"""Suppression by design (IEC 62682): which alarm explains which others, by the ICD's conditions and locations.
+
+A condition names those that explain it, each with the location where: `rackSilent@rack` is an alarm of the rack in
+which the source lies; without a location the alarm may be anywhere. A condition with `gathers` is raised by the facade
+itself, when so many alarms are there at once that only it explains. No condition has code of its own.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from string import Formatter
+
+from facade.flows.alerts.messages import AlarmKey
+from facade.icd.model import Condition, Location
+from facade.instances import pattern_of
+from facade.runtime.flow import Fault, FaultKey
+from facade.severities import SEVERITIES
+
+ANYWHERE = "all"
+"""Source of an alarm that gathers others wherever they are."""
+_MOST_SOURCES = 20_000
+"""Sources whose locations are remembered."""
+_MOST_NAMED = 8
+"""Sources that the text of a gathering alarm names."""
+
+
+class Suppression:
+    """What explains what.
+
+    Parameters
+    ----------
+    locations
+        Those of the ICD: where sources are.
+    rack_size
+        Nodes of a rack.
+    """
+
+    def __init__(self, conditions: Mapping[str, Condition], locations: Mapping[str, Location], rack_size: int) -> None:
+        self._conditions, self._locations, self._rack_size = conditions, locations, rack_size
+        self.suppressors = {name: condition.suppressors for name, condition in conditions.items()}
+        """Conditions that may explain each one, with the location where; empty: anywhere."""
+        self.explained: dict[str, list[str]] = {}
+        """Conditions by each one that may explain them."""
+        for name, others in self.suppressors.items():
+            for other, _ in others:
+                self.explained.setdefault(other, []).append(name)
+        self._patterns = [
+            (re.compile(pattern_of(source)), source, name)
+            for name, location in locations.items()
+            for source in location.sources
+        ]
+        self._around = lru_cache(_MOST_SOURCES)(self._find_around)
+        # Inner ones first: what an outer one gathers depends on them.
+        self._gathering = sorted(
+            (name for name, condition in conditions.items() if condition.gathers), key=self._depth, reverse=True
+        )
+
+    def causes(self, key: AlarmKey) -> Iterator[AlarmKey]:
+        """Return the alarms that would explain one, in the order of the ICD; an empty source: of any source."""
+        condition, source = key
+        for cause, location in self.suppressors.get(condition, ()):
+            if not location:
+                yield cause, ""
+            elif place := self._around(source).get(location):
+                yield cause, place
+
+    def gathered(self, found: Mapping[FaultKey, Fault]) -> dict[FaultKey, Fault]:
+        """Return found faults with those that gather them, the causes first."""
+        whole = dict(found)
+        for name in self._gathering:
+            whole = {**dict(self._gather(name, whole)), **whole}
+        return whole
+
+    def gathers(self, condition: str) -> Sequence[str]:
+        """Return the conditions whose alarms a condition gathers."""
+        return self.explained.get(condition, ()) if condition in self._gathering else ()
+
+    def _gather(self, name: str, whole: Mapping[FaultKey, Fault]) -> Iterator[tuple[FaultKey, Fault]]:
+        places: dict[str, list[FaultKey]] = {}
+        for key in whole:
+            for cause, place in self.causes(key):
+                if cause == name:
+                    places.setdefault(place or ANYWHERE, []).append(key)
+        present = {condition for condition, _ in whole}
+        for place, keys in places.items():
+            alone = [
+                key
+                for key in keys
+                if not any(cause in whole or (not cause[1] and cause[0] in present) for cause in self.causes(key))
+            ]
+            if len(alone) < self._conditions[name].gathers:
+                continue
+            counts = Counter(condition for condition, _ in keys)
+            counted = ", ".join(f"{count} {condition}" for condition, count in counts.most_common())
+            named = ", ".join(source for _, source in alone[:_MOST_NAMED]) + ", ..." * (len(alone) > _MOST_NAMED)
+            worst = max((whole[key].severity for key in keys), key=SEVERITIES.index)
+            yield (name, place), Fault(worst, f"{counted}: {named}", values={"alarms": len(keys)})
+
+    def _depth(self, name: str) -> int:
+        """Return how many gathering conditions may explain one, one around the other."""
+        return max((1 + self._depth(one) for one, _ in self.suppressors.get(name, ())), default=0)
+
+    def _find_around(self, source: str) -> Mapping[str, str]:
+        """Return the places in which a source lies, the smallest first, by their locations."""
+        for pattern, template, name in self._patterns:
+            if (match := pattern.fullmatch(source)) is None:
+                continue
+            number, family = int(match[1]) if match.groups() else 0, _family(template)
+            found: dict[str, str] = {}
+            while name:
+                canonical = self._locations[name].sources[0]
+                if _family(canonical) == "rack" and family == "node":
+                    number //= self._rack_size
+                family = _family(canonical)
+                found[name] = canonical.format(**{family: number})
+                name = self._locations[name].within
+            return found
+        return {}
+
+
+def _family(template: str) -> str:
+    return next((name for _, name, _, _ in Formatter().parse(template) if name is not None), "")

@@ -1,0 +1,188 @@
+"""A disaster at scale, in one process: 500 of 1,500 nodes, a rack, a worker, a controller and a broker end together.
+
+The overview finds the faults, the facade's own alerts tell them, and SdpAlerts shows the alarms: all over brokers in
+memory, under one clock.
+"""
+
+import json
+import random
+from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+from facade.config import Settings
+from facade.flows.alerts.reporter import reporter
+from facade.runtime.flow import Fault, FaultKey
+from facade.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSource
+from facade.severities import ALARM
+from tests.support.alerting import ICD, Bench
+from tests.support.overview import INSTANCES, NOW, WORKERS, heartbeat, overview, signs_of_life
+from tests.support.simulated_bus import MemoryBus
+
+NODES, RACK = 1500, 50
+RACKS = tuple(f"ingest-{number:02d}" for number in range(NODES // RACK))
+SERVERS = (*(one for one in INSTANCES if one != "ingest-00"), *RACKS)
+
+
+MORE = ("serverGone", "workerSilent", "controllerSilent", "brokerMissing")
+"""What a rack's server, a worker, a controller and a broker are told by."""
+
+
+SCANS = [("mid-sdp/subarray/01", *one, NOW - 60) for one in (("scanID", "1"), ("obsState", "SCANNING"))]
+
+
+FINDS = overview().finds
+
+
+class Brokers(HealthSource):
+    conditions: ClassVar = {"brokerMissing": ORIGIN}
+
+    def issues(self, now):
+        yield HealthIssue(DEGRADED, "broker 2 is away", ("brokerMissing", f"{ORIGIN}/broker-2"), ALARM, of_bus=True)
+
+
+class Deployment:
+    """SdpAlerts, and what tells the faults that SdpMaster finds."""
+
+    def __init__(self) -> None:
+        self.bench = Bench()
+        self.alerts = self.bench.server()
+        self.found = look(())
+        self.start()
+
+    def start(self) -> None:
+        control: Any = SimpleNamespace(
+            icd=ICD,
+            settings=Settings(rack_size=RACK),
+            clock=self.bench.clock,
+            bus=MemoryBus(self.bench.broker),
+            flows=[],
+            periodic_tasks=[],
+            find=lambda kind: None,
+            share=lambda kind, make: make(),
+            has_read=lambda *topics: True,
+        )
+        self.own = reporter(control, lambda now: self.found, self.finds, (), "")
+        (before,) = control.flows
+        for record in self.bench.broker.read("alert-state"):
+            before.fold(record, count=True)
+        self.seconds(3)
+
+    @staticmethod
+    def finds(key: FaultKey) -> bool:
+        return key[0] in Brokers.conditions or FINDS(key)
+
+    def seconds(self, count: int) -> None:
+        for _ in range(count):
+            self.own.perform()
+            self.alerts.cycle(1, seconds=1.0)
+
+    def alarms(self, state: str = "", condition: str = "") -> list[dict[str, Any]]:
+        found = json.loads(self.alerts.api.alarms())
+        return [one for one in found if state in ("", one["state"]) and condition in ("", one["condition"])]
+
+    def seen(self) -> set[str]:
+        """Return the conditions that have asked for an acknowledgement at any time."""
+        return {name for _, name, reading in self.alerts.sink.pushed if reading.value == "UNACK"}
+
+
+def look(dead: Iterable[int], *, more: bool = False) -> Mapping[FaultKey, Fault]:
+    """Return what the overview finds."""
+    accounts = {f"SdpFacade-{one}": 10**15 for one in SERVERS}
+    silent = (f"SdpFacade-{RACKS[7]}", WORKERS[0]) if more else ()
+    shown = overview(
+        nodes=NODES,
+        rack_size=RACK,
+        reporting=set(range(NODES)) - set(dead),
+        accounts_us=accounts,
+        heartbeats=signs_of_life(silent=silent, instances=SERVERS),
+        controllers=heartbeat(at=NOW - 60 if more else NOW),
+        states=SCANS,
+    )
+    if more:
+        shown._flows.append(Brokers())
+    shown.judge(NOW)
+    return shown.find(NOW)
+
+
+def nodes(*numbers: int) -> set[str]:
+    return {f"ingest/{number:04d}" for number in numbers}
+
+
+DEAD = {
+    "ten racks": [*range(500)],
+    "every third node": [*range(0, NODES, 3)],
+    "nodes here and there": random.Random(35).sample(range(NODES), 500),
+    "all": [*range(NODES)],
+}
+
+
+@pytest.mark.parametrize("dead", [pytest.param(dead, id=name) for name, dead in DEAD.items()])
+def test_a_disaster_is_at_most_ten_alarms_in_ten_minutes_and_none_is_lost(dead: list[int]) -> None:
+    site = Deployment()
+    site.found = look({*dead, *range(350, 400)}, more=True)
+    site.seconds(50)
+    site.bench.clock.sleep(540)
+    site.seconds(5)
+    silent = {source for condition, source in site.found if condition == "streamSilent"}
+    assert silent == nodes(*dead, *range(350, 400))
+    assert site.alerts.shows("newAlarms") == 5
+    assert not site.alerts.shows("flood")
+    told = [json.loads(one)["condition"] for one in site.alerts.shows("activeAlerts")]
+    assert sorted(told) == sorted(["ingestSilent", *MORE])
+    assert site.seen() & {"streamSilent", "rackSilent"} == set(), "the cause came first"
+    explained = {one["source"]: one["suppressed_by"] for one in site.alarms("DSUPR", "streamSilent")}
+    assert explained.keys() == silent, "each one is listed"
+    assert all(cause.startswith(("rackSilent@ingest/rack-", "ingestSilent@")) for cause in explained.values())
+    raised = len(site.alarms())
+    assert raised == len(site.found) + len(site.alarms("DSUPR", "rackSilent")) + 1
+    assert site.alerts.shows("activeCount") + site.alerts.shows("suppressedCount") == raised
+
+
+def test_what_is_still_wrong_when_the_cause_ends_is_told_and_the_rest_asks_nobody() -> None:
+    site = Deployment()
+    site.found = look(range(500))
+    site.seconds(60)
+    site.found = look([7, 400, 401, 402, 403])
+    site.seconds(60)
+    assert {(one["condition"], one["source"], one["state"]) for one in site.alarms()} == {
+        ("ingestSilent", "ingest/all", "RTNUN"),
+        ("rackSilent", "ingest/rack-08", "UNACK"),
+        ("streamSilent", "ingest/0007", "UNACK"),
+        *(("streamSilent", source, "DSUPR") for source in nodes(400, 401, 402, 403)),
+    }
+    assert site.alerts.shows("newAlarms") == 3
+
+
+def test_one_rack_is_one_alarm_and_three_nodes_of_it_are_three() -> None:
+    site = Deployment()
+    site.found = look([50, 51, 52])
+    site.seconds(20)
+    assert {one["source"] for one in site.alarms("UNACK")} == nodes(50, 51, 52)
+    site.found = look(range(50, 100))
+    site.seconds(20)
+    (rack,) = site.alarms("UNACK")
+    assert (rack["condition"], rack["source"]) == ("rackSilent", "ingest/rack-01")
+    assert rack["text"].startswith("50 streamSilent: ingest/0050, ingest/0051, ")
+    assert site.alerts.shows("suppressedCount") == 50
+
+
+def test_restarts_in_the_middle_raise_nothing_again_and_clear_it_later() -> None:
+    site = Deployment()
+    site.found = look(range(500), more=True)
+    site.seconds(60)
+    before = site.alarms()
+    site.start()
+    site.alerts = site.bench.server()
+    site.seconds(60)
+    assert [(one["condition"], one["source"], one["state"], one["raised"]) for one in site.alarms()] == [
+        (one["condition"], one["source"], one["state"], one["raised"]) for one in before
+    ]
+    assert site.alerts.shows("newAlarms") == 0, "operators have been told"
+    site.found = look(())
+    site.seconds(60)
+    assert {(one["condition"], one["state"]) for one in site.alarms()} == {
+        (condition, "RTNUN") for condition in ("ingestSilent", *MORE)
+    }
