@@ -3,7 +3,7 @@
 from confluent_kafka import Message
 
 from facade.bus.kafka.connection import Connection, to_columns, to_record
-from facade.bus.port import PartitionColumns, Record
+from facade.bus.port import PartitionColumns
 from facade.config import Settings
 
 CONNECTION = Connection(Settings(prefix="p."))
@@ -23,18 +23,7 @@ def message(offset: int, kind: type[Message] = Message, **parts: object) -> Mess
 def columns_of(messages: list[Message]) -> PartitionColumns:
     found = to_columns(CONNECTION, messages)
     single = [to_record(CONNECTION, one) for one in messages]
-    assert [
-        Record(
-            topic=found.topic,
-            key=key,
-            value=value,
-            headers=headers,
-            partition=found.partition,
-            offset=offset,
-            timestamp_us=time * 1000,
-        )
-        for offset, time, key, value, headers in zip(*found[2:], strict=True)
-    ] == single
+    assert [*found.records()] == single
     return found
 
 

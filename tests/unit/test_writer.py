@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.kafka.producer import KafkaStreamWriter, KafkaWriter
-from facade.bus.port import BusHealth, Record
+from facade.bus.port import BusHealth, Headers, PartitionColumns, Record
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.errors import BusError
@@ -95,3 +95,38 @@ def test_a_stream_goes_on_with_another_client_and_counts_what_the_dead_one_had(w
     stream.send_many("alerts", [b"k"] * 3, [b"v"] * 3)
     assert [len(client.taken) for client in Client.made] == [0, 2, 3]
     assert (stream.queued, stream.failed, stream.delivered) == (5, 2, 3)
+
+
+def test_copies_keep_their_order_when_the_queue_is_full_or_the_client_dies() -> None:
+    sent: list[tuple[Any, ...]] = []
+
+    class Odd(Client):
+        """Has no room for each third record at first, and dies at the fifth one."""
+
+        calls = 0
+
+        def produce(  # the parameters of the library, in its order
+            self,
+            topic: str,
+            value: bytes | None = None,
+            key: bytes | None = None,
+            partition: int = -1,
+            callback: Any = None,
+            on_delivery: Any = None,
+            timestamp: int = 0,
+            headers: list[tuple[str, bytes]] | None = None,
+        ) -> None:
+            Odd.calls += 1
+            if Odd.calls % 3 == 0:
+                raise BufferError
+            if Odd.calls == 5:
+                raise KafkaException(LOST)
+            sent.append((topic, partition, timestamp, key, value, tuple(headers or ())))
+
+    connection = Connection(Settings(prefix="t."), clock=ManualClock(), clients=Clients(producer=Odd))
+    stream = KafkaStreamWriter(connection, health=BusHealth(), client="test")
+    values = [None, b"", b"2", b"3", b"4", b"5", b"6"]
+    pairs: list[Headers] = [(("a", b"1"), ("a", b"")), *[()] * 6]
+    stream.copy(PartitionColumns("alerts", 3, [*range(7)], [*range(10, 17)], [b"k"] * 7, values, pairs))
+    assert sent == [("t.alerts", 3, 10 + at, b"k", value, pairs[at]) for at, value in enumerate(values)]
+    assert (stream.queued, stream.failed) == (7, 0)

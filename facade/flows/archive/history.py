@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,8 +44,8 @@ SILENT_US = round(1.5 * REPEAT * 1e6)
 _DISORDER_US = 60_000_000
 """So much the times of a partition may go back: the clocks of brokers differ [us]."""
 _COLUMNS = ["timestamp", "key", "value"]
-_READERS = 4
-"""Files that are read at once."""
+_READERS, _TOGETHER = 4, 16
+"""Files that are read at once, and those of one call."""
 _MOST_KEPT = 3000
 """Pairs of a file and an attribute whose records are kept: some days of one attribute."""
 _MOST_SPANS = 100_000
@@ -87,6 +88,19 @@ class _Rows(NamedTuple):
 _NONE = _Rows([], [], [])
 
 
+class _OfKey(NamedTuple):
+    """Records of one key in a file, in the order of the log, as columns: a look at a day takes 86,400 of them."""
+
+    times: npt.NDArray[np.int64]
+    """[Unix us]"""
+    of_data: npt.NDArray[np.int64]
+    """[Unix us]"""
+    has_gap: npt.NDArray[np.bool_]
+    messages: npt.NDArray[np.object_]
+    unreadable: npt.NDArray[np.int64]
+    """Times of the others [Unix us]."""
+
+
 class HistoryArchive:
     """The history of attributes in an archive.
 
@@ -125,15 +139,15 @@ class HistoryArchive:
         key = name.encode()
         with ThreadPoolExecutor(_READERS) as pool:
             files = self._of_time(partitions, begin - SILENT_US, end)
-            found = [*pool.map(lambda file: self._rows_of(file, key), files)]
-        pairs = [pair for rows in found for pair in zip(rows.times, rows.messages, strict=True)]
-        messages = [one for _, one in pairs if one is not None]
-        times = np.array([time for time, one in pairs if one is not None], np.int64) * 1000
-        order = np.argsort(times, kind="stable")
-        since, until = np.searchsorted(times[order], (begin, end))
+            parts = [files[at : at + _TOGETHER] for at in range(0, len(files), _TOGETHER)]
+            found = pool.map(lambda part: [self._rows_of(file, key) for file in part], parts)
+            rows = [_of_key([], []), *chain.from_iterable(found)]
+        whole = _OfKey(*map(np.concatenate, zip(*rows, strict=True)))
+        order = np.argsort(whole.times, kind="stable")
+        since, until = np.searchsorted(whole.times[order], (begin, end))
         chosen = order[max(since - 1, 0) : until]
-        series = _series(times[chosen], [messages[row] for row in chosen.tolist()]) if len(chosen) else Series()
-        series.unreadable = sum(one is None and begin <= time * 1000 < end for time, one in pairs)
+        series = _series(whole, chosen) if len(chosen) else Series()
+        series.unreadable = int(np.count_nonzero((begin <= whole.unreadable) & (whole.unreadable < end)))
         return series
 
     def at(self, time: int) -> dict[str, Point]:
@@ -160,9 +174,8 @@ class HistoryArchive:
     def _readable(self, name: str, key: bytes, begin: int, end: int) -> dict[bytes, tuple[int, History]]:
         """Return the newest record of a key that can be read, if there is one."""
         rows = self._rows_of(name, key)
-        pairs = zip(rows.times, rows.messages, strict=True)
-        found = [(at, one) for at, one in pairs if one is not None and begin <= at <= end]
-        return {key: found[-1]} if found else {}
+        found = np.flatnonzero((begin * 1000 <= rows.times) & (rows.times <= end * 1000))
+        return {key: (int(rows.times[found[-1]]) // 1000, rows.messages[found[-1]])} if len(found) else {}
 
     # Files
 
@@ -209,16 +222,17 @@ class HistoryArchive:
             times = [time for found in bounds(file, "timestamp") for time in found or ()]
         return min(times), max(times)
 
-    def _read_rows(self, name: str, key: bytes) -> _Rows:
+    def _read_rows(self, name: str, key: bytes) -> _OfKey:
         """Return the records of a key in a file, in the order of the log."""
         with opened(self._store, name) as file:
             groups = [
                 group for group, found in enumerate(bounds(file, "key")) if found is None or found[0] <= key <= found[1]
             ]
             if not groups:
-                return _NONE
-            rows = file.read_row_groups(groups, _COLUMNS, use_threads=False)
-            return _rows(rows.filter(pc.equal(rows["key"], key)))
+                return _of_key([], [])
+            read = file.read_row_groups(groups, _COLUMNS, use_threads=False)
+            rows = _rows(read.filter(pc.equal(read["key"], key)))
+            return _of_key(rows.times, rows.messages)
 
     def _newest_rows(self, name: str, begin: int, end: int, known: Container[bytes]) -> _Rows:
         """Return the newest record in [begin, end] [Unix ms] of each key that is not known."""
@@ -249,6 +263,18 @@ def _rows(table: pa.Table) -> _Rows:
     return _Rows(table["key"].to_pylist(), times, _decode(table["value"].to_pylist()))
 
 
+def _of_key(times_ms: list[int], messages: list[History | None]) -> _OfKey:
+    times, good = np.array(times_ms, np.int64) * 1000, [one for one in messages if one is not None]
+    is_good = np.fromiter((one is not None for one in messages), np.bool_, len(messages))
+    return _OfKey(
+        times[is_good],
+        np.fromiter((one.time for one in good), np.int64, len(good)),
+        np.fromiter((one.gap for one in good), np.bool_, len(good)),
+        np.fromiter(good, np.object_, len(good)),
+        times[~is_good],
+    )
+
+
 def _decode(values: list[bytes | None]) -> list[History | None]:
     try:
         found = _decode_all(b"[%b]" % b",".join(values))  # type: ignore[arg-type]  # in a third of the time of one by one
@@ -266,21 +292,21 @@ def _try(value: bytes | None) -> History | None:
         return None
 
 
-def _series(times: npt.NDArray[np.int64], messages: list[History]) -> Series:
-    """Return the points of records; what only repeats the record before is none."""
-    for row in (np.flatnonzero(np.diff(times) > SILENT_US) + 1).tolist():
+def _series(rows: _OfKey, chosen: npt.NDArray[np.int64]) -> Series:
+    """Return the points of some records; what only repeats the record before is none."""
+    times, of_data, has_gap = rows.times[chosen], rows.of_data[chosen], rows.has_gap[chosen]
+    messages: list[History] = rows.messages[chosen].tolist()
+    is_late = np.append(False, np.diff(times) > SILENT_US)
+    for row in np.flatnonzero(is_late & ~has_gap).tolist():
         messages[row] = replace(messages[row], gap=True)
-    of_data = np.fromiter((one.time for one in messages), np.int64, len(messages))
-    repeated = {
-        row
-        for row in (np.flatnonzero(np.diff(of_data) == 0) + 1).tolist()
-        if not messages[row].gap
-        and (messages[row].value, messages[row].quality) == (messages[row - 1].value, messages[row - 1].quality)
-    }
+    has_gap = has_gap | is_late
     at = times.tolist()
-    gaps = {at[row]: at[row - 1] for row, one in enumerate(messages) if row and one.gap}
-    points = [pair for row, pair in enumerate(zip(at, messages, strict=True)) if row not in repeated]
-    return Series(points, gaps, int(times[-1]))
+    gaps = {at[row]: at[row - 1] for row in np.flatnonzero(has_gap).tolist() if row}
+    is_point = np.full(len(times), True)
+    for row in (np.flatnonzero((np.diff(of_data) == 0) & ~has_gap[1:]) + 1).tolist():
+        one, before = messages[row], messages[row - 1]
+        is_point[row] = (one.value, one.quality) != (before.value, before.quality)
+    return Series([*compress(zip(at, messages, strict=True), is_point.tolist())], gaps, at[-1])
 
 
 # Pictures
