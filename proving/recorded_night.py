@@ -17,7 +17,6 @@ from facade.flows.archive.compare import ArchiveComparison, compare
 from facade.flows.archive.files import PartitionReport, verify
 from facade.flows.archive.reading import extent, newest_entries
 from facade.flows.archive.reading import topics as topics_of
-from facade.flows.archive.replay import inputs
 from facade.flows.archive.stores import FolderStore
 from facade.flows.commands.messages import ACKS
 from facade.flows.logs.messages import SUMMARY
@@ -25,7 +24,7 @@ from facade.flows.tables.messages import TABLES
 from facade.infra.processes import Process
 from facade.manifest import WorkerEntry, manifests
 from facade.messages import ReplayPosition
-from facade.runtime.replay import newest_position
+from facade.runtime.replay import inputs, newest_position
 from proving.deployment import Deployment
 
 WORKER: Final = "archive-worker"

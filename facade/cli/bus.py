@@ -16,12 +16,13 @@ from facade.bus.kafka.topics import differences
 from facade.config import Settings, load_settings
 from facade.console import AsJson, say
 from facade.errors import BusError, ConfigError
-from facade.findings import EXIT_CODES, NOTE, RANKS, STYLES, UNKNOWN, Finding, line, overall
+from facade.findings import EXIT_CODES, FAILED, NOTE, RANKS, STYLES, UNKNOWN, Finding, line, overall
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.manifest import manifests
 from facade.messages import Heartbeat
 from facade.runtime import heartbeats
+from facade.runtime.replay import replay_topics
 
 _HEARD = 200
 """Signs of life that are looked at."""
@@ -92,9 +93,7 @@ def _look(icd: Icd, settings: Settings, roles: list[str]) -> Iterator[Finding]:
         yield from bus_checks.judge_lag(icd, name, group, now)
         if worker.name in roles and "READ" not in group.rights:
             text = f"this principal lacks READ on the group {connection.prefix}{name}"
-            yield Finding(
-                "FAILED", f"rights of {worker.name}", text, "kafka-acls.sh --add --operation Read --group ..."
-            )
+            yield Finding(FAILED, f"rights of {worker.name}", text, "kafka-acls.sh --add --operation Read --group ...")
 
 
 def _topics(
@@ -107,7 +106,16 @@ def _topics(
         yield Finding(UNKNOWN, "settings of topics", str(error), "give this principal DescribeConfigs on them")
     else:
         replicas = settings.topic_replicas
-        differing = {name: [*differences(icd.topics[name], one, replicas)] for name, one in found.items()}
+        differing, of_replay = (
+            {name: [*differences(topics[name], one, replicas)] for name, one in found.items()}
+            for topics in (icd.topics, replay_topics(icd))
+        )
+        if settings.replay:
+            differing = of_replay
+        elif found and not any(of_replay.values()):
+            do = "set SDP_REPLAY=true for all that shows it, or choose another SDP_TOPIC_PREFIX"
+            yield Finding(FAILED, "topics", "a replay of an archive has made them", do)
+            differing = {}
         must_confirm = {name: int(one.settings.get(_MIN_INSYNC) or 1) for name, one in found.items()}
     yield from bus_checks.judge_topics(connection.prefix, absent, differing)
     yield from bus_checks.judge_replicas(

@@ -21,11 +21,14 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from facade.bus.port import Reader, Record
 from facade.clock import Clock, utc_text
 from facade.codec.decode import BatchDecoder
 from facade.errors import BusError
+from facade.icd.model import Icd
+from facade.icd.topic_model import Topic
 from facade.messages import ReplayOrder, ReplayOrderAction, ReplayPosition
 from facade.outcome import USED, Outcome
 from facade.reading import Reading
@@ -52,7 +55,31 @@ _PATIENCE: Final = 120.0
 """How long a position may wait for the brokers [s]."""
 _STATUS: Final = "Status"
 
+_DERIVED: Final = frozenset({"accounts", "dead-letters", "heartbeats", TOPIC})
+"""SDP's side also writes there, but what is there is about the processes and the offsets of the original."""
+_RETENTION: Final = "retention.ms"
+
 decode = BatchDecoder[ReplayPosition | ReplayOrder](ReplayPosition, ReplayOrder).decode_one
+
+
+def inputs(icd: Icd) -> list[str]:
+    """Return the topics that can be played: those that SDP's side writes."""
+    ours = {name for name, role in icd.roles.items() if role.side == "facade"}
+    return [name for name, topic in icd.topics.items() if {*topic.writers} - ours and name not in _DERIVED]
+
+
+def replay_topics(icd: Icd) -> dict[str, Topic]:
+    """Return the topics of the interface as a replay makes them, by name."""
+    played = {*inputs(icd)}
+    return {
+        name: replace(
+            topic,
+            retention=None,
+            config={**topic.config, _RETENTION: "-1"},
+            timestamp="CreateTime" if name in played else topic.timestamp,
+        )
+        for name, topic in icd.topics.items()
+    }
 
 
 class ReplayClock:

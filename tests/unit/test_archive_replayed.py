@@ -13,11 +13,14 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from facade.bus.bus_checks import used_by
 from facade.bus.kafka.admin import FoundTopic
+from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.topics import broker_settings
 from facade.bus.memory import MemoryLog
 from facade.bus.offsets import Extent
 from facade.bus.port import Headers, PartitionColumns, Record
+from facade.cli import bus
 from facade.cli.app import app
 from facade.clock import ManualClock
 from facade.codec.decode import BatchDecoder
@@ -27,7 +30,7 @@ from facade.flows.archive import compare as comparing
 from facade.flows.archive.compare import ArchiveComparison, compare
 from facade.flows.archive.files import ArchiveError
 from facade.flows.archive.reading import read_records
-from facade.flows.archive.replay import ReplayPlan, inputs, plan_replay, play, require_place
+from facade.flows.archive.replay import ReplayPlan, plan_replay, play, require_place
 from facade.flows.archive.stores import FolderStore, Store
 from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
 from facade.messages import (
@@ -41,6 +44,7 @@ from facade.messages import (
     StreamAccount,
     Table,
 )
+from facade.runtime.replay import inputs
 from tests.support.archives import HOUR, ICD, START, archive, changed
 from tests.support.archives import archive_of as files_of
 from tests.support.columnar import columnar
@@ -653,6 +657,15 @@ def test_only_empty_topics_that_a_replay_made_are_written(tmp_path: Path) -> Non
         made = at_brokers(plan, ["state"], **changes)
         with pytest.raises(ConfigError, match=r"replay\.state: expected no topics, .*choose a new SDP_TOPIC_PREFIX"):
             require_place(plan, "replay.", made, {}, 1)
+
+
+def test_the_check_of_the_bus_knows_topics_of_a_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = planned(states(tmp_path, START, START + SECOND))
+    for replay, wanted in ((False, [("FAILED", "a replay of an archive has made them")]), (True, [])):
+        icd = used_by(settings := Settings(replay=replay), ICD)
+        monkeypatch.setattr(bus.admin, "inspect_topics", lambda *_, icd=icd: at_brokers(plan, icd.topics))
+        said = bus._topics(Connection(settings), icd, settings, {}, {})
+        assert [(one.level, one.text) for one in said if one.level != "NOTE"] == wanted
 
 
 @pytest.mark.parametrize("speed", ["0", "-1", "fast", "inf", "nan", ""])

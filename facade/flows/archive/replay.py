@@ -5,7 +5,7 @@ Theory of operation
 Only inputs are written: what SDP's side wrote, and what operators and TM wrote to the same topics through
 devices. Workers of the deployment derive the rest from them once more. So these records are left out:
 
-- topics that only the facade writes, such as summaries, and `_DERIVED`;
+- topics that only the facade writes, such as summaries, and those about processes (`facade.runtime.replay.inputs`);
 - alerts that the intake worker made of packets, if the packets are played as well.
 
 Each record has its key, headers, value, partition and time, and those of a partition have their order. Topics have the
@@ -42,13 +42,10 @@ from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
 from facade.icd.topic_model import Topic
 from facade.messages import ReplayOrder, ReplayPosition, ReplayPositionState
-from facade.runtime.replay import PAUSED, POSITION, TOPIC, why_not
+from facade.runtime.replay import PAUSED, POSITION, inputs, replay_topics, why_not
 
-_DERIVED: Final = frozenset({"accounts", "dead-letters", "heartbeats", TOPIC})
-"""SDP's side also writes there, but what is there is about the processes and the offsets of the original."""
 _ALERTS, _PACKETS, _OF_PACKET = "alerts", "alert-packets", "packet"
 """The intake worker makes alerts, with this header, of packets."""
-_RETENTION: Final = "retention.ms"
 _EACH = 2.0
 """Time between two reports [s]."""
 _LOOK = 1000
@@ -91,12 +88,6 @@ class ReplayPlan:
     """All topics of the deployment, by name."""
     begin_us: int
     end_us: int
-
-
-def inputs(icd: Icd) -> list[str]:
-    """Return the topics that can be played: those that SDP's side writes."""
-    ours = {name for name, role in icd.roles.items() if role.side == "facade"}
-    return [name for name, topic in icd.topics.items() if {*topic.writers} - ours and name not in _DERIVED]
 
 
 def plan_replay(
@@ -142,13 +133,9 @@ def plan_replay(
     partitions: dict[str, int] = {}
     for one in entries:
         partitions[one.topic] = max(partitions.get(one.topic, 0), one.partition + 1)
-    topics = {
-        name: replace(topic, retention=None, config={**topic.config, _RETENTION: "-1"})
-        for name, topic in icd.topics.items()
-    }
+    topics = replay_topics(icd)
     for name in inputs(icd):
-        most = max(topics[name].partitions, partitions.get(name, 0))
-        topics[name] = replace(topics[name], timestamp="CreateTime", partitions=most)
+        topics[name] = replace(topics[name], partitions=max(topics[name].partitions, partitions.get(name, 0)))
     end_us = min(end_us, newest_time(store) + _RESOLUTION_US)
     return ReplayPlan(inputs=chosen, topics=topics, begin_us=begin_us, end_us=end_us)
 
