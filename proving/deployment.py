@@ -98,8 +98,7 @@ class Deployment:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.icd: Icd = load()
         self.broker = Broker(endpoints.state_dir, self.clock)
-        self.further_variables = dict(variables or {})
-        """Of processes that are started from now on."""
+        self._variables = dict(variables or {})
 
     @property
     def variables(self) -> dict[str, str]:
@@ -122,7 +121,7 @@ class Deployment:
         """Return the whole environment of its processes: the user's own settings must not reach into it."""
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SDP_", "KAFKA_", "TANGO_"))}
         path = f"{_BIN}:{os.environ.get('PATH', '')}"
-        return {**inherited, "PATH": path, "PYTHONUNBUFFERED": "1", **self.variables, **self.further_variables}
+        return {**inherited, "PATH": path, "PYTHONUNBUFFERED": "1", **self.variables, **self._variables}
 
     @property
     def connection(self) -> Connection:
@@ -156,6 +155,10 @@ class Deployment:
 
     def launch(self, name: str, *arguments: object, ends: bool = False, **variables: str) -> Process:
         return self.start(name, [PROGRAM, *map(str, arguments)], ends=ends, **variables)
+
+    def run_release(self, folder: Path) -> None:
+        """Start processes from the source tree of another release from now on."""
+        self._variables["PYTHONPATH"] = str(folder)
 
     def server(self, instance: str, *, name: str = "") -> Process:
         return self.start(name or instance, [str(_BIN / SERVER), instance])

@@ -102,10 +102,8 @@ class FaultRun:
     """Settings of the deployment."""
     is_whole: ClassVar[bool] = False
     """Whether all device servers and workers run before the run begins, rather than only its own parts."""
-    faults: Sequence[str] = ()
+    faults: ClassVar[Sequence[str]] = ()
     """Names of parts that are killed, and other faults; each comes once, in random order, then again."""
-    faults_in_words: ClassVar[str] = "kill -9 of the {}"
-    """What becomes of a part, in the account."""
     between: tuple[float, float] = (0.0, 0.0)
     """Shortest and longest time between two faults [s]."""
     group: ClassVar[tuple[str, str]] = ("", "")
@@ -147,6 +145,9 @@ class FaultRun:
 
     def in_words(self) -> str:
         raise NotImplementedError
+
+    def named(self, fault: str) -> str:
+        return fault if fault in (STANDSTILL, RESET) else f"kill -9 of the {fault}"
 
     def account(self) -> Balance:
         """Compare expected and observed; all parts run."""
@@ -303,8 +304,7 @@ def prove(
 def _print(progress: ProgressLine, title: str, run: FaultRun, account: Balance) -> None:
     table = Table("what", "number", title=title)
     for fault, times in run.injected.items():
-        words = fault if fault in (STANDSTILL, RESET) else run.faults_in_words.format(fault)
-        table.add_row(words, f"{times:,}")
+        table.add_row(run.named(fault), f"{times:,}")
     for what, number in account.rows:
         table.add_row(what, escape(number) if isinstance(number, str) else f"{number:,}")
     progress.console.print(table)
