@@ -100,8 +100,7 @@ class Deployment:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.icd: Icd = load()
         self.broker = Broker(endpoints.state_dir, self.clock)
-        self.further_variables = dict(variables or {})
-        """Of processes that are started from now on."""
+        self._variables = dict(variables or {})
 
     @property
     def variables(self) -> dict[str, str]:
@@ -130,7 +129,7 @@ class Deployment:
         path = f"{_BIN}:{os.environ.get('PATH', '')}"
         if (security := self.endpoints.security) is not None:
             inherited[FILE_VARIABLE] = str(security.settings_of(name_of(login) if login else ADMINISTRATOR))
-        return {**inherited, "PATH": path, "PYTHONUNBUFFERED": "1", **self.variables, **self.further_variables}
+        return {**inherited, "PATH": path, "PYTHONUNBUFFERED": "1", **self.variables, **self._variables}
 
     @property
     def connection(self) -> Connection:
@@ -170,6 +169,10 @@ class Deployment:
 
     def launch(self, name: str, *arguments: object, ends: bool = False, login: str = "", **variables: str) -> Process:
         return self.start(name, [PROGRAM, *map(str, arguments)], ends=ends, login=login, **variables)
+
+    def run_release(self, folder: Path) -> None:
+        """Start processes from the source tree of another release from now on."""
+        self._variables["PYTHONPATH"] = str(folder)
 
     def server(self, instance: str, *, name: str = "") -> Process:
         return self.start(name or instance, [str(_BIN / SERVER), instance], login=instance_role(instance))

@@ -410,7 +410,7 @@ class CommandFaultRun(FaultRun):
     full, short = Size(10_000, ALWAYS), Size(200, 2)
     most = _REMEMBERED * _SUBARRAYS
     settings: ClassVar = {"nodes": 1, "subarrays": _SUBARRAYS}
-    faults: Sequence[str] = (SERVER, CONTROLLER, BROKER, STANDSTILL)
+    faults: ClassVar[Sequence[str]] = (SERVER, CONTROLLER, BROKER, STANDSTILL)
     standstill = 120.0
 
     def prepare(self) -> None:

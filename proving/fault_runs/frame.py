@@ -119,7 +119,7 @@ class FaultRun:
     brokers: ClassVar[int] = 1
     is_whole: ClassVar[bool] = False
     """Whether all device servers and workers run before the run begins, rather than only its own parts."""
-    faults: Sequence[str] = ()
+    faults: ClassVar[Sequence[str]] = ()
     """Names of parts that are killed, and other faults; each comes once, in random order, then again."""
     between: tuple[float, float] = (0.0, 0.0)
     """Shortest and longest time between two faults [s]."""

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -22,7 +22,7 @@ from facade.flows.telemetry.simulator.ingest import read_report
 from facade.flows.telemetry.simulator.telemetry_cli import TelemetryReport
 from facade.infra.processes import Process
 from proving.fault_runs.alerts import FollowerReport, follow_alerts, read_entries
-from proving.fault_runs.commands import CallLine, CommandFaultRun, read_calls
+from proving.fault_runs.commands import CONTROLLER, CallLine, CommandFaultRun, read_calls
 from proving.fault_runs.frame import READY_WITHIN, Balance, Size
 from proving.testbed import WORKERS
 
@@ -31,6 +31,8 @@ _BUFFERS, _NEXT_BUFFERS = "buffers", "buffers-2"
 _COPIED, _LINKED = ("facade", "schemas"), ("clients", "devices", "proving", "sdp_facade_sdk")
 _NEXT = "0.1000.0"
 """Version of the next release's interface."""
+_WORKERS: Final = {f"aggregate-{slot}": slot for slot in range(WORKERS)}
+_SERVERS: Final = ("alerts", "calibration", "control", "ingest-00", "ingest-01", "quality", "subarray")
 _SERVED_BY = "subarray"
 """Instance with the devices that are commanded."""
 _BY_RULE = re.compile(r"not allowed (while .+ is under way|when (obsState|State) is (?!UNKNOWN))")
@@ -74,18 +76,12 @@ class RollingUpgrade(CommandFaultRun):
     full, short = Size(5_000, 2), Size(1_000, 1)
     settings: ClassVar = {"nodes": 4, "subarrays": 4, "rack_size": 2}
     is_whole = True
-
-    def named(self, fault: str) -> str:
-        return f"replacements (SIGTERM, start) of {fault}"
+    faults: ClassVar[Sequence[str]] = (*_WORKERS, *_SERVERS, CONTROLLER)
 
     def prepare(self) -> None:
         super().prepare()
         self._controller_faults = ()
-        self._workers = {f"aggregate-{slot}": slot for slot in range(WORKERS)}
-        self.faults = (*self._workers, *self.deployment.instances, "controller")
-        self.injected.clear()
-        self.injected.update(dict.fromkeys(self.faults, 0))
-        self._all = self.left = self.kills * len(self.faults)
+        self._all = self.left
         self._release = self.deployment.folder / "release"
         self._away: list[tuple[str, float, float]] = []
         """Parts that were replaced, with begin and end of their absence [Unix s]."""
@@ -93,10 +89,10 @@ class RollingUpgrade(CommandFaultRun):
         self._journal = self.deployment.folder / "received.bin"
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
-        deployment, controller = self.deployment, super().parts()["controller"]
-        workers = {name: lambda slot=slot: deployment.worker(slot) for name, slot in self._workers.items()}
-        servers = {name: lambda name=name: deployment.server(name) for name in deployment.instances}
-        return {**workers, **servers, "controller": controller}
+        deployment = self.deployment
+        workers = {name: partial(deployment.worker, slot) for name, slot in _WORKERS.items()}
+        servers = {name: partial(deployment.server, name) for name in _SERVERS}
+        return {**workers, **servers, CONTROLLER: super().parts()[CONTROLLER]}
 
     def begin(self) -> None:
         write_release(self._release)
@@ -121,16 +117,19 @@ class RollingUpgrade(CommandFaultRun):
         return super().due() if is_due else ""
 
     def inject(self, fault: str) -> None:
-        self.deployment.further_variables["PYTHONPATH"] = str(self._release)
+        self.deployment.run_release(self._release)
         begin = self.clock.now()
         if not self.deployment.processes.stop(fault):
             self._killed.append(fault)
         self.revive()
-        if fault in self.deployment.instances:
+        if fault in _SERVERS:
             self.demand(lambda: self.deployment.answers(fault), READY_WITHIN, fault)
         self._away.append((fault, begin, self.clock.now()))
         if len(self._away) == len(self.faults):  # all readers are new: now writers may be
             self._send(_NEXT_BUFFERS, "telemetry", "ingest.buffers", "--rate", 200, "--seed", 2)
+
+    def named(self, fault: str) -> str:
+        return f"replacements of {fault} (SIGTERM, start)"
 
     def in_words(self) -> str:
         return f"{super().in_words()}, {len(self._away)} of {self._all} replaced"

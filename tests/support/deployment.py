@@ -100,7 +100,7 @@ class Deployment(proving.deployment.Deployment):
         self._facade = ["SdpFacade"]
         if patient:
             self._facade = [sys.executable, "-m", "tests.support.patient_server"]
-            self.further_variables |= {"PYTHONPATH": str(_ROOT)}
+            self._variables |= {"PYTHONPATH": str(_ROOT)}
         self._proxies: dict[str, tango.DeviceProxy] = {}
 
     def __enter__(self) -> "Deployment":
