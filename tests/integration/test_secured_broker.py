@@ -29,6 +29,7 @@ from facade.infra.security import ADMINISTRATOR, Security
 from tests.support import topics
 from tests.support.alerting import alert
 from tests.support.deployment import Deployment, await_totals, subarray_device
+from tests.support.issuer import allowed_urls, broker_properties, client_settings, issuer
 from tests.support.processes import Running
 from tests.support.waiting import HANG, until
 
@@ -44,12 +45,18 @@ REFUSED = {
 }
 
 
+SECRETS = {name_of("aggregate"): "a secret of the issuer"}
+"""Secrets of the clients of the issuer of tokens."""
+
+
 @dataclass
 class Secured:
     """A secured broker, on which deployments get their topics and their rights."""
 
     endpoints: local.Endpoints
     security: Security
+    issuer: str
+    """Address of the issuer of tokens."""
 
     def settings(self, user: str, prefix: str) -> Settings:
         """Return the settings of a user, from the file that the broker's start has made."""
@@ -72,12 +79,22 @@ class Secured:
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     state_dir = tmp_path_factory.mktemp("secured")
-    try:
-        endpoints = local.up(local.LocalOptions(state_dir=state_dir, secure=True))
-        assert endpoints.security is not None
-        yield Secured(endpoints, endpoints.security)
-    finally:
-        local.down(state_dir, wipe=True)
+    secure = Security.secure
+    with issuer(SECRETS) as address, pytest.MonkeyPatch.context() as patch:
+
+        def also_by_tokens(self: Security, properties: Path) -> None:
+            secure(self, properties)
+            with properties.open("a") as file:
+                file.writelines(f"{name}={value}\n" for name, value in broker_properties(address, "clients").items())
+
+        patch.setattr(Security, "secure", also_by_tokens)
+        patch.setenv("JAVA_TOOL_OPTIONS", allowed_urls(address))
+        try:
+            endpoints = local.up(local.LocalOptions(state_dir=state_dir, secure=True))
+            assert endpoints.security is not None
+            yield Secured(endpoints, endpoints.security, address)
+        finally:
+            local.down(state_dir, wipe=True)
 
 
 @pytest.fixture(scope="module")
@@ -223,6 +240,29 @@ def test_whoever_has_no_password_gets_nowhere(secured: Secured) -> None:
     plain = Producer({"bootstrap.servers": settings.bootstrap, "log_level": 0})
     with pytest.raises(KafkaException):
         plain.list_topics(timeout=1.0)
+
+
+def test_a_role_logs_in_by_a_token_of_an_issuer_and_has_its_rights(secured: Secured, plan: list[Acl]) -> None:
+    role, name = ICD.roles["aggregate"], name_of("aggregate")
+    settings = secured.settings(name, "r.")
+    common = {key: value for key, value in settings.kafka.items() if not key.startswith("sasl.")}
+
+    def by_token(secret: str) -> dict[str, str]:
+        return common | client_settings(secured.issuer, name, secret)
+
+    client = Client(msgspec.structs.replace(settings, kafka=by_token(SECRETS[name])))
+    writes = {one.name.removeprefix("r.") for one in plan if (one.principal, one.operation) == (name, "Write")}
+    assert client.writable() == writes & set(ICD.topics)
+    assert client.begins(role.transactional_id.replace("*", "0"))
+    failures: list[KafkaError] = []
+    stranger = {"bootstrap.servers": settings.bootstrap, "log_level": 0, "error_cb": failures.append}
+    refused = Producer({**stranger, **by_token("guessed")})
+
+    def is_refused() -> bool:
+        refused.poll(0.05)
+        return any(one.code() == KafkaError._AUTHENTICATION for one in failures)
+
+    until(is_refused, "a wrong secret gets no token")
 
 
 class SecuredDeployment(Deployment):
