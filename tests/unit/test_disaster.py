@@ -11,9 +11,12 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+from msgspec.structs import replace
 
 from facade.config import Settings
+from facade.flows.alerts.messages import AlarmKey, decode_alert
 from facade.flows.alerts.reporter import reporter
+from facade.flows.alerts.suppression import Suppression
 from facade.runtime.flow import Fault, FaultKey
 from facade.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSource
 from facade.severities import ALARM
@@ -128,16 +131,19 @@ def test_a_disaster_is_at_most_ten_alarms_in_ten_minutes_and_none_is_lost(dead: 
     site.seconds(5)
     silent = {source for condition, source in site.found if condition == "streamSilent"}
     assert silent == nodes(*dead, *range(350, 400))
+    racks = site.alarms("DSUPR", "rackSilent")
     assert site.alerts.shows("newAlarms") == 5
     assert not site.alerts.shows("flood")
     told = [json.loads(one)["condition"] for one in site.alerts.shows("activeAlerts")]
     assert sorted(told) == sorted(["ingestSilent", *MORE])
+    on_the_log = [decode_alert(one.value).condition for one in site.bench.broker.read("alerts")]
+    assert on_the_log[: len(racks) + 1] == ["ingestSilent", *["rackSilent"] * len(racks)]
     assert site.seen() & {"streamSilent", "rackSilent"} == set(), "the cause came first"
     explained = {one["source"]: one["suppressed_by"] for one in site.alarms("DSUPR", "streamSilent")}
     assert explained.keys() == silent, "each one is listed"
     assert all(cause.startswith(("rackSilent@ingest/rack-", "ingestSilent@")) for cause in explained.values())
     raised = len(site.alarms())
-    assert raised == len(site.found) + len(site.alarms("DSUPR", "rackSilent")) + 1
+    assert raised == len(site.found) + len(racks) + 1
     assert site.alerts.shows("activeCount") + site.alerts.shows("suppressedCount") == raised
 
 
@@ -154,6 +160,23 @@ def test_what_is_still_wrong_when_the_cause_ends_is_told_and_the_rest_asks_nobod
         *(("streamSilent", source, "DSUPR") for source in nodes(400, 401, 402, 403)),
     }
     assert site.alerts.shows("newAlarms") == 3
+
+
+@pytest.mark.parametrize(
+    ("source", "places"),
+    [
+        ("ingest/0399", [("rackSilent", "ingest/rack-07"), ("ingestSilent", "ingest/all")]),
+        ("sdp-facade/ingest-07", [("rackSilent", "ingest/rack-07"), ("ingestSilent", "ingest/all")]),
+        ("ingest/all", [("ingestSilent", "ingest/all")]),
+        ("ingest/0399/x", []),
+        ("pipeline/7", []),
+    ],
+)
+def test_a_source_lies_in_the_places_that_follow_from_its_number(source: str, places: list[AlarmKey]) -> None:
+    conditions = {
+        "hot": replace(ICD.conditions["deadLetters"], suppressed_by=("rackSilent@rack", "ingestSilent@ingest"))
+    }
+    assert [*Suppression(conditions, ICD.locations, RACK).causes(("hot", source))] == places
 
 
 def test_one_rack_is_one_alarm_and_three_nodes_of_it_are_three() -> None:

@@ -21,6 +21,7 @@ const view = {
   wrong: false,
 };
 const keyOf = (alarm) => `${alarm.condition}@${alarm.source}`;
+const linkOf = (key) => `#/alarms/${encodeURIComponent(key)}`;
 
 async function refresh() {
   const begun = performance.now();
@@ -72,7 +73,7 @@ const since = (alarm) => (alarm.raised_at ? age(now() - alarm.raised_at) : "");
 
 export function alarmLines(some) {
   const lines = some.map((alarm) => html`<tr><td class=${alarm.severity}>${alarm.severity}</td><td>${alarm.state}</td>
-    <td><a href=${`#/alarms/${encodeURIComponent(keyOf(alarm))}`}>${label(alarm)}</a> <small>${alarm.source}</small></td>
+    <td><a href=${linkOf(keyOf(alarm))}>${label(alarm)}</a> <small>${alarm.source}</small></td>
     <td>${since(alarm)}</td></tr>`);
   return html`${notCurrent()}${lines.length ? html`<table><tbody>${lines}</tbody></table>`
     : isOld() ? nothing : html`<p>No alarms.</p>`}`;
@@ -164,7 +165,7 @@ function detail() {
   const condition = store.site.conditions[alarm.condition] ?? {};
   return html`<p class="big ${alarm.severity}">${label(alarm)}</p>
     <p>${alarm.severity} ${alarm.state}, ${alarm.source}, since ${utcDate(alarm.raised_at)}
-    ${alarm.suppressed_by ? html`<br>suppressed by <a href=${`#/alarms/${encodeURIComponent(alarm.suppressed_by)}`}>${alarm.suppressed_by}</a>` : nothing}
+    ${alarm.suppressed_by ? html`<br>suppressed by <a href=${linkOf(alarm.suppressed_by)}>${alarm.suppressed_by}</a>` : nothing}
     ${alarm.shelved_until ? html`<br>shelved until ${utcDate(alarm.shelved_until)}` : nothing}</p>
     <p class="said">${alarm.text}</p>${tools([alarm])}
     <h2>Response</h2><p>${condition.response ?? "This condition is not in the interface."}</p>
