@@ -1,12 +1,13 @@
 """A night with kills, played again: what is derived of its archive is compared with what was derived in the night.
 
-Sent: commands as in `proving.fault_runs.commands`, heaps with faults, alerts, actions of an operator, tables, quality
-metrics, processing blocks and adminMode, while every part is killed, the archive worker too. Expected: a whole archive,
-and its windows, outcomes, tables, alarm states and balances once more. Observed: the archive of the replay, which
-workers and device servers have made that take their time from it.
+Sent: commands as in `proving.fault_runs.commands`, heaps with faults, alerts, actions of an operator, tables, logs,
+quality metrics, processing blocks and adminMode, while every part is killed, the archive worker too. Expected: a whole
+archive, and its windows, outcomes, tables, alarm states, sums and balances once more. Observed: the archive of the
+replay, made by workers and device servers that take their time from it.
 """
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Final
@@ -15,11 +16,12 @@ import msgspec
 import tango
 
 from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.producer import KafkaWriter
+from facade.bus.kafka.producer import KafkaStreamWriter, KafkaWriter
 from facade.bus.port import BusHealth
 from facade.clock import utc_text
 from facade.flows.alerts.messages import STATES
 from facade.flows.alerts.source import AlertSource
+from facade.flows.logs.messages import LOGS
 from facade.infra.processes import Process
 from facade.messages import AlertState, ReplayPosition
 from proving.fault_runs.blocks import tell_blocks
@@ -32,6 +34,7 @@ _WORKERS: Final[Mapping[str, tuple[Any, ...]]] = {
     "worker 0": ("aggregate", "--slot", 0),
     "worker 1": ("aggregate", "--slot", 1),
     "tables worker": ("tables", "assemble"),
+    "logs worker": ("logs", "aggregate", "--slot", 0),
 }
 _SERVERS: Final = {
     "device server of SdpMaster": "control",
@@ -39,13 +42,14 @@ _SERVERS: Final = {
     "device server of ingest nodes": "ingest-00",
 }
 """Device servers that are killed, besides that of the subarrays."""
-_OTHERS: Final = ("calibration", "quality")
-_CLASSES: Final = tuple(f"Sdp{one}" for one in "Master Bus Subarray Alerts IngestNode Calibration Quality".split())
+_OTHERS: Final = ("calibration", "quality", "logs")
+_CLASSES: Final = tuple(f"Sdp{one}" for one in "Master Bus Subarray Alerts IngestNode Calibration Quality Logs".split())
 _SENDERS: Final[Mapping[str, tuple[Any, ...]]] = {
     "heaps": (
         *("ingest", "--nodes", 2, "--rate", 1000, "--gaps", 0.001, "--duplicates", 0.001, "--disorder", 0.001),
         *("--late", 0.001, "--ahead", 0.001, "--garbage", 0.001),
     ),
+    "buffers": ("telemetry", "ingest.buffers", "--rate", 20),
     "alert-sources": ("alerts", "--rate", 5, "--unknown", 0.1, "--garbage", 0.02),
     "metrics": ("quality", "--rate", 2, "--antennas", 8),
     "gains": ("calibration", "--every", 3, "--megabytes", 2),
@@ -54,7 +58,8 @@ _SPEED: Final = "10"
 _BLOCKS = 50_000
 """More than are told until the night ends."""
 _ACTS_EACH = 1.0
-"""Time between two actions of the operator [s]."""
+"""Time between two actions of the operator, and between two bursts of logs [s]."""
+_LINES = 60
 _SETTLED_WITHIN = 300.0
 """Longer than any delay of an alarm [s]."""
 _LAST = ("nightIsOver", "prove/replay")
@@ -66,17 +71,19 @@ class ReplayFaultRun(CommandFaultRun):
 
     unit, all_is_well = "commands in a night", "the archive is whole, and all that is derived of the night comes again"
     full, short = Size(600, 3), Size(100, 1)
-    settings: ClassVar = {"nodes": 2, "subarrays": 4, "partitions": None}
+    settings: ClassVar = {"nodes": 2, "subarrays": 4, "partitions": None, "without": "mirror"}
     faults = (SERVER, CONTROLLER, BROKER, _ARCHIVE, *_WORKERS, *_SERVERS)
 
     def prepare(self) -> None:
         super().prepare()
         self.between = (1.0, 4.0)
-        self._night = RecordedNight(self.deployment, self.deployment.folder)
+        folder = self.deployment.folder.parents[1] / "replay-night"  # what differs is looked at in the files
+        shutil.rmtree(folder, ignore_errors=True)
+        self._night = RecordedNight(self.deployment, folder)
         (self._alerts,), (self._master,) = map(self.deployment.devices, ("SdpAlerts", "SdpMaster"))
         self._shown = self.deployment.devices(*_CLASSES)
         self._act_at = 0.0
-        self._acted = 0
+        self._acted = self._logged = 0
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
         made = self.deployment
@@ -95,13 +102,26 @@ class ReplayFaultRun(CommandFaultRun):
         self.deployment.play(
             tell_blocks, name="blocks", journal=journal, subarray=1, seed=self.seed, records=_BLOCKS, interval=0.02
         )
+        self._shipper = KafkaStreamWriter(self.deployment.connection, health=BusHealth(), client="shipper")
         super().begin()
 
     def step(self) -> bool:
         if self.clock.monotonic() >= self._act_at:
             self._act_at = self.clock.monotonic() + _ACTS_EACH
             self._acted += self._act()
+            self._log()
+        self._shipper.poll()
         return super().step()
+
+    def _log(self) -> None:
+        numbers = range(self._logged + 1, self._logged + 1 + _LINES)
+        self._logged += _LINES
+        severities = self.chance.choices((11, 12, 14, 15), k=_LINES)
+        lines = [
+            f'<{severity}>1 - node-{number % 3} flagger 1 - [meta sequenceId="{number}"] record {number}'.encode()
+            for number, severity in zip(numbers, severities, strict=True)
+        ]
+        self._shipper.send_many(LOGS, [b"r01/node-%d" % (number % 3) for number in numbers], lines)
 
     def _act(self) -> bool:
         """Do something as an operator; whoever was killed does not answer."""
@@ -133,6 +153,7 @@ class ReplayFaultRun(CommandFaultRun):
             made.wrong += [f"{kind.name}: {difference}" for difference in kind.differences]
             if kind.differing > len(kind.differences):
                 made.wrong.append(f"{kind.name}: {kind.differing:,} differ in all")
+        self.progress.step(f"both archives stay in {self._night.original.parent}")
         made.rows += [
             ("actions of the operator", self._acted),
             ("records in the archive", sum(one.records for one in found)),
@@ -147,7 +168,8 @@ class ReplayFaultRun(CommandFaultRun):
         others = [process_name(part) for part in self.parts() if process_name(part) not in (alerts, WORKER)]
         for name in senders:
             processes.stop(name)
-        self._night.read(self.deployment, "aggregate", "tables-assemble")
+        self._shipper.flush(READY_WITHIN)
+        self._night.read(self.deployment, "aggregate", "tables-assemble", "logs-aggregate")
         # A delay that ends while device servers end may be in one of the archives only.
         self.progress.demand(self._is_settled, _SETTLED_WITHIN, "no delay of an alarm runs")
         for name in others:
