@@ -171,7 +171,7 @@ class Deployment:
         return self.start(name, [PROGRAM, *map(str, arguments)], ends=ends, login=login, **variables)
 
     def server(self, instance: str, *, name: str = "") -> Process:
-        return self.start(name or instance, [str(_BIN / SERVER), instance], login=instance_role(instance))
+        return self.start(name or instance, [str(_BIN / SERVER), instance], login=instance.partition("-")[0])
 
     def worker(self, slot: int | str) -> Process:
         return self.launch(f"aggregate-{slot}", "aggregate", "--slot", slot, login="aggregate")
