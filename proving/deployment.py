@@ -175,7 +175,7 @@ class Deployment:
         self._variables["PYTHONPATH"] = str(folder)
 
     def server(self, instance: str, *, name: str = "") -> Process:
-        return self.start(name or instance, [str(_BIN / SERVER), instance], login=instance_role(instance))
+        return self.start(name or instance, [str(_BIN / SERVER), instance], login=instance.partition("-")[0])
 
     def worker(self, slot: int | str) -> Process:
         return self.launch(f"aggregate-{slot}", "aggregate", "--slot", slot, login="aggregate")
