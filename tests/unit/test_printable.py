@@ -37,6 +37,7 @@ HOSTILE = "[red]" + "".join(CONTROLS + MARKS)
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 TOPICS = {
     **{message: topic for topic, entry in ICD.topics.items() for message in (entry.message, *entry.also) if message},
+    "command": "commands",
     "table-segment": "calibration",
     "metric": "quality",
     "batch": "ingest.heaps",
