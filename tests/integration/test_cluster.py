@@ -1,4 +1,4 @@
-"""Three brokers: replicas of all topics, and what is written while one or two of them are away."""
+"""Three secured brokers: replicas of all topics, and what is written while one or two of them are away."""
 
 from collections.abc import Iterator
 
@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import Producer
 
 from facade.bus.kafka.admin import inspect_topics
+from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.producer import KafkaSender, KafkaWriter
 from facade.bus.kafka.topics import create_topics
@@ -14,7 +15,6 @@ from facade.config import Settings
 from facade.errors import BusError
 from facade.icd.load import load
 from facade.infra import local
-from tests.support import topics
 from tests.support.waiting import HANG, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
@@ -26,17 +26,19 @@ COMMANDS = "commands"
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.Endpoints]:
     state_dir = tmp_path_factory.mktemp("cluster")
     try:
-        yield local.up(local.LocalOptions(state_dir=state_dir, brokers=3, kafka_heap="256m"))
+        yield local.up(local.LocalOptions(state_dir=state_dir, brokers=3, kafka_heap="256m", secure=True))
     finally:
         local.down(state_dir, wipe=True)
 
 
 def test_a_cluster_works_without_one_broker_and_refuses_without_two(cluster: local.Endpoints) -> None:
-    connection = Connection(Settings(bootstrap=cluster.bootstrap, prefix="cluster."))
+    assert cluster.security is not None
+    login = cluster.security.administrator()
+    connection = Connection(Settings(bootstrap=cluster.bootstrap, prefix="cluster.", kafka=login))
     create_topics(connection, {COMMANDS: load().topics[COMMANDS]}, replicas=cluster.brokers)
     found = inspect_topics(connection, [COMMANDS])[COMMANDS]
     assert (found.replicas, found.settings["min.insync.replicas"]) == (3, "2")
-    Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "any"}).init_transactions(HANG)
+    Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "any", **login}).init_transactions(HANG)
     made = connection.admin().list_topics(timeout=HANG).topics
     assert {len(one.replicas) for topic in made.values() for one in topic.partitions.values()} == {3}, "Kafka's own too"
 
@@ -57,5 +59,5 @@ def test_a_cluster_works_without_one_broker_and_refuses_without_two(cluster: loc
     until(lambda: "Not enough in-sync replicas" in refusal(), "the reason is known to callers")
     local.start_services(cluster.state_dir, "kafka-2", "kafka-3")
     writer.send_durably(Record(topic=COMMANDS, key=b"k", value=b"all are there"), HANG)
-    values = [message.value() for message in topics.read_all(cluster.bootstrap, connection.topic(COMMANDS))]
+    values = [record.value for record in KafkaBus(connection, client="test").read_all(COMMANDS)]
     assert values == [b"one is away", b"all are there"]
