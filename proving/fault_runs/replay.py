@@ -114,11 +114,11 @@ class ReplayFaultRun(CommandFaultRun):
         return super().step()
 
     def _log(self) -> None:
-        numbers = range(self._logged + 1, self._logged + 1 + _LINES)
+        numbers = range(self._logged, self._logged + _LINES)  # of three nodes in turn, each without a hole
         self._logged += _LINES
         severities = self.chance.choices((11, 12, 14, 15), k=_LINES)
         lines = [
-            f'<{severity}>1 - node-{number % 3} flagger 1 - [meta sequenceId="{number}"] record {number}'.encode()
+            f'<{severity}>1 - node-{number % 3} flagger 1 - [meta sequenceId="{number // 3 + 1}"] line'.encode()
             for number, severity in zip(numbers, severities, strict=True)
         ]
         self._shipper.send_many(LOGS, [b"r01/node-%d" % (number % 3) for number in numbers], lines)
