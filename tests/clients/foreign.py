@@ -11,7 +11,9 @@ from tests.support.waiting import HANG
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
-TANGOGQL, DESK, JTANGO = (ROOT / ".venv" / f"clients-{name}" for name in ("tangogql", "desk", "jtango"))
+TANGOGQL, DESK, JTANGO, DEBIAN = (
+    ROOT / ".venv" / f"clients-{name}" for name in ("tangogql", "desk", "jtango", "debian")
+)
 
 
 def installed(path: Path) -> str:
