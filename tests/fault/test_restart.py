@@ -35,8 +35,8 @@ def test_totals_and_last_values_are_back_in_silence(deploy: Deploy) -> None:
     """With the stream silent since long, kill -9 and start: totals are VALID and as before, window values
     INVALID, and SdpBus' account as well."""
     deployment = deploy(nodes=4, rack_size=2)
-    servers = deployment.serve()
     deployment.worker()
+    servers = deployment.serve()
     report = deployment.simulate("--rate", 2000, "--seconds", 3, "--gaps", 0.01, "--garbage", 0.01).finish()
     await_totals(deployment, report)
     until(lambda: deployment.quality(node_device(0), "heapRate") == "INVALID", "silence")
@@ -72,8 +72,8 @@ def test_no_half_window_is_ever_shown(deploy: Deploy) -> None:
     """While records flow, device servers are killed and started again: each window that a client is told
     of, per node and over all nodes, is whole (but for the sender's first and last), at every moment."""
     deployment = deploy(nodes=4, rack_size=2)
-    servers = deployment.serve()
     deployment.worker()
+    servers = deployment.serve()
     simulation = deployment.simulate("--rate", 500)
     devices = [MASTER, *map(node_device, range(4))]
     until(lambda: deployment.quality(MASTER, "heapRate") == "VALID", "values come")
@@ -148,8 +148,8 @@ def test_health_does_not_flap_at_a_restart(deploy: Deploy) -> None:
     """A restart of the control instance shows neither an alarm nor a health other than the one before: a worker that
     is alive is not missed, nodes that report are not silent."""
     deployment = deploy(nodes=2)
-    servers = deployment.serve()
     deployment.worker()
+    servers = deployment.serve()
     deployment.controller()
     simulation = deployment.simulate("--rate", 500)
     until(lambda: deployment.read_one(MASTER, "healthState") == 0, "all is well")
