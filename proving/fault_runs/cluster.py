@@ -76,7 +76,7 @@ ROLES: Mapping[str, Role] = {
 }
 
 
-class Accident(NamedTuple):
+class ClusterFault(NamedTuple):
     """One thing that happens to brokers."""
 
     deed: str
@@ -111,13 +111,13 @@ _LISTENER = re.compile(r"\b(?:BROKERS|CONTROLLER)://[^:,\s]+:(\d+)")
 _LARGE_ENOUGH = 10_000_000
 
 
-def schedule(seed: int, count: int, kinds: Sequence[tuple[str, str]] = KINDS) -> list[Accident]:
+def schedule(seed: int, count: int, kinds: Sequence[tuple[str, str]] = KINDS) -> list[ClusterFault]:
     """Return the accidents of a run; the same each time, and a shorter run is the beginning of a longer one."""
     chance, times = random.Random(seed), random.Random(f"{seed}/times")  # noqa: S311 - a schedule that can be repeated
     order: list[tuple[str, str]] = []
     while len(order) < count:
         order += chance.sample(kinds, len(kinds))
-    return [Accident(*kind, times.uniform(*_AWAY), times.uniform(*_CALM)) for kind in order[:count]]
+    return [ClusterFault(*kind, times.uniform(*_AWAY), times.uniform(*_CALM)) for kind in order[:count]]
 
 
 def partition_of(name: str, partitions: int) -> int:
@@ -261,7 +261,7 @@ class ClusterRun(FaultRun):
             return False
         return True
 
-    def _happen(self, accident: Accident) -> None:
+    def _happen(self, accident: ClusterFault) -> None:
         """Let an accident happen, and wait until all replicas are in sync again."""
         brokers = self._hit(accident.to)
         names = [BROKERS[number - 1] for number in brokers]
