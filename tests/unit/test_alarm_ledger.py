@@ -18,14 +18,20 @@ def make(**about):
     return AlarmLedger({"c": replace(Condition(label="", description="", response="", priority="MEDIUM"), **about)})
 
 
-def alert(ledger, number, at=AT, *, source="s", redriven=False, **more):
+def explained(**about):
+    """Return a ledger in which an alarm of `cause` explains those of `c`."""
+    plain = Condition(label="", description="", response="", priority="MEDIUM")
+    return AlarmLedger({"cause": plain, "c": replace(plain, suppressed_by=("cause",), **about)})
+
+
+def alert(ledger, number, at=AT, *, condition="c", source="s", redriven=False, **more):
     more = {"severity": "ALARM", "state": "ACTIVE", "raised_at": AT, "sequence": number, "text": str(number), **more}
-    return ledger.apply(Alert(condition="c", source=source, **more), number, at, redriven=redriven) is None
+    return ledger.apply(Alert(condition=condition, source=source, **more), number, at, redriven=redriven) is None
 
 
-def act(ledger, action, number, at=AT, **more):
+def act(ledger, action, number, at=AT, *, condition="c", **more):
     more = {"id": "1", "operator": "ann", "comment": "why", "time": at, "origin": "test", **more}
-    return ledger.act(Action(condition="c", source="s", action=action, **more), number, at)
+    return ledger.act(Action(condition=condition, source="s", action=action, **more), number, at)
 
 
 def acknowledged(values=None, **about):
@@ -342,3 +348,27 @@ def test_each_occurrence_has_its_time_and_number():
     alert(ledger, 3, AT + 2 * SECOND, severity="CRITICAL")
     assert ledger.take_occurrences() == [(KEY, AT + 2 * SECOND)]
     assert (ledger.get(KEY).occurrence, ledger.get(KEY).raised) == (3, 2)
+
+
+@pytest.mark.parametrize(("latching", "state"), [(False, "RTNUN"), (True, "LTUNK")])
+def test_an_occurrence_that_is_suppressed_leaves_an_alarm_open_that_operators_were_told_of(latching, state):
+    ledger = explained(latching=latching)
+    alert(ledger, 1)
+    alert(ledger, 2, AT + 1, state="CLEARED")
+    alert(ledger, 3, AT + 2, condition="cause", source="rack")
+    alert(ledger, 4, AT + 3, raised_at=AT + 3)
+    alert(ledger, 5, AT + 4, raised_at=AT + 3, state="CLEARED")
+    alarm = ledger.get(KEY)
+    assert (alarm.state, alarm.annunciated, alarm.raised) == (state, True, 2)
+    assert ledger.take_annunciations() == [AT, AT + 2]
+
+
+def test_an_acknowledged_alarm_that_asks_again_under_its_cause_is_told_when_the_cause_ends():
+    ledger = explained()
+    alert(ledger, 1)
+    act(ledger, "ACKNOWLEDGE", 2, occurrence=1)
+    alert(ledger, 3, AT + 1, condition="cause", source="rack")
+    alert(ledger, 4, AT + 2, severity="CRITICAL")
+    assert (ledger.get(KEY).state, ledger.get(KEY).annunciated) == ("UNACK", False)
+    alert(ledger, 5, AT + 3, condition="cause", source="rack", state="CLEARED")
+    assert ledger.take_annunciations() == [AT, AT + 1, AT + 3]

@@ -258,12 +258,13 @@ class AlarmLedger:
         return alarm.state == states.ACKED and bool(is_late or has_grown)
 
     def _begin(self, alarm: Alarm, event: str, occurrence: int, at_us: int) -> None:
+        is_open = alarm.state in states.UNACKNOWLEDGED
         _step(alarm, event)
         alarm.occurrence, alarm.raised = occurrence, alarm.raised + 1
         self._occurrences.append((alarm.key, at_us))
         if self.cause(alarm) is None:
             self._annunciate(alarm, at_us)
-        elif event == states.RAISE:
+        elif not is_open:  # else operators still have to acknowledge what they were told of
             alarm.annunciated = False
 
     def _annunciate(self, alarm: Alarm, at_us: int) -> None:
