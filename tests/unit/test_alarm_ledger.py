@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from facade.flows.alerts import ledger as module
 from facade.flows.alerts.ledger import AlarmLedger
-from facade.flows.alerts.messages import Action, Alarm, Alert
+from facade.flows.alerts.messages import Action, Alarm, Alert, decode_alarm, encode
 from facade.icd.model import Condition
 
 AT = 1_700_000_000_000_000
@@ -372,3 +372,36 @@ def test_an_acknowledged_alarm_that_asks_again_under_its_cause_is_told_when_the_
     assert (ledger.get(KEY).state, ledger.get(KEY).annunciated) == ("UNACK", False)
     alert(ledger, 5, AT + 3, condition="cause", source="rack", state="CLEARED")
     assert ledger.take_annunciations() == [AT, AT + 1, AT + 3]
+
+
+CAUSE = ("cause", "rack")
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        pytest.param({CAUSE: 3}, [AT + 3], id="the end of the cause, its consequence not"),
+        pytest.param({KEY: 2, CAUSE: 0}, [AT, AT + 2], id="the consequence, its cause not"),
+        pytest.param({KEY: 3, CAUSE: 3}, [], id="both"),
+    ],
+)
+def test_a_kill_between_two_states_that_are_written_leaves_no_alarm_untold(written, told):
+    ledger, pictures = explained(), [{}]
+    records = [
+        {"condition": "cause", "source": "rack"},
+        {"raised_at": AT + 1},
+        {"condition": "cause", "source": "rack", "state": "CLEARED"},
+    ]
+    for number, record in enumerate(records):
+        alert(ledger, number + 1, AT + number, **record)
+        pictures.append({alarm.key: encode(alarm) for alarm in ledger.alarms()})
+    restarted = explained()
+    for key in (KEY, CAUSE):
+        if state := pictures[written.get(key, 2)].get(key):
+            restarted.recall(decode_alarm(state))
+    for number, record in enumerate(records):
+        alert(restarted, number + 1, AT + number, **record)
+    restarted.fire(AT + 3)
+    assert restarted.take_annunciations() == told
+    assert [restarted.get(key).annunciated for key in (KEY, CAUSE)] == [True, True]
+    assert restarted.take_touched(AT + 3) or not told, "it is written"
