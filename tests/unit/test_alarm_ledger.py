@@ -405,3 +405,21 @@ def test_a_kill_between_two_states_that_are_written_leaves_no_alarm_untold(writt
     assert restarted.take_annunciations() == told
     assert [restarted.get(key).annunciated for key in (KEY, CAUSE)] == [True, True]
     assert restarted.take_touched(AT + 3) or not told, "it is written"
+
+
+@pytest.mark.parametrize("unshelve", [True, False])
+def test_a_cause_on_the_shelf_hides_no_other_alarm(unshelve):
+    ledger = explained()
+    alert(ledger, 1, condition="cause")
+    alert(ledger, 2, AT + 1)
+    assert act(ledger, "SHELVE", 3, AT + 2, condition="cause", until=AT + 60 * SECOND) is None
+    alert(ledger, 4, AT + 3, source="later")
+    assert ledger.take_annunciations() == [AT, AT + 2, AT + 3]
+    assert [state for state, _ in ledger.shown_of("c")] == ["UNACK", "UNACK"]
+    if unshelve:
+        assert act(ledger, "UNSHELVE", 5, AT + 4, condition="cause") is None
+    else:
+        ledger.fire(AT + 60 * SECOND)
+    alert(ledger, 6, AT + 61 * SECOND, source="last")
+    assert [state for state, _ in ledger.shown_of("c")] == ["DSUPR"] * 3
+    assert ledger.take_annunciations() == []

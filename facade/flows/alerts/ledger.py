@@ -387,7 +387,8 @@ def _without_surplus(actions: list[ActionTaken], alarm: Alarm) -> list[ActionTak
 
 
 def _explains(alarm: Alarm) -> bool:
-    return alarm.state in states.ACTIVE and not alarm.out_of_service
+    """Return whether operators see an active alarm: one that they have hidden must not hide others."""
+    return alarm.state in states.ACTIVE and not (alarm.out_of_service or alarm.shelved_until)
 
 
 def _step(alarm: Alarm, event: str) -> None:
