@@ -157,6 +157,7 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("condition_delays_are_possible", condition("off_delay", 1000000.0), "off_delay"),
     ("condition_delays_are_possible", condition("re_alarm", 1000000.0), "re_alarm"),
     ("condition_growths_are_more_than_once", condition("re_alarm_growth", 1.0), "re_alarm_growth"),
+    ("condition_growths_are_more_than_once", condition("re_alarm_growth", 0.0, "rackSilent"), "re_alarm_growth"),
     ("suppressors_exist", condition("suppressed_by", ("nobody",)), "suppressed_by"),
     ("suppressors_exist", condition("suppressed_by", ("streamSilent",)), "suppressed_by"),
     ("suppressors_exist", condition("suppressed_by", ("rackSilent",), "ingestSilent"), "suppressed_by"),
