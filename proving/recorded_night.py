@@ -65,7 +65,8 @@ class RecordedNight:
 
     def record(self) -> Process:
         """Start the archive worker; after a kill, once more."""
-        return self._deployment.launch(WORKER, "archive", "run", self.original, "--every", _EVERY)
+        # Its own logs on the bus would never end: it writes a line of those that it has just kept.
+        return self._deployment.launch(WORKER, "archive", "run", self.original, "--every", _EVERY, SDP_LOG_EXPORT="")
 
     def close(self) -> list[PartitionReport]:
         """Wait until all that is on the topics is in files, end the worker, and verify the files."""
