@@ -71,7 +71,7 @@ def restore_topics(
     # Followers take its number, behind those of lost alerts, for the next one; see the decision on two sites.
     writer = KafkaWriter(connection, health=BusHealth(), client="archive-restore-alerts")
     alerts = open_alerts("archive/restore", writer, clock)
-    until = f"the topics were filled from {place}, whose newest record is of {utc_text(done.newest_us)}"
+    until = f"the topics were filled from {store}, whose newest record is of {utc_text(done.newest_us)}"
     alerts.raise_alert("topicsRestored", WARNING, f"{until}: records that the brokers took later are lost")
     alerts.clear("topicsRestored", until)
     lines = [
