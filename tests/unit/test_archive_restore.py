@@ -267,6 +267,27 @@ def test_no_secret_of_the_place_is_in_the_alarm(said: Said) -> None:
     assert all("were filled from memory://***@restored" in text for _, text in said.texts)
 
 
+def test_the_alarm_has_the_time_up_to_which_all_topics_are_there(said: Said, tmp_path: Path) -> None:
+    """The archive worker of heaps ended earlier than the one of alerts; times of positions are not the brokers'."""
+    times = {"positions": 1, "ingest.heaps": 5, "commands": 60, "alerts": 70}
+    log = MemoryLog(dict.fromkeys(times, 1))
+    for topic, seconds in times.items():
+        for at in (0, seconds):
+            log.append(record(START + at * 1_000_000, topic=topic))
+    archive(log, FolderStore(tmp_path), *times)
+    done = by_command(tmp_path)
+    assert done.exception is None
+    assert [state for state, _ in said.texts] == ["WARNING", "CLEARED"]
+    assert all(
+        "the earliest of these is of 2027-01-15T08:00:05.000+00:00, on ingest.heaps" in one[1] for one in said.texts
+    )
+    assert [line.split() for line in done.output.splitlines() if line.startswith("  ")] == [
+        ["2027-01-15T08:00:05.000+00:00", "ingest.heaps"],
+        ["2027-01-15T08:01:00.000+00:00", "commands"],
+        ["2027-01-15T08:01:10.000+00:00", "alerts"],
+    ]
+
+
 # Device servers
 
 

@@ -71,13 +71,18 @@ def restore_topics(
     # Followers take its number, behind those of lost alerts, for the next one; see the decision on two sites.
     writer = KafkaWriter(connection, health=BusHealth(), client="archive-restore-alerts")
     alerts = open_alerts("archive/restore", writer, clock)
-    until = f"the topics were filled from {store}, whose newest record is of {utc_text(done.newest_us)}"
+    # Records of other topics have the time of their writer, or of something else.
+    by_brokers = {name for name, topic in icd.topics.items() if topic.timestamp == "LogAppendTime"}
+    newest = sorted((at, topic) for topic, at in done.newest.items() if topic in by_brokers)
+    until = f"the topics were filled from {store}, each up to its newest record there"
+    until += "".join(f"; the earliest of these is of {utc_text(at)}, on {topic}" for at, topic in newest[:1])
     alerts.raise_alert("topicsRestored", WARNING, f"{until}: records that the brokers took later are lost")
     alerts.clear("topicsRestored", until)
     lines = [
         f"{done.records:,} records of {len({topic for topic, _ in done.ends})} topics are on the topics with the prefix"
         f" {settings.prefix!r}, each at its offset; {done.fillers:,} fillers stand for offsets without a record.",
-        f"The newest record is of {utc_text(done.newest_us)}; what the brokers took later is lost.",
+        "Of each topic, what the brokers took after its newest record here is lost:",
+        *(f"  {utc_text(at)}  {topic}" for at, topic in newest),
         *([f"{done.positions} positions of workers were behind their results, and were moved."] * bool(done.positions)),
         "Start workers, device servers and controllers. Give the archive worker a new folder.",
     ]
