@@ -18,7 +18,7 @@ from facade.bus.offsets import Extent, TopicShape, position_record
 from facade.bus.port import Record
 from facade.cli.app import app
 from facade.clock import ManualClock
-from facade.errors import ConfigError, OutcomeUnknown
+from facade.errors import BusError, ConfigError, OutcomeUnknown
 from facade.flows.alerts.follower import Follower
 from facade.flows.archive import restore_cli
 from facade.flows.archive.files import ArchiveError
@@ -286,6 +286,23 @@ def test_the_alarm_has_the_time_up_to_which_all_topics_are_there(said: Said, tmp
         ["2027-01-15T08:01:00.000+00:00", "commands"],
         ["2027-01-15T08:01:10.000+00:00", "alerts"],
     ]
+
+
+def test_an_alarm_that_is_not_confirmed_is_told_again(said: Said, tmp_path: Path) -> None:
+    archive_of(tmp_path, 1)
+    said.fails = 3
+    done = by_command(tmp_path)
+    assert (done.exception, [state for state, _ in said.texts]) == (None, ["WARNING", "CLEARED"])
+
+
+def test_without_the_alarm_the_topics_are_complete_and_said_to_be(said: Said, tmp_path: Path) -> None:
+    archive_of(tmp_path, 1)
+    said.fails = 1000
+    done = by_command(tmp_path)
+    assert "1 records of 1 topics are on the topics" in done.output
+    assert isinstance(done.exception, BusError)
+    assert "the topics are complete, and only the alarm topicsRestored, or its end, is missing" in str(done.exception)
+    assert 0 < said.fails < 999, "tried for a time"
 
 
 # Device servers
