@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -45,6 +46,8 @@ from facade.messages import (
     Table,
 )
 from facade.runtime.replay import inputs
+from proving.demo import archiving
+from proving.recorded_night import uncompared
 from tests.support.archives import HOUR, ICD, START, archive, changed
 from tests.support.archives import archive_of as files_of
 from tests.support.columnar import columnar
@@ -242,6 +245,29 @@ def test_what_only_one_archive_has_differs(tmp_path: Path) -> None:
     assert all(one.endswith(": only in B") for one in differences(comparison))
     with pytest.raises(ConfigError, match="got none in common"):
         compare(empty, empty, ICD)
+
+
+def test_a_replay_without_a_kind_of_results_is_not_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else is equal: the replay has lost the tables, neither has balances, and a message is broken."""
+    acks, tables = [("command-acks", ack("1", "COMPLETED"))], [("tables", table("p"))]
+    a = archive_of(tmp_path / "a", *acks, *tables, ("alert-state", alarm("x")))
+    comparison = compare(a, archive_of(tmp_path / "b", *acks, ("command-acks", b"{}")), ICD)
+    assert differences(comparison) == []
+    needed = ("command outcomes", "balances")
+    left = uncompared(comparison, needed, without=["alarm states"])
+    assert left == [
+        "balances: expected results to compare, got none",
+        "tables: not compared: only A has the topic",
+        "expected records that can be decoded, got 0 and 1 others",
+    ]
+    assert uncompared(compare(a, a, ICD), needed[:1]) == []
+
+    def played(speed: str, needed: Sequence[str]) -> tuple[ArchiveComparison, list[str]]:
+        return comparison, uncompared(comparison, needed)
+
+    monkeypatch.setattr(archiving, "RecordedNight", lambda *_: Mock(replay=played))
+    scenario = archiving.ArchiveScenario(Mock(**{"options.controller": True, "options.logs": False}), Mock())
+    assert [line[1:] for line in scenario._play_again()] == [(0, 0), (0, 5)]
 
 
 def test_windows_of_a_time_are_compared(tmp_path: Path) -> None:

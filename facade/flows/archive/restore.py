@@ -396,8 +396,8 @@ class Restored:
     """What was written."""
 
     records: int = 0
-    newest_us: int = 0
-    """Time of the newest record [Unix us]."""
+    newest: dict[str, int] = field(default_factory=dict)
+    """Time of the newest record of each topic [Unix us]."""
     fillers: int = 0
     positions: int = 0
     """New positions behind the others."""
@@ -477,7 +477,8 @@ def _count(done: Restored, place: TopicPartition, step: PlacedRecords) -> None:
         done.fillers += len(step.records)
     else:
         done.records += len(step.records)
-        done.newest_us = max(done.newest_us, *(one.timestamp_us for one in step.records))
+        times = [one.timestamp_us for one in step.records]
+        done.newest[place[0]] = max(done.newest.get(place[0], 0), *times)
     is_first = done.ends.get(place, 0) == done.begins.get(place, 0)
     done.ends[place] = step.records[-1].offset + 1 + (step.kind is not Kind.PLAIN)
     if is_filled and is_first and step.kind is Kind.PLAIN:
