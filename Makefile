@@ -77,9 +77,11 @@ check-prose: $(STAMP)
 
 # The same content gives the same bytes: the file changes only with the interface.
 freeze: ## Keep the interface as that of this release, with which `make lint` compares from then on
+	mkdir -p build
+	set -o pipefail; tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
+		-C schemas -c commands icd messages | gzip -9n > build/interface.tar.gz
 	rm -f packaging/interface-*.tar.gz
-	tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX -C schemas -c commands icd messages \
-		| gzip -9n > packaging/interface-$(VERSION).tar.gz
+	mv build/interface.tar.gz packaging/interface-$(VERSION).tar.gz
 
 pictures: $(STAMP) ## Draw docs/images/*.svg from the descriptions beside them
 	$(BIN)/python -m tests.pictures

@@ -265,25 +265,17 @@ class ClusterRun(FaultRun):
         """Let an accident happen, and wait until all replicas are in sync again."""
         brokers = self._hit(accident.to)
         names = [BROKERS[number - 1] for number in brokers]
-        begin = self.clock.now()
-        if accident.deed == STOP:
-            with self._frozen(names):
-                self.clock.sleep(accident.seconds)
-        elif accident.deed == CUT:
-            with self._cut(names):
-                self.clock.sleep(accident.seconds)
-        else:
-            local.stop_services(self._state_dir, *names, kill=True, clock=self.clock)
+        away = {STOP: self._frozen, CUT: self._cut}.get(accident.deed, self._dead)
+        with away(names):
+            # Before and after this, some brokers are away and some are not: either outcome of a command is right.
             begin = self.clock.now()
             if accident.deed == WIPE:
                 for name in names:
                     shutil.rmtree(self._state_dir / name / "data")
             self.clock.sleep(accident.seconds)
-        end = self.clock.now()
+            end = self.clock.now()
         if accident.to in (TWO, ALL):
             self._alone.append((begin, end))
-        if accident.deed in (KILL, WIPE):
-            local.start_services(self._state_dir, *names, clock=self.clock)
         if not wait_until(self.clock, self._is_whole, _WHOLE_WITHIN, 0.2):
             raise InfraError(f"{accident}: not all replicas are in sync {_WHOLE_WITHIN:g} s after it")
         self._recovery = max(self._recovery, self.clock.now() - end)
@@ -311,6 +303,12 @@ class ClusterRun(FaultRun):
             return False
         found = [one for topic in topics for one in topic.partitions.values()]
         return all(one.leader > 0 and len(one.isrs) == len(one.replicas) for one in found)
+
+    @contextmanager
+    def _dead(self, names: Sequence[local.ServiceName]) -> Iterator[None]:
+        local.stop_services(self._state_dir, *names, kill=True, clock=self.clock)
+        yield
+        local.start_services(self._state_dir, *names, clock=self.clock)
 
     @contextmanager
     def _frozen(self, names: Sequence[local.ServiceName]) -> Iterator[None]:

@@ -9,6 +9,7 @@ devices, topics, and the client.
 import json
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,11 +18,12 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from facade.bus.kafka.bus import KafkaBus
-from facade.flows.alerts.messages import ALERTS
+from facade.flows.alerts.messages import ALERTS, Action, Alert, decode_alert_or_action
+from facade.flows.alerts.simulator.stream import read_alert_report
 from facade.flows.telemetry.simulator.ingest import read_report
 from facade.flows.telemetry.simulator.telemetry_cli import TelemetryReport
 from facade.infra.processes import Process
-from proving.fault_runs.alerts import FollowerReport, follow_alerts, read_entries
+from proving.fault_runs.alerts import FollowerReport, digest, follow_alerts, read_entries
 from proving.fault_runs.commands import CONTROLLER, CallLine, CommandFaultRun, read_calls
 from proving.fault_runs.frame import READY_WITHIN, Balance, Size
 from proving.testbed import WORKERS
@@ -191,25 +193,27 @@ class RollingUpgrade(CommandFaultRun):
         found.rows.append(("... of them by the new version", f"{buffers[1].sent:,} reports, {dropped[1]:,} packets"))
 
     def _judge_alerts(self, found: Balance) -> None:
-        """Each alert on the log, our own ones too, is to be at the client once and in order."""
-        bus, on_log = KafkaBus(self.deployment.connection, client="rolling"), 0
+        """Each alert sent is to be on the log, and each of the log, our own too, at the client once and in order."""
+        bus = KafkaBus(self.deployment.connection, client="rolling")
+        log: list[Alert | Action] = []
 
         def has_all() -> bool:
-            nonlocal on_log
-            on_log = sum(1 for _ in bus.read_all(ALERTS))
-            return len(read_entries(self._journal)) >= on_log
+            messages = map(decode_alert_or_action, (one.value for one in bus.read_all(ALERTS)))
+            log[:] = (one for one in messages if isinstance(one, Alert | Action))
+            return len(read_entries(self._journal)) >= len(log)
 
         self.progress.wait_until(has_all, _SETTLES_WITHIN, "all alerts are at the client")
         self._client.call_off()
         client = self.deployment.result(self._client, FollowerReport, 60.0)
-        numbers = [number for number, _ in read_entries(self._journal)]
+        sent = {name: one.count for name, one in read_alert_report(self._report("alert-source")).sources.items()}
+        received = read_entries(self._journal)
         found.rows += [
-            ("alerts on the log", on_log),
-            ("... at the client", len(numbers)),
+            ("alerts sent", sum(sent.values())),
+            ("alerts on the log, with our own ones", len(log)),
+            ("... at the client", len(received)),
             ("longest silence at the client", f"{client.silence:.1f} s"),
         ]
-        if len(numbers) < on_log or numbers != sorted(set(numbers)) or client.lost:
-            found.wrong.append(f"{on_log:,} alerts, {len(set(numbers)):,} numbers at the client: {client.lost}")
+        found.wrong += wrong_alerts(sent, log, received, client.lost)
 
     def _value(self, device: str, attribute: str) -> int:
         return int(self.deployment.values(device, attribute).get(attribute, -1))
@@ -237,3 +241,34 @@ def not_taken(calls: Iterable[CallLine], absences: Sequence[tuple[float, float]]
         and not _BY_RULE.search(one.text)
         and not any(begin <= one.called + one.seconds and one.called <= end for begin, end in absences)
     ]
+
+
+def wrong_alerts(
+    sent: Mapping[str, int],
+    log: Sequence[Alert | Action],
+    received: Sequence[tuple[int, bytes]],
+    lost: Sequence[str],
+) -> list[str]:
+    """Return the differences between what was sent, the log, and what the client got, in words.
+
+    Parameters
+    ----------
+    sent
+        Number of alerts by source.
+    received
+        Sequence number and digest of each entry, as the client got them.
+    lost
+        Losses of which the client was told.
+    """
+    on_log = Counter(one.source for one in log)
+    wrong = [
+        f"{source}: {count:,} alerts sent, {on_log[source]:,} on the log"
+        for source, count in sent.items()
+        if on_log[source] != count
+    ]
+    numbers = [number for number, _ in received]
+    # More may come to the log, and to the client, after the log was read.
+    contents = [content for _, content in received[: len(log)]]
+    if contents != [digest(one) for one in log] or numbers != sorted(set(numbers)):
+        wrong.append(f"{len(received):,} alerts at the client: not the {len(log):,} of the log, once and in order")
+    return wrong + [f"the client was told of a loss: {text}" for text in lost]

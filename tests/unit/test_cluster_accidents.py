@@ -1,16 +1,27 @@
 """Accidents of a cluster: their schedule, and the brokers that they hit."""
 
+import random
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from facade.clock import ManualClock
+from facade.infra import local
+from facade.infra.local import BROKERS
 from proving.fault_runs.cluster import (
     ALL,
     CONTROLLER,
+    CUT,
+    KILL,
     KINDS,
     ONE,
     ROLES,
+    STOP,
     TWO,
+    Accident,
+    ClusterRun,
     active_controller,
     partition_of,
     schedule,
@@ -40,3 +51,29 @@ def test_the_active_controller_is_that_of_the_newest_election_that_any_broker_kn
         file.parent.mkdir(parents=True)
         file.write_text(f'{{"leaderId":{leader},"leaderEpoch":{epoch},"votedId":-1,"data_version":0}}')
     assert active_controller(folders) == 3
+
+
+@pytest.mark.parametrize("deed", [KILL, STOP, CUT])
+def test_no_two_brokers_confirm_a_command_only_while_all_of_them_are_away(
+    deed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What begins and ends an accident takes 1 s here, and is none of that time."""
+    clock = ManualClock()
+    for name in BROKERS:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "server.properties").write_text("listeners=BROKERS://127.0.0.1:9\n")
+
+    def takes_a_second(answer: object = None) -> Callable[..., object]:
+        return lambda *_, **__: clock.sleep(1.0) or answer
+
+    monkeypatch.setattr(local, "status", takes_a_second([]))
+    for name in ("stop_services", "start_services"):
+        monkeypatch.setattr(local, name, takes_a_second())
+    monkeypatch.setattr(subprocess, "run", takes_a_second())
+    run = object.__new__(ClusterRun)
+    run.clock, run._state_dir, run._chance, run._alone, run._recovery = clock, tmp_path, random.Random(1), [], 0.0
+    monkeypatch.setattr(run, "_is_whole", lambda: True)
+    began = clock.now()
+    run._happen(Accident(deed, ALL, seconds=5.0, calm=0.0))
+    ((begin, end),) = run._alone
+    assert (begin - began, end - begin) == (1.0, 5.0)

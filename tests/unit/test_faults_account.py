@@ -3,9 +3,11 @@
 import pytest
 
 from facade.controller.simulator.controller import ExecutionLine
+from facade.flows.alerts.messages import Alert
 from facade.flows.commands.messages import AckMessage, CommandMessage
+from proving.fault_runs.alerts import digest
 from proving.fault_runs.commands import CallLine, FoundCommands, account
-from proving.fault_runs.rolling import not_taken
+from proving.fault_runs.rolling import not_taken, wrong_alerts
 
 DEVICE, ID = "mid-sdp/subarray/01", "1800000000.000000_1_Scan"
 T0 = 1_800_000_000_000_000
@@ -89,3 +91,31 @@ def test_each_kind_of_wrong_is_found(changes, words):
 def test_a_call_that_was_not_taken_beyond_the_restart_of_its_server_is_found(changes, is_found):
     """The server was away from the 10th to the 12th second."""
     assert bool(not_taken([call(**changes)], [(T0 / 1e6 + 10.0, T0 / 1e6 + 12.0)])) == is_found
+
+
+LOG = [
+    Alert(
+        condition="storageLow", source=source, severity="ALARM", state="ACTIVE", text="", raised_at=T0, sequence=number
+    )
+    for number, source in enumerate(("simulated-000", "facade", "simulated-000"), 1)
+]
+RECEIVED = [(one.sequence, digest(one)) for one in LOG]
+
+
+@pytest.mark.parametrize(
+    ("sent", "received", "says"),
+    [
+        ({"simulated-000": 2}, RECEIVED, ""),
+        ({"simulated-000": 2}, [*RECEIVED, (4, b"came later")], ""),
+        ({"simulated-000": 3}, RECEIVED, "simulated-000: 3 alerts sent, 2 on the log"),
+        ({"simulated-000": 1}, RECEIVED, "simulated-000: 1 alerts sent, 2 on the log"),
+        ({"simulated-000": 2}, RECEIVED[:2], "not the 3 of the log"),
+        ({"simulated-000": 2}, [*RECEIVED, RECEIVED[2]], "not the 3 of the log"),
+        ({"simulated-000": 2}, [RECEIVED[0], (2, b"another"), RECEIVED[2]], "not the 3 of the log"),
+    ],
+)
+def test_alerts_of_a_rolling_upgrade_are_those_that_were_sent(sent, received, says):
+    found = wrong_alerts(sent, LOG, received, ())
+    assert len(found) == bool(says)
+    assert all(says in one for one in found)
+    assert wrong_alerts({}, LOG, RECEIVED, ["numbers 7 to 9"]) == ["the client was told of a loss: numbers 7 to 9"]

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import subprocess
 import tarfile
 import tomllib
 from pathlib import Path
@@ -54,3 +55,23 @@ def test_a_breaking_change_without_a_new_version_fails(released: Path, tmp_path:
     path = changed / "messages" / "heap.schema.json"
     path.write_text(path.read_text().replace('"late"', '"belated"'))
     assert runner.invoke(app, ["icd", "diff", str(released), str(changed)]).exit_code == 1
+
+
+def test_the_interface_of_a_release_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
+    older = tmp_path / "packaging" / "interface-0.1.0.tar.gz"
+    older.parent.mkdir()
+    older.write_bytes(b"older")
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    freeze = ["make", "--silent", "freeze"]
+    assert subprocess.run(freeze, cwd=tmp_path, capture_output=True, check=False).returncode
+    assert [*older.parent.iterdir()] == [older]
+    shutil.copytree(ROOT / "schemas", tmp_path / "schemas")
+    subprocess.run(freeze, cwd=tmp_path, check=True)
+    assert [one.name for one in older.parent.iterdir()] == [f"interface-{VERSION}.tar.gz"]
+
+
+def test_the_steps_of_a_release_freeze_the_interface_before_they_run_the_tests() -> None:
+    steps = (ROOT / "CONTRIBUTING.md").read_text().partition("## Make a release")[2]
+    places = [steps.index(one) for one in ("Set the version", "make freeze", ".ci/run", "git tag")]
+    assert places == sorted(places)

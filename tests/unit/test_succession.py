@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from devices import standby
+from devices.standby import SUFFIX, Replacement, Succession
 from facade.bus.memory import MemoryBus, MemoryLog
 from facade.bus.port import Reader
 from facade.clock import ManualClock
@@ -14,7 +15,6 @@ from facade.config import Settings
 from facade.errors import BusError
 from facade.messages import Heartbeat
 from facade.runtime.heartbeats import TOPIC, SignOfLife, began
-from facade.runtime.standby import SUFFIX, Replacement, Succession
 
 SERVER = "SdpFacade-subarray"
 FIRST, SECOND, THIRD = "1000.000-cc", "1010.500-bb", "1011.000-aa"
