@@ -208,6 +208,25 @@ def test_a_repeated_call_that_was_not_sent_says_nothing_about_the_first_time(sit
     assert site.status(site.configure()) == "HELD"
 
 
+def test_a_repeated_call_sends_nothing_while_the_approval_waits_for_the_bus(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = site.configure()
+    site.now.cycle()
+
+    def repeat(record: Any, timeout: float, queued: Callable[[], None]) -> None:
+        monkeypatch.undo()
+        queued()
+        with pytest.raises(OutcomeUnknown, match="another call is sending it"):
+            site.configure()
+        raise NotSent("no broker")
+
+    monkeypatch.setattr(site.now.gateway.sender, "send", repeat)
+    with pytest.raises(NotSent):
+        site.approve(id)
+    assert site.commands() == []
+
+
 def test_it_is_checked_in_the_state_of_its_approval(site: Site) -> None:
     id = site.ask()
     site.report(obsState="READY")

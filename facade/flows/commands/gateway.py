@@ -287,7 +287,11 @@ class Gateway:
             message = msgspec.structs.replace(made, id=waiting.id, **approver)
             if not self.tracker.approve(message):
                 raise _not_waiting(approval.id, where)
-            return self._send(message, headers, order.close, again=False)
+            self._sending.add(message.id)
+            try:
+                return self._send(message, headers, order.close, again=False)
+            finally:
+                self._sending.discard(message.id)
 
     def _waiting(self, device: str, id: str, where: str) -> CommandMessage:
         found = self.tracker.find(id)
