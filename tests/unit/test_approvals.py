@@ -168,13 +168,27 @@ def test_a_bus_that_does_not_answer_leaves_at_most_one_command(
     monkeypatch.undo()
     site.now.cycle()
     (one,) = site.now.tracker.pending(SUBARRAY) or site.now.tracker.finished(SUBARRAY, 1)
-    unknown = "HELD" if at == "call" else "NEW"
-    assert one.status == (unknown if isinstance(error, OutcomeUnknown) else "UNDELIVERED")
+    lost, unknown = ("UNDELIVERED", "HELD") if at == "call" else ("HELD", "NEW")
+    assert one.status == (lost if isinstance(error, NotSent) else unknown)
     if one.status == "HELD":
-        return
-    with pytest.raises(CommandRefused, match="that waits for a second person"):
         site.approve(one.id)
-    assert site.commands() == []
+    else:
+        with pytest.raises(CommandRefused, match="that waits for a second person"):
+            site.approve(one.id)
+    assert len(site.commands()) == (one.status == "HELD")
+
+
+def test_a_command_whose_approval_was_not_sent_goes_on_waiting_and_expires(site: Site) -> None:
+    id = site.ask()
+    site.now.bus.away = True
+    with pytest.raises(NotSent, match="the approval was not sent, and the command goes on waiting"):
+        site.approve(id)
+    site.now.bus.away = False
+    assert site.status(id) == "HELD"
+    site.start()
+    assert site.status(id) == "HELD"
+    site.wait(62)
+    assert (site.status(id), site.commands()) == ("UNDELIVERED", [])
 
 
 @pytest.mark.parametrize("arrived", [True, False])

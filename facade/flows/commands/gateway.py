@@ -268,7 +268,7 @@ class Gateway:
         with ExitStack() as order:
             order.enter_context(self._checking)
             self._require_readiness("ApproveCommand", where)
-            waiting = self._waiting(device, approval.id, where)
+            tracked, waiting = self._waiting(device, approval.id, where)
             if not is_second_person(waiting, client, approval.operator):
                 first = given_by(waiting.operator, waiting.client) or "a client that Tango does not identify"
                 what = (
@@ -289,17 +289,17 @@ class Gateway:
                 raise _not_waiting(approval.id, where)
             self._sending.add(message.id)
             try:
-                return self._send(message, headers, order.close, again=False)
+                return self._send(message, headers, order.close, again=False, waiting=tracked)
             finally:
                 self._sending.discard(message.id)
 
-    def _waiting(self, device: str, id: str, where: str) -> CommandMessage:
+    def _waiting(self, device: str, id: str, where: str) -> tuple[Tracked, CommandMessage]:
         found = self.tracker.find(id)
         if found is None or found.held is None or found.status != HELD or found.device != device:
             raise _not_waiting(id, where)
         if id in self._sending or self._now_us() > found.held.not_after:
             raise _not_waiting(id, where)
-        return found.held
+        return found, found.held
 
     def _require_place(self, device: str, name: str, where: str) -> None:
         waiting = len(self.tracker.pending(device)) - len(self.tracker.under_way(device))
@@ -428,7 +428,15 @@ class Gateway:
         _log.info("command held id=%s device=%s", message.id, message.device)
         return message.id
 
-    def _send(self, message: CommandMessage, headers: Headers, queued: Callable[[], None], *, again: bool) -> str:
+    def _send(
+        self,
+        message: CommandMessage,
+        headers: Headers,
+        queued: Callable[[], None],
+        *,
+        again: bool,
+        waiting: Tracked | None = None,
+    ) -> str:
         tags = f"transaction_id={message.transaction_id} id={message.id} device={message.device}"
         try:
             self.sender.send(command_record(message, headers), self.timeout, queued)
@@ -436,6 +444,10 @@ class Gateway:
             if again:  # which says nothing about the first time
                 _log.warning("command not sent again %s: %s", tags, error)
                 raise _unknown(message, str(error)) from error
+            if waiting is not None:
+                self.tracker.withdraw(waiting)
+                what = "the approval was not sent, and the command goes on waiting for a second person"
+                raise NotSent(f"{message.command}: {what}: {error}") from error
             self.tracker.undelivered(message.id, self._now_us(), str(error))
             raise NotSent(f"{message.command} was not sent, and will not be executed: {error}") from error
         except OutcomeUnknown as error:

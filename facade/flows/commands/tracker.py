@@ -100,6 +100,12 @@ class Tracker:
             self.begin(command)
             return True
 
+    def withdraw(self, waiting: Tracked) -> None:
+        """Note that the bus does surely not have the approval of a command: it waits as before, as the log says."""
+        with self._lock:
+            if self._by_id[waiting.id].status == NEW:
+                self._add(waiting)
+
     def sent(self, id: str) -> None:
         """Note that the bus has a command."""
         with self._lock:
