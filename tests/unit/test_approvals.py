@@ -241,6 +241,19 @@ def test_a_repeated_call_sends_nothing_while_the_approval_waits_for_the_bus(
     assert site.commands() == []
 
 
+def test_a_repeated_call_names_who_gave_and_who_approved_the_command(site: Site) -> None:
+    id = site.configure()
+    site.now.cycle()
+    site.now.bus.deaf = True
+    with pytest.raises(OutcomeUnknown):
+        site.approve(id)
+    site.now.bus.deaf = False
+    assert site.configure(client=BEN, operator="ben") == id
+    (command,) = site.commands()
+    assert (command.operator, command.client) == ("ann", ANN)
+    assert (command.approver, command.approver_client) == ("ben", BEN)
+
+
 def test_it_is_checked_in_the_state_of_its_approval(site: Site) -> None:
     id = site.ask()
     site.report(obsState="READY")

@@ -411,8 +411,11 @@ class Gateway:
             ceiling=now_us + round(command.ceiling * 1e6),
             repeatable=command.repeatable,
             origin=self.origin,
-            client=client[:200],
-            operator=operator,
+            # Who repeats a call neither gives the command nor approves it.
+            client=client[:200] if before is None else before.client,
+            operator=operator if before is None else before.operator,
+            approver="" if before is None else before.approver,
+            approver_client="" if before is None else before.approver_client,
         )
 
     def _hold(self, message: CommandMessage, headers: Headers, queued: Callable[[], None], *, again: bool) -> str:
