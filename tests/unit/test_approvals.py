@@ -299,3 +299,11 @@ def test_an_id_of_another_device_or_of_none_is_refused(site: Site) -> None:
     for device, wrong in ((OTHER, id), (SUBARRAY, "nonsense")):
         with pytest.raises(CommandRefused, match="of this device that waits"):
             site.now.gateway.approve(device, Approval(id=wrong, operator="ben"), client=BEN)
+
+
+def test_no_approved_command_is_still_among_those_that_wait_when_its_record_is_gone() -> None:
+    held, commands = ICD.topics[HELD_COMMANDS], ICD.topics["commands"]
+    assert held.retention is not None
+    assert commands.retention is not None
+    # A broker deletes whole segments: records stay for up to one segment more.
+    assert held.retention + float(held.config["segment.ms"]) / 1000 < commands.retention
