@@ -112,6 +112,9 @@ def _of_earlier(icd: Icd, name: str) -> Iterator[Row]:
     version, found = now.get("schema", {}).get("const"), translation(icd.messages[message], icd.messages[name])
     for field in now.keys() - found.names.values() - found.defaults.keys():
         yield rule, f"properties.{field}", False, f"the field or an alias of it, or a default in {version}", NO_VALUE
+    for field, value in found.defaults.items():
+        what = f"a default of {field} in {version} that the field takes"
+        yield rule, f"properties.{field}", _takes(now[field], value), what, shown(value)
     for former, field in found.names.items():
         both = [{key: value for key, value in one.items() if key not in _TEXTS} for one in (then[former], now[field])]
         is_same = both[0] == both[1] or field == "schema"
@@ -120,6 +123,14 @@ def _of_earlier(icd: Icd, name: str) -> Iterator[Row]:
         field = getattr(window, key)
         is_there = field is None or found.names.get(field) == field
         yield rule, f"properties.{field}", is_there, f"the field, as it is `{key}` of the window of {topic}", NO_VALUE
+
+
+def _takes(part: Schema, value: object) -> bool:
+    """Return whether a field takes a value; True as well where the field itself is wrong."""
+    from jsonschema import Draft202012Validator  # slow to import: no server pays for it without earlier versions
+
+    meta = Draft202012Validator(Draft202012Validator.META_SCHEMA)
+    return not meta.is_valid(part) or Draft202012Validator(part).is_valid(value)
 
 
 def _of_fields(schema: Schema, units: frozenset[str]) -> Iterator[Row]:
