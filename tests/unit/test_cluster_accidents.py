@@ -1,9 +1,13 @@
 """Accidents of a cluster: their schedule, and the brokers that they hit."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
+import msgspec
 import pytest
 
+from facade.clock import ManualClock
 from proving.fault_runs.cluster import (
     ALL,
     CONTROLLER,
@@ -11,10 +15,13 @@ from proving.fault_runs.cluster import (
     ONE,
     ROLES,
     TWO,
+    ClusterRun,
     active_controller,
     partition_of,
     schedule,
 )
+from proving.fault_runs.commands import CallLine
+from proving.fault_runs.frame import Balance, Size
 
 
 def test_a_seed_gives_the_same_accidents_and_each_kind_comes_before_one_comes_again() -> None:
@@ -40,3 +47,46 @@ def test_the_active_controller_is_that_of_the_newest_election_that_any_broker_kn
         file.parent.mkdir(parents=True)
         file.write_text(f'{{"leaderId":{leader},"leaderEpoch":{epoch},"votedId":-1,"data_version":0}}')
     assert active_controller(folders) == 3
+
+
+class _Flow:
+    """Goes on for as many steps as are left."""
+
+    def __init__(self, folder: Path, left: int) -> None:
+        self.deployment, self.left = SimpleNamespace(folder=folder), left
+
+    def step(self) -> bool:
+        self.left -= 1
+        return self.left > 0
+
+    def stop_sending(self) -> None:
+        self.left = 0
+
+    def account(self) -> Balance:
+        return Balance()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> ClusterRun:
+    """Return a run whose commands stand still."""
+    made = ClusterRun(MagicMock(clock=ManualClock(), folder=tmp_path), Size(3, 0), 1)
+    made._all = {"commands": _Flow(tmp_path, 2), "alerts": _Flow(tmp_path, 1_000)}
+    made._goes_on = dict(made._all)
+    return made
+
+
+def test_a_flow_that_ends_before_the_last_accident_is_a_finding(run: ClusterRun) -> None:
+    """It sends nothing through the accidents that are left, and its account balances."""
+    assert [run.step() for _ in range(5)] == [True] * 5
+    run._schedule.clear()
+    assert not run.step()
+    assert run.account().wrong == ["commands: ended before the last accident"]
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0.4, "0.400 s"), (0.6, "0.600 s, missed")])
+def test_a_refusal_that_takes_too_long_is_named_in_its_row(run: ClusterRun, seconds: float, shown: str) -> None:
+    line = CallLine(device="d", command="Scan", called=5.0, seconds=seconds, answer="refused", text="no")
+    (run._all["commands"].deployment.folder / "calls.jsonl").write_bytes(msgspec.json.encode(line) + b"\n")
+    run._alone = [(1.0, 10.0)]
+    found = run.account()
+    assert (found.rows[-1][1], found.wrong) == (shown, [])
