@@ -359,6 +359,10 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("messages_name_their_version", message("required", []), "required"),
     ("messages_name_their_version", message("$id", "x/heap/2"), "$id"),
     ("required_properties_exist", message("required", ["schema", "x"]), "required"),
+    *(
+        ("former_names_are_distinct", message("properties/lost/x-aliases", names), "properties.lost.x-aliases")
+        for names in ("former", ["former", 3], 3, ["former", "former"], ["received"])
+    ),
     ("properties_are_described", message("properties/node/description", None), "properties.node.description"),
     ("properties_are_described", message("description", " "), "description"),
     (
