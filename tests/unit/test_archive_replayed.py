@@ -37,6 +37,7 @@ from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
 from facade.messages import (
     AlertState,
     CommandAck,
+    IngestSummary,
     LogCount,
     LogSummary,
     NodeMetric,
@@ -652,6 +653,25 @@ def test_damaged_archives_are_neither_played_nor_compared(
     with pytest.raises(ArchiveError, match=f"{file.name}: {what}"):
         [*comparing._Side(store, ICD, 0, 2**62)._decoded("alerts", BatchDecoder(AlertState))]
     assert len(copies.taken) <= 2, "of the file before"
+
+
+def test_damaged_files_of_another_month_do_not_refuse_a_night(tmp_path: Path) -> None:
+    summary = b'{"schema":"ingest-summary/1","worker":"w","partition":0,"node":1,"partials":[]}'
+    log, store = MemoryLog({"state": 1, SUMMARY: 1}), FolderStore(tmp_path)
+    for hour in (0, 700, 1400, 1401):
+        put(log, "state", b"%d" % hour, START + hour * HOUR)
+        put(log, SUMMARY, summary, START + hour * HOUR)
+    archive(log, store, "state", SUMMARY)
+    times = START + 700 * HOUR, START + 701 * HOUR
+    for name in store.names("state"):
+        if name.endswith(("00.parquet", "02.parquet")):
+            (tmp_path / name).write_bytes(b"damaged")
+    copies = Copies(ManualClock())
+    assert play(store, planned(store, times=times), copies, copies.clock, report=lambda *_: None) == 1
+    (first,) = (name for name in store.names(SUMMARY) if name.endswith("00.parquet"))
+    (tmp_path / first).write_bytes(b"damaged")
+    decoder = BatchDecoder[Any](IngestSummary)
+    assert len([*comparing._Side(store, ICD, *times)._decoded(SUMMARY, decoder)]) == 3, "written then or later"
 
 
 def test_two_archives_in_a_folder_are_not_played(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def plan_replay(
         raise ConfigError(f"--only: expected some of {', '.join(playable)}; got {odd[0]!r:.100}: {what}")
     chosen = tuple(name for name in playable if name in only or not only)
     for name in chosen:
-        require_disjoint(store, name)
+        require_disjoint(store, name, begin_us, end_us)
     entries = newest_entries(store, there)
     if not prefix or prefix in {one.deployment for one in entries}:
         raise ConfigError(
