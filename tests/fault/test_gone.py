@@ -23,13 +23,11 @@ ROUNDS: tuple[dict[str, tuple[str, str]], ...] = (
     {
         "ingest-00": ("serverGone", "sdp-facade/ingest-00"),
         "calibration": ("serverGone", "sdp-facade/calibration"),
-        "alerts-intake-0": ("intakeGone", "sdp-facade"),
-        "aggregate-0": ("workerSilent", "sdp-facade/aggregate-0"),
-    },
-    {
         "quality": ("serverGone", "sdp-facade/quality"),
         "alerts": ("serverGone", "sdp-facade/alerts"),
+        "alerts-intake-0": ("intakeGone", "sdp-facade"),
         "tables-assemble-0": ("assemblerGone", "sdp-facade"),
+        "aggregate-0": ("workerSilent", "sdp-facade/aggregate-0"),
         CONTROLLER: ("controllerSilent", f"sdp-facade/{CONTROLLER}"),
     },
     {
