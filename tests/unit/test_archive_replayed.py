@@ -590,6 +590,17 @@ def test_the_time_ends_just_behind_the_newest_record(tmp_path: Path) -> None:
     assert planned(store, times=(START, START + 6 * SECOND)).end_us == START + 6 * SECOND
 
 
+def test_the_newest_record_may_be_before_the_clock_of_a_broker_went_back(tmp_path: Path) -> None:
+    log, store = MemoryLog({"state": 1}), FolderStore(tmp_path)
+    for seconds in (50, 20):
+        put(log, "state", b"%d" % seconds, START + seconds * SECOND)
+        archive(log, store, "state")
+    assert len(store.names()) == 2
+    copies, plan = Copies(ManualClock()), planned(store)
+    assert plan.end_us == START + 50 * SECOND + 1000
+    assert play(store, plan, copies, copies.clock, report=lambda *_: None) == 2
+
+
 # What is refused
 
 

@@ -71,13 +71,20 @@ def newest_entries(store: Store, topics: Collection[str]) -> list[ArchiveEntry]:
 def newest_time(store: Store) -> int:
     """Return Kafka's time of the newest record [Unix us]; 0: there is none.
 
+    The first record of a file of the newest hour is of this hour, so the newest one is in one of these files. It may
+    be in any of them, as the clock of a broker may have gone back.
+
     Raises
     ------
     ArchiveError
         A file cannot be read; the message names it.
     """
     newest = 0
-    for name in _newest_files(store, topics(store)):
+    names = [name for name in store.names() if parse_name(name)]
+    hour = max(map(hour_in, names), default="")
+    for name in names:
+        if hour_in(name) != hour:
+            continue
         with opened(store, name) as file:
             newest = max(newest, *(times[1] * 1000 for times in bounds(file, "timestamp") if times), 0)
     return newest
