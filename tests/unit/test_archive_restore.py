@@ -305,6 +305,26 @@ def test_without_the_alarm_the_topics_are_complete_and_said_to_be(said: Said, tm
     assert 0 < said.fails < 999, "tried for a time"
 
 
+@pytest.mark.parametrize(
+    ("topics", "words", "warned"),
+    [
+        (["alerts", "state"], [], 0),
+        (["alerts", "state"], ["--without", "alerts"], 2),
+        (["state"], [], 2),
+    ],
+)
+def test_numbers_of_alerts_that_may_be_given_again_are_warned_of(
+    topics: list[str], words: list[str], warned: int, said: Said, tmp_path: Path
+) -> None:
+    log = MemoryLog(dict.fromkeys(topics, 1))
+    for topic in topics:
+        log.append(record(topic=topic))
+    archive(log, FolderStore(tmp_path), *topics)
+    done = by_command(tmp_path, *words)
+    assert done.exception is None
+    assert done.output.count("WARNING: the topic alerts is not restored") == warned, "before and after the work"
+
+
 # Device servers
 
 

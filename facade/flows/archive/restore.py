@@ -23,7 +23,7 @@ records must not get offsets that are counted. Where results have counted more t
 a new position is written behind the others.
 
 Records behind the archived ones are lost, and clients may know their numbers. So the offsets that they may have had are
-left out behind the end of each log: no number is given twice.
+left out behind the end of each log: no number of a restored topic is given twice.
 
 Only records that Kafka would still have are written: those of the last log of a topic, the newest of each key of a
 compacted topic, and none older than the retention.

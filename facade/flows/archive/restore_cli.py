@@ -24,6 +24,12 @@ from facade.runtime.worker_process import open_alerts
 from facade.severities import WARNING
 
 _ALARM: Final = "topicsRestored"
+_NUMBERED: Final = "alerts"
+"""Topic whose offsets are numbers that clients have."""
+_ANEW: Final = (
+    f"WARNING: the topic {_NUMBERED} is not restored, so numbers of lost alerts may be given again to others: clients"
+    " that follow alerts may leave out new ones. Restart these clients."
+)
 _TOLD_WITHIN = 60.0
 """How long the alarm is repeated until the brokers have confirmed it [s]: leaders may move just then."""
 _TOLD_EACH = 1.0
@@ -63,6 +69,9 @@ def restore_topics(
     plan = plan_restore(
         store, icd, prefix=settings.prefix, without=without or (), most_fillers=most_fillers, reserve=reserve
     )
+    anew = [] if any(topic == _NUMBERED for topic, _ in plan.partitions) else [_ANEW]
+    for line in anew:
+        ERR.print(line, markup=False)
     create_topics(connection, dict(plan.topics), replicas=settings.topic_replicas)
     now = KafkaTopicWatch(connection).extents(plan.topics)
     names = LogNames(icd, plan.ids, {name: one.id for name, one in now.items()})
@@ -84,6 +93,7 @@ def restore_topics(
         "Of each topic, what the brokers took after its newest record here is lost:",
         *(f"  {utc_text(at)}  {topic}" for at, topic in newest),
         *([f"{done.positions} positions of workers were behind their results, and were moved."] * bool(done.positions)),
+        *anew,
         "Start workers, device servers and controllers. Give the archive worker a new folder.",
     ]
     for line in lines:
