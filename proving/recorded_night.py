@@ -1,6 +1,6 @@
 """A night that is archived while it passes, then verified, played again into a second deployment, and compared."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
@@ -41,7 +41,29 @@ _TOLD_AFTER: Final = 2.0
 _TOLD_EACH: Final = 5.0
 """Time between further ones [s]."""
 
+_ALARMS: Final = "alarm states"
+"""The kind of results that only device servers make."""
+
 Made = TypeVar("Made")
+
+
+def uncompared(found: ArchiveComparison, needed: Collection[str], *, without: Collection[str] = ()) -> list[str]:
+    """Return what a comparison of a night and its replay has left out.
+
+    Parameters
+    ----------
+    needed
+        Kinds of results that the night has.
+    without
+        Kinds that the replay does not make.
+    """
+    compared = {kind.name for kind in found.kinds if kind.compared}
+    notes = {kind.name: kind.note for kind in found.kinds if kind.note.startswith("not compared")}
+    kinds = sorted((notes.keys() | set(needed) - compared) - set(without))
+    faults = [f"{name}: {notes.get(name, 'expected results to compare, got none')}" for name in kinds]
+    if any(found.undecoded):
+        faults.append("expected records that can be decoded, got {:,} and {:,} others".format(*found.undecoded))
+    return faults
 
 
 class RecordedNight:
@@ -65,7 +87,8 @@ class RecordedNight:
 
     def record(self) -> Process:
         """Start the archive worker; after a kill, once more."""
-        return self._deployment.launch(WORKER, "archive", "run", self.original, "--every", _EVERY)
+        # Its own logs on the bus would never end: it writes a line of those that it has just kept.
+        return self._deployment.launch(WORKER, "archive", "run", self.original, "--every", _EVERY, SDP_LOG_EXPORT="")
 
     def close(self) -> list[PartitionReport]:
         """Wait until all that is on the topics is in files, end the worker, and verify the files."""
@@ -83,13 +106,16 @@ class RecordedNight:
     def replay(
         self,
         speed: str,
-        instances: Iterable[str] = (),
+        needed: Collection[str],
+        instances: Collection[str] = (),
         is_shown: Callable[[ReplayPosition], bool] = lambda _: True,
-    ) -> ArchiveComparison:
-        """Play all of it, let workers and device servers derive the rest, and compare that.
+    ) -> tuple[ArchiveComparison, list[str]]:
+        """Play all of it, let workers and device servers derive the rest, and compare that; see `uncompared`.
 
         Parameters
         ----------
+        needed
+            Kinds of results that the night has.
         instances
             Device servers that show it.
         is_shown
@@ -119,13 +145,14 @@ class RecordedNight:
         again.launch(f"{_AGAIN}-{WORKER}", "archive", "run", self._again, "--every", "1s", *only)
         self._archived("replay archived", again, f"{_AGAIN}-{WORKER}", self._again, derived)
         found, compared = self.work("compare", lambda: compare(store, FolderStore(self._again), icd))
+        left = uncompared(found, needed, without=() if instances else (_ALARMS,))
         kinds = [kind for kind in found.kinds if kind.compared]
         self._progress.step(
-            f"replayed {'NOT ' * any(kind.differing for kind in kinds)}equal: "
+            f"replayed {'NOT ' * (bool(left) or any(kind.differing for kind in kinds))}equal: "
             + ", ".join(f"{kind.equal:,} of {kind.compared:,} {kind.name}" for kind in kinds)
             + f"; {took:.1f} s, and {compared:.1f} s to compare; digest {found.digest[:12]}"
         )
-        return found
+        return found, left
 
     def read(self, deployment: Deployment, *workers: str) -> float:
         """Wait until some workers have read all that is on their topics; return how long it took [s]."""

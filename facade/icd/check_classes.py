@@ -373,14 +373,9 @@ def _of_condition(icd: Icd, name: str, one: Condition) -> Iterator[Row]:
         value = getattr(one, key)
         yield "condition_delays_are_possible", key, 0 <= value <= 3600, "0 to 3600", value
     growth = one.re_alarm_growth
-    is_growth = not growth or growth > 1
-    yield (
-        "condition_growths_are_more_than_once",
-        "re_alarm_growth",
-        is_growth,
-        "a factor above 1, or 0 for none",
-        growth,
-    )
+    is_growth = growth > 1 or not (growth or one.gathers)
+    what = "a factor above 1" + (": more alarms than acknowledged are news" if one.gathers else ", or 0 for none")
+    yield "condition_growths_are_more_than_once", "re_alarm_growth", is_growth, what, growth
     for other, location in one.suppressors:
         known = f"one of {sorted(icd.conditions)}"
         yield "suppressors_exist", "suppressed_by", other in icd.conditions, known, other

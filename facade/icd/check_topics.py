@@ -1,6 +1,7 @@
 """Rules of topics with their windows and roles, and of the schemas of messages and command arguments."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urldefrag, urljoin
@@ -10,6 +11,7 @@ from facade.icd.explain import shown
 from facade.icd.fields import (
     ALIASES,
     Schema,
+    aliases,
     bound,
     is_numeric,
     kind,
@@ -96,6 +98,13 @@ def _of_message(name: str, schema: Schema) -> Iterator[Row]:
         is_right = isinstance(required, list) and all(key in known for key in map(str, required))
         what = f"names of properties ({', '.join(known)})"
         yield "required_properties_exist", f"{path}required", is_right, what, shown(required)
+    # In summaries a field has its first name for ever: two fields with one name would overwrite each other.
+    rule, fields = "former_names_are_distinct", properties(schema)
+    names = Counter([*fields, *(one for part in fields.values() for one in aliases(part))])
+    for field, part in fields.items():
+        given, twice = part.get(ALIASES, []), [one for one in aliases(part) if names[one] > 1]
+        yield rule, f"properties.{field}.{ALIASES}", given == aliases(part), "a list of texts", given
+        yield rule, f"properties.{field}.{ALIASES}", not twice, "names that no other field has or had", twice
 
 
 _TEXTS = frozenset({"title", "description", "default", "examples", ALIASES})
@@ -112,6 +121,9 @@ def _of_earlier(icd: Icd, name: str) -> Iterator[Row]:
     version, found = now.get("schema", {}).get("const"), translation(icd.messages[message], icd.messages[name])
     for field in now.keys() - found.names.values() - found.defaults.keys():
         yield rule, f"properties.{field}", False, f"the field or an alias of it, or a default in {version}", NO_VALUE
+    for field, value in found.defaults.items():
+        what = f"a default of {field} in {version} that the field takes"
+        yield rule, f"properties.{field}", _takes(now[field], value), what, value
     for former, field in found.names.items():
         both = [{key: value for key, value in one.items() if key not in _TEXTS} for one in (then[former], now[field])]
         is_same = both[0] == both[1] or field == "schema"
@@ -120,6 +132,14 @@ def _of_earlier(icd: Icd, name: str) -> Iterator[Row]:
         field = getattr(window, key)
         is_there = field is None or found.names.get(field) == field
         yield rule, f"properties.{field}", is_there, f"the field, as it is `{key}` of the window of {topic}", NO_VALUE
+
+
+def _takes(part: Schema, value: object) -> bool:
+    """Return whether a field takes a value; True as well where the field itself is wrong."""
+    from jsonschema import Draft202012Validator  # slow to import: no server pays for it without earlier versions
+
+    meta = Draft202012Validator(Draft202012Validator.META_SCHEMA)
+    return not meta.is_valid(part) or Draft202012Validator(part).is_valid(value)
 
 
 def _of_fields(schema: Schema, units: frozenset[str]) -> Iterator[Row]:

@@ -76,16 +76,22 @@ class Translation:
     """Values of the fields that only the current version has; one without a default is not among them."""
 
 
+def aliases(part: Schema) -> list[str]:
+    """Return the names of a field in earlier versions of its message."""
+    found = part.get(ALIASES)
+    return found if isinstance(found, list) and all(isinstance(one, str) for one in found) else []
+
+
 def first_name(field: str, part: Schema) -> str:
     """Return the name of a field in the first version of its message, which summaries have for ever."""
-    return str([field, *part.get(ALIASES, ())][-1])
+    return [field, *aliases(part)][-1]
 
 
 def translation(current: Schema, earlier: Schema) -> Translation:
     """Return how a message of an earlier version becomes one of the current version."""
     names, defaults, known = dict[str, str](), dict[str, Any](), properties(earlier)
     for name, part in properties(current).items():
-        former = next((one for one in (name, *part.get(ALIASES, ())) if one in known), None)
+        former = next((one for one in (name, *aliases(part)) if one in known), None)
         if former is not None:
             names[former] = name
         elif "default" in part:

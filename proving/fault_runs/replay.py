@@ -60,6 +60,11 @@ _BLOCKS = 50_000
 _ACTS_EACH = 1.0
 """Time between two actions of the operator, and between two bursts of logs [s]."""
 _LINES = 60
+_NEEDED: Final = (
+    *("windows of ingest.heaps", "windows of ingest.buffers", "command outcomes", "alarm states", "tables"),
+    *("sums of logs", "balances"),
+)
+"""Kinds of results that each night has."""
 _SETTLED_WITHIN = 300.0
 """Longer than any delay of an alarm [s]."""
 _LAST = ("nightIsOver", "prove/replay")
@@ -147,7 +152,8 @@ class ReplayFaultRun(CommandFaultRun):
         found = self._night.close()
         made.wrong += [f"archive: {fault}" for one in found for fault in one.faults]
         servers = ["subarray", *_SERVERS.values(), *_OTHERS]
-        comparison = self._night.replay(_SPEED, servers, self._is_shown)
+        comparison, left = self._night.replay(_SPEED, _NEEDED, servers, self._is_shown)
+        made.wrong += left
         for kind in comparison.kinds:
             made.rows.append((f"compared: {kind.name}", kind.compared))
             made.wrong += [f"{kind.name}: {difference}" for difference in kind.differences]

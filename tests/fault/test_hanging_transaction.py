@@ -89,11 +89,11 @@ def test_a_given_up_transaction_that_stayed_open_is_not_committed_with_the_next_
     name, topic = f"{deployment.prefix}marks-0", deployment.topic(SOURCE)
     producer = TransactionalProducer(connection, name, BusHealth())
     member = connection.consumer(BusHealth(), {"group.id": f"{deployment.prefix}marks"})
-    producer.open().client.list_topics(topic)  # the record below leaves at once
+    producer.open(member).client.list_topics(topic)  # the record below leaves at once
 
     def written() -> Iterator[Record]:
         yield Record(topic=SOURCE, key=b"0", value=b"given up", partition=0)
-        producer.open().client.flush()
+        producer.open(member).client.flush()
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
     with pytest.raises(KafkaException) as failure:

@@ -113,7 +113,7 @@ def test_devices_show_a_replay_by_its_time_and_refuse_commands(deploy: Deploy, t
     shown = node.read_attribute("heapRate").time.totime() * 1e6
     assert first - 1_000_000 <= shown <= at, "with the time of the night"
 
-    again.command("archive", "replay-control", "seek", utc_text(end_us - 1000))
+    again.command("archive", "replay-control", "seek", utc_text(max(times)))
     assert replay.exit_code() == 0, replay.tail()
     for device in devices:
         until(lambda device=device: status(device).endswith(", ended"), f"{device} shows that the replay has ended")

@@ -186,7 +186,9 @@ def is_explained(ledger: AlarmLedger, alarm: Alarm) -> bool:
         else [("plain", "rack/0")],
     }.get(alarm.condition, [])
     found = [one for key in causes if (one := ledger.get(key)) is not None]
-    return alarm.state != states.NORM and any(one.state in states.ACTIVE and not one.out_of_service for one in found)
+    return alarm.state != states.NORM and any(
+        one.state in states.ACTIVE and not one.out_of_service and not one.shelved_until for one in found
+    )
 
 
 @given(STEPS)

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from facade.flows.alerts import ledger as module
 from facade.flows.alerts.ledger import AlarmLedger
-from facade.flows.alerts.messages import Action, Alarm, Alert
+from facade.flows.alerts.messages import Action, Alarm, Alert, decode_alarm, encode
 from facade.icd.model import Condition
 
 AT = 1_700_000_000_000_000
@@ -18,14 +18,20 @@ def make(**about):
     return AlarmLedger({"c": replace(Condition(label="", description="", response="", priority="MEDIUM"), **about)})
 
 
-def alert(ledger, number, at=AT, *, source="s", redriven=False, **more):
+def explained(**about):
+    """Return a ledger in which an alarm of `cause` explains those of `c`."""
+    plain = Condition(label="", description="", response="", priority="MEDIUM")
+    return AlarmLedger({"cause": plain, "c": replace(plain, suppressed_by=("cause",), **about)})
+
+
+def alert(ledger, number, at=AT, *, condition="c", source="s", redriven=False, **more):
     more = {"severity": "ALARM", "state": "ACTIVE", "raised_at": AT, "sequence": number, "text": str(number), **more}
-    return ledger.apply(Alert(condition="c", source=source, **more), number, at, redriven=redriven) is None
+    return ledger.apply(Alert(condition=condition, source=source, **more), number, at, redriven=redriven) is None
 
 
-def act(ledger, action, number, at=AT, **more):
+def act(ledger, action, number, at=AT, *, condition="c", **more):
     more = {"id": "1", "operator": "ann", "comment": "why", "time": at, "origin": "test", **more}
-    return ledger.act(Action(condition="c", source="s", action=action, **more), number, at)
+    return ledger.act(Action(condition=condition, source="s", action=action, **more), number, at)
 
 
 def acknowledged(values=None, **about):
@@ -342,3 +348,78 @@ def test_each_occurrence_has_its_time_and_number():
     alert(ledger, 3, AT + 2 * SECOND, severity="CRITICAL")
     assert ledger.take_occurrences() == [(KEY, AT + 2 * SECOND)]
     assert (ledger.get(KEY).occurrence, ledger.get(KEY).raised) == (3, 2)
+
+
+@pytest.mark.parametrize(("latching", "state"), [(False, "RTNUN"), (True, "LTUNK")])
+def test_an_occurrence_that_is_suppressed_leaves_an_alarm_open_that_operators_were_told_of(latching, state):
+    ledger = explained(latching=latching)
+    alert(ledger, 1)
+    alert(ledger, 2, AT + 1, state="CLEARED")
+    alert(ledger, 3, AT + 2, condition="cause", source="rack")
+    alert(ledger, 4, AT + 3, raised_at=AT + 3)
+    alert(ledger, 5, AT + 4, raised_at=AT + 3, state="CLEARED")
+    alarm = ledger.get(KEY)
+    assert (alarm.state, alarm.annunciated, alarm.raised) == (state, True, 2)
+    assert ledger.take_annunciations() == [AT, AT + 2]
+
+
+def test_an_acknowledged_alarm_that_asks_again_under_its_cause_is_told_when_the_cause_ends():
+    ledger = explained()
+    alert(ledger, 1)
+    act(ledger, "ACKNOWLEDGE", 2, occurrence=1)
+    alert(ledger, 3, AT + 1, condition="cause", source="rack")
+    alert(ledger, 4, AT + 2, severity="CRITICAL")
+    assert (ledger.get(KEY).state, ledger.get(KEY).annunciated) == ("UNACK", False)
+    alert(ledger, 5, AT + 3, condition="cause", source="rack", state="CLEARED")
+    assert ledger.take_annunciations() == [AT, AT + 1, AT + 3]
+
+
+CAUSE = ("cause", "rack")
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        pytest.param({CAUSE: 3}, [AT + 3], id="the end of the cause, its consequence not"),
+        pytest.param({KEY: 2, CAUSE: 0}, [AT, AT + 2], id="the consequence, its cause not"),
+        pytest.param({KEY: 3, CAUSE: 3}, [], id="both"),
+    ],
+)
+def test_a_kill_between_two_states_that_are_written_leaves_no_alarm_untold(written, told):
+    ledger, pictures = explained(), [{}]
+    records = [
+        {"condition": "cause", "source": "rack"},
+        {"raised_at": AT + 1},
+        {"condition": "cause", "source": "rack", "state": "CLEARED"},
+    ]
+    for number, record in enumerate(records):
+        alert(ledger, number + 1, AT + number, **record)
+        pictures.append({alarm.key: encode(alarm) for alarm in ledger.alarms()})
+    restarted = explained()
+    for key in (KEY, CAUSE):
+        if state := pictures[written.get(key, 2)].get(key):
+            restarted.recall(decode_alarm(state))
+    for number, record in enumerate(records):
+        alert(restarted, number + 1, AT + number, **record)
+    restarted.fire(AT + 3)
+    assert restarted.take_annunciations() == told
+    assert [restarted.get(key).annunciated for key in (KEY, CAUSE)] == [True, True]
+    assert restarted.take_touched(AT + 3) or not told, "it is written"
+
+
+@pytest.mark.parametrize("unshelve", [True, False])
+def test_a_cause_on_the_shelf_hides_no_other_alarm(unshelve):
+    ledger = explained()
+    alert(ledger, 1, condition="cause")
+    alert(ledger, 2, AT + 1)
+    assert act(ledger, "SHELVE", 3, AT + 2, condition="cause", until=AT + 60 * SECOND) is None
+    alert(ledger, 4, AT + 3, source="later")
+    assert ledger.take_annunciations() == [AT, AT + 2, AT + 3]
+    assert [state for state, _ in ledger.shown_of("c")] == ["UNACK", "UNACK"]
+    if unshelve:
+        assert act(ledger, "UNSHELVE", 5, AT + 4, condition="cause") is None
+    else:
+        ledger.fire(AT + 60 * SECOND)
+    alert(ledger, 6, AT + 61 * SECOND, source="last")
+    assert [state for state, _ in ledger.shown_of("c")] == ["DSUPR"] * 3
+    assert ledger.take_annunciations() == []

@@ -14,8 +14,14 @@ from facade.flows.commands.messages import HELD_COMMANDS
 from facade.flows.commands.view import as_dict
 from tests.support.commanding import ICD, OTHER, SUBARRAY, Bench, Server
 
-SETTINGS = Settings(approvals="SdpMaster.Off, SdpSubarray.ReleaseAllResources")
+SETTINGS = Settings(approvals="SdpMaster.Off, SdpSubarray.ReleaseAllResources, SdpSubarray.Configure")
 NAME = "ReleaseAllResources"
+CONFIGURE = {
+    "interface": "https://schema.skao.int/ska-sdp-configure/0.4",
+    "scan_type": "science",
+    "transaction_id": "txn-test-20270115-0001",
+}
+"""An argument with which a call can be repeated."""
 ANN, BEN = "10.0.0.7, process 1", "10.0.0.8, process 2"
 
 
@@ -37,6 +43,9 @@ class Site(Bench):
         id = self.now.give(NAME, client=client, operator=operator)
         self.now.cycle()
         return id
+
+    def configure(self, client: str = ANN, operator: str = "ann") -> str:
+        return self.now.give("Configure", CONFIGURE, client=client, operator=operator)
 
     def approve(self, id: str, client: str = BEN, operator: str = "ben") -> str:
         done = self.now.gateway.approve(SUBARRAY, Approval(id=id, operator=operator), client=client)
@@ -154,15 +163,95 @@ def test_a_bus_that_does_not_answer_leaves_at_most_one_command(
     id = site.ask() if at == "approval" else ""
     sender = site.now.gateway.sender
     monkeypatch.setattr(sender, "send", refuse)
-    with pytest.raises(NotSent if at == "call" else type(error)):
+    with pytest.raises(type(error)):
         site.approve(id) if id else site.ask()
     monkeypatch.undo()
     site.now.cycle()
     (one,) = site.now.tracker.pending(SUBARRAY) or site.now.tracker.finished(SUBARRAY, 1)
-    assert one.status == ("NEW" if at == "approval" and isinstance(error, OutcomeUnknown) else "UNDELIVERED")
-    with pytest.raises(CommandRefused, match="that waits for a second person"):
+    lost, unknown = ("UNDELIVERED", "HELD") if at == "call" else ("HELD", "NEW")
+    assert one.status == (lost if isinstance(error, NotSent) else unknown)
+    if one.status == "HELD":
         site.approve(one.id)
+    else:
+        with pytest.raises(CommandRefused, match="that waits for a second person"):
+            site.approve(one.id)
+    assert len(site.commands()) == (one.status == "HELD")
+
+
+def test_a_command_whose_approval_was_not_sent_goes_on_waiting_and_expires(site: Site) -> None:
+    id = site.ask()
+    site.now.bus.away = True
+    with pytest.raises(NotSent, match="the approval was not sent, and the command goes on waiting"):
+        site.approve(id)
+    site.now.bus.away = False
+    assert site.status(id) == "HELD"
+    site.start()
+    assert site.status(id) == "HELD"
+    site.wait(62)
+    assert (site.status(id), site.commands()) == ("UNDELIVERED", [])
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_a_command_whose_record_is_not_confirmed_waits_before_and_after_a_restart(site: Site, arrived: bool) -> None:
+    site.now.bus.mute, site.now.bus.deaf = arrived, not arrived
+    with pytest.raises(OutcomeUnknown, match=r"outcome unknown: .* It cannot be approved after .*GetCommand"):
+        site.configure()
+    (one,) = site.now.tracker.pending(SUBARRAY)
+    assert one.status == "HELD"
+    site.now.bus.mute = site.now.bus.deaf = False
+    if arrived:
+        site.now.cycle()
+    assert site.configure() == one.id, "a repeated call sends its record only if it was not seen"
+    assert len(site.broker.read(HELD_COMMANDS)) == 1
+    site.start()
+    assert site.status(one.id) == "HELD"
+    assert site.configure() == one.id
+    site.approve(one.id)
+    assert [command.id for command in site.commands()] == [one.id]
+
+
+def test_a_repeated_call_that_was_not_sent_says_nothing_about_the_first_time(site: Site) -> None:
+    site.now.bus.mute = True
+    with pytest.raises(OutcomeUnknown):
+        site.configure()
+    site.now.bus.away = True
+    with pytest.raises(OutcomeUnknown):
+        site.configure()
+    site.now.bus.away = site.now.bus.mute = False
+    site.now.cycle()
+    assert site.status(site.configure()) == "HELD"
+
+
+def test_a_repeated_call_sends_nothing_while_the_approval_waits_for_the_bus(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = site.configure()
+    site.now.cycle()
+
+    def repeat(record: Any, timeout: float, queued: Callable[[], None]) -> None:
+        monkeypatch.undo()
+        queued()
+        with pytest.raises(OutcomeUnknown, match="another call is sending it"):
+            site.configure()
+        raise NotSent("no broker")
+
+    monkeypatch.setattr(site.now.gateway.sender, "send", repeat)
+    with pytest.raises(NotSent):
+        site.approve(id)
     assert site.commands() == []
+
+
+def test_a_repeated_call_names_who_gave_and_who_approved_the_command(site: Site) -> None:
+    id = site.configure()
+    site.now.cycle()
+    site.now.bus.deaf = True
+    with pytest.raises(OutcomeUnknown):
+        site.approve(id)
+    site.now.bus.deaf = False
+    assert site.configure(client=BEN, operator="ben") == id
+    (command,) = site.commands()
+    assert (command.operator, command.client) == ("ann", ANN)
+    assert (command.approver, command.approver_client) == ("ben", BEN)
 
 
 def test_it_is_checked_in_the_state_of_its_approval(site: Site) -> None:
@@ -210,3 +299,11 @@ def test_an_id_of_another_device_or_of_none_is_refused(site: Site) -> None:
     for device, wrong in ((OTHER, id), (SUBARRAY, "nonsense")):
         with pytest.raises(CommandRefused, match="of this device that waits"):
             site.now.gateway.approve(device, Approval(id=wrong, operator="ben"), client=BEN)
+
+
+def test_no_approved_command_is_still_among_those_that_wait_when_its_record_is_gone() -> None:
+    held, commands = ICD.topics[HELD_COMMANDS], ICD.topics["commands"]
+    assert held.retention is not None
+    assert commands.retention is not None
+    # A broker deletes whole segments: records stay for up to one segment more.
+    assert held.retention + float(held.config["segment.ms"]) / 1000 < commands.retention

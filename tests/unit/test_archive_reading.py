@@ -1,14 +1,15 @@
 """Records of an archive by topic and time."""
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from facade.bus.memory import MemoryLog
 from facade.clock import utc_text
-from facade.flows.archive.files import VERSION, ArchiveError
-from facade.flows.archive.reading import extent, newest_entries, read_records, topics
+from facade.flows.archive.files import VERSION, ArchiveError, hour_in, parse_name
+from facade.flows.archive.reading import extent, newest_entries, read_records, require_disjoint, topics
 from facade.flows.archive.stores import FolderStore, Store, open_store
 from tests.support.archives import HOUR, START, TOPIC, archive, changed, faults, record
 
@@ -60,14 +61,38 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
                 newest_entries(store, [TOPIC])
 
 
-def test_files_of_earlier_hours_are_not_opened(tmp_path: Path) -> None:
-    log, store = MemoryLog({TOPIC: 1}), FolderStore(tmp_path)
-    for hour in range(3):
+def damaged(folder: Path, hours: Sequence[int], *damage: int) -> FolderStore:
+    """Return an archive with a file for each hour, of which some are damaged."""
+    log, store = MemoryLog({TOPIC: 1}), FolderStore(folder)
+    for hour in hours:
         log.append(record(START + hour * HOUR, b"%d" % hour))
     archive(log, store)
-    (first,) = (name for name in store.names() if name.endswith("-00000000.parquet"))
-    (tmp_path / first).write_bytes(b"damaged")
-    assert [one.value for one in read_records(store, TOPIC, START + HOUR, START + 3 * HOUR)] == [b"1", b"2"]
+    for name in store.names():
+        if (parsed := parse_name(name)) and parsed[2] in damage:
+            (folder / name).write_bytes(b"damaged")
+    return store
+
+
+def test_files_of_other_hours_are_not_opened(tmp_path: Path) -> None:
+    hours = (0, 700, 701, 702, 703, 1400, 1401)
+    store = damaged(tmp_path / "a", hours, 0, 5)
+    times = START + 701 * HOUR, START + 703 * HOUR
+    assert [one.value for one in read_records(store, TOPIC, *times)] == [b"701", b"702"]
+    require_disjoint(store, TOPIC, *times)
+    for number in range(1, 5):  # the hours before and after
+        with pytest.raises(ArchiveError, match=f"-0000000{number}.parquet: expected a whole file"):
+            require_disjoint(damaged(tmp_path / f"{number}", hours, number), TOPIC, *times)
+
+
+def test_records_behind_one_of_a_clock_that_was_ahead_are_found(tmp_path: Path) -> None:
+    log, store = MemoryLog({TOPIC: 1}), FolderStore(tmp_path)
+    for hours in ((0, 9, 0), (0, 10)):
+        for hour in hours:
+            log.append(record(START + hour * HOUR))
+        archive(log, store)
+    names = sorted(store.names(), key=lambda name: name[-16:])
+    assert [hour_in(name)[-2:] for name in names] == ["08", "17", "08", "18"]
+    assert [one.offset for one in read_records(store, TOPIC, START, START + HOUR)] == [0, 2, 3]
 
 
 def test_the_newest_file_of_each_partition_says_whose_it_is(store: Store) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -36,6 +37,7 @@ from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
 from facade.messages import (
     AlertState,
     CommandAck,
+    IngestSummary,
     LogCount,
     LogSummary,
     NodeMetric,
@@ -45,6 +47,8 @@ from facade.messages import (
     Table,
 )
 from facade.runtime.replay import inputs
+from proving.demo import archiving
+from proving.recorded_night import uncompared
 from tests.support.archives import HOUR, ICD, START, archive, changed
 from tests.support.archives import archive_of as files_of
 from tests.support.columnar import columnar
@@ -242,6 +246,29 @@ def test_what_only_one_archive_has_differs(tmp_path: Path) -> None:
     assert all(one.endswith(": only in B") for one in differences(comparison))
     with pytest.raises(ConfigError, match="got none in common"):
         compare(empty, empty, ICD)
+
+
+def test_a_replay_without_a_kind_of_results_is_not_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else is equal: the replay has lost the tables, neither has balances, and a message is broken."""
+    acks, tables = [("command-acks", ack("1", "COMPLETED"))], [("tables", table("p"))]
+    a = archive_of(tmp_path / "a", *acks, *tables, ("alert-state", alarm("x")))
+    comparison = compare(a, archive_of(tmp_path / "b", *acks, ("command-acks", b"{}")), ICD)
+    assert differences(comparison) == []
+    needed = ("command outcomes", "balances")
+    left = uncompared(comparison, needed, without=["alarm states"])
+    assert left == [
+        "balances: expected results to compare, got none",
+        "tables: not compared: only A has the topic",
+        "expected records that can be decoded, got 0 and 1 others",
+    ]
+    assert uncompared(compare(a, a, ICD), needed[:1]) == []
+
+    def played(speed: str, needed: Sequence[str]) -> tuple[ArchiveComparison, list[str]]:
+        return comparison, uncompared(comparison, needed)
+
+    monkeypatch.setattr(archiving, "RecordedNight", lambda *_: Mock(replay=played))
+    scenario = archiving.ArchiveScenario(Mock(**{"options.controller": True, "options.logs": False}), Mock())
+    assert [line[1:] for line in scenario._play_again()] == [(0, 0), (0, 5)]
 
 
 def test_windows_of_a_time_are_compared(tmp_path: Path) -> None:
@@ -563,6 +590,17 @@ def test_the_time_ends_just_behind_the_newest_record(tmp_path: Path) -> None:
     assert planned(store, times=(START, START + 6 * SECOND)).end_us == START + 6 * SECOND
 
 
+def test_the_newest_record_may_be_before_the_clock_of_a_broker_went_back(tmp_path: Path) -> None:
+    log, store = MemoryLog({"state": 1}), FolderStore(tmp_path)
+    for seconds in (50, 20):
+        put(log, "state", b"%d" % seconds, START + seconds * SECOND)
+        archive(log, store, "state")
+    assert len(store.names()) == 2
+    copies, plan = Copies(ManualClock()), planned(store)
+    assert plan.end_us == START + 50 * SECOND + 1000
+    assert play(store, plan, copies, copies.clock, report=lambda *_: None) == 2
+
+
 # What is refused
 
 
@@ -626,6 +664,25 @@ def test_damaged_archives_are_neither_played_nor_compared(
     with pytest.raises(ArchiveError, match=f"{file.name}: {what}"):
         [*comparing._Side(store, ICD, 0, 2**62)._decoded("alerts", BatchDecoder(AlertState))]
     assert len(copies.taken) <= 2, "of the file before"
+
+
+def test_damaged_files_of_another_month_do_not_refuse_a_night(tmp_path: Path) -> None:
+    summary = b'{"schema":"ingest-summary/1","worker":"w","partition":0,"node":1,"partials":[]}'
+    log, store = MemoryLog({"state": 1, SUMMARY: 1}), FolderStore(tmp_path)
+    for hour in (0, 700, 1400, 1401):
+        put(log, "state", b"%d" % hour, START + hour * HOUR)
+        put(log, SUMMARY, summary, START + hour * HOUR)
+    archive(log, store, "state", SUMMARY)
+    times = START + 700 * HOUR, START + 701 * HOUR
+    for name in store.names("state"):
+        if name.endswith(("00.parquet", "02.parquet")):
+            (tmp_path / name).write_bytes(b"damaged")
+    copies = Copies(ManualClock())
+    assert play(store, planned(store, times=times), copies, copies.clock, report=lambda *_: None) == 1
+    (first,) = (name for name in store.names(SUMMARY) if name.endswith("00.parquet"))
+    (tmp_path / first).write_bytes(b"damaged")
+    decoder = BatchDecoder[Any](IngestSummary)
+    assert len([*comparing._Side(store, ICD, *times)._decoded(SUMMARY, decoder)]) == 3, "written then or later"
 
 
 def test_two_archives_in_a_folder_are_not_played(tmp_path: Path) -> None:

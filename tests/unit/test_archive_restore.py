@@ -4,21 +4,26 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import pytest
+from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from facade.bus.memory import MemoryBus, MemoryLog
 from facade.bus.offsets import Extent, TopicShape, position_record
 from facade.bus.port import Record
+from facade.cli.app import app
 from facade.clock import ManualClock
-from facade.errors import ConfigError
+from facade.errors import BusError, ConfigError, OutcomeUnknown
 from facade.flows.alerts.follower import Follower
+from facade.flows.archive import restore_cli
 from facade.flows.archive.files import ArchiveError
 from facade.flows.archive.restore import Kind, LogNames, Restored, plan_restore, restore, steps
-from facade.flows.archive.stores import FolderStore
+from facade.flows.archive.stores import FolderStore, open_store
 from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker
 from facade.messages import WorkerPosition
 from tests.support.alerting import Bench, Server
@@ -202,6 +207,125 @@ def test_a_position_far_behind_the_archive_is_refused(tmp_path: Path) -> None:
         ArchiveError, match=r"ingest\.heaps, partition 0: the archive ends at offset 1, positions are at"
     ):
         restored(store, ids={"ingest.heaps": NEW})
+
+
+# The command
+
+
+class Said:
+    """What the command tells operators; the brokers confirm no alert before some have failed."""
+
+    def __init__(self, fails: int = 0) -> None:
+        self.fails = fails
+        self.texts: list[tuple[str, str]] = []
+
+    def raise_alert(self, condition: str, severity: str, text: str) -> None:
+        self._take(severity, text)
+
+    def clear(self, condition: str, text: str) -> None:
+        self._take("CLEARED", text)
+
+    def _take(self, state: str, text: str) -> None:
+        if self.fails:
+            self.fails -= 1
+            raise OutcomeUnknown("not confirmed")
+        self.texts.append((state, text))
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> Said:
+    """Put brokers in memory for those that `archive restore` writes to."""
+    found, clock = Said(), ManualClock(START / 1e6)
+    none = {name: lambda *_, **__: None for name in ("create_topics", "delete_records", "set_timestamps")}
+    stand_ins = none | {
+        "SystemClock": lambda: clock,
+        "inspect_topics": lambda *_: {},
+        "KafkaTopicWatch": lambda _: IdBus(MemoryLog(dict.fromkeys(ICD.topics, 1))),
+        "KafkaPlacingWriter": lambda *_: Brokers(),
+        "KafkaWriter": Mock(),
+        "open_alerts": lambda *_: found,
+    }
+    for name, one in stand_ins.items():
+        monkeypatch.setattr(restore_cli, name, one)
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
+    monkeypatch.setenv("SDP_TOPIC_PREFIX", PREFIX)
+    return found
+
+
+def by_command(place: object, *words: str) -> Result:
+    return CliRunner().invoke(app, ["archive", "restore", str(place), *words])
+
+
+def test_no_secret_of_the_place_is_in_the_alarm(said: Said) -> None:
+    place = "memory://key:secret@restored"
+    log = MemoryLog({"alerts": 1})
+    log.append(record())
+    archive(log, open_store(place), "alerts")
+    done = by_command(place)
+    assert (done.exception, len(said.texts)) == (None, 2)
+    assert "secret" not in f"{said.texts}{done.output}"
+    assert all("were filled from memory://***@restored" in text for _, text in said.texts)
+
+
+def test_the_alarm_has_the_time_up_to_which_all_topics_are_there(said: Said, tmp_path: Path) -> None:
+    """The archive worker of heaps ended earlier than the one of alerts; times of positions are not the brokers'."""
+    times = {"positions": 1, "ingest.heaps": 5, "commands": 60, "alerts": 70}
+    log = MemoryLog(dict.fromkeys(times, 1))
+    for topic, seconds in times.items():
+        for at in (0, seconds):
+            log.append(record(START + at * 1_000_000, topic=topic))
+    archive(log, FolderStore(tmp_path), *times)
+    done = by_command(tmp_path)
+    assert done.exception is None
+    assert [state for state, _ in said.texts] == ["WARNING", "CLEARED"]
+    assert all(
+        "the earliest of these is of 2027-01-15T08:00:05.000+00:00, on ingest.heaps" in one[1] for one in said.texts
+    )
+    assert [line.split() for line in done.output.splitlines() if line.startswith("  ")] == [
+        ["2027-01-15T08:00:05.000+00:00", "ingest.heaps"],
+        ["2027-01-15T08:01:00.000+00:00", "commands"],
+        ["2027-01-15T08:01:10.000+00:00", "alerts"],
+    ]
+
+
+def test_an_alarm_that_is_not_confirmed_is_told_again(said: Said, tmp_path: Path) -> None:
+    archive_of(tmp_path, 1)
+    said.fails = 3
+    done = by_command(tmp_path)
+    assert (done.exception, [state for state, _ in said.texts]) == (None, ["WARNING", "CLEARED"])
+
+
+def test_without_the_alarm_the_topics_are_complete_and_said_to_be(said: Said, tmp_path: Path) -> None:
+    archive_of(tmp_path, 1)
+    said.fails = 1000
+    done = by_command(tmp_path)
+    assert "1 records of 1 topics are on the topics" in done.output
+    assert isinstance(done.exception, BusError)
+    assert "the topics are complete, and only the alarm topicsRestored, or its end, is missing" in str(done.exception)
+    assert 0 < said.fails < 999, "tried for a time"
+
+
+@pytest.mark.parametrize(
+    ("topics", "words", "warned"),
+    [
+        (["alerts", "state"], [], 0),
+        (["alerts", "state"], ["--without", "alerts"], 2),
+        (["state"], [], 2),
+    ],
+)
+def test_numbers_of_alerts_that_may_be_given_again_are_warned_of(
+    topics: list[str], words: list[str], warned: int, said: Said, tmp_path: Path
+) -> None:
+    log = MemoryLog(dict.fromkeys(topics, 1))
+    for topic in topics:
+        log.append(record(topic=topic))
+    archive(log, FolderStore(tmp_path), *topics)
+    done = by_command(tmp_path, *words)
+    assert done.exception is None
+    assert done.output.count("WARNING: the topic alerts is not restored") == warned, "before and after the work"
+
+
+# Device servers
 
 
 def archived(lost: Bench, store: FolderStore, *names: str) -> None:

@@ -4,7 +4,10 @@ import random
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
+import msgspec
 import pytest
 
 from facade.clock import ManualClock
@@ -20,12 +23,14 @@ from proving.fault_runs.cluster import (
     ROLES,
     STOP,
     TWO,
-    Accident,
+    ClusterFault,
     ClusterRun,
     active_controller,
     partition_of,
     schedule,
 )
+from proving.fault_runs.commands import CallLine
+from proving.fault_runs.frame import Balance, Size
 
 
 def test_a_seed_gives_the_same_accidents_and_each_kind_comes_before_one_comes_again() -> None:
@@ -74,6 +79,49 @@ def test_no_two_brokers_confirm_a_command_only_while_all_of_them_are_away(
     run.clock, run._state_dir, run._chance, run._alone, run._recovery = clock, tmp_path, random.Random(1), [], 0.0
     monkeypatch.setattr(run, "_is_whole", lambda: True)
     began = clock.now()
-    run._happen(Accident(deed, ALL, seconds=5.0, calm=0.0))
+    run._happen(ClusterFault(deed, ALL, seconds=5.0, calm=0.0))
     ((begin, end),) = run._alone
     assert (begin - began, end - begin) == (1.0, 5.0)
+
+
+class _Flow:
+    """Goes on for as many steps as are left."""
+
+    def __init__(self, folder: Path, left: int) -> None:
+        self.deployment, self.left = SimpleNamespace(folder=folder), left
+
+    def step(self) -> bool:
+        self.left -= 1
+        return self.left > 0
+
+    def stop_sending(self) -> None:
+        self.left = 0
+
+    def account(self) -> Balance:
+        return Balance()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> ClusterRun:
+    """Return a run whose commands stand still."""
+    made = ClusterRun(MagicMock(clock=ManualClock(), folder=tmp_path), Size(3, 0), 1)
+    made._all = {"commands": _Flow(tmp_path, 2), "alerts": _Flow(tmp_path, 1_000)}
+    made._goes_on = dict(made._all)
+    return made
+
+
+def test_a_flow_that_ends_before_the_last_accident_is_a_finding(run: ClusterRun) -> None:
+    """It sends nothing through the accidents that are left, and its account balances."""
+    assert [run.step() for _ in range(5)] == [True] * 5
+    run._schedule.clear()
+    assert not run.step()
+    assert run.account().wrong == ["commands: ended before the last accident"]
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0.4, "0.400 s"), (0.6, "0.600 s, missed")])
+def test_a_refusal_that_takes_too_long_is_named_in_its_row(run: ClusterRun, seconds: float, shown: str) -> None:
+    line = CallLine(device="d", command="Scan", called=5.0, seconds=seconds, answer="refused", text="no")
+    (run._all["commands"].deployment.folder / "calls.jsonl").write_bytes(msgspec.json.encode(line) + b"\n")
+    run._alone = [(1.0, 10.0)]
+    found = run.account()
+    assert (found.rows[-1][1], found.wrong) == (shown, [])

@@ -192,6 +192,21 @@ def test_one_rack_is_one_alarm_and_three_nodes_of_it_are_three() -> None:
     assert site.alerts.shows("suppressedCount") == 50
 
 
+def test_an_acknowledged_cause_asks_again_when_it_explains_many_more() -> None:
+    site = Deployment()
+    site.found = look(range(0, 300, 50))
+    site.seconds(20)
+    site.alerts.acknowledge("ingestSilent", "ingest/all")
+    site.found = look([*range(0, 300, 50), 1, 51])
+    site.seconds(20)
+    assert site.alerts.state("ingestSilent", "ingest/all") == "ACKED", "8 of 6 are no news"
+    site.bench.clock.sleep(3600)
+    site.found = look(range(1006))
+    site.seconds(20)
+    assert site.alerts.state("ingestSilent", "ingest/all") == "UNACK"
+    assert site.alerts.shows("newAlarms") == 1
+
+
 def test_restarts_in_the_middle_raise_nothing_again_and_clear_it_later() -> None:
     site = Deployment()
     site.found = look(range(500), more=True)

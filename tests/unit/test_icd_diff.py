@@ -240,6 +240,7 @@ CASES: dict[str, tuple[Edit, VersionStep, str, str]] = {
     "message version": (field("heap", "schema", const="heap/2"), MAJOR, "consumers of ingest.heaps", "-> heap/2"),
     "pattern": (field("alert", "condition", pattern="^x"), MAJOR, "producers of alerts", "condition.pattern"),
     "field text": (field("heap", "node", description="Other."), PATCH, "", "heap.node.description: text changed"),
+    "former names": (field("heap", "lost", **{"x-aliases": ["gone"]}), PATCH, "", "lost.x-aliases: text changed"),
     "keyword unknown": (field("heap", "node", oneOf=[]), MAJOR, "consumers of ingest.heaps", "cannot be judged"),
     "header of bytes": (field("metric", "time", maximum=1), MAJOR, "producers of quality", "metric.time.maximum"),
     "argument version removed": (argument("scan", "0.4", None), MAJOR, CLIENTS, "arguments.scan.0.4: removed"),

@@ -308,6 +308,10 @@ WRONG = {
         {"x-aliases": None},
         "properties.packets_lost: expected the field or an alias of it",
     ),
+    **{
+        f"default {value!r}": ("heap", "repeated", {"default": value}, "properties.repeated: expected a default of rep")
+        for value in ("none", 3.5, True, -7, 10**10)
+    },
     "no older number": ("heap-1", "schema", {"const": "heap/2"}, "properties.schema.const: expected 'heap/' and 1"),
 }
 

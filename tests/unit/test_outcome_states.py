@@ -263,7 +263,7 @@ class Server:
         self.states = DeviceStates(ICD, devices)
         self.tracker = Tracker(devices)
         refusals = Refusals(lambda record: None, origin="subarray", clock=site.clock)
-        made = flows(self.tracker, self.states, refusals, site.clock)
+        made = flows(self.tracker, self.states, refusals, site.clock, holds=False)
         self.flows = {flow.topic: flow for flow in [self.states, *made]}
 
     def fold(self, record: Record) -> Outcome:

@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -16,6 +17,7 @@ from facade.flows.commands.messages import (
     ack_record,
     command_id,
     command_record,
+    held_record,
     refusal_record,
 )
 from facade.flows.commands.past import Past, chosen, outcome_of
@@ -45,6 +47,21 @@ class Topics:
         )  # fmt: skip
         self.put(command_record(message, headers), at + round(given_after * 1e6))
         return id
+
+    def held(self, ago):
+        """Put a command that waits for a second person, and return its message."""
+        at = NOW_US - round(ago * 1e6)
+        message = CommandMessage(
+            id=command_id(at, 99, "Restart"), device=ONE, command="Restart", argument=None, transaction_id="t",
+            issued=at, not_after=at + 60_000_000, deadline=at + 60_000_000, ceiling=at + 60_000_000, repeatable=False,
+            origin="subarray", operator="ann",
+        )  # fmt: skip
+        self.put(held_record(message), at)
+        return message
+
+    def approval(self, held, ago):
+        at = NOW_US - round(ago * 1e6)
+        self.put(command_record(msgspec.structs.replace(held, issued=at, not_after=at, approver="ben")), at)
 
     def ack(self, id, status, *, device=ONE, after=1.0, **more):
         at = round(float(id.partition("_")[0]) * 1e6) + round(after * 1e6)
@@ -138,6 +155,29 @@ def test_who_gave_a_command_is_shown(topics):
         assert f"{id} by {who}" in run("list")
         assert f"issued by subarray, given by {who}" in run(f"show {id}")
         assert json.loads(run(f"show {id} --json"))["command"].items() >= {"client": client, **said}.items()
+
+
+def test_a_command_that_was_asked_for_before_the_time_and_approved_within_it_has_its_outcome(topics):
+    held = topics.held(3700)
+    topics.approval(held, 3590)
+    topics.ack(held.id, "COMPLETED", after=112.0, origin="c")
+    (one,) = json.loads(run("list --since 1h --json"))["commands"]
+    assert (one["id"], one["outcome"], one["seconds"]) == (held.id, "COMPLETED", 2.0)
+
+
+def test_a_command_that_waits_for_a_second_person_is_shown_until_and_after_its_approval(topics):
+    held = topics.held(50)
+    printed = run(f"show {held.id}")
+    assert printed.splitlines()[0].split() == [held.id, "OPEN"]
+    assert "given by ann" in printed
+    assert "latest time for the approval by a second person" in printed
+    assert "latest time to begin" not in printed
+    assert json.loads(run(f"show {held.id} --json"))["held"]
+    topics.approval(held, 20)
+    printed = run(f"show {held.id}")
+    assert "given by ann, approved by ben" in printed
+    assert "latest time to begin" in printed
+    assert not json.loads(run(f"show {held.id} --json"))["held"]
 
 
 def test_a_command_is_shown_with_its_orders_and_theirs(cascade, topics):

@@ -3,7 +3,7 @@
 import gc
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -41,6 +41,8 @@ class Client:
     made: ClassVar[int] = 0
     closed: ClassVar[int] = 0
     script: ClassVar[list[tuple[list[Event], bool]]] = []
+    places: Sequence[TopicPartition] = ()
+    """What the group has committed; empty: it does not answer."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         type(self).made += 1
@@ -72,7 +74,9 @@ class Client:
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
 
-    def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+    def committed(self, partitions: list[TopicPartition], timeout: float) -> Sequence[TopicPartition]:
+        if self.places:
+            return self.places
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
     def consumer_group_metadata(self) -> str:
@@ -271,7 +275,7 @@ def test_a_producer_writes_transaction_after_transaction_until_a_connection_is_l
     health = BusHealth()
     producer = TransactionalProducer(Connection(Settings(prefix="t."), clock=clock), "t.aggregate-0", health)
     record, member = Record(topic="alerts", key=b"k", value=b"v", partition=3, headers=(("a", b"b"),)), Client({})
-    client, places = producer.open().client, [TopicPartition("t.ingest.heaps", 0, 7)]
+    client, places = producer.open(member).client, [TopicPartition("t.ingest.heaps", 0, 7)]
     client.full = True
     producer.write([record], places, member)
     producer.write([], [], member)
@@ -279,8 +283,8 @@ def test_a_producer_writes_transaction_after_transaction_until_a_connection_is_l
     assert client.calls == ["init", "begin", written, (places, "generation"), "commit", "begin", "commit"]
     assert (Transactions.made, health.connected) == (1, True)
     client.link.log(4, "disconnected", "FAIL")
-    assert producer.open().client is not client
-    assert producer.open() is producer.open()
+    assert producer.open(member).client is not client
+    assert producer.open(member) is producer.open(member)
     assert Transactions.made == 2
 
 
@@ -291,24 +295,45 @@ def test_what_a_given_up_transaction_may_have_left_open_is_aborted(
     producer = TransactionalProducer(Connection(Settings(prefix="t."), clock=clock), "t.aggregate-0", BusHealth())
     places = [("alerts", 3, b"k"), ("alerts", 3, b"l"), ("tables", -1, b"k")]
     records = [Record(topic=topic, key=key, value=b"v", partition=partition) for topic, partition, key in places]
+    member = Client({})
     monkeypatch.setattr(Transactions, "fails", True)
     with pytest.raises(KafkaException) as failure:
-        producer.write(records, [], Client({}))
+        producer.write(records, [], member)
     producer.give_up(failure.value)
     monkeypatch.setattr(Transactions, "silent", 1)
     with pytest.raises(KafkaException, match="1 partitions do not answer"):
-        producer.open()
+        producer.open(member)
     monkeypatch.undo()
     monkeypatch.setattr(connection, "KAFKA", Clients(consumer=Client, producer=Transactions))
-    assert producer.open().client.calls == ["init"]
+    assert producer.open(member).client.calls == ["init"]
     client = Transactions.newest[-2]
     marks = [("t.alerts", None, b"mark", 3, []), ("t.tables", None, b"k", -1, [])]
     assert (client.calls[:2], sorted(client.calls[2:-1]), client.calls[-1]) == (["init", "begin"], marks, "abort")
-    producer.write(records, [], Client({}))
+    producer.write(records, [], member)
     producer.close()
     made = Transactions.made
-    assert producer.open().client.calls == ["init"]
+    assert producer.open(member).client.calls == ["init"]
     assert Transactions.made == made + 1
+
+
+@pytest.mark.parametrize(("committed", "is_aborted"), [(7, False), (3, True)])
+def test_a_transaction_whose_places_are_committed_is_not_aborted(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, committed: int, is_aborted: bool
+) -> None:
+    """Its records are committed where its end was written. Elsewhere, the end of the next one is the right one."""
+    producer = TransactionalProducer(Connection(Settings(prefix="t."), clock=clock), "t.aggregate-0", BusHealth())
+    member = Client({})
+    member.places = [TopicPartition("t.ingest.heaps", 0, committed)]
+    monkeypatch.setattr(Transactions, "fails", True)
+    with pytest.raises(KafkaException) as failure:
+        producer.write(
+            [Record(topic="alerts", key=b"k", value=b"v", partition=3)],
+            [TopicPartition("t.ingest.heaps", 0, 7)],
+            member,
+        )
+    producer.give_up(failure.value)
+    producer.open(member)
+    assert ("abort" in Transactions.newest[-2].calls) is is_aborted
 
 
 def test_a_worker_that_stops_neither_closes_nor_destroys_its_consumer(clock: ManualClock) -> None:

@@ -57,7 +57,7 @@ class KafkaTransactionalMember(KafkaGroupMember):
         if self._producer.must_wait:
             raise BusError("the producer was fenced; waiting to learn whether its slot was taken")
         try:
-            self._producer.open()
+            self._producer.open(self._consumer)
         except KafkaException as error:
             raise BusError(f"what this slot has left open on {self._topic} is not ended: {error.args[0]}") from error
         self._producer.end_again(self._consumer)

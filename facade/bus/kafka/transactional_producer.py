@@ -13,7 +13,8 @@ producer makes another epoch.
 
 A broker that is killed may keep a transaction open on a partition although its coordinator knows that it has ended. The
 next end of the same producer on that partition ends it as well, and would commit it. So after a transaction that was
-given up, the next producer first writes to the same partitions and aborts.
+given up, the next producer first writes to the same partitions and aborts: unless its places are committed, as then the
+next end is the right one.
 """
 
 import logging
@@ -72,6 +73,8 @@ class TransactionalProducer:
         """Monotonic time since which the brokers do not tell where to go on [s]."""
         self._unended: set[tuple[str, int, bytes | None]] = set()
         """Topic, partition and key of records whose transaction is not known to have ended; no key with a partition."""
+        self._asked: Sequence[TopicPartition] = ()
+        """Places of a transaction whose commit was asked for, with an answer that is not known."""
 
     @property
     def must_wait(self) -> bool:
@@ -89,15 +92,18 @@ class TransactionalProducer:
         if kind == TIMESTAMP_LOG_APPEND_TIME:
             self._broker_time = time * 1000, self._connection.clock.monotonic()
 
-    def open(self) -> ProducerCore:
-        """Complete or undo what an earlier producer of this slot left open, unless this one can go on."""
+    def open(self, member: Consumer) -> ProducerCore:
+        """Complete or undo what an earlier producer of this slot left open, unless this one can go on.
+
+        `member`: of the group, which tells what is committed.
+        """
         if self._producer is not None:
             self._producer.poll(0)  # serves the log lines about connections
             if self._link.was_lost:
                 self._producer = None
         if self._producer is None:
             if self._unended:
-                self._abort_unended()
+                self._abort_unended(member)
             self._producer = self._begun()
         return self._producer
 
@@ -108,8 +114,11 @@ class TransactionalProducer:
         producer.client.init_transactions(timeouts.STEP)
         return producer
 
-    def _abort_unended(self) -> None:
+    def _abort_unended(self, member: Consumer) -> None:
         producer = self._begun()  # of its own: a request of it that arrives late is of an earlier epoch
+        if self._asked and self._are_committed(self._asked, member):
+            self._settle()
+            return
         producer.client.begin_transaction()
         for topic, partition, key in self._unended:
             mark = Record(topic=topic, key=key or b"mark", value=None, partition=partition)
@@ -118,7 +127,20 @@ class TransactionalProducer:
         if silent := producer.client.flush(timeouts.STEP):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{silent} partitions do not answer"))
         producer.client.abort_transaction(timeouts.STEP)
+        self._settle()
+
+    def _are_committed(self, places: Sequence[TopicPartition], member: Consumer) -> bool:
+        asked = [TopicPartition(one.topic, one.partition) for one in places]
+        found = {}
+        for one in member.committed(asked, timeout=timeouts.STEP):
+            if one.error is not None:
+                raise KafkaException(one.error)
+            found[one.topic, one.partition] = one.offset
+        return all(found[one.topic, one.partition] == one.offset for one in places)
+
+    def _settle(self) -> None:
         self._unended.clear()
+        self._asked = ()
 
     def write(self, records: Iterable[Record], places: Sequence[TopicPartition], member: Consumer) -> None:
         """Write records and commit places of the member's group in one transaction.
@@ -130,7 +152,7 @@ class TransactionalProducer:
         KafkaException
             It is not known to have taken place; see `give_up`.
         """
-        self._transact(self.open(), records, places, member)
+        self._transact(self.open(member), records, places, member)
         self._health.connected = True
 
     def _transact(
@@ -144,8 +166,9 @@ class TransactionalProducer:
         if places:
             metadata = member.consumer_group_metadata()
             producer.client.send_offsets_to_transaction(list(places), metadata, timeouts.STEP)
+        self._asked = places
         producer.client.commit_transaction(timeouts.STEP)
-        self._unended.clear()
+        self._settle()
 
     def found_positions(self) -> None:
         """Note that the brokers have told where to go on."""

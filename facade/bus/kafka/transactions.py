@@ -297,7 +297,7 @@ class KafkaTransactionalLog:
             self._serve_consumer()
             raise Aborted(f"producer of {self._slot} was fenced; waiting to learn whether its slot was taken")
         try:
-            self._producer.open()  # completes or undoes what an earlier producer of this slot left open
+            self._producer.open(self._consumer)  # completes or undoes what an earlier producer of this slot left open
             if self._assigned:
                 self._begin()
         except (KafkaException, BusError) as error:

@@ -61,6 +61,8 @@ class AlarmLedger:
         self._resting: dict[AlarmKey, None] = {}
         self._touched: dict[AlarmKey, None] = {}
         self._moved: set[str] = set()
+        self._recalled_until = 0
+        """Newest change of a recalled alarm [Unix us]; 0: none is unchecked."""
         self._forgotten: dict[AlarmKey, None] = {}
         """Those dropped last, should their last records be lost."""
         self._occurrences: list[tuple[AlarmKey, int]] = []
@@ -111,6 +113,7 @@ class AlarmLedger:
         self.by_condition.setdefault(alarm.condition, {})[alarm.source] = alarm
         if alarm.action and not alarm.actions:  # as a release has written it that kept the last one only
             alarm.actions = [ActionTaken(alarm.action, alarm.operator, alarm.comment, alarm.acted_at)]
+        self._recalled_until = max(alarm.changed_at, self._recalled_until)
         self._plan(alarm)
         self._move(alarm.condition)
 
@@ -195,6 +198,12 @@ class AlarmLedger:
             if alarm.shelved_until and alarm.shelved_until <= at_us:
                 alarm.shelved_until = 0
                 self._touch(alarm, at_us)
+        if 0 < self._recalled_until < now_us:
+            # A kill between two states may have left the end of a cause written, and its consequences untold. All
+            # records up to the newest state have been read again now.
+            self._recalled_until = 0
+            for condition in self._suppression.explained:
+                self._uncover(condition, now_us)
 
     def take_touched(self, now_us: int) -> list[tuple[AlarmKey, Alarm | None]]:
         """Return the alarms that changed since the last call; None for a forgotten alarm."""
@@ -258,12 +267,13 @@ class AlarmLedger:
         return alarm.state == states.ACKED and bool(is_late or has_grown)
 
     def _begin(self, alarm: Alarm, event: str, occurrence: int, at_us: int) -> None:
+        is_open = alarm.state in states.UNACKNOWLEDGED
         _step(alarm, event)
         alarm.occurrence, alarm.raised = occurrence, alarm.raised + 1
         self._occurrences.append((alarm.key, at_us))
         if self.cause(alarm) is None:
             self._annunciate(alarm, at_us)
-        elif event == states.RAISE:
+        elif not is_open:  # else operators still have to acknowledge what they were told of
             alarm.annunciated = False
 
     def _annunciate(self, alarm: Alarm, at_us: int) -> None:
@@ -377,7 +387,8 @@ def _without_surplus(actions: list[ActionTaken], alarm: Alarm) -> list[ActionTak
 
 
 def _explains(alarm: Alarm) -> bool:
-    return alarm.state in states.ACTIVE and not alarm.out_of_service
+    """Return whether operators see an active alarm: one that they have hidden must not hide others."""
+    return alarm.state in states.ACTIVE and not (alarm.out_of_service or alarm.shelved_until)
 
 
 def _step(alarm: Alarm, event: str) -> None:

@@ -26,6 +26,7 @@ import msgspec
 from facade.clock import utc_text
 from facade.codec.decode import BatchDecoder
 from facade.errors import ConfigError, FacadeError
+from facade.flows.archive.files import HOUR_US
 from facade.flows.archive.reading import read_records, require_disjoint, topics
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
@@ -288,8 +289,10 @@ class _Side:
         return {name: sums for name, sums in found.items() if sums["consumed"]}
 
     def _decoded(self, topic: str, decoder: BatchDecoder[Any]) -> Iterator[Any]:
-        require_disjoint(self._store, topic)
-        for record in read_records(self._store, topic, 0, _LATEST):
+        # What is about a time is written then or later, in a replay on another day; a state may be as old as it likes.
+        begin = 0 if topic == _ALARMS else max(self._begin - HOUR_US, 0)
+        require_disjoint(self._store, topic, begin, _LATEST)
+        for record in read_records(self._store, topic, begin, _LATEST):
             item = decoder.decode_one(record.value)
             if isinstance(item, msgspec.Struct):
                 if not isinstance(item, Watermark):

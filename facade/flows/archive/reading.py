@@ -1,12 +1,14 @@
 """Records of an archive by topic and time.
 
-The name of a file says the hour of its first record, and no record is of a later hour. Which of the other files have
-records of a time, the statistics in the footer say. Only these are decoded, and pages are checked by their checksums.
+The name of a file says the hour of its first record, and no record is of a later hour. A file of a later hour than the
+one after a time has no record of it, unless the clock of a broker was ahead: then a file behind it has an earlier hour.
+Which of the other files have records of a time, the statistics in the footer say. Only these are decoded, and pages are
+checked by their checksums.
 `facade.flows.archive.files.verify` looks at all bytes.
 """
 
 import heapq
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,9 +24,9 @@ from facade.flows.archive.files import (
     ArchiveError,
     advice,
     by_partition,
-    folder_of,
     hour_in,
     hour_of,
+    hour_text,
     parse_name,
     read_entry,
 )
@@ -69,20 +71,34 @@ def newest_entries(store: Store, topics: Collection[str]) -> list[ArchiveEntry]:
 def newest_time(store: Store) -> int:
     """Return Kafka's time of the newest record [Unix us]; 0: there is none.
 
+    The first record of a file of the newest hour is of this hour, so the newest one is in one of these files. It may
+    be in any of them, as the clock of a broker may have gone back.
+
     Raises
     ------
     ArchiveError
         A file cannot be read; the message names it.
     """
     newest = 0
-    for name in _newest_files(store, topics(store)):
+    names = [name for name in store.names() if parse_name(name)]
+    hour = max(map(hour_in, names), default="")
+    for name in names:
+        if hour_in(name) != hour:
+            continue
         with opened(store, name) as file:
             newest = max(newest, *(times[1] * 1000 for times in bounds(file, "timestamp") if times), 0)
     return newest
 
 
-def require_disjoint(store: Store, topic: str) -> None:
+def require_disjoint(store: Store, topic: str, begin_us: int, end_us: int) -> None:
     """Make sure that no record of a topic is in two files, as it is where two archives share a folder.
+
+    Files from the hour before a time to the hour after it are looked at.
+
+    Parameters
+    ----------
+    begin_us, end_us
+        Bounds of Kafka's time [Unix us].
 
     Raises
     ------
@@ -91,13 +107,27 @@ def require_disjoint(store: Store, topic: str) -> None:
     """
     ends: dict[tuple[int, str], int] = {}
     for names in by_partition(store.names(topic)).values():
-        for name in names:
+        for name in _around(names, begin_us - HOUR_US, end_us):
             with opened(store, name) as file:
                 entry = read_entry(file.metadata)
             end = ends.get(place := (entry.partition, entry.log), entry.first)
             if entry.first < end:
                 raise ArchiveError(f"{name}: expected offset {end} or later, got {entry.first}: archives overlap")
             ends[place] = entry.next
+
+
+def _around(names: Sequence[str], begin_us: int, end_us: int) -> list[str]:
+    """Return which files of a partition may have records of a time, and those of the hour after it."""
+    first, last = hour_text(hour_of(begin_us)), hour_text(hour_of(end_us - 1 + HOUR_US))
+    found: list[str] = []
+    behind = ""
+    """The earliest hour of the files behind."""
+    for name in reversed(names):
+        hour = hour_in(name)
+        if hour >= first and (hour <= last or behind < hour):
+            found.append(name)
+        behind = min(behind or hour, hour)
+    return found[::-1]
 
 
 def _newest_files(store: Store, topics: Collection[str]) -> list[str]:
@@ -128,9 +158,8 @@ def read_records(store: Store, topic: str, begin_us: int, end_us: int) -> Iterat
 
 def read_partitions(store: Store, topic: str, begin_us: int, end_us: int) -> list[Iterator[PartitionColumns]]:
     """Return the records of each partition of a topic, in the order of the log; see `read_records`."""
-    first = folder_of(topic, hour_of(begin_us))
-    partitions = by_partition(name for name in store.names(topic) if name >= first)
-    return [read_columns(store, topic, files, begin_us, end_us) for files in partitions.values()]
+    partitions = by_partition(store.names(topic)).values()
+    return [read_columns(store, topic, _around(files, begin_us, end_us), begin_us, end_us) for files in partitions]
 
 
 @contextmanager

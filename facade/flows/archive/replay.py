@@ -36,6 +36,7 @@ from facade.bus.offsets import Extent
 from facade.bus.port import PartitionColumns
 from facade.clock import Clock, utc_text
 from facade.errors import BusError, ConfigError
+from facade.flows.archive.files import HOUR_US
 from facade.flows.archive.reading import extent, newest_entries, newest_time, read_partitions, require_disjoint
 from facade.flows.archive.reading import topics as topics_of
 from facade.flows.archive.stores import Store
@@ -118,7 +119,7 @@ def plan_replay(
         raise ConfigError(f"--only: expected some of {', '.join(playable)}; got {odd[0]!r:.100}: {what}")
     chosen = tuple(name for name in playable if name in only or not only)
     for name in chosen:
-        require_disjoint(store, name)
+        require_disjoint(store, name, begin_us, end_us)
     entries = newest_entries(store, there)
     if not prefix or prefix in {one.deployment for one in entries}:
         raise ConfigError(
@@ -136,7 +137,8 @@ def plan_replay(
     topics = replay_topics(icd)
     for name in inputs(icd):
         topics[name] = replace(topics[name], partitions=max(topics[name].partitions, partitions.get(name, 0)))
-    end_us = min(end_us, newest_time(store) + _RESOLUTION_US)
+    if end_us > has[1] - HOUR_US:  # else it is before the newest hour, of which each file is opened
+        end_us = min(end_us, newest_time(store) + _RESOLUTION_US)
     return ReplayPlan(inputs=chosen, topics=topics, begin_us=begin_us, end_us=end_us)
 
 

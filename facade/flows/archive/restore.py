@@ -23,7 +23,7 @@ records must not get offsets that are counted. Where results have counted more t
 a new position is written behind the others.
 
 Records behind the archived ones are lost, and clients may know their numbers. So the offsets that they may have had are
-left out behind the end of each log: no number is given twice.
+left out behind the end of each log: no number of a restored topic is given twice.
 
 Only records that Kafka would still have are written: those of the last log of a topic, the newest of each key of a
 compacted topic, and none older than the retention.
@@ -396,8 +396,8 @@ class Restored:
     """What was written."""
 
     records: int = 0
-    newest_us: int = 0
-    """Time of the newest record [Unix us]."""
+    newest: dict[str, int] = field(default_factory=dict)
+    """Time of the newest record of each topic [Unix us]."""
     fillers: int = 0
     positions: int = 0
     """New positions behind the others."""
@@ -477,7 +477,8 @@ def _count(done: Restored, place: TopicPartition, step: PlacedRecords) -> None:
         done.fillers += len(step.records)
     else:
         done.records += len(step.records)
-        done.newest_us = max(done.newest_us, *(one.timestamp_us for one in step.records))
+        times = [one.timestamp_us for one in step.records]
+        done.newest[place[0]] = max(done.newest.get(place[0], 0), *times)
     is_first = done.ends.get(place, 0) == done.begins.get(place, 0)
     done.ends[place] = step.records[-1].offset + 1 + (step.kind is not Kind.PLAIN)
     if is_filled and is_first and step.kind is Kind.PLAIN:

@@ -1,6 +1,7 @@
 """`sdp-facade archive restore`: the topics of a deployment once more, on empty brokers."""
 
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Final
 
 import typer
 
@@ -10,16 +11,28 @@ from facade.bus.kafka.placing import KafkaPlacingWriter
 from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.kafka.topics import create_topics, delete_records, set_timestamps
 from facade.bus.port import BusHealth
-from facade.clock import SystemClock, utc_text
+from facade.clock import Clock, SystemClock, utc_text
 from facade.config import load_client_settings
 from facade.console import ERR, OUT
-from facade.errors import ConfigError
+from facade.errors import BusError, ConfigError
 from facade.flows.archive.cli import ArchiveLocation
 from facade.flows.archive.restore import MOST_FILLERS, RESERVE, LogNames, plan_restore, restore
 from facade.flows.archive.stores import open_store
 from facade.icd.load import load
+from facade.runtime.flow import Alerts
 from facade.runtime.worker_process import open_alerts
 from facade.severities import WARNING
+
+_ALARM: Final = "topicsRestored"
+_NUMBERED: Final = "alerts"
+"""Topic whose offsets are numbers that clients have."""
+_ANEW: Final = (
+    f"WARNING: the topic {_NUMBERED} is not restored, so numbers of lost alerts may be given again to others: clients"
+    " that follow alerts may leave out new ones. Restart these clients."
+)
+_TOLD_WITHIN = 60.0
+"""How long the alarm is repeated until the brokers have confirmed it [s]: leaders may move just then."""
+_TOLD_EACH = 1.0
 
 
 def restore_topics(
@@ -56,6 +69,9 @@ def restore_topics(
     plan = plan_restore(
         store, icd, prefix=settings.prefix, without=without or (), most_fillers=most_fillers, reserve=reserve
     )
+    anew = [] if any(topic == _NUMBERED for topic, _ in plan.partitions) else [_ANEW]
+    for line in anew:
+        ERR.print(line, markup=False)
     create_topics(connection, dict(plan.topics), replicas=settings.topic_replicas)
     now = KafkaTopicWatch(connection).extents(plan.topics)
     names = LogNames(icd, plan.ids, {name: one.id for name, one in now.items()})
@@ -68,18 +84,39 @@ def restore_topics(
     for (topic, partition), begin in done.begins.items():
         delete_records(connection, topic, partition, begin)
     set_timestamps(connection, icd.topics)
-    # Followers take its number, behind those of lost alerts, for the next one; see the decision on two sites.
-    writer = KafkaWriter(connection, health=BusHealth(), client="archive-restore-alerts")
-    alerts = open_alerts("archive/restore", writer, clock)
-    until = f"the topics were filled from {place}, whose newest record is of {utc_text(done.newest_us)}"
-    alerts.raise_alert("topicsRestored", WARNING, f"{until}: records that the brokers took later are lost")
-    alerts.clear("topicsRestored", until)
+    # Records of other topics have the time of their writer, or of something else.
+    by_brokers = {name for name, topic in icd.topics.items() if topic.timestamp == "LogAppendTime"}
+    newest = sorted((at, topic) for topic, at in done.newest.items() if topic in by_brokers)
     lines = [
         f"{done.records:,} records of {len({topic for topic, _ in done.ends})} topics are on the topics with the prefix"
         f" {settings.prefix!r}, each at its offset; {done.fillers:,} fillers stand for offsets without a record.",
-        f"The newest record is of {utc_text(done.newest_us)}; what the brokers took later is lost.",
+        "Of each topic, what the brokers took after its newest record here is lost:",
+        *(f"  {utc_text(at)}  {topic}" for at, topic in newest),
         *([f"{done.positions} positions of workers were behind their results, and were moved."] * bool(done.positions)),
+        *anew,
         "Start workers, device servers and controllers. Give the archive worker a new folder.",
     ]
     for line in lines:
         OUT.print(line, markup=False)
+    until = f"the topics were filled from {store}, each up to its newest record there"
+    until += "".join(f"; the earliest of these is of {utc_text(at)}, on {topic}" for at, topic in newest[:1])
+    writer = KafkaWriter(connection, health=BusHealth(), client="archive-restore-alerts")
+    _tell(open_alerts("archive/restore", writer, clock), until, clock)
+
+
+def _tell(alerts: Alerts, until: str, clock: Clock) -> None:
+    # Followers take its number, behind those of lost alerts, for the next one; see the decision on two sites.
+    lost = f"{until}: records that the brokers took later are lost"
+    give_up = clock.monotonic() + _TOLD_WITHIN
+    for tell in (partial(alerts.raise_alert, _ALARM, WARNING, lost), partial(alerts.clear, _ALARM, until)):
+        while True:
+            try:
+                tell()
+                break
+            except BusError as error:
+                if clock.monotonic() >= give_up:
+                    raise BusError(
+                        f"the topics are complete, and only the alarm {_ALARM}, or its end, is missing: {error}."
+                        f" Do not restore them again; tell the operators: {lost}"
+                    ) from error
+                clock.sleep(_TOLD_EACH)

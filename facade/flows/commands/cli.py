@@ -97,6 +97,7 @@ def show(
     if not 0 < issued(id) <= LARGEST:
         raise ConfigError(f"ID: expected an id such as 1795167600.123456_000000000042_Configure, got {id!r:.200}")
     connection, family, at = Connection(load_settings(), clock=clock), CommandFamily(id), issued(id) / 1e6
+    _read(connection, HELD_COMMANDS, at - _AWAY, family.add_held)
     _read(connection, COMMANDS, at - _AWAY, family.add_command)
     family.gather()
     _read(connection, ACKS, at - _AWAY, family.add_ack)
@@ -155,6 +156,7 @@ def _document(one: One) -> dict[str, Any]:
         "given": one.given,
         "seconds": one.seconds,
         "trace": one.trace,
+        "held": one.held,
         "command": None if one.command is None else msgspec.to_builtins(one.command),
         "acknowledgements": acks,
         "orders": [_document(order) for order in one.orders],
@@ -182,8 +184,11 @@ def _print_one(one: One, icd: Icd) -> None:
         if command.approver:
             by += f", approved by {given_by(command.approver, command.approver_client)}"
         OUT.print(f"{_moment(one.given / 1e6)}  issued by {escape(printable(command.origin + by))}")
-        OUT.print(f"{_moment(command.not_after / 1e6)}  latest time to begin")
-        OUT.print(f"{_moment(command.deadline / 1e6)}  deadline, unless an acknowledgement moves it")
+        if one.held:
+            OUT.print(f"{_moment(command.not_after / 1e6)}  latest time for the approval by a second person")
+        else:
+            OUT.print(f"{_moment(command.not_after / 1e6)}  latest time to begin")
+            OUT.print(f"{_moment(command.deadline / 1e6)}  deadline, unless an acknowledgement moves it")
     ended = False
     for ack, _ in one.acks:
         late = "  [dim]after the outcome, so it changes nothing[/dim]" if ended else ""

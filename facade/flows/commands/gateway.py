@@ -227,9 +227,10 @@ class Gateway:
             else:
                 self._require_allowed(device, command, commands)
                 self._require_sense(device, command, document, where)
-            message = self._message(device, command, document, transaction_id, before, client, operator)
-            waits = before is None and where in self.approvals
-            if waits:
+            held = None if before is None else before.held
+            message = held or self._message(device, command, document, transaction_id, before, client, operator)
+            waits = where in self.approvals if before is None else held is not None
+            if waits and before is None:
                 self._require_place(device, name, where)
                 until = message.issued + round(command.approval_within * 1e6)
                 message = msgspec.structs.replace(message, not_after=until, deadline=until, ceiling=until)
@@ -239,7 +240,7 @@ class Gateway:
             self._sending.add(message.id)
             try:
                 if waits:
-                    return self._hold(message, headers, order.close)
+                    return self._hold(message, headers, order.close, again=before is not None)
                 return self._send(message, headers, order.close, again=before is not None)
             finally:
                 self._sending.discard(message.id)
@@ -267,7 +268,7 @@ class Gateway:
         with ExitStack() as order:
             order.enter_context(self._checking)
             self._require_readiness("ApproveCommand", where)
-            waiting = self._waiting(device, approval.id, where)
+            tracked, waiting = self._waiting(device, approval.id, where)
             if not is_second_person(waiting, client, approval.operator):
                 first = given_by(waiting.operator, waiting.client) or "a client that Tango does not identify"
                 what = (
@@ -286,15 +287,19 @@ class Gateway:
             message = msgspec.structs.replace(made, id=waiting.id, **approver)
             if not self.tracker.approve(message):
                 raise _not_waiting(approval.id, where)
-            return self._send(message, headers, order.close, again=False)
+            self._sending.add(message.id)
+            try:
+                return self._send(message, headers, order.close, again=False, waiting=tracked)
+            finally:
+                self._sending.discard(message.id)
 
-    def _waiting(self, device: str, id: str, where: str) -> CommandMessage:
+    def _waiting(self, device: str, id: str, where: str) -> tuple[Tracked, CommandMessage]:
         found = self.tracker.find(id)
         if found is None or found.held is None or found.status != HELD or found.device != device:
             raise _not_waiting(id, where)
         if id in self._sending or self._now_us() > found.held.not_after:
             raise _not_waiting(id, where)
-        return found.held
+        return found, found.held
 
     def _require_place(self, device: str, name: str, where: str) -> None:
         waiting = len(self.tracker.pending(device)) - len(self.tracker.under_way(device))
@@ -370,12 +375,14 @@ class Gateway:
         if before.status == UNDELIVERED and not before.place:
             what = f"{before.command}: command {before.id} of this transaction_id never reached the bus; use a new one"
             raise CommandRefused(FAILED, what, where)
-        if before.status == NEW and not before.place:
+        waits = before.status == HELD
+        if (waits and not before.appended_us) or (before.status == NEW and not before.place):
             if before.id in self._sending:  # whose caller may be told that it was never sent
-                raise _unknown(before, "another call is sending it")
+                raise _unknown(before, "another call is sending it", waits=waits)
             if self._now_us() < before.not_after:
                 return None  # perhaps it never arrived: the same id, so that it cannot be executed twice
-            raise _unknown(before, "it was not seen on the bus yet")  # a bus that is slow may have it all the same
+            # A bus that is slow may have it all the same.
+            raise _unknown(before, "it was not seen on the bus yet", waits=waits)
         _log.info("repeated transaction_id=%s id=%s device=%s", before.transaction_id, before.id, before.device)
         return before.id
 
@@ -404,21 +411,35 @@ class Gateway:
             ceiling=now_us + round(command.ceiling * 1e6),
             repeatable=command.repeatable,
             origin=self.origin,
-            client=client[:200],
-            operator=operator,
+            # Who repeats a call neither gives the command nor approves it.
+            client=client[:200] if before is None else before.client,
+            operator=operator if before is None else before.operator,
+            approver="" if before is None else before.approver,
+            approver_client="" if before is None else before.approver_client,
         )
 
-    def _hold(self, message: CommandMessage, headers: Headers, queued: Callable[[], None]) -> str:
+    def _hold(self, message: CommandMessage, headers: Headers, queued: Callable[[], None], *, again: bool) -> str:
         """Let a command wait for a second person: its record is durable, as that of any command."""
         try:
             self.sender.send(held_record(message, headers), self.timeout, queued)
         except (NotSent, OutcomeUnknown) as error:
+            if again or isinstance(error, OutcomeUnknown):
+                # Another life of this server may read it: it waits here as well.
+                raise _unknown(message, str(error), waits=True) from error
             self.tracker.undelivered(message.id, self._now_us(), str(error))
             raise NotSent(f"{message.command} was not sent, and does not wait for a second person: {error}") from error
         _log.info("command held id=%s device=%s", message.id, message.device)
         return message.id
 
-    def _send(self, message: CommandMessage, headers: Headers, queued: Callable[[], None], *, again: bool) -> str:
+    def _send(
+        self,
+        message: CommandMessage,
+        headers: Headers,
+        queued: Callable[[], None],
+        *,
+        again: bool,
+        waiting: Tracked | None = None,
+    ) -> str:
         tags = f"transaction_id={message.transaction_id} id={message.id} device={message.device}"
         try:
             self.sender.send(command_record(message, headers), self.timeout, queued)
@@ -426,6 +447,10 @@ class Gateway:
             if again:  # which says nothing about the first time
                 _log.warning("command not sent again %s: %s", tags, error)
                 raise _unknown(message, str(error)) from error
+            if waiting is not None:
+                self.tracker.withdraw(waiting)
+                what = "the approval was not sent, and the command goes on waiting for a second person"
+                raise NotSent(f"{message.command}: {what}: {error}") from error
             self.tracker.undelivered(message.id, self._now_us(), str(error))
             raise NotSent(f"{message.command} was not sent, and will not be executed: {error}") from error
         except OutcomeUnknown as error:
@@ -448,9 +473,10 @@ def _not_waiting(id: str, where: str) -> CommandRefused:
     return CommandRefused(FAILED, what, where)
 
 
-def _unknown(command: CommandMessage | Tracked, why: str) -> OutcomeUnknown:
+def _unknown(command: CommandMessage | Tracked, why: str, *, waits: bool = False) -> OutcomeUnknown:
     until = datetime.fromtimestamp(command.not_after / 1e6, UTC).isoformat(timespec="seconds")
+    limit = "cannot be approved" if waits else "will not begin"
     return OutcomeUnknown(
-        f"{command.command}: outcome unknown: {why}. It will not begin after {until}; ask"
+        f"{command.command}: outcome unknown: {why}. It {limit} after {until}; ask"
         f" GetCommand({command.id!r}), or repeat the call with transaction_id {command.transaction_id}"
     )

@@ -100,6 +100,7 @@ class Tracked:
     place: str = ""
     """Where its record is on the bus."""
     appended_us: int = 0
+    """When the bus took its record; of a command that waits for a second person, the record by which it waits."""
     began: int = 0
     ended: int = 0
     progress: int | None = None

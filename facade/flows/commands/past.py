@@ -67,8 +67,11 @@ class Past:
         ack = decode_ack(record.value)
         if isinstance(ack, Suppressed | RecordRejected):
             self.unreadable += isinstance(ack, RecordRejected)
-        elif self._since_us <= issued(ack.id) <= LARGEST:
-            self._tracker(ack.device).fold_ack(ack, 0.0)
+        elif issued(ack.id) <= LARGEST:
+            tracker = self._tracker(ack.device)
+            # The id of an approved command is older than its issue.
+            if issued(ack.id) >= self._since_us or tracker.find(ack.id) is not None:
+                tracker.fold_ack(ack, 0.0)
 
     def add_refusal(self, record: Record) -> None:
         """Take a record of ``command-refusals``."""
@@ -102,6 +105,8 @@ class One:
     id: str
     command: CommandMessage | None = None
     """None: its record is not on the bus (any more)."""
+    held: bool = False
+    """Whether this is the record by which it waits for a second person, or waited in vain."""
     appended: int = 0
     """When the bus took its record, which for an order is when it was given [Unix us]; 0: not known."""
     trace: str = ""
@@ -132,7 +137,8 @@ class One:
 class CommandFamily:
     """One command, the orders that were given for it, the orders of these, and so on.
 
-    All records of ``commands`` come first, an order perhaps before its parent; then `gather`, then acknowledgements.
+    Records of ``commands-held`` come first; then those of ``commands``, an order perhaps before its parent; then
+    `gather`, then acknowledgements.
     """
 
     def __init__(self, id: str) -> None:
@@ -143,14 +149,22 @@ class CommandFamily:
         self._members: dict[str, One] = {}
         """The command and all orders below it, by id."""
 
+    def add_held(self, record: Record) -> None:
+        """Take a record of ``commands-held``."""
+        command = decode_command(record.value)
+        if isinstance(command, CommandMessage) and command.id == self.first.id:
+            self.first.command, self.first.held = command, True
+            self.first.appended, self.first.trace = record.timestamp_us, tracing.trace_id(record.headers)
+
     def add_command(self, record: Record) -> None:
         """Take a record of ``commands``."""
         command = decode_command(record.value)
         if not isinstance(command, CommandMessage) or not (command.parent or command.id == self.first.id):
             return
         one = self.first if command.id == self.first.id else self._orders.setdefault(command.id, One(command.id))
-        if one.command is None:  # an order is written again where its controller was killed
-            one.command, one.appended, one.trace = command, record.timestamp_us, tracing.trace_id(record.headers)
+        if one.command is None or one.held:  # an order is written again where its controller was killed
+            one.command, one.held = command, False
+            one.appended, one.trace = record.timestamp_us, tracing.trace_id(record.headers)
 
     def add_ack(self, record: Record) -> None:
         """Take a record of ``command-acks``."""

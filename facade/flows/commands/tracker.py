@@ -100,6 +100,12 @@ class Tracker:
             self.begin(command)
             return True
 
+    def withdraw(self, waiting: Tracked) -> None:
+        """Note that the bus does surely not have the approval of a command: it waits as before, as the log says."""
+        with self._lock:
+            if self._by_id[waiting.id].status == NEW:
+                self._add(waiting)
+
     def sent(self, id: str) -> None:
         """Note that the bus has a command."""
         with self._lock:
@@ -142,9 +148,13 @@ class Tracker:
             finished = self._devices[command.device].finished
             # Of a command that was approved long ago, nothing is remembered.
             is_old = len(finished) >= self._keep and command.issued <= finished[0].ended
-            if command.id in self._by_id or is_old:
+            known = self._by_id.get(command.id)
+            if known is not None and known.status == HELD:
+                known.appended_us = known.appended_us or record.timestamp_us
+            if known is not None or is_old:
                 return Suppressed("repeated")
             self.hold(command)
+            self._by_id[command.id].appended_us = record.timestamp_us
             acks = self._orphans.get(command.id)
             if acks and acks[0][1].status == UNDELIVERED:
                 self._apply(self._by_id[command.id], self._orphans.pop(command.id)[0][1])
