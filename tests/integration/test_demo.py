@@ -215,7 +215,7 @@ def assert_shipped(report: DemoReport, *, expected: bool) -> None:
 
 def assert_archived(report: DemoReport, output: str) -> None:
     """Each record is in one file, and a replay of them comes to the same results."""
-    assert len(report.archive_account) == 3
+    assert len(report.archive_account) == 4
     assert all(line.agrees for line in report.archive_account)
     assert [
         word for word in ("archived", "verified", "replayed equal", "report made") if f"s  {word}: " not in output
