@@ -300,10 +300,8 @@ class AlarmLedger:
 
     def _end(self, alarm: Alarm) -> None:
         """Let an alarm clear; one of which no operator was told asks for no acknowledgement then."""
-        is_latching, is_hidden = (
-            self._condition(alarm).latching,
-            not alarm.annunciated and self.cause(alarm) is not None,
-        )
+        is_latching = self._condition(alarm).latching
+        is_hidden = not alarm.annunciated and self.cause(alarm) is not None
         _step(alarm, states.CLEAR_LATCHED if is_latching else states.CLEAR)
         if is_hidden and not is_latching:
             _step(alarm, states.ACKNOWLEDGE)
