@@ -158,6 +158,8 @@ REFUSALS = pytest.mark.parametrize(
     [
         (KafkaError.NOT_LEADER_FOR_PARTITION, 3, True),
         (KafkaError.LEADER_NOT_AVAILABLE, 1, True),
+        (KafkaError.FENCED_LEADER_EPOCH, 3, True),
+        (KafkaError.UNKNOWN_LEADER_EPOCH, 3, True),  # the broker has not heard of the election yet
         (KafkaError.UNKNOWN_TOPIC_OR_PART, 1, True),
         (KafkaError._UNKNOWN_PARTITION, 3, True),  # of three brokers, one has not heard of the topic yet
         (KafkaError.NOT_LEADER_FOR_PARTITION, 10_000, False),

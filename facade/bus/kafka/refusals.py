@@ -19,11 +19,14 @@ _SILENT = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESO
 MOVING = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_PARTITION,
 }
-"""Answers about a topic that is being made, deleted, or led by another broker: soon over. The last one is the client's
-own: it has asked one broker of several that has not heard of the topic yet."""
+"""Answers about a topic that is being made, deleted, or led by another broker: soon over. One of the client and the
+broker knows an older leader epoch than the other one. The last answer is the client's own: it has asked one broker of
+several that has not heard of the topic yet."""
 _PAUSE = 0.1
 """Before a question is put again [s]."""
 _ABSENT = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
