@@ -44,6 +44,13 @@ def up(
         bool | None,
         typer.Option("--secure", help="TLS, a login for each role of the ICD, and no right that was not given."),
     ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="IPv4 address of this machine that other hosts reach. Default: as last time, else 127.0.0.1.",
+        ),
+    ] = None,
 ) -> None:
     """Start what does not run yet; returns when all services answer.
 
@@ -57,6 +64,7 @@ def up(
         kafka_heap=kafka_heap,
         brokers=brokers,
         secure=secure,
+        address=address,
     )
     with _progress() as report:
         endpoints = local.up(options, report=report)

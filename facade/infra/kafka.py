@@ -53,9 +53,9 @@ class Quorum:
     """Port of each controller by the number of its node; all of them know all."""
 
 
-def make_quorum(brokers: int) -> Quorum:
+def make_quorum(brokers: int, host: str = HOST) -> Quorum:
     """Choose the identity and the controllers' ports of a new cluster."""
-    return Quorum(cluster_id=_new_cluster_id(), ports={node: choose_port() for node in range(1, brokers + 1)})
+    return Quorum(cluster_id=_new_cluster_id(), ports={node: choose_port(host) for node in range(1, brokers + 1)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +70,8 @@ class Kafka:
         Cluster of the broker. None: it is a single one.
     security
         Its secrets. None: it takes anyone.
+    host
+        Address of this machine on which it listens.
     """
 
     folder: Path
@@ -79,6 +81,7 @@ class Kafka:
     node: int = 1
     quorum: Quorum | None = None
     security: Security | None = None
+    host: str = HOST
 
     def launch(self, port: int, started: Callable[[Process], None]) -> None:
         """Copy the jars, format the storage (both once) and start the broker."""
@@ -111,7 +114,7 @@ class Kafka:
 
     def await_ready(self, port: int, processes: Sequence[Process]) -> None:
         """Return when the broker is a live member of its cluster."""
-        self.report(f"Kafka: starting on {HOST}:{port}")
+        self.report(f"Kafka: starting on {self.host}:{port}")
         cluster_id = self._cluster_id()
         where, login = self.door(port)
 
@@ -121,19 +124,19 @@ class Kafka:
             found = find_cluster(where, _ANSWERS_WITHIN_S, login)
             if found is not None and found.id != cluster_id:
                 what = f"expected cluster {cluster_id}, got {found.id}"
-                raise PortTakenError(f"another Kafka answers on {HOST}:{port}: {what}")
+                raise PortTakenError(f"another Kafka answers on {self.host}:{port}: {what}")
             return found is not None and where in found.brokers
 
         if not wait_until(self.clock, answers, _STARTS_WITHIN_S):
             raise InfraError(
-                f"Kafka does not answer on {HOST}:{port} within {_STARTS_WITHIN_S:g} s; "
+                f"Kafka does not answer on {self.host}:{port} within {_STARTS_WITHIN_S:g} s; "
                 f"the end of {processes[0].log}:\n" + processes[0].tail()
             )
 
     def door(self, port: int) -> tuple[str, Mapping[str, str] | None]:
         """Return where the broker answers to the program that manages it, and the Kafka settings for that."""
         if self.security is None:
-            return f"{HOST}:{port}", None
+            return f"{self.host}:{port}", None
         return self.security.address(self.folder / "server.properties"), self.security.login()
 
     @property
@@ -145,17 +148,17 @@ class Kafka:
         if self.quorum is not None:
             parts.append(resource("docker", "kafka", "cluster.properties"))
         template = Template("".join(part.read_text() for part in parts))
-        controllers = {self.node: choose_port()} if self.quorum is None else self.quorum.ports
+        controllers = {self.node: choose_port(self.host)} if self.quorum is None else self.quorum.ports
         path = self.folder / "server.properties"
         self.folder.mkdir(parents=True, exist_ok=True)
         path.write_text(
             template.substitute(
                 node=self.node,
-                host=HOST,
+                host=self.host,
                 port=port,
-                brokers_port=choose_port(),
+                brokers_port=choose_port(self.host),
                 controller_port=controllers[self.node],
-                voters=",".join(f"{node}@{HOST}:{controller}" for node, controller in controllers.items()),
+                voters=",".join(f"{node}@{self.host}:{controller}" for node, controller in controllers.items()),
                 data_dir=self._data,
             )
         )
@@ -181,7 +184,7 @@ def direct_memory(properties: str) -> int:
     return threads * int(found["socket.request.max.bytes"]) + _OTHER_DIRECT_MEMORY
 
 
-def find_limp(port: int, login: Mapping[str, str] | None = None) -> str:
+def find_limp(address: str, login: Mapping[str, str] | None = None) -> str:
     """Return how a broker that runs fails to answer; empty: it answers. `login`: see `find_cluster`.
 
     The broker gives its connections to its network threads in turn. One connection for each is asked, as a thread that
@@ -190,7 +193,7 @@ def find_limp(port: int, login: Mapping[str, str] | None = None) -> str:
     properties = resource("docker", "kafka", "server.properties").read_text()
     threads = int(re.findall(r"^num.network.threads=(\d+)$", properties, re.MULTILINE)[0])
     with ThreadPoolExecutor(threads) as pool:
-        asked = [pool.submit(find_cluster, f"{HOST}:{port}", _LIMPS_AFTER_S, login) for _ in range(threads)]
+        asked = [pool.submit(find_cluster, address, _LIMPS_AFTER_S, login) for _ in range(threads)]
         silent = sum(one.result() is None for one in asked)
     if not silent:
         return ""

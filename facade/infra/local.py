@@ -37,7 +37,8 @@ _STARTS_WITHIN_S: Final = 90.0
 _POLL: Final = """
 import sys, time
 import psutil, tango
-port, pids, deadline = int(sys.argv[1]), list(map(int, sys.argv[3:])), time.monotonic() + float(sys.argv[2])
+host, port, pids = sys.argv[1], int(sys.argv[2]), list(map(int, sys.argv[4:]))
+deadline = time.monotonic() + float(sys.argv[3])
 
 def runs(pid):
     try:
@@ -47,7 +48,7 @@ def runs(pid):
 
 while True:
     try:
-        tango.Database("127.0.0.1", port).get_server_list()
+        tango.Database(host, port).get_server_list()
         sys.exit(0)
     except tango.DevFailed as error:
         reason = error.args[0].desc
@@ -65,6 +66,7 @@ class TangoDatabase:
 
     folder: Path
     report: tools.Notify
+    host: str = HOST
 
     def launch(self, port: int, started: Callable[[Process], None]) -> None:
         """Start the server; it makes the file if there is none."""
@@ -78,9 +80,9 @@ class TangoDatabase:
         env = {
             **os.environ,
             "PYTANGO_DATABASE_NAME": str(self.folder / "tango.db"),
-            "TANGO_HOST": f"{HOST}:{port}",
+            "TANGO_HOST": f"{self.host}:{port}",
         }
-        argv = [str(program), "--host", HOST, "--port", str(port), _INSTANCE]
+        argv = [str(program), "--host", self.host, "--port", str(port), _INSTANCE]
         started(Process.start("tango-db", argv, log=self.folder / "tango-db.log", env=env))
 
     def await_ready(self, port: int, processes: Sequence[Process]) -> None:
@@ -93,11 +95,11 @@ class TangoDatabase:
         InfraError
             It ended for another reason, or does not answer in time.
         """
-        self.report(f"Tango database: starting on {HOST}:{port}")
+        self.report(f"Tango database: starting on {self.host}:{port}")
         pids = [str(process.pid) for process in processes]
-        argv = [sys.executable, "-W", "ignore", "-c", _POLL, str(port), str(_STARTS_WITHIN_S), *pids]
+        argv = [sys.executable, "-W", "ignore", "-c", _POLL, self.host, str(port), str(_STARTS_WITHIN_S), *pids]
         try:
-            tools.run(argv, what=f"asking the Tango database on {HOST}:{port}")
+            tools.run(argv, what=f"asking the Tango database on {self.host}:{port}")
         except InfraError as error:
             for process in processes:
                 check_alive(process)
@@ -157,6 +159,7 @@ class InfraState:
     services: Mapping[str, ServiceState] = field(default_factory=dict)
     secure: bool = False
     quorum: Quorum | None = None
+    host: str = HOST
 
     @property
     def brokers(self) -> Sequence[ServiceName]:
@@ -267,8 +270,8 @@ class Runtime:
         """Return where the services answer (or will, if they are stopped)."""
         ports = {name: service.port for name, service in self.state.services.items()}
         return Endpoints(
-            bootstrap=",".join(f"{HOST}:{ports.get(name, 0)}" for name in self.state.brokers),
-            tango_host=f"{HOST}:{ports.get(ServiceName.TANGO_DB, 0)}",
+            bootstrap=",".join(f"{self.state.host}:{ports.get(name, 0)}" for name in self.state.brokers),
+            tango_host=f"{self.state.host}:{ports.get(ServiceName.TANGO_DB, 0)}",
             topic_prefix=self.state.topic_prefix,
             state_dir=self.state_dir,
             brokers=len(self.state.brokers),
@@ -278,7 +281,7 @@ class Runtime:
     @property
     def security(self) -> Security | None:
         """Return the secrets of the broker; None: it takes anyone."""
-        return Security(self.state_dir / SECURITY) if self.state.secure else None
+        return Security(self.state_dir / SECURITY, self.state.host) if self.state.secure else None
 
     def create_users(self) -> None:
         """Create the users of a secured broker, which answers."""
@@ -369,20 +372,20 @@ class Runtime:
 
     def _port(self, name: ServiceName, wanted: int, last: int) -> int:
         for port in filter(None, (wanted, last)):
-            if is_free(port):
+            if is_free(port, self.state.host):
                 return port
             if port == wanted:
                 raise InfraError(
-                    f"{name} cannot have port {port} of {HOST}: another program listens there "
+                    f"{name} cannot have port {port} of {self.state.host}: another program listens there "
                     f"(`ss -ltnp 'sport = :{port}'` says who); stop it, or choose another port"
                 )
             self._report(f"{name}: its last port {port} is taken, so it gets another one")
-        return choose_port()
+        return choose_port(self.state.host)
 
     def _service(self, name: ServiceName) -> Kafka | TangoDatabase:
         folder = self._folder(name)
         if name is ServiceName.TANGO_DB:
-            return TangoDatabase(folder=folder, report=self._report)
+            return TangoDatabase(folder=folder, report=self._report, host=self.state.host)
         return Kafka(
             folder=folder,
             heap=self.state.kafka_heap,
@@ -391,6 +394,7 @@ class Runtime:
             node=1 + BROKERS.index(name),
             quorum=self.state.quorum,
             security=self.security,
+            host=self.state.host,
         )
 
     def _folder(self, name: ServiceName) -> Path:
@@ -434,6 +438,7 @@ __all__ = [
 DEFAULT_STATE_DIR: Final = Path(".run")
 
 _TOPIC_PREFIX: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_ADDRESS: Final = re.compile(r"[1-9][0-9]*(\.[0-9]+){3}")
 _HEAP: Final = re.compile(r"[1-9][0-9]*[kmg]", re.IGNORECASE)
 
 
@@ -448,6 +453,7 @@ class LocalOptions:
     kafka_heap: str | None = None
     brokers: int | None = None
     secure: bool | None = None
+    address: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -519,16 +525,17 @@ def endpoints(state_dir: Path = DEFAULT_STATE_DIR) -> Endpoints:
 
 def status(state_dir: Path = DEFAULT_STATE_DIR) -> tuple[ProcessStatus, ...]:
     """Return one entry for each process; nothing at all when nothing was ever started here."""
+    state = load(state_dir.resolve())
     return tuple(
         ProcessStatus(
             service=ServiceName(name),
             process=name if process is None else process.name,
             pid=None if process is None else process.pid,
-            address=f"{HOST}:{service.port}",
+            address=f"{state.host}:{service.port}",
             since=service.since,
             alive=process is not None and Process(process).is_alive,
         )
-        for name, service in load(state_dir.resolve()).services.items()
+        for name, service in state.services.items()
         for process in service.processes or (None,)
     )
 
@@ -542,7 +549,7 @@ def find_limps(state_dir: Path = DEFAULT_STATE_DIR) -> dict[ServiceName, str]:
     login = Security(state_dir.resolve() / SECURITY).administrator() if state.secure else None
     known = {name: state.services[name] for name in state.brokers if name in state.services}
     running = [name for name, service in known.items() if service.ready and service.is_running]
-    return {name: limp for name in running if (limp := find_limp(known[name].port, login))}
+    return {name: limp for name in running if (limp := find_limp(f"{state.host}:{known[name].port}", login))}
 
 
 def down(
@@ -645,8 +652,16 @@ def _merged(state: InfraState, options: LocalOptions) -> InfraState:
             f"the broker in {options.state_dir} exists without `--secure`; remove it and its data with"
             " `sdp-facade infra down --wipe` first"
         )
-    quorum = make_quorum(wanted) if wanted > brokers else state.quorum
-    return replace(state, topic_prefix=prefix, kafka_heap=heap, quorum=quorum, secure=secure)
+    host = options.address or state.host
+    if not _ADDRESS.fullmatch(host) or not is_free(0, host):
+        raise InfraError(f"the address {host!r} is wrong: expected one of this machine, as `ip -4 address` lists them")
+    if host != state.host and state.services:
+        raise InfraError(
+            f"the address is {state.host} here, asked for was {host}; "
+            "remove the services and their data with `sdp-facade infra down --wipe` first"
+        )
+    quorum = make_quorum(wanted, host) if wanted > brokers else state.quorum
+    return replace(state, topic_prefix=prefix, kafka_heap=heap, quorum=quorum, secure=secure, host=host)
 
 
 def _service_name(name: str) -> ServiceName:

@@ -16,20 +16,20 @@ _HIGHEST: Final = 32_000
 _ATTEMPTS: Final = 200
 
 
-def is_free(port: int) -> bool:
-    """Return whether a server could listen on this port now."""
+def is_free(port: int, host: str = HOST) -> bool:
+    """Return whether a server could listen on this port of an address of this machine now."""
     with socket.socket() as probe:
         # As the servers do it: connections of a previous life that still linger are no obstacle.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, port))
+            probe.bind((host, port))
             probe.listen(1)
         except OSError:
             return False
     return True
 
 
-def choose_port() -> int:
+def choose_port(host: str = HOST) -> int:
     """Return a port that is free now, and that no other call on this machine has returned whose process still runs.
 
     Raises
@@ -39,9 +39,9 @@ def choose_port() -> int:
     """
     for _ in range(_ATTEMPTS):
         port = _LOWEST + secrets.randbelow(_HIGHEST - _LOWEST)
-        if is_free(port) and _claim(port):
+        if is_free(port, host) and _claim(port):
             return port
-    raise InfraError(f"no free TCP port between {_LOWEST} and {_HIGHEST} on {HOST} in {_ATTEMPTS} attempts")
+    raise InfraError(f"no free TCP port between {_LOWEST} and {_HIGHEST} on {host} in {_ATTEMPTS} attempts")
 
 
 def _claim(port: int) -> bool:

@@ -51,6 +51,8 @@ class Security:
     """The secrets of the brokers of one state folder."""
 
     folder: Path
+    host: str = HOST
+    """Address of the brokers, which is in their certificate."""
 
     def secure(self, properties: Path) -> None:
         """Change the properties of a broker to TLS, logins and refusals; make the certificates once."""
@@ -58,7 +60,7 @@ class Security:
         text = properties.read_text()
         found = _LISTENERS.search(text)
         assert found is not None, f"{properties} has no listeners as docker/kafka/server.properties has them"
-        clients, brokers = f"CLIENTS://{found[1]}", f"BROKERS://{HOST}:{choose_port()}"
+        clients, brokers = f"CLIENTS://{found[1]}", f"BROKERS://{self.host}:{choose_port(self.host)}"
         store, authority = self.folder / "broker.pem", self.folder / "ca.pem"
         added = {
             "listeners": f"{clients},{brokers},CONTROLLER://{found[2]}",
@@ -176,7 +178,7 @@ class Security:
     def _sign(self, name: str, file: str) -> None:
         """Make a key with a certificate of the authority, and put both where they belong in one step."""
         made = self.folder / f"{file}.new"
-        names = f"subjectAltName=IP:{HOST},DNS:localhost"
+        names = f"subjectAltName=IP:{self.host},DNS:localhost"
         extensions = ["-addext", "basicConstraints=critical,CA:FALSE", "-addext", names]
         signed = ["-CA", str(self.folder / "ca.pem"), "-CAkey", str(self.folder / "ca.key")]
         key, certificate = made.with_suffix(".key"), made.with_suffix(".crt")

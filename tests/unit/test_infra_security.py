@@ -1,6 +1,7 @@
 """The secrets of a secured broker: who may read them, and that they are made once."""
 
 import stat
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from string import Template
@@ -37,11 +38,13 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     return Brokers(monkeypatch)
 
 
-def secured(folder: Path, *, files: Sequence[str] = ("server.properties",)) -> tuple[Security, dict[str, str]]:
+def secured(
+    folder: Path, *, files: Sequence[str] = ("server.properties",), host: str = "127.0.0.1"
+) -> tuple[Security, dict[str, str]]:
     """Return the secrets of a broker and its properties, made of some files."""
-    path, made = folder / "server.properties", Security(folder / "security")
+    path, made = folder / "server.properties", Security(folder / "security", host)
     template = Template("".join(resource("docker", "kafka", file).read_text() for file in files))
-    path.write_text(template.safe_substitute(host="127.0.0.1", port=1, controller_port=2, brokers_port=3))
+    path.write_text(template.safe_substitute(host=host, port=1, controller_port=2, brokers_port=3))
     made.secure(path)
     lines = [line for line in path.read_text().splitlines() if "=" in line and not line.startswith("#")]
     return made, dict(line.split("=", 1) for line in lines)
@@ -101,6 +104,34 @@ def test_a_broker_that_exists_is_not_secured_afterwards(tmp_path: Path) -> None:
     with pytest.raises(InfraError, match="no secured broker runs"):
         local.renew_certificates(tmp_path)
     assert not load_state(tmp_path).secure
+
+
+def test_a_broker_for_other_hosts_has_its_address_in_its_certificate(tmp_path: Path) -> None:
+    host = "127.0.0.2"
+    made, properties = secured(tmp_path, host=host)
+    said = subprocess.run(
+        ["openssl", "x509", "-noout", "-ext", "subjectAltName", "-in", made.folder / "broker.pem"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"IP Address:{host}," in said.stdout
+    assert {one.split("://")[1].split(":")[0] for one in properties["listeners"].split(",")} == {host}
+    assert made.address(tmp_path / "server.properties").startswith(f"{host}:")
+
+
+@pytest.mark.parametrize("address", ["192.0.2.1", "0.0.0.0", "localhost", "kafka.example.org"])
+def test_an_address_that_is_none_of_this_machine_is_refused(address: str) -> None:
+    with pytest.raises(InfraError, match=f"the address '{address}' is wrong: expected one of this machine"):
+        local._merged(InfraState(), local.LocalOptions(address=address))
+
+
+def test_services_keep_their_address() -> None:
+    first = local._merged(InfraState(), local.LocalOptions(address="127.0.0.2"))
+    assert local._merged(first, local.LocalOptions()).host == "127.0.0.2"
+    running = first.with_service(ServiceName.KAFKA, ServiceState(port=1, since=0.0))
+    with pytest.raises(InfraError, match="the address is 127.0.0.2 here, asked for was 127.0.0.1.*infra down --wipe"):
+        local._merged(running, local.LocalOptions(address="127.0.0.1"))
 
 
 def test_without_openssl_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
