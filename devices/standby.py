@@ -5,7 +5,8 @@ Theory of operation
 Processes that may serve the same devices are all started as standbys. Each gives signs of life under the name of the
 server with `SUFFIX`, and reads those of the server. It is its turn when the server says goodbye, or when the log shows
 that it is silent: the standby's own signs of life come back, and those of the server do not. So a broker that is away
-gives nobody a turn. Of several standbys the one that began first has the turn.
+gives nobody a turn. Of several standbys the one that began first has the turn. It stands first until it is heard as the
+server, which takes seconds: a standby that said goodbye at its turn would leave the next one without any server.
 
 A server that was silent and goes on, as its host stood still, reads a sign of life of its successor, and ends. Until
 then it commands nothing: it has no lease (`facade.flows.commands.lease`). A successor is an incarnation that began
@@ -26,7 +27,7 @@ from facade.clock import SystemClock
 from facade.config import Settings
 from facade.errors import BusError
 from facade.runtime.composition import Server
-from facade.runtime.heartbeats import SILENT, TOPIC, HeartbeatMessage, SignOfLife, began, decode_heartbeat
+from facade.runtime.heartbeats import SILENT, TOPIC, HeartbeatMessage, Pulse, SignOfLife, began, decode_heartbeat
 from facade.runtime.stopping import end_process, stopping
 
 _log = logging.getLogger(__name__)
@@ -102,10 +103,20 @@ class Succession:
 
 
 class Replacement:
-    """Tells a server that another process has taken its place: one that began later, and is heard after the server."""
+    """Tells a server that another process has taken its place: one that began later, and is heard after the server.
 
-    def __init__(self, component: str, incarnation: str, act: Callable[[str], None]) -> None:
-        self._component, self._incarnation, self._act = component, incarnation, act
+    Parameters
+    ----------
+    act
+        Takes the incarnation of the other process.
+    heard
+        Is called once, when all who follow the log know the server.
+    """
+
+    def __init__(
+        self, component: str, incarnation: str, act: Callable[[str], None], heard: Callable[[], None] = lambda: None
+    ) -> None:
+        self._component, self._incarnation, self._act, self._heard = component, incarnation, act, heard
         self._is_heard = False
         """Whether an own sign of life came back: before it stand those of servers that have ended."""
 
@@ -114,13 +125,21 @@ class Replacement:
         if heartbeat.component != self._component:
             return
         if heartbeat.incarnation == self._incarnation:
-            self._is_heard = True
+            if not self._is_heard:
+                self._is_heard = True
+                self._heard()
         elif self._is_heard and began(heartbeat.incarnation) > began(self._incarnation):
             self._act(heartbeat.incarnation)
 
 
-def await_turn(settings: Settings, instance: str) -> None:
-    """Return when no other process serves an instance; a signal to end ends this process."""
+def await_turn(settings: Settings, instance: str) -> Pulse:
+    """Return when no other process serves an instance; a signal to end ends this process.
+
+    Returns
+    -------
+    Pulse
+        Signs of life of the standby, by which the others wait for the server that it becomes.
+    """
     clock, component = SystemClock(), f"{SERVER}-{instance}"
     bus = KafkaBus(Connection(settings, clock=clock), client=component + SUFFIX)
     sign = SignOfLife(component + SUFFIX, "server", bus.writer().send, clock)
@@ -136,14 +155,16 @@ def await_turn(settings: Settings, instance: str) -> None:
             sign.perform()
             _take(reader, succession.fold)
     _log.warning("taking the place of %s", component)
+    pulse = Pulse(sign, clock)
+    pulse.start()
     _end_server(instance)
-    sign.end()
     while _answers(instance):  # one that ends unexports its devices before: later it would unexport ours
         clock.sleep(_WAIT)
+    return pulse
 
 
-def end_when_replaced(server: Server) -> None:
-    """Let a server end when another process has taken its place.
+def end_when_replaced(server: Server, pulse: Pulse) -> None:
+    """Let a server end when another process has taken its place, and the standby that it was when it is heard itself.
 
     It ends at once: in order it would unexport the devices of the other one. It says no goodbye, which would be one of
     the other one too: they have the same name.
@@ -155,7 +176,7 @@ def end_when_replaced(server: Server) -> None:
         end_process(1)
 
     def follow(stop: threading.Event) -> None:
-        replacement = Replacement(server.instance, server.sign_of_life.incarnation, end)
+        replacement = Replacement(server.instance, server.sign_of_life.incarnation, end, pulse.end)
         reader, is_told = None, False
         while not stop.is_set():
             try:

@@ -130,7 +130,7 @@ def test_services_keep_their_address() -> None:
     first = local._merged(InfraState(), local.LocalOptions(address="127.0.0.2"))
     assert local._merged(first, local.LocalOptions()).host == "127.0.0.2"
     running = first.with_service(ServiceName.KAFKA, ServiceState(port=1, since=0.0))
-    with pytest.raises(InfraError, match="the address is 127.0.0.2 here, asked for was 127.0.0.1.*infra down --wipe"):
+    with pytest.raises(InfraError, match=r"the address is 127.0.0.2 here, asked for was 127.0.0.1.*infra down --wipe"):
         local._merged(running, local.LocalOptions(address="127.0.0.1"))
 
 

@@ -10,11 +10,12 @@ from devices import standby
 from devices.standby import SUFFIX, Replacement, Succession
 from facade.bus.memory import MemoryBus, MemoryLog
 from facade.bus.port import Reader
-from facade.clock import ManualClock
+from facade.clock import ManualClock, SystemClock
 from facade.config import Settings
 from facade.errors import BusError
 from facade.messages import Heartbeat
-from facade.runtime.heartbeats import TOPIC, SignOfLife, began
+from facade.runtime.heartbeats import TOPIC, SignOfLife, began, decode_heartbeat, heartbeat_record
+from tests.support.waiting import until
 
 SERVER = "SdpFacade-subarray"
 FIRST, SECOND, THIRD = "1000.000-cc", "1010.500-bb", "1011.000-aa"
@@ -190,10 +191,45 @@ def test_a_server_whose_reader_fails_tries_again_and_ends_without_goodbye_when_i
     monkeypatch.setattr(standby, "_open", open_reader)
     monkeypatch.setattr(standby, "end_process", end_process)
     server: Any = SimpleNamespace(settings=Settings(), clock=clock, instance=SERVER, sign_of_life=own, threads=[])
-    standby.end_when_replaced(server)
+    pulse: Any = SimpleNamespace(end=lambda: None)
+    standby.end_when_replaced(server, pulse)
     (follow,), stop = server.threads, Stop()
     with pytest.raises(Ended):
         follow(stop)
     assert stop.waits == 2
     assert caplog.text.count("no broker") == 1
     assert len(log.records(TOPIC)) == 2, "no goodbye"
+
+
+def test_a_standby_whose_turn_it_is_stands_first_until_it_is_heard_as_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log, stop = MemoryLog({TOPIC: 1}), threading.Event()
+    bus: Any = MemoryBus(log)
+    bus.close = lambda timeout: None
+    monkeypatch.setattr(standby, "KafkaBus", lambda connection, client: bus)
+    monkeypatch.setattr(standby, "_open", lambda settings, bus: bus.open_reader({TOPIC: None}, {}))
+    monkeypatch.setattr(standby, "_answers", lambda instance: False)
+    monkeypatch.setattr(standby, "_end_server", lambda instance: None)
+    log.append(heartbeat_record(sign("0.000-a", stopping=True)))
+    pulse = standby.await_turn(Settings(), "subarray")
+
+    def told() -> list[tuple[str, bool]]:
+        found = [decode_heartbeat(one.value) for one in log.records(TOPIC)[1:]]
+        return [(one.component, one.stopping) for one in found if isinstance(one, Heartbeat)]
+
+    before = len(told())
+    until(lambda: len(told()) > before, "it goes on as a standby while it starts")
+    assert set(told()) == {(SERVER + SUFFIX, False)}, "another standby has no turn"
+    own = SignOfLife(SERVER, "server", log.append, SystemClock())
+    server: Any = SimpleNamespace(
+        settings=Settings(), clock=SystemClock(), instance=SERVER, sign_of_life=own, threads=[]
+    )
+    standby.end_when_replaced(server, pulse)
+    own.perform()
+    following = threading.Thread(target=server.threads[0], args=(stop,))
+    following.start()
+    until(lambda: (SERVER + SUFFIX, True) in told(), "the standby says goodbye")
+    stop.set()
+    following.join()
+    assert told().index((SERVER, False)) < told().index((SERVER + SUFFIX, True))
