@@ -1,6 +1,7 @@
 """Commands that a device answers itself, and the one form in which a call is refused."""
 
 import re
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -61,7 +62,8 @@ def client_of(device: FacadeDevice) -> str:
     if client is None or not client.client_ident:
         return ""
     peer = _PEER.fullmatch(client.client_ip)
-    host = peer[1] if peer else "this host"  # by a socket without a network
+    # Without a peer it came by a socket without a network. Standbys serve on several hosts, so the name is told.
+    host = peer[1] if peer else f"this host ({socket.gethostname()})"
     if client.client_lang == tango.LockerLanguage.JAVA:
         return f"{host}, Java program {client.java_main_class}"
     return f"{host}, process {client.client_pid}"

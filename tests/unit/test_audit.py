@@ -77,6 +77,8 @@ def test_commands_from_hosts_that_are_not_listed_are_refused_with_the_reason() -
     assert bench.commands() == []
     assert listed.give(SUBARRAY, "Scan", json.dumps(SCAN), client=WHO)
     assert len(bench.commands()) == 1
+    with pytest.raises(CommandRefused, match="under way"):
+        listed.give(SUBARRAY, "Scan", json.dumps(SCAN), client="this host (sdp-1), process 1")
     assert Settings().may_command == frozenset()
 
 

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -356,7 +357,7 @@ def test_a_command_is_given_with_tangos_identity_of_its_client_and_its_refusal_i
         (("giop:tcp:10.0.0.7:40000", LockerLanguage.CPP_6), "10.0.0.7, process 42"),
         (("giop:tcp:[fd00::7]:40000", LockerLanguage.CPP), "fd00::7, process 42"),
         (("giop:tcp:[::ffff:10.0.0.7]:40000", LockerLanguage.CPP_6), "10.0.0.7, process 42"),
-        (("giop:unix:/tmp/omni-1/2", LockerLanguage.CPP_6), "this host, process 42"),
+        (("giop:unix:/tmp/omni-1/2", LockerLanguage.CPP_6), f"this host ({socket.gethostname()}), process 42"),
         (("giop:tcp:10.0.0.7:40000", LockerLanguage.JAVA), "10.0.0.7, Java program org.Jive"),
     ],
 )

@@ -319,7 +319,8 @@ class Gateway:
         return self.device_state(device), label
 
     def _require_host(self, name: str, client: str, where: str) -> None:
-        if self.commanders and (host := client.partition(", ")[0]) not in self.commanders:
+        host = client.partition(", ")[0]
+        if self.commanders and not {host, host.partition(" (")[0]} & self.commanders:
             expected = (
                 f"expected a client on one of {', '.join(sorted(self.commanders))}, got {host or 'an unknown one'}"
             )
