@@ -5,8 +5,9 @@ Theory of operation
 Processes that may serve the same devices are all started as standbys. Each gives signs of life under the name of the
 server with `SUFFIX`, and reads those of the server. It is its turn when the server says goodbye, or when the log shows
 that it is silent: the standby's own signs of life come back, and those of the server do not. So a broker that is away
-gives nobody a turn. Of several standbys the one that began first has the turn. It stands first until it is heard as the
-server, which takes seconds: a standby that said goodbye at its turn would leave the next one without any server.
+gives nobody a turn. Of several standbys the first one on the log has the turn: all read it in one order, so two that
+begin at once agree. It stands first until it is heard as the server, which takes seconds. If it said goodbye at its
+turn, the next one would find no server and nobody before itself.
 
 A server that was silent and goes on, as its host stood still, reads a sign of life of its successor, and ends. Until
 then it commands nothing: it has no lease (`facade.flows.commands.lease`). A successor is an incarnation that began
@@ -62,7 +63,7 @@ class Succession:
         self._now = self._since = self._newest = 0.0
         self._server: tuple[HeartbeatMessage, float] | None = None
         self._standbys: dict[str, float] = {}
-        """Time of the last sign of life of each, by the broker's clock [Unix s]."""
+        """Time of the last sign of life of each, by the broker's clock [Unix s], in the order on the log."""
 
     def fold(self, heartbeat: HeartbeatMessage, appended_us: int) -> None:
         """Take a sign of life from the log, with the broker's time stamp [Unix us]."""
@@ -73,7 +74,11 @@ class Succession:
             if not heartbeat.stopping or began(heartbeat.incarnation) == self._newest:
                 self._server = heartbeat, at
         elif heartbeat.component == self._component + SUFFIX:
-            self._standbys[heartbeat.incarnation] = 0.0 if heartbeat.stopping else at
+            last = self._standbys.get(heartbeat.incarnation, at)
+            if heartbeat.stopping or at - last > SILENT:  # others that came meanwhile stand before it
+                self._standbys.pop(heartbeat.incarnation, None)
+            if not heartbeat.stopping:
+                self._standbys[heartbeat.incarnation] = at
             if heartbeat.incarnation == self._incarnation:
                 self._now, self._since = at, self._since or at
 
@@ -98,8 +103,8 @@ class Succession:
         return silence > SILENT or not answers()
 
     def _is_first(self) -> bool:
-        alive = [one for one, at in self._standbys.items() if self._now - at <= SILENT]
-        return min(alive, default="") == self._incarnation
+        alive = (one for one, at in self._standbys.items() if self._now - at <= SILENT)
+        return next(alive, "") == self._incarnation
 
 
 class Replacement:
@@ -148,12 +153,12 @@ def await_turn(settings: Settings, instance: str) -> Pulse:
     reader = _open(settings, bus)
     _log.info("standing by for %s", component)
     with stopping() as is_told:
-        while not succession.is_due(lambda: _answers(instance)):
-            if is_told():
-                sign.end()
-                end_process()
+        while not is_told() and not succession.is_due(lambda: _answers(instance)):
             sign.perform()
             _take(reader, succession.fold)
+    if is_told():  # looked at once more: the server may have been told at the same time, and said goodbye
+        sign.end()
+        end_process()
     _log.warning("taking the place of %s", component)
     pulse = Pulse(sign, clock)
     pulse.start()

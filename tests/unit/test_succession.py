@@ -1,5 +1,6 @@
 """When a standby of a device server has its turn, and when the one that served ends."""
 
+import signal
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -103,9 +104,19 @@ def test_of_several_standbys_the_first_one_that_lives_follows() -> None:
     log.standby(100.2, "a2", stopping=True)
     assert log.succession.is_due(no)
     log.standby(100.3, "a3")
-    assert not log.succession.is_due(no)
+    assert log.succession.is_due(no), "whatever its clock says, a3 comes later on the log, and knows this one"
+
+
+def test_a_standby_that_was_silent_stands_behind_those_that_came_meanwhile() -> None:
+    log = Log()
+    log.standby(100.0)
+    log.server(100.0, stopping=True)
+    log.standby(103.9, "c")
     log.standby(104.0)
-    assert log.succession.is_due(no), "a3 is silent"
+    assert not log.succession.is_due(no), "for c, which knows nothing of its signs of life, c is the first"
+    log.standby(107.4)
+    log.standby(107.5)
+    assert log.succession.is_due(no), "c is silent"
 
 
 def test_a_goodbye_of_a_server_that_was_replaced_is_none_of_its_successor() -> None:
@@ -233,3 +244,23 @@ def test_a_standby_whose_turn_it_is_stands_first_until_it_is_heard_as_the_server
     stop.set()
     following.join()
     assert told().index((SERVER, False)) < told().index((SERVER + SUFFIX, True))
+
+
+def test_a_standby_that_is_told_to_end_when_the_server_says_goodbye_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = MemoryLog({TOPIC: 1})
+    bus: Any = MemoryBus(log)
+    bus.close = lambda timeout: None
+
+    def end_process() -> None:
+        raise Ended
+
+    def is_due(succession: Succession, answers: object) -> bool:
+        signal.raise_signal(signal.SIGTERM)
+        return True
+
+    monkeypatch.setattr(standby, "KafkaBus", lambda connection, client: bus)
+    monkeypatch.setattr(standby, "_open", lambda settings, bus: bus.open_reader({TOPIC: None}, {}))
+    monkeypatch.setattr(standby, "end_process", end_process)
+    monkeypatch.setattr(Succession, "is_due", is_due)
+    with pytest.raises(Ended):
+        standby.await_turn(Settings(), "subarray")
