@@ -242,6 +242,10 @@ def _settings(name: str) -> dict[str, object]:
         # group's coordinator: send_offsets_to_transaction waits for the forgotten one, whatever time-out it is given.
         # After a lost connection a new producer is made in any case, which begins with the bootstrap servers.
         "metadata.recovery.strategy": "none",
+        # If the group's coordinator is a broker that the client has just dropped, as the cluster has lost it,
+        # send_offsets_to_transaction waits until any connection of the client comes or goes, for minutes, and ignores
+        # its time-out (librdkafka issues 5456 and 5511). So connections without traffic are closed: that wakes it.
+        "connections.max.idle.ms": round(timeouts.STEP * 1000),
         "transaction.timeout.ms": round(timeouts.TRANSACTION * 1000),
         "linger.ms": 0,
         **LARGEST,
