@@ -20,7 +20,7 @@ from facade.instances import number_of
 from facade.printable import printable
 
 ADMIN_MODE = "adminMode"
-APPROVE = "ApproveCommand"
+APPROVE, WITHDRAW = "ApproveCommand", "WithdrawCommand"
 _LOOK_AGAIN = 0.2
 """Time between two looks at a command [s]."""
 _TOLD_EACH = 2.0
@@ -33,12 +33,14 @@ def command(
         typer.Argument(help="A subarray's number, such as 1, or a device, such as subarray/01 or mid-sdp/control/0."),
     ],
     name: Annotated[
-        str, typer.Argument(help="A command of the device, such as Abort, or ApproveCommand, or adminMode.")
+        str,
+        typer.Argument(help="A command of the device, such as Abort, or ApproveCommand, WithdrawCommand or adminMode."),
     ],
     argument: Annotated[
         str,
         typer.Argument(
-            help="File with the JSON argument, - for standard input; of ApproveCommand, the id; of adminMode, the mode."
+            help="File with the JSON argument, - for standard input; of ApproveCommand and WithdrawCommand, the id;"
+            " of adminMode, the mode."
         ),
     ] = "",
     operator: Annotated[
@@ -50,7 +52,8 @@ def command(
     """Give a command to a device, or set its adminMode.
 
     The argument is checked by the schemas of the interface before anything is sent. The exit code is 0 if the outcome
-    is COMPLETED, else 1. An argument: `command 1 Configure scan.json`. A mode: `command control/0 adminMode OFFLINE`.
+    is COMPLETED, or ABORTED after WithdrawCommand, else 1. An argument: `command 1 Configure scan.json`. A mode:
+    `command control/0 adminMode OFFLINE`.
 
     Example: sdp-facade command 1 Abort
     """
@@ -60,7 +63,7 @@ def command(
         if operator:
             raise ConfigError(f"--operator: expected none with {ADMIN_MODE}, whose record has no place for a name")
         value = _mode(icd, device_class, argument)
-    elif name == APPROVE:
+    elif name in (APPROVE, WITHDRAW):
         if not (argument and operator):
             raise ConfigError(
                 f"expected the id of a command, and --operator, got {argument!r:.100} and {operator!r:.100}"
@@ -76,10 +79,11 @@ def command(
         server.write(ADMIN_MODE, value)
         OUT.print(f"{full}: {ADMIN_MODE} is {argument}")
         return
-    in_name = operator and name != APPROVE
+    in_name = operator and name not in (APPROVE, WITHDRAW)
     id = server.give(name, text, operator) if in_name else server.command(name, text)[1][0]
     OUT.print(id)
-    if wait and _outcome(lambda: json.loads(server.command("GetCommand", id)), SystemClock()) != "COMPLETED":
+    wanted = "ABORTED" if name == WITHDRAW else "COMPLETED"
+    if wait and _outcome(lambda: json.loads(server.command("GetCommand", id)), SystemClock()) != wanted:
         raise typer.Exit(1)
 
 
@@ -103,7 +107,9 @@ def _find(icd: Icd, device: str) -> tuple[str, DeviceClass]:
 def _command(device_class: DeviceClass, name: str) -> CommandDefinition:
     known = {one.name: one for one in device_class.commands}
     if name not in known:
-        raise ConfigError(f"NAME: expected one of {', '.join([*known, APPROVE, ADMIN_MODE])}, got {name!r:.100}")
+        raise ConfigError(
+            f"NAME: expected one of {', '.join([*known, APPROVE, WITHDRAW, ADMIN_MODE])}, got {name!r:.100}"
+        )
     return known[name]
 
 

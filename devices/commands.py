@@ -13,8 +13,8 @@ from devices.mapping import TangoReading, to_tango
 from devices.queries import as_tango, client_of, refusal, tango_query
 from facade import tracing
 from facade.errors import BusError
-from facade.flows.commands.gateway import Gateway, read_approval, read_request
-from facade.flows.commands.outcomes import QUEUED
+from facade.flows.commands.gateway import Gateway, read_decision, read_request
+from facade.flows.commands.outcomes import OK, QUEUED
 from facade.flows.commands.refused import ATTRIBUTE as LAST_REFUSAL
 from facade.flows.commands.rules import OBS_STATE
 from facade.flows.commands.view import as_dict
@@ -136,8 +136,16 @@ class CommandedDevice(FacadeDevice):
         where = "ApproveCommand"
         gateway, device, client = self.gateway(where), self.get_name().lower(), client_of(self)
         with tango.AutoTangoAllowThreads(self), as_tango(where):
-            id = gateway.approve(device, read_approval(text, where), tracing.current(), client=client)
+            id = gateway.approve(device, read_decision(text, where), tracing.current(), client=client)
             return [QUEUED], [id]
+
+    def query_WithdrawCommand(self, text: str) -> tuple[list[int], list[str]]:  # noqa: N802 - Tango's name
+        """Withdraw a command that waits for a second person."""
+        where = "WithdrawCommand"
+        gateway, device, client = self.gateway(where), self.get_name().lower(), client_of(self)
+        with tango.AutoTangoAllowThreads(self), as_tango(where):
+            id = gateway.withdraw(device, read_decision(text, where), tracing.current(), client=client)
+            return [OK], [id]
 
     def query_GetCommand(self, id: str) -> str:  # noqa: N802 - Tango's name
         """Return the record of one command, as JSON."""

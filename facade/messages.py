@@ -162,6 +162,8 @@ class CommandAck(Message, frozen=True, kw_only=True, tag_field="schema", tag="co
     progress: Maybe[Annotated[int, Meta(ge=0, le=100)]] = None
     text: Annotated[str, Meta(max_length=10000)] = ""
     result: Maybe[Anything] = None
+    withdrawer: Annotated[str, Meta(max_length=200)] = ""
+    withdrawer_client: Annotated[str, Meta(max_length=200)] = ""
     states: dict[str, ReportedState] = {}
 
 

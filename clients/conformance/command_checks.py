@@ -409,7 +409,7 @@ _ANSWERS = {
 def _checks(system: LiveSystem, of: Subject) -> Iterable[LiveCheck]:
     if isinstance(of.entry, CommandDefinition):
         return _command_checks(system, of)
-    if of.entry.name == "ApproveCommand":
+    if of.entry.name in ("ApproveCommand", "WithdrawCommand"):
         return (LiveCheck("effect", not_shown("which commands wait for a second person is a setting")),)
     if of.entry.name == "GiveCommand":
         why = _why_not_given(system, of)

@@ -48,7 +48,7 @@ def answer_queries() -> None:
         setattr(SdpAlerts, f"query_{name}", lambda self, text: _refuse(text))
     SdpAlerts.query_Reset = lambda self, text: _refuse(text, "no")
     SdpAlerts.query_Comment = lambda self, text: "id"
-    for name in ("GetCommand", "GiveCommand", "ApproveCommand"):
+    for name in ("GetCommand", "GiveCommand", "ApproveCommand", "WithdrawCommand"):
         setattr(CommandedDevice, f"query_{name}", lambda self, text: _refuse(text))
 
 

@@ -1,4 +1,4 @@
-"""Commands that wait for a second person: who may approve them, how they end, and that none is executed twice."""
+"""Commands that wait for a second person: who may approve or withdraw them, how they end, that none is done twice."""
 
 import json
 from collections.abc import Callable
@@ -8,8 +8,8 @@ import pytest
 
 from facade.config import Settings
 from facade.errors import CommandRefused, ConfigError, FacadeError, NotSent, OutcomeUnknown
-from facade.flows.commands.audit import command_entry, held_entry
-from facade.flows.commands.gateway import MOST_PENDING, Approval, read_approval
+from facade.flows.commands.audit import command_entry, held_entry, withdrawal_entry
+from facade.flows.commands.gateway import MOST_PENDING, Decision, read_decision
 from facade.flows.commands.messages import HELD_COMMANDS
 from facade.flows.commands.view import as_dict
 from tests.support.commanding import ICD, OTHER, SUBARRAY, Bench, Server
@@ -48,7 +48,12 @@ class Site(Bench):
         return self.now.give("Configure", CONFIGURE, client=client, operator=operator)
 
     def approve(self, id: str, client: str = BEN, operator: str = "ben") -> str:
-        done = self.now.gateway.approve(SUBARRAY, Approval(id=id, operator=operator), client=client)
+        done = self.now.gateway.approve(SUBARRAY, Decision(id=id, operator=operator), client=client)
+        self.now.cycle()
+        return done
+
+    def withdraw(self, id: str, client: str = ANN, operator: str = "ann") -> str:
+        done = self.now.gateway.withdraw(SUBARRAY, Decision(id=id, operator=operator), client=client)
         self.now.cycle()
         return done
 
@@ -109,12 +114,15 @@ def test_a_command_waits_until_a_second_person_approves_it(site: Site) -> None:
 def test_who_is_a_second_person(site: Site, first: tuple[str, str], second: tuple[str, str], is_another: bool) -> None:
     id = site.ask(*first)
     if is_another:
+        with pytest.raises(CommandRefused, match="expected the person who gave it"):
+            site.withdraw(id, *second)
         site.approve(id, *second)
     else:
         with pytest.raises(CommandRefused, match="expected another person than"):
             site.approve(id, *second)
         site.now.cycle()
         assert "ApproveCommand by" in site.now.shows("lastRefusal")
+        site.withdraw(id, *second)
     assert len(site.commands()) == is_another
 
 
@@ -132,6 +140,56 @@ def test_without_an_approval_it_ends_with_the_reason_and_is_not_executed(site: S
         assert site.status(id) == "UNDELIVERED"
     assert site.commands() == []
     assert [one.status for one in site.acks()] == ["UNDELIVERED"]
+
+
+def test_who_gave_a_command_withdraws_it_and_it_is_not_executed(site: Site) -> None:
+    id = site.ask()
+    assert site.withdraw(id) == id
+    found = site.now.tracker.find(id)
+    assert (found.status, found.text, found.began) == ("ABORTED", f"withdrawn by ann, from {ANN}", 0)
+    assert site.now.shows("longRunningCommandStatus") == (id, "ABORTED")
+    assert site.now.shows("longRunningCommandResult") == (id, json.dumps([7, found.text]))
+    for decide in (site.approve, site.withdraw):
+        with pytest.raises(CommandRefused, match="expected the id of a command of this device that waits"):
+            decide(id)
+    for _ in range(2):  # a restart does not revive it
+        site.start()
+        site.wait(20)
+        assert site.status(id) == "ABORTED"
+    site.wait(62)
+    assert site.commands() == []
+    (record,) = site.broker.read("command-acks")
+    entry = withdrawal_entry(record)
+    assert entry is not None
+    assert entry[1:] == (f"{NAME} withdrawn", SUBARRAY, ANN, "ann", id)
+    site.ack(id, "COMPLETED")
+    assert withdrawal_entry(site.broker.read("command-acks")[1]) is None
+
+
+@pytest.mark.parametrize("error", [NotSent("no broker"), OutcomeUnknown("no answer")])
+def test_a_withdrawal_that_the_bus_does_not_confirm_leaves_the_command_waiting_or_bars_its_approval(
+    site: Site, monkeypatch: pytest.MonkeyPatch, error: FacadeError
+) -> None:
+    def refuse(record: Any, timeout: float, queued: Callable[[], None]) -> None:
+        queued()
+        with pytest.raises(CommandRefused, match="that waits for a second person"):
+            site.approve(id)
+        raise error
+
+    id = site.ask()
+    monkeypatch.setattr(site.now.gateway.sender, "send", refuse)
+    with pytest.raises(type(error)):
+        site.withdraw(id)
+    monkeypatch.undo()
+    assert site.status(id) == "HELD"
+    if isinstance(error, NotSent):
+        site.approve(id)
+        assert site.status(id) == "SENT"
+        return
+    with pytest.raises(CommandRefused, match="that waits for a second person"):
+        site.approve(id)
+    site.withdraw(id)
+    assert (site.status(id), site.commands()) == ("ABORTED", [])
 
 
 @pytest.mark.parametrize("approved", ["before", "after", "never"])
@@ -290,15 +348,15 @@ def test_an_emergency_waits_for_nobody(site: Site) -> None:
 )
 def test_an_approval_needs_an_id_and_a_name(text: str) -> None:
     with pytest.raises(CommandRefused):
-        read_approval(text, "here")
-    assert read_approval(json.dumps({"id": "1", "operator": "ben"}), "here") == Approval(id="1", operator="ben")
+        read_decision(text, "here")
+    assert read_decision(json.dumps({"id": "1", "operator": "ben"}), "here") == Decision(id="1", operator="ben")
 
 
 def test_an_id_of_another_device_or_of_none_is_refused(site: Site) -> None:
     id = site.ask()
     for device, wrong in ((OTHER, id), (SUBARRAY, "nonsense")):
         with pytest.raises(CommandRefused, match="of this device that waits"):
-            site.now.gateway.approve(device, Approval(id=wrong, operator="ben"), client=BEN)
+            site.now.gateway.approve(device, Decision(id=wrong, operator="ben"), client=BEN)
 
 
 def test_no_approved_command_is_still_among_those_that_wait_when_its_record_is_gone() -> None:

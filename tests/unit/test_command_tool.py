@@ -77,11 +77,17 @@ def test_a_command_is_given_in_the_name_of_an_operator(said: list[tuple[Any, ...
     assert (name, json.loads(request)) == ("GiveCommand", {"command": "Abort", "operator": "Åsa"})
 
 
-def test_a_command_that_waits_is_approved_by_its_id(said: list[tuple[Any, ...]]) -> None:
-    assert call("1", "ApproveCommand", "1_1_it", "--operator", "ben", "--no-wait").stdout == "1_1_it\n"
+@pytest.mark.parametrize(("word", "outcome"), [("ApproveCommand", "COMPLETED"), ("WithdrawCommand", "ABORTED")])
+def test_a_command_that_waits_is_approved_or_withdrawn_by_its_id(
+    said: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, word: str, outcome: str
+) -> None:
+    assert call("1", word, "1_1_it", "--operator", "ben", "--no-wait").stdout == "1_1_it\n"
     (_, (name, request)) = said
-    assert (name, json.loads(request)) == ("ApproveCommand", {"id": "1_1_it", "operator": "ben"})
-    assert call("1", "ApproveCommand", "1_1_it").exit_code == 1, "a name is needed"
+    assert (name, json.loads(request)) == (word, {"id": "1_1_it", "operator": "ben"})
+    assert call("1", word, "1_1_it").exit_code == 1, "a name is needed"
+    for status in ("COMPLETED", "ABORTED", "UNDELIVERED"):
+        monkeypatch.setattr(Device, "statuses", [(status, "2027-01-15T08:00:00Z")], raising=False)
+        assert call("1", word, "1_1_it", "--operator", "ben").exit_code == (status != outcome)
 
 
 def test_a_mode_is_set_by_its_label(said: list[tuple[Any, ...]]) -> None:

@@ -21,7 +21,7 @@ from devices.queries import as_tango, client_of
 from facade.errors import CommandRefused, IcdError
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.flows.commands.gateway import Gateway as CommandGateway
-from facade.flows.commands.outcomes import QUEUED
+from facade.flows.commands.outcomes import OK, QUEUED
 from facade.flows.tables.contents import Contents as HeldContents
 from facade.flows.tables.contents import Held
 from facade.flows.tables.flow import TablesFlow
@@ -328,6 +328,8 @@ def test_a_command_is_given_with_tangos_identity_of_its_client_and_its_refusal_i
             self.given.append((approval.id, None, client.rpartition(", ")[2], approval.operator))
             return approval.id
 
+        withdraw = approve
+
     gateway = Gateway()
     with context("SdpSubarray") as proxy:
         FacadeDevice.service = SimpleNamespace(find={CommandGateway: gateway}.get, has_read=lambda *topics: False)
@@ -339,12 +341,13 @@ def test_a_command_is_given_with_tangos_identity_of_its_client_and_its_refusal_i
             proxy.GiveCommand(json.dumps({"command": "Abort", "argument": "{}", "operator": "Åsa"}))
         approval = json.dumps({"id": "1_1_Scan", "operator": "ben"})
         assert [list(part) for part in proxy.ApproveCommand(approval)] == [[QUEUED], ["1_1_Scan"]]
+        assert [list(part) for part in proxy.WithdrawCommand(approval)] == [[OK], ["1_1_Scan"]]
         process = f"process {os.getpid()}"
         assert gateway.given == [
             ("ReleaseAllResources", None, process, ""),
             ("Scan", "{}", process, ""),
             ("Scan", "{}", process, "Åsa"),
-            ("1_1_Scan", None, process, "ben"),
+            *[("1_1_Scan", None, process, "ben")] * 2,
         ]
         assert proxy.lastRefusal == "test/nodb/sdpsubarray refused"
 
@@ -380,7 +383,7 @@ def test_a_query_without_a_handler_and_commands_of_a_class_that_takes_none_stop_
 
     with pytest.raises(IcdError, match=r"SdpSubarray\.toml.*query_GetCommandHistory"):
         device_class(ICD, "SdpSubarray", SdpSubarray)
-    for name in ("GetCommandHistory", "GiveCommand", "ApproveCommand"):
+    for name in ("GetCommandHistory", "GiveCommand", "ApproveCommand", "WithdrawCommand"):
         setattr(SdpSubarray, f"query_{name}", SdpSubarray.query_GetCommand)
     with pytest.raises(IcdError, match="commands: expected none"):
         device_class(ICD, "SdpSubarray", SdpSubarray)

@@ -130,6 +130,8 @@ MESSAGES = {
         progress=50,
         text="half of it",
         result=[0, "fine"],
+        withdrawer="ann",
+        withdrawer_client="10.0.0.7, process 4242",
         states={"obsState": ReportedState("READY", 1)},
     ),
     "heartbeat": HeartbeatMessage(

@@ -86,11 +86,29 @@ def test_the_table_is_complete():
 def test_an_acknowledgement_does_what_the_table_says(before, status):
     one = command()
     tracker = tracker_with(one, before)
-    tracker.fold_ack(ack(one, status), 0.0)
+    # Of a command that waits, a controller's outcome says that it was approved.
+    tracker.fold_ack(ack(one, status, withdrawer="ann" if (before, status) == ("HELD", "ABORTED") else ""), 0.0)
     allowed = status in TRANSITIONS[before]
     assert tracker.find(one.id).status == (status if allowed else before)
     waits = before in ("HELD", "UNDELIVERED")  # its record may still be read
     assert tracker.late[DEVICE] == (0 if allowed or waits else 1)
+
+
+@pytest.mark.parametrize("order", itertools.permutations(("held", "command", "withdrawal", "outcome")))
+def test_a_withdrawal_beside_an_approval_does_not_count(order):
+    """They are on topics between which there is no order: all readers find what the controller says."""
+    one, tracker = command(), Tracker([DEVICE])
+    for step in order:
+        if step == "held":
+            tracker.fold_held(one, record())
+        elif step == "command":
+            tracker.fold_command(one, record())
+        elif step == "withdrawal":
+            tracker.fold_ack(ack(one, "ABORTED", withdrawer="ann"), 0.0)
+        else:
+            tracker.fold_ack(ack(one, "COMPLETED"), 0.0)
+    found = tracker.find(one.id)
+    assert (found.status, tracker.finished_total(DEVICE), tracker.pending(DEVICE)) == ("COMPLETED", 1, [])
 
 
 def test_a_completed_command_is_done_to_the_end():

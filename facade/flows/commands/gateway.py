@@ -6,14 +6,15 @@ still happen.
 
 A deployment may list commands that wait for a second person. Such a call is checked as any other; then the command is
 written to a topic of its own, where it waits. The approval checks it again in the state of that moment, and writes it
-to the topic of commands under its id. As a controller executes each id once, nothing is executed twice.
+to the topic of commands under its id. As a controller executes each id once, nothing is executed twice. The withdrawal
+writes the outcome; from then on this server takes no approval, whether or not the bus has confirmed the outcome.
 """
 
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any, Protocol
@@ -25,7 +26,15 @@ from facade.clock import Clock
 from facade.errors import ArgumentError, CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.lease import Lease
-from facade.flows.commands.messages import CommandMessage, command_id, command_record, given_by, held_record
+from facade.flows.commands.messages import (
+    AckMessage,
+    CommandMessage,
+    ack_record,
+    command_id,
+    command_record,
+    given_by,
+    held_record,
+)
 from facade.flows.commands.outcomes import HELD, NEW, UNDELIVERED, Tracked, digest
 from facade.flows.commands.refused import FAILED, Refusals
 from facade.flows.commands.rules import (
@@ -59,15 +68,15 @@ class CommandRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     argument: str | None = None
 
 
-class Approval(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The JSON argument of ApproveCommand: a command that waits, and who approves it."""
+class Decision(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The JSON argument of ApproveCommand and WithdrawCommand: a command that waits, and who decides about it."""
 
     id: str
     operator: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 _decode_request = msgspec.json.Decoder(CommandRequest).decode
-_decode_approval = msgspec.json.Decoder(Approval).decode
+_decode_decision = msgspec.json.Decoder(Decision).decode
 
 
 def read_request(text: str, device_class: DeviceClass) -> CommandRequest:
@@ -97,8 +106,8 @@ def read_request(text: str, device_class: DeviceClass) -> CommandRequest:
     raise CommandRefused(FAILED, what, where)
 
 
-def read_approval(text: str, where: str) -> Approval:
-    """Read the argument of ApproveCommand.
+def read_decision(text: str, where: str) -> Decision:
+    """Read the argument of ApproveCommand or WithdrawCommand.
 
     Raises
     ------
@@ -106,12 +115,12 @@ def read_approval(text: str, where: str) -> Approval:
         It has another form, or the name of the operator is not one that can be shown.
     """
     try:
-        approval = _decode_approval(text)
+        decision = _decode_decision(text)
     except (msgspec.DecodeError, UnicodeError) as error:
         form = "expected a JSON object with the keys id and operator"
         raise CommandRefused(FAILED, f"argument: {error}; {form}, got {text!r:.200}", where) from error
-    _require_name(approval.operator, where)
-    return approval
+    _require_name(decision.operator, where)
+    return decision
 
 
 def _require_name(operator: str, where: str) -> None:
@@ -197,10 +206,15 @@ class Gateway:
         NotSent, OutcomeUnknown
             The bus did not confirm it.
         """
-        try:
+        with self._noted(device, name, text, client, operator):
             return self._give(device, name, text, headers, client, operator)
+
+    @contextmanager
+    def _noted(self, device: str, name: str, argument: str | None, client: str, operator: str) -> Iterator[None]:
+        try:
+            yield
         except (CommandRefused, NotSent) as error:
-            self.refusals.note(device, name, error, argument=text, client=client, operator=operator)
+            self.refusals.note(device, name, error, argument=argument, client=client, operator=operator)
             raise
 
     def _give(self, device: str, name: str, text: str | None, headers: Headers, client: str, operator: str) -> str:
@@ -245,7 +259,7 @@ class Gateway:
             finally:
                 self._sending.discard(message.id)
 
-    def approve(self, device: str, approval: Approval, headers: Headers = (), *, client: str = "") -> str:
+    def approve(self, device: str, decision: Decision, headers: Headers = (), *, client: str = "") -> str:
         """Put a command that waits for a second person on the bus, and return its id.
 
         Raises
@@ -255,24 +269,13 @@ class Gateway:
         NotSent, OutcomeUnknown
             The bus did not confirm it.
         """
-        try:
-            return self._approve(device, approval, headers, client)
-        except (CommandRefused, NotSent) as error:
-            operator, what = approval.operator, "ApproveCommand"
-            self.refusals.note(device, what, error, argument=approval.id, client=client, operator=operator)
-            raise
-
-    def _approve(self, device: str, approval: Approval, headers: Headers, client: str) -> str:
-        where = f"{self.classes[device].name}.ApproveCommand"
-        self._require_host("ApproveCommand", client, where)
-        with ExitStack() as order:
-            order.enter_context(self._checking)
-            self._require_readiness("ApproveCommand", where)
-            tracked, waiting = self._waiting(device, approval.id, where)
-            if not is_second_person(waiting, client, approval.operator):
-                first = given_by(waiting.operator, waiting.client) or "a client that Tango does not identify"
+        name, operator = "ApproveCommand", decision.operator
+        where = f"{self.classes[device].name}.{name}"
+        with self._noted(device, name, decision.id, client, operator), ExitStack() as order:
+            tracked, waiting = self._decided(device, decision, name, client, order)
+            if not is_second_person(waiting, client, operator):
                 what = (
-                    f"{waiting.command}: expected another person than {first}, got {approval.operator}, from {client}"
+                    f"{waiting.command}: expected another person than {_first(waiting)}, got {operator}, from {client}"
                 )
                 raise CommandRefused(NOT_ALLOWED, what, where)
             commands = {command.name: command for command in self.classes[device].commands}
@@ -283,17 +286,72 @@ class Gateway:
             made = self._message(
                 device, command, waiting.argument, waiting.transaction_id, None, waiting.client, waiting.operator
             )
-            approver = {"approver": approval.operator, "approver_client": client[:200]}
+            approver = {"approver": operator, "approver_client": client[:200]}
             message = msgspec.structs.replace(made, id=waiting.id, **approver)
             if not self.tracker.approve(message):
-                raise _not_waiting(approval.id, where)
+                raise _not_waiting(waiting.id, where)
             self._sending.add(message.id)
             try:
                 return self._send(message, headers, order.close, again=False, waiting=tracked)
             finally:
                 self._sending.discard(message.id)
 
-    def _waiting(self, device: str, id: str, where: str) -> tuple[Tracked, CommandMessage]:
+    def withdraw(self, device: str, decision: Decision, headers: Headers = (), *, client: str = "") -> str:
+        """End a command that waits for a second person, and return its id.
+
+        Raises
+        ------
+        CommandRefused
+            It does not wait, or the caller is not the person who gave it; the text says why.
+        NotSent, OutcomeUnknown
+            The bus did not confirm it.
+        """
+        name, operator = "WithdrawCommand", decision.operator
+        where = f"{self.classes[device].name}.{name}"
+        with self._noted(device, name, decision.id, client, operator), ExitStack() as order:
+            tracked, waiting = self._decided(device, decision, name, client, order)
+            # Nobody may both approve and withdraw a command, and everybody may do one of them.
+            if is_second_person(waiting, client, operator):
+                expected = f"expected the person who gave it, {_first(waiting)}"
+                what = f"{waiting.command}: {expected}, got {operator}, from {client}"
+                raise CommandRefused(NOT_ALLOWED, what, where)
+            ack = AckMessage(
+                id=waiting.id,
+                device=device,
+                command=waiting.command,
+                status="ABORTED",
+                time=self._now_us(),
+                origin=self.origin,
+                text=f"withdrawn by {given_by(operator, client)}",
+                withdrawer=operator,
+                withdrawer_client=client[:200],
+            )
+            self._sending.add(waiting.id)
+            self.tracker.withdraw(waiting.id, self.clock.monotonic())
+            try:
+                self.sender.send(ack_record(ack, headers), self.timeout, order.close)
+            except NotSent as error:
+                self.tracker.wait_on(tracked)
+                raise NotSent(f"{waiting.command} was not withdrawn, and goes on waiting: {error}") from error
+            except OutcomeUnknown as error:
+                what = (
+                    f"outcome of the withdrawal unknown: {error}; ask GetCommand({waiting.id!r}), or withdraw it again"
+                )
+                raise OutcomeUnknown(f"{waiting.command}: {what}") from error
+            finally:
+                self._sending.discard(waiting.id)
+        _log.info("command withdrawn id=%s device=%s", waiting.id, device)
+        return waiting.id
+
+    def _decided(
+        self, device: str, decision: Decision, name: str, client: str, order: ExitStack
+    ) -> tuple[Tracked, CommandMessage]:
+        """Return the command that somebody decides about; no other call is checked until `order` is closed."""
+        where = f"{self.classes[device].name}.{name}"
+        self._require_host(name, client, where)
+        order.enter_context(self._checking)
+        self._require_readiness(name, where)
+        id = decision.id
         found = self.tracker.find(id)
         if found is None or found.held is None or found.status != HELD or found.device != device:
             raise _not_waiting(id, where)
@@ -449,7 +507,7 @@ class Gateway:
                 _log.warning("command not sent again %s: %s", tags, error)
                 raise _unknown(message, str(error)) from error
             if waiting is not None:
-                self.tracker.withdraw(waiting)
+                self.tracker.wait_on(waiting)
                 what = "the approval was not sent, and the command goes on waiting for a second person"
                 raise NotSent(f"{message.command}: {what}: {error}") from error
             self.tracker.undelivered(message.id, self._now_us(), str(error))
@@ -467,6 +525,10 @@ class Gateway:
 
     def _now_us(self) -> int:
         return round(self.clock.now() * 1e6)
+
+
+def _first(waiting: CommandMessage) -> str:
+    return given_by(waiting.operator, waiting.client) or "a client that Tango does not identify"
 
 
 def _not_waiting(id: str, where: str) -> CommandRefused:

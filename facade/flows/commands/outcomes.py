@@ -2,7 +2,8 @@
 
 A command is NEW until the broker has confirmed its record, then SENT; the other states are what
 controllers, or in the end the facade, acknowledge. The first final one is the outcome. A command that waits for a
-second person is HELD, and on a topic of its own; the approval makes it NEW, and without one it ends as UNDELIVERED.
+second person is HELD, and on a topic of its own; the approval makes it NEW, its caller may withdraw it (ABORTED), and
+otherwise it ends as UNDELIVERED.
 """
 
 import hashlib
@@ -24,13 +25,13 @@ TIMED_OUT, UNDELIVERED = "TIMED_OUT", "UNDELIVERED"
 FINAL = frozenset({COMPLETED, FAILED, ABORTED, REJECTED, TIMED_OUT, UNDELIVERED})
 """Outcomes: nothing comes after them."""
 BY_FACADE = frozenset({TIMED_OUT, UNDELIVERED})
-"""Outcomes that device servers make; the others are controllers'."""
+"""Outcomes that device servers make; the others are controllers', except for the ABORTED of a withdrawal."""
 
 _ANSWERED = frozenset({IN_PROGRESS, COMPLETED, FAILED, ABORTED, TIMED_OUT})
 _SENT = _ANSWERED | {ACCEPTED, REJECTED}
 
 TRANSITIONS: Mapping[str, frozenset[str]] = {
-    HELD: frozenset({NEW, UNDELIVERED}),
+    HELD: frozenset({NEW, ABORTED, UNDELIVERED}),
     # An acknowledgement may overtake the delivery report, so what follows SENT may follow NEW.
     NEW: _SENT | {SENT, UNDELIVERED},
     SENT: _SENT,
@@ -132,6 +133,12 @@ class Tracked:
     def final(self) -> bool:
         """Return whether the outcome is known."""
         return self.status in FINAL or (self.noted is not None and self.noted.status in FINAL)
+
+    @property
+    def is_given_up(self) -> bool:
+        """Return whether it has ended, or may have, without a record that a controller could read."""
+        is_withdrawn = self.outcome is not None and bool(self.outcome.withdrawer)
+        return not self.place and (self.status in (NEW, UNDELIVERED) or is_withdrawn)
 
     @property
     def newest(self) -> AckMessage | None:

@@ -100,9 +100,15 @@ class Tracker:
             self.begin(command)
             return True
 
-    def withdraw(self, waiting: Tracked) -> None:
-        """Note that the bus does surely not have the approval of a command: it waits as before, as the log says."""
+    def withdraw(self, id: str, monotonic: float) -> None:
+        """Let nobody approve a command, as its withdrawal is about to be written."""
         with self._lock:
+            self._by_id[id].closed_at = monotonic
+
+    def wait_on(self, waiting: Tracked) -> None:
+        """Note that the bus does surely not have the approval or the withdrawal of a command: it waits as before."""
+        with self._lock:
+            waiting.closed_at = float("-inf")
             if self._by_id[waiting.id].status == NEW:
                 self._add(waiting)
 
@@ -131,9 +137,10 @@ class Tracker:
                 return Suppressed("repeated")
             if tracked is None or tracked.status == HELD:
                 tracked = self._add(Tracked.sent(command))
+            is_given_up = tracked.is_given_up
             tracked.place = f"{record.topic}/{record.partition}@{record.offset}"
             tracked.appended_us = record.timestamp_us
-            if tracked.status in (NEW, UNDELIVERED):
+            if is_given_up:
                 # A record that was given up may be there after all: then the log is right.
                 self._reopen(tracked)
             for _, ack in self._orphans.pop(command.id, ()):
@@ -155,9 +162,11 @@ class Tracker:
                 return Suppressed("repeated")
             self.hold(command)
             self._by_id[command.id].appended_us = record.timestamp_us
-            acks = self._orphans.get(command.id)
-            if acks and acks[0][1].status == UNDELIVERED:
-                self._apply(self._by_id[command.id], self._orphans.pop(command.id)[0][1])
+            acks = self._orphans.pop(command.id, [])
+            if acks and _ends_waiting(acks[0][1]):
+                self._apply(self._by_id[command.id], acks.pop(0)[1])
+            if acks:  # the outcome of a controller says that it was approved
+                self._orphans[command.id] = acks
             return USED
 
     def fold_ack(self, ack: AckMessage, monotonic: float) -> Outcome:
@@ -168,9 +177,9 @@ class Tracker:
             tracked = self._by_id.get(ack.id)
             if not self._with_commands:
                 self._apply(tracked or self._add(Tracked.acknowledged(ack)), ack)
-            elif tracked is None or (tracked.status == UNDELIVERED and not tracked.place):
+            elif tracked is None or (tracked.final and tracked.is_given_up):
                 self._keep_orphan(ack, monotonic)
-            elif tracked.status == HELD and ack.status != UNDELIVERED:
+            elif tracked.status == HELD and not _ends_waiting(ack):
                 self._keep_orphan(ack, monotonic)  # approved in a record that is still to be read
             else:
                 self._apply(tracked, ack)
@@ -291,8 +300,10 @@ class Tracker:
         if len(tracked.acks) < self._most_acks:
             tracked.acks.append(ack)
         self._devices[tracked.device].version += 1
-        tracked.answered |= ack.status in FINAL - BY_FACADE
-        if ack.status not in TRANSITIONS[tracked.status]:
+        by_facade = ack.status in BY_FACADE or bool(ack.withdrawer)
+        tracked.answered |= ack.status in FINAL and not by_facade
+        # A command that is on the bus was approved: then it was not withdrawn.
+        if ack.status not in TRANSITIONS[tracked.status] or (ack.withdrawer and tracked.status not in (HELD, NEW)):
             self.late[tracked.device] += 1
             return
         tracked.text = ack.text or tracked.text
@@ -300,7 +311,7 @@ class Tracker:
             tracked.progress = ack.progress
         if ack.status == COMPLETED and tracked.progress is not None:
             tracked.progress = 100  # whatever its controller reported last
-        if ack.status not in (REJECTED, *BY_FACADE):
+        if ack.status != REJECTED and not by_facade:
             tracked.began = tracked.began or ack.time
         if ack.status == IN_PROGRESS and ack.remaining is not None:
             extended = ack.time + round(ack.remaining * MICRO)
@@ -341,3 +352,8 @@ class Tracker:
             acks = self._orphans.pop(id)
             self.unknown[acks[0][1].device] += len(acks)
             self._devices[acks[0][1].device].version += 1
+
+
+def _ends_waiting(ack: AckMessage) -> bool:
+    """Return whether an acknowledgement is the outcome of a command that waits, and not a controller's."""
+    return ack.status == UNDELIVERED or bool(ack.withdrawer)
