@@ -25,11 +25,8 @@ STATE = "State"
 OBS_STATE = "obsState"
 _DERIVED = frozenset({STATE, OBS_STATE})
 """Reported attributes that also depend on commands under way; see `facade.flows.commands.rules.shown`."""
-
-
 _APART_US = 1_000_000
 """Records of two partitions that were taken so far apart are in that order, whatever their brokers' clocks [us]."""
-
 
 StateMessage = messages.State
 decode_state = BatchDecoder(StateMessage).decode_one

@@ -1,4 +1,8 @@
-"""Issues of health: flows report them, SdpMaster shows them and raises alerts for them."""
+"""Issues of health: flows report them, SdpMaster shows them and raises alerts for them.
+
+The texts are in the `HealthSource` of each flow; for a missing process see `Presence` in
+`facade/flows/overview/views.py`.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping

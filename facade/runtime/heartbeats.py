@@ -21,6 +21,7 @@ from facade.outcome import USED, Outcome
 from facade.printable import listed
 from facade.reading import Reading
 from facade.runtime.flow import Flow
+from facade.runtime.health_issues import DEGRADED, FAILED
 
 TOPIC = "heartbeats"
 INTERVAL = 1.0
@@ -30,7 +31,7 @@ SILENT = 3.5
 _STUCK = 60.0
 """A worker whose loop did not come round for so long gives no sign of life [s]: longer than any wait for the bus."""
 _MOST_COMPLAINTS, _MOST_NAMED, _LONGEST_TEXT = 20, 8, 500
-_UNWELL = ("DEGRADED", "FAILED")
+_UNWELL = (DEGRADED, FAILED)
 _ALARMED = ("ALARM", "FAULT")
 _BEGAN = re.compile(r"\d{1,12}\.\d{3}(?=-)")
 
@@ -179,7 +180,7 @@ class Heartbeats(Flow):
     def silence(self, component: str) -> float:
         """Return for how long the bus has been there without a sign of life of a component [s]."""
         heard = self.newest.get(component)
-        # A time of the future is of before the broker's clock was set back.
+        # A timestamp in the future was assigned before the broker's clock was set back.
         at = heard.at if heard is not None and heard.at <= self._newest + SILENT else 0.0
         return self._newest - max(self._flowing_since, at)
 

@@ -155,7 +155,6 @@ class TransactionalWorker(TransactionLoop):
         return self._clock.monotonic() - self._began
 
     def _commit(self) -> None:
-        """Write the results of the records taken, and the positions behind them, in one transaction."""
         now, now_us = self._clock.monotonic(), round(self._clock.now() * 1e6)
         # Step 1: the offsets that the transaction covers, of each partition.
         ranges = self._log.ranges()

@@ -1,7 +1,8 @@
-"""Writes records that must get given offsets, as when a log is restored.
+"""Writes records at given offsets, to restore a log.
 
-The brokers confirm the end of a transaction before its marks are on the logs. The next transaction waits for them by
-itself. A single record would get the offset of a mark, so the ends of the logs are asked for before.
+The brokers confirm a transaction before its commit or abort markers are on the logs. The next transaction waits for
+them by itself. A non-transactional record could take the marker's offset, so the writer first waits until the log end
+includes the marker.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,8 +27,8 @@ _LAST_REPORTS: Final = 120.0
 class KafkaPlacingWriter:
     """Writes records to their partitions with their timestamps, and compares the offset of each.
 
-    A transaction is all there is beside single records: its mark gets the offset behind its last record, on each
-    partition.
+    Records are written singly or in a transaction. The end marker of a transaction takes the offset after its last
+    record on each partition.
 
     Parameters
     ----------

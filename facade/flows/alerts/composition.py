@@ -19,8 +19,6 @@ from facade.runtime.flow import DeviceReading, is_due
 from facade.severities import SEVERITIES
 
 CLASS = "SdpAlerts"
-
-
 _OTHERS = "otherConditions"
 """The attribute for all conditions that the ICD does not name."""
 _GAP, _GAP_PER_ALARM = 0.2, 5e-5

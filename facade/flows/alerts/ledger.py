@@ -199,8 +199,8 @@ class AlarmLedger:
                 alarm.shelved_until = 0
                 self._touch(alarm, at_us)
         if 0 < self._recalled_until < now_us:
-            # A kill between two states may have left the end of a cause written, and its consequences untold. All
-            # records up to the newest state have been read again now.
+            # If the server was killed between two writes, the cause may be stored as cleared while the alarms it
+            # suppressed were never annunciated. All records up to the newest stored state have been read again by now.
             self._recalled_until = 0
             for condition in self._suppression.explained:
                 self._uncover(condition, now_us)
@@ -299,7 +299,7 @@ class AlarmLedger:
             self._plan(alarm)
 
     def _end(self, alarm: Alarm) -> None:
-        """Let an alarm clear; one of which no operator was told asks for no acknowledgement then."""
+        """Clear an alarm. An alarm that was never annunciated needs no acknowledgement."""
         is_latching = self._condition(alarm).latching
         is_hidden = not alarm.annunciated and self.cause(alarm) is not None
         _step(alarm, states.CLEAR_LATCHED if is_latching else states.CLEAR)

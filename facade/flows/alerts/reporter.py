@@ -1,4 +1,4 @@
-"""The alerts of the facade itself: they go to the bus and come back from it like everybody's."""
+"""The alerts of the facade itself. They go through the bus, as the alerts of any other source."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -24,10 +24,10 @@ _EACH = 1.0
 _LOOKS = 3
 """Consecutive looks that must find a change: at a start, half of everything is missing."""
 _QUIET = messages.MOST_MISSING / 1e6 + 0.1
-"""Time before the first look [s]. Numbers count on from the time of the start [us], so those of two lives that have
-told anything lie further apart than a gap that stands for lost alerts."""
+"""Time before the first look [s]. Numbers count on from the time of the start [us], so the numbers of two runs of a
+server differ by more than the largest gap reported as lost alerts."""
 _MOST, _MOST_NAMED = 32, 8
-"""Alarms of each condition where many of them come from one cause, such as a rack that fails, and names of others."""
+"""Most alarms raised per condition, and most sources named in the alarm for the rest."""
 _TEXT_EACH, _TEXTS_AT_ONCE = 10.0, 5
 """Least time between two texts of one alert [s], and most new texts in one look: they are news, and no flood."""
 
@@ -40,7 +40,7 @@ class ReportedBefore(Flow):
     Parameters
     ----------
     first
-        The numbers that it gives are greater.
+        Exclusive lower bound of the sequence numbers assigned here.
     """
 
     topic = messages.STATES

@@ -52,6 +52,15 @@ _MOST_LINES = 64
 """Reasons that `healthInfo` has room for."""
 _MOST_NAMED = 20
 """Partitions that one issue names."""
+_MOST_REASONS = 64
+"""Reasons of dead letters that SdpBus shows."""
+_MOST_HEARD = 4
+"""Workers that the issue about a missing role names."""
+_SERVER, _WORKER = "serverGone", "workerSilent"
+_NO_ACCOUNT = 15.0
+"""Time without an account after which a device server has an issue [s]; it writes one every 2 s."""
+_NEVER_STARTED = 60.0
+"""Time after the start of this server before a process that was never heard of raises an alarm [s]."""
 _CONDITIONS = dict.fromkeys(
     (_UNBALANCED, _LAGGING, _DEAD_LETTERS, _CORRECTED, _HANGING, *(one for one, _ in _DEVIATIONS.values())),
     f"{ORIGIN}/",
@@ -217,7 +226,7 @@ class Overview:
         found = []
         for attribute, source in self._lags:
             stream = streams.get(source.stream)
-            if stream is not None and _exceeds(figure(stream, source.figure, now), attribute):
+            if stream is not None and judge(figure(stream, source.figure, now), attribute.limits) is not Quality.VALID:
                 found.append(source.stream)
         return list(dict.fromkeys(found))
 
@@ -245,10 +254,6 @@ def figure(stream: StreamTotals, figure: Figure, now: float) -> int | float:
     return int(getattr(stream.account, figure))
 
 
-def _exceeds(lag: float, attribute: Attribute) -> bool:
-    return judge(lag, attribute.limits) is not Quality.VALID
-
-
 def _in_short(issues: Sequence[HealthIssue]) -> Iterator[str]:
     """Return the texts; of many about one condition the first one, and the sources of the others."""
     conditions: dict[object, list[HealthIssue]] = {}
@@ -261,14 +266,6 @@ def _in_short(issues: Sequence[HealthIssue]) -> Iterator[str]:
         sources = dict.fromkeys(one.alarm[1] for one in others if one.alarm is not None)
         listed = ", ".join([*sources][:_MOST_LISTED]) + (" ..." if len(sources) > _MOST_LISTED else "")
         yield f"{first.text}; and {len(others)} more" + (f": {listed}" if sources.keys() - {ORIGIN} else " like it")
-
-
-_MOST_HEARD = 4
-_SERVER, _WORKER = "serverGone", "workerSilent"
-_NO_ACCOUNT = 15.0
-"""Time without an account after which a device server has an issue [s]; it writes one every 2 s."""
-_NEVER_STARTED = 60.0
-"""Time after the start of this server before a process that was never heard of raises an alarm [s]."""
 
 
 class Presence(HealthSource):
@@ -376,9 +373,6 @@ class Presence(HealthSource):
         heard = self._heartbeats.newest[component]
         at = datetime.fromtimestamp(heard.at, UTC).isoformat(timespec="seconds")
         return f"{'was stopped at' if heard.heartbeat.stopping else 'silent since'} {at}"
-
-
-_MOST_REASONS = 64
 
 
 class MasterView:

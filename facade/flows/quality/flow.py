@@ -18,12 +18,11 @@ import numpy as np
 
 from facade.bus.port import BusHealth, Record
 from facade.codec.arrays import Array
-from facade.errors import ConfigError
 from facade.flows.quality.records import METRIC, QUALITY, TEXT, decode, read_header
 from facade.icd.model import Attribute, DeviceClass, Icd
 from facade.icd.topic_model import Limits
 from facade.icd.units import unit_of
-from facade.instances import devices_of, number_of
+from facade.instances import device_number, devices_of, number_of
 from facade.messages import DeviceComplaint, Metric
 from facade.outcome import LATE, TOMBSTONE, USED, Outcome, RecordRejected, Suppressed, Unused
 from facade.printable import listed
@@ -261,11 +260,12 @@ class QualityView(NewestView):
         *,
         known: Callable[[], bool],
         version: str,
+        subarray: int,
     ) -> None:
         super().__init__(device, device_class, health, known=known, version=version)
         self._stale_after = device_class.stale_after
-        self.subarray = subarray_of(device)
-        self._measured = flow.measured[self.subarray]
+        self.subarray = subarray
+        self._measured = flow.measured[subarray]
         self._shown: dict[str, _Shown] = {}
         self._metrics: dict[str, Reading] = {}
         """As of the last look."""
@@ -330,14 +330,6 @@ class QualityView(NewestView):
         return "ALARM" if beyond else "ON", lines
 
 
-def subarray_of(device: str) -> int:
-    """Return the number of the subarray that a device stands for: the last part of its name."""
-    last = device.rsplit("/", 1)[-1]
-    if not last.isdecimal():
-        raise ConfigError(f"device {device}: expected a subarray's number as the last part of the name, got {last!r}")
-    return int(last)
-
-
 def _reading(attribute: Attribute, metric: NewestMetric) -> Reading:
     value, known = fit(metric.array, axes(attribute))
     time = metric.header.time / 1e6
@@ -390,14 +382,18 @@ def _in_words(limits: Limits) -> str:
 def compose(server: Server) -> None:
     """Add the quality metrics to a device server."""
     devices, health = server.devices[CLASS], server.bus.health
-    flow = QualityFlow(server.icd, [subarray_of(device) for device in devices])
+    entry = server.icd.classes[CLASS]
+    numbers = [device_number(entry, device, server.settings) for device in devices]
+    flow = QualityFlow(server.icd, numbers)
     server.flows.append(flow)
 
     def known() -> bool:
         return server.has_read(flow.topic)
 
-    entry = server.icd.classes[CLASS]
-    views = [QualityView(device, entry, flow, health, known=known, version=server.version) for device in devices]
+    views = [
+        QualityView(device, entry, flow, health, known=known, version=server.version, subarray=number)
+        for device, number in zip(devices, numbers, strict=True)
+    ]
     server.views += views
     excesses = Excesses(views, health)
     server.report(excesses.find, excesses.is_excess, flow.topic)
