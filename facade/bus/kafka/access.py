@@ -1,4 +1,4 @@
-"""Access rules at the brokers, and their users: reads, makes and removes them. Needs an administrator's principal."""
+"""Reads, creates and removes access rules and users at the brokers. Needs an administrator's principal."""
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
@@ -38,11 +38,11 @@ _OPERATIONS: Final = {one: one.name.title().replace("_", "") for one in AclOpera
 _OPERATIONS_BY_NAME: Final = {name: one for one, name in _OPERATIONS.items()}
 _USER: Final = "User:"
 _ITERATIONS: Final = 4096
-"""Of SCRAM: the fewest that Kafka takes. The passwords are random, and long."""
+"""Iterations of SCRAM: the fewest that Kafka accepts. The passwords are random, and long."""
 
 
 def read_acls(connection: Connection) -> list[Acl]:
-    """Return the access rules of the brokers, but for those on users and on delegation tokens.
+    """Return the access rules of the brokers, except rules for users and delegation tokens.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def read_acls(connection: Connection) -> list[Acl]:
 
 
 def create_acls(connection: Connection, acls: Iterable[Acl]) -> None:
-    """Make access rules; brokers know them within a moment of the return.
+    """Create access rules; brokers apply them within a moment of the return.
 
     Raises
     ------
@@ -130,7 +130,7 @@ def _parts(acl: Acl) -> tuple[Any, ...]:
 
 
 def create_users(connection: Connection, passwords: Mapping[str, str]) -> None:
-    """Create users with SCRAM-SHA-512, or give them other passwords.
+    """Create users with SCRAM-SHA-512, or change their passwords.
 
     Raises
     ------
@@ -143,7 +143,7 @@ def create_users(connection: Connection, passwords: Mapping[str, str]) -> None:
 
 
 def set_on_brokers(connection: Connection, values: Mapping[str, str]) -> None:
-    """Set properties of all brokers, each of which reads the files that they name again.
+    """Set properties of all brokers. Each broker reads the files that the properties name again.
 
     Raises
     ------

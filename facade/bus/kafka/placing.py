@@ -33,21 +33,21 @@ class KafkaPlacingWriter:
     Parameters
     ----------
     name
-        Of the process, without the deployment's prefix.
+        Name of the process, without the deployment's prefix.
 
     Raises
     ------
     BusError
-        No broker answers, or no transaction may be begun.
+        No broker answers, or transactions are not allowed.
     """
 
     def __init__(self, connection: Connection, name: str) -> None:
         self._connection, self._name = connection, connection.prefix + name
         self._trouble = ""
         self._marked: dict[tuple[str, int], int] = {}
-        """Where logs end once the marks of the last transactions are there."""
+        """Expected log ends after the end markers of the last transactions."""
         asking = {
-            "group.id": f"{connection.prefix}reader",  # the client wants one; nothing is ever committed to it
+            "group.id": f"{connection.prefix}reader",  # the client requires one; nothing is committed to it
             "isolation.level": "read_uncommitted",
             "enable.auto.commit": False,
         }
@@ -77,7 +77,7 @@ class KafkaPlacingWriter:
         self._transact(records, lambda client: client.commit_transaction(timeouts.COMMAND_STEP))
 
     def abort(self, records: Sequence[Record]) -> None:
-        """Write records in a transaction, and abort it: they keep their offsets, unseen by committed readers."""
+        """Write records in a transaction, and abort it: they keep their offsets, and committed readers skip them."""
         self._transact(records, lambda client: client.abort_transaction(timeouts.COMMAND_STEP))
 
     def _transact(self, records: Sequence[Record], end: Callable[[Producer], None]) -> None:
