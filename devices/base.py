@@ -19,8 +19,6 @@ _log = logging.getLogger(__name__)
 
 ADDED_LATER = "was added to the Tango database after the server process began; end the process and start it to serve it"
 """What is said of a device that came with RestartServer."""
-
-
 _RESTART = 10.0
 """Longest time that Tango takes to give a new device object the subscriptions of the one before [s]; it forgets those
 of clients that were not heard of for ten minutes."""
@@ -124,7 +122,7 @@ class FacadeDevice(Device):
         self.set_status(f"This device {ADDED_LATER}.")
 
     def delete_device(self) -> None:
-        """Take the device out of everything that is kept by its name; Init calls it as well, and then `init_device`."""
+        """Unregister the device. Tango also calls this on Init, followed by `init_device`."""
         name = self.get_name().lower()
         # Init holds the device, which a push under way may wait for.
         with tango.AutoTangoAllowThreads(self), self.at_hand:
@@ -165,11 +163,11 @@ class FacadeDevice(Device):
         return False
 
     def push(self, name: str, reading: Reading) -> None:
-        """Send a reading as change and archive event; of an image, that it can be read.
+        """Push change and archive events; for an image, push a data-ready event instead.
 
-        An alarm event goes with it if the quality is another one than before, or the State.
-        An attribute that no client has subscribed to since the server began costs nothing: Tango would make its
-        events only to drop them. A later subscriber gets the shown value, which is never older.
+        An alarm event follows if the quality or the State has changed. A push of an attribute without a subscription
+        since the start of the server does nothing: Tango would make its events only to drop them. A later subscriber
+        gets the shown value, which is never older.
         """
         if name in self.entries and not self.entries[name].is_pushed:
             self._ready += 1
@@ -224,9 +222,10 @@ class TangoSink:
             return present is not None and present.show(attribute, reading)
 
     def push(self, device: str, attribute: str, reading: Reading) -> bool:
-        """Send a reading as change and archive event; False: Tango could not now."""
+        """Push change and archive events; return False if Tango refused."""
         with FacadeDevice.at_hand:
-            # Not held while Tango is called, which may wait for a device that Tango's own threads hold.
+            # The lock is released before Tango is called: the call may wait for a device monitor that a Tango thread
+            # holds.
             present = FacadeDevice.pushing = FacadeDevice.present.get(device.lower())
         if present is None:
             return True  # there is no listener; a new one gets all values

@@ -16,14 +16,13 @@ from facade.errors import BusError
 from facade.flows.commands.gateway import Gateway, read_decision, read_request
 from facade.flows.commands.outcomes import OK, QUEUED
 from facade.flows.commands.refused import ATTRIBUTE as LAST_REFUSAL
-from facade.flows.commands.rules import OBS_STATE
 from facade.flows.commands.view import as_dict
 from facade.icd.model import CommandDefinition, DeviceClass
 from facade.reading import Reading
 from facade.runtime import admin_mode
 from facade.runtime.admin_mode import allowed
+from facade.runtime.device_state import OBS_STATE, StateMessage, state_record
 from facade.runtime.device_state import TOPIC as STATES
-from facade.runtime.device_state import StateMessage, state_record
 from facade.runtime.replay import why_refused
 
 _NOT_ALLOWED = "API_AttrNotAllowed"
@@ -64,15 +63,16 @@ class CommandedDevice(FacadeDevice):
         device, service = self.get_name().lower(), self.service
         if service is None or name not in (OBS_STATE, LAST_REFUSAL, admin_mode.ATTRIBUTE):
             return None
+        if name == admin_mode.ATTRIBUTE:
+            mode = service.states.get(device, name) if service.has_read(STATES) else None
+            return None if mode is None else Reading(mode.value, mode.time)
+        gateway = service.find(Gateway)
+        if gateway is None:
+            return None
         if name == LAST_REFUSAL:
-            gateway = service.find(Gateway)
-            return None if gateway is None else gateway.refusals.reading(device)
-        if name == OBS_STATE:
-            gateway = service.find(Gateway)
-            label = gateway.show(device)[1] if gateway is not None and gateway.ready() else None
-            return None if label is None else Reading(label, self.clock.now())
-        mode = service.states.get(device, name) if service.has_read(STATES) else None
-        return None if mode is None else Reading(mode.value, mode.time)
+            return gateway.refusals.reading(device)
+        label = gateway.show(device)[1] if gateway.ready() else None
+        return None if label is None else Reading(label, self.clock.now())
 
     def write_adminMode(self, value: int) -> None:  # noqa: N802 - Tango's name
         """Put the mode on the bus; it holds once all in-sync replicas have it.

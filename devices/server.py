@@ -10,16 +10,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
 
 from facade import __version__, tracing
 
 if not tracing.enabled():
     # PyTango reads it as it is imported: else it takes the time to import OpenTelemetry, and traces nothing.
     os.environ.setdefault("PYTANGO_DISABLE_TELEMETRY_PATCHING", "1")
-
-from collections.abc import Callable, Iterable
-from typing import Protocol
 
 import tango
 from tango.server import run
@@ -57,8 +55,6 @@ _LIBRARIES = {"pytango": "tango", "confluent-kafka": "confluent_kafka", "msgspec
 """Packages whose versions are shown, with the modules that know them: a look into the metadata takes longer."""
 HIGH_WATER_MARK = "20000"
 """Events that ZMQ keeps for a slow client, at either end; Tango's default of 1000 is one burst of a rack."""
-
-
 GIL_SHARE = 0.0005
 """For so long a thread runs while another one waits for Python's lock [s]. A read of a whole device takes the lock for
 each attribute: at Python's 5 ms it waits that long for each, while the event loop works."""

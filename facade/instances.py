@@ -12,15 +12,15 @@ _FIELD = re.compile(r"\{(\w+)(?::0?(\d+)d)?\}")
 
 
 class InstanceFamily(NamedTuple):
-    """What the devices of a class are numbered by."""
+    """Numbering of the devices of a class, such as ingest nodes or subarrays."""
 
     word: str
     first: int
-    """Number of the first one."""
+    """Lowest number."""
     size: Callable[[Settings], int]
-    """How many a deployment has."""
+    """Number of devices in a deployment."""
     setting: str
-    """What says so."""
+    """Name of the setting that gives the size."""
 
     def numbers(self, settings: Settings) -> range:
         """Return the numbers that a deployment has."""
@@ -32,7 +32,7 @@ FAMILIES = {
     "subarray": InstanceFamily("subarray", 1, lambda settings: settings.subarrays, "`subarrays` (SDP_SUBARRAYS)"),
     "archive": InstanceFamily("archive worker", 0, lambda settings: settings.archives, "`archives` (SDP_ARCHIVES)"),
 }
-"""By what stands in the templates."""
+"""By the name of the template field."""
 
 
 def devices_of(device_class: DeviceClass | Executor, settings: Settings) -> dict[str, list[str]]:

@@ -1,8 +1,10 @@
 """The severities of alerts: their names and their order.
 
-The names are those of the JSON Schema of the message `alert`. The order decides which of two alerts is the worse one.
-An alarm has the severity of its newest active alert; see `facade/flows/alerts/ledger.py`.
-The severity of each alert of ours stands where it is raised: `HealthIssue.alert_severity`, or `Fault`.
+The names are those of the JSON Schema of the message `alert`. The order decides which of two alerts is worse. An alarm
+has the severity of its newest active alert; see `facade/flows/alerts/ledger.py`. The severity of an alert of the facade
+is set where the alert is raised: `HealthIssue.alert_severity`, or `Fault`. A severity implies no healthState:
+`HealthIssue.health_state` is set beside it (`facade/runtime/health_issues.py`). SdpAlerts turns severities into counts
+and worstSeverity (`facade/flows/alerts/composition.py`).
 """
 
 from typing import get_args

@@ -120,9 +120,8 @@ class _Pages:
         alarms = _Shared(lambda _: site.alarms())
 
         async def newest_alarms(request: Request) -> Response:
-            return await alarms.answer(
-                (str(self._feed.changed(site.alerts_device)),)
-            )  # an older answer lacks the newest alarm
+            # An older answer lacks the newest alarm.
+            return await alarms.answer((str(self._feed.changed(site.alerts_device)),))
 
         return {
             "site": asked(lambda: {**site.description(), "problem": self._problem()}),
@@ -331,7 +330,7 @@ def _answered(handler: Endpoint) -> Endpoint:
         except (FacadeError, TypeError, ValueError) as error:
             return _json({"error": str(error)}, 400)
 
-    return partial(answer)
+    return answer
 
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode

@@ -1,1 +1,1 @@
-"""The message bus: what the rest of the package needs of it, Kafka itself, and one in memory."""
+"""The message bus: its Protocols, Kafka behind them, and a bus in memory for tests."""

@@ -12,13 +12,13 @@ from facade.icd.model import Icd
 
 Needs = Mapping[str, frozenset[str]]
 _GRAVE: Final = {"cleanup.policy", "message.timestamp.type", "unclean.leader.election.enable", "partitions"}
-"""What confirmed records are lost by, or judged wrongly."""
+"""Settings that lose confirmed records, or have them judged wrongly."""
 _OLD_AFTER = 10.0
 """A record that waits longer for its worker is late [s]."""
 _NEAR_THE_END = 0.5
 """Share of the retention after which records that wait are about to be lost."""
 _WRONG_CLOCK, _USELESS_CLOCK = 1.0, 5.0
-"""Difference to the broker's clock that is said, and that from which data are refused as ahead or late [s]."""
+"""Clock differences to the broker: reported from the first; from the second, data are refused as ahead or late [s]."""
 _SHOWN = 4
 _CONFIG = "kafka-configs.sh --alter --entity-type topics --entity-name NAME --add-config SETTING=VALUE"
 
@@ -28,9 +28,9 @@ class Cluster(NamedTuple):
 
     id: str
     brokers: frozenset[str]
-    """host:port of those that are alive."""
+    """host:port of each broker that is alive."""
     apis: Mapping[str, int]
-    """Newest version of each request that a broker takes, by Kafka's names."""
+    """Newest version of each request that a broker supports, by Kafka's names."""
 
 
 class TopicState(NamedTuple):
@@ -38,12 +38,12 @@ class TopicState(NamedTuple):
 
     partitions: int
     leaderless: int
-    """Partitions that nobody can read or write."""
+    """Partitions without a leader: they cannot be read or written."""
     replicas: int
     in_sync: int
-    """Of the partition that has the fewest."""
+    """Replicas in sync, of the partition that has the fewest."""
     rights: frozenset[str]
-    """What this principal may do: READ, WRITE, DESCRIBE ..."""
+    """Operations that this principal may do: READ, WRITE, DESCRIBE ..."""
 
 
 class GroupPosition(NamedTuple):
@@ -55,7 +55,7 @@ class GroupPosition(NamedTuple):
     begin: int
     end: int
     waiting_since: float
-    """Time of the first record that was not taken [Unix s]; 0: there is none, or it cannot be read."""
+    """Time of the first record after the position [Unix s]; 0: there is none, or it cannot be read."""
 
 
 class GroupState(NamedTuple):
@@ -67,14 +67,14 @@ class GroupState(NamedTuple):
 
 
 def judge_topics(prefix: str, absent: Mapping[str, str], differing: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
-    """Judge which topics there are, and how they are set up.
+    """Judge whether the topics exist, and how they are set up.
 
     Parameters
     ----------
     absent
-        Why a topic is not seen: Kafka's name of the error.
+        Kafka's name of the error, for each topic that is not seen.
     differing
-        How topics differ from the ICD and the deployment, as `facade.bus.kafka.topics.differences` says it.
+        Differences of topics from the ICD and the deployment, as `facade.bus.kafka.topics.differences` words them.
     """
     for why, names in _by_text({name: [why] for name, why in absent.items()}):
         if why == "TOPIC_AUTHORIZATION_FAILED":
@@ -113,7 +113,7 @@ def used_by(settings: Settings, icd: Icd) -> Icd:
 
 
 def needs_of(icd: Icd, role: str) -> Needs:
-    """Return which rights on topics a role of the ICD needs."""
+    """Return the rights on topics that a role of the ICD needs."""
     found: dict[str, set[str]] = defaultdict(set)
     for name, topic in icd.topics.items():
         for right, roles in (("READ", topic.readers), ("WRITE", topic.writers)):
@@ -136,7 +136,7 @@ def judge_rights(role: str, needs: Needs, rights: Needs, prefix: str) -> Iterato
 
 
 def judge_encryption(properties: Mapping[str, str], brokers: Collection[str]) -> Iterator[Finding]:
-    """Judge whether others on the network can read or write records; on one machine none can."""
+    """Judge whether other hosts on the network can read or write records. On one machine none can."""
     protocol = properties.get("security.protocol", "plaintext").lower()
     away = [one for one in brokers if one.rpartition(":")[0] not in ("127.0.0.1", "localhost", "::1", "[::1]")]
     do = "see how-to/secure-the-bus"
@@ -159,14 +159,14 @@ def judge_encryption(properties: Mapping[str, str], brokers: Collection[str]) ->
 
 
 def describe_lag(group: str, state: GroupState) -> Finding:
-    """Say how far a group is, also where all is well."""
+    """Describe the position of a group, also without a finding."""
     behind = sum(max(0, one.end - max(one.committed, one.begin)) for one in state.positions)
     text = f"{state.members} members, {behind} records behind on {len(state.positions)} partitions"
     return Finding(NOTE, f"group {group}", text)
 
 
 def judge_lag(icd: Icd, group: str, state: GroupState, now: float) -> Iterator[Finding]:
-    """Judge how far a group is; `now`: by the broker's clock [Unix s]."""
+    """Judge the position of a group; `now`: by the broker's clock [Unix s]."""
     for name, partition, committed, begin, end, since in state.positions:
         topic = icd.topics.get(name)
         about = f"group {group}, {name}/{partition}"
@@ -188,7 +188,7 @@ def judge_lag(icd: Icd, group: str, state: GroupState, now: float) -> Iterator[F
 
 
 def judge_clocks(offsets: Mapping[str, float]) -> Iterator[Finding]:
-    """Judge clocks by how much each is ahead of the broker's [s]."""
+    """Judge clocks by their differences to the broker's [s]."""
     for who, ahead in offsets.items():
         if abs(ahead) > _WRONG_CLOCK:
             level = FAILED if abs(ahead) > _USELESS_CLOCK else DEGRADED
@@ -197,7 +197,7 @@ def judge_clocks(offsets: Mapping[str, float]) -> Iterator[Finding]:
 
 
 def judge_features(apis: Mapping[str, int]) -> Iterator[Finding]:
-    """Judge the features of the brokers, by the newest version of each request that they take."""
+    """Judge the features of the brokers, by the newest version of each request that they support."""
     if not apis:
         yield Finding(UNKNOWN, "brokers", "their features are not known")
     elif "EndTxn" not in apis or "InitProducerId" not in apis:

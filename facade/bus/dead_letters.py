@@ -1,7 +1,7 @@
 """Records that could not be used, set aside whole.
 
-A dead letter is the original key, value and headers. All that is added are headers that begin with ``dl.``, so that a
-replay only drops those.
+A dead letter is the original key, value and headers, with additional headers that begin with ``dl.``. A replay only
+drops those.
 """
 
 import re
@@ -14,9 +14,9 @@ from facade.printable import printable
 TOPIC = "dead-letters"
 PREFIX = "dl."
 ROW, COUNT = "row", "count"
-"""Of columnar batches: the number of the row that the letter holds; for how many rows it stands."""
+"""Headers for columnar batches: the number of the row in the letter, and the number of rows that it stands for."""
 NUMBER = re.compile(r"-?[0-9]{1,18}")
-"""Form of the numbers in headers: whoever may write to the topic may write anything."""
+"""Form of the numbers in headers: any client may have written to the topic."""
 
 
 def dead_letter(record: Record, why: RecordRejected, *, by: str, more: Mapping[str, int] | None = None) -> Record:
@@ -25,9 +25,9 @@ def dead_letter(record: Record, why: RecordRejected, *, by: str, more: Mapping[s
     Parameters
     ----------
     by
-        The worker or device server that could not use it.
+        The worker or device server that refused the record.
     more
-        `ROW` or `COUNT`, where the record is of a columnar batch.
+        `ROW` or `COUNT`, for a record of a columnar batch.
     """
     added = {
         "topic": record.topic,

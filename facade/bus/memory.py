@@ -1,8 +1,8 @@
 """The bus in memory: all topics of one process, without a broker, for tests.
 
 It implements the Protocols of a device server's bus (`facade.runtime.composition.ServerBus`). A record is on its topic
-when the call that writes it returns, so nothing is ever under way, and nothing fails. Nothing is removed either: a test
-reads all that was written.
+when the write returns, so nothing is ever under way, and nothing fails. Nothing is removed either: a test reads all
+records written.
 """
 
 import itertools
@@ -52,7 +52,7 @@ class MemoryLog:
         """Notified with each record."""
 
     def append(self, record: Record) -> None:
-        """Write a record to the partition that it names, or to the one of its key."""
+        """Write a record to its partition, or to the partition of its key."""
         with self.changed:
             logs = self.partitions(record.topic)
             number = record.partition if record.partition >= 0 else crc32(record.key or b"") % len(logs)
@@ -61,7 +61,7 @@ class MemoryLog:
             self.changed.notify_all()
 
     def records(self, topic: str) -> list[Record]:
-        """Return all that was written to a topic, partition by partition."""
+        """Return all records of a topic, partition by partition."""
         with self.changed:
             return [record for log in self.partitions(topic) for record in log]
 
@@ -108,21 +108,21 @@ class MemoryReader:
         return found
 
     def caught_up(self, topic: str) -> bool:
-        """Return whether all was taken that stood on a topic at the start."""
+        """Return whether all records have been read that were on a topic at the start."""
         return all(self._next[place] >= end for place, end in self._ends.items() if place[0] == topic)
 
     def behind(self, topic: str) -> dict[int, int]:
-        """Count the records that were not taken, by partition."""
+        """Count the unread records, by partition."""
         with self._log.changed:
             logs = self._log.partitions(topic)
             return {number: len(logs[number]) - at for number, at in self.reached(topic).items()}
 
     def reached(self, topic: str) -> dict[int, int]:
-        """Return the next offset to take, by partition."""
+        """Return the next offset to read, by partition."""
         return {number: at for (name, number), at in self._next.items() if name == topic}
 
     def close(self) -> None:
-        """Have nothing to give back."""
+        """Do nothing."""
 
     def _unread(self) -> Iterator[Record]:
         for (topic, number), at in self._next.items():
@@ -135,7 +135,7 @@ class MemoryBus:
     Parameters
     ----------
     log
-        Where the records are; all buses of a test have one log.
+        The topics; all buses of a test share one log.
     """
 
     def __init__(self, log: MemoryLog) -> None:
@@ -150,7 +150,7 @@ class MemoryBus:
         committed: bool = True,
         resets: bool = True,
     ) -> MemoryReader:
-        """Read some partitions of topics (None: all) from given offsets on, or else from their beginning."""
+        """Read some partitions of topics (None: all) from given offsets, or else from their beginning."""
         return MemoryReader(self._log, topics, start)
 
     def read_all(self, topic: str, *, settled: bool = False) -> list[Record]:
@@ -158,11 +158,11 @@ class MemoryBus:
         return self._log.records(topic)
 
     def watch(self) -> "MemoryBus":
-        """Return what looks at topics."""
+        """Return the watch over topics."""
         return self
 
     def replica_watch(self) -> "MemoryBus":
-        """Return what looks at topics; nothing has replicas here."""
+        """Return the watch over topics; nothing has replicas here."""
         return self
 
     def writer(self) -> "MemoryBus":
@@ -170,7 +170,7 @@ class MemoryBus:
         return self
 
     def sender(self) -> "MemorySender":
-        """Return what puts commands on the bus."""
+        """Return the sender of commands."""
         return MemorySender(self._log)
 
     def open_writer(self, purpose: str) -> "MemoryBus":
@@ -212,23 +212,23 @@ class MemoryBus:
         self.post(records)
 
     def mark(self) -> int:
-        """Return a mark, behind which nothing is under way."""
+        """Return a mark; nothing is under way."""
         return 0
 
     def settled(self, mark: int) -> bool:
-        """Return whether everything before a mark is written: it always is."""
+        """Return whether everything before a mark is written: always."""
         return True
 
     def failures(self, topic: str) -> int:
-        """Count the writes that failed: none."""
+        """Count the failed writes: none."""
         return 0
 
     def close(self, timeout: float) -> None:
-        """Have nothing queued."""
+        """Do nothing: nothing is queued."""
 
 
 class MemoryReceipt:
-    """What the bus says of records that were posted: it has them."""
+    """Receipt of posted records: they are on the bus."""
 
     confirmed = True
 
@@ -237,7 +237,7 @@ class MemoryReceipt:
 
 
 class MemorySender:
-    """Puts single commands on the bus; see `facade.flows.commands.gateway.CommandSender`."""
+    """Sends single commands; see `facade.flows.commands.gateway.CommandSender`."""
 
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
@@ -252,10 +252,10 @@ class MemorySender:
         self._log.append(record)
 
     def perform(self) -> None:
-        """Have nothing to say."""
+        """Do nothing: there are no reports."""
 
     def end(self) -> None:
-        """Have nothing under way."""
+        """Do nothing: nothing is under way."""
 
     def close(self, timeout: float) -> None:
-        """Have nothing queued."""
+        """Do nothing: nothing is queued."""

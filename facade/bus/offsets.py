@@ -1,29 +1,29 @@
-"""Where a reader goes on, and which offsets are counted: comparisons and records, without I/O.
+"""Positions of readers and ranges of counted offsets: comparisons and records, without I/O.
 
 Theory of operation
 -------------------
-A reader keeps its own position. A worker writes it to `positions`, in the transaction that also has the results of the
-records before it; a device server writes it in its snapshot, beside the totals. The offsets of a consumer group are
-written too, and are never believed: an administrator can set them, and they expire.
+A reader keeps its own position. A worker writes it to `positions`, in the transaction with the results of the records
+before it; a device server writes it in its snapshot, beside the totals. The offsets of a consumer group are written
+too, but are never trusted: an administrator can set them, and they expire.
 
-An offset means something only together with its log. The name of a log is the topic's id, as a topic that is deleted
-and made again begins at 0 again. A log that ends before a position was cut: other records get the offsets that are
-counted. It begins a new epoch, whose number stands behind the id: ``<id>#1``. So every range of offsets that a worker
-writes says in which epoch its numbers count.
+An offset is only meaningful together with its log. The name of a log is the topic's id, as a topic that is deleted and
+created again begins at 0 again. A log that ends before a position was cut: other records get the offsets already
+counted. It begins a new epoch, whose number follows the id: ``<id>#1``. So every range of offsets that a worker writes
+names its epoch.
 
-`compare` tells how a position and a topic differ:
+`compare` finds the differences between a position and a topic:
 
-* The log begins behind the position: a gap. Its records were removed before they were read.
-* The log ends before the position, or the topic was made again: the log was cut. Reading goes on at the end, or at the
-  new beginning. The alarm `logCut` names partition and offsets, and totals begin a new epoch.
+* The log begins after the position: a gap. Its records were removed before they were read.
+* The log ends before the position, or the topic was created again: the log was cut. Reading continues at the end, or at
+  the new beginning. The alarm `logCut` names partition and offsets, and totals begin a new epoch.
 
-A worker writes the range [begin, end) of each transaction beside its results. The ranges of one partition join: each
-begins where the one before ended, also across marks of transactions, which have offsets and are no records.
-So `CountedOffsets` tells whether a new range continues the ranges counted, overlaps them (it is refused as a whole),
+A worker writes the range [begin, end) of each transaction beside its results. The ranges of a partition join: each
+begins at the end of the one before, also across end markers of transactions, which have offsets and are no records. So
+`CountedOffsets` finds whether a new range continues the counted ranges, overlaps them (it is refused as a whole),
 leaves a gap, or begins a new epoch.
 
-A broker that loses records after it has acknowledged them is answered by replication. If it happens all the same, the
-totals say so, and are not repaired.
+Acknowledged records that a broker loses are protected by replication. If records are lost all the same, the totals show
+it, and are not repaired.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ from facade.messages import WorkerPosition as WorkerPosition
 POSITIONS = "positions"
 """Topic with the positions of the workers."""
 ACCOUNTS = "accounts"
-"""Topic with the accounts of the workers, which have the same offsets."""
+"""Topic with the accounts of the workers; its entries have the same offsets."""
 
 _NO_ID = "?"
 _encode = msgspec.json.Encoder().encode
@@ -55,7 +55,7 @@ def id_of(log: str) -> str:
 
 
 def is_other(one: str, other: str) -> bool:
-    """Return whether two ids are those of different topics; an unknown id is no difference."""
+    """Return whether two ids are of different topics; an unknown id is no difference."""
     return bool(one and other) and one != other
 
 
@@ -77,13 +77,13 @@ def _log(topic_id: str, epoch: int = 0) -> str:
 
 
 class Overlap(NamedTuple):
-    """A range that is refused, as it begins before the end of the ranges counted."""
+    """A range that is refused, as it begins before the end of the counted ranges."""
 
     expected: int
-    """The first offset that is not counted."""
+    """The first uncounted offset."""
 
     def __str__(self) -> str:
-        """Return it in words, to follow the offsets of the range."""
+        """Return a text to follow the offsets of the range."""
         return f"expected offset {self.expected} or later, as those before are counted; it was refused"
 
 
@@ -95,25 +95,25 @@ class Gap(NamedTuple):
 
     @property
     def records(self) -> int:
-        """Return the number of records that are missing at most."""
+        """Return the largest possible number of missing records."""
         return self.after - self.first
 
     def __str__(self) -> str:
-        """Return it in words, to follow topic and partition."""
+        """Return a text to follow topic and partition."""
         return f"offsets {self.first} to {self.after - 1} were not taken: up to {self.records} records are missing"
 
 
 class LogCut(NamedTuple):
-    """A range of another log: the one before was cut, or its topic made again."""
+    """A range of another log: the log before was cut, or its topic created again."""
 
     expected: int
-    """The offset at which the next range of the log before would have begun."""
+    """Begin of the next range of the former log, had it continued."""
     begin: int
     """The offset at which the new epoch begins."""
     made_again: bool = False
 
     def __str__(self) -> str:
-        """Return it in words, to follow topic and partition."""
+        """Return a text to follow topic and partition."""
         cause = "the topic was deleted and made again" if self.made_again else "the log was cut"
         return (
             f"{cause}: expected offset {self.expected} next, it goes on at {self.begin}; a new epoch of totals begins"
@@ -126,7 +126,7 @@ class LogCut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A topic as the brokers have it."""
+    """A topic at the brokers."""
 
     id: str
     """Empty text: the brokers give no ids."""
@@ -138,10 +138,10 @@ class PartitionReplicas(NamedTuple):
     """The brokers of a partition, by their numbers."""
 
     leader: int
-    """Negative: nobody can read or write the partition."""
+    """Negative: the partition cannot be read or written."""
     all: frozenset[int]
     in_sync: frozenset[int]
-    """Those that have all confirmed records."""
+    """Replicas that have all confirmed records."""
 
 
 class TopicShape(NamedTuple):
@@ -155,10 +155,10 @@ class TopicShape(NamedTuple):
 
 
 class TopicWatch(Protocol):
-    """Looks at topics for a reader that keeps its own position on them."""
+    """Requests offsets and ids of topics for a reader with its own positions."""
 
     def extents(self, topics: Iterable[str]) -> Mapping[str, Extent]:
-        """Return first and last offsets of those of some topics that exist and may be seen, by name.
+        """Return first and last offsets of the topics that exist and may be seen, by name.
 
         Raises
         ------
@@ -167,17 +167,20 @@ class TopicWatch(Protocol):
         """
 
     def step(self, topics: Iterable[str]) -> Mapping[str, TopicShape]:
-        """Return the answers of the brokers about some topics since the last call; asks now and then, never waits."""
+        """Return the answers of the brokers about some topics since the last call.
+
+        It sends requests at intervals, and never waits.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a reader goes on, as it wrote that down."""
+    """Position of a reader, as it stored it."""
 
     topic_id: str
     """Empty text: not known."""
     offsets: Mapping[int, int]
-    """The next offset to read, by partition; a partition that is not here was never read."""
+    """The next offset to read, by partition; a partition that is missing was never read."""
 
 
 class Verdict(Enum):
@@ -191,9 +194,9 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A difference between a position and the topic, and the offsets [first, after) that it is about.
+    """A difference between a position and the topic, and its offsets [first, after).
 
-    Where a log was cut, `first` is the offset at which reading goes on, and `after` the position.
+    For a log cut, `first` is the offset at which reading continues, and `after` the position.
     """
 
     verdict: Verdict
@@ -203,16 +206,16 @@ class Placement:
 
     @property
     def is_log_cut(self) -> bool:
-        """Return whether other records have, or get, offsets that are counted."""
+        """Return whether other records have, or get, counted offsets."""
         return self.verdict in (Verdict.CUT, Verdict.MADE_AGAIN)
 
     @property
     def count(self) -> int:
-        """Return the number of records that it is about at most."""
+        """Return the largest possible number of records concerned."""
         return self.after - self.first
 
     def describe(self, topic: str) -> str:
-        """Return it in words for operators."""
+        """Return a text for operators."""
         where = f"{topic}, partition {self.partition}"
         match self.verdict:
             case Verdict.GAP:
@@ -227,9 +230,9 @@ class Placement:
 
 
 def compare(position: Position, now: Extent) -> tuple[dict[int, int], list[Placement]]:
-    """Return where to go on, by partition, and the differences.
+    """Return the offsets to continue from, by partition, and the differences.
 
-    The start is always on the log: a difference is told, and never makes a reader wait for, or pass over, records.
+    The start is always on the log: a difference is reported, and never makes a reader wait for records or skip them.
 
     Returns
     -------
@@ -278,7 +281,7 @@ class PartitionFacts:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Where to go on, and a note for operators."""
+    """Offsets to continue from, and a note for operators."""
 
     log: str
     """See `facade.bus.port.OffsetRange`."""
@@ -305,7 +308,7 @@ def begin(place: TopicPartition, own: WorkerPosition | None, facts: PartitionFac
 
 
 def _without_own(place: TopicPartition, facts: PartitionFacts) -> Beginning:
-    """Believe the group where there is no own position: at the first start, or after an upgrade."""
+    """Trust the group where there is no own position: at the first start, or after an upgrade."""
     topic, partition = place
     offset, note = max(facts.group, facts.first), ""
     if 0 <= facts.group < facts.first:
@@ -320,7 +323,7 @@ def _without_own(place: TopicPartition, facts: PartitionFacts) -> Beginning:
 
 
 def newest(records: Iterable[Record], group: str) -> tuple[dict[TopicPartition, WorkerPosition], list[str]]:
-    """Return the newest usable position of a group on each partition, and the faults of others."""
+    """Return the newest usable position of a group on each partition, and the faults of the others."""
     found: dict[TopicPartition, WorkerPosition] = {}
     troubles: list[str] = []
     for record in records:
@@ -344,7 +347,7 @@ def newest(records: Iterable[Record], group: str) -> tuple[dict[TopicPartition, 
 
 
 def position_record(position: WorkerPosition) -> Record:
-    """Return the record of a position; its key makes it replace the one before."""
+    """Return the record of a position; its key replaces the previous position."""
     return Record(topic=POSITIONS, key=_key(position), value=_encode(position))
 
 
@@ -382,13 +385,13 @@ class PartitionPositions:
 
     @property
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
-        """Return the ranges of the open transaction, of each partition that the worker has."""
+        """Return the ranges of the open transaction, for each partition of the worker."""
         return {place: one.range for place, one in self._open.items()}
 
     def begin(
         self, own: Mapping[TopicPartition, WorkerPosition], facts: Mapping[TopicPartition, PartitionFacts]
     ) -> list[str]:
-        """Begin on new partitions, or again after a transaction that was given up; return notes for operators."""
+        """Begin on new partitions, or again after a failed transaction; return notes for operators."""
         self._open = {}
         for place, now in facts.items():
             mine = own.get(place)
@@ -399,25 +402,25 @@ class PartitionPositions:
         return [one.range.note for one in self._open.values() if one.range.note]
 
     def is_of(self, topic: str, topic_id: str) -> bool:
-        """Return whether a topic still is the one with the logs of the open ranges."""
+        """Return whether a topic still has the logs of the open ranges."""
         return all(is_log_of(one.range.log, topic_id) for place, one in self._open.items() if place[0] == topic)
 
     def forget(self) -> None:
-        """Have no partitions: they were taken away, or the transaction was given up."""
+        """Drop all partitions: they were revoked, or the transaction failed."""
         self._open = {}
 
     def take(self, place: TopicPartition, after: int, appended: int = 0) -> None:
-        """Note that the records before an offset were taken, and the append time of the last one [Unix us]."""
+        """Note the offset after the consumed records, and the append time of the last one [Unix us]."""
         taken = self._open[place].range
         taken.end, taken.read_to = after, max(taken.read_to, appended)
 
     def is_read(self, place: TopicPartition, time: int) -> None:
-        """Note that everything is taken that was appended before a time [Unix us]."""
+        """Note that everything appended before a time is consumed [Unix us]."""
         taken = self._open[place].range
         taken.read_to = max(taken.read_to, time)
 
     def records(self) -> list[Record]:
-        """Return the positions to be written in the transaction."""
+        """Return the positions to write in the transaction."""
         return [
             position_record(
                 WorkerPosition(
@@ -434,11 +437,11 @@ class PartitionPositions:
         ]
 
     def offsets(self) -> dict[TopicPartition, int]:
-        """Return the offsets that the group is to commit in the transaction."""
+        """Return the offsets for the group to commit in the transaction."""
         return {place: one.range.end for place, one in self._open.items() if one.group != one.range.end}
 
     def committed(self) -> None:
-        """Begin the next transaction where this one ended."""
+        """Begin the next transaction at the end of this one."""
         for one in self._open.values():
             done = one.range
             one.group, one.own = done.end, (done.log, done.end)
@@ -449,23 +452,23 @@ class PartitionPositions:
 
 
 class CountedOffsets(msgspec.Struct):
-    """The offsets of one partition, or of one part of its records, that are counted."""
+    """The counted offsets of one partition, or of one part of its records."""
 
     log: str = ""
-    """Empty text: not known, any log follows."""
+    """Empty text: unknown; any log may follow."""
     begin: int = 0
-    """First offset of the epoch that is counted."""
+    """First counted offset of the epoch."""
     end: int = 0
-    """Offset after the last one that is counted."""
+    """Offset after the last counted one."""
     part: int = 0
-    """Number of the newest part of the newest range, where one is written in parts."""
+    """Number of the newest part of the newest range, for ranges written in parts."""
     epoch: int = 1
-    """Rises each time that the log was cut, or its topic made again."""
+    """Rises each time that the log was cut, or its topic created again."""
 
     def take(
         self, log: str, begin: int, end: int, part: int = 0, *, counts: bool = True
     ) -> Overlap | Gap | LogCut | None:
-        """Count a range, unless it overlaps the ranges counted.
+        """Count a range, unless it overlaps the counted ranges.
 
         `counts`: False for a range without results, which is not refused.
         """

@@ -1,7 +1,6 @@
-"""What the rest of the package needs of a log: small Protocols that Kafka and the memory bus both meet.
+"""The Protocols of the bus; Kafka and the memory bus implement them.
 
-Names of topics are those of the ICD here; the deployment's prefix is put on and taken off inside
-the implementations, once, at the edge.
+Topics have the ICD's names here; the implementations add and remove the deployment's prefix.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,11 +11,14 @@ from facade.errors import BusError
 
 
 class Aborted(BusError):
-    """A transaction did not happen; the source has gone back, and gives the same records again."""
+    """A transaction did not happen; the source has gone back, and delivers the same records again."""
 
 
 class Revoked(Aborted):
-    """It did not happen as the records are others' to take; nothing has failed that it would help to wait for."""
+    """The transaction did not happen, as the records belong to other members now.
+
+    Nothing has failed, so a pause would not help.
+    """
 
 
 class Fenced(BusError):
@@ -25,22 +27,22 @@ class Fenced(BusError):
 
 Headers = tuple[tuple[str, bytes], ...]
 TopicPartition = tuple[str, int]
-"""A partition of a topic, as the ICD names it."""
+"""A partition of a topic, by its name in the ICD."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One record, read or to be written."""
+    """One record, read or to write."""
 
     topic: str
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
     partition: int = -1
-    """-1 when writing: chosen by the key."""
+    """-1 when writing: by the key."""
     offset: int = -1
     timestamp_us: int = 0
-    """When the record was created or appended, as the topic's setting says [Unix us]."""
+    """Creation or append time of the record, by the topic's setting [Unix us]."""
 
 
 class PartitionColumns(NamedTuple):
@@ -56,7 +58,7 @@ class PartitionColumns(NamedTuple):
     headers: list[Headers]
 
     def part(self, begin: int, end: int) -> "PartitionColumns":
-        """Return some of the records, by their place."""
+        """Return a slice of the records."""
         topic, partition, offsets, timestamps, keys, values, headers = self
         at = slice(begin, end)
         return PartitionColumns(topic, partition, offsets[at], timestamps[at], keys[at], values[at], headers[at])
@@ -76,7 +78,7 @@ class PartitionColumns(NamedTuple):
 
 
 class PartitionBatch(Protocol):
-    """Records of one partition in the order of the log, not looked into yet."""
+    """Records of one partition in the order of the log, not decoded yet."""
 
     @property
     def topic(self) -> str:
@@ -100,7 +102,7 @@ class PartitionBatch(Protocol):
 
     @property
     def high_watermark(self) -> int:
-        """Return the offset after the newest record of the partition, as last heard; -1: not known."""
+        """Return the offset after the newest record of the partition, as last reported; -1: unknown."""
 
     def values(self) -> list[bytes | None]:
         """Return the values in order."""
@@ -117,26 +119,26 @@ class OffsetRange:
     """The offsets [begin, end) of one partition in a transaction: from the position before it to the one after it."""
 
     log: str
-    """The log of the offsets: the topic's id ("?" where the brokers give none), and "#" with the number of the epoch
-    after it was cut, see `facade.bus.offsets`."""
+    """The log of the offsets: the topic's id ("?" if the brokers give none), and "#" with the number of the epoch after
+    it was cut, see `facade.bus.offsets`."""
     begin: int
     end: int
     high_watermark: int = -1
-    """Offset after the newest record, as last heard; -1: not known."""
+    """Offset after the newest record, as last reported; -1: unknown."""
     note: str = ""
-    """What did not agree when the worker began here; told once, with the first transaction."""
+    """Disagreement found when the worker began here; reported once, with the first transaction."""
     partitions: int = 0
-    """How many the topic has, as last heard; 0: not known."""
+    """Number of partitions of the topic, as last reported; 0: unknown."""
     read_to: int = 0
-    """All records that the broker appended before this time are taken [Unix us]; 0: not known.
+    """All records that the broker appended before this time are consumed [Unix us]; 0: unknown.
 
-    It is the append time of the last record taken, or the brokers' time before the partition was asked for its end, if
-    nothing lay behind the last record taken.
+    It is the append time of the last consumed record. If nothing followed that record, it is the brokers' time before
+    the request for the partition's end.
     """
 
 
 class TransactionalLog(Protocol):
-    """Takes records and, in one transaction, writes what became of them and commits their offsets."""
+    """Consumes records; writes their results and commits their offsets in one transaction."""
 
     def take(self, limit: int, timeout: float) -> Sequence[PartitionBatch]:
         """Return the next records, at most `limit`, waiting at most `timeout` [s] for them.
@@ -144,29 +146,29 @@ class TransactionalLog(Protocol):
         Raises
         ------
         Aborted
-            Partitions were taken away; everything taken since the last commit must be forgotten.
+            Partitions were revoked; everything consumed since the last commit must be forgotten.
         """
 
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
-        """Return the ranges since the last commit, of each partition that this worker has."""
+        """Return the ranges since the last commit, for each partition of this worker."""
 
     @property
     def broker_time(self) -> int:
-        """Return the brokers' time [Unix us], as far as it is known: never ahead of it; 0: not known yet."""
+        """Return the brokers' time [Unix us], as far as it is known, and never ahead of it; 0: unknown."""
 
     def ask_ends(self, places: Collection[TopicPartition]) -> None:
-        """Ask where partitions end, by topic and partition, and move `read_to` on where everything is taken.
+        """Request the ends of partitions, and advance `read_to` where everything is consumed.
 
-        Without an answer nothing moves. The wait for it is short.
+        Without an answer nothing changes. The wait for it is short.
         """
 
     def commit(self, records: Iterable[Record]) -> None:
-        """Write `records` and commit the place after everything taken, all or nothing.
+        """Write `records` and commit the offsets after all consumed records, all or nothing.
 
         Raises
         ------
         Aborted
-            Nothing happened; the records will be taken again.
+            Nothing happened; the records will be delivered again.
         Fenced
             This worker has been replaced.
         """
@@ -176,45 +178,45 @@ class TransactionalLog(Protocol):
 
 
 class GroupMember(Protocol):
-    """One member of a consumer group of one topic, which commits offsets itself."""
+    """One member of a consumer group of one topic, which commits offsets explicitly."""
 
     @property
     def assignment(self) -> Mapping[int, int]:
-        """Return the partitions that this member answers for, as of the last `take`.
+        """Return the partitions of this member, as of the last `take`.
 
-        The number with each is another one every time that the partition comes back: in between it may
-        have been another member's.
+        Each partition comes with a number that changes at each assignment: in between the partition may have been
+        another member's.
         """
 
     def take(self, limit: int, timeout: float) -> Sequence[Record]:
         """Return the next records, at most `limit`, waiting at most `timeout` [s] for the first.
 
-        A partition that is newly assigned begins where the group has committed, so records may come
-        again that this member has taken before. A commit that another thread asks for may have to wait as long.
+        A newly assigned partition begins at the committed offset, so records may come again. A commit for another
+        thread may take as long.
 
         Raises
         ------
         Fenced
-            Another process has taken this member's name.
+            Another process uses this member's name.
         """
 
     def holds(self, partition: int, number: int) -> bool:
-        """Return whether a partition was never taken away since it was given with that number; from any thread.
+        """Return whether a partition has stayed assigned since it got a number; from any thread.
 
-        It is known here before the group can give the partition to anyone else, unlike in `assignment`.
+        Unlike `assignment`, it is up to date before the group can give the partition to another member.
         """
 
     def commit(self, offsets: Mapping[int, int]) -> None:
-        """Say durably, by partition, before which offset everything is done; may be called from any thread.
+        """Commit, by partition, the offset before which everything is done; may be called from any thread.
 
         Raises
         ------
         BusError
-            It is not known to be committed.
+            The commit is not known to have happened.
         """
 
     def committed(self, partitions: Collection[int]) -> Mapping[int, int]:
-        """Return what the group has committed; -1: nothing.
+        """Return the group's committed offsets; -1: none.
 
         Raises
         ------
@@ -223,9 +225,9 @@ class GroupMember(Protocol):
         """
 
     def go_on(self, offsets: Mapping[int, int]) -> None:
-        """Give partitions from other offsets on; for callers that keep their own positions.
+        """Continue from other offsets; for callers with their own positions.
 
-        A position that is not on the log, then or later, gives the partition another number in `assignment`.
+        A position that is not on the log, now or later, gives the partition another number in `assignment`.
         """
 
     def close(self) -> None:
@@ -233,7 +235,7 @@ class GroupMember(Protocol):
 
 
 class Receipt(Protocol):
-    """What the bus says of records that were posted."""
+    """Receipt for posted records."""
 
     def wait(self, timeout: float) -> None:
         """Wait until all in-sync replicas have all of the records.
@@ -241,12 +243,12 @@ class Receipt(Protocol):
         Raises
         ------
         BusError
-            One of them is not known to be there after `timeout` [s]; the message says whether it may be.
+            One of them is not known to be stored after `timeout` [s]; the message says whether it may be.
         """
 
     @property
     def confirmed(self) -> bool:
-        """Tell, without waiting, whether they are known to be there."""
+        """Return, without waiting, whether they are known to be stored."""
 
 
 class Writer(Protocol):
@@ -256,12 +258,12 @@ class Writer(Protocol):
         """Queue a record; a failure is counted and logged, not raised."""
 
     def post(self, records: Sequence[Record]) -> Receipt:
-        """Queue records whose receipt will be asked for; those of one partition arrive in the order of all posts.
+        """Queue records whose receipt is checked later; records of one partition arrive in the order of all posts.
 
         Raises
         ------
         BusError
-            The queue takes them no more.
+            The queue accepts them no more.
         """
 
     def send_durably(self, record: Record, timeout: float) -> None:
@@ -270,7 +272,7 @@ class Writer(Protocol):
         Raises
         ------
         BusError
-            It is not known to be there after `timeout` [s]; the message says whether it may be.
+            It is not known to be stored after `timeout` [s]; the message says whether it may be.
         """
 
     def send_all_durably(self, records: Sequence[Record], timeout: float) -> None:
@@ -279,7 +281,7 @@ class Writer(Protocol):
         Raises
         ------
         BusError
-            One of them is not known to be there after `timeout` [s]; others may be.
+            One of them is not known to be stored after `timeout` [s]; others may be.
         """
 
     def close(self, timeout: float) -> None:
@@ -287,43 +289,46 @@ class Writer(Protocol):
 
 
 class QueueingWriter(Writer, Protocol):
-    """A writer that tells the fate of queued records without waiting."""
+    """A writer that reports the results of queued records without waiting."""
 
     def mark(self) -> int:
-        """Return a mark that stands behind everything queued so far."""
+        """Return a mark after everything queued so far."""
 
     def settled(self, mark: int) -> bool:
-        """Return whether the fate of everything before a mark is known."""
+        """Return whether everything before a mark has a result."""
 
     def failures(self, topic: str) -> int:
         """Count the records for a topic whose delivery failed."""
 
 
 class Reader(Protocol):
-    """Reads partitions of some topics from given places on, with the isolation that it was opened with."""
+    """Reads partitions of some topics from given offsets, with the isolation that it was opened with."""
 
     def take(self, limit: int, timeout: float) -> Sequence[Record]:
         """Return the next records, at most `limit`, waiting at most `timeout` [s] for them."""
 
     def caught_up(self, topic: str) -> bool:
-        """Return whether everything has been taken that stood on the topic at the start, or was."""
+        """Return whether the end of the topic at the start, or a later end, has been reached."""
 
     def behind(self, topic: str) -> Mapping[int, int]:
-        """Count the records behind the last one taken, by partition, without a question to the brokers."""
+        """Count the records after the last one read, by partition, without a request to the brokers."""
 
     def reached(self, topic: str) -> Mapping[int, int]:
-        """Return the next offset to take, by partition: also behind marks of transactions, which are no records."""
+        """Return the next offset to read, by partition.
+
+        It may follow an end marker of a transaction, which is no record.
+        """
 
     @property
     def is_misplaced(self) -> bool:
-        """Return whether a place is not on its log, so that nothing more of the partition is given."""
+        """Return whether a position is not on its log, so that the partition delivers nothing more."""
 
     def close(self) -> None:
         """Stop reading."""
 
 
 class ColumnReader(Reader, Protocol):
-    """A reader that also gives columns, for a quarter of the time that single records take."""
+    """A reader that also returns columns, in a quarter of the time that single records take."""
 
     def take_columns(self, limit: int, timeout: float) -> Sequence[PartitionColumns]:
         """Return the next records, at most `limit`, waiting at most `timeout` [s] for them."""
@@ -331,7 +336,7 @@ class ColumnReader(Reader, Protocol):
 
 @dataclass(slots=True)
 class BusHealth:
-    """What a client of the bus knows about its connection; written by it, read by anyone."""
+    """State of a client's connection to the bus; written by the client, read by anyone."""
 
     connected: bool = False
     last_error: str = ""
@@ -341,23 +346,23 @@ class BusHealth:
     down_at: float = 0.0
     """Monotonic time at which a client last failed to reach a broker [s]."""
     last_up: dict[object, float] = field(default_factory=dict, repr=False)
-    """Monotonic time at which each client was last connected [s]; of clients that are not, nothing."""
+    """Monotonic time at which each client was last connected [s]; without clients that are not."""
 
 
 class TransactionalMember(GroupMember, Protocol):
-    """A member whose effects are on the bus: they and its places are one transaction.
+    """A member whose effects are on the bus: effects and offsets are one transaction.
 
-    `committed` waits for commits under way, of any member. From then on the group refuses members that have lost the
-    partitions: their records stand before the present ends of topics.
+    `committed` waits for commits of any member under way. From then on the group refuses members that have lost the
+    partitions: their records are before the present ends of topics.
     """
 
     def write(self, records: Iterable[Record], offsets: Mapping[int, int]) -> None:
-        """Write records, and say by partition before which offset everything is done: both or neither.
+        """Write records, and commit by partition the offset before which everything is done: both or neither.
 
         Raises
         ------
         Aborted
-            It did not happen, or may have; `committed` and the topics say which of the two.
+            It did not happen, or may have; `committed` and the topics show which.
         Fenced
-            Another process has taken this member's name.
+            Another process uses this member's name.
         """

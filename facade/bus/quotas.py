@@ -1,7 +1,7 @@
-"""Client quotas that follow from the classes of the topics: which role may write how fast.
+"""Client quotas that follow from the classes of the topics: the write rate of each role.
 
-Kafka knows clients and users, not topics. So a role gets a quota where each topic that it writes is of a class with a
-rate; a role that also writes alerts, commands or states is never slowed down.
+Kafka knows clients and users, not topics. So a role gets a quota if all its topics have a class with a rate; a role
+that also writes alerts, commands or states is never slowed down.
 """
 
 import re
@@ -17,14 +17,14 @@ _RATE: Final = re.compile(rf"\b{SETTING}=([0-9.E]+)")
 
 
 def name_of(role: str) -> str:
-    """Return the client id, and the principal, under which a role has its quota."""
+    """Return the client id, and the principal, of a role's quota."""
     return f"sdp-{role}"
 
 
 def planned(icd: Icd, rates: Mapping[str, int] | None = None) -> dict[str, int]:
-    """Return the bytes per second that each broker takes, by client id or principal.
+    """Return the bytes per second that each broker accepts, by client id or principal.
 
-    `rates`: by class, in the place of those of the ICD [bytes/s].
+    `rates`: rates by class instead of the ICD's [bytes/s].
     """
     known = {**icd.quotas, **(rates or {})}
     found = {}
@@ -36,18 +36,18 @@ def planned(icd: Icd, rates: Mapping[str, int] | None = None) -> dict[str, int]:
 
 
 def alter(bootstrap: str, entity: Entity, name: str, rate: int) -> list[str]:
-    """Return the arguments with which Kafka's own tool sets a quota."""
+    """Return the arguments for Kafka's own tool to set a quota."""
     where = ["--bootstrap-server", bootstrap, "--alter", "--entity-type", entity, "--entity-name", name]
     return [*where, "--add-config", f"{SETTING}={rate}"]
 
 
 def describe(bootstrap: str, entity: Entity) -> list[str]:
-    """Return the arguments with which Kafka's own tool shows all quotas of a kind."""
+    """Return the arguments for Kafka's own tool to list all quotas of a kind."""
     return ["--bootstrap-server", bootstrap, "--describe", "--entity-type", entity]
 
 
 def rates_in(output: str) -> dict[str, int]:
-    """Return the rates that Kafka's own tool has shown, by name."""
+    """Return the rates in the output of Kafka's own tool, by name."""
     found = {}
     for line in output.splitlines():
         name, rate = _FOUND.search(line), _RATE.search(line)

@@ -1,9 +1,9 @@
-"""Puts dead letters back on the topics that they came from, each record once.
+"""Puts dead letters back on their original topics, each record once.
 
-The topic of the dead letters has the marks of the records that were put back. The transaction that puts a record back
-writes a mark to `dead-letters`, which names the record by its first offset. So a redrive that is killed, or begun
-twice, repeats nothing, and no other store is needed. A mark looks like a dead letter with the reason `REDRIVEN` and no
-value. An entry on `accounts`, in the same transaction, has the number of records that were put back on each topic.
+The transaction that puts a record back also writes a mark to `dead-letters`, which names the record by its first
+offset. So a redrive that is killed, or started twice, repeats nothing, and needs no other store. A mark looks like a
+dead letter with the reason `REDRIVEN` and no value. An entry on `accounts`, in the same transaction, has the number of
+records that were put back on each topic.
 """
 
 from collections import Counter
@@ -30,17 +30,17 @@ BY: Final = "dead-letters redrive"
 """Writer of the marks and entries of a redrive."""
 REDRIVEN: Final = "redriven"
 FROM: Final = "redriven.from"
-"""Header of a record that was put back: partition:offset of its dead letter."""
+"""Header of a restored record: partition:offset of its dead letter."""
 FIRST: Final = "redriven.first"
-"""Header of a record that was put back: topic/partition/offset at which it was first."""
+"""Header of a restored record: topic/partition/offset of its first appearance."""
 _OVERHEAD = 512
-"""More than Kafka and our two headers add to a record [bytes]."""
+"""Upper bound of the size that Kafka and our two headers add to a record [bytes]."""
 _MOST_BYTES = 8_000_000
-"""A transaction of more values is ended."""
+"""Size of values at which a transaction is ended."""
 
 
 class DeadLetterOffset(NamedTuple):
-    """Where a dead letter is on its topic."""
+    """Position of a dead letter on its topic."""
 
     partition: int
     offset: int
@@ -50,7 +50,7 @@ class DeadLetterOffset(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where a record was that became a dead letter; the time tells it from one of a topic that was made again."""
+    """Original position of a dead letter's record; the time distinguishes it from a record of a topic created again."""
 
     topic: str
     partition: int
@@ -65,7 +65,7 @@ class Origin(NamedTuple):
 
 
 class RedriveFate(StrEnum):
-    """What a redrive does with a dead letter."""
+    """Decision of a redrive on a dead letter."""
 
     PUT_BACK = "is put back"
     LATE = "is put back, and counts as late: it adds to no window"
@@ -79,14 +79,14 @@ class RedriveFate(StrEnum):
 
 
 UNLESS_AGAIN: Final = (RedriveFate.DONE, RedriveFate.RETURNED, RedriveFate.FAILS)
-"""Dead letters that are put back only where the caller says so."""
+"""Dead letters that are put back only on the caller's request."""
 Trial = Callable[[Record], Outcome]
 """Returns the outcome that a record would have with the readers of its topic, if it were appended now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A dead letter without the record in it; its texts can be printed anywhere."""
+    """A dead letter without its record; its texts are safe to print."""
 
     at: DeadLetterOffset
     written_us: int
@@ -100,11 +100,11 @@ class DeadLetter:
     has_value: bool
     is_mark: bool
     was_redriven: bool
-    """Whether the record had been put back when it became this dead letter."""
+    """Whether the record had already been put back when it became this dead letter."""
 
 
 def read_dead_letter(record: Record) -> DeadLetter | None:
-    """Return a record of `dead-letters` as a dead letter; None: it is no dead letter of the facade's."""
+    """Return a record of `dead-letters` as a dead letter; None: it is not one of the facade's."""
     said = {name[len(PREFIX) :]: text_of(raw) for name, raw in record.headers if name.startswith(PREFIX)}
     numbers = [said.get(name, "") for name in ("partition", "offset", "timestamp_us")] + [said.get(ROW, "-1")]
     if not said.get("topic") or not said.get("reason") or not all(map(NUMBER.fullmatch, numbers)):
@@ -127,13 +127,13 @@ def read_dead_letter(record: Record) -> DeadLetter | None:
 
 
 def text_of(raw: bytes) -> str:
-    r"""Return bytes as text that can be printed anywhere; bytes that are no UTF-8 as in ``\xff``."""
+    r"""Return bytes as printable text, with bytes that are not UTF-8 as in ``\xff``."""
     return printable(raw.decode(errors="backslashreplace"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The dead letters that a command is about; a condition that is empty leaves nothing out."""
+    """The dead letters that a command concerns; an empty condition excludes nothing."""
 
     topics: Collection[str] = ()
     reasons: Collection[str] = ()
@@ -158,18 +158,18 @@ class RedrivePlan(NamedTuple):
     counts: Counter[tuple[str, str, RedriveFate]]
     """Dead letters by topic, reason and fate."""
     failures: dict[tuple[str, str], RecordRejected]
-    """Why the first one that would fail again would, by topic and reason."""
+    """Reason of the first one that would fail again, by topic and reason."""
 
     def blocked(self) -> int:
-        """Count the dead letters that only ``again`` puts back."""
+        """Count the dead letters that need ``again``."""
         return sum(count for (_, _, fate), count in self.counts.items() if fate in UNLESS_AGAIN)
 
 
 def takes_back(icd: Icd, topic: Topic) -> bool:
     """Return whether records may be put back on a topic.
 
-    They may where each record stands for itself, and SDP's side writes them: the newest of a compacted topic would be
-    an old one, a command has expired, and a record that the facade writes belongs to a transaction.
+    They may if each record stands alone, and SDP's side writes them: the newest of a compacted topic would be an old
+    one, a command has expired, and a record of the facade belongs to a transaction.
     """
     foreign = any(icd.roles[role].side == "SDP" for role in topic.writers if role in icd.roles)
     foreign = foreign and topic is not icd.topics.get(ACCOUNTS)
@@ -189,7 +189,7 @@ def plan(
     Parameters
     ----------
     letters
-        From the beginning of the topic: a mark may stand anywhere behind its dead letter.
+        All records from the beginning of the topic: a mark may be anywhere after its dead letter.
     trial
         Reads the record of a dead letter; see `facade.cli.dead_letters.trials_of`.
     again
@@ -205,7 +205,7 @@ def plan(
         if dead_letter.is_mark:
             done.add(dead_letter.origin)
         elif selection.has(dead_letter):
-            # Judged here, as the value of each would fill the memory.
+            # Judged here, as all values would fill the memory.
             takes = dead_letter.origin.topic in open_topics and dead_letter.has_value
             meant.append((dead_letter, trial(original(record)) if takes else USED))
     chosen: dict[Origin, DeadLetterOffset] = {}
@@ -245,9 +245,9 @@ def _fate(
 
 
 def put_back(dead_letter: Record, client: str = "") -> list[Record]:
-    """Return the record of a dead letter as it goes back, and the mark that says so.
+    """Return the original record of a dead letter, and its mark.
 
-    `client`: user, host and process that put it back.
+    `client`: user, host and process of the redrive.
     """
     whole, at = original(dead_letter), str(DeadLetterOffset(dead_letter.partition, dead_letter.offset))
     first = dict(whole.headers).get(FIRST, f"{whole.topic}/{whole.partition}/{whole.offset}".encode())
@@ -283,7 +283,7 @@ class TransactionWriter(Protocol):
         Raises
         ------
         BusError
-            They may not be on the bus; the writer is of no more use.
+            They may not be on the bus; the writer is unusable afterwards.
         """
 
 
@@ -302,16 +302,16 @@ def accounted(dead_letters: Iterable[Record], time_us: int) -> Iterator[Record]:
 
 
 class Redrive:
-    """Puts chosen dead letters back, some in each step.
+    """Puts selected dead letters back, some in each step.
 
     Parameters
     ----------
     letters
-        Dead letters in the order of the log, others among them.
+        Dead letters in the order of the log, selected or not.
     most
-        Of one transaction.
+        Most records of one transaction.
     client
-        User, host and process that put them back.
+        User, host and process of the redrive.
     """
 
     def __init__(
@@ -328,7 +328,7 @@ class Redrive:
         self._dead_letters, self._chosen, self._writer, self._most = dead_letters, frozenset(chosen), writer, most
         self._clock = clock
         self.done = 0
-        """Records that are back."""
+        """Records put back."""
 
     def step(self) -> bool:
         """Put some back, in one transaction; return False at the end."""

@@ -1,7 +1,7 @@
 """The rights of each role on the bus, which follow from the ICD: ACLs of Kafka, and their forms for other tools.
 
-Kafka gives rights to principals. A role of the ICD has the principal `name_of`, as it has for quotas. Read and Write
-include Describe. An idempotent producer needs no right on the cluster (Kafka 3.0 and newer).
+Kafka gives rights to principals. A role of the ICD has the principal `name_of`, as for quotas. Read and Write include
+Describe. An idempotent producer needs no right on the cluster (Kafka 3.0 and newer).
 """
 
 import shlex
@@ -19,7 +19,7 @@ from facade.icd.topic_model import READER
 
 Kind = Literal["topic", "group", "transactional-id", "cluster"]
 Groups = Mapping[str, Collection[str]]
-"""Groups that processes of a role have named themselves, without the prefix, by role."""
+"""Consumer groups with names chosen by processes of a role, without the prefix, by role."""
 _STRIMZI: Final[dict[Kind, str]] = {"transactional-id": "transactionalId"}
 
 
@@ -27,13 +27,13 @@ class Acl(NamedTuple):
     """One right of one principal."""
 
     principal: str
-    """Without its type, which is `User`."""
+    """Without its type `User`."""
     operation: str
     kind: Kind
     name: str
     """With the prefix of the deployment."""
     prefixed: bool = False
-    """Whether it is for all names that begin so."""
+    """Whether it holds for all names with this prefix."""
     denied: bool = False
     host: str = "*"
 
@@ -51,8 +51,8 @@ def planned(icd: Icd, settings: Settings, groups: Groups | None = None) -> list[
 def of_role(icd: Icd, role: str, settings: Settings, groups: Collection[str] = ()) -> list[Acl]:
     """Return the rights of a role in a deployment.
 
-    A role of all topics also has those that the settings leave out, as topics are created before they are used.
-    `groups`: those that its processes have named themselves.
+    A role of all topics also gets topics that the settings leave out, as topics are created before they are used.
+    `groups`: groups with names chosen by its processes.
     """
     own, who, prefix = icd.roles[role], name_of(role), settings.prefix
     found = []
@@ -76,7 +76,7 @@ def of_role(icd: Icd, role: str, settings: Settings, groups: Collection[str] = (
 
 
 def _is_process(icd: Icd, role: str) -> bool:
-    """Return whether a role of the facade runs all the time, and sends its log to the bus if the settings say so."""
+    """Return whether a role of the facade runs all the time, and sends its log to the bus if the settings enable it."""
     return any(role in topic.writers for topic in icd.topics.values())
 
 
@@ -88,7 +88,7 @@ def missing(wanted: Iterable[Acl], found: Collection[Acl]) -> list[Acl]:
 def surplus(wanted: Collection[Acl], found: Iterable[Acl], prefix: str) -> list[Acl]:
     """Return the unplanned rights at the brokers that concern a deployment.
 
-    These are the rights of any principal on names of the deployment, and those of its own principals on the cluster.
+    These are rights of any principal on names of the deployment, and rights of its own principals on the cluster.
     """
     principals = {one.principal for one in wanted}
 
@@ -163,7 +163,7 @@ class RightsRow(NamedTuple):
     groups: list[str]
     transactional_id: str
     further: list[str]
-    """Rights on each topic."""
+    """Further rights by topic."""
     rate: int
     """Quota [bytes/s]; 0: none."""
 

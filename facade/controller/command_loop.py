@@ -25,12 +25,12 @@ from facade.controller.ownership import KNOWN, PROVEN, Owner, Ownership
 from facade.errors import BusError, FacadeError
 from facade.flows.commands.messages import ack_record
 from facade.flows.commands.outcomes import ABORTED, BY_FACADE, FINAL
-from facade.flows.commands.rules import OBS_STATE, is_transitional, why_not_allowed
+from facade.flows.commands.rules import is_transitional, why_not_allowed
 from facade.flows.commands.tracker import Tracker
 from facade.icd.model import CommandDefinition, Icd
 from facade.outcome import USED, Suppressed
 from facade.runtime.accounts import RunningAccount
-from facade.runtime.device_state import STATE, DeviceStates
+from facade.runtime.device_state import OBS_STATE, STATE, DeviceStates
 
 INTERRUPTED = "interrupted: its controller was killed after accepting it; how much was done is not known"
 

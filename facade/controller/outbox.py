@@ -20,8 +20,8 @@ from facade.controller.command_state import Event
 from facade.controller.execution_state import Cancelled, Execution, Posted, Reports
 from facade.errors import BusError
 from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage, ReportedState, ack_record
-from facade.flows.commands.rules import FAULT, OBS_STATE
-from facade.runtime.device_state import DeviceStates, StateMessage, state_record
+from facade.flows.commands.rules import FAULT
+from facade.runtime.device_state import OBS_STATE, DeviceStates, StateMessage, state_record
 
 _log = logging.getLogger(__name__)
 

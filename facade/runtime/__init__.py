@@ -1,1 +1,1 @@
-"""What runs inside a device server: one thread that reads the bus and pushes what has changed."""
+"""The event loop of a device server and the transaction loop of a worker, with their common parts."""

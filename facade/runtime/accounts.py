@@ -1,7 +1,7 @@
 """The account of a stream: each record ends as exactly one of used, late, suppressed or dead-lettered.
 
-``consumed = used + late + suppressed + dead_lettered + in_flight`` at all times; `balance` is the
-difference, and anything but 0 is a bug that operators are told of.
+``consumed = used + late + suppressed + dead_lettered + in_flight`` at all times; `balance` is the difference, and a
+value other than 0 is a bug that operators see.
 """
 
 from collections import Counter
@@ -14,63 +14,64 @@ from facade.messages import AccountTotals as AccountTotals
 from facade.outcome import Outcome, Suppressed, Used
 
 OVERLAP = "overlap"
-"""Reason of a record that is refused because it covers offsets that are counted already."""
+"""Reason of a record that is refused because its offsets are counted already."""
 
 Deviation = Literal["overlap", "skipped", "corrected", "log_cuts"]
 _AND = " | "
 _LONGEST = 900
-"""Of the text of a deviation [characters]."""
+"""Longest text of a deviation [characters]."""
 _MOST = 2**53 - 1
 """Largest count in a message."""
 _ADDED = ("consumed", "used", "late", "suppressed", "dead_lettered", "corrected", "skipped", "redriven")
 AccountEntry = messages.StreamAccount
-"""What became of the records of one transaction."""
+"""Outcomes of the records of one transaction."""
 
 
 class RunningAccount:
-    """Adds up what became of the records of one stream, or of one partition of it."""
+    """Sums the outcomes of the records of one stream, or of one partition of it."""
 
     def __init__(self) -> None:
         self.consumed = 0
         self.used = 0
         self.late = 0
         self.batches = 0
-        """Columnar batches that were taken, of which each row is a record consumed."""
+        """Columnar batches consumed; each of their rows is a record consumed."""
         self.busy = 0
-        """For how long a worker was busy with these records [us]."""
+        """Time that a worker was busy with these records [us]."""
         self.suppressed = 0
         self.dead_lettered = 0
         self.in_flight = 0
         self.uncommitted = 0
-        """Records taken that come again if their transaction is given up; not yet `consumed`, which never goes down."""
+        """Records of the open transaction, not yet in `consumed`: they come again if it fails, and `consumed` never
+        falls."""
         self.reasons: Counter[str] = Counter()
         self.last_error = ""
         self.last_error_at = 0
-        """When that was [Unix us]; 0: not known."""
+        """Time of that error [Unix us]; 0: unknown."""
         self.hanging = ""
-        """What a transaction without an end holds back, in words."""
+        """Description of the records behind a hanging transaction."""
         self.behind = 0
-        """Records on the topic that were not taken when this was last looked at."""
+        """Records on the topic that were not yet read at the last check."""
         self.offset_from = -1
         self.offset_to = -1
         self.high_watermark = -1
         self.log = ""
-        """Which log the offsets are of, see `facade.bus.port.OffsetRange`; empty text: not known."""
+        """Log of the offsets, see `facade.bus.port.OffsetRange`; empty text: unknown."""
         self.partitions = 0
         self.overlap = self.skipped = self.corrected = self.log_cuts = 0
-        """Of positions that did not agree; see `deviate`. With each log cut an epoch of totals begins."""
+        """Counts of positions that disagreed with the log; see `deviate`. Each log cut begins an epoch of totals."""
         self.redriven = 0
-        """Dead letters that were put back, and so are consumed again."""
+        """Dead letters that were put back, so that they are consumed again."""
         self.deviations: dict[str, str] = {}
-        """The newest of each of them and of each partition, in words, and older ones as far as there is room."""
+        """Text of the newest deviation of each kind and partition, and older ones as far as there is room."""
 
     @property
     def balance(self) -> int:
-        """Records that are missing from the account (positive) or in it twice (negative)."""
+        """Records missing from the account (positive) or counted twice (negative)."""
         return self.consumed - self.used - self.late - self.suppressed - self.dead_lettered - self.in_flight
 
     def cover(self, offsets: OffsetRange) -> None:
-        """Take the offsets that the transaction covers, and the difference that was found when it began there."""
+        """Add the offsets of the transaction, and a disagreement found at its begin."""
         self.log, self.offset_from, self.offset_to = offsets.log, offsets.begin, offsets.end
         self.high_watermark, self.partitions = offsets.high_watermark, offsets.partitions
         if offsets.note:
@@ -78,15 +79,15 @@ class RunningAccount:
             self.deviate("corrected", 1, offsets.note)
 
     def deviate(self, what: Deviation, count: int, text: str) -> None:
-        """Count records of which the position of a reader and the log did not agree.
+        """Count records for which a reader's position and the log disagreed.
 
-        `text`: partition and offsets, and what happened.
+        `text`: partition, offsets, and the event.
         """
         setattr(self, what, min(getattr(self, what) + count, _MOST))
         self._say(what, text)
 
     def _say(self, what: str, text: str) -> None:
-        """Keep a deviation in words: first the newest of each partition, then older ones, as far as there is room."""
+        """Store a deviation's text: the newest of each partition first, then older ones as far as there is room."""
         texts = [text[:_LONGEST], *(one for one in self.deviations.get(what, "").split(_AND) if one and one != text)]
         newest = {_place(one): one for one in reversed(texts)}
         said, *others = sorted(texts, key=lambda one: newest[_place(one)] is not one)
@@ -96,7 +97,7 @@ class RunningAccount:
         self.deviations[what] = said
 
     def settle(self, outcome: Outcome, at_us: int = 0, *, count: int = 1) -> None:
-        """Count what became of one record, or of `count` that are in one; `at_us`: when that was found [Unix us]."""
+        """Count the outcome of one record, or of `count` records in one; `at_us`: time of the outcome [Unix us]."""
         if isinstance(outcome, Used):
             self.used += count
             return
@@ -110,7 +111,7 @@ class RunningAccount:
             self.last_error, self.last_error_at = str(outcome)[:500], at_us
 
     def add(self, other: "RunningAccount | AccountEntry") -> None:
-        """Add the outcomes of further records; records in flight are not added up."""
+        """Add the outcomes of further records; records in flight are left out."""
         for name in _ADDED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.reasons.update(other.reasons)
@@ -125,7 +126,7 @@ class RunningAccount:
             self._say("corrected", other.last_error)
             if other.skipped:
                 self._say("skipped", other.last_error)
-        # An entry has no errors but those of the time at which it was written.
+        # The errors of an entry are as old as the entry.
         at_us = other.time if isinstance(other, AccountEntry) else other.last_error_at
         if other.last_error and at_us >= self.last_error_at:
             self.last_error, self.last_error_at = other.last_error, at_us
@@ -147,7 +148,7 @@ class RunningAccount:
         self.deviations = dict(totals.deviations)
 
     def entry(self, worker: str, stream: str, partition: int, time_us: int) -> AccountEntry:
-        """Return the wire form."""
+        """Return the message."""
         own = {name: getattr(self, name) for name in AccountEntry.__struct_fields__ if hasattr(self, name)}
         where = {"worker": worker, "stream": stream, "partition": partition, "time": time_us}
         return AccountEntry(**{**own, **where, "reasons": dict(self.reasons)})

@@ -1,7 +1,7 @@
 """adminMode: the moves of the SKA control model.
 
-They are free within {NOT_FITTED, RESERVED, OFFLINE} and within {OFFLINE, ENGINEERING, ONLINE};
-OFFLINE is the only bridge. The mode itself is kept on the state topic, so it outlives any restart.
+They are free within {NOT_FITTED, RESERVED, OFFLINE} and within {OFFLINE, ENGINEERING, ONLINE}; OFFLINE is the only
+bridge. The mode is stored on the state topic, so it survives restarts.
 """
 
 ATTRIBUTE = "adminMode"

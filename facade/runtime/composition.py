@@ -1,7 +1,7 @@
-"""Puts a device server together from the flows whose devices the Tango database gives it.
+"""Assembles a device server from the flows of its devices in the Tango database.
 
-Each flow adds its own part: its manifest names the function. What only some flows need is imported by their
-functions: most of what a restart takes is the import of modules, and a server has the devices of one or two classes.
+Each flow adds its own part: its manifest names the function. These functions import what only their flow needs: module
+imports take most of the time of a restart, and a server has the devices of one or two classes.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,11 +29,11 @@ from facade.runtime.replay import ReplayClock, ReplayFlow, ReplayStatus, today
 Part = TypeVar("Part")
 
 FindFaults = Callable[[float], Mapping[FaultKey, Fault] | None]
-"""Returns the faults at a time [Unix s]; None while nothing can be known."""
+"""Returns the faults at a time [Unix s]; None while they are unknown."""
 
 
 class Reporter(Protocol):
-    """Takes faults to the operators, as alerts."""
+    """Reports faults to the operators, as alerts."""
 
     def has_reported(self, key: FaultKey, began: int) -> bool:
         """Return whether an occurrence that began at some time [Unix us], or a later one, is on the bus."""
@@ -43,28 +43,28 @@ class ServerBus(readers.Bus, Protocol):
     """Opens the bus for one device server."""
 
     def sender(self) -> Any:
-        """Open what puts commands on the bus, apart from all other traffic."""
+        """Open the sender of commands, apart from all other traffic."""
 
     def replica_watch(self) -> TopicWatch:
-        """Return a watch over the replicas of topics, which asks rarely."""
+        """Return a watch over the replicas of topics, with requests at long intervals."""
 
     def open_writer(self, purpose: str) -> QueueingWriter:
-        """Open a writer for bulk, apart from all other traffic."""
+        """Open a bulk writer, apart from all other traffic."""
 
 
 class Server:
-    """One device server, to which its flows add their parts.
+    """One device server, with the parts that its flows add.
 
     Parameters
     ----------
     devices
         Device names by device class.
     sink
-        What pushes events; a flow may put something before it.
+        Pushes events; a flow may put another sink before it.
     versions
         Values of version attributes, by attribute name.
     given
-        Parts that exist already, by type; they take the place of those that a flow would make.
+        Existing parts, by type; they replace those that a flow would make.
 
     Raises
     ------
@@ -95,14 +95,14 @@ class Server:
         self.effects: Effects | None = None
         self.periodic_tasks: list[PeriodicTask] = []
         self.threads: list[Callable[[Event], None]] = []
-        """What runs beside the event loop until the event is set, each in a thread of its own."""
+        """Functions that run beside the event loop until the event is set, each in its own thread."""
         self.is_eager = False
-        """Whether the event loop acts on each record at once instead of waiting for more."""
+        """Whether the event loop processes each record at once instead of waiting for more."""
         self.sign_of_life = SignOfLife(instance, "server", bus.writer().send, today(clock), complaints=self._complaints)
         self.gauges: list[Gauge] = []
-        """What Prometheus is shown beside the accounts."""
+        """Prometheus gauges beside the accounts."""
         self.complaints: list[Callable[[], Iterable[DeviceComplaint]]] = []
-        """What flows say of the health of devices, beside what these show of it."""
+        """Complaints of flows about devices, beside the health that the devices show."""
         self._parts: dict[type[Any], Any] = dict(given or {})
         self._event_loop: EventLoop | None = None
         self._publisher: Publisher | None = None
@@ -114,7 +114,7 @@ class Server:
         return self.versions.get("versionId", "")
 
     def devices_with_commands(self) -> list[str]:
-        """Return the devices whose class takes commands."""
+        """Return the devices whose class has commands."""
         return [device for device, name in self.classes.items() if self.icd.classes[name].commands]
 
     def has_read(self, *topics: str) -> bool:
@@ -122,7 +122,7 @@ class Server:
         return self._event_loop is not None and all(map(self._event_loop.has_read, topics))
 
     def is_at_end(self, *topics: str) -> bool:
-        """Return whether nothing of some topics waits to be read; see `facade.runtime.event_loop.EventLoop`."""
+        """Return whether some topics have no unread records; see `facade.runtime.event_loop.EventLoop`."""
         return self._event_loop is not None and all(map(self._event_loop.is_at_end, topics))
 
     def state(self, device: str) -> str:
@@ -131,18 +131,18 @@ class Server:
         return str(shown["State"].value) if "State" in shown else "UNKNOWN"
 
     def share(self, kind: type[Part], make: Callable[[], Part] | None = None) -> Part:
-        """Return the one object of a type, made when it is first asked for; devices find it by its type, too."""
+        """Return the shared object of a type, made at the first request; devices also find it by its type."""
         if kind not in self._parts:
             self._parts[kind] = (make or kind)()
         part: Part = self._parts[kind]
         return part
 
     def find(self, kind: type[Part]) -> Part | None:
-        """Return the one object of a type, if there is one."""
+        """Return the shared object of a type, if there is one."""
         return self._parts.get(kind)
 
     def heartbeats(self) -> Heartbeats:
-        """Return the flow of signs of life, which this server reads from now on."""
+        """Return the flow of heartbeats, and read it from now on."""
         if (found := self.find(Heartbeats)) is None:
             found = self.share(Heartbeats)
             self.flows.append(found)
@@ -154,9 +154,9 @@ class Server:
         Parameters
         ----------
         finds
-            Whether a condition and source are of the kind that is found; others of this server have their own.
+            Whether this reporter finds faults of a condition and source; other reporters of this server have their own.
         others
-            Source of one alarm of each condition about those that are too many to be told; empty text: all are told.
+            Source of one alarm per condition about the faults beyond the limit; empty text: there is no limit.
         """
         (reference,) = [one.reporter for one in manifests() if one.reporter is not None]
         reporter: Reporter = load(reference)(self, find, finds, topics, others)
@@ -167,7 +167,7 @@ class Server:
         return [load(one.health)(self) for one in manifests() if one.health is not None]
 
     def sender(self) -> Any:
-        """Open what puts commands on the bus; the event loop serves it, as it may be used once a day."""
+        """Open the sender of commands; the event loop serves it, as it may be used once a day."""
         sender = self.bus.sender()
         self.periodic_tasks.append(sender)
         return sender
@@ -178,20 +178,20 @@ class Server:
 
     @property
     def event_loop(self) -> EventLoop:
-        """Return the event loop of the server, which has been assembled."""
+        """Return the event loop of the server, assembled at the first request."""
         assert self._event_loop is not None
         return self._event_loop
 
     @property
     def publisher(self) -> Publisher:
-        """Return the publisher of the server, which has been assembled."""
+        """Return the publisher of the server, assembled at the first request."""
         assert self._publisher is not None
         return self._publisher
 
     def _assemble(self) -> None:
-        """Let the flows add their parts, and make the event loop of them."""
+        """Let the flows add their parts, and make the event loop."""
         if isinstance(self.clock, ReplayClock):
-            # First: the record of Status has the devices' own words.
+            # First, as the record of Status has the devices' own text.
             status = ReplayStatus(self.sink, list(self.classes), self.clock)
             self.sink = status
             self.flows.append(ReplayFlow(self.clock))
@@ -210,7 +210,7 @@ class Server:
             instance=self.instance,
             clock=self.clock,
             timing=Timing(eager=self.is_eager),
-            # Last: with the goodbye all is over.
+            # Last, as the final heartbeat ends everything.
             periodic_tasks=[*self.periodic_tasks, self.sign_of_life],
             effects=self.effects,
             isolation=isolation(),
@@ -218,8 +218,8 @@ class Server:
         )
 
     def _left_to_others(self) -> set[str]:
-        """Return the topics whose bad records another device server sets aside."""
-        # Of a role that the deployment does not run, each reader has to.
+        """Return the topics whose bad records another device server puts on the dead-letter topic."""
+        # If the deployment does not run that role, each reader does.
         here = self.settings.left_out | {instance_role(self.icd.classes[name].instance) for name in self.devices}
         return {topic for one in manifests() for topic, role in one.set_aside_by.items() if role not in here}
 
@@ -249,5 +249,5 @@ class Server:
 
 
 def isolation() -> dict[str, Isolation]:
-    """Return what readers see of transactions, by topic."""
+    """Return the isolation of readers, by topic."""
     return {topic: level for one in manifests() for topic, level in one.topics.items()}

@@ -1,4 +1,4 @@
-"""How fast records come and are taken, and how many workers that needs."""
+"""Rates of arrival and consumption of records, and the number of workers that they need."""
 
 import math
 from collections import deque
@@ -8,24 +8,24 @@ from facade.messages import StreamAccount as AccountEntry
 
 _MICRO = 1_000_000
 _OVER = 10
-"""Seconds over which the work of workers is judged: several transactions, also of those that are behind."""
+"""Seconds over which the work of workers is averaged: several transactions, also of late ones."""
 _CATCH_UP = 30.0
-"""Within so long what waits is to be taken, beside what comes [s]."""
+"""Time in which waiting records are to be consumed, beside new ones [s]."""
 _FULL = 0.7
-"""How busy workers are meant to be at most."""
+"""Upper bound of the desired load of a worker."""
 _MORE, _FEWER = 0.85, 0.6
-"""How busy they are when more are wanted, and how busy those that are left would be when fewer are."""
+"""Load above which more workers are wanted, and load of the remaining workers below which fewer are wanted."""
 _HOLD = 60.0
-"""Fewer are wanted once they would have been enough for so long [s]."""
+"""Time for which fewer workers must have sufficed before one is taken away [s]."""
 
 
 class RateMeter:
-    """Records per second, by the time stamps of their counts.
+    """Records per second, by the timestamps of their counts.
 
     Parameters
     ----------
     over
-        Seconds over which a rate is taken; one transaction is too short.
+        Seconds of the average; one transaction is too short.
     """
 
     __slots__ = ("_over", "_seconds")
@@ -50,17 +50,17 @@ class RateMeter:
 
 
 class Work:
-    """What there is to do about one stream, and for how long its workers are busy with it."""
+    """The work on one stream, and the time its workers need for it."""
 
     __slots__ = ("_came", "_ends", "_spent_us", "_taken")
 
     def __init__(self) -> None:
         self._came, self._taken, self._spent_us = RateMeter(_OVER), RateMeter(_OVER), RateMeter(_OVER)
         self._ends: dict[int, int] = {}
-        """Where the log of each partition ended last."""
+        """Last known log end of each partition."""
 
     def note(self, entry: AccountEntry) -> None:
-        """Take what a worker says of one partition."""
+        """Add a worker's entry about one partition."""
         self._taken.add(entry.time, entry.offset_to - entry.offset_from)
         self._spent_us.add(entry.time, entry.busy)
         if entry.high_watermark >= 0:
@@ -69,9 +69,9 @@ class Work:
             self._came.add(entry.time, max(entry.high_watermark - before, 0))
 
     def need(self, now: float, waiting: int) -> float | None:
-        """Return how many workers would be busy all the time at a time [Unix s]; None: not known.
+        """Return the number of workers that would be fully busy at a time [Unix s]; None: unknown.
 
-        `waiting`: the number of records that wait.
+        `waiting`: number of waiting records.
         """
         came, taken, spent = self._came.rate(now), self._taken.rate(now), self._spent_us.rate(now) / _MICRO
         if taken and spent:
@@ -80,20 +80,20 @@ class Work:
 
 
 class Wanted(NamedTuple):
-    """How many workers are wanted."""
+    """Number of workers wanted."""
 
     workers: int
     fewer_since: float | None = None
-    """Since when fewer would be enough [Unix s]; None: they would not."""
+    """Time since which fewer would suffice [Unix s]; None: they would not."""
 
 
 def decide(before: Wanted, need: float | None, most: int, now: float) -> Wanted:
-    """Return how many workers are wanted: more at once, fewer one by one, and neither for a need that only wavers.
+    """Return the number of workers wanted: more at once, fewer one by one, and no change for mere fluctuations.
 
     Parameters
     ----------
     need
-        How many would be busy all the time; None: not known, so that nothing changes.
+        Number of fully busy workers; None: unknown, so that nothing changes.
     most
         Largest number of workers; more would have no partition.
     """

@@ -1,7 +1,7 @@
 """The newest settings and states of devices, from the compacted ``state`` topic: the log is the state.
 
-Operators' settings (adminMode) and what controllers report (obsState, receiveAddresses ...) come the
-same way. A value is text on the bus; the ICD's type of the attribute says how it reads.
+Operators' settings (adminMode) and controllers' reports (obsState, receiveAddresses ...) are the same kind of record. A
+value is text on the bus; the ICD's type of the attribute defines how to parse it.
 """
 
 import json
@@ -21,15 +21,13 @@ from facade.runtime.flow import DeviceReading, Flow, LastReadings
 
 TOPIC = "state"
 STATE = "State"
-"""Tango's own attribute; controllers report it where commands of the class lead to it."""
+"""Tango's own attribute; controllers report it if commands of the class lead to it."""
 OBS_STATE = "obsState"
 _DERIVED = frozenset({STATE, OBS_STATE})
 """Reported attributes that also depend on commands under way; see `facade.flows.commands.rules.shown`."""
-
-
 _APART_US = 1_000_000
-"""Records of two partitions that were taken so far apart are in that order, whatever their brokers' clocks [us]."""
-
+"""Records of two partitions appended at least this time apart are ordered by time, despite the differences of brokers'
+clocks [us]."""
 
 StateMessage = messages.State
 decode_state = BatchDecoder(StateMessage).decode_one
@@ -47,9 +45,9 @@ class Reported:
 
     value: Value
     time: float
-    """When it was set [Unix s]; 0: never."""
+    """Time of the setting [Unix s]; 0: never."""
     appended_us: int = 0
-    """When the bus took it [Unix us]."""
+    """Append time of the report [Unix us]."""
     command: str = ""
 
 
@@ -72,13 +70,13 @@ class DeviceStates(Flow):
         self._told: dict[tuple[str, str], Reported] = {}
         self._versions = dict.fromkeys(devices, 0)
         self._changed: dict[tuple[str, str], None] = {}
-        """What was told since `readings` was called last; threads of Tango add to it."""
+        """Attributes reported since the last call of `readings`; threads of Tango add to it."""
         self._set_here: dict[tuple[str, str], int] = {}
         """Time of the newest record of each attribute that this server has written [Unix us]."""
         self._acknowledged: dict[tuple[str, str], StateMessage] = {}
-        """States that came with the outcome of a command, until their own record on `state` is read."""
+        """States from outcomes of commands, until their own records on `state` are read."""
         self.listeners: list[Callable[[StateMessage], None]] = []
-        """Are told of whatever is reported, of any device."""
+        """Called with each report, of any device."""
         self._started = 0.0
         for device, known in self._known.items():
             for name, entry in known.items():
@@ -95,11 +93,11 @@ class DeviceStates(Flow):
         return default if told is None else str(told.value)
 
     def version(self, device: str) -> int:
-        """Return a number that changes with everything that is told of a device."""
+        """Return a number that changes with each report about a device."""
         return self._versions[device]
 
     def set(self, message: StateMessage) -> Reading:
-        """Take over what this server has just written, before it comes back from the bus."""
+        """Apply a record that this server has just written, before it comes back from the bus."""
         key = (message.device, message.attribute)
         value = self._parse(self._known[message.device][message.attribute], message.value)
         self._set_here[key] = message.time
@@ -107,7 +105,7 @@ class DeviceStates(Flow):
         return Reading(value, message.time / 1e6)
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Take over a value; see `facade.runtime.flow.Flow`."""
+        """Apply a report; see `facade.runtime.flow.Flow`."""
         message = decode_state(record.value)
         if not isinstance(message, StateMessage):
             return message
@@ -117,7 +115,7 @@ class DeviceStates(Flow):
         return self.take(message, record.timestamp_us)
 
     def take(self, message: StateMessage, appended_us: int) -> Outcome:
-        """Take over a value that the bus took at a time [Unix us]."""
+        """Apply a report with its append time [Unix us]."""
         for listener in self.listeners:
             listener(message)
         known = self._known.get(message.device)
@@ -133,20 +131,20 @@ class DeviceStates(Flow):
             return RecordRejected("value", "$.value", f"{message.attribute}: {error}")
         key = (message.device, message.attribute)
         if message.origin == message.device and message.time < self._set_here.get(key, 0):
-            return USED  # our own, and we have set another one since
+            return USED  # our own record, and we have written a newer one since
         if (acknowledged := self._acknowledged.get(key)) is not None:
             if message.time < acknowledged.time and appended_us <= self._told[key].appended_us + _APART_US:
-                return USED  # it was before what an outcome has told, whose record is still to come
+                return USED  # it precedes a state from an outcome, whose record is still to come
             del self._acknowledged[key]
         self._tell(key, Reported(value, message.time / 1e6, appended_us, message.command))
         return USED
 
     def acknowledge(self, messages: Sequence[StateMessage], appended_us: int) -> Outcome:
-        """Take over values that came with the outcome of a command.
+        """Apply states from the outcome of a command.
 
-        The same values are on their way on ``state``, another partition, perhaps behind older ones: the time at which
-        the controller has set them tells which are newer; but nothing is newer that the bus took long before, whatever
-        a controller's clock says. All are taken or none.
+        The same states come on ``state``, another partition, perhaps after older ones. The controller's timestamps show
+        which are newer; but a record appended long before is never newer, whatever a controller's clock says. All are
+        applied or none.
         """
         taken = []
         for message in messages:
@@ -167,12 +165,12 @@ class DeviceStates(Flow):
         return USED
 
     def unrecorded(self, before_us: int, origin: str) -> list[StateMessage]:
-        """Return the states that came with outcomes only, once: their writer was killed before ``state`` had them.
+        """Return the states known only from outcomes, once: their writer was killed before it wrote ``state``.
 
         Parameters
         ----------
         before_us
-            A state that was set later may be under way [Unix us].
+            A state set later may be under way [Unix us].
         origin
             The writer that asks: its own states are not under way.
         """
@@ -182,22 +180,22 @@ class DeviceStates(Flow):
         return list(found.values())
 
     def readings(self, now: float, last: LastReadings) -> Iterator[DeviceReading]:
-        """Return the reports since the last call that no other view shows; initial values are as old as this server."""
+        """Return the reports since the last call that no other view shows. Initial values are as old as this server."""
         self._started = self._started or now
         for device, name in list(self._changed):
             key = (device, name)
-            del self._changed[key]  # first: it may be told again right now
+            del self._changed[key]  # first: another report may come right now
             if name not in _DERIVED:
                 told = self._told[key]
                 yield device, name, Reading(told.value, told.time or self._started)
 
     def _tell(self, key: tuple[str, str], told: Reported) -> None:
-        self._told[key] = told  # first: readers of the rest look for it
+        self._told[key] = told  # first: readers of the other attributes look for it
         self._changed[key] = None
         self._versions[key[0]] += 1
 
     def _parse(self, entry: Attribute | frozenset[str], text: str) -> Value:
-        """Read a value by its attribute's type.
+        """Parse a value by its attribute's type.
 
         Raises
         ------

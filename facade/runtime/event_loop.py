@@ -1,7 +1,7 @@
 """The one thread of a device server that reads the bus, merges, and pushes events.
 
-It survives everything the bus can do: while no broker answers it goes on ticking, so that silent
-attributes turn invalid by the wall clock; a record that cannot be used becomes a dead letter.
+It survives every state of the bus: while no broker answers it continues, so that silent attributes turn invalid by the
+wall clock; an unusable record becomes a dead letter.
 """
 
 import logging
@@ -32,12 +32,12 @@ _log = logging.getLogger(__name__)
 _PACE = 0.002
 """Pause while events wait for the publisher's budget [s]."""
 _EVENTS_BY, _STATES_BY, _SNAPSHOTS_BY, _END_BY = 1.5, 2.0, 2.5, 3.5
-"""When the waits at the end are over, from its begin on [s]: for events, for what must be durable before a snapshot,
-for the snapshots that build on it, and for the bus to have all. Tango deletes the devices after 4 s in any case."""
+"""Deadlines at the end of the process, from its begin [s]: for events, for records that must be durable before a
+snapshot, for the snapshots, and for all records. Tango deletes the devices after 4 s in any case."""
 
 
 class PeriodicTask(Protocol):
-    """A task that goes on whatever the bus does."""
+    """A periodic task that continues during outages of the bus."""
 
     def perform(self) -> None:
         """Take one turn; never waits."""
@@ -48,41 +48,41 @@ class PeriodicTask(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """How often the event loop does what."""
+    """Periods of the event loop."""
 
     wait: float = 0.02
-    """Longest wait for more records once some have come, or while something is under way [s]."""
+    """Longest wait for more records after the first, or while something is under way [s]."""
     idle: float = VIEW_PERIOD
-    """Longest wait for the first record [s]: so often time alone may change what is shown."""
+    """Longest wait for the first record [s]: time alone may change shown values at this rate."""
     batch: int = 500
-    """Most records in a cycle: few enough that events leave often and so in small bursts."""
+    """Most records in a cycle: few enough that events leave often, in small bursts."""
     snapshot: float = 2.0
-    """Time between snapshots [s]; also how old SdpBus's figures of this reader may be."""
+    """Time between snapshots [s]; also the greatest age of SdpBus's figures of this reader."""
     rebuild: float = 4.0
-    """How far back records are kept for rebuilding windows after a restart [s]; more than two windows."""
+    """Age of records that are read again to rebuild windows after a restart [s]; more than two windows."""
     retry: float = 1.0
-    """Pause after the bus could not be opened [s]."""
+    """Pause after a failure to open the bus [s]."""
     eager: bool = False
     """Whether a cycle ends with the first record instead of waiting for more: for commands, not for bulk."""
     catch_up: float = 3.0
-    """Longest silence after a start, until what stood on the bus has been read [s]."""
+    """Longest silence after a start, until the records already on the bus have been read [s]."""
 
 
 class EffectsDelivery:
     """Delivery of a flow whose records have effects: none of them may be lost. It never waits.
 
     Events are sent one by one in the order of the log, and the states that they lead to are written. Snapshots wait
-    until all in-sync replicas have these states: only then a restart may go on from there.
+    until all in-sync replicas have these states: only then may a restart continue from the snapshot.
     """
 
     def __init__(self, writer: QueueingWriter, publisher: Publisher, effects: Effects) -> None:
         self._writer, self._publisher, self._effects = writer, publisher, effects
         self._current = False
-        """Whether the newest record of the topic has been taken."""
+        """Whether the newest record of the topic has been read."""
         self._prepared: Sequence[Record] = ()
         self._mark = 0
         self._failed = 0
-        """Lost states, as of when all were last known to be durable, or asked for again."""
+        """Number of lost states at the last time that all were durable, or were requested again."""
 
     @property
     def is_open(self) -> bool:
@@ -91,11 +91,11 @@ class EffectsDelivery:
 
     @property
     def holds_snapshots(self) -> bool:
-        """Return whether no snapshot may be made now: events are not sent, or states not durable."""
+        """Return whether no snapshot may be written now: events are not sent, or states not durable."""
         return bool(self._publisher.queued) or self.is_open
 
     def recall(self, bus: Bus) -> list[str]:
-        """Take the states from before a restart; return the text about each that cannot be used."""
+        """Read the states from before a restart; return a text about each unusable one."""
         return [
             f"state at offset {record.offset} of {record.topic} is not usable: {outcome}"
             for record in bus.read_all(self._effects.recalls)
@@ -105,27 +105,27 @@ class EffectsDelivery:
     def start(
         self, topic: str, own: Mapping[int, int], after: Mapping[int, int], *, is_restart: bool
     ) -> Mapping[int, int]:
-        """Return where to read a topic from; after a restart, some records of the topic with effects are read again."""
+        """Return the start offsets for a topic; after a restart, some records with effects are read again."""
         if topic != self._effects.topic:
             return own
         before = self._effects.kept if is_restart else 0
         return {partition: max(0, at - before) for partition, at in after.items()}
 
     def note_position(self, reader: Reader, has_read: Callable[[str], bool]) -> None:
-        """Find out whether the newest record of the topic with effects has been taken."""
+        """Update whether the newest record of the topic with effects has been read."""
         self._current = has_read(self._effects.topic) and not any(reader.behind(self._effects.topic).values())
 
     def act(self, now: float) -> None:
-        """Give the events since the last call to the publisher, and write the states that they lead to."""
+        """Pass the events since the last call to the publisher, and write the states that they lead to."""
         if not self._publisher.queued:
             for device, attribute, reading in self._effects.events(now, current=self._current):
                 self._publisher.append(device, attribute, reading)
-        self._publisher.tick()  # before anything else: clients wait for it
+        self._publisher.tick()  # first of all: clients wait for it
         for record in self._effects.records(now):
             self._writer.send(record)
 
     def remember(self, shown: LastReadings) -> LastReadings:
-        """Leave out of a snapshot the attributes that are made of states, which are on the bus."""
+        """Leave attributes that follow from states on the bus out of a snapshot."""
         device = self._effects.device
         if device not in shown:
             return shown
@@ -133,11 +133,11 @@ class EffectsDelivery:
         return {**shown, device: kept}
 
     def hold(self, snapshots: Sequence[Record]) -> None:
-        """Hold snapshots back: every event has been sent, and every state is queued."""
+        """Hold snapshots back; every event has been sent, and every state is queued."""
         self._prepared, self._mark = snapshots, self._writer.mark()
 
     def proceed(self) -> None:
-        """Send the snapshots if all states are durable; drop them if one was lost, and write the states again."""
+        """Send the snapshots if all states are durable. If one was lost, drop them and write the states again."""
         if not self._prepared or not self._writer.settled(self._mark):
             return
         failed = self._writer.failures(self._effects.recalls)
@@ -182,12 +182,12 @@ class EventLoop:
         self._progress = {one.topic: make(one, sets_aside=one.topic not in left_to_others) for one in flows}
         self._snapshot_at = 0.0
         self._behind: set[str] = set()
-        """Topics of which not everything has been read that stood on them at the start."""
+        """Topics with unread records from before the start."""
         self._opened_at = 0.0
         self._reader: Reader | None = None
-        """The one of the last cycle."""
+        """The reader of the last cycle."""
         self.restored = False
-        """Whether the state from before the restart has been taken over."""
+        """Whether the state from before the restart has been restored."""
 
     @property
     def accounts(self) -> dict[str, RunningAccount]:
@@ -195,11 +195,11 @@ class EventLoop:
         return {topic: progress.account for topic, progress in self._progress.items()}
 
     def has_read(self, topic: str) -> bool:
-        """Return whether everything was read that stood on a topic at the start."""
+        """Return whether all records of a topic from before the start have been read."""
         return self._opened_at > 0.0 and topic not in self._behind
 
     def is_at_end(self, topic: str) -> bool:
-        """Return whether nothing of a topic waits to be read, by what the brokers have said last."""
+        """Return whether a topic has no unread records, by the brokers' last report."""
         return self.has_read(topic) and self._reader is not None and not any(self._reader.behind(topic).values())
 
     def run(self, stop: threading.Event) -> None:
@@ -217,7 +217,7 @@ class EventLoop:
                 self._note(str(error))
                 self._idle(stop)
             except Exception:
-                # A mistake of ours must not end the thread and leave clients with values that look alive.
+                # A bug must not end the thread and leave clients with values that look alive.
                 _log.exception("cycle failed instance=%s", self._instance)
                 self._note("internal error, see the log of the device server")
                 self._idle(stop)
@@ -234,10 +234,10 @@ class EventLoop:
         )
 
     def cycle(self, reader: Reader) -> None:
-        """Take what has come, merge it, publish what has changed."""
+        """Read new records, merge them, publish the changes."""
         self._reader = reader
         if self._publisher.queued:
-            self._clock.sleep(_PACE)  # what must not be merged waits on the log rather than here
+            self._clock.sleep(_PACE)  # records that must not be merged wait on the log rather than here
         else:
             for record in self._read(reader, self._until_due()):
                 self._take(record)
@@ -253,7 +253,7 @@ class EventLoop:
             raise failed
 
     def _end(self, reader: Reader | None) -> None:
-        """Send what must not be lost, so that the next start says nothing again, in the time that there is."""
+        """Send what must not be lost within the remaining time, so that the next start repeats nothing."""
         began = self._clock.monotonic()
 
         def wait(by: float, is_open: Callable[[], bool], step: Callable[[], None]) -> None:
@@ -265,7 +265,7 @@ class EventLoop:
             one.end()
         if reader is not None:
             wait(_EVENTS_BY, lambda: bool(self._publisher.queued), self._publisher.tick)
-            # Those under way, or the last ones would have to wait.
+            # Snapshots under way first, or the last ones would have to wait.
             wait(_STATES_BY, lambda: self._is_open, self._proceed)
             self.write_snapshots(reader)
             wait(_SNAPSHOTS_BY, lambda: self._is_open, self._proceed)
@@ -289,22 +289,23 @@ class EventLoop:
         return min(max(due, self._timing.wait), self._timing.idle)
 
     def _read(self, reader: Reader, wait: float) -> list[Record]:
-        """Return the records that have come; a loop that is not eager waits for more, for few and large cycles."""
+        """Return new records; a loop that is not eager waits for more, for few and large cycles."""
         first = reader.take(1, wait)
         more = 0.0 if self._timing.eager or not first else min(wait, self._timing.wait)
         return [*first, *reader.take(self._timing.batch, more)]
 
     def tick(self) -> Exception | None:
-        """Publish what has changed, be it only that time has passed; return what a flow or a view has failed with."""
+        """Publish changes, also those by time alone; return the error of a flow or a view."""
         failed = None
         try:
             if self._delivery is not None:
                 self._delivery.act(self._clock.now())
-            # Right after a start half of the records make half values. Restored values stand until all are read.
+            # Right after a start a part of the records would make partial values. Restored values stay until all are
+            # read.
             if not self._behind or self._clock.monotonic() - self._opened_at > self._timing.catch_up:
                 failed = self._look(self._clock.now())
         finally:
-            # Whatever a flow's view does: events leave, and the lease by which this server may command is kept.
+            # In spite of a failing view, events leave, and the lease by which this server may command is renewed.
             self._publisher.tick()
             for one in self._periodic_tasks:
                 one.perform()
@@ -314,7 +315,7 @@ class EventLoop:
         looks = [
             partial(flow.readings, now, self._publisher.last)
             for topic, flow in self._flows.items()
-            if flow.durable or self.has_read(topic)  # else the newest of the settings may be the last one
+            if flow.durable or self.has_read(topic)  # otherwise the newest settings may be missing
         ]
         failed = None
         for look in (*looks, *(partial(view.readings, now) for view in self._views)):
@@ -326,7 +327,7 @@ class EventLoop:
         return failed
 
     def write_snapshots(self, reader: Reader) -> None:
-        """Write what has been merged, for the next start."""
+        """Write the merged state, for the next start."""
         now = self._clock.monotonic()
         if self._delivery is not None and self._delivery.holds_snapshots:
             return
@@ -365,7 +366,7 @@ class EventLoop:
         extents = self._bus.watch().extents(list(self._progress))
         is_restart, start = not self._opened_at, dict[str, dict[int, int]]()
         for topic, progress in self._progress.items():
-            if topic in extents:  # the reader says that a topic does not exist
+            if topic in extents:  # the reader reports a topic that does not exist
                 for finding in progress.place(extents[topic]):
                     self._note(finding.describe(topic))
             own: Mapping[int, int] = progress.rebuild_from() if is_restart else progress.next
@@ -389,7 +390,7 @@ class EventLoop:
         self._bus.health.last_error, self._bus.health.last_error_at = trouble, self._clock.now()
 
     def _idle(self, stop: threading.Event) -> None:
-        """Wait before the next try, and go on telling clients what the wall clock says."""
+        """Wait before the next try, and keep publishing the effects of time."""
         until = self._clock.monotonic() + self._timing.retry
         while not stop.is_set() and self._clock.monotonic() < until:
             try:

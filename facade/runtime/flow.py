@@ -1,4 +1,4 @@
-"""The seam between flows and views on one side, and the service that reads and publishes on the other."""
+"""The seam between flows and views on one side, and the event loop and publisher on the other."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,10 +12,10 @@ from facade.reading import Reading
 from facade.severities import Severity
 
 DeviceReading = tuple[str, str, Reading]
-"""Device name, attribute name and what it shows."""
+"""Device name, attribute name and reading."""
 
 LastReadings = Mapping[str, Mapping[str, Reading]]
-"""What was shown last, by device and attribute."""
+"""Last shown reading, by device and attribute."""
 
 
 FaultKey = tuple[str, str]
@@ -28,9 +28,9 @@ class Fault(NamedTuple):
     severity: Severity
     text: str
     began: int | None = None
-    """When, if that is known [Unix us]: a later one is a new occurrence of the alarm."""
+    """Begin of the fault, if it is known [Unix us]: a later one is a new occurrence of the alarm."""
     values: Mapping[str, float] = MappingProxyType({})
-    """Measured values, by name: an alarm whose values grow may ask anew."""
+    """Measured values, by name: growing values may lead to a re-alarm."""
 
 
 class Alerts(Protocol):
@@ -46,54 +46,54 @@ class Alerts(Protocol):
         """
 
     def clear(self, condition: str, text: str) -> object:
-        """Report that a condition has gone, also if an earlier run may have raised it; raises as `raise_alert`."""
+        """Report that a condition has gone, also if an earlier run may have raised it. Raises as `raise_alert`."""
 
 
 class Missing(NamedTuple):
-    """Records that a topic should have had."""
+    """Records missing from a topic."""
 
     records: int
-    """At most so many."""
+    """Upper bound of their number."""
     text: str
-    """Topic, partition and offsets, and what happened."""
+    """Topic, partition, offsets, and the event."""
 
 
 class Flow(ABC):
-    """What a device server makes of one topic; by default it reads the whole topic at each start, and views show it."""
+    """The state that a device server derives from one topic. By default it reads the whole topic at each start."""
 
     topic: str
     durable: bool = False
-    """Whether it goes on from a snapshot; otherwise it reads the whole (compacted) topic at start."""
+    """Whether it continues from a snapshot; otherwise it reads the whole (compacted) topic at start."""
     partitions: Sequence[int] | None = None
     """Partitions to read; None: all."""
     replayed: Callable[[], float] | None = None
-    """Returns the time of the replay that the deployment shows [Unix s]; None: it shows none."""
+    """Returns the time of the replay that the deployment shows [Unix s]; None: there is no replay."""
 
     def heard(self, record: Record) -> float:
-        """Return when a record of the facade itself was written [Unix s]: in a replay, when it was read."""
+        """Return the time of a record of the facade itself [Unix s]; in a replay, the time at which it was read."""
         written = record.timestamp_us / 1e6
         return written if self.replayed is None else min(written, self.replayed())
 
     @abstractmethod
     def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Take one record and return its outcome; a rejected record becomes a dead letter.
+        """Process one record and return its outcome; a rejected record becomes a dead letter.
 
-        `count`: False for a record that the snapshot already counts, given again to rebuild windows.
+        `count`: False for a record that the snapshot already counts; it is read again to rebuild windows.
         """
 
     def lost_before(self) -> Iterable[Missing]:
-        """Return the records that were found missing since the last call."""
+        """Return the missing records found since the last call."""
         return ()
 
     def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
-        """Return what has changed.
+        """Return changed readings.
 
         Parameters
         ----------
         now
             Wall-clock time [Unix s].
         last
-            The readings shown before, perhaps before a restart.
+            The readings shown last, perhaps before a restart.
         """
         return ()
 
@@ -102,64 +102,63 @@ class Flow(ABC):
         return {}
 
     def place(self, now: Extent, before: Mapping[int, int], after: Mapping[int, int]) -> None:  # noqa: B027 - few number
-        """Learn which topic is read, and by partition which offset was expected next and which one comes next.
+        """Note the extent of the topic, and by partition the offset expected before and the one that comes next.
 
-        The offset that comes next is the smaller one where the topic was made again, or its end was lost: other records
-        get the offsets of those that have been folded.
+        The next offset is the smaller one if the topic was created again, or its end was lost: other records get
+        offsets that have been folded.
         """
 
     def restore(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - what is not durable has nothing to restore
-        """Take the state from a snapshot."""
+        """Restore the state from a snapshot."""
 
 
 VIEW_PERIOD = 0.25
-"""Time between two looks of a view, as values change with time alone [s]."""
+"""Time between two updates of a view, as values change with time alone [s]."""
 
 
 def is_due(now: float, looked_at: float, gap: float = VIEW_PERIOD) -> bool:
-    """Return whether a view is to look again, `gap` after the last time or when the clock was set back [s].
+    """Return whether a view is due, `gap` [s] after the last time or when the clock was set back.
 
-    The clock of a replay may stand still: each look is due then.
+    The clock of a replay may stand still: a view is always due then.
     """
     return not 0.0 < now - looked_at < gap
 
 
 class View(Protocol):
-    """Something that shows what several flows together amount to."""
+    """Derives readings from several flows together."""
 
     def readings(self, now: float) -> Iterable[DeviceReading]:
-        """Return what may have changed since the last call; what has not is filtered out later."""
+        """Return the readings that may have changed since the last call; unchanged ones are filtered out later."""
 
 
 class Effects(Protocol):
-    """A flow of whose records none may be lost, nor merged with others, on the way to clients.
+    """A flow whose records must neither be lost nor merged on their way to clients.
 
-    The place from which a restart goes on is written down only once all events that it gave have been
-    sent, and all records that it gave are durable.
+    The position for a restart is stored only after all its events have been sent, and all its records are durable.
     """
 
     topic: str
     device: str
     recalls: str
-    """Compacted topic with the state from before a restart; it is read whole before the first record is folded."""
+    """Compacted topic with the state from before a restart; it is read completely before the first record is folded."""
     kept: int
-    """Records before the place to go on from that are read again at a start, without being counted."""
+    """Number of records before the position that are read again at a start, without being counted."""
 
     def recall(self, record: Record) -> Outcome:
-        """Take a record of `recalls`, and return what became of it."""
+        """Process a record of `recalls`, and return its outcome."""
 
     remembered: Sequence[str]
     """Attributes that are shown right after a restart as they were before."""
 
     def events(self, now: float, *, current: bool) -> Iterable[DeviceReading]:
-        """Return what happened since the last call; each is one event, in this order.
+        """Return the events since the last call, in order; each is one Tango event.
 
-        `current`: whether the newest record of the topic has been read: before that the wall clock says nothing about
+        `current`: whether the newest record of the topic has been read; before that the wall clock does not apply to
         it.
         """
 
     def records(self, now: float) -> Iterable[Record]:
-        """Return the changes of state since the last call, to be written to `recalls`."""
+        """Return the changes of state since the last call, to write to `recalls`."""
 
     def again(self) -> None:
-        """Return all states again with the next call of `records`: some may have been lost."""
+        """Let the next call of `records` return all states: some may have been lost."""

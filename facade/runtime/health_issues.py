@@ -1,4 +1,8 @@
-"""Issues of health: flows report them, SdpMaster shows them and raises alerts for them."""
+"""Issues of health: flows report them, SdpMaster shows them and raises alerts for them.
+
+The texts are in the `HealthSource` of each flow; for a missing process see `Presence` in
+`facade/flows/overview/views.py`.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -10,7 +14,7 @@ from facade.runtime.flow import FaultKey
 from facade.severities import WARNING, Severity
 
 ORIGIN = "sdp-facade"
-"""Source of alerts about the facade itself; longer ones begin with it, such as ``sdp-facade/subarray/01``."""
+"""Source of alerts about the facade itself, or the begin of it, as in ``sdp-facade/subarray/01``."""
 
 HealthState = Literal["OK", "DEGRADED", "FAILED", "UNKNOWN"]
 """Labels of the attribute healthState."""
@@ -42,15 +46,15 @@ class HealthIssue(NamedTuple):
 
 
 class HealthSource(ABC):
-    """The knowledge of one flow about the health of SDP; asked by the event loop's thread."""
+    """Health issues of one flow; called by the event loop's thread."""
 
     conditions: Mapping[str, str]
-    """Conditions of the alerts that the flow raises, and how their sources begin; no other alert is cleared by it."""
+    """Conditions of the flow's alerts, with the begin of their sources; the flow clears no other alerts."""
 
     @abstractmethod
     def issues(self, now: float) -> Iterable[HealthIssue]:
-        """Return the present issues at a time [Unix s], the gravest first."""
+        """Return the issues at a time [Unix s], the gravest first."""
 
     def values(self, device_class: str) -> Mapping[str, Value]:
-        """Return attributes of a device of the overview that this flow provides, by name."""
+        """Return the attributes that this flow provides for a device of the overview, by name."""
         return {}

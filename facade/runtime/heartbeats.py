@@ -1,7 +1,7 @@
-"""Signs of life: each process of the facade and each controller writes some to one topic, and says goodbye at its end.
+"""Heartbeats: each process of the facade and each controller writes them to one topic; its last one says `stopping`.
 
-Silence is judged by the log alone: by the broker's times of the signs of life. The judge gives signs of life itself:
-while not even these come, the bus is away, and nothing is known of any component.
+Silence is judged by the log alone, from the broker's timestamps of heartbeats. The judge writes heartbeats itself: if
+even these do not come, the bus is away, and the state of every component is unknown.
 """
 
 import re
@@ -21,16 +21,17 @@ from facade.outcome import USED, Outcome
 from facade.printable import listed
 from facade.reading import Reading
 from facade.runtime.flow import Flow
+from facade.runtime.health_issues import DEGRADED, FAILED
 
 TOPIC = "heartbeats"
 INTERVAL = 1.0
-"""Time between two signs of life [s]."""
+"""Time between two heartbeats [s]."""
 SILENT = 3.5
 """Silence after which a component counts as away [s]."""
 _STUCK = 60.0
-"""A worker whose loop did not come round for so long gives no sign of life [s]: longer than any wait for the bus."""
+"""A worker whose loop has not turned for this time writes no heartbeat [s]: longer than any wait for the bus."""
 _MOST_COMPLAINTS, _MOST_NAMED, _LONGEST_TEXT = 20, 8, 500
-_UNWELL = ("DEGRADED", "FAILED")
+_UNWELL = (DEGRADED, FAILED)
 _ALARMED = ("ALARM", "FAULT")
 _BEGAN = re.compile(r"\d{1,12}\.\d{3}(?=-)")
 
@@ -39,18 +40,18 @@ decode_heartbeat = BatchDecoder(HeartbeatMessage).decode_one
 
 
 def heartbeat_record(heartbeat: HeartbeatMessage) -> Record:
-    """Return the record of a sign of life."""
+    """Return the record of a heartbeat."""
     return Record(topic=TOPIC, key=heartbeat.component.encode(), value=msgspec.json.encode(heartbeat))
 
 
 def began(incarnation: str) -> float:
-    """Return when an incarnation began, by its host's clock [Unix s]; 0: its text does not say so."""
+    """Return the start time of an incarnation, by its host's clock [Unix s]; 0: its text has none."""
     found = _BEGAN.match(incarnation)
     return float(found[0]) if found else 0.0
 
 
 class SignOfLife:
-    """Gives signs of life; of a device server also a periodic task, see `facade.runtime.event_loop.PeriodicTask`.
+    """Writes heartbeats; in a device server also a periodic task, see `facade.runtime.event_loop.PeriodicTask`.
 
     Parameters
     ----------
@@ -59,7 +60,7 @@ class SignOfLife:
     send
         Queues a record, and never waits.
     complaints
-        Returns what devices say of their own health.
+        Returns the devices' complaints about their own health.
     """
 
     def __init__(
@@ -73,26 +74,26 @@ class SignOfLife:
     ) -> None:
         self.incarnation = f"{clock.now():.3f}-{secrets.token_hex(4)}"
         self.devices: Sequence[str] = ()
-        """Whose commands are taken."""
+        """Devices whose commands this process executes."""
         self.interval = INTERVAL
-        """Time between two [s]."""
+        """Time between two heartbeats [s]."""
         self.send = send
         self.sent: Callable[[HeartbeatMessage, float], None] = lambda heartbeat, monotonic: None
-        """Is told of each, with the monotonic time [s]."""
+        """Called with each heartbeat and the monotonic time [s]."""
         self.flush: Callable[[float], None] = lambda timeout: None
-        """Waits for what is queued, at most some time [s]."""
+        """Waits for queued records, at most some time [s]."""
         self._component, self._role, self._complaints, self._clock = component, role, complaints, clock
         self._next = float("-inf")
 
     def perform(self) -> None:
-        """Give one if it is due."""
+        """Write a heartbeat if it is due."""
         now = self._clock.monotonic()
         if now >= self._next:
             self._next = now + self.interval
             self._give(stopping=False)
 
     def end(self) -> None:
-        """Say goodbye."""
+        """Write the final heartbeat."""
         self._give(stopping=True)
         self.flush(INTERVAL)
 
@@ -113,7 +114,7 @@ class SignOfLife:
 
 
 class Pulse:
-    """Gives signs of life beside a worker's loop, which may wait for the bus, as long as that comes round."""
+    """Writes heartbeats beside a worker's loop, which may wait for the bus, as long as the loop turns."""
 
     def __init__(self, sign: SignOfLife, clock: Clock) -> None:
         self._sign, self._clock = sign, clock
@@ -122,15 +123,15 @@ class Pulse:
         self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start."""
         self._thread.start()
 
     def came_round(self) -> None:
-        """Note that the loop goes on."""
+        """Note a turn of the loop."""
         self._round_at = self._clock.monotonic()
 
     def end(self) -> None:
-        """Say goodbye."""
+        """Stop, and write the final heartbeat."""
         self._stop.set()
         self._thread.join(INTERVAL)
         self._sign.end()
@@ -143,27 +144,27 @@ class Pulse:
 
 
 class Heard(NamedTuple):
-    """The last sign of life of a component."""
+    """The last heartbeat of a component."""
 
     heartbeat: HeartbeatMessage
     at: float
-    """When it was given, by the broker's clock [Unix s]."""
+    """Append time of the heartbeat, by the broker's clock [Unix s]."""
 
 
 class Heartbeats(Flow):
-    """A flow: the newest sign of life of each component."""
+    """A flow: the newest heartbeat of each component."""
 
     topic = TOPIC
 
     def __init__(self) -> None:
         self.newest: dict[str, Heard] = {}
-        """By component; one that said goodbye is `stopping`."""
+        """By component; after its final heartbeat it is `stopping`."""
         self.listeners: list[Callable[[HeartbeatMessage, int], None]] = []
-        """Take each sign of life, with the broker's time stamp [Unix us]."""
+        """Called with each heartbeat and the broker's timestamp [Unix us]."""
         self._newest = self._flowing_since = 0.0
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Take a sign of life; see `facade.runtime.flow.Flow`."""
+        """Process a heartbeat; see `facade.runtime.flow.Flow`."""
         heartbeat = decode_heartbeat(record.value)
         if not isinstance(heartbeat, HeartbeatMessage):
             return heartbeat
@@ -177,28 +178,28 @@ class Heartbeats(Flow):
         return USED
 
     def silence(self, component: str) -> float:
-        """Return for how long the bus has been there without a sign of life of a component [s]."""
+        """Return the time that the bus was available without a heartbeat of a component [s]."""
         heard = self.newest.get(component)
-        # A time of the future is of before the broker's clock was set back.
+        # A timestamp in the future was assigned before the broker's clock was set back.
         at = heard.at if heard is not None and heard.at <= self._newest + SILENT else 0.0
         return self._newest - max(self._flowing_since, at)
 
     @property
     def can_tell(self) -> bool:
-        """Return whether signs of life have come for long enough to judge silence."""
+        """Return whether heartbeats have come for long enough to judge silence."""
         return self._newest - self._flowing_since > SILENT
 
     def alive(self, component: str) -> bool:
-        """Return whether a component is there."""
+        """Return whether a component is alive."""
         heard = self.newest.get(component)
         return heard is not None and not heard.heartbeat.stopping and self.silence(component) <= SILENT
 
     def heard_of(self, role: str) -> list[str]:
-        """Return the workers of a role that were heard of; a slot is part of the name."""
+        """Return the known workers of a role; a slot is part of the name."""
         return [name for name in self.newest if name.startswith(slot_name(role, ""))]
 
     def alive_of(self, role: str) -> list[str]:
-        """Return the workers of a role that are there."""
+        """Return the living workers of a role."""
         return [name for name in self.heard_of(role) if self.alive(name)]
 
 
@@ -231,7 +232,7 @@ def complaints_of(
             reasons = _lines(readings, "healthInfo")
             text = f"health is {health}: {'; '.join(map(str, reasons))}"
         elif not health and state in _ALARMED:
-            # The first line says the state.
+            # The first line is the state.
             text = f"state is {state}: {' '.join(str(readings['Status'].value).splitlines()[1:])}"
         else:
             continue

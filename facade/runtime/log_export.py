@@ -1,8 +1,8 @@
 """The log lines of this process on the bus, as batches of OTLP in its JSON form, beside those on its own output.
 
-Logging only puts a line into a queue. A thread of its own sends batches, one at a time. Lines that are logged in that
-thread are not exported: a line about the export makes no line to export. Lines that do not fit into the queue are
-dropped and counted: the numbers of the lines show it, and so does a line when the bus is back.
+Logging only puts a line into a queue. A separate thread sends batches, one at a time. Lines logged in that thread are
+not exported: otherwise the export would log about itself without end. Lines beyond the capacity of the queue are
+dropped and counted; gaps in the numbers of the lines show it, and so does a line when the bus is back.
 """
 
 import logging
@@ -28,34 +28,34 @@ from facade.icd.model import Icd
 from facade.printable import printable
 
 NAMESPACE: Final = "sdp-facade"
-"""`service.namespace` of all that exports its log here. Each of these also gives signs of life."""
+"""`service.namespace` of all processes that export their logs here. All of them also write heartbeats."""
 SEQUENCE: Final = "sdp.sequence"
-"""Attribute of a line: its number since the process started, from 1 on."""
+"""Attribute of a line: its number since the start of the process, from 1."""
 RESOURCE_VARIABLE: Final = "OTEL_RESOURCE_ATTRIBUTES"
-"""OpenTelemetry's variable that says where a process runs."""
+"""OpenTelemetry's variable that describes where a process runs."""
 
 _MOST_LINES, _MOST_CHARACTERS = 10_000, 4_000_000
-"""That wait; what comes after is dropped, so that the beginning of a trouble is kept."""
+"""Capacity of the queue; later lines are dropped, so that the beginning of a trouble is kept."""
 _LONGEST: Final = 8000
-"""Characters that are sent of a text."""
+"""Longest text sent [characters]."""
 _BATCH_LINES, _BATCH_CHARACTERS = 1000, 100_000
-"""In one record: its bytes stay below what any topic takes."""
+"""Limits of one record: its size stays below any topic's limit."""
 _PATIENCE: Final = 400.0
-"""After so long nobody knows what became of a batch [s]; the client gives up before."""
+"""Time after which the result of a batch is unknown [s]; the client gives up before."""
 _IDLE, _BUSY = 0.25, 0.02
-"""Between two looks, while nothing is under way and while something is [s]."""
+"""Time between two steps, while nothing is under way and while something is [s]."""
 _LAST: Final = 1.0
-"""Longest time for what is left when the process ends [s]."""
+"""Longest time for the rest when the process ends [s]."""
 _SEVERITIES: Final = ((50, 21), (40, 17), (30, 13), (20, 9), (10, 5))
 """Level of Python's logging to OpenTelemetry's severity number."""
 _PLACE: Final = ("host.name", "rack", "eb_id")
-"""Attributes of `RESOURCE_VARIABLE` that are taken."""
+"""Attributes of `RESOURCE_VARIABLE` that are used."""
 
 _log = logging.getLogger(__name__)
 
 
 class Line(NamedTuple):
-    """A log line that waits."""
+    """A queued log line."""
 
     number: int
     time: int
@@ -65,17 +65,17 @@ class Line(NamedTuple):
     text: str
     thread: str = ""
     observation: str = ""
-    """Id of the execution block, where the line was logged with ``extra={"eb_id": ...}``."""
+    """Id of the execution block, if the line was logged with ``extra={"eb_id": ...}``."""
     traceback: str = ""
 
     @property
     def size(self) -> int:
-        """Return its characters that count."""
+        """Return the number of characters that count."""
         return len(self.text) + len(self.traceback)
 
 
 class LogExport(logging.Handler):
-    """Takes log lines, and sends them batch by batch with `step`.
+    """Queues log lines, and sends them in batches with `step`.
 
     Parameters
     ----------
@@ -90,17 +90,17 @@ class LogExport(logging.Handler):
         self._key = "/".join(part for part in (rack, host) if part).encode()
         self._lines: deque[Line] = deque()
         self._size = self._number = self._new_drops = 0
-        # A signal may be handled, and logged, in the middle of `emit`.
+        # A signal handler may run, and log, in the middle of `emit`.
         self._guard = threading.RLock()
         self._under_way: tuple[int, int, int, float] | None = None
-        """Mark behind a batch, failures before it, its lines, and when it was queued."""
+        """Mark after a batch, number of failures before it, its lines, and the time of queueing."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.dropped = 0
-        """Lines that the bus does not have, as far as that is known."""
+        """Lines that are known to be lost."""
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """Take a line; without the lock of `logging.Handler`, which is held for the whole of `close`."""
+        """Handle a line without the lock of `logging.Handler`, which is held for the whole of `close`."""
         found = self.filter(record)
         if found:
             self.emit(record)
@@ -115,7 +115,7 @@ class LogExport(logging.Handler):
             if not traceback and record.exc_info:
                 traceback = logging.Formatter().formatException(record.exc_info)
             text, observation = record.getMessage()[:_LONGEST], str(getattr(record, "eb_id", ""))[:_LONGEST]
-        except Exception:  # the other handlers have named the fault
+        except Exception:  # the other handlers have reported the fault
             text, observation, traceback = f"(cannot be formatted) {record.msg!s:.200}", "", ""
         self._put(record, text, observation, traceback[-_LONGEST:])
 
@@ -136,7 +136,7 @@ class LogExport(logging.Handler):
             self._new_drops += count
 
     def start(self) -> None:
-        """Send from a thread of its own until `close`."""
+        """Send from a separate thread until `close`."""
         self._thread = threading.Thread(target=self._run, name="log-export", daemon=True)
         self._thread.start()
 
@@ -163,7 +163,7 @@ class LogExport(logging.Handler):
             self._clock.sleep(1.0)
 
     def step(self) -> None:
-        """Learn the fate of the batch that is under way, then send the next one."""
+        """Check the result of the batch under way, then send the next one."""
         if self._under_way is not None and not self._learn(*self._under_way):
             return
         lines = self._next()
@@ -180,7 +180,7 @@ class LogExport(logging.Handler):
             self._drop(lines)
         elif self._bus.failures(self._topic) > failures:
             self._drop(lines)
-        elif self._new_drops:  # it takes lines again
+        elif self._new_drops:  # there is room for lines again
             self._tell()
         self._under_way = None
         return True
@@ -206,7 +206,7 @@ class LogExport(logging.Handler):
 
 
 def encode(lines: Sequence[Line], resource: Mapping[str, str]) -> bytes:
-    """Return lines as an export request of OTLP in JSON; a scope is a logger, and the lines keep their order."""
+    """Return lines as an export request of OTLP in JSON. A scope is a logger, and the lines keep their order."""
     scopes = [
         {"scope": {"name": printable(name)}, "logRecords": [_record(one) for one in found]}
         for name, found in groupby(lines, lambda one: one.logger)
@@ -233,7 +233,7 @@ def _attribute(name: str, text: str) -> dict[str, Any]:
 
 
 def resource_of(component: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return what a process is and where it runs, as attributes of OpenTelemetry.
+    """Return the identity and the place of a process, as attributes of OpenTelemetry.
 
     Raises
     ------

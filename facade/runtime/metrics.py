@@ -1,6 +1,6 @@
-"""The accounts of this process as Prometheus counters, where a port is given for them.
+"""The accounts of this process as Prometheus counters, if a port is configured.
 
-prometheus_client is imported where it is used: most processes serve no metrics, and each start would wait for it.
+prometheus_client is imported late: most processes serve no metrics, and each start would wait for the import.
 """
 
 import os
@@ -17,7 +17,7 @@ VARIABLE = "SDP_METRICS_PORT"
 """Environment variable with the port; unset: no metrics."""
 
 ADDRESS_VARIABLE = "SDP_METRICS_ADDRESS"
-"""Environment variable with the address to listen on; unset: this machine alone may ask. In a container: 0.0.0.0."""
+"""Environment variable with the address to listen on; unset: this machine only. In a container: 0.0.0.0."""
 
 _OUTCOMES = ("used", "late", "suppressed", "dead_lettered")
 
@@ -38,7 +38,7 @@ def serve_metrics(accounts: Mapping[str, RunningAccount], gauges: Sequence[Gauge
     Raises
     ------
     ConfigError
-        The port is no number or is taken, or the address is none of this machine.
+        The port is no number or is taken, or the address does not belong to this machine.
     """
     text = os.environ.get(VARIABLE)
     if not text:

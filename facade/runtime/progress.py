@@ -24,49 +24,50 @@ _FIGURES: Mapping[Verdict, Deviation] = {
     Verdict.MADE_AGAIN: "log_cuts",
     Verdict.NO_PARTITION: "corrected",
 }
-"""Figure of the account that a finding is counted in."""
+"""Figure of the account for each finding."""
 _OTHER_SERVER = Suppressed("other-server")
-"""No reader of the topic can use the record, and the dead letter is another device server's."""
+"""No reader of the topic can use the record, and another device server writes its dead letter."""
 _JUDGED_ALIKE = UNREADABLE | {INCONSISTENT, KEY, TIME_UNIT}
-"""Reasons that every reader of a topic finds, whatever else it knows."""
+"""Reasons that every reader of a topic finds."""
 
 _HANGS = 40.0
-"""No transaction lasts so long [s]: the longest time-out, of 20 s, and the broker's look at it each 10 s."""
+"""A transaction never lasts longer [s]: the longest time-out of 20 s, and the broker's check each 10 s."""
 _LONGEST = 1000
 
 
 class Progress:
-    """The place of one flow on its topic.
+    """The position of one flow on its topic.
 
     Parameters
     ----------
     keep
-        How far back records are given again after a restart, to rebuild windows [s].
+        Age of records that are read again after a restart, to rebuild windows [s].
     sets_aside
-        Whether this device server sets aside what no reader of the topic can use; another one does so otherwise.
+        Whether this device server writes the dead letters of records that no reader of the topic can use; otherwise
+        another one does.
     """
 
     def __init__(self, flow: Flow, *, keep: float, clock: Clock, sets_aside: bool = True) -> None:
         self.flow = flow
         self._sets_aside = sets_aside
         self._set_aside = Position("", {})
-        """Up to where the former run has set records aside, if this one reads the topic from its beginning."""
+        """Position of the previous run's dead letters, if this one reads the topic from its beginning."""
         self.account = RunningAccount()
         self.topic_id = ""
-        """Of the topic that the offsets are about; empty text: not known."""
+        """Id of the topic of the offsets; empty text: unknown."""
         self.next: dict[int, int] = {}
         """Next offset to count, by partition."""
         self._first: dict[int, int] = {}
         """First offset on the log when it was last opened, by partition."""
         self._stands: dict[int, tuple[int, float]] = {}
-        """Where it stands on each partition, and since when [monotonic s]."""
+        """Position on each partition, and since when it is unchanged [monotonic s]."""
         self._keep = keep
         self._clock = clock
         self._past: deque[tuple[float, dict[int, int]]] = deque()
         """Earlier values of `next` with their time [monotonic s], oldest first."""
 
     def take(self, record: Record) -> Outcome:
-        """Give a record to the flow, and count what became of it, unless the snapshot counts it already."""
+        """Fold a record, and count its outcome, unless the snapshot counts it already."""
         count = record.offset >= self.next.get(record.partition, 0)
         outcome = self._fold(record, count=count)
         if not self._sets_aside and isinstance(outcome, RecordRejected) and outcome.reason in _JUDGED_ALIKE:
@@ -75,7 +76,7 @@ class Progress:
             return USED
         self.next[record.partition] = record.offset + 1
         self.account.consumed += 1
-        # The record's own time, as a topic that is read at each start brings old errors again.
+        # The record's own time, as old errors come again with a topic that is read at each start.
         at_us = min(max(record.timestamp_us, 0), self._now_us())
         self.account.settle(outcome, at_us)
         for lost, text in self.flow.lost_before():
@@ -84,21 +85,21 @@ class Progress:
         return outcome
 
     def is_set_aside(self, record: Record) -> bool:
-        """Return whether the former run has written the dead letter of a record."""
+        """Return whether the previous run has written the dead letter of a record."""
         return record.offset < self._set_aside.offsets.get(record.partition, 0)
 
     def reach(self, offsets: Mapping[int, int]) -> None:
-        """Take note of the next offset of a reader: also behind marks of transactions, which are no records."""
+        """Note the next offset of a reader: also after end markers of transactions, which are no records."""
         for partition, at in offsets.items():
             self.next[partition] = max(at, self.next.get(partition, 0))
 
     def note_behind(self, reached: Mapping[int, int], behind: Mapping[int, int], *, is_connected: bool) -> None:
-        """Take note of how many records wait, by partition, and whether a transaction without an end holds them back.
+        """Note the number of waiting records, by partition, and whether a hanging transaction holds them back.
 
-        Records that are read again after a restart, and were counted before it, do not wait.
+        Records that are read again after a restart, and were counted before it, do not count as waiting.
 
-        A transaction without an end gives nothing of its partition to readers of committed records, until the same
-        producer writes there again.
+        Readers of committed records get nothing of a partition with a hanging transaction, until the same producer
+        writes there again.
         """
         now, hangs = self._clock.monotonic(), []
         self.account.behind = 0
@@ -118,13 +119,13 @@ class Progress:
         self.account.hanging = "; ".join(hangs)[:_LONGEST]
 
     def place(self, now: Extent) -> list[Placement]:
-        """Compare the position with the topic as it is now, and go on where that says; return the differences."""
+        """Compare the position with the topic as it is now, and move to the offset found; return the differences."""
         topic = Extent(now.id, {one: ends for one, ends in now.ranges.items() if self._reads(one)})
         known = {one: at for one, at in self.next.items() if self._reads(one)}
         start, found = compare(Position(self.topic_id, known), topic)
         if not (self.topic_id or self.next):
-            found = []  # nothing was read yet
-        # The positions on partitions that are not this server's now hold when they are its own again.
+            found = []  # nothing has been read yet
+        # The positions on partitions of other servers hold when this server gets them back.
         others = (
             {}
             if is_other(self.topic_id, topic.id)
@@ -149,20 +150,20 @@ class Progress:
         return self.flow.partitions is None or partition in self.flow.partitions
 
     def lacks(self, partitions: int) -> bool:
-        """Return whether a topic of `partitions` partitions has new ones to read."""
+        """Return whether a topic of `partitions` partitions has unknown ones."""
         return self.flow.partitions is None and len(self._first) < partitions
 
     def on_log(self, offsets: dict[int, int]) -> dict[int, int]:
-        """Return offsets of records that are on the log: the first ones instead of those that are gone."""
+        """Return offsets that are on the log: the first ones instead of removed ones."""
         return {partition: max(at, self._first.get(partition, at)) for partition, at in offsets.items()}
 
     def rebuild_from(self) -> dict[int, int]:
-        """Return the offsets from which on the next start is to read."""
+        """Return the start offsets for the next start."""
         past = self._past[0][1] if self._past else {}
         return {partition: past.get(partition, 0) for partition in self.next}
 
     def snapshot(self, instance: str, remembered: LastReadings, *, now: float, monotonic: float) -> Snapshot:
-        """Say where the next start goes on, and with what."""
+        """Return the snapshot for the next start."""
         self._past.append((monotonic, dict(self.next)))
         while len(self._past) > 1 and monotonic - self._past[1][0] >= self._keep:
             self._past.popleft()
@@ -179,7 +180,7 @@ class Progress:
         )
 
     def restore(self, snapshot: Snapshot, monotonic: float) -> LastReadings:
-        """Go on from a snapshot; return its readings.
+        """Restore a snapshot; return its readings.
 
         Raises
         ------
@@ -189,7 +190,7 @@ class Progress:
         if not self.flow.durable:
             self._set_aside = Position(snapshot.topic_id, snapshot.offsets)
             return {}
-        # All or nothing: whatever can fail comes before the first change.
+        # All or nothing: everything that can fail comes before the first change.
         readings = snapshots.load_readings(snapshot.readings)
         self.flow.restore(snapshot.ledger)
         self.topic_id, self.next = snapshot.topic_id, dict(snapshot.offsets)
@@ -201,7 +202,7 @@ class Progress:
         try:
             return self.flow.fold(record, count=count)
         except Exception as error:
-            # A mistake of ours about one record must not take those with it that came along.
+            # A bug with one record must not lose the other records of its batch.
             _log.exception("record failed topic=%s offset=%d", record.topic, record.offset)
             return RecordRejected("internal", "$", excerpt(f"{type(error).__name__}: {error}"))
 

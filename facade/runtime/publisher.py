@@ -1,7 +1,7 @@
 """From readings to events: sampled per attribute, coalesced, and paced.
 
-A Tango client takes some ten thousand events per second and silently loses the rest. So events are spread over time:
-those beyond the budget of a tick wait for the next one, and only the newest value of an attribute waits.
+A Tango client processes some ten thousand events per second and silently loses the rest. So events are spread over
+time: events beyond the budget of a tick wait for the next one, and only the newest value of an attribute waits.
 """
 
 import heapq
@@ -16,11 +16,11 @@ from facade.reading import Reading
 
 
 class Sampler:
-    """Decides for one attribute which readings become events.
+    """Decides which readings of one attribute become events.
 
     The rule is KATCP's ``differential-rate`` strategy with its trailing edge (KATCP guidelines 5.0, sensor sampling):
 
-    * a change of quality is sent at once, whatever the other filters say;
+    * a change of quality is sent at once, regardless of the other filters;
     * otherwise two events are at least `shortest` apart;
     * a value inside the deadband of the last one sent is held back;
     * when the hold-off ends, the newest value is sent if it is outside the deadband, and after `longest` in any case.
@@ -35,7 +35,7 @@ class Sampler:
         self._held: Reading | None = None
 
     def offer(self, reading: Reading, now: float) -> Reading | None:
-        """Take a new reading; give the one to send now, if any; `now`: monotonic time [s]."""
+        """Process a new reading; return the one to send now, if any; `now`: monotonic time [s]."""
         if self._sent is None or reading.quality is not self._sent.quality:
             return self._send(reading, now)
         self._held = reading
@@ -54,7 +54,7 @@ class Sampler:
         return None
 
     def due_at(self) -> float:
-        """Return when a reading that is held back may be due [monotonic s]; infinite: none is held back."""
+        """Return the time at which a held-back reading may be due [monotonic s]; infinite: there is none."""
         held, sent = self._held, self._sent
         if held is None or sent is None:
             return math.inf
@@ -79,22 +79,22 @@ PUSHES_PER_SECOND = 10_000.0
 _BURST = 400
 """Readings that may leave at once; as change and archive events, below ZMQ's default high-water mark of 1000."""
 _MOST_TRIES = 5
-"""Tries to send one event; a client that misses it sees the gap."""
+"""Tries to send one event; afterwards clients see a gap."""
 _AT_ONCE = Sampling(shortest=0.0)
 
 
 class EventSink(Protocol):
-    """Where readings go: Tango in production, a list in tests."""
+    """The receiver of readings: Tango in production, a list in tests."""
 
     def show(self, device: str, attribute: str, reading: Reading) -> bool:
-        """Make a reading the one that clients get when they read; return whether anybody would get an event of it."""
+        """Make a reading the one that clients read; return whether any client would get an event of it."""
 
     def push(self, device: str, attribute: str, reading: Reading) -> bool:
-        """Send a reading as change and archive event; False: it could not be sent now, and may be later."""
+        """Push change and archive events; False: they could not be sent now, and may be later."""
 
 
 class Publisher:
-    """Decides what leaves the server, and when.
+    """Decides which readings leave the server, and when.
 
     Parameters
     ----------
@@ -119,23 +119,23 @@ class Publisher:
         self._samplers: dict[AttributeKey, Sampler] = {}
         self._due: list[tuple[float, AttributeKey]] = []
         self._due_at: dict[AttributeKey, float] = {}
-        """When what is held back is to be looked at again; most of what is held did not change at all."""
+        """Time of the next check of each held-back reading; most held-back readings did not change at all."""
         self._waiting: dict[AttributeKey, Reading] = {}
         self._queue: deque[tuple[AttributeKey, Reading]] = deque()
         self._tries = 0
-        """Of the first one in the queue."""
+        """Tries of the first event in the queue."""
         self._anew: deque[tuple[str, Callable[[], bool]]] = deque()
-        """Devices whose subscribers are to be told everything, and whether they may be by now."""
+        """Devices whose subscribers get all values again, and whether this may happen by now."""
         self._budget = float(_BURST)
         self._refilled = clock.monotonic()
         self.last: dict[str, dict[str, Reading]] = {}
-        """What is shown, by device and attribute."""
+        """Shown readings, by device and attribute."""
         self.pushed = 0
         self.coalesced = 0
         """Readings replaced by a newer one before they left."""
 
     def offer(self, device: str, attribute: str, reading: Reading) -> None:
-        """Take a reading; reading clients see it at once, subscribers when its rule allows."""
+        """Process a reading: reads return it at once, subscribers get it when the attribute's rule allows."""
         shown = self.last.setdefault(device, {})
         before = shown.get(attribute)
         if before is reading or before == reading:  # mostly the former, many thousand times a second
@@ -155,11 +155,14 @@ class Publisher:
             self._wait(key, event)
 
     def append(self, device: str, attribute: str, reading: Reading) -> None:
-        """Take a reading that is an event by itself: it is sent whatever follows, in the order of these calls."""
+        """Queue a reading that is an event by itself: it is never merged, and keeps the order of these calls."""
         self._queue.append(((device, attribute), reading))
 
     def begin_anew(self, device: str, may_tell: Callable[[], bool]) -> dict[str, Reading]:
-        """Return what a device shows, and send all of it as events once that may be; called from any thread."""
+        """Return the readings of a device, and send all of them as events once this is allowed.
+
+        Any thread may call it.
+        """
         self._anew.append((device, may_tell))
         return dict(self.last.get(device, {}))
 
@@ -170,18 +173,18 @@ class Publisher:
 
     @property
     def waiting(self) -> int:
-        """Return the number of events that the budget holds back."""
+        """Return the number of events beyond the budget."""
         return len(self._waiting) + len(self._queue)
 
     @property
     def due_at(self) -> float:
-        """Return the monotonic time at which something that is held back may be due [s]."""
+        """Return the monotonic time at which a held-back reading may be due [s]."""
         return self._due[0][0] if self._due else math.inf
 
     def restore(self, readings: Mapping[str, Mapping[str, Reading]]) -> list[str]:
-        """Show the readings of before a restart, and return a text about each that cannot be shown.
+        """Show the readings from before a restart, and return a text about each unusable one.
 
-        Reported attributes are left out: their topic gives the newest value at once, and a snapshot may be older.
+        Reported attributes are left out: their topic has the newest value, and a snapshot may be older.
         """
         troubles = []
         for device, shown in readings.items():
@@ -189,7 +192,7 @@ class Publisher:
                 if (device, attribute) in self._rules and (device, attribute) not in self._reported:
                     try:
                         self.offer(device, attribute, reading)
-                    except Exception as error:  # one of an older interface, or made up by somebody
+                    except Exception as error:  # a reading of an older interface, or a forged one
                         del self.last[device][attribute]
                         troubles.append(f"{attribute} of {device} in the snapshot cannot be shown: {error!r:.200}")
         return troubles
@@ -210,18 +213,18 @@ class Publisher:
         self._refilled = now
         while self._queue and self._budget >= 1.0:
             key, reading = self._queue[0]
-            self._waiting.pop(key, None)  # an older one, of before a restart
-            # With its event, not before: a read after an event gives that value or a later one.
+            self._waiting.pop(key, None)  # an older one, from before a restart
+            # Together with its event, not before: a read after an event returns that value or a later one.
             self.last.setdefault(key[0], {})[key[1]] = reading
             self._sink.show(*key, reading)
             self._tries += 1
             if not self._push(key, reading) and self._tries < _MOST_TRIES:
-                break  # it stays the first: order is kept, and it is tried again
+                break  # it stays the first, for the order, and is tried again
             self._queue.popleft()
             self._tries = 0
         while self._waiting and self._budget >= 1.0:
             key = next(iter(self._waiting))
-            reading = self._waiting.pop(key)  # before it is pushed: whatever goes wrong, the next one has its turn
+            reading = self._waiting.pop(key)  # before the push: the next one follows even after an error
             if not self._push(key, reading):
                 self._waiting.setdefault(key, reading)
                 break
@@ -257,4 +260,4 @@ class Publisher:
     def _wait(self, key: AttributeKey, event: Reading) -> None:
         if key in self._waiting:
             self.coalesced += 1
-        self._waiting[key] = event  # a newer value takes the place in the queue of the older one
+        self._waiting[key] = event  # a newer value takes the older one's place in the queue

@@ -13,7 +13,7 @@ Places = Mapping[str, Mapping[int, int]]
 """Offsets by topic and partition."""
 
 _TURN = 0.002
-"""Longest wait for one of several readers while another one may have something [s]."""
+"""Longest wait for one of several readers while another one may have records [s]."""
 
 
 class Bus(Protocol):
@@ -29,22 +29,22 @@ class Bus(Protocol):
         committed: bool = True,
         resets: bool = True,
     ) -> ColumnReader:
-        """Read some partitions of topics (None: all) from given offsets on, or else from their beginning.
+        """Read some partitions of topics (None: all) from given offsets, or else from their beginning.
 
         Parameters
         ----------
         committed
-            False: records of open transactions are given as well.
+            False: records of open transactions are read as well.
         resets
-            Whether the beginning of a partition replaces a place that is not on its log. False: the reader says that
-            it is misplaced.
+            Whether to restart at the beginning of a partition if a position is not on its log. False: the reader
+            reports that it is misplaced.
         """
 
     def read_all(self, topic: str) -> list[Record]:
-        """Return everything that is on a compacted topic."""
+        """Return all records of a compacted topic."""
 
     def watch(self) -> TopicWatch:
-        """Return what looks at topics."""
+        """Return the watch over topics."""
 
     def writer(self) -> QueueingWriter:
         """Return the writer for snapshots and dead letters."""
@@ -58,10 +58,11 @@ class Readers:
         self._readers = list(dict.fromkeys(readers.values()))
 
     def take(self, limit: int, timeout: float) -> Sequence[Record]:
-        """Return what has come for any of them; limit and time-out [s] are shared."""
+        """Return new records of any reader; limit and time-out [s] are shared."""
         records: list[Record] = []
         while True:
-            # In turns and in short waits: neither one with a storm of records nor a silent one holds up the others.
+            # In turns and with short waits: neither a reader with a storm of records nor a silent one holds up the
+            # others.
             self._readers.append(self._readers.pop(0))
             for following, reader in zip(range(len(self._readers), 0, -1), self._readers, strict=True):
                 if share := -(-(limit - len(records)) // following):
@@ -72,20 +73,20 @@ class Readers:
                 return records
 
     def caught_up(self, topic: str) -> bool:
-        """Return whether all that stood on a topic was taken."""
+        """Return whether all records of a topic from before the start have been read."""
         return self._by_topic[topic].caught_up(topic)
 
     def behind(self, topic: str) -> Mapping[int, int]:
-        """Return the records of a topic that were not taken, by partition."""
+        """Return the number of unread records of a topic, by partition."""
         return self._by_topic[topic].behind(topic)
 
     def reached(self, topic: str) -> Mapping[int, int]:
-        """Return the next offset to take, by partition."""
+        """Return the next offset to read, by partition."""
         return self._by_topic[topic].reached(topic)
 
     @property
     def is_misplaced(self) -> bool:
-        """Return whether a place on any of the topics is not on its log."""
+        """Return whether a position on any of the topics is not on its log."""
         return any(reader.is_misplaced for reader in self._readers)
 
     def close(self) -> None:
@@ -95,9 +96,9 @@ class Readers:
 
 
 def open_readers(bus: Bus, topics: Partitions, start: Places, isolation: Mapping[str, Isolation]) -> Reader:
-    """Open a reader for each isolation that some topics have, and return them as one."""
+    """Open a reader for each isolation of the topics, and return them as one."""
     if not topics:
-        return bus.open_reader({}, {})  # has nothing, and waits for it
+        return bus.open_reader({}, {})  # delivers nothing, after the wait
     found: dict[str, Reader] = {}
     try:
         for level in Isolation:

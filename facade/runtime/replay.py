@@ -1,18 +1,18 @@
-"""A deployment that shows the replay of an archive: its time is the one that the replay has reached.
+"""A deployment that shows the replay of an archive: its time is the position of the replay.
 
 Theory of operation
 -------------------
-The replay writes its position to the topic `replay` several times a second: all records that are older are on the
-topics. Each process of the deployment follows it with a `ReplayClock`.
+The replay writes its position to the topic `replay` several times a second: all older records are on the topics. Each
+process of the deployment follows it with a `ReplayClock`.
 
-* **Workers** take the position for the brokers' time: what a partition had before it is read, once the worker has
-  reached the end of the partition. So watermarks, and with them windows, have the times of the night.
-* **Device servers** take the time from it, some moments later (`_DELAY`): until then the workers have processed the
-  records. Between two positions the time runs evenly.
-* **Records of the facade itself** have the time of today, and are as old as the time at which they are read
+* **Workers** use the position as the brokers' time: all earlier records of a partition are read, once the worker has
+  reached its end. So watermarks and windows have the times of the night.
+* **Device servers** use the position as their time, with a delay (`_DELAY`) in which the workers process the records.
+  Between two positions the time runs evenly.
+* **Records of the facade itself** have today's time, and count as written when they are read
   (`facade.runtime.flow.Flow.heard`).
 
-Whatever is between processes has the time of today: heartbeats, time-outs and intervals.
+Heartbeats, time-outs and intervals between processes use today's time.
 """
 
 import logging
@@ -43,33 +43,33 @@ POSITION: Final = "position"
 """Key of the records with the position."""
 PLAYING, PAUSED, ENDED = "PLAYING", "PAUSED", "ENDED"
 _DELAY: Final = 0.5
-"""For so long the time of a device server is behind the replay, by the clock of today [s]."""
+"""Delay of a device server behind the replay, by today's clock [s]."""
 _EACH: Final = 1.0
-"""Least time between two texts of Status, unless the replay is stopped or goes on [s]."""
+"""Least time between two texts of Status, unless the replay pauses or resumes [s]."""
 _SILENT: Final = 10.0
-"""After so long without a position, the replay does not run any more [s]."""
+"""Time without a position after which the replay counts as ended [s]."""
 _MOST: Final = 1000
 _RETRY: Final = 1.0
 """Time between two tries to read the position [s]."""
 _PATIENCE: Final = 120.0
-"""How long a position may wait for the brokers [s]."""
+"""Longest wait of a position for the brokers [s]."""
 _STATUS: Final = "Status"
 
 _DERIVED: Final = frozenset({"accounts", "dead-letters", "heartbeats", TOPIC})
-"""SDP's side also writes there, but what is there is about the processes and the offsets of the original."""
+"""SDP's side also writes these topics, but their records concern the processes and offsets of the original."""
 _RETENTION: Final = "retention.ms"
 
 decode = BatchDecoder[ReplayPosition | ReplayOrder](ReplayPosition, ReplayOrder).decode_one
 
 
 def inputs(icd: Icd) -> list[str]:
-    """Return the topics that can be played: those that SDP's side writes."""
+    """Return the topics that can be replayed: topics that SDP's side writes."""
     ours = {name for name, role in icd.roles.items() if role.side == "facade"}
     return [name for name, topic in icd.topics.items() if {*topic.writers} - ours and name not in _DERIVED]
 
 
 def replay_topics(icd: Icd) -> dict[str, Topic]:
-    """Return the topics of the interface as a replay makes them, by name."""
+    """Return the topics of the interface as a replay creates them, by name."""
     played = {*inputs(icd)}
     return {
         name: replace(
@@ -83,28 +83,28 @@ def replay_topics(icd: Icd) -> dict[str, Topic]:
 
 
 class ReplayClock:
-    """The time that a replay has reached; intervals are those of the clock of today.
+    """The time of a replay; intervals are those of today's clock.
 
     Parameters
     ----------
     today
-        The clock of today.
+        Today's clock.
     """
 
     def __init__(self, today: Clock) -> None:
         self.today = today
         self.position: ReplayPosition | None = None
-        """The newest; None: not known yet."""
+        """The newest; None: unknown."""
         self._seen: Sequence[tuple[float, float]] = ()
-        """When positions were taken [monotonic s], and their times [Unix s]; the oldest first."""
+        """Arrival of positions [monotonic s], and their times [Unix s]; the oldest first."""
         self._began = self._taken_at = 0.0
 
     def take(self, position: ReplayPosition) -> None:
-        """Go on to a position."""
+        """Advance to a position."""
         now, time = self.today.monotonic(), position.time / 1e6
         if self.position is None:
             self._began = now
-        # Records from before this process began are past.
+        # Records from before the start of this process are past.
         if now - self._began < _DELAY:
             self._seen = ((now - _DELAY, time),)
         else:
@@ -134,7 +134,7 @@ class ReplayClock:
 
     @property
     def reached_us(self) -> int:
-        """Return the time before which all records are on the topics [Unix us]; 0: not known."""
+        """Return the time before which all records are on the topics [Unix us]; 0: unknown."""
         return 0 if self.position is None else self.position.time
 
     def describe(self) -> str:
@@ -151,19 +151,19 @@ class ReplayClock:
 
 
 def today(clock: Clock) -> Clock:
-    """Return the clock of today, also where another clock follows a replay."""
+    """Return today's clock, also where another clock follows a replay."""
     return clock.today if isinstance(clock, ReplayClock) else clock
 
 
 def why_refused(clock: Clock) -> str:
-    """Return why nothing can be commanded; an empty text: this deployment shows no replay."""
+    """Return the reason why commands are refused; an empty text: this deployment shows no replay."""
     if not isinstance(clock, ReplayClock):
         return ""
     return f"this deployment shows a replay ({clock.describe()}): commands are shown there and never executed"
 
 
 def why_not(order: ReplayOrder, position: ReplayPosition | None) -> str:
-    """Return why a replay cannot carry out an order; an empty text: it can."""
+    """Return the reason why a replay cannot carry out an order; an empty text: it can."""
     if position is None or position.state == ENDED:
         return f"the replay {'has not begun' if position is None else 'has ended'}"
     if order.action == "SEEK" and not position.time <= order.to < position.end:
@@ -176,7 +176,7 @@ def why_not(order: ReplayOrder, position: ReplayPosition | None) -> str:
 
 
 def make_order(action: ReplayOrderAction, origin: str, *, now: float, seconds: float = 1.0, to: int = 0) -> ReplayOrder:
-    """Make an order; `now`: the time of today [Unix s]."""
+    """Make an order; `now`: today's time [Unix s]."""
     id = f"{action.lower()}-{secrets.token_hex(8)}"
     return ReplayOrder(id=id, action=action, seconds=seconds, to=to, time=round(now * 1e6), origin=origin)
 
@@ -187,19 +187,19 @@ def replay_record(message: ReplayPosition | ReplayOrder) -> Record:
 
 
 def newest_position(bus: Bus) -> ReplayPosition | None:
-    """Return the position that a replay has told last; None: none has told any.
+    """Return the newest position that a replay has written; None: there is none.
 
     Raises
     ------
     BusError
-        The brokers do not answer, or the topic is not there.
+        The brokers do not answer, or the topic does not exist.
     """
     found = (decode(record.value) for record in reversed(bus.read_all(TOPIC)))
     return next((one for one in found if isinstance(one, ReplayPosition)), None)
 
 
 class ReplayTopic:
-    """Where a replay tells its position and takes orders.
+    """The topic on which a replay writes its position and reads orders.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ class ReplayFlow(Flow):
         self._clock = clock
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Take a position; see `facade.runtime.flow.Flow`."""
+        """Process a position; see `facade.runtime.flow.Flow`."""
         message = decode(record.value)
         if isinstance(message, ReplayPosition):
             self._clock.take(message)
@@ -260,7 +260,7 @@ class ReplayFollower:
         self._open_at = clock.monotonic()
 
     def step(self) -> None:
-        """Take the positions that have come."""
+        """Process new positions."""
         now = self._clock.monotonic()
         try:
             if self._reader is None and now >= self._open_at:
@@ -273,7 +273,7 @@ class ReplayFollower:
 
 
 class ReplayStatus:
-    """Puts the replay before the Status of each device: a sink, and the view that renews the text.
+    """Puts the state of the replay before the Status of each device: a sink, and the view that updates the text.
 
     Parameters
     ----------
@@ -286,7 +286,7 @@ class ReplayStatus:
     def __init__(self, sink: EventSink, devices: Sequence[str], clock: ReplayClock) -> None:
         self._sink, self._clock = sink, clock
         self._own = {device: Reading("No data from the bus yet.", 0.0) for device in devices}
-        """What the devices say themselves."""
+        """The devices' own texts."""
         self._text, self._state, self._told_at = "", "", float("-inf")
 
     def show(self, device: str, attribute: str, reading: Reading) -> bool:
@@ -301,7 +301,7 @@ class ReplayStatus:
         return self._sink.push(device, attribute, self._marked(reading) if attribute == _STATUS else reading)
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
-        """Renew the text of all devices when it is another one; see `facade.runtime.flow.View`."""
+        """Update the text of all devices if it has changed; see `facade.runtime.flow.View`."""
         text, monotonic = self._clock.describe(), self._clock.monotonic()
         state = "" if self._clock.position is None else self._clock.position.state
         if text != self._text and (state != self._state or monotonic - self._told_at >= _EACH):

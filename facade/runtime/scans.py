@@ -1,26 +1,26 @@
-"""Which subarray runs which scan: nodes of a subarray that scans must not be silent."""
+"""Scans of subarrays: nodes of a scanning subarray must not be silent."""
 
 from facade.runtime.composition import Server
 from facade.runtime.device_state import OBS_STATE, StateMessage
 
 SCAN_ID, SCANNING = "scanID", "SCANNING"
-"""What controllers report of a subarray: the scan that it runs, and its obsState while it does."""
+"""Reported attribute with the scan of a subarray, and its obsState during a scan."""
 _SETTLING = 5.0
-"""After a scan has begun, whoever should speak may be silent for so long [s]."""
+"""Time after the begin of a scan in which nodes may still be silent [s]."""
 _MOST_SCANS = 1000
 
 
 class Scans:
-    """Which subarray ran which scan, and which of them scan now: by what controllers report."""
+    """The scan that each subarray ran, and the subarrays that scan now, by the controllers' reports."""
 
     def __init__(self) -> None:
         self._ran: dict[int, str] = {}
         """Device of the subarray by scan, the newest last."""
         self._since: dict[str, float] = {}
-        """Since when each subarray scans that does [Unix s]."""
+        """Begin of the scan of each scanning subarray [Unix s]."""
 
     def take(self, message: StateMessage) -> None:
-        """Take a report about a device."""
+        """Process a report about a device."""
         if message.attribute == OBS_STATE and message.value != SCANNING:
             self._since.pop(message.device, None)
         elif message.attribute == OBS_STATE:
@@ -32,7 +32,7 @@ class Scans:
                 del self._ran[next(iter(self._ran))]
 
     def subarray(self, scan: int) -> str:
-        """Return the subarray of a scan; empty: not known."""
+        """Return the subarray of a scan; empty: unknown."""
         return self._ran.get(scan, "")
 
     def scanning(self, now: float) -> list[str]:
@@ -41,7 +41,7 @@ class Scans:
 
 
 def scans(server: Server) -> Scans:
-    """Return the scans that a device server knows of, which has a flow of the states of devices."""
+    """Return the scans of a device server with a flow of device states."""
     if (found := server.find(Scans)) is None:
         found = server.share(Scans)
         server.states.listeners.append(found.take)

@@ -1,4 +1,4 @@
-"""Snapshots of ledgers on a compacted topic: where a restarted device server goes on."""
+"""Snapshots of ledgers on a compacted topic: the state from which a restarted device server continues."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def to_record(snapshot: Snapshot) -> Record:
-    """Return the record to write; its key makes it replace the one before."""
+    """Return the record to write; its key replaces the previous snapshot."""
     key = f"{snapshot.instance}/{snapshot.topic}".encode()
     return Record(topic=TOPIC, key=key, value=_encode(snapshot))
 
@@ -40,7 +40,7 @@ def newest(records: Iterable[Record], instance: str) -> tuple[dict[str, Snapshot
 
 
 def store_readings(readings: Mapping[str, Mapping[str, Reading]]) -> dict[str, Any]:
-    """Return readings in the form of a snapshot; JSON has no number that is none, so those are left out."""
+    """Return readings in the form of a snapshot. Values that are not numbers in JSON are left out."""
     return {
         device: {
             name: reading
@@ -52,12 +52,12 @@ def store_readings(readings: Mapping[str, Mapping[str, Reading]]) -> dict[str, A
 
 
 def load_readings(stored: Mapping[str, Any]) -> dict[str, dict[str, Reading]]:
-    """Return readings back from the form of a snapshot.
+    """Return readings from the form of a snapshot.
 
     Raises
     ------
     msgspec.ValidationError
-        A time is none, or a quality.
+        A time or a quality is invalid.
     """
     return {
         device: {name: Reading(_loaded(value), time, quality) for name, (value, time, quality) in shown.items()}

@@ -44,7 +44,7 @@ def terminable() -> Iterator[None]:
     """Let SIGTERM end a command as Ctrl-C does: with everything stopped."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        # A second one would end what the first one has begun. Where a parent is killed and the kernel tells of it
+        # A second signal would end the work of the first. Where a parent is killed and the kernel reports it
         # (PR_SET_PDEATHSIG), one may come for each of the parent's threads.
         signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
@@ -57,10 +57,10 @@ def terminable() -> Iterator[None]:
 
 
 def end_process(code: int = 0) -> NoReturn:
-    """End this process at once, with all that it has said written out; if that is not possible, the code is not 0.
+    """End this process at once, after its output is written; the code is not 0 if that fails.
 
-    The threads of Tango and of the Kafka client may still call back. Such a call ends a process with SIGSEGV while
-    Python takes itself down. The destructor of a Kafka client may wait without end. So nothing is taken down here.
+    Threads of Tango and of the Kafka client may still call back. Such a call ends a process with SIGSEGV while Python
+    finalizes. The destructor of a Kafka client may wait without end. So nothing is finalized here.
     """
     try:
         logging.shutdown()

@@ -1,8 +1,8 @@
 """The accounts of all streams, gathered from workers and device servers.
 
-Workers write what each transaction did; those entries add up. Device servers write totals into
-their snapshots; the newest of each instance counts. Either way the sum is exact over restarts,
-because account and offsets are committed together.
+Workers write an entry for each transaction; the entries add up. Device servers write totals into their snapshots; the
+newest of each instance counts. Either way the sum is exact over restarts, because account and offsets are committed
+together.
 """
 
 from collections import Counter
@@ -22,27 +22,27 @@ from facade.runtime.flow import Flow
 from facade.runtime.snapshots import TOPIC, Snapshot, decode_snapshot
 
 _EVERY = 1.0
-"""Least time between two ends that are remembered [s]."""
+"""Least time between two stored log ends [s]."""
 _MOST_ENDS = 3600
-"""Ends that are remembered; beyond it every second one is forgotten."""
+"""Stored log ends; beyond it every second one is dropped."""
 
 
 class Backlog:
-    """What waits on one partition, or on several as one.
+    """The waiting records of one partition, or of several partitions together.
 
-    Where the log ended at times is remembered as long as the reader is not there yet. The first record that waits came
-    after the last time at which the log ended before it.
+    Log ends are stored with their times until the reader reaches them. The first waiting record came after the last
+    time at which the log ended before it.
     """
 
     __slots__ = ("_ends", "records")
 
     def __init__(self) -> None:
         self._ends: list[tuple[float, int]] = []
-        """Time [Unix s] and end, the oldest first; the reader has passed the first one, unless it never was so far."""
+        """Time [Unix s] and end, the oldest first; the reader has passed the first one, except at the begin."""
         self.records = 0
 
     def note(self, at: float, position: int, end: int) -> None:
-        """Take how far a reader is on a log, and where that ends, at a time [Unix s]."""
+        """Note the reader's position on a log, and the log's end, at a time [Unix s]."""
         self.records = max(end - position, 0)
         if self._ends and end < self._ends[-1][1]:
             self._ends.clear()  # another log
@@ -57,26 +57,26 @@ class Backlog:
             del self._ends[1::2]
 
     def seconds(self, now: float) -> float:
-        """Return for how long the first record that waits has done so at most, at a time [Unix s]; 0: none waits."""
+        """Return the longest possible waiting time of the first waiting record, at a time [Unix s]; 0: none waits."""
         return max(now - self._ends[0][0], 0.0) if self.records else 0.0
 
 
 _decode_entry = BatchDecoder(AccountEntry).decode_one
 _MICRO = 1_000_000
 _MOST = 100_000_000
-"""No transaction has so many records."""
+"""Upper bound of the records in a transaction."""
 _MOST_ROWS = 65_536
 _CLOCK_SLACK_US = 60_000_000
-"""Most by which the clocks of a worker and of the broker may differ [us]."""
+"""Largest difference between the clocks of a worker and of the broker [us]."""
 
 
 class Covered(CountedOffsets):
-    """The offsets of one partition that are accounted for."""
+    """The accounted offsets of one partition."""
 
     heard: float = 0.0
-    """When an entry last came [Unix s]."""
+    """Time of the last entry [Unix s]."""
     measured: float = 0.0
-    """When one last came that knew where the log ends, or the first one [Unix s]; 0: an older server kept it."""
+    """Time of the last entry with a log end, or of the first entry [Unix s]; 0: restored from an older server."""
 
     @property
     def topic_id(self) -> str:
@@ -92,30 +92,30 @@ class StreamTotals:
         self.rate = RateMeter()
         self.work = Work()
         self.heard = 0.0
-        """When its account last came [Unix s]."""
+        """Time of the last entry [Unix s]."""
         self.backlogs: dict[str, Backlog] = {}
-        """What waits, by partition or instance."""
+        """Waiting records, by partition or instance."""
         self.partitions: dict[int, Covered] = {}
-        """What workers that say it have accounted for, by partition."""
+        """Offsets accounted for by workers that report them, by partition."""
         self.has_ends = False
-        """Whether any entry has said where the log ends."""
+        """Whether any entry has had a log end."""
         self.shape = (0, 0.0)
-        """How many partitions the topic has, and when that was first heard [Unix s]."""
+        """Number of partitions of the topic, and the time of its first report [Unix s]."""
 
     @property
     def lag(self) -> int:
-        """Records that are not yet taken."""
+        """Records not yet consumed."""
         return sum(one.records for one in self.backlogs.values())
 
     def lag_time(self, now: float) -> float:
-        """Return for how long the oldest record that waits has done so, at a time [Unix s]."""
+        """Return the waiting time of the oldest waiting record, at a time [Unix s]."""
         return max((one.seconds(now) for one in self.backlogs.values()), default=0.0)
 
     def untaken(self, now: float, within: float) -> list[int]:
         """Return the partitions without an entry of a worker within the last `within` [s].
 
-        A worker that does not learn where the log ends gets nothing from it, so it says nothing. A partition that was
-        added is waited for as long as any other.
+        A worker that cannot learn the log end gets no records, so it writes no entry. An added partition has the same
+        time limit as any other.
         """
         newest = max(self.partitions.values(), key=lambda one: one.heard, default=None)
         if newest is None:
@@ -133,7 +133,7 @@ class StreamTotals:
         return min(one.heard, one.measured) if self.has_ends and one.measured else one.heard
 
     def note(self, entry: AccountEntry, heard: float) -> None:
-        """Note what an entry knows of its topic and of the end of its log."""
+        """Note an entry's facts about the topic and the end of its log."""
         if entry.partitions and entry.partitions != self.shape[0]:
             self.shape = entry.partitions, heard
         at = self.partitions.get(entry.partition)
@@ -145,13 +145,13 @@ class StreamTotals:
                 at.measured = max(at.measured, heard)
 
     def take(self, entry: AccountEntry, heard: float) -> str:
-        """Count an entry; return why it is refused, or empty text."""
+        """Count an entry; return the reason of a refusal, or empty text."""
         if entry.partition >= 0:
             found = self._cover(entry, heard)
             if isinstance(found, Overlap):
                 return self._refuse(entry, found)
             if isinstance(found, LogCut):
-                entry = replace(entry, corrected=0)  # the alarm about the log says it
+                entry = replace(entry, corrected=0)  # the alarm about the log covers it
         self.account.add(entry)
         self.rate.add(entry.time, entry.consumed)
         self.work.note(entry)
@@ -168,7 +168,7 @@ class StreamTotals:
         if isinstance(found, Gap):
             self.account.deviate("skipped", found.records, f"{_where(entry)}: {found}")
         elif isinstance(found, LogCut):
-            self.backlogs.clear()  # perhaps of partitions that are no more
+            self.backlogs.clear()  # they may concern partitions that no longer exist
             self.account.deviate("log_cuts", 1, f"{_where(entry)}: {found}")
         return found
 
@@ -193,7 +193,7 @@ class _Stored(msgspec.Struct):
 
 
 class WorkerAccounts(Flow):
-    """A flow: what workers say about the streams that they take."""
+    """A flow: the workers' entries about their streams."""
 
     topic = ACCOUNTS
     durable = True
@@ -210,7 +210,7 @@ class WorkerAccounts(Flow):
             return rejected
         heard = self.heard(record)
         stream = self.streams.setdefault(entry.stream, StreamTotals())
-        if entry.redriven:  # a redrive takes no records: this is no sign of life of a worker
+        if entry.redriven:  # a redrive consumes no records: this is no heartbeat of a worker
             stream.account.redriven += entry.redriven if count else 0
             return USED
         stream.heard = max(stream.heard, heard)
@@ -230,7 +230,7 @@ class WorkerAccounts(Flow):
         return builtins
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take the totals by stream."""
+        """Restore the totals by stream."""
         for name, stored in msgspec.convert(state, dict[str, _Stored], strict=False).items():
             stream = self.streams.setdefault(name, StreamTotals())
             stream.account.restore(stored.totals)
@@ -238,7 +238,7 @@ class WorkerAccounts(Flow):
 
 
 def _inconsistency(entry: AccountEntry, written_us: int) -> RecordRejected | None:
-    """Return why an entry cannot be true: totals cannot be corrected later."""
+    """Return the reason why an entry cannot be true: totals cannot be corrected later."""
     settled = (entry.used, entry.late, entry.suppressed, entry.dead_lettered)
     counts = (entry.consumed, *settled, entry.in_flight, entry.redriven)
     if max(*counts, *entry.reasons.values()) > _MOST:
@@ -252,7 +252,7 @@ def _inconsistency(entry: AccountEntry, written_us: int) -> RecordRejected | Non
     if entry.offset_to < entry.offset_from or entry.offset_to > entry.high_watermark >= 0:
         text = f"expected {entry.offset_from} to {entry.high_watermark}, got {entry.offset_to}"
         return RecordRejected(INCONSISTENT, "$.offset_to", text)
-    # A table counts when it ends, with records from before the entry's range.
+    # A table counts at its end, with records from before the entry's range.
     first = entry.offset_from if entry.counted_from < 0 else min(entry.counted_from, entry.offset_from)
     most = entry.offset_to - first
     if entry.batches > most or entry.consumed > most + _MOST_ROWS * entry.batches:
@@ -263,7 +263,7 @@ def _inconsistency(entry: AccountEntry, written_us: int) -> RecordRejected | Non
 
 
 class ReaderAccounts(Flow):
-    """A flow: what device servers say, in their snapshots, about the streams that they read."""
+    """A flow: the device servers' totals, in their snapshots, of the streams that they read."""
 
     topic = TOPIC
 
@@ -272,9 +272,9 @@ class ReaderAccounts(Flow):
         self._backlogs: dict[tuple[str, str], Backlog] = {}
         self._rates: dict[str, RateMeter] = {}
         self.newest_us: dict[str, int] = {}
-        """When each instance last gave an account, by the clock of its host [Unix us]."""
+        """Time of the last account of each instance, by the clock of its host [Unix us]."""
         self._streams: dict[str, StreamTotals] | None = None
-        """The sum as it was last made, while it holds."""
+        """The cached sum."""
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Keep the newest account of an instance and topic; see `facade.runtime.flow.Flow`."""
@@ -290,7 +290,7 @@ class ReaderAccounts(Flow):
         backlog = self._backlogs.setdefault(key, Backlog())
         backlog.note(snapshot.time / _MICRO, position, position + snapshot.account.behind)
         self._newest[key] = snapshot.time, snapshot.account
-        self.newest_us[snapshot.instance] = record.timestamp_us  # the topic has the time of the writer
+        self.newest_us[snapshot.instance] = record.timestamp_us  # the topic has the writer's timestamps
         self._streams = None
         return USED
 

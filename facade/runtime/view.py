@@ -1,4 +1,4 @@
-"""The base of views that show the newest records of a topic that is read whole at the start."""
+"""The base of views of the newest records of a topic that is read completely at the start."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -10,20 +10,20 @@ from facade.reading import Changes, Reading, Value, judge
 from facade.runtime.flow import DeviceReading, is_due
 
 _GAP = 0.2
-"""Least time between two looks [s]."""
+"""Least time between two updates [s]."""
 
 
 class NewestView(ABC):
-    """Shows connection, version, State and Status; subclasses add to it; see `facade.runtime.flow.View`.
+    """Shows connection, version, State and Status; subclasses add readings; see `facade.runtime.flow.View`.
 
     Parameters
     ----------
     known
-        Whether the topic has been read as far as it went at the start.
+        Whether all records of the topic from before the start have been read.
     """
 
     what: str
-    """What the topic has, for Status."""
+    """Content of the topic, for Status."""
 
     def __init__(
         self, device: str, device_class: DeviceClass, health: BusHealth, *, known: Callable[[], bool], version: str
@@ -32,10 +32,10 @@ class NewestView(ABC):
         self._attributes = {one.name: one for one in device_class.attributes}
         self._looked_at = 0.0
         self._changes = Changes()
-        """What is shown of values that nobody has dated."""
+        """Shown values without a time of their own."""
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
-        """Return all readings; the publisher leaves out those that have not changed."""
+        """Return all readings; the publisher filters out unchanged ones."""
         if not is_due(now, self._looked_at, _GAP):
             return
         self._looked_at = now
@@ -55,14 +55,14 @@ class NewestView(ABC):
 
     @abstractmethod
     def _look(self, now: float) -> dict[str, Value]:
-        """Look at what the topic has; return what has changed."""
+        """Update from the topic; return the changed values."""
 
     @abstractmethod
     def _judge(self, now: float) -> tuple[str, list[str]]:
-        """Return State, and what Status says beside it."""
+        """Return State, and further lines of Status."""
 
     def _show(self, values: dict[str, Value], now: float, *, is_known: bool) -> Iterator[tuple[str, Reading]]:
-        """Return the readings of all attributes: of the values given, and of what else there is."""
+        """Return the readings of all attributes, of the given values and of others."""
         for name, value in values.items():
             attribute = self._attributes.get(name)
             if attribute is not None and attribute.length and isinstance(value, tuple):

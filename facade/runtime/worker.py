@@ -1,8 +1,8 @@
-"""The frame of workers: records taken and their results are one transaction.
+"""The frame of workers: records are consumed and their results written in one transaction.
 
-After a ``kill -9`` the next worker goes on with the first record whose outcome is not on the log. In the same
-transaction go the dead letters and an entry in the account of each partition, hence
-``consumed = used + late + suppressed + dead-lettered`` holds for any committed prefix of the log.
+After a ``kill -9`` the next worker continues with the first record whose outcome is not on the log. The transaction
+also has the dead letters and an entry in the account of each partition, hence ``consumed = used + late + suppressed +
+dead-lettered`` holds for any committed prefix of the log.
 """
 
 import logging
@@ -24,17 +24,17 @@ from facade.runtime.accounts import ACCOUNTS, RunningAccount
 _log = logging.getLogger(__name__)
 
 SIGN_OF_LIFE = 1.0
-"""Longest time between two accounts of a partition of which nothing comes [s]."""
+"""Longest time between two accounts of a partition without records [s]."""
 
 OffsetRanges = Mapping[tuple[str, int], OffsetRange]
-"""What a transaction covers, by topic and partition."""
+"""Offsets of a transaction, by topic and partition."""
 
 
 class TransactionLoop(ABC):
-    """The loop of a worker: take records, and write their results in one transaction when it is due."""
+    """The loop of a worker: read records, and write their results in one transaction when it is due."""
 
     def step(self) -> None:
-        """Take some records; commit when it is time.
+        """Read some records; commit when it is time.
 
         Raises
         ------
@@ -52,7 +52,7 @@ class TransactionLoop(ABC):
 
     @abstractmethod
     def _take(self) -> None:
-        """Take some records, and find the fate of each."""
+        """Read some records, and find the outcome of each."""
 
     @abstractmethod
     def _is_due(self) -> bool:
@@ -60,7 +60,7 @@ class TransactionLoop(ABC):
 
     @abstractmethod
     def _commit(self) -> None:
-        """Write the results of the records taken, and the positions behind them, in one transaction."""
+        """Write the results, and the positions after the records, in one transaction."""
 
     @abstractmethod
     def _give_up(self, reason: BusError) -> None:
@@ -68,14 +68,14 @@ class TransactionLoop(ABC):
 
 
 class TransactionalWorker(TransactionLoop):
-    """One slot of a group of workers that keep nothing over a transaction.
+    """One slot of a group of workers without state between transactions.
 
     Parameters
     ----------
     topics
-        Topics taken, and the largest size of their records [bytes].
+        Topics to read, with the largest size of their records [bytes].
     name
-        Of this worker, in accounts, dead letters and log lines.
+        Name of the worker, in accounts, dead letters and log lines.
     retry
         Pause after a transaction that failed [s].
     """
@@ -85,14 +85,14 @@ class TransactionalWorker(TransactionLoop):
     ) -> None:
         self._log, self._name, self._clock, self._retry = log, name, clock, retry
         self._by = name
-        """Name of the reader in the dead letters that it writes."""
+        """Name of the reader in its dead letters."""
         self._most_bytes = topics
         self._encode = msgspec.json.Encoder().encode
         self.accounts = {topic: RunningAccount() for topic in topics}
-        """What this process has committed since it started, and how much it has taken beyond that, by topic."""
+        """Committed records since the start of the process, and uncommitted ones, by topic."""
         self._reported: dict[tuple[str, int], float] = {}
-        """Monotonic time of the last account of each topic and partition [s]; partition -1: of a topic of which this
-        worker has none."""
+        """Monotonic time of the last account of each topic and partition [s]; partition -1: a topic without partitions
+        for this worker."""
         self._busy_since, self._waited = clock.monotonic(), 0.0
         """Monotonic time up to which accounts include the busy time, and the time spent waiting since then [s]."""
         self._start_over()
@@ -117,11 +117,11 @@ class TransactionalWorker(TransactionLoop):
 
     @abstractmethod
     def _output(self, ranges: OffsetRanges) -> Iterable[Record]:
-        """Return what the transaction is to write, but for accounts and dead letters."""
+        """Return the records to write in the transaction, without accounts and dead letters."""
 
     @abstractmethod
     def _forget(self) -> None:
-        """Begin with nothing, after a commit or in the place of one."""
+        """Begin with nothing, after a commit or instead of one."""
 
     def _next(self, limit: int, timeout: float) -> Sequence[PartitionBatch]:
         """Return the next records; the time counts as waiting if fewer than `limit` come."""
@@ -132,7 +132,7 @@ class TransactionalWorker(TransactionLoop):
         return runs
 
     def _begin(self, run: PartitionBatch, count: int, batches: int = 0) -> RunningAccount:
-        """Count the records taken, rows of columnar batches apart; return their account."""
+        """Count the records read, and rows of columnar batches separately; return their account."""
         account = self._accounts.setdefault((run.topic, run.partition), RunningAccount())
         account.batches += batches
         account.consumed += count
@@ -143,7 +143,7 @@ class TransactionalWorker(TransactionLoop):
     def _settle(self, record: Record, outcome: Outcome, more: Mapping[str, int] | None = None) -> None:
         """Count the outcome of a record; a rejected record becomes a dead letter; `more`: see `dead_letter`."""
         if isinstance(outcome, RecordRejected) and _size(record) > self._most_bytes[record.topic]:
-            # Compressed it passed the broker; as it is, no topic takes it, and it would come again for ever.
+            # Compressed it passed the broker; uncompressed no topic accepts it, and it would come again for ever.
             record = replace(record, key=None, value=None, headers=())
             outcome = replace(outcome, detail=f"{outcome.detail}; left where it is")
         self._accounts[record.topic, record.partition].settle(outcome, count=(more or {}).get(COUNT, 1))
@@ -155,7 +155,6 @@ class TransactionalWorker(TransactionLoop):
         return self._clock.monotonic() - self._began
 
     def _commit(self) -> None:
-        """Write the results of the records taken, and the positions behind them, in one transaction."""
         now, now_us = self._clock.monotonic(), round(self._clock.now() * 1e6)
         # Step 1: the offsets that the transaction covers, of each partition.
         ranges = self._log.ranges()
@@ -164,7 +163,7 @@ class TransactionalWorker(TransactionLoop):
         for place in accounts.keys() & ranges.keys():
             accounts[place].cover(ranges[place])
         self._tell_work(now)
-        # Step 3: results, accounts and dead letters; as they are one transaction, their order says nothing.
+        # Step 3: results, accounts and dead letters; their order within the transaction does not matter.
         records = [*self._output(ranges), *self._dead_letters]
         for (topic, partition), account in accounts.items():
             entry = account.entry(self._name, topic, partition, now_us)
@@ -178,14 +177,14 @@ class TransactionalWorker(TransactionLoop):
             self.accounts[topic].add(account)
 
     def _tell_work(self, now: float) -> None:
-        """Share the time that was spent since this was last done among the accounts, by their records."""
+        """Share the time since the last call among the accounts, by their records."""
         spent_us = max(now - self._busy_since - self._waited, 0.0) * 1e6
         for account in self._accounts.values():
             account.busy = round(spent_us * account.consumed / max(self._taken, 1))
         self._busy_since, self._waited = now, 0.0
 
     def _silent(self, ranges: OffsetRanges, now: float) -> list[tuple[str, int]]:
-        """Return the partitions without records whose account is due: as a sign of life, or with news."""
+        """Return the partitions without records whose account is due: as a heartbeat, or with news."""
         topics = {topic for topic, _ in ranges}
         without = [(topic, -1) for topic in self.accounts if topic not in topics]
         return [
@@ -221,27 +220,27 @@ def _size(record: Record) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordBatching:
-    """How much is in memory, and in one transaction."""
+    """Limits of the records in memory, and in one transaction."""
 
     batch: int = 16
     """Most records taken at once; it limits the memory if all have the largest size."""
     wait: float = 0.2
-    """Longest wait for the first one [s]."""
+    """Longest wait for the first record [s]."""
     idle_interval: float = 1.0
-    """Time between signs of life while none come [s]."""
+    """Time between accounts while no records come [s]."""
     limit_bytes: int = 32_000_000
-    """Records of one transaction, so that a crash repeats little [bytes]."""
+    """Size of the records of one transaction, so that a crash repeats little [bytes]."""
     retry: float = 0.5
     """Pause after a transaction that failed [s]."""
 
 
 class RecordWorker(TransactionalWorker):
-    """One slot of a group of such workers.
+    """One slot of a group of workers that convert single records.
 
     Parameters
     ----------
     name
-        Of this worker, in accounts, dead letters and log lines.
+        Name of the worker, in accounts, dead letters and log lines.
     entry
         The topic in the ICD.
     """
@@ -258,17 +257,17 @@ class RecordWorker(TransactionalWorker):
     ) -> None:
         self._batching = batching or RecordBatching()
         super().__init__(log, {topic: entry.max_bytes}, name=name, clock=clock, retry=self._batching.retry)
-        # The first transaction comes at once: it ends one that a killed predecessor left open, behind which
-        # no reader of committed records would come.
+        # The first transaction comes at once: it ends an open transaction of a killed predecessor, which readers of
+        # committed records cannot pass.
         self._began -= self._batching.idle_interval
 
     @abstractmethod
     def convert(self, record: Record) -> Sequence[Record] | Unused:
-        """Return what a record leads to, or why it is of no use."""
+        """Return the results of a record, or the reason why it is unusable."""
 
     def _take(self) -> None:
         before = self._taken
-        # First one and then the rest: a call of the client that is to give many waits for many.
+        # One record first and then the rest: a call of the client for many records waits for many.
         for timeout, limit in ((self._batching.wait, 1), (0.0, self._batching.batch - 1)):
             for run in self._next(limit, timeout):
                 self._fold(run)
@@ -298,7 +297,7 @@ class RecordWorker(TransactionalWorker):
         try:
             return self.convert(record)
         except Exception as error:
-            # A mistake of ours about one record would end each worker that takes it, and hold up all behind it.
+            # A bug with one record would end each worker that reads it, and hold up all records after it.
             _log.exception("record failed topic=%s offset=%d", record.topic, record.offset)
             return RecordRejected("internal", "$", excerpt(f"{type(error).__name__}: {error}"))
 

@@ -32,28 +32,28 @@ Slot = Annotated[str, typer.Option(help="Name of this worker's slot; each runnin
 
 
 class Worker(Protocol):
-    """A worker as its process sees it."""
+    """A worker, for its process."""
 
     @property
     def accounts(self) -> Mapping[str, RunningAccount]:
         """Return its accounts by topic."""
 
     def step(self) -> None:
-        """Take one turn."""
+        """Make one turn of the loop."""
 
     def finish(self) -> None:
         """Commit the open transaction, and leave."""
 
 
 class Site(NamedTuple):
-    """What a worker is made of."""
+    """The parts of a worker."""
 
     icd: Icd
     settings: Settings
     connection: Connection
     clock: Clock
     role: str
-    """Of the worker in the ICD."""
+    """Role of the worker in the ICD."""
     slot: str
 
     @property
@@ -63,7 +63,7 @@ class Site(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the name of the worker: of its role and its slot."""
+        """Return the name of the worker: role and slot."""
         return slot_name(self.role, self.slot)
 
     def log(self, *topics: str) -> KafkaTransactionalLog:
@@ -79,12 +79,12 @@ class Site(NamedTuple):
         )
 
     def alerts(self, source: str, writer: Writer) -> Alerts:
-        """Return what raises and clears the alerts of a source."""
+        """Return the alert source of a component."""
         return open_alerts(source, writer, self.clock)
 
 
 def open_alerts(source: str, writer: Writer, clock: Clock) -> Alerts:
-    """Return what raises and clears the alerts of a source, for programs of all flows."""
+    """Return the alert source of a component, for programs of all flows."""
     (reference,) = [one.alert_source for one in manifests() if one.alert_source is not None]
     made: Alerts = load_reference(reference)(source, writer, clock)
     return made
@@ -93,7 +93,7 @@ def open_alerts(source: str, writer: Writer, clock: Clock) -> Alerts:
 def run_worker(role: str, slot: str, make: Callable[[Site], Worker]) -> NoReturn:
     """Run a worker until SIGTERM or SIGINT, and end the process.
 
-    `role`: of the worker in the ICD.
+    `role`: role of the worker in the ICD.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def run_worker(role: str, slot: str, make: Callable[[Site], Worker]) -> NoReturn
         A setting is wrong, or another process has taken the slot.
     """
     start_logging(f"worker:{slot_name(role, slot)}")
-    # Batches of 10,000 messages make the collector look at them again and again; they hold no cycles.
+    # Batches of 10,000 messages trigger the garbage collector again and again; they hold no cycles.
     gc.set_threshold(100_000)
     settings = load_settings()
     replay = ReplayClock(SystemClock()) if settings.replay else None

@@ -282,7 +282,7 @@ def test_before_the_bus_was_read_the_state_is_unknown():
 
 
 def test_a_device_without_a_number_stops_the_server(bench):
-    with pytest.raises(ConfigError, match="expected a subarray's number"):
+    with pytest.raises(ConfigError, match="expected the number of the subarray"):
         Server(
             ICD,
             Settings(),

@@ -1,4 +1,4 @@
-"""Access rules at the brokers, and their users: reads, makes and removes them. Needs an administrator's principal."""
+"""Reads, creates and removes access rules and users at the brokers. Needs an administrator's principal."""
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
@@ -34,13 +34,15 @@ _KINDS: Final[dict[ResourceType, Kind]] = dict(
     )
 )
 _TYPES: Final = {kind: found for found, kind in _KINDS.items()}
+_OPERATIONS: Final = {one: one.name.title().replace("_", "") for one in AclOperation}
+_OPERATIONS_BY_NAME: Final = {name: one for one, name in _OPERATIONS.items()}
 _USER: Final = "User:"
 _ITERATIONS: Final = 4096
-"""Of SCRAM: the fewest that Kafka takes. The passwords are random, and long."""
+"""Iterations of SCRAM: the fewest that Kafka accepts. The passwords are random, and long."""
 
 
 def read_acls(connection: Connection) -> list[Acl]:
-    """Return the access rules of the brokers, but for those on users and on delegation tokens.
+    """Return the access rules of the brokers, except rules for users and delegation tokens.
 
     Raises
     ------
@@ -63,7 +65,7 @@ def read_acls(connection: Connection) -> list[Acl]:
 
 
 def create_acls(connection: Connection, acls: Iterable[Acl]) -> None:
-    """Make access rules; brokers know them within a moment of the return.
+    """Create access rules; brokers apply them within a moment of the return.
 
     Raises
     ------
@@ -103,7 +105,7 @@ def _refused(connection: Connection, what: str, error: KafkaException) -> BusErr
 def _acl(found: AclBinding) -> Acl:
     return Acl(
         principal=found.principal.removeprefix(_USER),
-        operation=found.operation.name.title().replace("_", ""),
+        operation=_OPERATIONS[found.operation],
         kind=_KINDS[found.restype],
         name=found.name,
         prefixed=found.resource_pattern_type is ResourcePatternType.PREFIXED,
@@ -113,14 +115,13 @@ def _acl(found: AclBinding) -> Acl:
 
 
 def _parts(acl: Acl) -> tuple[Any, ...]:
-    operations = {one.name.title().replace("_", ""): one for one in AclOperation}
     return (
         _TYPES[acl.kind],
         acl.name,
         ResourcePatternType.PREFIXED if acl.prefixed else ResourcePatternType.LITERAL,
         _USER + acl.principal,
         acl.host,
-        operations[acl.operation],
+        _OPERATIONS_BY_NAME[acl.operation],
         AclPermissionType.DENY if acl.denied else AclPermissionType.ALLOW,
     )
 
@@ -129,7 +130,7 @@ def _parts(acl: Acl) -> tuple[Any, ...]:
 
 
 def create_users(connection: Connection, passwords: Mapping[str, str]) -> None:
-    """Create users with SCRAM-SHA-512, or give them other passwords.
+    """Create users with SCRAM-SHA-512, or change their passwords.
 
     Raises
     ------
@@ -142,7 +143,7 @@ def create_users(connection: Connection, passwords: Mapping[str, str]) -> None:
 
 
 def set_on_brokers(connection: Connection, values: Mapping[str, str]) -> None:
-    """Set properties of all brokers, each of which reads the files that they name again.
+    """Set properties of all brokers. Each broker reads the files that the properties name again.
 
     Raises
     ------
@@ -154,9 +155,7 @@ def set_on_brokers(connection: Connection, values: Mapping[str, str]) -> None:
         brokers = admin.list_topics(timeout=timeouts.COMMAND).brokers
     except KafkaException as error:
         raise BusError(f"no answer at {connection.bootstrap}: {describe(error)}") from error
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in values.items()]
     for node in brokers:
-        entries = [
-            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in values.items()
-        ]
         resource = ConfigResource(ResourceType.BROKER, str(node), incremental_configs=entries)
         _await(connection, "properties of brokers", admin.incremental_alter_configs([resource]))

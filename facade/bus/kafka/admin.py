@@ -1,20 +1,20 @@
 """Asks the brokers for topics, offsets and groups, and changes nothing.
 
-Topics and groups are asked for through one admin client, which lives as long as the process (`Connection.admin`). The
-client of Kafka's library ends the process in four cases, which rule this module. In the first three an assertion fails
+Topics and groups are asked for through one admin client, which lives as long as the process (`Connection.admin`).
+Kafka's library ends the process in four cases, so this module avoids them. In the first three an assertion fails
 (``eonce->refcnt > 0``, librdkafka issue 4605, open in version 2.16):
 
 - An admin client is thrown away while a request is under way. `KafkaTopicWatch` always has one under way.
-- The coordinator of a group is found after the time-out of a request to it. So these requests have a time-out that
-  never comes, and the wait for the answer has its own. Only commands ask a coordinator this way, as the request may
-  stay under way until the process ends.
+- The coordinator of a group is found after the time-out of a request to it. So these requests have a time-out of an
+  hour, and the wait for the answer has its own. Only commands ask a coordinator this way, as the request may stay under
+  way until the process ends.
 - The leaders of partitions are found after the time-out of `AdminClient.list_offsets`. So a consumer asks for offsets.
-- A broker that is not, or not yet, the coordinator answers `list_consumer_group_offsets`: the handler of the
-  answer (``rd_kafka_handle_OffsetFetch``) takes the client's group, which an admin client has not (SIGSEGV). So a
+- A broker that is not, or not yet, the coordinator answers `list_consumer_group_offsets`: the handler of the answer
+  (``rd_kafka_handle_OffsetFetch``) uses the client's group, which an admin client does not have (SIGSEGV). So a
   consumer of the group, which never joins it, asks for committed offsets.
 
-Topics have their names in the ICD here, without the prefix of the deployment. A question raises `BusError` if a broker
-does not answer or refuses.
+Topics have the ICD's names here, without the prefix of the deployment. A question raises `BusError` if a broker does
+not answer or refuses.
 """
 
 import logging
@@ -49,11 +49,11 @@ from facade.errors import BusError
 from facade.icd.topic_model import READER
 
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-"""Id of 16 zero bytes, by which the client shows that a broker gives no ids."""
+"""Id of 16 zero bytes: the client's sign that a broker gives no ids."""
 _UNSEEN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
-"""Answers about topics that do not exist, or may not be seen."""
+"""Errors for topics that do not exist, or may not be seen."""
 _NEAR = 100
-"""Offsets behind the position of a group among which there is a record."""
+"""Offsets after the position of a group in which a record is searched."""
 _API = re.compile(r"ApiKey (\w+) \(\d+\) Versions \d+\.\.(\d+)")
 
 _Partition = tuple[str, int]
@@ -64,16 +64,16 @@ _Partition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTopic:
-    """How a topic is set up at the brokers."""
+    """Configuration of a topic at the brokers."""
 
     partitions: int
     replicas: int
-    """Of the partition that has the fewest."""
+    """Replicas of the partition that has the fewest."""
     settings: dict[str, str]
 
 
 def inspect_topics(connection: Connection, topics: Iterable[str]) -> dict[str, FoundTopic]:
-    """Return those of some topics that exist, by name."""
+    """Return the topics that exist, by name."""
     admin = connection.admin()
     try:
         existing = admin.list_topics(timeout=timeouts.COMMAND).topics
@@ -116,8 +116,8 @@ def describe_states(connection: Connection, topics: Iterable[str]) -> dict[str, 
 def topic_id(description: Any) -> str:
     """Return the broker's id in a description of a topic, 22 characters of base64.
 
-    A topic that is deleted and made again has another id, though its name and perhaps its offsets are the same. Empty
-    text: the broker gives no ids, as it is older than 2.8 or has kept an older inter-broker protocol.
+    A topic that is deleted and created again has another id, though its name and perhaps its offsets are the same.
+    Empty text: the broker gives no ids, as it is older than 2.8 or uses an older inter-broker protocol.
     """
     return str(description.topic_id).replace(_NO_ID, "")
 
@@ -136,9 +136,9 @@ class KafkaTopicWatch:
     Parameters
     ----------
     patience
-        How long the offsets of a topic are asked for that is being made or moves [s].
+        Time for which the offsets of a topic are requested while it is being created or moves [s].
     each
-        Time between two questions of `step` [s].
+        Time between two requests of `step` [s].
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class KafkaTopicWatch:
             raise BusError(f"no answer about topics from {self._connection.bootstrap}: {error.args[0]}") from error
 
     def step(self, topics: Iterable[str]) -> dict[str, TopicShape]:
-        """Return what has been said of topics; see `facade.bus.offsets.TopicWatch`."""
+        """Return the brokers' answers since the last call; see `facade.bus.offsets.TopicWatch`."""
         now = self._connection.clock.monotonic()
         if not self._asked and now >= self._due:
             self._asked = _describe(self._connection, topics, timeouts.PROCESS)
@@ -168,7 +168,7 @@ class KafkaTopicWatch:
         asked, self._asked = self._asked, {}
         found = {}
         for topic, future in asked.items():
-            if future.exception() is None:  # the readers notice a broker that is away
+            if future.exception() is None:  # the readers report a broker that is away
                 description = future.result()
                 replicas = tuple(map(_replicas, description.partitions))
                 found[topic] = TopicShape(topic_id(description), len(replicas), replicas)
@@ -215,7 +215,7 @@ def _asking(connection: Connection, group: str = READER) -> Iterator[Consumer]:
     It never joins the group.
     """
     settings = {
-        "group.id": connection.prefix + group,  # the client wants one
+        "group.id": connection.prefix + group,  # the client requires one
         "isolation.level": "read_uncommitted",
         "enable.auto.commit": False,
         "socket.timeout.ms": timeouts.ANSWER_MS,
@@ -246,8 +246,7 @@ def _offsets(
     within
         Longest wait for each answer [s].
     leave_out
-        Leave out partitions of which the brokers tell no offset, such as those of a topic that is deleted. False:
-        raise `KafkaException`.
+        Leave out partitions without an answer, such as those of a deleted topic. False: raise `KafkaException`.
     """
     found = []
     for time in times:
@@ -294,12 +293,12 @@ def committed_offsets(
 def find_range(
     connection: Connection, topic: str, *, since: float = 0.0, newest: int = 0, within: float = timeouts.COMMAND
 ) -> dict[int, tuple[int, int]]:
-    """Return the offsets that are on a topic now, without empty partitions; see `facade.bus.kafka.read_range`.
+    """Return the offset ranges that are on a topic now, without empty partitions; see `facade.bus.kafka.read_range`.
 
     Parameters
     ----------
     since
-        Only records of that time or later [Unix s].
+        Only records of this time or later [Unix s].
     newest
         Only this number of offsets at the end of each partition; 0: all.
     within
@@ -334,7 +333,7 @@ def newest_records(connection: Connection, topic: str, count: int) -> list[Recor
 
 
 def describe_group(connection: Connection, group: str) -> GroupState:
-    """Return a consumer group with all positions that it has committed, by its name without the prefix.
+    """Return a consumer group, by its name without the prefix, with all positions that it has committed.
 
     For commands only: see the top of this module.
     """
@@ -374,7 +373,7 @@ def ask_coordinator(
     within
         Longest wait [s]. None: `timeouts.COMMAND`.
     about
-        What the method takes for each group; None: the group's name.
+        Argument of the method for each group; None: the group's name.
     """
     within = timeouts.COMMAND if within is None else within
     answer = question([group if about is None else about], request_timeout=timeouts.COORDINATOR, **options)[group]
@@ -386,7 +385,7 @@ def ask_coordinator(
 
 
 def _time_at(connection: Connection, place: _Partition, offset: int, end: int) -> float:
-    """Return the time of the first record from an offset on [Unix s]; 0: there is none, or it may not be read."""
+    """Return the time of the first record at or after an offset [Unix s]; 0: there is none, or it may not be read."""
     topic, partition = place
     if offset >= end:
         return 0.0
@@ -405,12 +404,12 @@ def _rights(operations: Iterable[object] | None) -> frozenset[str]:
 
 
 def describe_cluster(connection: Connection) -> Cluster:
-    """Return the brokers of a deployment and the requests that they take."""
+    """Return the brokers of a deployment and the requests that they support."""
     apis = _Apis()
     try:
         client = connection.producer(BusHealth(), {"debug": "feature", "logger": apis.logger})
         client.list_topics(timeout=timeouts.COMMAND)
-        client.poll(0.0)  # hands the lines of its log out
+        client.poll(0.0)  # delivers the lines of its log
         found = connection.admin().describe_cluster(request_timeout=timeouts.COMMAND).result()
     except KafkaException as error:
         raise BusError(f"no answer at {connection.bootstrap}: {describe(error)}") from error
@@ -418,9 +417,9 @@ def describe_cluster(connection: Connection) -> Cluster:
 
 
 def find_cluster(bootstrap: str, within: float, login: Mapping[str, str] | None = None) -> Cluster | None:
-    """Return the cluster of the broker that listens there; None: no Kafka broker answers in time [s].
+    """Return the cluster of the broker at an address; None: no Kafka broker answers in time [s].
 
-    `login`: Kafka settings of the client; None: the broker takes anyone.
+    `login`: Kafka settings of the client; None: the broker accepts any client.
     """
     quick = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 50, "log_level": 0, "error_cb": _ignore}
     try:
@@ -432,11 +431,11 @@ def find_cluster(bootstrap: str, within: float, login: Mapping[str, str] | None 
 
 
 def _ignore(_: KafkaError) -> None:
-    """Pass over an error: silence is an answer."""
+    """Ignore an error: silence is an answer."""
 
 
 class _Apis(logging.Handler):
-    """Takes the requests that a broker supports from the log of the client, which tells them nowhere else."""
+    """Collects the requests that a broker supports from the log of the client, the only place that has them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -445,6 +444,6 @@ class _Apis(logging.Handler):
         self.logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a line of the client's log."""
+        """Parse a line of the client's log."""
         if named := _API.search(record.getMessage()):
             self.found[named[1]] = int(named[2])

@@ -12,7 +12,7 @@ from facade.bus.kafka.reader import AT_ONCE, TOGETHER, KafkaReader, Start
 from facade.bus.port import BusHealth, Record
 
 _GATHER: Final = 0.1
-"""Wait of a record of bulk for others [s]."""
+"""Time that a bulk record waits for further records [s]."""
 
 
 class KafkaBus:
@@ -42,7 +42,7 @@ class KafkaBus:
         together: bool = False,
         resets: bool = True,
     ) -> KafkaReader:
-        """Read some partitions of topics (None: all) from given offsets on, or else from their beginning."""
+        """Read some partitions of topics (None: all) from given offsets, or else from their beginning."""
         fetch = TOGETHER if together else AT_ONCE
         return KafkaReader(
             self._connection, topics, start=start, health=self.health, committed=committed, fetch=fetch, resets=resets
@@ -56,7 +56,7 @@ class KafkaBus:
         topic
             Name of the topic without the prefix.
         settled
-            Whether to wait for records that open transactions hold back.
+            Whether to wait for records behind open transactions.
 
         Raises
         ------
@@ -68,11 +68,11 @@ class KafkaBus:
         return [*read_range(self._connection, topic, ranges, whole=settled, within=within, health=self.health)]
 
     def watch(self) -> KafkaTopicWatch:
-        """Return the watch over topics; see `facade.bus.offsets.TopicWatch`."""
+        """Return the watch over topics for positions; see `facade.bus.offsets.TopicWatch`."""
         return self._watch
 
     def replica_watch(self) -> KafkaTopicWatch:
-        """Return a watch over the replicas of topics, which asks rarely."""
+        """Return a watch over the replicas of topics, with requests at long intervals."""
         return KafkaTopicWatch(self._connection, each=timeouts.REPLICAS_EACH)
 
     def writer(self) -> KafkaWriter:
@@ -84,7 +84,7 @@ class KafkaBus:
         return KafkaSender(self._connection, health=self.health, client=f"{self._client}-commands")
 
     def open_writer(self, purpose: str) -> KafkaWriter:
-        """Open a writer for bulk, apart from all other traffic: its records wait for others, to leave with them."""
+        """Open a bulk writer, apart from all other traffic: its records wait for others and are sent together."""
         return KafkaWriter(self._connection, health=self.health, client=f"{self._client}-{purpose}", linger=_GATHER)
 
 
@@ -96,11 +96,11 @@ class KafkaBatchLog:
         self._writer = KafkaWriter(connection, health=BusHealth(), client=client)
 
     def post(self, record: Record) -> KafkaReceipt:
-        """Queue a record behind those that were posted before, without waiting."""
+        """Queue a record after earlier posts, without waiting."""
         return self._writer.post([record])
 
     def since(self, topic: str, time: float) -> Iterator[Record]:
-        """Return the records that are on a topic now and were written at a time or later [Unix s]."""
+        """Return the records that are on a topic now and were written at or after a time [Unix s]."""
         return read_range(self._connection, topic, find_range(self._connection, topic, since=time), whole=True)
 
     def close(self, timeout: float) -> None:

@@ -1,4 +1,4 @@
-"""The brokers of a deployment: makes all clients, with the settings that they share."""
+"""The brokers of a deployment. All clients are made here, with the settings that they share."""
 
 import ctypes
 import logging
@@ -22,7 +22,7 @@ def refusals(properties: Mapping[str, str]) -> Iterator[str]:
     whole = _refusal(properties)
     if not whole:
         return
-    # One that needs another one is refused by itself as well; only where its own name is the reason, it is the reason.
+    # A property that needs another one is refused by itself as well. It counts only where the reason has its own name.
     alone = {name: _refusal({name: value}) for name, value in properties.items()}
     named = {name: text for name, text in alone.items() if f'"{name}"' in text}
     for name, text in (named or {"all together": whole}).items():
@@ -32,12 +32,12 @@ def refusals(properties: Mapping[str, str]) -> Iterator[str]:
 
 
 def require_usable(properties: Mapping[str, str]) -> None:
-    """Make sure that the client takes all properties.
+    """Raise an error if the client refuses properties.
 
     Raises
     ------
     ConfigError
-        It does not; the message names each.
+        It refuses one; the message names each.
     """
     if properties and (wrong := list(refusals(properties))):
         raise ConfigError(f"settings: {'; '.join(wrong)}; see all of them with `sdp-facade config check`")
@@ -54,9 +54,9 @@ def _refusal(properties: Mapping[str, str]) -> str:
 _LOG_AGAIN = 60.0
 """Time between two log lines about one error that repeats [s]."""
 _VARIES = re.compile(r"\[.*?\]|\(.*?\)|\d+")
-"""Parts in which two lines about one error differ: threads, remarks, numbers."""
+"""Parts in which two lines about the same error differ: threads, remarks, numbers."""
 _MOST_ERRORS = 200
-"""Different errors that are remembered; beyond it the oldest is forgotten, and logged again."""
+"""Different errors that are remembered; beyond it the oldest is forgotten, and its next line is logged."""
 _SAYS_NOTHING = 3.0
 """A client without statistics for this time has been closed or hangs [s]."""
 
@@ -66,7 +66,7 @@ _DOWN = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLV
 
 
 class Clients(NamedTuple):
-    """Makers of clients from their configurations: those of Kafka's library, or those of a simulation."""
+    """Factories of clients: Kafka's library, or a simulation."""
 
     consumer: Callable[[dict[str, Any]], Consumer] = Consumer
     producer: Callable[[dict[str, Any]], Producer] = Producer
@@ -80,16 +80,17 @@ _ADMINS: dict[object, AdminClient] = {}
 _ADMINS_LOCK = threading.Lock()
 _ADMIN: Final = {
     "statistics.interval.ms": 0,
-    # The client asks the controller about topics. If that was killed, a client that connects on demand tries it again
-    # without a pause, as each failure ends its back-off: 0.8 of a core (`rd_kafka_broker_find_by_nodeid0`, 2.16).
+    # The client asks the controller about topics. After the controller is killed, a client that connects on demand
+    # retries it without a pause, as each failure ends its back-off: 0.8 of a core (`rd_kafka_broker_find_by_nodeid0`,
+    # 2.16).
     "enable.sparse.connections": False,
-    # Only new metadata names another controller; the default is five minutes. The client waits 10 s at least.
+    # Only new metadata names another controller; the default interval is five minutes. The client waits 10 s at least.
     "topic.metadata.refresh.interval.ms": 5000,
 }
 
 
 class Repeats(logging.Filter):
-    """Passes one line a minute of those about one error, with the number of lines that it held back.
+    """Passes one line a minute for each repeating error, with the number of lines that it held back.
 
     A process has a dozen clients. While a broker is away, they log 20 failed connections a second.
     """
@@ -117,12 +118,12 @@ class Repeats(logging.Filter):
 
 
 CLIENT_LOG = logging.getLogger("facade.bus.kafka.client")
-"""Takes the lines of the client library, and errors of its clients."""
+"""Receives the lines of the client library, and the errors of its clients."""
 CLIENT_LOG.addFilter(Repeats())
 
 
 class Connection:
-    """The brokers and settings of a deployment. All of its clients are made here.
+    """The brokers and settings of a deployment. All clients are made here.
 
     Parameters
     ----------
@@ -178,15 +179,15 @@ class Connection:
     def _open(self, make: Callable[[dict[str, Any]], Client], health: BusHealth, own: Mapping[str, Any]) -> Client:
         link = _Link(health, self.clock)
         client = make(self._configured(link, own))
-        if isinstance(client, (Producer, Consumer)):  # a replacement of tests has no handle
+        if isinstance(client, (Producer, Consumer)):  # a replacement in tests has no handle
             link.address = id(client)
         return client
 
     def admin(self) -> AdminClient:
-        """Return the client that looks at topics and groups, or changes them: one for the life of the process.
+        """Return the client for requests about topics and groups: one for the life of the process.
 
-        The library aborts the process if it is thrown away while a request is under way. So all connections of a
-        process to the same brokers share it, and it outlives them.
+        The library aborts the process if an admin client is thrown away while a request is under way. So all
+        connections of a process to the same brokers share it, and it outlives them.
         """
         if self._admin is None:
             same = self._clients.admin, *sorted(self._shared.items())
@@ -199,18 +200,18 @@ class Connection:
         return self._admin
 
     def _remind(self, address: int) -> None:
-        """Give a client of Kafka's library the brokers of the settings again, by its address.
+        """Give a client of Kafka's library, by its address, the brokers of the settings again.
 
-        A client that is told of no brokers at all, as by one that no controller hears, forgets those that it knew. It
-        may never look for another one (librdkafka issue 5301, seen with 2.16). The library's own remedy is no part of
-        its Python client. Brokers that the client still knows stay as they are.
+        A client whose metadata names no brokers, as from a broker without a controller, forgets the brokers that it
+        knew. It may never look for another one (librdkafka issue 5301, seen with 2.16). The library's own remedy is not
+        in its Python client. Brokers that the client still knows stay as they are.
         """
-        # A client is the head of an object, and then the library's handle: `Handle` of confluent_kafka.h.
+        # A client is a Python object head, followed by the library's handle: `Handle` of confluent_kafka.h.
         handle = ctypes.c_void_p.from_address(address + object.__basicsize__)
         ctypes.CDLL(cimpl.__file__).rd_kafka_brokers_add(handle, self._shared["bootstrap.servers"].encode())
 
     def remind_admin(self) -> None:
-        """Give the admin client the brokers of the settings again; no statistics tell that it knows none."""
+        """Give the admin client the brokers of the settings again: it has no statistics that show their loss."""
         if isinstance(admin := self.admin(), AdminClient):
             self._remind(id(admin))
 
@@ -223,12 +224,12 @@ class Connection:
         return topic.removeprefix(self.prefix)
 
     def note(self, health: BusHealth, text: str) -> None:
-        """Remember an error for operators; one that repeats is logged once a minute."""
+        """Record an error for operators; a repeated one is logged once a minute."""
         CLIENT_LOG.warning("kafka error: %s", text)
         health.last_error, health.last_error_at = text, self.clock.now()
 
     def answered(self, health: BusHealth) -> None:
-        """Remember that a broker has just answered; the first statistics come only a second later."""
+        """Record that a broker has just answered; the first statistics come a second later."""
         _Link(health, self.clock).tell(up=True)
 
     def _errors(self, link: "_Link") -> Callable[[KafkaError], None]:
@@ -253,33 +254,33 @@ class Connection:
 
 
 class _Link:
-    """What one client of several knows: the broker is reachable while any of them reaches it.
+    """State of one client of several: the broker is reachable while any of them reaches it.
 
-    An idle client's connection is closed by the broker after some minutes, which says nothing.
+    The broker closes the connection of an idle client after some minutes, which proves nothing.
     """
 
     def __init__(self, health: BusHealth, clock: Clock) -> None:
         self.health = health
         self._clock = clock
         self.address = 0
-        """Of the client, and no reference to it, which would keep it; statistics come only while it is there."""
+        """Address of the client, without a reference that would keep it alive; statistics come only while it exists."""
         self.knows_a_broker = True
-        """At the last statistics."""
+        """As of the last statistics."""
 
     def tell(self, *, up: bool) -> None:
-        """Take note that the client reaches a broker, or does not."""
+        """Note whether the client reaches a broker."""
         now = self._clock.monotonic()
         if up:
             self.health.last_up[self] = now
         else:
             self.health.last_up.pop(self, None)
-        # A client that was closed says nothing any more.
+        # A closed client reports nothing any more.
         self.health.last_up = {link: at for link, at in self.health.last_up.items() if now - at < _SAYS_NOTHING}
         self.health.connected = bool(self.health.last_up)
 
 
 def to_record(connection: Connection, message: Message) -> Record:
-    """Return a message in the form that the rest of the package knows."""
+    """Convert a message to a record."""
     return Record(
         topic=connection.name(message.topic()),
         key=message.key(),
@@ -312,7 +313,7 @@ def to_columns(connection: Connection, messages: Sequence[Message]) -> Partition
 def _headers(message: Message) -> Headers:
     try:
         return _pairs(message.headers())
-    except (SystemError, UnicodeDecodeError):  # a name that is not UTF-8: no reason to lose the record, nor its batch
+    except (SystemError, UnicodeDecodeError):  # a name that is not UTF-8 must not lose the record, nor its batch
         return (("unreadable-headers", b""),)
 
 

@@ -1,7 +1,7 @@
-"""A member of a consumer group that commits by itself: for consumers whose effects are not on the bus.
+"""A member of a consumer group that commits without a transaction: its effects are outside the bus.
 
-The member's name is stable, so that a process that is killed and started again gets its partitions
-back at once. Partitions move one by one (cooperatively): those that stay are not interrupted.
+The member's name is stable, so that a process that is killed and restarted gets its partitions back at once. Partitions
+move one by one (cooperatively): consumption of the others goes on.
 """
 
 import ctypes
@@ -20,20 +20,20 @@ from facade.bus.port import BusHealth, Fenced, Record
 from facade.errors import BusError
 
 _HEARTBEAT = 0.25
-"""Time between two signs of life to the group [s]. Their answers tell a member that partitions are dealt out anew, and
-until the last one has heard of it nobody takes any."""
+"""Time between two heartbeats to the group [s]. Their answers announce a rebalance to a member; no member gets the
+moved partitions before the last one knows of it."""
 FENCE = 1.5
-"""So soon a member is told that its name was taken, also by a busy broker [s]."""
+"""Longest time until a member learns that its name is in use elsewhere, also with a busy broker [s]."""
 _OUTAGE = 30.0
-"""For so long after an outage the broker's answers may still be about what was before [s]."""
+"""Time after an outage in which the broker's answers may still concern the time before [s]."""
 
 
 def joins_anew(fenced_at: float, *, joined_at: float, down_at: float, lost_at: float) -> bool:
-    """Return whether a member that was fenced joins its group again, once.
+    """Return whether a fenced member joins its group again, once.
 
     A member that loses its session while the broker is away or hangs joins again under a new id. The broker then
-    answers its requests under the old id as if another process had its name. Where another process does have it, the
-    session is lost with the fence, not before. Two real holders of a name still end with one of them.
+    answers its requests under the old id as if another process had its name. If another process does have it, the
+    session is lost with the fence, not before. If two processes use the same name, one of them still ends.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def joins_anew(fenced_at: float, *, joined_at: float, down_at: float, lost_at: f
 
 
 def fenced(group: str, member: str) -> Fenced:
-    """Return the error of a member whose name another process has taken; both names are those on the brokers."""
+    """Return the error of a member whose name another process uses; both names are those on the brokers."""
     return Fenced(
         f"another process has joined group {group} as {member}: this one ends, and does nothing more. Give each process"
         " a name of its own (--slot of a worker, --name of a controller). If no other process has this name, the broker"
@@ -55,23 +55,23 @@ def fenced(group: str, member: str) -> Fenced:
 
 
 _LOOK = 0.02
-"""Time between two looks at the client [s]."""
+"""Time between two polls of the client [s]."""
 
 
 def leave(connection: Connection, consumer: Consumer, place: TopicPartition) -> bool:
-    """Leave a group in which others take over at once; return whether the group is known to know.
+    """Leave a group whose other members take over at once; return whether the group has confirmed it.
 
-    The client says nothing to the group when a static member is closed, so its partitions wait for the session
-    time-out. It does when the subscription is given up. The client forgets its member id as it sends that, and the
-    answer to a later question on the same connection says that the group has it.
+    The client sends nothing when a static member is closed, so its partitions wait for the session time-out. It does
+    send a leave request when the subscription is given up. It forgets its member id with this request, and the answer
+    to a later request on the same connection proves that the group has it.
 
-    A member that is alone in its group had better stay: it gets its partitions back as soon as it is started again,
-    where an empty group would wait for further members first.
+    The only member of a group should stay: it gets its partitions back as soon as it is restarted. An empty group would
+    wait for further members first.
 
     Parameters
     ----------
     consumer
-        Of the member, with nothing left to be committed.
+        Of the member, with nothing left to commit.
     place
         Any partition of its topics.
     """
@@ -81,7 +81,7 @@ def leave(connection: Connection, consumer: Consumer, place: TopicPartition) -> 
         while consumer.memberid():
             if connection.clock.monotonic() > deadline:
                 return False
-            consumer.consume(1, _LOOK)  # serves the giving up of the partitions, after which the client leaves
+            consumer.consume(1, _LOOK)  # serves the revocation of the partitions, after which the client leaves
         consumer.committed([place], timeout=timeouts.LEAVE)
     except KafkaException:
         return False  # the others take over after the session's time-out
@@ -89,11 +89,11 @@ def leave(connection: Connection, consumer: Consumer, place: TopicPartition) -> 
 
 
 def retire(consumer: Consumer) -> None:
-    """Leave a group member's client to the end of the process, instead of closing it.
+    """Keep a group member's client until the end of the process, instead of closing it.
 
-    Closing is not safe: an assignment that waits to be served is then served while the client shuts
-    down, which waits for ever for an answer, and with the interpreter's lock held, so that no other
-    thread could set a limit to it. Its destructor would do the same, so it must never run.
+    Closing is not safe: the client may serve a waiting assignment while it shuts down. It then waits for an answer that
+    never comes, and holds the interpreter's lock, so that no other thread can set a limit. Its destructor does the
+    same, so it must never run.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(consumer))
 
@@ -101,11 +101,11 @@ def retire(consumer: Consumer) -> None:
 _log = logging.getLogger(__name__)
 
 _SLICE = 0.002
-"""Longest wait for a commit that another thread may ask for, before the client is looked at again [s]."""
+"""Longest wait for a commit request of another thread between two polls of the client [s]."""
 _SOON = 0.03
-"""For so long after a record its commit is what is likely to come next [s]."""
+"""Time after a record in which its commit is likely to come next [s]."""
 _NOT_KNOWN = "Failed to fetch committed offset"
-"""Begin of the text, whatever the error is, when the coordinator of the group has refused to tell where to go on."""
+"""Begin of the client's error text when the group's coordinator has refused to return the committed offsets."""
 _ASK_AGAIN = 0.5
 """Pause before the coordinator is asked again [s]."""
 
@@ -116,7 +116,7 @@ class KafkaGroupMember:
     Parameters
     ----------
     resets
-        Whether the beginning of a partition replaces a position that is not on its log. False: the partition gets
+        Whether to restart at the beginning of a partition if its position is not on the log. False: the partition gets
         another number, so that the caller compares its own position with the log.
     """
 
@@ -132,17 +132,17 @@ class KafkaGroupMember:
         self._partitions: dict[int, int] = {}
         self.assignment: Mapping[int, int] = {}
         self._taking = threading.get_ident()
-        """The thread that uses the client: a second one would wait until its `poll` ends, or for ever."""
+        """The only thread that uses the client: a second one would wait until its `poll` ends, or for ever."""
         self._asked: SimpleQueue[tuple[Mapping[int, int], Future[None]]] = SimpleQueue()
-        """What other threads want to have committed."""
+        """Commit requests of other threads."""
         self._taken_at = float("-inf")
         self._joined_at = self._lost_at = 0.0
         self._ask_at = math.inf
-        """When the coordinator is asked again where to go on [monotonic s]."""
+        """Monotonic time of the next request for the committed offsets [s]."""
         self._consumer = self._join()
 
     def take(self, limit: int, timeout: float) -> Sequence[Record]:
-        """Return the next records, and commit what other threads ask for; see `facade.bus.port.GroupMember`."""
+        """Return the next records, and commit for other threads; see `facade.bus.port.GroupMember`."""
         self._taking = threading.get_ident()
         clock = self._connection.clock
         deadline = clock.monotonic() + timeout
@@ -153,11 +153,12 @@ class KafkaGroupMember:
             left = deadline - now
             soon = now - self._taken_at < _SOON
             self._serve_commits(0.0)
-            # The client's `consume` would wait for the whole number; a command must not wait for a second one.
+            # The client's `consume` would wait for the whole number of records; a command must not wait for a second
+            # one.
             first = self._consumer.poll(0.0 if soon else max(left, 0.0))
             if first is not None or not soon or left <= 0.0 or self._partitions != self.assignment:
                 break
-            # The client cannot be woken, so whatever it is not waiting for is found at the end of a slice only.
+            # The client cannot be woken: a new record is found at the end of a slice.
             self._serve_commits(_SLICE)
         if first is not None:
             self._taken_at = clock.monotonic()
@@ -168,7 +169,7 @@ class KafkaGroupMember:
         return [record for record in records if record.partition in self.assignment]
 
     def holds(self, partition: int, number: int) -> bool:
-        """Return whether a partition was never taken away since; see `facade.bus.port.GroupMember`."""
+        """Return whether a partition has stayed assigned; see `facade.bus.port.GroupMember`."""
         return self._partitions.get(partition) == number
 
     def commit(self, offsets: Mapping[int, int]) -> None:
@@ -184,7 +185,7 @@ class KafkaGroupMember:
             raise BusError(f"offsets {dict(offsets)} of {self._topic} are not known to be committed") from error
 
     def _serve_commits(self, timeout: float) -> None:
-        """Commit the offsets that other threads ask for; `timeout`: longest wait for the first of them [s]."""
+        """Commit for other threads; `timeout`: longest wait for the first request [s]."""
         wait = timeout > 0.0
         while wait or not self._asked.empty():
             try:
@@ -192,7 +193,7 @@ class KafkaGroupMember:
             except Empty:
                 return
             wait = False
-            self._taken_at = float("-inf")  # it has come: from now on the next record is what to wait for
+            self._taken_at = float("-inf")  # the commit has come: now the next record is awaited
             try:
                 self._commit(offsets)
                 answer.set_result(None)
@@ -211,7 +212,7 @@ class KafkaGroupMember:
             raise BusError(f"offsets {dict(offsets)} of {self._topic} are not committed: {error.args[0]}") from error
 
     def committed(self, partitions: Collection[int]) -> dict[int, int]:
-        """Return what the group has committed; see `facade.bus.port.GroupMember`."""
+        """Return the group's committed offsets; see `facade.bus.port.GroupMember`."""
         places = [TopicPartition(self._topic, partition) for partition in partitions]
         try:
             answer = self._consumer.committed(places, timeouts.PROCESS)
@@ -220,7 +221,7 @@ class KafkaGroupMember:
             raise BusError(f"no answer about the group's place on {self._topic}: {error.args[0]}") from error
 
     def go_on(self, offsets: Mapping[int, int]) -> None:
-        """Give partitions from other offsets on; see `facade.bus.port.GroupMember`."""
+        """Continue from other offsets; see `facade.bus.port.GroupMember`."""
         places = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
         # The client's `seek` fails on a partition that it has not begun to read.
         try:
@@ -230,10 +231,10 @@ class KafkaGroupMember:
             raise BusError(f"{self._topic} cannot be read on from {dict(offsets)}: {error.args[0]}") from error
 
     def _ask_again(self) -> None:
-        """Have the coordinator asked again for the offsets; to the caller it looks like a new assignment.
+        """Request the committed offsets again; to the caller it looks like a new assignment.
 
-        The client asks once. The coordinator of a broker that has just started, or hung, may refuse. Then the
-        partitions stay with this member, which never gets a record of them: the answer has no offset to go back to
+        The client asks once. A coordinator that has just started, or hung, may refuse. Then the partitions stay with
+        this member without any records: the answer has no offset to start from
         (`rd_kafka_assignment_handle_OffsetFetch` of librdkafka, seen with 2.16).
         """
         self._ask_at = math.inf
@@ -285,7 +286,7 @@ class KafkaGroupMember:
         return False
 
     def _on_fenced(self, error: KafkaError) -> None:
-        """Stop for good, unless it was the broker that forgot about us; see `joins_anew`."""
+        """Stop for good, unless the broker has lost the session itself; see `joins_anew`."""
         _log.error("consumer cannot go on: %s", error.str())
         now, down_at = self._connection.clock.monotonic(), self._health.down_at
         if joins_anew(now, joined_at=self._joined_at, down_at=down_at, lost_at=self._lost_at):
@@ -298,7 +299,7 @@ class KafkaGroupMember:
 
 
 def member_settings(group: str, member: str) -> dict[str, object]:
-    """Return the settings of a static member of a group, by its names on the brokers; it commits by itself."""
+    """Return the settings of a static member of a group without automatic commits; names are those on the brokers."""
     return {
         "group.id": group,
         "group.instance.id": member,
@@ -318,6 +319,6 @@ def _settings(group: str, member: str) -> dict[str, object]:
         "socket.timeout.ms": timeouts.ANSWER_MS,
         "queued.max.messages.kbytes": 16_384,
         "fetch.wait.max.ms": 100,
-        # A topic that is made after the start is found by looking again; the default is five minutes.
+        # A topic created after the start is found at the next refresh; the default is five minutes.
         "topic.metadata.refresh.interval.ms": 10_000,
     }

@@ -10,7 +10,7 @@ from facade.clock import Clock
 from facade.config import Settings, load_client_settings
 
 CONFIRMED_WITHIN = 5.0
-"""Longest wait for the bus, unless asked otherwise [s]."""
+"""Default of the longest wait for the bus [s]."""
 
 
 def open_bus(client: str, settings: Settings | None = None, *, clock: Clock | None = None) -> KafkaBus:
@@ -43,8 +43,8 @@ def open_bus(client: str, settings: Settings | None = None, *, clock: Clock | No
 class OwnBus:
     """The base of sources and producers: it opens a bus of its own, unless it is given a writer.
 
-    The own bus has the settings of the environment. `close` closes it, and so does the end of a ``with`` block. A
-    writer that was given, such as ``open_bus(...).writer()``, stays open.
+    The own bus has the settings of the environment. `close` closes it, and so does the end of a ``with`` block. A given
+    writer, such as ``open_bus(...).writer()``, stays open.
 
     Raises
     ------
@@ -63,7 +63,7 @@ class OwnBus:
         return lambda record: writer.send_durably(record, CONFIRMED_WITHIN)
 
     def close(self, timeout: float = CONFIRMED_WITHIN) -> None:
-        """Wait for records that are queued, at most `timeout` [s]. A writer that was given stays open."""
+        """Wait for queued records, at most `timeout` [s]. A given writer stays open."""
         if self._own is not None:
             self._own.close(timeout)
 

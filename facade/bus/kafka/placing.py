@@ -1,7 +1,8 @@
-"""Writes records that must get given offsets, as when a log is restored.
+"""Writes records at given offsets, to restore a log.
 
-The brokers confirm the end of a transaction before its marks are on the logs. The next transaction waits for them by
-itself. A single record would get the offset of a mark, so the ends of the logs are asked for before.
+The brokers confirm a transaction before its commit or abort markers are on the logs. The next transaction waits for
+them by itself. A non-transactional record could take the marker's offset, so the writer first waits until the log end
+includes the marker.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,27 +27,27 @@ _LAST_REPORTS: Final = 120.0
 class KafkaPlacingWriter:
     """Writes records to their partitions with their timestamps, and compares the offset of each.
 
-    A transaction is all there is beside single records: its mark gets the offset behind its last record, on each
-    partition.
+    Records are written singly or in a transaction. The end marker of a transaction takes the offset after its last
+    record on each partition.
 
     Parameters
     ----------
     name
-        Of the process, without the deployment's prefix.
+        Name of the process, without the deployment's prefix.
 
     Raises
     ------
     BusError
-        No broker answers, or no transaction may be begun.
+        No broker answers, or transactions are not allowed.
     """
 
     def __init__(self, connection: Connection, name: str) -> None:
         self._connection, self._name = connection, connection.prefix + name
         self._trouble = ""
         self._marked: dict[tuple[str, int], int] = {}
-        """Where logs end once the marks of the last transactions are there."""
+        """Expected log ends after the end markers of the last transactions."""
         asking = {
-            "group.id": f"{connection.prefix}reader",  # the client wants one; nothing is ever committed to it
+            "group.id": f"{connection.prefix}reader",  # the client requires one; nothing is committed to it
             "isolation.level": "read_uncommitted",
             "enable.auto.commit": False,
         }
@@ -76,7 +77,7 @@ class KafkaPlacingWriter:
         self._transact(records, lambda client: client.commit_transaction(timeouts.COMMAND_STEP))
 
     def abort(self, records: Sequence[Record]) -> None:
-        """Write records in a transaction, and abort it: they keep their offsets, unseen by committed readers."""
+        """Write records in a transaction, and abort it: they keep their offsets, and committed readers skip them."""
         self._transact(records, lambda client: client.abort_transaction(timeouts.COMMAND_STEP))
 
     def _transact(self, records: Sequence[Record], end: Callable[[Producer], None]) -> None:

@@ -1,22 +1,21 @@
 """Writes records: one core, `ProducerCore`, in three modes.
 
-The core is a client of Kafka's library with the settings of a mode. It queues a record on the partition of its key,
-waits for room where the mode allows it, and goes on with another client when the library gives one up: the numbers of
-an idempotent client do not follow on those of a broker that has lost confirmed records, so the library takes no further
-record of it. All modes wait for all in-sync replicas. They differ in the way in which a caller learns the fate of a
-record.
+The core is a client of Kafka's library with the settings of a mode. It queues a record on the partition of its key and
+waits for room where the mode allows it. It replaces a client that the library gives up: after a broker has lost
+confirmed records, the sequence numbers of an idempotent client no longer match, and the library accepts no further
+record. All modes wait for all in-sync replicas. They differ in how a caller learns the result of a record.
 
-*Durable* (`KafkaWriter`, `KafkaSender`): each record has a report. The writer is idempotent and leaves further tries to
-the client; its callers wait for receipts, or look at counts. The sender bounds the time of a command: it makes further
-tries itself, gives up a record that has not left at the deadline, and tells a record that is surely not on the bus from
-one of unknown fate. A client that makes further tries cannot tell them apart, so the sender's makes none and is not
-idempotent. Readers go by the id of a command, so a record that is there twice does no harm.
+*Durable* (`KafkaWriter`, `KafkaSender`): each record has a delivery report. The writer is idempotent and leaves retries
+to the client; its callers wait for receipts, or look at counts. The sender bounds the time of a command: it retries
+itself, gives up a record that has not left at the deadline, and distinguishes a record that is surely not on the bus
+from one with an unknown result. A client with retries cannot distinguish them, so the sender's has none and is not
+idempotent. Readers compare the ids of commands, so a duplicate record does no harm.
 
-*Stream* (`KafkaStreamWriter`): only failures have a report, as a call into Python for each record would be the limit of
-the rate. The delivered records are those that were queued, are not waiting any more and have not failed.
+*Stream* (`KafkaStreamWriter`): only failures have a report, as a Python call for each record would limit the rate.
+Delivered records are the queued ones, less those that wait or have failed.
 
 *Transactional* (`facade.bus.kafka.transactional_producer`): all records of a transaction are on the bus, or none. A
-client that fails takes its transaction with it, so the core never goes on with another one by itself.
+failed client loses its transaction, so the core never replaces it by itself.
 """
 
 import threading
@@ -38,15 +37,15 @@ OnDelivery = Callable[[KafkaError | None, Message], None]
 _ROOM = 0.05
 """Longest single wait for room in the queue of the client [s]."""
 _SLICE = 0.005
-"""Longest single wait for a report [s]: another thread may take it from the client in the meantime."""
+"""Longest single wait for a report [s]: another thread may serve it in the meantime."""
 _PAUSE = 0.02
-"""Before a second try of a command [s]."""
+"""Pause before a command is sent again [s]."""
 _AFTER_PURGE = 0.05
-"""Time for the client to report the records that it has just given up [s]."""
+"""Time for the client to report the records of a purge [s]."""
 
 MURMUR: Final = {"partitioner": "murmur2_random"}
-"""As Java clients choose: one key is on one partition whoever writes it. (librdkafka's own choice also puts the keys 0
-to 3 on the same one of two partitions, so that half of the workers idle.)"""
+"""As Java clients choose: a key is on the same partition, whichever client writes it. (librdkafka's default also puts
+the keys 0 to 3 on the same one of two partitions, so that half of the workers idle.)"""
 LARGEST: Final = {"message.max.bytes": 16_777_216}
 _DURABLE: Final = {
     **MURMUR,
@@ -70,7 +69,7 @@ _ELSEWHERE = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_ENOUGH_REPLICAS,
 }
-"""The broker did not take it, but may a moment later, or another one may."""
+"""The broker refused the record, but this broker or another one may accept it a moment later."""
 _SURELY_NOT = {
     KafkaError._PURGE_QUEUE,
     KafkaError._QUEUE_FULL,
@@ -92,7 +91,8 @@ class ProducerCore:
     ----------
     settings
         Of the mode.
-    replaced
+    Called when a new client has replaced a dead one, after all reports of the dead one. None: a dead client raises its
+    error.
         Is called when another client has taken the place of one that died, and all reports of that one have been
         served. None: a dead client raises its error.
     """
@@ -157,15 +157,15 @@ class ProducerCore:
                 self._replaced(dead)
 
     def give_up(self, client: Producer) -> None:
-        """Give up the records that wait; those under way may yet arrive."""
+        """Give up waiting records; those under way may yet arrive."""
         client.purge()
         self.drain(timeouts.LAST_REPORTS, client)
 
     def drain(self, timeout: float, client: Producer | None = None) -> None:
-        """Serve reports until there are no more, at most for `timeout` [s].
+        """Serve reports until there are none left, for at most `timeout` [s].
 
-        The client's ``flush`` does the same, but goes on with the next report when one has raised that the producer has
-        died: what runs then has an exception pending, and may leave a lock taken for ever.
+        The client's ``flush`` does the same, but calls back with the next report after a callback has raised that the
+        producer is dead: that callback runs with an exception pending, and may leave a lock locked for ever.
         """
         client, clock = self.client if client is None else client, self.connection.clock
         deadline = clock.monotonic() + timeout
@@ -174,20 +174,20 @@ class ProducerCore:
                 client.poll(min(left, 0.05))
 
     def note(self, text: str) -> None:
-        """Remember why a record was not written."""
+        """Record the reason why a record was not written."""
         self.connection.note(self.health, text)
 
 
 def undelivered(error: KafkaError, message: Message) -> str:
     """Return the reason why a record was not delivered."""
     said = error.str()
-    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:  # in its own words no topic stands
+    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:  # the client's own text names no topic
         said = explain(error, str(message.topic()), WRITE)
     return f"record was not delivered: {said}"
 
 
 class KafkaWriter:
-    """Durable mode: writes single records, and tells the fate of each; may be used from several threads."""
+    """Durable mode: writes single records, and reports the result of each; may be used from several threads."""
 
     def __init__(self, connection: Connection, *, health: BusHealth, client: str, linger: float = 0.0) -> None:
         self._connection = connection
@@ -198,7 +198,7 @@ class KafkaWriter:
         self._lock = threading.Lock()
         self._mark = 0
         self._under_way: Counter[int] = Counter()
-        """Records whose fate is not known, by the mark before them; only of `send`."""
+        """Records without a result, by the mark before them; only of `send`."""
         self._failures: Counter[str] = Counter()
 
     def send(self, record: Record) -> None:
@@ -216,23 +216,23 @@ class KafkaWriter:
             self._count(mark, -1, record.topic)
             self._core.note(f"record for {record.topic} was not queued: {error}")
         except BaseException:
-            self._count(mark, -1, record.topic)  # or its fate would be open for ever
+            self._count(mark, -1, record.topic)  # otherwise its result would stay unknown
             raise
         self.poll()
 
     def mark(self) -> int:
-        """Return a mark that stands behind everything queued so far."""
+        """Return a mark after everything queued so far."""
         self._mark += 1
         return self._mark
 
     def settled(self, mark: int) -> bool:
-        """Return whether the fate of everything before a mark is known."""
+        """Return whether everything before a mark has a result."""
         self.poll()
         with self._lock:
             return all(before >= mark for before in self._under_way)
 
     def _count(self, mark: int, change: int, failed: str = "") -> None:
-        with self._lock:  # whichever thread polls is told about the records of all
+        with self._lock:  # the polling thread gets the reports of all threads
             self._under_way[mark] += change
             if not self._under_way[mark]:
                 del self._under_way[mark]
@@ -252,7 +252,7 @@ class KafkaWriter:
         self.post(records).wait(timeout)
 
     def post(self, records: Sequence[Record]) -> "KafkaReceipt":
-        """Queue records whose receipt will be asked for; see `facade.bus.port.Writer`."""
+        """Queue records whose receipt is checked later; see `facade.bus.port.Writer`."""
         receipt = KafkaReceipt(self._core, records[0].topic if records else "", len(records))
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
@@ -287,14 +287,14 @@ class KafkaReceipt:
     def __init__(self, core: ProducerCore, topic: str, records: int) -> None:
         self._core, self._topic, self._records = core, topic, records
         self.outcomes: list[KafkaError | None] = []
-        """Reports of the client so far, one for each record."""
+        """Delivery reports so far, one for each record."""
 
     def take(self, error: KafkaError | None, message: Message) -> None:
-        """Take the report of a record."""
+        """Handle the delivery report of a record."""
         self.outcomes.append(error)
 
     def is_complete(self, timeout: float) -> bool:
-        """Return whether the client tells the fate of each record within a time [s]."""
+        """Return whether each record has a delivery report within a time [s]."""
         clock = self._core.connection.clock
         deadline = clock.monotonic() + timeout
         while len(self.outcomes) < self._records and (left := deadline - clock.monotonic()) > 0:
@@ -313,12 +313,12 @@ class KafkaReceipt:
 
     @property
     def confirmed(self) -> bool:
-        """Return whether all in-sync replicas are known to have the records."""
+        """Return whether all in-sync replicas have confirmed the records."""
         return self.settled and not any(self.outcomes)
 
     @property
     def settled(self) -> bool:
-        """Return whether the client has told the fate of each record."""
+        """Return whether each record has a delivery report."""
         self._core.poll()
         return len(self.outcomes) == self._records
 
@@ -326,9 +326,9 @@ class KafkaReceipt:
 class KafkaSender:
     """Durable mode in a bounded time: see `facade.flows.commands.gateway.CommandSender`; threads may share it.
 
-    Its client is its own: the records that are given up together with one command are at most another command and
-    heartbeats, which find the same broker silent. The heartbeats keep its connections warm, without which the first
-    command would wait for half a second.
+    It has its own client: at most another command and heartbeats are given up together with a command, and they find
+    the same broker silent. The heartbeats keep its connections warm; otherwise the first command would take half a
+    second.
     """
 
     def __init__(self, connection: Connection, *, health: BusHealth, client: str) -> None:
@@ -364,7 +364,7 @@ class KafkaSender:
             return KafkaError(KafkaError._QUEUE_FULL)
         queued()
         if not receipt.is_complete(deadline - self._connection.clock.monotonic()):
-            # A record that has not left is dropped: it must not be executed after its caller was told that it failed.
+            # A record that has not left is dropped: it must not be executed after its caller was told of the failure.
             self._core.client.purge(in_queue=True, in_flight=True, blocking=False)
             receipt.is_complete(_AFTER_PURGE)
         return receipt.outcomes[0] if receipt.outcomes else KafkaError(KafkaError._PURGE_INFLIGHT)
@@ -378,7 +378,7 @@ class KafkaSender:
             self._core.note(f"record for {record.topic} was not delivered: {error}")
 
     def perform(self) -> None:
-        """Serve reports: also statistics of each second, which the client keeps in memory until somebody asks."""
+        """Serve reports, also the client's statistics of each second, which stay in memory otherwise."""
         self._core.poll()
 
     def end(self) -> None:
@@ -407,14 +407,14 @@ class KafkaSender:
 
 
 class KafkaStreamWriter:
-    """Stream mode: sends records at full speed and counts those that arrive; for one thread.
+    """Stream mode: sends records at full speed and counts the delivered ones; for one thread.
 
     A full local queue blocks; nothing is dropped.
 
     Parameters
     ----------
     patience
-        A record that cannot be delivered for this time has failed [s].
+        A record without delivery for this time has failed [s].
     """
 
     def __init__(
@@ -425,7 +425,7 @@ class KafkaStreamWriter:
         self.queued = 0
         """Records accepted for sending."""
         self.failed = 0
-        """Records that are known not to be delivered."""
+        """Records with a known failure."""
         settings = {
             **_STREAM,
             "client.id": connection.prefix + client,
@@ -437,17 +437,17 @@ class KafkaStreamWriter:
 
     @property
     def backlog(self) -> int:
-        """Records queued whose fate is not known yet."""
+        """Queued records without a result."""
         return len(self._core.client)
 
     @property
     def delivered(self) -> int:
         """Records that all in-sync replicas have."""
-        # A failure stays in the client's queue until it is served, so it is never taken for a success.
+        # A failure stays in the client's queue until it is served, so it never counts as a success.
         return self.queued - self.backlog - self.failed
 
     def require_topic(self, topic: str, timeout: float) -> bool:
-        """Make sure that a topic exists; False when no broker answers within `timeout` [s].
+        """Return whether a topic exists; False when no broker answers within `timeout` [s].
 
         Raises
         ------
@@ -484,9 +484,9 @@ class KafkaStreamWriter:
         self.queued += len(values)
 
     def copy(self, columns: PartitionColumns) -> None:
-        """Queue records for the partition and with the timestamps that they have; waits while the queue is full."""
+        """Queue records with their partition and timestamps; waits while the queue is full."""
         name, produce, partition = self._connection.topic(columns.topic), self._core.client.produce, columns.partition
-        # Names of parameters would take half as much time again. The sixth is a second name of the fifth, the callback.
+        # Keyword arguments would take half as much time again. The sixth is a second name of the fifth, the callback.
         for at, (time, key, value, headers) in enumerate(
             zip(columns.timestamps, columns.keys, columns.values, columns.headers, strict=True)
         ):
@@ -499,7 +499,7 @@ class KafkaStreamWriter:
         self.queued += len(columns.values)
 
     def _send(self, record: Record, **more: Any) -> None:
-        """Queue a record as soon as it is taken: the client's queue was full, or the client is dead."""
+        """Queue a record as soon as there is room: the client's queue was full, or the client is dead."""
         try:
             self._core.produce(record, waits=True, **more)
         except KafkaException as error:
@@ -511,12 +511,12 @@ class KafkaStreamWriter:
         self._core.poll(timeout)
 
     def flush(self, timeout: float) -> bool:
-        """Wait until the fate of all records is known, at most `timeout` [s]; False: not yet."""
+        """Wait until all records have a result, at most `timeout` [s]; False: not yet."""
         self._core.drain(timeout)
         return not self.backlog
 
     def abandon(self) -> None:
-        """Give up the records that wait: they count as failed, though those under way may yet arrive."""
+        """Give up waiting records: they count as failed, though those under way may yet arrive."""
         self._core.give_up(self._core.client)
 
     def _on_replaced(self, dead: Producer) -> None:
@@ -528,5 +528,5 @@ class KafkaStreamWriter:
             self._note(undelivered(error, message))
 
     def _note(self, text: str) -> None:
-        if self._health.last_error != text:  # a whole backlog fails at once, for one reason
+        if self._health.last_error != text:  # a whole backlog fails at once, for the same reason
             self._core.note(text)

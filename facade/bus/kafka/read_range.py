@@ -1,8 +1,8 @@
-"""Reads known ranges of offsets of a topic and ends: records that come meanwhile may be without end.
+"""Reads known ranges of offsets of a topic, and ends: otherwise new records could make the read endless.
 
-An offset may be the mark of a transaction or a record that was compacted away, neither of which is ever given out. So a
-partition ends with the last record of its range or with the client's word that the log ends (`_PARTITION_EOF`). For a
-reader of committed records the log ends before the first transaction that is open.
+An offset may be a transaction's end marker or a compacted record, which are never delivered. So a partition ends with
+the last record of its range or with the client's end-of-partition event (`_PARTITION_EOF`). For a reader of committed
+records this event comes before the first open transaction.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,11 +33,11 @@ def read_range(
 
     Parameters
     ----------
-    whole
+    Wait for open transactions. False: a partition ends before the first of them.
         Wait for transactions that are open. False: a partition ends before the first of them.
-    within
+    Longest time for the whole read [s]. None: no bound, as long as records come.
         Longest time for all of it [s]. None: without a bound, as long as records come.
-    health
+    Collects the errors of the client.
         Takes the errors of the client.
 
     Raises

@@ -1,4 +1,4 @@
-"""Reads whole topics from given places on; no group, no commits: the reader's own snapshot says how far it is."""
+"""Reads whole topics from given offsets; no group, no commits: the reader's own snapshot has its position."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -14,11 +14,11 @@ from facade.errors import BusError
 from facade.icd.topic_model import READER
 
 Fetch = Mapping[str, int]
-"""How the broker is to answer questions for records: it waits for so many bytes, but not longer than so many ms."""
+"""Fetch settings: the broker waits for this number of bytes, but not longer than this number of ms."""
 AT_ONCE: Final[Fetch] = {"fetch.min.bytes": 1, "fetch.wait.max.ms": 100}
-"""What comes is given at once; that a topic has ended is noticed 100 ms later."""
+"""Records come at once; the end of a topic is known 100 ms later."""
 TOGETHER: Final[Fetch] = {"fetch.min.bytes": 65_536, "fetch.wait.max.ms": 50}
-"""What comes within 50 ms is given together: one answer for many records, which saves broker and reader most work."""
+"""Records within 50 ms come in one answer, which saves broker and reader most work."""
 
 Start = Mapping[str, Mapping[int, int]]
 """Offset to begin at, by topic and partition; a partition that is not named begins at its start."""
@@ -32,13 +32,13 @@ class KafkaReader:
     topics
         Partitions to read by topic; None: all of them.
     committed
-        Only what transactions have committed. False: at once whatever is on all in-sync replicas, also what a
-        transaction may yet take back.
+        Only committed records. False: records as soon as all in-sync replicas have them, also those of a transaction
+        that may yet be aborted.
     fetch
         `AT_ONCE` or `TOGETHER`.
     resets
-        Whether the beginning of a partition replaces a position that is not on its log. False: the reader says that it
-        is misplaced, and the caller compares its positions with the topics.
+        Whether to restart at the beginning of a partition if a position is not on its log. False: the reader reports
+        that it is misplaced, and the caller compares its positions with the topics.
 
     Raises
     ------
@@ -58,7 +58,7 @@ class KafkaReader:
         resets: bool = True,
     ) -> None:
         self.is_misplaced = False
-        """Whether a place is not on its log; see `facade.bus.port.Reader`."""
+        """Whether a position is not on its log; see `facade.bus.port.Reader`."""
         self._connection = connection
         self._health = health
         self._next: dict[tuple[str, int], int] = {}
@@ -103,15 +103,15 @@ class KafkaReader:
         return found
 
     def _hear(self, message: Message) -> None:
-        """Handle a message of the client that is no record: an end, an error."""
+        """Handle an event of the client: the end of a partition, or an error."""
         error = message.error()
         if error.code() == KafkaError._PARTITION_EOF:
-            # Behind the last record there may be marks of transactions, which are never given out.
+            # After the last record there may be end markers of transactions, which are never delivered.
             self._next[message.topic(), message.partition()] = message.offset()
             self._ended.add((message.topic(), message.partition()))
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION):
             self.is_misplaced = True
-        elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:  # in its own words no topic stands
+        elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:  # the client's own text names no topic
             self._connection.note(self._health, explain(error, message.topic(), READ))
         else:
             self._connection.note(self._health, f"{error.name()}: {error.str()}")
@@ -122,8 +122,8 @@ class KafkaReader:
         return all(self._has_ended(place) for place in self._places if place.topic == name)
 
     def _has_ended(self, place: TopicPartition) -> bool:
-        # Where records come more often than `fetch.wait.max.ms`, no answer is empty, and the client never says that
-        # it stands at the end. So the end as it was first heard counts as well.
+        # Where records come more often than `fetch.wait.max.ms`, no answer is empty, and the client never reports the
+        # end. So the end as first reported counts as well.
         key = place.topic, place.partition
         at = self._next.get(key)
         if key in self._ended or at is None:
@@ -152,7 +152,7 @@ class KafkaReader:
         self._consumer.close()
 
     def _find(self, topics: Mapping[str, Sequence[int] | None], start: Start) -> list[TopicPartition]:
-        # One question for all of them: a busy broker takes its time for each, while nothing is shown yet.
+        # One request for all of them: a busy broker takes its time for each, while nothing is shown yet.
         only = [self._connection.topic(topic) for topic in topics if len(topics) == 1]
         known = self._consumer.list_topics(*only, timeout=timeouts.PROCESS).topics
         return [
@@ -166,7 +166,7 @@ class KafkaReader:
     ) -> list[TopicPartition]:
         name = self._connection.topic(topic)
         found = known.get(name)
-        if found is None:  # it may be there without a right to see it, which only the question for it alone tells
+        if found is None:  # it may exist without a right to see it, which only a request for it alone shows
             found = self._consumer.list_topics(name, timeout=timeouts.PROCESS).topics.get(name)
         found = require_present(found, name, READ)
         if missing := set(chosen or ()) - set(found.partitions):

@@ -1,4 +1,4 @@
-"""Refusals of a broker, in words that tell the remedy."""
+"""Refusals of a broker, in words that name the remedy."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -24,16 +24,15 @@ MOVING = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_PARTITION,
 }
-"""Answers about a topic that is being made, deleted, or led by another broker: soon over. One of the client and the
-broker knows an older leader epoch than the other one. The last answer is the client's own: it has asked one broker of
-several that has not heard of the topic yet."""
+"""Errors for a topic that is being created, deleted, or led by another broker: soon over. Client and broker may know
+different leader epochs. The last error is the client's own: it asked a broker that does not know the topic yet."""
 _PAUSE = 0.1
-"""Before a question is put again [s]."""
+"""Pause before a request is repeated [s]."""
 _ABSENT = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
 
 
 def explain(error: KafkaError, topic: str, right: str) -> str:
-    """Return the fault of a topic, by its name on the brokers, and the remedy; `right`: the rights to use it."""
+    """Return the fault of a topic, by its name on the brokers, and the remedy; `right`: the rights it needs."""
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return f"no right to topic {topic}: this process's principal needs {right} on it ({error.name()})"
     if error.code() in _ABSENT:
@@ -42,9 +41,9 @@ def explain(error: KafkaError, topic: str, right: str) -> str:
 
 
 def ask_again(question: Callable[[], Asked], clock: Clock, patience: float) -> Asked:
-    """Return the answer to a question about a topic, which is put again while the topic is being made or moves.
+    """Return the answer to a request about a topic, repeated while the topic is being created or moves.
 
-    `patience`: how long it is put again [s].
+    `patience`: time for which it is repeated [s].
     """
     deadline = clock.monotonic() + patience
     while True:
@@ -57,7 +56,7 @@ def ask_again(question: Callable[[], Asked], clock: Clock, patience: float) -> A
 
 
 def describe(error: BaseException) -> str:
-    """Return an error of the client in words that tell the remedy."""
+    """Return an error of the client in words that name the remedy."""
     reason = error.args[0] if isinstance(error, KafkaException) else error
     if not isinstance(reason, KafkaError):
         return str(reason)

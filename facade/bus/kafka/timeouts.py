@@ -1,55 +1,56 @@
-"""Each wait of this package for a broker, in one table. All are in seconds unless they say otherwise.
+"""All time-outs for brokers, in one table, in seconds unless they say otherwise.
 
-A command waits long, as a person would only start it again. A process that works waits shortly: it has other work, and
-it puts the question again.
+A command waits long, as a person would only start it again. A running process waits shortly: it has other work, and
+repeats the request.
 """
 
 ANSWER_MS = 8000
 """A request without an answer for this time has failed [ms]. The client's default is a minute."""
 SESSION = 6.0
-"""A group gives the partitions of a member without signs of life to others."""
+"""The group gives the partitions of a member without heartbeats to others."""
 
 # Questions
 COMMAND = 10.0
 """Answer to a command: topics, settings, groups, offsets."""
 NEW_TOPICS = 60.0
-"""The leaders of topics that were just made answer. A busy broker takes some seconds to lead dozens of partitions."""
+"""The leaders of new topics answer. A busy broker takes some seconds to lead dozens of partitions."""
 PROCESS = 5.0
-"""Answer to a process that works: topic ids and offsets, opening a reader, a commit of a group member."""
+"""Answer to a running process: topic ids and offsets, opening a reader, a commit of a group member."""
 END_OFFSETS = 0.5
 """Answer to a worker that asks for the ends of its partitions between two batches."""
 COORDINATOR = 3600.0
-"""A request to a group's coordinator, the longest that the client takes; see `facade.bus.kafka.admin`."""
+"""A request to a group's coordinator: the client's upper limit; see `facade.bus.kafka.admin`."""
 TOPIC_IDS_EACH = 2.0
-"""Time between two questions for the ids of topics: one small request for all topics of a process."""
+"""Time between two requests for topic ids: one small request for all topics of a process."""
 REPLICAS_EACH = 10.0
-"""Time between two questions for the replicas of all topics: one request of one process of a deployment."""
+"""Time between two requests for the replicas of all topics: one request of one process of a deployment."""
 
 # Reading up to an end
 READ_ALL = 10.0
 """A compacted topic, from its beginning."""
 STANDSTILL = 20.0
-"""No record comes, and the end is not reached; longer than one of our transactions may stay open."""
+"""No record comes, and the end is not reached; longer than the longest open transaction of ours."""
 NOT_FETCHED = 30.0
-"""The client does not know the end of a partition: it fetches nothing of it, and the partition is assigned anew."""
+"""The client does not know the end of a partition: it fetches nothing of it, and the partition is assigned again."""
 
 # Transactions of a worker
 STEP = 4.0
-"""One step of a transaction. A worker that is told to stop waits no longer."""
+"""One step of a transaction. A worker that is asked to stop waits no longer."""
 TRANSACTION = 5.0
-"""A transaction. The broker aborts it afterwards."""
+"""The broker aborts a longer transaction."""
 
 HANGING = 15.0
-"""A wait for the end of a transaction that lasts longer is for one that has ended: its end is written again."""
+"""A wait for the end of a transaction that takes longer is for a transaction that has ended: its end is written
+again."""
 
 # Transactions of a command
 COMMAND_STEP = 10.0
 """One step of a transaction."""
 COMMAND_TRANSACTION = 20.0
-"""A transaction. The broker aborts it afterwards."""
+"""The broker aborts a longer transaction."""
 
 # Ends
 LEAVE = 1.0
-"""A member leaves its group, and the group knows it."""
+"""A member leaves its group, and the group confirms it."""
 LAST_REPORTS = 1.0
-"""A producer that has died reports the fate of its records."""
+"""A dead producer reports the results of its records."""

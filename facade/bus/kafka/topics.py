@@ -1,4 +1,4 @@
-"""Makes the ICD's topics and compares those that exist with it; nothing is ever created by accident."""
+"""Creates the ICD's topics and compares existing ones with it; nothing is ever created by accident."""
 
 from collections.abc import Collection, Iterator, Mapping
 
@@ -18,8 +18,7 @@ _MIN_INSYNC, _TIMESTAMPS = "min.insync.replicas", "message.timestamp.type"
 def create_topics(connection: Connection, topics: dict[str, Topic], *, replicas: int = 1) -> list[str]:
     """Create the topics that are missing.
 
-    `replicas`: brokers that are to have each topic; all but one of them must confirm a record, see
-    `min.insync.replicas`.
+    `replicas`: replicas of each topic; all but one of them must confirm a record, see `min.insync.replicas`.
 
     Returns
     -------
@@ -31,7 +30,7 @@ def create_topics(connection: Connection, topics: dict[str, Topic], *, replicas:
     BusError
         The broker does not answer or refuses, or there are fewer brokers than replicas.
     """
-    # Those that are made now are as the ICD says, and the broker may not know them everywhere yet.
+    # Topics created now agree with the ICD, and may not be known by all brokers yet.
     found = inspect_topics(connection, topics)
     missing = [
         NewTopic(connection.topic(name), topic.partitions, replicas, config=_all_settings(topic, replicas))
@@ -57,8 +56,8 @@ def create_topics(connection: Connection, topics: dict[str, Topic], *, replicas:
 def _await_leaders(connection: Connection, topics: Collection[str]) -> None:
     """Return when the leader of each partition answers.
 
-    A producer with several requests under way that writes before may lose its first records, which are confirmed all
-    the same (KAFKA-15591): the leader refuses the first request, and takes the second one.
+    A producer that writes earlier, with several requests under way, may lose its first records, though they are
+    confirmed (KAFKA-15591): the leader refuses the first request, and accepts the second one.
     """
     clock, watch = connection.clock, KafkaTopicWatch(connection, patience=timeouts.NEW_TOPICS)
     deadline = clock.monotonic() + timeouts.NEW_TOPICS
@@ -71,7 +70,7 @@ def _await_leaders(connection: Connection, topics: Collection[str]) -> None:
 
 
 def delete_topics(connection: Connection) -> int:
-    """Delete every topic that begins with the deployment's prefix, with all that is on it; give their number.
+    """Delete every topic that begins with the deployment's prefix, with all its records; return their number.
 
     Raises
     ------
@@ -93,7 +92,7 @@ def delete_topics(connection: Connection) -> int:
 
 
 def delete_records(connection: Connection, topic: str, partition: int, before: int) -> None:
-    """Delete the records of a partition that stand before an offset."""
+    """Delete the records of a partition before an offset."""
     place = TopicPartition(connection.topic(topic), partition, before)
     admin = connection.admin()
     try:
@@ -105,7 +104,7 @@ def delete_records(connection: Connection, topic: str, partition: int, before: i
 
 
 def set_timestamps(connection: Connection, topics: Mapping[str, Topic]) -> None:
-    """Let topics give later records the times that the ICD says; those of earlier ones stay."""
+    """Give later records of topics the timestamps of the ICD; earlier records keep theirs."""
     resources = [
         ConfigResource(
             ResourceType.TOPIC,
@@ -125,12 +124,12 @@ def set_timestamps(connection: Connection, topics: Mapping[str, Topic]) -> None:
 
 
 def broker_settings(topic: Topic) -> dict[str, str]:
-    """Return the topic settings that the ICD implies, by Kafka's names."""
+    """Return the topic settings that follow from the ICD, by Kafka's names."""
     settings = {
         "cleanup.policy": topic.cleanup,
         "max.message.bytes": str(topic.max_bytes),
         _TIMESTAMPS: topic.timestamp,
-        # The broker looks at a batch as it comes: 94 MB of zeros are 3 kB of zstd, at which readers would stand still.
+        # The limit holds for a batch as it arrives: 94 MB of zeros are 3 kB of zstd, at which readers would hang.
         "compression.type": "uncompressed",
     }
     if topic.retention is not None:

@@ -18,7 +18,7 @@ class KafkaTransactionalMember(KafkaGroupMember):
     Parameters
     ----------
     slot
-        Of the worker: with the group's name its transactional id.
+        Name of the worker's slot: with the group's name its transactional id.
     marks
         See `TransactionalProducer`.
     """
@@ -36,11 +36,11 @@ class KafkaTransactionalMember(KafkaGroupMember):
     ) -> None:
         super().__init__(connection, topic, group=group, member=member, health=health, resets=False)
         name = connection.prefix + slot_name(group, slot)
-        # As all writers, so that one key is on one partition.
+        # The partitioner of all writers, so that each key is on one partition.
         self._producer = TransactionalProducer(connection, name, health, marks=marks, partitioner="murmur2_random")
 
     def write(self, records: Iterable[Record], offsets: Mapping[int, int]) -> None:
-        """Write records and commit places; see `facade.bus.port.TransactionalMember`."""
+        """Write records and commit offsets; see `facade.bus.port.TransactionalMember`."""
         if strange := set(offsets) - set(self._partitions):
             raise Aborted(f"partitions {sorted(strange)} of {self._topic} are not this member's any more")
         places = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
@@ -53,7 +53,10 @@ class KafkaTransactionalMember(KafkaGroupMember):
             raise Aborted(f"what became of {self._topic} up to {dict(offsets)} is not written: {reason}") from error
 
     def committed(self, partitions: Collection[int]) -> dict[int, int]:
-        """Return what the group has committed, once all that was begun has ended; see `facade.bus.port.GroupMember`."""
+        """Return the group's committed offsets, after open transactions have ended.
+
+        See `facade.bus.port.GroupMember`.
+        """
         if self._producer.must_wait:
             raise BusError("the producer was fenced; waiting to learn whether its slot was taken")
         try:
@@ -64,7 +67,7 @@ class KafkaTransactionalMember(KafkaGroupMember):
         return super().committed(partitions)
 
     def go_on(self, offsets: Mapping[int, int]) -> None:
-        """Give partitions from other offsets on; see `facade.bus.port.GroupMember`."""
+        """Continue from other offsets; see `facade.bus.port.GroupMember`."""
         self._producer.found_positions()
         super().go_on(offsets)
 

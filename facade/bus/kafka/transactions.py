@@ -1,27 +1,27 @@
-"""Exactly-once consume, transform, produce: the records taken and the records written commit together.
+"""Exactly-once consume, transform, produce: records are consumed and results written in one transaction.
 
 A worker slot has a stable transactional id and group instance id, so a restarted worker gets its partitions back
 without a rebalance.
 
 Theory of operation
 -------------------
-`take` gives records, and `commit` writes their results, the worker's own positions (`facade.bus.offsets`) and the
-offsets of the group in one transaction. At each assignment, and after each transaction that was given up, the order of
-the steps makes it exactly once:
+`take` returns records, and `commit` writes their results, the worker's own positions (`facade.bus.offsets`) and the
+offsets of the group in one transaction. At each assignment, and after each failed transaction, the order of the steps
+makes it exactly once:
 
 1. ``init_transactions`` ends an open transaction of a former process of the slot.
-2. The group tells its offsets. It answers when no transaction has pending offsets on these partitions. A former holder
-   that sends offsets later has lost its generation, and is refused.
-3. Only then the worker reads `positions` up to its end: all that a former holder has written stands before that end.
-4. The own positions are compared with the logs, and reading goes on there.
+2. The group returns its offsets. It answers when no transaction has pending offsets on these partitions. A former
+   holder that sends offsets later has lost its generation, and is refused.
+3. Only then the worker reads `positions` up to its end: every record of a former holder is before that end.
+4. The own positions are compared with the logs, and reading continues there.
 
-How far a partition is read is told as a time (`OffsetRange.read_to`), also where nothing comes. Records have the append
-time of the broker, which rises along a partition: what was appended before the last record taken is taken. Where
-nothing comes, the broker is asked for the end of the partition. If the worker has reached it, everything is taken that
-was appended before the question. Ends that the client remembers prove nothing: a process that stood still for seconds
-wakes up with an old memory. The time before the question is the brokers', known from their answers to this worker's own
-records, and never ahead; the clock of this host is not looked at. So only the clocks of two brokers may differ, and of
-a broker whose clock is set back: by less than the disorder that the interface allows each windowed topic.
+`OffsetRange.read_to` is the time up to which a partition is read, also without new records. Records have the append
+time of the broker, which rises along a partition: everything appended before the last consumed record is consumed.
+Without records, the broker is asked for the end of the partition. If the worker has reached it, everything appended
+before the request is consumed. Ends that the client remembers prove nothing: a process that was suspended for seconds
+resumes with old ones. The time before the request is the brokers', known from their answers to this worker's own
+records, and never ahead; the clock of this host is not used. So only the clocks of two brokers may differ, or a
+broker's clock may be set back: by less than the disorder that the interface allows each windowed topic.
 """
 
 import logging
@@ -46,14 +46,15 @@ from facade.icd.topic_model import slot_name
 _log = logging.getLogger(__name__)
 
 _NOT_THERE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION)
-"""What the client says when a log does not have the place that is to be read."""
+"""Errors of the client for a position that is not on the log."""
 
 _OF_ANOTHER_LEADER = (
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.NOT_LEADER_FOR_PARTITION,
 )
-"""A client that only asks looks for a new leader with its next refresh of metadata, which comes every five minutes."""
+"""Errors of a leader change: a client that only sends requests finds the new leader with its next refresh of metadata,
+every five minutes."""
 
 
 class KafkaPartitionBatch:
@@ -89,7 +90,7 @@ class KafkaPartitionBatch:
 def by_partition(messages: list[Message], on_event: Callable[[Message], None]) -> Iterable[list[Message]]:
     """Sort a batch by partition, each in the order of the log.
 
-    By bisection: making a key of each of 10,000 messages would cost as much as a tenth of the whole work on it.
+    By bisection: a key for each of 10,000 messages would cost a tenth of the whole work on them.
     """
     found: dict[tuple[str, int], list[Message]] = {}
     pending = [(0, len(messages))] if messages else []
@@ -117,9 +118,9 @@ def by_partition(messages: list[Message], on_event: Callable[[Message], None]) -
 
 
 def _is_one_partition(messages: list[Message]) -> bool:
-    """Return whether no message is an event or of another partition: it may be where a log has a hole.
+    """Return whether no message is an event or of another partition: gaps in the offsets may be either.
 
-    The mark of a transaction takes an offset, and so does a record that was compacted away.
+    The end marker of a transaction takes an offset, and so does a compacted record.
     """
     return all(len(set(map(ask, messages))) == 1 for ask in (Message.partition, Message.topic, Message.error))
 
@@ -127,10 +128,10 @@ def _is_one_partition(messages: list[Message]) -> bool:
 def describe_partitions(
     connection: Connection, watch: KafkaTopicWatch, committed: Sequence[TopicPartition], health: BusHealth
 ) -> tuple[dict[port.TopicPartition, PartitionFacts], list[Record]]:
-    """Return the brokers' answers about partitions, and everything on `positions`.
+    """Return the brokers' facts about partitions, and all records of `positions`.
 
-    Open transactions on `positions` are waited for: one of them may have the position of another worker on a partition
-    that is this one's now. It is over soon, or the broker ends it after the transaction's time-out.
+    Open transactions on `positions` are awaited: one of them may have the position of another worker on a partition
+    that this worker has now. It ends soon, or the broker ends it after the transaction's time-out.
 
     `committed`: the offsets that the group has committed for each partition, as it has just answered.
     """
@@ -159,7 +160,7 @@ class KafkaTransactionalLog:
 
     Parameters
     ----------
-    broker_time
+    Returns the time before which all records are on the topics [Unix us]; None: the brokers' time.
         Returns the time before which all is on the topics [Unix us]; None: the brokers tell.
     """
 
@@ -188,13 +189,13 @@ class KafkaTransactionalLog:
         self._positions = PartitionPositions(group, slot)
         self._watch = KafkaTopicWatch(connection)
         self._shapes: dict[str, int] = {}
-        """How many partitions each topic has, as last heard."""
+        """Number of partitions of each topic, as last reported."""
         self._fetched_at = 0.0
-        """Monotonic time at which it was last known of each partition where its log ends [s]."""
+        """Monotonic time at which the log end of each partition was last known [s]."""
         self._empty_from: dict[port.TopicPartition, int] = {}
-        """Offsets from which on there was nothing more: behind marks of transactions, which are never given out."""
+        """Offsets after which there was nothing more: after end markers of transactions, which are never delivered."""
         self._asker: Consumer | None = None
-        """Asks where partitions end; made with the first question."""
+        """Client for requests about partition ends; made with the first request."""
 
     def take(self, limit: int, timeout: float) -> Sequence[PartitionBatch]:
         """Return the next records; see `facade.bus.port.TransactionalLog`."""
@@ -231,9 +232,9 @@ class KafkaTransactionalLog:
         return self._producer.broker_time if self._time is None else self._time()
 
     def ask_ends(self, places: Collection[port.TopicPartition]) -> None:
-        """Ask where partitions end; see `facade.bus.port.TransactionalLog`.
+        """Request the ends of partitions; see `facade.bus.port.TransactionalLog`.
 
-        Uncommitted records count as well: those of an open transaction are not given out yet.
+        Uncommitted records count as well: those of an open transaction are not delivered yet.
         """
         before, ranges = self.broker_time, self._positions.ranges
         asked = [place for place in places if place in ranges and self._is_at_end(place)]
@@ -246,7 +247,7 @@ class KafkaTransactionalLog:
             ends = self._asker.offsets_for_times(places, timeout=timeouts.END_OFFSETS)
         except KafkaException as error:
             self._connection.note(self._health, f"no answer where partitions end: {error.args[0]}")
-            if error.args[0].code() in _OF_ANOTHER_LEADER:  # it would go on with the former one for minutes
+            if error.args[0].code() in _OF_ANOTHER_LEADER:  # the client would use the former leader for minutes
                 self._asker.close()
                 self._asker = None
             return
@@ -271,7 +272,10 @@ class KafkaTransactionalLog:
         self._positions.committed()
 
     def close(self) -> None:
-        """Leave without committing: others take the partitions, or the slot waits for its next holder; see `leave`."""
+        """Leave without committing: other workers take the partitions, or the slot waits for its next holder.
+
+        See `leave`.
+        """
         self._producer.close()
         if self._assigned and not (self._must_rewind or self._has_all()):
             leave(self._connection, self._consumer, self._assigned[0])
@@ -280,7 +284,7 @@ class KafkaTransactionalLog:
             self._asker.close()
 
     def _has_all(self) -> bool:
-        """Return whether this worker has all partitions, so that it is alone in its group, or others stand by."""
+        """Return whether this worker has all partitions, so that it is alone in its group, or the others stand by."""
         mine = Counter(place.topic for place in self._assigned)
         return all(mine[topic] == self._shapes.get(self._connection.name(topic)) for topic in self._topics)
 
@@ -297,7 +301,8 @@ class KafkaTransactionalLog:
             self._serve_consumer()
             raise Aborted(f"producer of {self._slot} was fenced; waiting to learn whether its slot was taken")
         try:
-            self._producer.open(self._consumer)  # completes or undoes what an earlier producer of this slot left open
+            # completes or undoes an open transaction of an earlier producer of this slot
+            self._producer.open(self._consumer)
             if self._assigned:
                 self._begin()
         except (KafkaException, BusError) as error:
@@ -308,11 +313,10 @@ class KafkaTransactionalLog:
         self._producer.found_positions()
 
     def _begin(self) -> None:
-        """Go on from this worker's own positions; see ``docs/decisions/0020``.
+        """Continue from this worker's own positions; see ``docs/decisions/0020``.
 
-        The group is asked first: its answer waits for what a former holder of a partition has begun to commit, and
-        from then on the group refuses that one. So whatever it has written stands before the end that `positions`
-        has now.
+        The group is asked first: its answer waits for commits that a former holder of a partition has begun, and from
+        then on the group refuses that holder. So all its records are before the present end of `positions`.
         """
         committed = self._consumer.committed(self._assigned, timeout=timeouts.STEP)
         facts, records = describe_partitions(self._connection, self._watch, committed, self._health)
@@ -325,7 +329,7 @@ class KafkaTransactionalLog:
         self._consumer.assign(self._places({place: one.begin for place, one in self._positions.ranges.items()}))
 
     def _look_at_topics(self) -> None:
-        """Begin again if a topic was made again: the client goes on with the new one by itself."""
+        """Begin again if a topic was created again: the client continues with the new one by itself."""
         for topic, shape in self._watch.step({topic for topic, _ in self._positions.ranges}).items():
             if not self._positions.is_of(topic, shape.id):
                 self._must_rewind = True
@@ -356,7 +360,7 @@ class KafkaTransactionalLog:
         ]
 
     def _hear(self, messages: list[Message]) -> None:
-        """Hear the events in a batch whose records are not taken; each event comes but once.
+        """Handle the events in a batch whose records are not used; each event comes only once.
 
         Raises
         ------
@@ -370,7 +374,7 @@ class KafkaTransactionalLog:
             raise Revoked("partitions were taken away from this worker; what it had not committed goes to others")
 
     def _serve_consumer(self) -> None:
-        """Keep the membership alive and hear its events; records given here are given again."""
+        """Keep the membership alive and handle its events; records delivered here are delivered again."""
         for message in self._consumer.consume(1, 0.0):
             if message.error() is not None:
                 self._on_event(message)
@@ -381,7 +385,7 @@ class KafkaTransactionalLog:
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._assigned = partitions
         self._must_rewind = True
-        consumer.assign([])  # nothing is fetched before it is known from where on
+        consumer.assign([])  # nothing is fetched before the start offsets are known
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._assigned = []
@@ -392,7 +396,7 @@ class KafkaTransactionalLog:
         self._on_revoke(consumer, partitions)
 
     def _on_events(self, events: list[Message]) -> None:
-        """Hear the events of a batch; first the final one, as the client gives nothing after it."""
+        """Handle the events of a batch, the final one first: the client delivers nothing after it."""
         for event in sorted(events, key=lambda event: _is_final(event.error()), reverse=True):
             self._on_event(event)
 
@@ -409,7 +413,7 @@ class KafkaTransactionalLog:
             raise Aborted(f"the log of {self._slot} is not as it was; where to go on is asked again: {error.str()}")
 
     def _on_fenced(self, error: KafkaError) -> NoReturn:
-        """Stop for good, unless it was the broker that forgot about us; see `joins_anew`."""
+        """Stop for good, unless the broker has lost the session itself; see `joins_anew`."""
         _log.error("consumer cannot go on: %s", error.str())
         now, down_at = self._connection.clock.monotonic(), self._health.down_at
         if joins_anew(now, joined_at=self._joined_at, down_at=down_at, lost_at=self._lost_at):
@@ -434,7 +438,7 @@ def _is_final(error: KafkaError) -> bool:
 
 def _asker_settings(group: str) -> dict[str, object]:
     return {
-        "group.id": group,  # the client wants one; it never joins
+        "group.id": group,  # the client requires one; it never joins
         "isolation.level": "read_uncommitted",
         "statistics.interval.ms": 0,
     }
@@ -446,15 +450,15 @@ def _consumer_settings(group: str, slot: str) -> dict[str, object]:
         # A position that is not on the log is compared again, see `facade.bus.offsets`.
         "auto.offset.reset": "error",
         "enable.partition.eof": True,
-        "statistics.interval.ms": 250,  # or the client looks only each half a second whether a sign of life is due
-        # A tenth of a second of one core's work: more is only memory, and misses the processor's cache.
+        "statistics.interval.ms": 250,  # otherwise the client checks only each half a second whether a heartbeat is due
+        # A tenth of a second of one core's work: more costs memory and processor cache.
         "queued.min.messages": 50_000,
         "queued.max.messages.kbytes": 49_152,
         "fetch.message.max.bytes": 4_194_304,
         "fetch.max.bytes": 20_971_520,
-        # At low rates, one answer for all that comes within half of a transaction rather than one for each record.
+        # At low rates, one answer for all records within half of a transaction rather than one for each record.
         "fetch.min.bytes": 65_536,
         "fetch.wait.max.ms": 50,
-        # Topics and partitions that are made after the start are found by looking again; the default is five minutes.
+        # Topics and partitions created after the start are found at the next refresh; the default is five minutes.
         "topic.metadata.refresh.interval.ms": 500,
     }

@@ -1,1 +1,1 @@
-"""Alerts: numbered one by one, and folded to the states of alarms (IEC 62682)."""
+"""Alerts: numbered one by one, and folded into the states of alarms (IEC 62682)."""

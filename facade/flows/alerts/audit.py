@@ -6,7 +6,7 @@ from facade.manifest import AuditEntry
 
 
 def action_entry(record: Record) -> AuditEntry | None:
-    """Return who acted on an alarm; None: the record is an alert, or cannot be read."""
+    """Return the operator's action on an alarm; None: the record is an alert, or unreadable."""
     found = decode_alert_or_action(record.value)
     if not isinstance(found, Action):
         return None

@@ -19,20 +19,19 @@ from facade.runtime.flow import DeviceReading, is_due
 from facade.severities import SEVERITIES
 
 CLASS = "SdpAlerts"
-
-
 _OTHERS = "otherConditions"
-"""The attribute for all conditions that the ICD does not name."""
+"""The attribute for all conditions that are not in the ICD."""
 _GAP, _GAP_PER_ALARM = 0.2, 5e-5
-"""Least time between two looks at all alarms [s]: a look at ten thousand takes some 20 ms, in which no alert leaves."""
+"""Least time between two updates of all alarms [s]: an update of ten thousand takes some 20 ms, in which no alert
+leaves."""
 _IDLE_GAP = 1.0
-"""Most time between two: rates and chattering change by themselves [s]."""
+"""Longest time between two updates: rates and chattering change by themselves [s]."""
 _NO_BROKER_FOR = 10.0
-"""Without a broker for so long [s], what is shown is no longer to be relied on."""
+"""Time without a broker after which the shown values are marked as old [s]."""
 _ALWAYS = frozenset({"State", "Status", "connected", "versionId"})
-"""What holds without a broker as well."""
+"""Attributes that stay valid without a broker."""
 _MOST = 256
-"""Alarms in a list."""
+"""Most alarms in a list."""
 _LISTS = {
     "activeAlerts": states.ACTIVE,
     "unacknowledgedAlerts": states.UNACKNOWLEDGED,
@@ -41,7 +40,7 @@ _LISTS = {
     "suppressedAlerts": frozenset({states.DSUPR}),
     "outOfServiceAlerts": frozenset({states.OOSRV}),
 }
-"""Attribute with a list to the states that are in it."""
+"""Alarm states of each list attribute."""
 _COUNTS = {
     "active": states.ACTIVE,
     "unacknowledged": states.UNACKNOWLEDGED,
@@ -107,7 +106,7 @@ class AlertsView:
         for name in conditions:
             for state, _ in self._flow.ledger.shown_of(name):
                 worst = max(worst, states.URGENCY.index(state))
-                if worst == len(states.URGENCY) - 1:  # of ten thousand alarms the first is mostly one of these
+                if worst == len(states.URGENCY) - 1:  # most of ten thousand alarms have this state
                     return states.URGENCY[worst]
         return states.URGENCY[worst]
 

@@ -1,4 +1,4 @@
-"""Which alerts a client wants: by condition, severity, source and fields. No I/O here, and no clock."""
+"""Selection of alerts by condition, severity, source and fields, without I/O and clock."""
 
 import operator
 import re
@@ -15,7 +15,7 @@ from facade.severities import SEVERITIES, Severity
 _NUMBERS: Final = ("raised_at", "sequence")
 _TEXTS: Final = ("condition", "source", "state", "text", "traceparent")
 _VALUES: Final = "values."
-"""How the name of a measured value begins; the rest is the value's own name, which may have dots."""
+"""Begin of the name of a measured value; the rest is the value's own name, which may have dots."""
 _COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, "<": operator.lt,
 }  # fmt: skip
@@ -86,7 +86,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class AlertFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects alerts. An alert must match all parts that are given.
+    """Selects alerts. An alert must match all given parts.
 
     Raises
     ------
@@ -128,6 +128,6 @@ class AlertFilter(msgspec.Struct, frozen=True, kw_only=True):
         return all(one.holds(alert) for one in self.fields)
 
     def _names(self, about: Mapping[str, Any]) -> bool:
-        # fnmatchcase and not fnmatch: names are the same on every system.
+        # fnmatchcase instead of fnmatch, which depends on the operating system.
         condition, source = str(about.get("condition", "")), str(about.get("source", ""))
         return fnmatchcase(condition, self.condition) and fnmatchcase(source, self.source)

@@ -1,9 +1,9 @@
-"""The flow of alerts: each record gets its number, becomes one event, and is folded into the ledger.
+"""The flow of alerts: each record gets a number, becomes one event, and is folded into the ledger.
 
-The number is the record's offset plus one, so it is the same after any restart. When the topic was made again or has
-lost its end, the numbers go on: the former count is added. Events leave in the order of the log and are never merged.
-The offset from which a restart goes on is written only once the events have left and the states of the alarms are
-durable (see `facade.runtime.event_loop`).
+The number is the record's offset plus one, so it is the same after any restart. When the topic was created again or has
+lost its end, the numbers continue: the former count is added. Events leave in the order of the log and are never
+merged. The offset for a restart is written only after the events have left and the states of the alarms are durable
+(see `facade.runtime.event_loop`).
 """
 
 import logging
@@ -33,23 +33,23 @@ _log = logging.getLogger(__name__)
 
 LAST_ALERT = "lastAlert"
 _MOST_SOURCES = 10_000
-"""Sources whose numbers are followed."""
+"""Sources whose sequence numbers are followed."""
 _MOST_REFUSALS = 1_000
-"""Refused actions that are remembered as such."""
+"""Refused actions that are remembered."""
 _MOST_ACTIONS = 1_000
-"""Actions that are known again; a sender that got no answer tries once more within a second."""
+"""Actions that are remembered to find repetitions; a sender without an answer repeats an action within a second."""
 _MOST_ALERTS = 10_000
-"""Alerts that are known again: as many as a rack's mirror, or a source, sends twice after a kill."""
+"""Alerts that are remembered to find repetitions: as many as a rack's mirror, or a source, repeats after a kill."""
 _MOST_LOGS = 1_000
-"""Partitions of ``alert-packets`` whose newest packets are known, also of topics that were made again."""
+"""Partitions of ``alert-packets`` whose newest packets are known, also of former topics of the name."""
 _PACKET = re.compile(rb"(.{1,200}/[0-9]{1,9})/([0-9]{1,18})")
 _REFRESHED_AT_ONCE = 100
-"""Events of a refresh that may stand before an alert."""
+"""Events of a refresh that may precede an alert."""
 _MOST_REFRESHES = 8
 LARGEST = 65_536
 """Largest alert [bytes], as alerts are kept in memory and sent to every client; large content is an attachment."""
 KEPT = 100_000
-"""Alerts and actions that are kept in memory for clients that missed some."""
+"""Alerts and actions kept in memory for clients that missed some."""
 
 
 LogEntry = tuple[int, bytes]
@@ -62,9 +62,9 @@ class AlertLog:
     Parameters
     ----------
     most
-        Entries kept.
+        Most entries.
     most_bytes
-        Their texts, all together.
+        Most bytes of all texts together.
     """
 
     def __init__(self, most: int, most_bytes: int = 256_000_000) -> None:
@@ -73,10 +73,10 @@ class AlertLog:
         self._bytes = 0
         self._entries: list[LogEntry] = []
         self._begin = 0
-        """Index of the oldest entry that is still kept."""
+        """Index of the oldest kept entry."""
         self._lock = threading.Lock()
         self.complete_from = 0
-        """Everything with a higher sequence number than this is here."""
+        """All entries with higher sequence numbers are here."""
 
     @property
     def newest(self) -> int:
@@ -96,12 +96,12 @@ class AlertLog:
                 self._entries[self._begin] = (self.complete_from, b"")
                 self._bytes -= len(oldest)
                 self._begin += 1
-            if self._begin > self._most:  # now and then, so that it costs nothing per entry
+            if self._begin > self._most:  # rarely, so that it costs nothing per entry
                 del self._entries[: self._begin]
                 self._begin = 0
 
     def since(self, sequence: int, most: int, most_bytes: int = 2**62) -> list[LogEntry]:
-        """Return the first entries whose numbers are higher than a given one: one at least, if there is any."""
+        """Return the first entries with numbers higher than a given one: at least one, if there is any."""
         with self._lock:
             low, high = self._begin, len(self._entries)
             while low < high:
@@ -122,7 +122,7 @@ class AlertLog:
 CHATTER, CHATTER_US = 3, 60_000_000
 FLOOD, FLOOD_US = 10, 600_000_000
 _RATE_US = 10_000_000
-"""The rate is the mean over so long [us]."""
+"""Period of the mean rate [us]."""
 _BUCKET_US = 1_000_000
 _MOST_NEW = 100_000
 
@@ -133,9 +133,9 @@ class Statistics:
     def __init__(self) -> None:
         self._occurrences: dict[AlarmKey, deque[int]] = {}
         self._newest: deque[int] = deque(maxlen=_MOST_NEW)
-        """When operators were told of alarms."""
+        """Times of annunciations."""
         self._alerts: deque[list[int]] = deque()
-        """Second and alerts in it."""
+        """Number of alerts by second."""
 
     def alert(self, at_us: int) -> None:
         """Count an alert."""
@@ -150,7 +150,7 @@ class Statistics:
         self._occurrences.setdefault(key, deque(maxlen=CHATTER)).append(at_us)
 
     def annunciation(self, at_us: int) -> None:
-        """Count an alarm of which operators were told."""
+        """Count an annunciation of an alarm."""
         self._newest.append(at_us)
 
     def rate(self, now_us: int) -> float:
@@ -161,7 +161,7 @@ class Statistics:
         return sum(count for _, count in self._alerts) / (_RATE_US / 1e6)
 
     def chattering(self, now_us: int) -> list[AlarmKey]:
-        """Return the alarms that came three times or more in the last minute."""
+        """Return the alarms that occurred three times or more in the last minute."""
         past = [key for key, times in self._occurrences.items() if times[-1] <= now_us - CHATTER_US]
         for key in past:
             del self._occurrences[key]
@@ -170,7 +170,7 @@ class Statistics:
         ]
 
     def new(self, now_us: int) -> int:
-        """Return of how many alarms operators were told in the last ten minutes."""
+        """Return the number of annunciations in the last ten minutes."""
         while self._newest and self._newest[0] <= now_us - FLOOD_US:
             self._newest.popleft()
         return len(self._newest)
@@ -199,26 +199,26 @@ class AlertsFlow(Flow):
         self.statistics = Statistics()
         self.log = AlertLog(KEPT)
         self.alerts = self.actions = self.refused = 0
-        """Alerts numbered, actions of operators that took effect, and that did not."""
+        """Alerts with a number, actions of operators that took effect, and refused actions."""
         self.missing = 0
-        """Numbers that sources left out."""
+        """Sequence numbers that sources left out."""
         self._sources: dict[str, int] = {}
-        """The newest number of each source, the one that spoke last at the end."""
+        """The newest number of each source, in the order of their last alerts."""
         self._newest = 0
         self.base = 0
-        """What is added to the number that the offset of a record gives."""
+        """Offset of the sequence numbers: number = offset of the record + base + 1."""
         self.numbering = ""
-        """The topic's id when the numbers began with 1; empty text: not known."""
+        """The topic's id when the numbers began with 1; empty text: unknown."""
         self._refusals: deque[int] = deque(maxlen=_MOST_REFUSALS)
-        """Numbers of actions that were refused: they are nothing that happened."""
+        """Numbers of refused actions, which have no effect."""
         self._acted: dict[str, int] = {}
-        """Number of the newest actions, by id. Those before a restart are read again then."""
+        """Number of the newest actions, by id. Actions before a restart are read again."""
         self._alerted: dict[bytes, int] = {}
-        """The same of the newest alerts, by the digest of their bytes: each has a number of its source."""
+        """Number of the newest alerts, by the digest of their bytes: each alert has a sequence number of its source."""
         self._packets: dict[str, int] = {}
-        """Newest packet whose alert was counted, by log and partition of ``alert-packets``."""
+        """Newest packet with a counted alert, by log and partition of ``alert-packets``."""
         self._packets_kept: dict[str, int] = {}
-        """The same of those that are read again after a start."""
+        """The same, for packets that are read again after a start."""
         self._events: deque[DeviceReading] = deque()
         self._refreshes: deque[str] = deque()
         self._refreshing: Iterator[DeviceReading] = iter(())
@@ -229,7 +229,7 @@ class AlertsFlow(Flow):
         return self._newest
 
     def recall(self, record: Record) -> Outcome:
-        """Take over the state of an alarm from before the restart; see `facade.runtime.flow.Effects`."""
+        """Restore the state of an alarm from before the restart; see `facade.runtime.flow.Effects`."""
         if record.value is None:
             condition, _, source = (record.key or b"").decode("utf-8", "replace").partition("@")
             self.ledger.forget((condition, source))
@@ -241,7 +241,7 @@ class AlertsFlow(Flow):
         return USED
 
     def place(self, now: Extent, before: Mapping[int, int], after: Mapping[int, int]) -> None:
-        """Let the numbers go on when offsets begin at 0 again; see `facade.runtime.flow.Flow`."""
+        """Continue the numbers when offsets begin at 0 again; see `facade.runtime.flow.Flow`."""
         self.numbering = self.numbering or now.id
         end = max((end for _, end in now.ranges.values()), default=0)
         expected, comes = max(before.values(), default=0), max(after.values(), default=0)
@@ -251,7 +251,7 @@ class AlertsFlow(Flow):
             self.base = given - comes
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Take a record with its number into the ledger; see `facade.runtime.flow.Flow`."""
+        """Fold a record with its number into the ledger; see `facade.runtime.flow.Flow`."""
         message = self.decode(record)
         if not isinstance(message, Alert | Action):
             return message
@@ -260,7 +260,7 @@ class AlertsFlow(Flow):
         sequence = self.base + record.offset + 1
         if isinstance(message, Action):
             is_again = _is_known(self._acted, message.id, sequence, _MOST_ACTIONS)
-        else:  # that of a packet is known by the packet
+        else:  # a packet's alert is recognized by the packet
             is_again = messages.PACKET not in dict(record.headers) and _is_known(
                 self._alerted, blake2b(record.value or b"", digest_size=16).digest(), sequence, _MOST_ALERTS
             )
@@ -268,16 +268,16 @@ class AlertsFlow(Flow):
             return Suppressed("again")
         outcome: Outcome = USED
         if not count:
-            # Its effect is in the recalled states; judged again, it could end in another way.
+            # Its effect is in the recalled states; a second judgement could have another result.
             if isinstance(message, Action) and sequence in self._refusals:
                 return Suppressed("refused")
             self.statistics.alert(record.timestamp_us)
         elif isinstance(message, Alert):
             outcome = self._apply(message, sequence, record)
         elif why := self.ledger.act(message, sequence, record.timestamp_us):
-            if message.action == "SHELVE":  # no end within the limit is a mistake of its writer
+            if message.action == "SHELVE":  # its writer omitted an end within the limit
                 outcome = RecordRejected("action", "$.until", f"{message.action}: {why}")
-            else:  # another action was faster, or the alarm went
+            else:  # another action was faster, or the alarm has gone
                 outcome = Suppressed("refused")
             _log.info("action refused id=%s: %s by %s: %s", message.id, message.action, message.operator, why)
             self.refused += 1
@@ -295,13 +295,13 @@ class AlertsFlow(Flow):
         return outcome
 
     def has_read(self, id: str) -> bool:
-        """Return whether an action has come from the log; any thread may ask."""
+        """Return whether an action has been read from the log; any thread may ask."""
         return id in self._acted
 
     def refresh(self, id: str) -> bool:
-        """Ask for an event for each alarm that is not at rest, between two marks; from any thread.
+        """Request an event for each alarm that is not at rest, between two marks; from any thread.
 
-        Gives False, and does nothing, while too many others wait for theirs.
+        Return False, and do nothing, if too many requests are waiting.
         """
         if len(self._refreshes) >= _MOST_REFRESHES:
             return False
@@ -310,7 +310,7 @@ class AlertsFlow(Flow):
 
     def events(self, now: float, *, current: bool) -> Iterator[DeviceReading]:
         """Return all events since the last call, in order."""
-        if current:  # else a record that ends a delay may be among those that have not been read
+        if current:  # otherwise a record that ends a delay may still be unread
             self.ledger.fire(round(now * 1e6))
         for key, at_us in self.ledger.take_occurrences():
             self.statistics.occurrence(key, at_us)
@@ -324,15 +324,15 @@ class AlertsFlow(Flow):
         yield from refreshed
 
     def records(self, now: float) -> list[Record]:
-        """Return the states of the alarms that changed since the last call, to be written."""
+        """Return the states of alarms to write: those changed since the last call."""
         return [messages.state_record(key, alarm) for key, alarm in self.ledger.take_touched(round(now * 1e6))]
 
     def again(self) -> None:
-        """Write all states again: some may not have been written."""
+        """Write all states again: some may be lost."""
         self.ledger.touch_all()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the state beside the alarms, for a snapshot."""
+        """Return the state for a snapshot, without the alarms."""
         return {
             "newest": self._newest,
             "base": self.base,
@@ -359,12 +359,12 @@ class AlertsFlow(Flow):
         self._newest, self.base, self.numbering = kept.newest, kept.base, kept.numbering
 
     def describe(self, alarm: Alarm, *, whole: bool = True) -> dict[str, Any]:
-        """Return an alarm as clients see it, with times in seconds.
+        """Return an alarm for clients, with times in seconds.
 
         Parameters
         ----------
         whole
-            With all actions of operators, not only the last one.
+            With all actions of operators instead of the last one.
         """
         cause = self.ledger.cause(alarm)
         return {
@@ -400,25 +400,25 @@ class AlertsFlow(Flow):
 
     @staticmethod
     def decode(record: Record) -> Alert | Action | Unused:
-        """Return what a record of ``alerts`` says, or why it is of no use."""
+        """Return the decoded record of ``alerts``, or the reason why it is unusable."""
         if len(record.value or b"") > LARGEST:
             return RecordRejected("too-large", "$", f"expected at most {LARGEST} bytes, got {len(record.value or b'')}")
         return messages.decode_alert_or_action(record.value)
 
     @staticmethod
     def _is_again(record: Record, newest: dict[str, int]) -> bool:
-        """Return whether an intake worker has written a packet's alert before, in a transaction that it did not end.
+        """Return whether an intake worker has already written a packet's alert, in an uncommitted transaction.
 
         Alerts are read without waiting for transactions, as an open one of a killed worker would hold up the rest. Each
-        worker goes through a partition in order, so a packet not beyond the newest was seen.
-        A header without a log is ignored: another program's header must not silence the alerts of packets.
+        worker processes a partition in order, so a packet not after the newest is a repetition.
         """
         packet = _PACKET.fullmatch(dict(record.headers).get(messages.PACKET, b""))
         if packet is None or _is_redriven(record):
             return False
         place, offset = packet[1].decode("latin-1"), int(packet[2])
         before = newest.pop(place, -1)
-        newest[place] = max(offset, before)  # at the end: the log that was silent longest is dropped first
+        # moved to the end: the first one has been silent longest, and is dropped first
+        newest[place] = max(offset, before)
         if len(newest) > _MOST_LOGS:
             del newest[next(iter(newest))]
         return offset <= before
@@ -433,11 +433,12 @@ class AlertsFlow(Flow):
         return Suppressed("overtaken") if why == OVERTAKEN else USED
 
     def _follow(self, alert: Alert) -> None:
-        """Count the numbers that the source left out before an alert."""
+        """Count the sequence numbers that a source left out before an alert."""
         newest = self._sources.pop(alert.source, None)
         if newest is not None and newest < alert.sequence <= newest + messages.MOST_MISSING:
             self.missing += alert.sequence - newest - 1
-        self._sources[alert.source] = alert.sequence  # at the end: the one that was silent longest is dropped first
+        # moved to the end: the first one has been silent longest, and is dropped first
+        self._sources[alert.source] = alert.sequence
         if len(self._sources) > _MOST_SOURCES:
             del self._sources[next(iter(self._sources))]
 
@@ -469,14 +470,14 @@ class _Kept(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _is_known(known: dict[Any, int], id: object, sequence: int, most: int) -> bool:
-    """Return whether a message was sent twice, as no broker confirmed the first one, and this is the second."""
+    """Return whether a message was sent twice, for lack of a confirmation, and this is the second one."""
     if len(known) > most:
         del known[next(iter(known))]
     return known.setdefault(id, sequence) < sequence
 
 
 def _is_redriven(record: Record) -> bool:
-    """Return whether an alert, or the packet that it came in, was a dead letter before."""
+    """Return whether an alert, or its packet, was a dead letter before."""
     return any(name == FROM for name, _ in record.headers)
 
 
@@ -490,5 +491,5 @@ def _entry(message: Alert | Action, sequence: int, previous: int, at_us: int) ->
 
 
 def name_of(key: AlarmKey) -> str:
-    """Return the name of an alarm as lists show it."""
+    """Return the name of an alarm in lists."""
     return f"{key[0]}@{key[1]}"

@@ -1,8 +1,8 @@
-"""Puts the alerts and actions that a client receives in order, each once.
+"""Puts the alerts and actions that a client receives in order, without repetitions.
 
-Events can get lost on their way. Each one names the number before it, so a gap shows with the next event; and the
-device shows the newest number, so the loss of the last event shows as well. The client fetches missing entries with
-GetAlertsSince. No I/O here, and no clock.
+Events may be lost. Each event names the number before it, so the next event shows a gap; and the device shows the
+newest number, so the loss of the last event shows as well. The client fetches missing entries with GetAlertsSince. No
+I/O here, and no clock.
 """
 
 import heapq
@@ -11,18 +11,18 @@ from typing import Any
 import msgspec
 
 MOST_HELD = 10_000
-"""Events behind a gap that are held back; further ones are dropped, and asked for later."""
+"""Events after a gap that are held back; further ones are dropped, and fetched later."""
 
 
 class FollowedAlert(msgspec.Struct, frozen=True, kw_only=True):
     """An alert or an action, as in the attribute lastAlert."""
 
     sequence: int
-    """Its number."""
+    """Sequence number."""
     previous: int
-    """Number of the entry before it."""
+    """Sequence number of the entry before it."""
     time: float
-    """Time at which the bus took it [Unix s]."""
+    """Append time at the bus [Unix s]."""
     alert: dict[str, Any] | None = None
     """The alert, by the fields of ``alert.schema.json``."""
     action: dict[str, Any] | None = None
@@ -30,64 +30,65 @@ class FollowedAlert(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """An answer of GetAlertsSince: everything that followed a number, up to the last entry here."""
+    """An answer of GetAlertsSince: all entries after a number, up to the last one here."""
 
     newest: int
     entries: list[FollowedAlert]
     numbering: str = ""
-    """Which numbers they are; others have nothing to do with them. Empty text: the device does not say."""
+    """Identity of the sequence numbers; numbers of another identity are not comparable. Empty text: the device has
+    none."""
 
 
 _REFRESH = '{"refresh"'
-"""How the events of RefreshAlerts begin: they are no alerts, and have no number of their own."""
+"""Begin of the events of RefreshAlerts: they are no alerts, and have no sequence number."""
 _decode_event = msgspec.json.Decoder(FollowedAlert).decode
 _decode_page = msgspec.json.Decoder(Page).decode
 
 
 class Follower:
-    """Gives out everything after a number, in order.
+    """Returns all entries after a number, in order.
 
-    Numbers go on when the log is made again. If the device has lost its snapshot as well, they begin with 1: an answer
-    then has another numbering, or a newest number below `start`.
+    Numbers continue when the log is created again. If the device has lost its snapshot as well, they begin with 1: an
+    answer then has another numbering, or a newest number below `start`.
 
     Parameters
     ----------
     start
-        Number of the last known entry; 0: everything is wanted.
+        Number of the last known entry; 0: none.
     """
 
     def __init__(self, start: int, *, numbering: str = "", most_held: int = MOST_HELD) -> None:
         self.seen = start
-        """Number of the last one that was given out."""
+        """Number of the last returned entry."""
         self.by_event = self.by_page = 0
-        """Entries given out, by how they came."""
+        """Returned entries, by way of delivery."""
         self.again = 0
-        """Events that came though they were known already."""
+        """Events of known entries."""
         self.overtaken = 0
-        """Events that came before others that belong before them."""
+        """Events that came before earlier entries."""
         self.dropped = self.unusable = 0
-        """Events for which there was no room, and that could not be read."""
+        """Events dropped for lack of room, and unreadable events."""
         self.numbering = numbering
-        """As the newest answer said."""
+        """As of the newest answer."""
         self.made_anew = 0
-        """How often the numbers have begun with 1 again."""
+        """Number of times that the numbers have begun with 1 again."""
         self._most_held = most_held
         self._known = start
-        """Highest number heard of."""
+        """Highest known number."""
         self._doubted = False
-        """Whether the device has named a lower number: it is starting, or the log is another one."""
+        """Whether the device has reported a lower number: it is starting, or the log is another one."""
         self._held: dict[int, FollowedAlert] = {}
         self._order: list[int] = []
-        """A heap of the numbers held."""
+        """A heap of the numbers held back."""
 
     def take(self, text: str) -> list[FollowedAlert]:
-        """Take an event of lastAlert; return the entries that are in order now."""
+        """Process an event of lastAlert; return the entries that are in order now."""
         if text.startswith(_REFRESH):
             return []
         try:
             entry = _decode_event(text)
         except (msgspec.MsgspecError, UnicodeError):
-            self.unusable += 1  # if it was an alert, there is a gap before the next one
+            self.unusable += 1  # if it was an alert, the next one shows a gap
             return []
         if entry.sequence <= self.seen or entry.sequence in self._held:
             self.again += 1
@@ -100,12 +101,12 @@ class Follower:
         return self._follow([entry])
 
     def add_page(self, asked: int, text: str) -> list[FollowedAlert]:
-        """Take the answer to GetAlertsSince(`asked`); return the entries that are in order now.
+        """Process the answer to GetAlertsSince(`asked`); return the entries that are in order now.
 
         Raises
         ------
         msgspec.MsgspecError
-            It is no such answer.
+            It is not such an answer.
         """
         page = _decode_page(text)
         known, self.numbering = self.numbering, page.numbering or self.numbering
@@ -113,30 +114,30 @@ class Follower:
             self._begin_anew(page.newest)
             return []
         if asked > self.seen:
-            return []  # asked of the former log
+            return []  # the request was about the former log
         self._doubted = False
         entries = [entry for entry in page.entries if entry.sequence > self.seen]
         self.by_page += len(entries)
         given = self._follow(entries)
         if self.seen >= page.newest and not self._held:
-            self._known = self.seen  # a higher number was of the former log
+            self._known = self.seen  # a higher number belonged to the former log
         return given
 
     def announce(self, newest: int) -> None:
-        """Take the newest number there is, as the attribute alertSequence shows it."""
+        """Process the newest number, from the attribute alertSequence."""
         self._known = max(self._known, newest)
         self._doubted = newest < self.seen
 
     def doubt(self) -> None:
-        """Make a question due at once: the device was away, and its numbers may have changed."""
+        """Make a request due at once: the device was away, and its numbers may have changed."""
         self._doubted = True
 
     def missing(self) -> int | None:
-        """Return the argument for GetAlertsSince; None: nothing is known to be missing."""
+        """Return the argument for GetAlertsSince; None: no entry is known to be missing."""
         return self.seen if self._known > self.seen or self._doubted else None
 
     def skip(self, sequence: int) -> list[FollowedAlert]:
-        """Give up everything up to a number, which is no longer available; return the entries that follow."""
+        """Give up all entries up to a number that is no longer available; return the entries after it."""
         self.seen = max(self.seen, sequence)
         return self._follow([])
 

@@ -1,12 +1,12 @@
-"""The alarms: the sum of all alerts and of all actions of operators.
+"""The alarms: the state after all alerts and all actions of operators.
 
 The ledger is a fold over the log ``alerts``: it depends only on the records in their order, and on the broker's clock
-for delays and shelving. A record that is in an alarm already changes nothing when it is read again after a restart.
+for delays and shelving. A record already in an alarm changes nothing when it is read again after a restart.
 
-The log keeps the order in which a source wrote. So an alert with a lower number than the last one comes from a source
-that was restarted, and whose count began with 1 again, or from a dead letter that was put back much later. The first
-counts if its `raised_at` names the occurrence that the alarm shows. The second must neither bring back an old
-occurrence nor overrule a later alert.
+The log keeps the order in which a source wrote. So an alert with a lower number than the last one comes from a
+restarted source whose count began with 1 again, or from a dead letter that was put back much later. The first counts if
+its `raised_at` names the present occurrence of the alarm. The second must neither bring back an old occurrence nor
+overrule a later alert.
 """
 
 import heapq
@@ -21,31 +21,32 @@ from facade.icd.model import Condition, Location
 from facade.severities import SEVERITIES
 
 _AHEAD_US, _BEHIND_US = 10_000_000, 7 * 86_400_000_000
-"""A source whose clock is further ahead, or behind, than this is not believed [us]."""
+"""Limits of the difference between a source's clock and the broker's; beyond them the source's time is not used
+[us]."""
 _REST_US = 600_000_000
-"""How long an alarm at rest is remembered, so that an alert that comes late is known as late [us]."""
+"""Time for which an alarm at rest is remembered, so that a late alert is recognized [us]."""
 _SECOND_US = 1_000_000
 _MOST_AT_REST = 10_000
 _MOST_ACTED = 256
-"""Actions whose effect is remembered with an alarm: more than come between two snapshots."""
+"""Actions that an alarm remembers as effective: more than come between two snapshots."""
 _MOST_ACTIONS = 16
-"""Actions that are shown with an alarm."""
+"""Actions shown with an alarm."""
 AGAIN, OVERTAKEN = "again", "overtaken"
-"""Why an alert changes no alarm: it is in already; the alarm has been told something newer."""
+"""Reasons why an alert changes no alarm: it is included already; the alarm has a newer alert."""
 _NOWHERE: Mapping[str, Location] = MappingProxyType({})
 _UNKNOWN = Condition(label="", description="", response="", priority="MEDIUM")
-"""What is assumed of a condition that the ICD does not have."""
+"""Defaults for a condition that is not in the ICD."""
 
 
 class AlarmLedger:
-    """All alarms that are not at rest, and those that have come to rest lately.
+    """All alarms that are not at rest, and those that have recently come to rest.
 
     Parameters
     ----------
     conditions
-        Those of the ICD; alarms of any other condition have no delays and do not latch.
+        Conditions of the ICD; other alarms have no delays and do not latch.
     locations
-        Where sources are, by the ICD.
+        Locations of sources, by the ICD.
     rack_size
         Nodes of a rack.
     """
@@ -64,13 +65,13 @@ class AlarmLedger:
         self._recalled_until = 0
         """Newest change of a recalled alarm [Unix us]; 0: none is unchecked."""
         self._forgotten: dict[AlarmKey, None] = {}
-        """Those dropped last, should their last records be lost."""
+        """The alarms dropped last, in case their last records are lost."""
         self._occurrences: list[tuple[AlarmKey, int]] = []
         self._annunciations: list[int] = []
         self.out_of_order = 0
         """Alerts that were overtaken."""
         self.skewed = 0
-        """Alerts whose source's clock was not believed."""
+        """Alerts whose source's time was not used."""
 
     def get(self, key: AlarmKey) -> Alarm | None:
         """Return the alarm of a condition and source."""
@@ -109,9 +110,9 @@ class AlarmLedger:
             yield from self.shown_of(condition)
 
     def recall(self, alarm: Alarm) -> None:
-        """Take over an alarm as it was before a restart."""
+        """Restore an alarm from before a restart."""
         self.by_condition.setdefault(alarm.condition, {})[alarm.source] = alarm
-        if alarm.action and not alarm.actions:  # as a release has written it that kept the last one only
+        if alarm.action and not alarm.actions:  # written by a release that kept the last one only
             alarm.actions = [ActionTaken(alarm.action, alarm.operator, alarm.comment, alarm.acted_at)]
         self._recalled_until = max(alarm.changed_at, self._recalled_until)
         self._plan(alarm)
@@ -127,16 +128,17 @@ class AlarmLedger:
         self._move(key[0])
 
     def apply(self, alert: Alert, sequence: int, at_us: int, *, redriven: bool) -> str | None:
-        """Take one alert; return None if it took effect, else `AGAIN` or `OVERTAKEN`.
+        """Process one alert; return None if it took effect, else `AGAIN` or `OVERTAKEN`.
 
         Parameters
         ----------
         sequence
-            Its number on the log.
+            Sequence number of its record.
         at_us
-            When the bus took it [Unix us].
+            Append time of its record [Unix us].
         redriven
-            Whether it was a dead letter before: its offset then does not tell its order among the alerts of its source.
+            Whether it was a dead letter before: its offset then says nothing of its order among the alerts of its
+            source.
         """
         self.fire(at_us)
         believed = at_us - _BEHIND_US <= alert.raised_at <= at_us + _AHEAD_US
@@ -144,7 +146,7 @@ class AlarmLedger:
         alarm = self.get(alert.key) or self._new(alert.key)
         if sequence <= alarm.through:
             return AGAIN
-        # A time that was far ahead must not hide later alerts of the same source.
+        # A time far ahead must not hide later alerts of the same source.
         repaired = believed and alarm.source_raised_at > at_us + _AHEAD_US
         if not repaired and _is_overtaken(alarm, alert, redriven=redriven):
             self.out_of_order += 1
@@ -163,7 +165,7 @@ class AlarmLedger:
         return None
 
     def act(self, action: Action, sequence: int, at_us: int) -> str | None:
-        """Take an action of an operator; return None if it took effect, else the reason."""
+        """Process an operator's action; return None if it took effect, else the reason."""
         self.fire(at_us)
         alarm = self.get(action.key)
         if alarm is not None and sequence <= alarm.through:
@@ -182,7 +184,7 @@ class AlarmLedger:
         return None
 
     def fire(self, now_us: int) -> None:
-        """Let delays and shelving end that have ended by now."""
+        """End the delays and shelvings that are over."""
         while self._due and self._due[0][0] <= now_us:
             at_us, key = heapq.heappop(self._due)
             alarm = self.get(key)
@@ -199,8 +201,8 @@ class AlarmLedger:
                 alarm.shelved_until = 0
                 self._touch(alarm, at_us)
         if 0 < self._recalled_until < now_us:
-            # A kill between two states may have left the end of a cause written, and its consequences untold. All
-            # records up to the newest state have been read again now.
+            # If the server was killed between two writes, the cause may be stored as cleared while the alarms it
+            # suppressed were never annunciated. All records up to the newest stored state have been read again by now.
             self._recalled_until = 0
             for condition in self._suppression.explained:
                 self._uncover(condition, now_us)
@@ -222,7 +224,7 @@ class AlarmLedger:
         return moved
 
     def touch_all(self) -> None:
-        """Mark all alarms as changed, forgotten ones too: it is not known which states have been written."""
+        """Mark all alarms as changed, forgotten ones too: any of their states may be lost."""
         self._touched |= self._forgotten | dict.fromkeys(alarm.key for alarm in self.alarms())
 
     def take_occurrences(self) -> list[tuple[AlarmKey, int]]:
@@ -231,7 +233,7 @@ class AlarmLedger:
         return occurrences
 
     def take_annunciations(self) -> list[int]:
-        """Return the times at which operators were told of an alarm since the last call [Unix us]."""
+        """Return the times of annunciations since the last call [Unix us]."""
         annunciations, self._annunciations = self._annunciations, []
         return annunciations
 
@@ -257,7 +259,7 @@ class AlarmLedger:
         alarm.severity = alert.severity
 
     def _has_to_ask_again(self, alarm: Alarm, alert: Alert, at_us: int) -> bool:
-        """Return whether news of an acknowledged alarm are a re-alarm (IEC 62682)."""
+        """Return whether a new alert of an acknowledged alarm is a re-alarm (IEC 62682)."""
         condition, before = self._condition(alarm), alarm.acknowledged_values
         after_us, growth = round(condition.re_alarm * _SECOND_US), condition.re_alarm_growth
         is_late = after_us and after_us <= at_us - alarm.acknowledged_at
@@ -273,7 +275,7 @@ class AlarmLedger:
         self._occurrences.append((alarm.key, at_us))
         if self.cause(alarm) is None:
             self._annunciate(alarm, at_us)
-        elif not is_open:  # else operators still have to acknowledge what they were told of
+        elif not is_open:  # otherwise operators still have to acknowledge the earlier annunciation
             alarm.annunciated = False
 
     def _annunciate(self, alarm: Alarm, at_us: int) -> None:
@@ -281,7 +283,7 @@ class AlarmLedger:
         self._annunciations.append(at_us)
 
     def _uncover(self, condition: str, at_us: int) -> None:
-        """Tell of alarms that were suppressed since they were raised, and that nothing explains any more."""
+        """Annunciate alarms that were suppressed since they were raised and have no cause any more."""
         for name in self._suppression.explained.get(condition, ()):
             for alarm in self.by_condition.get(name, {}).values():
                 if not alarm.annunciated and alarm.state in states.UNACKNOWLEDGED and self.cause(alarm) is None:
@@ -299,7 +301,7 @@ class AlarmLedger:
             self._plan(alarm)
 
     def _end(self, alarm: Alarm) -> None:
-        """Let an alarm clear; one of which no operator was told asks for no acknowledgement then."""
+        """Clear an alarm. An alarm that was never annunciated needs no acknowledgement."""
         is_latching = self._condition(alarm).latching
         is_hidden = not alarm.annunciated and self.cause(alarm) is not None
         _step(alarm, states.CLEAR_LATCHED if is_latching else states.CLEAR)
@@ -350,7 +352,7 @@ class AlarmLedger:
 
 
 def take(action: Action, alarm: Alarm, at_us: int) -> None:
-    """Let an action that is possible take effect on an alarm."""
+    """Apply a possible action to an alarm."""
     match action.action:
         case "ACKNOWLEDGE":
             _step(alarm, states.ACKNOWLEDGE)
@@ -372,7 +374,7 @@ def take(action: Action, alarm: Alarm, at_us: int) -> None:
 
 
 def _without_surplus(actions: list[ActionTaken], alarm: Alarm) -> list[ActionTaken]:
-    """Leave out the oldest of too many actions; the newest one that explains the state of the alarm stays."""
+    """Drop the oldest surplus actions; the newest action that explains the state of the alarm stays."""
     explains = {
         "ACKNOWLEDGE": alarm.state not in (states.NORM, *states.UNACKNOWLEDGED),
         "SHELVE": alarm.shelved_until,
@@ -394,7 +396,7 @@ def _step(alarm: Alarm, event: str) -> None:
 
 
 def _is_overtaken(alarm: Alarm, alert: Alert, *, redriven: bool) -> bool:
-    """Return whether an alarm has been told something newer than an alert."""
+    """Return whether an alarm has a newer alert."""
     if not alarm.raised_at:
         return False
     is_lower = alert.sequence < alarm.source_sequence

@@ -1,4 +1,4 @@
-"""Alerts: whatever SDP has to tell an operator, as alarms by IEC 62682."""
+"""Alerts: SDP's reports to operators, as alarms by IEC 62682."""
 
 from facade.manifest import Isolation, Manifest, Subcommand, WorkerEntry
 
@@ -6,7 +6,7 @@ MANIFEST = Manifest(
     name="alerts",
     summary="Alerts of SDP as alarms: raised by anything, numbered, acknowledged and shelved by operators.",
     topics={
-        # Not committed only: an open transaction of a killed intake worker would hold up all alerts.
+        # Not only committed records: an open transaction of a killed intake worker would hold up all alerts.
         "alerts": Isolation.READ_UNCOMMITTED,
         "alert-packets": Isolation.READ_COMMITTED,
         "alert-state": Isolation.READ_COMMITTED,

@@ -17,13 +17,13 @@ ALERTS, PACKETS, STATES = "alerts", "alert-packets", "alert-state"
 
 PACKET = "packet"
 """Header of an alert that came as a packet: log, partition and offset of the packet, with / between. The log is the id
-of the topic, since offsets begin anew on a topic that is made again; see `facade.bus.port.OffsetRange`."""
+of the topic, since offsets begin at 0 again on a topic that is created again; see `facade.bus.port.OffsetRange`."""
 
 ACTIVE, CLEARED = "ACTIVE", "CLEARED"
 
 ActionKind = messages.AlertActionAction
 MOST_MISSING = 1_000_000
-"""A source that leaves out more numbers than this counts in another way: none of its alerts are lost."""
+"""Larger gaps in a source's numbers mean another numbering, not lost alerts."""
 
 AlarmKey = tuple[str, str]
 """Condition and source."""
@@ -34,25 +34,25 @@ class Alert(messages.Alert, frozen=True, kw_only=True):
 
     @property
     def key(self) -> AlarmKey:
-        """Return the alarm that it is about."""
+        """Return the alarm of the alert."""
         return self.condition, self.source
 
 
 class Action(messages.AlertAction, frozen=True, kw_only=True):
-    """What an operator does about one alarm."""
+    """An operator's action on an alarm."""
 
     @property
     def key(self) -> AlarmKey:
-        """Return the alarm that it is about."""
+        """Return the alarm of the action."""
         return self.condition, self.source
 
 
 class Alarm(messages.AlertState, kw_only=True):
-    """The state of the alarm of one condition and source; others than the newest are merged into it."""
+    """The state of the alarm of one condition and source; alerts before the newest are merged into it."""
 
     @property
     def is_active(self) -> bool:
-        """Return whether its source has told that the condition is active, and not yet that it has gone."""
+        """Return whether its source reports the condition as active."""
         return self.pending == "RAISE" or (self.state in states.ACTIVE and self.pending != "CLEAR")
 
     @property
@@ -73,6 +73,6 @@ def alert_record(message: Alert | Action) -> Record:
 
 
 def state_record(key: AlarmKey, alarm: Alarm | None) -> Record:
-    """Return the record of an alarm's state; None: that it is forgotten."""
+    """Return the record of an alarm's state; None: a tombstone."""
     value = None if alarm is None else encode(alarm)
     return Record(topic=STATES, key=f"{key[0]}@{key[1]}".encode(), value=value)

@@ -1,8 +1,8 @@
-"""Requests of operators: checked against the present alarms, then put on the log.
+"""Requests of operators: checked against the present alarms, then written to the log.
 
 An action takes effect when it comes back from the log, in its order among the alerts. So it is on the bus before the
-operator's call returns, and it holds after any restart. An action is also checked against actions on their way: of two
-operators who do the same within these milliseconds, the second one is told of the first.
+operator's call returns, and it survives restarts. An action is also checked against actions under way: of two operators
+with the same action within these milliseconds, the second one is refused with the name of the first.
 """
 
 import secrets
@@ -27,9 +27,9 @@ from facade.printable import listed
 from facade.runtime.replay import why_refused
 
 MOST_ENTRIES, MOST_BYTES = 1000, 1_000_000
-"""Entries that one call gives, and about how large its answer gets."""
+"""Most entries in an answer, and its approximate size."""
 _ON_THE_WAY_US = 5_000_000
-"""Longest time that an action is taken to be on its way from the log [us]."""
+"""Longest time that an action counts as under way to the log [us]."""
 _FAILED, _NOT_ALLOWED = "API_CommandFailed", "API_CommandNotAllowed"
 
 
@@ -59,12 +59,12 @@ _WANTED: dict[ActionKind, tuple[str, ...]] = {
     "REMOVE_FROM_SERVICE": ("comment",),
     "RETURN_TO_SERVICE": (),
 }
-"""Keys that an action must have, beside those that every one must."""
+"""Further keys that an action must have."""
 _decode = msgspec.json.Decoder(Request).decode
 
 
 class OperatorApi:
-    """Takes the requests of operators.
+    """Processes the requests of operators.
 
     Parameters
     ----------
@@ -94,19 +94,19 @@ class OperatorApi:
         self._origin = origin
         self._clock, self._timeout = clock, timeout
         self._checking = threading.Lock()
-        """Held until an action is noted: the next one is checked against it."""
+        """Held until an action is noted: the next action is checked against it."""
         self._on_the_way: dict[str, Action] = {}
-        """Actions that were not read from the log yet, by id."""
+        """Actions not yet read from the log, by id."""
 
     def act(self, command: str, kind: ActionKind, text: str, client: str = "") -> str:
-        """Put an action on the log; gives its id.
+        """Write an action to the log; return its id.
 
         Parameters
         ----------
         text
             JSON argument.
         client
-            Tango client that gives it; empty: not known.
+            Tango client of the call; empty: unknown.
 
         Raises
         ------
@@ -121,7 +121,7 @@ class OperatorApi:
         self._require_all(origin)
         action = self._action(kind, self._request(kind, text, origin), origin, client)
         record = alert_record(action)
-        if isinstance(rejected := self.flow.decode(record), Unused):  # as the reader of the log would
+        if isinstance(rejected := self.flow.decode(record), Unused):  # as the reader of the log would refuse it
             raise CommandRefused(_FAILED, f"argument: {rejected}", origin)
         with self._checking:
             if why := refusal(action, self._foreseen(action), action.time):
@@ -130,14 +130,14 @@ class OperatorApi:
         try:
             self._send(record, self._timeout)
         except BusError:
-            self._on_the_way.pop(action.id, None)  # perhaps it never comes, and the operator may try again
+            self._on_the_way.pop(action.id, None)  # it may never come, and the operator may try again
             raise
         return action.id
 
     def _foreseen(self, action: Action) -> Alarm | None:
-        """Return the alarm of an action as it will be once all actions that are on their way have been read."""
+        """Return the alarm of an action as it will be after all actions under way."""
         for id, other in list(self._on_the_way.items()):
-            # A log that was made again, or a server that stands still, must not refuse actions for ever.
+            # A log that was created again, or a suspended server, must not refuse actions for ever.
             if self.flow.has_read(id) or other.time < action.time - _ON_THE_WAY_US:
                 self._on_the_way.pop(id, None)
         alarm = self.flow.ledger.get(action.key)
@@ -163,16 +163,16 @@ class OperatorApi:
         return (head + b',"entries":[%b]}' % inner).decode()
 
     def history(self, text: str) -> str:
-        """Return the newest alerts and actions about one alarm that are in memory, the newest first, as JSON.
+        """Return the newest alerts and actions in memory about one alarm, the newest first, as JSON.
 
         Raises
         ------
         CommandRefused
-            The argument is wrong, or not all that is on the bus has been read yet.
+            The argument is wrong, or records of the bus are still unread.
         """
         self._require_all(_HISTORY)
         request = _decode_history(text)
-        # As it stands in each entry: most of them need not be decoded to see that they are about something else.
+        # Compared with the text of each entry: most entries are about other alarms and need not be decoded.
         wanted = b'"condition":' + msgspec.json.encode(request.condition)
         if request.source is not None:
             wanted += b',"source":' + msgspec.json.encode(request.source)
@@ -185,14 +185,14 @@ class OperatorApi:
         Raises
         ------
         CommandRefused
-            Not all that is on the bus has been read yet: none would look like a good sign.
+            Records of the bus are still unread: an empty list would look like a good sign.
         """
         self._require_all(_ALARMS)
         found = [self.flow.describe(alarm) for state, alarm in self.flow.ledger.all_shown() if state != states.NORM]
         return msgspec.json.encode(found).decode()
 
     def refresh(self) -> str:
-        """Ask for events about all alarms that are not at rest; gives the id in their marks."""
+        """Request events about all alarms that are not at rest; return the id in their marks."""
         id = f"{self._clock.now():.6f}-{secrets.token_hex(3)}"
         if not self.flow.refresh(id):
             raise CommandRefused(_NOT_ALLOWED, "other clients wait for a refresh; try again in a second", _REFRESH)

@@ -1,12 +1,11 @@
 """Alert packets: an alert and its attachments in Avro, the form in which LSST sends 136 KB with two images.
 
-A packet is one Avro datum in single-object encoding (Avro specification 1.12): C3 01, the fingerprint
-of its writer's schema, and the datum. So a packet of a schema that is not known here is never read by guess.
-The alert of a packet is small: it has the size, digest and packet of each attachment. The intake worker writes it; see
-`facade.runtime.worker`.
+A packet is one Avro datum in single-object encoding (Avro specification 1.12): C3 01, the fingerprint of its writer's
+schema, and the datum. So a packet of an unknown schema is never read by guess. The alert of a packet is small: it has
+the size, digest and packet of each attachment. The intake worker writes it; see `facade.runtime.worker`.
 
-Schemas of other versions are compatible if each field that only one of them has, has a default there, and the others
-have the same types. A field that only the writer has is passed over; a field that only our schema has gets its default.
+Schemas of other versions are compatible if common fields have the same types, and each other field has a default. A
+field that only the writer has is skipped; a field that only our schema has gets its default.
 """
 
 import hashlib
@@ -55,15 +54,15 @@ _NAME: Final = "alert-packet"
 _ATTACHMENTS: Final = "attachments"
 _MOST_ATTACHMENTS: Final = 16
 _WITH_BYTES: Final = ("boolean", "int", "long", "float", "double", "bytes", "string")
-"""Types of which each datum takes at least a byte."""
+"""Types whose datum takes at least a byte."""
 
 
 class TooManyError(Exception):
-    """There are more attachments than an alert has."""
+    """There are more attachments than an alert may have."""
 
 
 def own_schema() -> AvroSchema:
-    """Return the schema by which packets are written here."""
+    """Return the schema of packets written here."""
     return _load(f"{_NAME}.avsc")
 
 
@@ -120,7 +119,7 @@ class PacketSchema:
         TooManyError
             It has more attachments than an alert may have.
         Exception
-            The bytes may be anything, and so is what the library raises.
+            The bytes are arbitrary, and so is the library's error.
         """
         datum = _read(source, self._before)
         attachments = [_read(source, self._attachment) for _ in _count(source)] if self._attachment else []
@@ -143,7 +142,7 @@ def _read(source: io.BytesIO, pair: _Pair) -> dict[str, Any]:
 
 
 def _count(source: io.BytesIO) -> Iterator[None]:
-    """Go through an array item by item, as an empty item takes a hundred times its three bytes in memory."""
+    """Iterate over an array item by item, as an empty item takes a hundred times its three bytes in memory."""
 
     def number() -> int:
         return cast(int, fastavro.schemaless_reader(source, "long", None))
@@ -181,7 +180,7 @@ def _require_compatible(where: str, own: list[AvroSchema], written: list[AvroSch
 
 
 def _is_passed_over(kind: Any) -> bool:
-    """Return whether the time to pass over data of a type is bounded by their bytes."""
+    """Return whether the time to skip data of a type is bounded by their bytes."""
     if isinstance(kind, list):
         return all(map(_is_passed_over, kind))
     if isinstance(kind, dict):
@@ -192,7 +191,7 @@ def _is_passed_over(kind: Any) -> bool:
 
 
 def _canonical_form(fields: list[AvroSchema]) -> str:
-    """Return fields without texts and defaults."""
+    """Return fields without documentation and defaults."""
     return to_parsing_canonical_form({"type": "record", "name": "Part", "fields": fields})
 
 
@@ -201,7 +200,7 @@ def _load(name: str) -> AvroSchema:
 
 
 MARKER = b"\xc3\x01"
-"""How a datum in single-object encoding begins."""
+"""Begin of a datum in single-object encoding."""
 _HEAD = len(MARKER) + 8
 _FRAME = 5
 """Length of the frame that clients of a schema registry write before a datum: a zero byte and the id of its schema."""
@@ -210,16 +209,16 @@ _PLACE = re.compile(r"(\d{1,9})/(\d{1,18})")
 
 
 class PacketReason(StrEnum):
-    """Why a packet was not used; what the JSON AvroSchema of the alert forbids has the reasons of `facade.codec`."""
+    """Reasons why a packet is refused; violations of the alert's JSON Schema have the reasons of `facade.codec`."""
 
     TOO_LARGE = "too-large"
-    """The packet, or the alert that it makes, is larger than its topic takes."""
+    """The packet, or its alert, is larger than its topic allows."""
     NOT_AVRO = "not-avro"
-    """No datum in single-object encoding, or one that breaks off, or goes on."""
+    """No datum in single-object encoding, or a truncated one, or one with trailing bytes."""
     UNKNOWN_SCHEMA = "unknown-schema"
-    """A datum of some other schema, or of a version that is not known here."""
+    """A datum of another schema, or of an unknown version."""
     ATTACHMENT = "attachment"
-    """Two attachments have one name, so that neither can be asked for."""
+    """Two attachments have the same name, so that neither can be requested."""
 
 
 class PacketContent(msgspec.Struct, frozen=True):
@@ -233,7 +232,7 @@ class PacketContent(msgspec.Struct, frozen=True):
 
 
 class Packet(msgspec.Struct, frozen=True):
-    """A packet as it was sent: nothing in it has been checked but its form."""
+    """A packet as it was sent: only its form has been checked."""
 
     alert: Alert
     contents: list[PacketContent]
@@ -268,9 +267,9 @@ class PacketCodec:
         schemas = [PacketSchema(name, written, own) for name, written in named.items()]
         self._own = schemas[0]
         self._known = {MARKER + schema.fingerprint: schema for schema in schemas}
-        """By how a packet of each begins."""
+        """By the first bytes of packets."""
         self.head = MARKER + self._own.fingerprint
-        """How every packet that is written here begins."""
+        """First bytes of every packet written here."""
         self._most_packet = (icd or load()).topics[PACKETS].max_bytes
 
     def encode(self, alert: Alert, contents: Sequence[PacketContent] = ()) -> bytes:
@@ -313,7 +312,7 @@ class PacketCodec:
             contents = [PacketContent(**attachment) for attachment in attachments]
         except TooManyError as error:
             return RecordRejected(Reason.SCHEMA, "$.attachments", str(error))
-        except Exception as error:  # the bytes may be anything, and so is what the library raises
+        except Exception as error:  # the bytes are arbitrary, and so is the library's error
             what = f"broken off or broken at byte {source.tell()}: {type(error).__name__}: {error!s:.100}"
             return _refuse(PacketReason.NOT_AVRO, what)
         if left := len(value) - source.tell():
@@ -321,7 +320,7 @@ class PacketCodec:
         return Packet(Alert(**datum), contents)
 
     def alert(self, value: bytes | None, place: str) -> tuple[Alert, bytes] | Unused:
-        """Return the alert of a packet and its bytes, or the reason why there is none.
+        """Return the alert of a packet and its bytes, or a reason.
 
         The alert has the size and digest of each attachment, not its content.
 
@@ -363,7 +362,7 @@ def reference(content: PacketContent, place: str) -> Attachment:
 
 
 def fetch(bus: Bus, place: str, clock: Clock, *, timeout: float = 10.0) -> Record:
-    """Return the record of a packet from where an alert says that it is."""
+    """Return the record of a packet by the position in its alert."""
     found = _PLACE.fullmatch(place)
     if found is None:
         raise BusError(f"packet: expected partition/offset, as alerts name it, such as 3/1724, got {place!r:.100}")
@@ -387,7 +386,7 @@ def _read_one(reader: Reader, place: str, offset: int, clock: Clock, deadline: f
 
 
 def _form(value: bytes) -> str:
-    """Name the form of bytes that are no datum in single-object encoding."""
+    """Name the form of bytes without a datum in single-object encoding."""
     if value.startswith(b"Obj\x01"):
         return "an Avro object container file"
     if value.startswith(b"\x00") and len(value) > _FRAME:
@@ -400,7 +399,7 @@ def _refuse(reason: PacketReason, detail: str) -> RecordRejected:
 
 
 class Intake(RecordWorker):
-    """One slot of the group that takes alert packets.
+    """One slot of the group that processes alert packets.
 
     Parameters
     ----------
@@ -421,7 +420,7 @@ class Intake(RecordWorker):
         super().__init__(log, PACKETS, icd.topics[PACKETS], name=name, clock=clock, batching=batching)
 
     def convert(self, record: Record) -> Sequence[Record] | Unused:
-        """Return the record of a packet's alert; its header says which packet it is of."""
+        """Return the record of a packet's alert; its header names the packet."""
         place = f"{record.partition}/{record.offset}"
         made = self._codec.alert(record.value, place)
         if isinstance(made, Unused):
@@ -434,7 +433,7 @@ class Intake(RecordWorker):
 
 
 def trials(icd: Icd, settings: Settings) -> Mapping[str, Callable[[Record], Outcome]]:
-    """Return the reading of one packet, alert or action; see `facade.manifest.Manifest.trials`."""
+    """Return the trial of one packet, alert or action; see `facade.manifest.Manifest.trials`."""
     codec = PacketCodec(icd)
 
     def packet(record: Record) -> Outcome:

@@ -1,4 +1,4 @@
-"""Reasons against an operator's action, as a function of the present alarm."""
+"""Reasons to refuse an operator's action, as a function of the present alarm."""
 
 from datetime import UTC, datetime
 
@@ -19,12 +19,12 @@ _PAST = {
 
 
 def refusal(action: Action, alarm: Alarm | None, now_us: int) -> str:
-    """Say why an action is not possible now; nothing if it is.
+    """Return the reason why an action is not possible now; empty: it is.
 
     Parameters
     ----------
     alarm
-        The alarm of the action; None: it is at rest or was never heard of.
+        The alarm of the action; None: it is at rest or unknown.
     """
     name = f"{action.condition} of {action.source}"
     if action.action == "SHELVE":
@@ -52,7 +52,7 @@ def refusal(action: Action, alarm: Alarm | None, now_us: int) -> str:
 
 
 def _who(alarm: Alarm, kind: str) -> str:
-    """Name the operator who was faster, with the time; empty if there was none since the alarm was last at rest."""
+    """Name the faster operator, with the time; empty: there was none since the alarm was last at rest."""
     before = next((one for one in reversed(alarm.actions) if one.action == kind), None)
     if before is None:
         return ""

@@ -1,4 +1,4 @@
-"""The alerts of the facade itself: they go to the bus and come back from it like everybody's."""
+"""The alerts of the facade itself. They go through the bus, as the alerts of any other source."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -20,16 +20,16 @@ AlarmFaults = Mapping[AlarmKey, Fault]
 _LONGEST = 2000
 """Text of an alert [characters]."""
 _EACH = 1.0
-"""Time between two looks [s]."""
+"""Time between two comparisons [s]."""
 _LOOKS = 3
-"""Consecutive looks that must find a change: at a start, half of everything is missing."""
+"""Consecutive comparisons that must find a change: at a start, half of everything is missing."""
 _QUIET = messages.MOST_MISSING / 1e6 + 0.1
-"""Time before the first look [s]. Numbers count on from the time of the start [us], so those of two lives that have
-told anything lie further apart than a gap that stands for lost alerts."""
+"""Time before the first look [s]. Numbers count on from the time of the start [us], so the numbers of two runs of a
+server differ by more than the largest gap reported as lost alerts."""
 _MOST, _MOST_NAMED = 32, 8
-"""Alarms of each condition where many of them come from one cause, such as a rack that fails, and names of others."""
+"""Most alarms raised per condition, and most sources named in the alarm for the rest."""
 _TEXT_EACH, _TEXTS_AT_ONCE = 10.0, 5
-"""Least time between two texts of one alert [s], and most new texts in one look: they are news, and no flood."""
+"""Least time between two texts of one alert [s], and most new texts in one comparison, as they are no flood."""
 
 
 class ReportedBefore(Flow):
@@ -40,7 +40,7 @@ class ReportedBefore(Flow):
     Parameters
     ----------
     first
-        The numbers that it gives are greater.
+        Exclusive lower bound of the sequence numbers assigned here.
     """
 
     topic = messages.STATES
@@ -49,7 +49,7 @@ class ReportedBefore(Flow):
         self._first = first
         self.active: dict[AlarmKey, Alarm] = {}
         self.raised: dict[AlarmKey, int] = {}
-        """When each alarm that is remembered was raised last, by its source [Unix us]."""
+        """Time at which each remembered alarm was last raised, by its source [Unix us]."""
         self.sequences: dict[str, int] = {}
         """The newest number of each source."""
 
@@ -59,7 +59,7 @@ class ReportedBefore(Flow):
         return self.sequences[source]
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Take the state of an alarm; see `facade.runtime.flow.Flow`."""
+        """Process the state of an alarm; see `facade.runtime.flow.Flow`."""
         if record.value is None:
             condition, _, source = (record.key or b"").decode("utf-8", "replace").partition("@")
             for known in (self.active, self.raised):
@@ -80,20 +80,20 @@ class ReportedBefore(Flow):
 class OwnAlerts:
     """Raises and clears alerts about found faults; see `facade.runtime.event_loop.PeriodicTask`.
 
-    Delivered alerts and found faults are compared again and again: an alert that could not be delivered is sent again,
-    and an alert that was raised before a restart is cleared after it.
+    Delivered alerts and found faults are compared periodically: an undelivered alert is sent again, and an alert that
+    was raised before a restart is cleared after it.
 
     Parameters
     ----------
     find
-        Returns the faults at a time [Unix s]; None while they cannot be known.
+        Returns the faults at a time [Unix s]; None while they are unknown.
     mine
-        Whether an alarm is of the kind that `find` returns.
+        Whether an alarm may come from `find`.
     known
-        Whether `before` has read everything that was on the bus at the start.
+        Whether `before` has read all records from before the start.
     others
-        Source of one alarm of each condition about the faults beyond the limit; empty text: there is no limit. A
-        raised alarm stays until its fault has gone, since an alarm that is left out would count as gone.
+        Source of one alarm of each condition about the faults beyond the limit; empty text: there is no limit. A raised
+        alarm stays until its fault has gone, since an omitted alarm would count as gone.
     """
 
     def __init__(
@@ -113,20 +113,20 @@ class OwnAlerts:
         self._mine, self._known = mine, known
         self._clock, self._others = clock, others
         self._told: dict[AlarmKey, Alert] = {}
-        """The alerts that are active by what has been delivered."""
+        """The alerts that are active according to the deliveries."""
         self._sent: list[Alert] = []
-        """Alerts whose delivery is not certain yet."""
+        """Alerts without a known delivery."""
         self._told_at: dict[AlarmKey, float] = {}
-        """When each was sent last [s]."""
+        """Time of the last sending [s]."""
         self._mark = self._failed = 0
         self._looks: Counter[AlarmKey] = Counter()
-        """Consecutive looks that found a change against the delivered alerts."""
+        """Consecutive comparisons that found a change against the delivered alerts."""
         self._began: dict[AlarmKey, int] = {}
-        """When each fault was first told [Unix us], so that a repetition is no second occurrence."""
+        """Time of the first report of each fault [Unix us], so that a repetition is no second occurrence."""
         self._delivered: dict[AlarmKey, int] = {}
-        """Begin of the newest occurrence that surely is on the bus [Unix us]."""
+        """Begin of the newest occurrence that is surely on the bus [Unix us]."""
         self._cleared: dict[AlarmKey, int] = {}
-        """The number under which each was last told to have gone."""
+        """Number of the last CLEARED alert of each."""
         self._next = clock.monotonic() + _QUIET
 
     def perform(self) -> None:
@@ -140,7 +140,7 @@ class OwnAlerts:
         now = self._clock.now()
         found = self._find(now)
         if found is None:
-            self._looks.clear()  # looks before and after are not consecutive
+            self._looks.clear()  # comparisons before and after are not consecutive
         else:
             found = self._limited(found) if self._others else found
             news = [key for key in found.keys() | self._told.keys() if self._is_news(key, found)]
@@ -150,14 +150,14 @@ class OwnAlerts:
             self._tell(found, round(now * 1e6))
 
     def end(self) -> None:
-        """Leave everything as it is: the next start goes on."""
+        """Leave everything as it is: the next start continues."""
 
     def has_reported(self, key: AlarmKey, began: int) -> bool:
-        """Return whether an occurrence of an alarm that began at some time [Unix us], or a later one, is on the bus."""
+        """Return whether an occurrence of an alarm that began at a time [Unix us], or a later one, is on the bus."""
         return max(self._delivered.get(key, 0), self._before.raised.get(key, 0)) >= began
 
     def _take_over(self) -> None:
-        """Take over alerts of an earlier life of this server, and own ones whose delivery was not known."""
+        """Adopt alerts of an earlier run of this server, and own ones without a known delivery."""
         for key, alarm in self._before.active.items():
             if self._mine(key) and key not in self._told and alarm.source_sequence > self._cleared.get(key, 0):
                 self._told[key] = Alert(
@@ -187,7 +187,7 @@ class OwnAlerts:
         return limited
 
     def _settle(self) -> bool:
-        """Note delivered alerts; False: delivery is not known yet."""
+        """Note delivered alerts; False: their delivery is not known yet."""
         if not self._writer.settled(self._mark):
             return False
         if self._writer.failures(messages.ALERTS) == self._failed:
@@ -198,7 +198,7 @@ class OwnAlerts:
                 else:
                     self._told.pop(alert.key, None)
                     self._cleared[alert.key] = alert.sequence
-        self._sent = []  # what has failed is found missing, and sent again
+        self._sent = []  # failed alerts are found missing, and sent again
         return True
 
     def _is_news(self, key: AlarmKey, found: AlarmFaults) -> bool:
@@ -252,10 +252,10 @@ class OwnAlerts:
 def reporter(
     server: Server, find: FindFaults, finds: Callable[[FaultKey], bool], topics: Sequence[str], others: str
 ) -> OwnAlerts:
-    """Raise and clear alerts about what is found; see `facade.runtime.composition.Server.report`."""
+    """Raise and clear alerts about found faults; see `facade.runtime.composition.Server.report`."""
     if (before := server.find(ReportedBefore)) is None:
-        # Alerts of an earlier life may not be among the states yet. Each life counts on from the time of its start, so
-        # that no two alerts have one number.
+        # Alerts of an earlier run may be missing in the states. Each run counts on from the time of its start, so that
+        # no two alerts have the same number.
         before = server.share(ReportedBefore, lambda: ReportedBefore(round(server.clock.now() * 1e6)))
         server.flows.append(before)
     topics = (*topics, before.topic)
@@ -277,6 +277,6 @@ def reporter(
         clock=server.clock,
         others=others,
     )
-    if not why_refused(server.clock):  # a replay brings the alerts of the night
+    if not why_refused(server.clock):  # a replay has the alerts of the night
         server.periodic_tasks.append(made)
     return made

@@ -1,4 +1,4 @@
-"""Alerts of an SDP component: numbered, with the time since when each condition is active, and confirmed by the bus.
+"""Alerts of an SDP component: with sequence numbers, the begin of each condition, and confirmation by the bus.
 
 See `AlertSource` for an example.
 """
@@ -65,7 +65,7 @@ class AlertSource(OwnBus):
         self._lock = threading.Lock()
         self._sequence = 0
         self._active: dict[str, tuple[int, Severity]] = {}
-        """Since when [Unix us], and how bad, by condition."""
+        """Begin [Unix us] and severity, by condition."""
 
     def raise_alert(
         self,
@@ -166,7 +166,7 @@ class AlertSource(OwnBus):
         )
 
     def _record(self, alert: Alert, contents: Sequence[PacketContent]) -> Record:
-        """Return the record of an alert; an alert that its reader would refuse is refused here."""
+        """Return the record of an alert. An alert that its reader would refuse is refused here."""
         if self._packets is not None:
             value = self._packets.encode(alert, contents)
             made = self._packets.alert(value, "0/0")
@@ -183,7 +183,7 @@ class AlertSource(OwnBus):
         return record
 
     def _send(self, alert: Alert, record: Record) -> None:
-        self._sequence = alert.sequence  # also if it gets lost: then it must show as missing
+        self._sequence = alert.sequence  # also if it is lost, so that it shows as missing
         if self._timeout is None:
             self._writer.send(record)
         else:

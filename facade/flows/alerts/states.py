@@ -10,7 +10,7 @@ from typing import get_args
 from facade.messages import AlertStateState as State
 
 STATES: tuple[State, ...] = get_args(State)
-"""Without the three that cover them."""
+"""States of the alarm itself, without the three that cover it."""
 NORM, UNACK, ACKED, RTNUN, LTUNK, LTACK = STATES
 SHLVD, DSUPR, OOSRV = "SHLVD", "DSUPR", "OOSRV"
 
@@ -18,9 +18,9 @@ RAISE, ESCALATE, CLEAR, CLEAR_LATCHED = "RAISE", "ESCALATE", "CLEAR", "CLEAR_LAT
 ACKNOWLEDGE, RESET = "ACKNOWLEDGE", "RESET"
 
 ACTIVE = frozenset({UNACK, ACKED})
-"""The condition is there."""
+"""The condition is active."""
 UNACKNOWLEDGED = frozenset({UNACK, RTNUN, LTUNK})
-"""An operator has not said yet that it was seen."""
+"""An operator has not acknowledged it yet."""
 
 TRANSITIONS: Mapping[State, Mapping[str, State]] = {
     NORM: {RAISE: UNACK},
@@ -30,16 +30,16 @@ TRANSITIONS: Mapping[State, Mapping[str, State]] = {
     LTUNK: {RAISE: UNACK, ACKNOWLEDGE: LTACK, RESET: NORM},
     LTACK: {RAISE: UNACK, RESET: NORM},
 }
-"""State by state and event; an event that is not named changes nothing."""
+"""Next state by state and event; an event that is not named changes nothing."""
 
 URGENCY = (NORM, DSUPR, OOSRV, SHLVD, LTACK, ACKED, RTNUN, LTUNK, UNACK)
-"""All states that are shown, the most urgent last: which one stands for several sources of a condition."""
+"""All shown states, the most urgent last: the most urgent one stands for several sources of a condition."""
 
 
 def shown(state: str, *, shelved: bool, suppressed: bool, out_of_service: bool) -> str:
-    """Return the state that is shown: what covers the alarm, if anything does, hides the rest.
+    """Return the shown state: a cover of the alarm, if there is one, hides the rest.
 
-    A covered alarm goes on being evaluated (OPC UA Part 9, 4.8), so its own state is there when it is uncovered.
+    A covered alarm is still evaluated (OPC UA Part 9, 4.8), so its own state is there when it is uncovered.
     """
     if out_of_service:
         return OOSRV

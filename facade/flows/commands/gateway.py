@@ -38,7 +38,6 @@ from facade.flows.commands.messages import (
 from facade.flows.commands.outcomes import HELD, NEW, UNDELIVERED, Tracked, digest
 from facade.flows.commands.refused import FAILED, Refusals
 from facade.flows.commands.rules import (
-    OBS_STATE,
     REPORTED,
     contradiction,
     is_second_person,
@@ -50,7 +49,7 @@ from facade.flows.commands.tracker import Tracker
 from facade.icd.model import CommandDefinition, DeviceClass
 from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
 from facade.runtime.admin_mode import DISABLED
-from facade.runtime.device_state import STATE, DeviceStates
+from facade.runtime.device_state import OBS_STATE, STATE, DeviceStates
 from facade.runtime.replay import why_refused
 
 _log = logging.getLogger(__name__)

@@ -7,9 +7,8 @@ from facade.flows.commands.messages import CommandMessage, issued
 from facade.flows.commands.outcomes import NEW, Tracked
 from facade.icd.model import CommandDefinition
 from facade.reading import Value
-from facade.runtime.device_state import STATE, Reported
+from facade.runtime.device_state import OBS_STATE, STATE, Reported
 
-OBS_STATE = "obsState"
 FAULT = "FAULT"
 STABLE = {"EMPTY": "EMPTY", "IDLE": "IDLE", "READY": "READY", "SCANNING": "READY", "ABORTED": "ABORTED"}
 """SKA's commandedObsState in each stable obsState. FAULT has no entry: the last command decides."""
@@ -102,10 +101,10 @@ def why_not_allowed(command: CommandDefinition, *, state: str, obs_state: str | 
 
 
 def is_second_person(first: CommandMessage, client: str, operator: str) -> bool:
-    """Return whether a caller who says a name is another one than who gave a command, as far as Tango and names tell.
+    """Return whether the caller is not the person who issued the command, judged by operator name or Tango client.
 
-    Two names are compared. The host and process of a caller count where the first one said no name: a program that
-    acts for several people, such as the operator's page, is one process.
+    Names are compared if the first caller gave one; otherwise hosts and processes. A program that acts for several
+    people, such as the operator's page, is one process.
     """
     if first.operator:
         return operator.strip().casefold() != first.operator.strip().casefold()

@@ -21,15 +21,16 @@ from facade.flows.commands.outcomes import (
     Tracked,
     result,
 )
-from facade.flows.commands.rules import FAULT, OBS_STATE, STABLE, commanded, is_transitional, shown
+from facade.flows.commands.rules import FAULT, STABLE, commanded, is_transitional, shown
 from facade.flows.commands.tracker import Tracker
 from facade.icd.model import DeviceClass
 from facade.printable import printable
 from facade.reading import Changes, Value
 from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
 from facade.runtime.admin_mode import DISABLED
-from facade.runtime.device_state import STATE, DeviceStates
+from facade.runtime.device_state import OBS_STATE, STATE, DeviceStates
 from facade.runtime.flow import DeviceReading, is_due
+from facade.runtime.health_issues import DEGRADED, FAILED, OK, UNKNOWN
 from facade.runtime.heartbeats import SILENT
 
 VERSIONS = (1, 2)
@@ -81,7 +82,6 @@ def _state(one: Tracked) -> dict[str, Any]:
     return state
 
 
-_NO_HEALTH, _HEALTHY, _DEGRADED, _FAILED = "UNKNOWN", "OK", "DEGRADED", "FAILED"
 _BEHIND = 2.0
 """Time that a final state may come after the outcome, as the two are on different partitions [s]."""
 _FINISHED = 32
@@ -238,7 +238,7 @@ class SubarrayView:
     def _health(self, now: float, obs_state: str) -> tuple[str, tuple[str, ...]]:
         sources = self._sources
         if not sources.health.connected:
-            return _NO_HEALTH, (f"no Kafka broker reachable; last error: {sources.health.last_error or 'none yet'}",)
+            return UNKNOWN, (f"no Kafka broker reachable; last error: {sources.health.last_error or 'none yet'}",)
         failed: list[str] = []
         degraded: list[str] = []
         if why := sources.lease.trouble(sources.clock.monotonic()):
@@ -255,10 +255,10 @@ class SubarrayView:
         if last and last[0].status == TIMED_OUT:
             degraded.append(f"the last command, {last[0].command} ({last[0].id}), has timed out")
         if failed:
-            return _FAILED, (*failed, *degraded)
+            return FAILED, (*failed, *degraded)
         if not alive:
-            return _NO_HEALTH, ("no controller of this subarray was heard of", *degraded)
-        return (_DEGRADED, tuple(degraded)) if degraded else (_HEALTHY, ())
+            return UNKNOWN, ("no controller of this subarray was heard of", *degraded)
+        return (DEGRADED, tuple(degraded)) if degraded else (OK, ())
 
 
 def silences(components: Components, now: float, device: str = "") -> dict[str, str]:

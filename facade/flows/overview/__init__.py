@@ -1,1 +1,1 @@
-"""What the control instance shows: the accounts of all streams, health with its reasons, adminMode."""
+"""The overview on the control instance: the accounts of all streams, health with its reasons, adminMode."""

@@ -1,8 +1,8 @@
 """The replicas of the topics: partitions without a leader or with too few copies, and brokers that are away.
 
 Kafka is asked every 10 s, for all topics in one request, by the admin client of the process. A broker is away if it
-should have replicas, and neither leads a partition nor is in sync on one: so no list of brokers is needed. Which
-controller is active is not shown, as brokers do not tell clients: they name any broker that lives.
+should have replicas, and neither leads a partition nor is in sync on one: so no list of brokers is needed. The active
+controller is not shown, as brokers do not report it to clients: they name any living broker.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ _MOST_NAMED = 4
 
 
 class Replicas(HealthSource):
-    """The brokers as the topics of the deployment show them; also a view of SdpBus."""
+    """Health of the brokers, derived from the replicas of the deployment's topics; also a view of SdpBus."""
 
     def __init__(self, server: Server, device_class: DeviceClass, devices: tuple[str, ...]) -> None:
         self._limits = {one.name: one.limits for one in device_class.attributes}
@@ -35,12 +35,12 @@ class Replicas(HealthSource):
         self._answered = 0.0
 
     def issues(self, now: float) -> Iterator[HealthIssue]:
-        """Return the issues by the last answer of the brokers, until it is as old as stale figures."""
+        """Return the issues of the brokers' last answer, until it is as old as stale figures."""
         if self._stale_after and now - self._answered <= self._stale_after:
             yield from self._issues
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
-        """Return the figures of SdpBus when the brokers have just answered; no answer for a while makes them stale."""
+        """Return the figures of SdpBus after an answer of the brokers; without answers they become stale."""
         shapes = self._watch.step(self._topics)
         if not any(shape.replicas for shape in shapes.values()):
             return
@@ -71,7 +71,7 @@ class Replicas(HealthSource):
 def _judge(
     shapes: Mapping[str, TopicShape],
 ) -> tuple[Counter[str], Counter[str], Counter[str], Counter[int]]:
-    """Return partitions by topic: offline, refusing writes, lacking replicas; and those of each broker that is away.
+    """Return partitions by topic: offline, refusing writes, lacking replicas; and by each missing broker.
 
     All replicas but one must confirm, as `topics create` sets it.
     """
@@ -81,7 +81,7 @@ def _judge(
         for one in shape.replicas:
             away.update(one.all - one.in_sync if one.leader >= 0 else one.all)
             behind[topic] += one.in_sync < one.all
-            if one.leader < 0:  # those that were in sync last are away, too
+            if one.leader < 0:  # the replicas in sync at last are away, too
                 offline[topic] += 1
                 continue
             alive |= one.in_sync

@@ -1,4 +1,4 @@
-"""SdpMaster and SdpBus: the health of SDP, the processes that are alive, the views, and the composition."""
+"""SdpMaster and SdpBus: the health of SDP, the missing processes, the views, and the composition."""
 
 import json
 import logging
@@ -30,15 +30,15 @@ from facade.severities import CRITICAL, WARNING, Severity
 _log = logging.getLogger(__name__)
 
 _NEW_FOR = 60.0
-"""How long after the last dead letter of a stream they count as new [s]."""
+"""Time after the last dead letter of a stream in which its dead letters count as new [s]."""
 _EACH, _MOST_LISTED = 4, 20
-"""Number of further issues of one condition from which on all share a line, and the most sources that it names."""
+"""Number of further issues of one condition from which all share a line, and the most sources that it names."""
 _DEVIATIONS: Mapping[Deviation, tuple[str, Severity]] = {
     "overlap": ("streamOverlap", WARNING),
     "skipped": ("streamSkipped", CRITICAL),
     "log_cuts": ("logCut", CRITICAL),
 }
-"""Condition and severity of the alert about a position that did not agree, for the deviations that cannot be undone."""
+"""Condition and severity of the alert about a position that disagreed with the log, for deviations without a remedy."""
 _UNBALANCED, _LAGGING, _DEAD_LETTERS, _CORRECTED = (
     "streamUnbalanced",
     "streamLagging",
@@ -47,27 +47,36 @@ _UNBALANCED, _LAGGING, _DEAD_LETTERS, _CORRECTED = (
 )
 _HANGING = "transactionHanging"
 _MOST_ISSUES = 64
-"""Problems that `healthIssues` lists; `healthInfo` puts many of one condition together."""
+"""Issues listed by `healthIssues`; `healthInfo` merges many of one condition."""
 _MOST_LINES = 64
-"""Reasons that `healthInfo` has room for."""
+"""Length of `healthInfo`."""
 _MOST_NAMED = 20
-"""Partitions that one issue names."""
+"""Most partitions named by an issue."""
+_MOST_REASONS = 64
+"""Reasons of dead letters that SdpBus shows."""
+_MOST_HEARD = 4
+"""Workers named by the issue about a missing role."""
+_SERVER, _WORKER = "serverGone", "workerSilent"
+_NO_ACCOUNT = 15.0
+"""Time without an account after which a device server has an issue [s]; it writes one every 2 s."""
+_NEVER_STARTED = 60.0
+"""Time after the start of this server before a process without any heartbeat raises an alarm [s]."""
 _CONDITIONS = dict.fromkeys(
     (_UNBALANCED, _LAGGING, _DEAD_LETTERS, _CORRECTED, _HANGING, *(one for one, _ in _DEVIATIONS.values())),
     f"{ORIGIN}/",
 )
-"""Conditions of the alerts about streams, and how their sources begin."""
+"""Conditions of the alerts about streams, with the begin of their sources."""
 
 
 class Overview:
-    """What the devices of the overview look at.
+    """Model of the overview's devices.
 
     Parameters
     ----------
     bus_class
         The device class with an attribute for each figure of each account, and its limits.
     flows
-        One for each flow that knows about the health of SDP.
+        Health sources of the flows.
     """
 
     def __init__(
@@ -84,11 +93,11 @@ class Overview:
         self._stale_after = bus_class.stale_after
         self._workers, self._readers, self._flows = workers, readers, flows
         self._counts: dict[tuple[str, str], tuple[int, float, int]] = {}
-        """By kind and stream: last count, time of its last growth [Unix s], and the count before the new ones."""
+        """By kind and stream: last count, time of its last growth [Unix s], and the count before that growth."""
         self._said: dict[HealthSource, list[HealthIssue]] = {}
-        """Issues of each flow by its last answer."""
+        """Last issues of each flow."""
         self._failed: set[tuple[HealthSource, type[Exception]]] = set()
-        """Failures of flows that are in the log of the device server."""
+        """Failures of flows that have been logged."""
         self._has_looked = False
 
     def streams(self) -> dict[str, StreamTotals]:
@@ -99,7 +108,7 @@ class Overview:
         return {**workers, **readers}
 
     def issues(self, now: float) -> list[HealthIssue]:
-        """Return all issues, the gravest first; none while no broker answers, as nothing is known then."""
+        """Return all issues, the gravest first; none while no broker answers, as the state is unknown then."""
         if not self.bus.connected:
             return []
         self._has_looked = True
@@ -130,7 +139,7 @@ class Overview:
         return found
 
     def no_broker(self) -> str:
-        """Say that no broker answers."""
+        """Return the text of the issue without a broker."""
         return f"no Kafka broker reachable; last error: {self.bus.last_error or 'none yet'}"
 
     def values(self, device_class: str) -> dict[str, Value]:
@@ -144,7 +153,7 @@ class Overview:
         return found
 
     def find(self, now: float) -> dict[FaultKey, Fault] | None:
-        """Return the faults to raise alerts for, by condition and source; None while nothing can be known."""
+        """Return the faults to raise alerts for, by condition and source; None while they are unknown."""
         if not self._has_looked or not self.bus.connected:
             return None
         found: dict[FaultKey, Fault] = {}
@@ -156,13 +165,16 @@ class Overview:
         return found
 
     def finds(self, key: FaultKey) -> bool:
-        """Return whether a condition and source are of the kind that is found here, or by one of the flows."""
+        """Return whether a fault of this condition and source is found here, or by one of the flows."""
         condition, source = key
         kinds = (_CONDITIONS, *(flow.conditions for flow in self._flows))
         return any(condition in kind and source.startswith(kind[condition]) for kind in kinds)
 
     def _ask(self, flow: HealthSource, now: float) -> list[HealthIssue]:
-        """Return the issues of a flow; of a flow that fails its last ones too, so that their alarms are not cleared."""
+        """Return the issues of a flow.
+
+        A flow that fails keeps its last ones too, so that their alarms are not cleared.
+        """
         try:
             self._said[flow] = list(flow.issues(now))
         except Exception as error:
@@ -172,7 +184,7 @@ class Overview:
         return self._said[flow]
 
     def _log(self, flow: HealthSource, error: Exception) -> None:
-        if (flow, type(error)) not in self._failed:  # not at each look
+        if (flow, type(error)) not in self._failed:  # once for each kind
             self._failed.add((flow, type(error)))
             _log.error("health failed flow=%s", type(flow).__module__, exc_info=error)
 
@@ -217,12 +229,12 @@ class Overview:
         found = []
         for attribute, source in self._lags:
             stream = streams.get(source.stream)
-            if stream is not None and _exceeds(figure(stream, source.figure, now), attribute):
+            if stream is not None and judge(figure(stream, source.figure, now), attribute.limits) is not Quality.VALID:
                 found.append(source.stream)
         return list(dict.fromkeys(found))
 
     def _new(self, what: str, stream: str, count: int, now: float) -> int:
-        """Return by how much a count has grown since it last stood still for a while; 0 once it does."""
+        """Return the growth of a count since its last pause; 0 during a pause."""
         before, since, old = self._counts.get((what, stream), (count, -_NEW_FOR, count))
         if count > before:
             since, old = now, old if now - since < _NEW_FOR else before
@@ -245,12 +257,8 @@ def figure(stream: StreamTotals, figure: Figure, now: float) -> int | float:
     return int(getattr(stream.account, figure))
 
 
-def _exceeds(lag: float, attribute: Attribute) -> bool:
-    return judge(lag, attribute.limits) is not Quality.VALID
-
-
 def _in_short(issues: Sequence[HealthIssue]) -> Iterator[str]:
-    """Return the texts; of many about one condition the first one, and the sources of the others."""
+    """Return the texts; many issues of one condition share a line with their sources."""
     conditions: dict[object, list[HealthIssue]] = {}
     for number, one in enumerate(issues):
         conditions.setdefault(number if one.alarm is None else (one.health_state, one.alarm[0]), []).append(one)
@@ -263,35 +271,27 @@ def _in_short(issues: Sequence[HealthIssue]) -> Iterator[str]:
         yield f"{first.text}; and {len(others)} more" + (f": {listed}" if sources.keys() - {ORIGIN} else " like it")
 
 
-_MOST_HEARD = 4
-_SERVER, _WORKER = "serverGone", "workerSilent"
-_NO_ACCOUNT = 15.0
-"""Time without an account after which a device server has an issue [s]; it writes one every 2 s."""
-_NEVER_STARTED = 60.0
-"""Time after the start of this server before a process that was never heard of raises an alarm [s]."""
-
-
 class Presence(HealthSource):
     """Device servers of the deployment, and workers; see `facade.runtime.health_issues.HealthSource`.
 
-    Expected are each device-server instance that the deployment has, one worker of each kind at least, and whatever
-    worker was heard of within the retention of the signs of life and did not say goodbye.
+    Expected are each device-server instance of the deployment, at least one worker of each kind, and every worker with
+    a heartbeat within the retention of the topic, unless its last one was final.
 
     Parameters
     ----------
     accounts_us
-        When each device server last gave an account, by its own clock [Unix us].
+        Time of the last account of each device server, by its own clock [Unix us].
 
     Raises
     ------
     ConfigError
-        The setting `without` names something that is no role of the ICD.
+        The setting `without` names an unknown role.
     """
 
     def __init__(self, server: Server, accounts_us: Mapping[str, int]) -> None:
         self._accounts_us = accounts_us
         self._lives: dict[str, tuple[str, int]] = {}
-        """Incarnation of each device server, and when it was first heard of, by its own clock [Unix us]."""
+        """Incarnation of each device server, and its first known time, by its own clock [Unix us]."""
         icd, settings = server.icd, server.settings
         without = settings.left_out
         if odd := without - icd.roles.keys():
@@ -312,7 +312,7 @@ class Presence(HealthSource):
         self._rows: list[HealthIssue] = []
 
     def issues(self, now: float) -> Iterator[HealthIssue]:
-        """Return the processes that are missing, and the complaints of devices."""
+        """Return the missing processes, and the complaints of devices."""
         yield from self._look()
         for component, heard in self._heartbeats.newest.items():
             if component != self._server.instance and self._heartbeats.alive(component):
@@ -323,7 +323,7 @@ class Presence(HealthSource):
                         )
 
     def _look(self) -> list[HealthIssue]:
-        # Right after the bus was away nothing new is known of anybody.
+        # Right after an outage of the bus the state of all processes is unknown.
         if self._server.has_read(TOPIC) and self._heartbeats.can_tell:
             self._rows = [*self._servers(), *(row for worker in self._workers for row in self._of_kind(worker))]
         return self._rows
@@ -331,7 +331,7 @@ class Presence(HealthSource):
     def _servers(self) -> Iterator[HealthIssue]:
         for instance in self._instances:
             is_own = (name := self._prefix + instance) == self._server.instance
-            # This server is alive, though after a start its own sign of life may be the last one to be read.
+            # This server is alive, though after a start its own heartbeat may be the last one read.
             if not (is_own or self._heartbeats.alive(name)):
                 text = f"device server {instance} {self._seen(name)}"
                 yield HealthIssue(DEGRADED, text, self._alarm(name, _SERVER, instance), CRITICAL)
@@ -340,7 +340,7 @@ class Presence(HealthSource):
                 yield HealthIssue(DEGRADED, text, of_bus=True)
 
     def _without_account(self, name: str) -> float:
-        """Return for how long a device server has lived without giving an account, by its own clock [s]."""
+        """Return the time that a device server has lived without writing an account, by its own clock [s]."""
         beat = self._heartbeats.newest[name].heartbeat
         if self._lives.get(name, ("", 0))[0] != beat.incarnation:
             self._lives[name] = beat.incarnation, beat.time
@@ -363,7 +363,7 @@ class Presence(HealthSource):
                 )
 
     def _alarm(self, component: str, condition: str, *part: str) -> FaultKey | None:
-        """Return the alarm to raise; None for a component that was never heard of, as not all start at once."""
+        """Return the alarm to raise; None for a component without any heartbeat, as not all start at once."""
         is_early = self._server.clock.monotonic() - self._began < _NEVER_STARTED
         return None if is_early and not self._is_known(component) else (condition, "/".join((ORIGIN, *part)))
 
@@ -376,9 +376,6 @@ class Presence(HealthSource):
         heard = self._heartbeats.newest[component]
         at = datetime.fromtimestamp(heard.at, UTC).isoformat(timespec="seconds")
         return f"{'was stopped at' if heard.heartbeat.stopping else 'silent since'} {at}"
-
-
-_MOST_REASONS = 64
 
 
 class MasterView:
@@ -399,7 +396,7 @@ class MasterView:
         self._looked_at = 0.0
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
-        """Return what SdpMaster provides itself, when something was reported of it, or a while has passed."""
+        """Return SdpMaster's own attributes, after a report about it or after a while."""
         marker = (self._states.version(self._device), self._states_known())
         if marker == self._marker and not is_due(now, self._looked_at):
             return
@@ -442,7 +439,7 @@ class BusView:
         self._looked_at = 0.0
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
-        """Return everything that SdpBus shows, once in a while: others write their accounts each second or so."""
+        """Return all attributes of SdpBus, once in a while: accounts arrive each second or so."""
         if not is_due(now, self._looked_at):
             return
         self._looked_at = now
@@ -465,9 +462,9 @@ class BusView:
     def _figure(self, attribute: Attribute, source: AccountSource, stream: StreamTotals, now: float) -> Reading:
         value = figure(stream, source.figure, now)
         silent = now - stream.heard > self._class.stale_after
-        # Totals stay true in silence; a rate or a lag does not.
+        # Totals hold during silence; a rate or a lag does not.
         stale = silent and source.figure in ("rate", "lag", "lag_time", "in_flight")
-        # The lag of a partition without a worker is not known.
+        # The lag of a partition without a worker is unknown.
         is_lag = source.figure in ("lag", "lag_time")
         stale = stale or (is_lag and bool(stream.untaken(now, self._class.stale_after)))
         quality = Quality.INVALID if stale else judge(value, attribute.limits)
@@ -495,7 +492,7 @@ class BusView:
 
 
 def _uncounted(streams: Mapping[str, StreamTotals]) -> list[str]:
-    """Name the records that are in no total: those before the first account that is left of a partition."""
+    """Name the uncounted records: those before the first account of a partition."""
     return [
         f"{name}, partition {number}: "
         + (
@@ -510,7 +507,7 @@ def _uncounted(streams: Mapping[str, StreamTotals]) -> list[str]:
 
 
 def _last_error(health: BusHealth, streams: Mapping[str, StreamTotals]) -> str:
-    """Return the newest error of all, of the connection or of a stream: when, where, what."""
+    """Return the newest error of the connection or of a stream: time, place, text."""
     errors = [
         (stream.account.last_error_at, name, stream.account.last_error)
         for name, stream in streams.items()
@@ -521,7 +518,7 @@ def _last_error(health: BusHealth, streams: Mapping[str, StreamTotals]) -> str:
     if not errors:
         return ""
     at_us, where, what = max(errors, key=lambda error: error[0])
-    # A snapshot of an older release does not say when.
+    # A snapshot of an older release has no time.
     when = datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(timespec="seconds") if at_us else "(time not known)"
     return f"{when} {where}: {what}"
 

@@ -1,9 +1,9 @@
 """Quality metrics on SdpQuality: the newest array of each metric, as small as its attribute, and alerts about limits.
 
-The rule for size: an axis of n elements that is longer than the attribute's m is cut into m blocks of neighbours, as
-equal as they can be: block b begins at element b * n // m. Each block is shown as the mean of its finite elements, over
-both axes of an image; NaN where there is none. An infinite element is shown as NaN, also where nothing is cut. Of
-names, the first one of each block is shown.
+The rule for size: an axis of n elements that is longer than the attribute's m is divided into m blocks of neighbours of
+nearly equal length: block b begins at element b * n // m. Each block is shown as the mean of its finite elements, over
+both axes of an image; NaN where there is none. An infinite element is shown as NaN, also without a division. Of names,
+the first one of each block is shown.
 
 A metric is ATTR_INVALID, and raises no alert, if it has stopped for longer than its `stale_after`
 (`schemas/icd/SdpQuality.toml`) or has no finite element.
@@ -18,12 +18,11 @@ import numpy as np
 
 from facade.bus.port import BusHealth, Record
 from facade.codec.arrays import Array
-from facade.errors import ConfigError
 from facade.flows.quality.records import METRIC, QUALITY, TEXT, decode, read_header
 from facade.icd.model import Attribute, DeviceClass, Icd
 from facade.icd.topic_model import Limits
 from facade.icd.units import unit_of
-from facade.instances import devices_of, number_of
+from facade.instances import device_number, devices_of, number_of
 from facade.messages import DeviceComplaint, Metric
 from facade.outcome import LATE, TOMBSTONE, USED, Outcome, RecordRejected, Suppressed, Unused
 from facade.printable import listed
@@ -42,13 +41,13 @@ AHEAD = 5.0
 BEHIND = 60.0
 """A metric whose time is behind the broker's by more is too late to be shown [s]."""
 _MOST_UNKNOWN = 64
-"""Names per subarray that are kept, the newest ones."""
+"""Names kept per subarray, the newest ones."""
 _RATE_OVER = 10.0
-"""Period that `metricsRate` is the mean of [s]."""
+"""Period of the mean in `metricsRate` [s]."""
 _MOST_NAMES = 8
 """Names of metrics in a line of Status, or of health."""
 QUALITY_LOW = "qualityLow"
-"""Condition of the ICD."""
+"""Condition of the alerts about limits."""
 _BACK = 15.0
 """Time after an outage of the bus in which a metric may still be on its way [s]; producers retry after up to 10 s."""
 _SEVERITY_OF_QUALITY = {Quality.WARNING: WARNING, Quality.ALARM: ALARM}
@@ -67,7 +66,7 @@ class NewestMetric:
     header: Metric
     array: Array = field(repr=False)
     appended: float
-    """When it came to the bus, by the broker's clock [Unix s]."""
+    """Append time, by the broker's clock [Unix s]."""
 
 
 @dataclass(slots=True)
@@ -77,9 +76,9 @@ class Measured:
     newest: dict[str, NewestMetric] = field(default_factory=dict)
     """By name."""
     unknown: dict[str, None] = field(default_factory=dict)
-    """Metrics that the ICD lacks, the newest last."""
+    """Metrics that are not in the ICD, the newest last."""
     used: int = 0
-    """Records."""
+    """Records used."""
     scan: tuple[int, float] | None = None
     """The newest scan id, and the time of its data [Unix s]."""
 
@@ -87,13 +86,12 @@ class Measured:
 class QualityFlow(Flow):
     """A flow: the newest value of each metric; see `facade.runtime.flow.Flow`.
 
-    The topic is compacted and has a key for each metric, so that reading it from its beginning gives all of it,
-    whenever a device server starts.
+    The topic is compacted and has a key for each metric, so a read from its beginning gives all metrics at any start.
 
     Parameters
     ----------
     subarrays
-        Numbers of those that this server shows.
+        Numbers of the subarrays that this server shows.
     """
 
     topic = QUALITY
@@ -104,7 +102,7 @@ class QualityFlow(Flow):
         self._metrics = {one.name: _Wanted.of(icd, one) for one in icd.classes[CLASS].attributes if is_metric(one)}
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Take a metric; see `facade.runtime.flow.Flow`."""
+        """Process a metric; see `facade.runtime.flow.Flow`."""
         if record.value is None:
             return self._remove(record)
         header = read_header(record)
@@ -153,7 +151,7 @@ class _Wanted:
         return cls(len(axes(attribute)), attribute.type == "DevString", unit_of(icd, attribute))
 
     def differs(self, header: Metric) -> RecordRejected | None:
-        """Return why a metric cannot be shown; None: it can."""
+        """Return the reason why a metric cannot be shown; None: it can."""
         if len(header.shape) != self.axes:
             return _differs("shape", f"{self.axes} axes", header, tuple(header.shape))
         if (header.dtype == TEXT) != self.is_text:
@@ -185,12 +183,12 @@ def is_metric(attribute: Attribute) -> bool:
 
 
 def axes(attribute: Attribute) -> tuple[int, ...]:
-    """Return the most elements of each axis that an attribute can show."""
+    """Return the largest number of elements of each axis of an attribute."""
     return (attribute.height, attribute.length) if attribute.height else (attribute.length,) if attribute.length else ()
 
 
 def fit(array: Array, most: tuple[int, ...]) -> tuple[Value, bool]:
-    """Return what an attribute shows of an array.
+    """Reduce an array to the size of its attribute.
 
     Parameters
     ----------
@@ -202,7 +200,7 @@ def fit(array: Array, most: tuple[int, ...]) -> tuple[Value, bool]:
     Returns
     -------
     value, known
-        The value, and whether there is anything in it but NaN.
+        The value, and whether it has anything but NaN.
     """
     if array.dtype.kind == "U":
         for axis, limit in enumerate(most):
@@ -244,7 +242,7 @@ class _Shown:
 
     metric: NewestMetric
     reading: Reading
-    """As if it had come just now."""
+    """Without regard to its age."""
 
 
 class QualityView(NewestView):
@@ -261,16 +259,17 @@ class QualityView(NewestView):
         *,
         known: Callable[[], bool],
         version: str,
+        subarray: int,
     ) -> None:
         super().__init__(device, device_class, health, known=known, version=version)
         self._stale_after = device_class.stale_after
-        self.subarray = subarray_of(device)
-        self._measured = flow.measured[self.subarray]
+        self.subarray = subarray
+        self._measured = flow.measured[subarray]
         self._shown: dict[str, _Shown] = {}
         self._metrics: dict[str, Reading] = {}
-        """As of the last look."""
+        """As of the last update."""
         self.stopped: list[str] = []
-        """Metrics that have stopped, as of then."""
+        """Metrics that have stopped, as of the last update."""
         self._counts: deque[tuple[float, int]] = deque()
         """Records used until a time, oldest first."""
 
@@ -290,14 +289,14 @@ class QualityView(NewestView):
             yield name, self._changes.reading(name, value, now)
 
     def beyond(self) -> Iterator[tuple[str, Reading, Limits]]:
-        """Return the metrics that were beyond their limits at the last look."""
+        """Return the metrics that were beyond their limits at the last update."""
         for name, reading in self._metrics.items():
             limits = self._attributes[name].limits
             if limits is not None and reading.quality in (Quality.WARNING, Quality.ALARM):
                 yield name, reading, limits
 
     def _metric(self, name: str, now: float) -> Reading | None:
-        """Return what the attribute of a metric shows; None: it never came."""
+        """Return the reading of a metric's attribute; None: the metric never came."""
         metric, shown, attribute = self._measured.newest.get(name), self._shown.get(name), self._attributes[name]
         if metric is not None and (shown is None or shown.metric is not metric):
             shown = self._shown[name] = _Shown(metric, _reading(attribute, metric))
@@ -330,14 +329,6 @@ class QualityView(NewestView):
         return "ALARM" if beyond else "ON", lines
 
 
-def subarray_of(device: str) -> int:
-    """Return the number of the subarray that a device stands for: the last part of its name."""
-    last = device.rsplit("/", 1)[-1]
-    if not last.isdecimal():
-        raise ConfigError(f"device {device}: expected a subarray's number as the last part of the name, got {last!r}")
-    return int(last)
-
-
 def _reading(attribute: Attribute, metric: NewestMetric) -> Reading:
     value, known = fit(metric.array, axes(attribute))
     time = metric.header.time / 1e6
@@ -349,12 +340,12 @@ def _line(what: str, names: list[str]) -> list[str]:
 
 
 class Excesses:
-    """Finds the metrics that are beyond their limits now.
+    """Finds the metrics beyond their limits.
 
     Parameters
     ----------
     views
-        Those that know the metrics.
+        Views of the metrics.
     """
 
     def __init__(self, views: Sequence[QualityView], health: BusHealth) -> None:
@@ -362,15 +353,15 @@ class Excesses:
         self._prefixes = tuple(f"subarray/{view.subarray:02d}/" for view in views)
         self._health = health
         self._away_at = float("-inf")
-        """When the bus was seen to be away the last time."""
+        """Last time that the bus was away."""
 
     def is_excess(self, key: FaultKey) -> bool:
-        """Return whether a condition and source are of the kind that is found here."""
+        """Return whether a fault of this condition and source is found here."""
         condition, source = key
         return condition == QUALITY_LOW and source.startswith(self._prefixes)
 
     def find(self, now: float) -> dict[FaultKey, Fault] | None:
-        """Return the excesses by condition and metric; None while no metric can come, and a little longer."""
+        """Return the excesses by condition and metric; None during an outage of the bus, and a little longer."""
         if not self._health.connected:
             self._away_at = now
         return None if 0.0 <= now - self._away_at < _BACK else dict(self._find())
@@ -390,14 +381,18 @@ def _in_words(limits: Limits) -> str:
 def compose(server: Server) -> None:
     """Add the quality metrics to a device server."""
     devices, health = server.devices[CLASS], server.bus.health
-    flow = QualityFlow(server.icd, [subarray_of(device) for device in devices])
+    entry = server.icd.classes[CLASS]
+    numbers = [device_number(entry, device, server.settings) for device in devices]
+    flow = QualityFlow(server.icd, numbers)
     server.flows.append(flow)
 
     def known() -> bool:
         return server.has_read(flow.topic)
 
-    entry = server.icd.classes[CLASS]
-    views = [QualityView(device, entry, flow, health, known=known, version=server.version) for device in devices]
+    views = [
+        QualityView(device, entry, flow, health, known=known, version=server.version, subarray=number)
+        for device, number in zip(devices, numbers, strict=True)
+    ]
     server.views += views
     excesses = Excesses(views, health)
     server.report(excesses.find, excesses.is_excess, flow.topic)

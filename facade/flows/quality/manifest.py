@@ -1,4 +1,4 @@
-"""Quality metrics: arrays that a quality pipeline computes of the data, one topic record each."""
+"""Quality metrics: arrays that a quality pipeline computes from the data, each in one record."""
 
 from facade.manifest import FlowPage, Isolation, Manifest, Subcommand
 

@@ -1,9 +1,8 @@
 """The records on ``quality``: an array in one of three encodings, and a header that describes it.
 
-The key of a record is ``subarray/NN/metric``. Reading gives an array or a reason, whatever the bytes are. Shape and
-type in the bytes must agree with the header of the record and with their number before an array is made, as a view of
-them.
-Nothing is unpickled: msgpack-numpy is read here, with the keys of plain arrays and numbers only.
+The key of a record is ``subarray/NN/metric``. Reading returns an array or a reason, whatever the bytes are. Shape and
+type in the bytes must agree with the header of the record and with their length before an array is made, as a view of
+them. Nothing is unpickled: msgpack-numpy is parsed here, with the keys of plain arrays and numbers only.
 """
 
 import io
@@ -36,17 +35,17 @@ from facade.printable import excerpt
 QUALITY = "quality"
 """Topic, by its name in the ICD."""
 METRIC = "metric"
-"""Header that says what the bytes of a record are."""
+"""Header that describes the bytes of a record."""
 _decoder = BatchDecoder(Metric)
 TEXT: Final = "str"
-"""The type of names in headers."""
+"""The data type of names in headers."""
 COLUMN: Final = "value"
-"""The one column of a metric in Arrow."""
+"""The only column of a metric in Arrow."""
 LONGEST_NAME: Final = 40
 ARROW_TYPES: Final = {"halffloat": "float16", "float": "float32", "double": "float64", "string": TEXT}
-"""Arrow's names of types where they are not numpy's."""
+"""Arrow's names of types that differ from numpy's."""
 MOST_ELEMENTS: Final = 524_288
-"""Of an array of numbers: what 4 MB of doubles are."""
+"""Largest number of elements: 4 MB of doubles."""
 MOST_NAMES: Final = 4096
 _MOST_FIELDS = msgspec.Meta(max_length=8)
 _WITH_BYTES = msgspec.msgpack.Decoder(Annotated[dict[bytes, msgspec.Raw], _MOST_FIELDS])
@@ -63,7 +62,7 @@ def key_of(header: Metric) -> str:
 
 
 def read_header(record: Record) -> Metric | RecordRejected:
-    """Return the header of a record, or the reason why it has none; it raises no exception."""
+    """Return the header of a record, or the reason why it is unusable. It raises no exception."""
     header = _decoder.decode_header(record.headers, METRIC)
     if not isinstance(header, Metric):
         return header
@@ -82,17 +81,17 @@ def metric_record(header: Metric, content: bytes) -> Record:
 
 
 def decode(encoding: str, content: bytes, shape: Sequence[int], dtype: str) -> Array | RecordRejected:
-    """Read an array.
+    """Decode an array.
 
     Parameters
     ----------
     encoding, shape, dtype
-        What the header of the record says.
+        Fields of the record's header.
 
     Returns
     -------
     numpy.ndarray or Rejected
-        The array, with that shape, or why there is none.
+        The array, with that shape, or a reason.
     """
     limit = MOST_NAMES if dtype == TEXT else MOST_ELEMENTS
     if math.prod(shape) > limit:
@@ -131,7 +130,7 @@ def _read_msgpack_numpy(content: bytes, shape: Shape, dtype: str) -> Array:
 
 
 def _fields(content: bytes) -> dict[str, msgspec.Raw]:
-    """Return the fields of a map whose keys are bytes, as msgpack-numpy writes them, or texts."""
+    """Return the fields of a map whose keys are texts, or bytes, as msgpack-numpy writes them."""
     try:
         return {key.decode("latin-1"): raw for key, raw in _WITH_BYTES.decode(content).items()}
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -154,7 +153,7 @@ def _field(fields: dict[str, msgspec.Raw], name: str, wanted: Any) -> Any:
 
 
 def _text(fields: dict[str, msgspec.Raw], name: str, default: str | None = None) -> str:
-    """Return a field that is a text, or bytes in the place of one."""
+    """Return a field that is a text, or bytes instead of one."""
     if default is not None and name not in fields:
         return default
     try:
@@ -179,7 +178,7 @@ def _read_arrow(content: bytes, shape: Shape, dtype: str) -> Array:
         return array.reshape(shape)
     except ArrayError:
         raise
-    except Exception as error:  # the bytes may be anything, and so is what the library raises
+    except Exception as error:  # the bytes are arbitrary, and so is the library's error
         raise ArrayError(f"expected an IPC stream, got {len(content)} bytes that are none: {error!s:.200}") from error
 
 
@@ -215,7 +214,7 @@ def _names(column: Any) -> Array:
 
 
 def _require(found_shape: Shape, found: np.dtype[Any], shape: Shape, dtype: str) -> None:
-    """Compare what the bytes say of themselves with the header."""
+    """Compare shape and type in the bytes with the header."""
     name = TEXT if found.kind == "U" else found.name
     if name != dtype:
         raise ArrayError(f"expected {dtype}, as the header says, got {name:.80}", "dtype")
@@ -232,7 +231,7 @@ def _require_length(longest: int) -> None:
 
 def _require_printable(array: Array) -> None:
     points = array.astype(array.dtype.newbyteorder("=")).reshape(-1).view(np.uint32)
-    # The numbers first: Python has no text for those that are no code points.
+    # The numbers first: Python cannot represent invalid code points.
     if points.max(initial=0) > _HIGHEST_POINT or not all(map(str.isprintable, array.reshape(-1).tolist())):
         raise ArrayError("expected printable names, got others", "text")
 
@@ -261,16 +260,16 @@ def encode_metric(
     array
         A number, a spectrum or an image of real numbers, or names.
     metric
-        Name of the attribute of SdpQuality that shows it.
+        Name of the attribute of SdpQuality for it.
     time
-        Of the data [Unix us].
+        Time of the data [Unix us].
     **more
         scan_id, source and sequence, as in the message `metric`.
 
     Raises
     ------
     ConfigError
-        Arrow is wanted, and its library is not installed.
+        Arrow is requested, and its library is not installed.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """`sdp-facade simulate quality`: a receive pipeline that measures the quality of its data, again and again.
 
 Noise, flags and spectra drift. Antennas differ in their noise, which walks; one of them is bad: four times as noisy,
-and much of it flagged. Channels with interference known from satellites and aircraft are flagged, more or less from
-round to round. The same seed gives the same series.
+and much of its data flagged. Channels with known interference from satellites and aircraft are flagged, more or less
+from round to round. The same seed gives the same series.
 """
 
 import math
@@ -32,14 +32,14 @@ _MOST_CHANNELS = 65_536
 _MOST_RECORD = 4_000_000
 """Largest array [bytes]; the topic takes a little more."""
 _FLUX, _NOISE, _BAD = 12.0, 3.0, 4.0
-"""Amplitude of the source, noise of an antenna [Jy], and how much more a bad one has."""
+"""Amplitude of the source, noise of an antenna [Jy], and noise factor of the bad antenna."""
 _WALK = 0.01
-"""Of the noise, from round to round."""
+"""Relative change of the noise from round to round."""
 _AXES_EVERY = 10
-"""Rounds from one time to the next that the axes are sent."""
+"""Rounds between two records of the axes."""
 _CHANNELS = 1024
 _LAST = 30.0
-"""Longest wait, at the end, for what is under way [s]."""
+"""Longest wait for the last records [s]."""
 EPILOG = """
 Examples:
 
@@ -88,7 +88,7 @@ class QualityScenario:
 
 
 class QualitySeries:
-    """Gives out metrics, round after round."""
+    """Generates metrics, round after round."""
 
     def __init__(self, scenario: QualityScenario) -> None:
         self.scenario = scenario
@@ -131,7 +131,7 @@ class QualitySeries:
         }
 
     def _flags(self) -> dict[str, tuple[Array, str]]:
-        """Return flagged parts: of the time of each antenna, and of the antennas of each channel."""
+        """Return flagged fractions: of the time of each antenna, and of the antennas of each channel."""
         antennas = np.clip(self._flagged + self._dice.normal(0, 0.003, len(self._flagged)), 0, 1)
         channels = np.where(self._interference, self._dice.uniform(0.7, 1.0, len(self._interference)), 0.01)
         left = 1 - channels.mean()

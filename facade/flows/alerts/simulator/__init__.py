@@ -1,1 +1,1 @@
-"""Plays sources of alerts."""
+"""Simulated sources of alerts."""

@@ -22,14 +22,14 @@ from facade.simulate.sender import Outlet, StreamReport, StreamSender
 DETECTED = "transientDetected"
 """The condition of a night."""
 _STRANGE = ("simulatedStranger", "simulatedVisitor", "simulatedGuest")
-"""Conditions that no ICD knows."""
+"""Conditions that are not in any ICD."""
 _CUTOUTS = ("cutoutDifference", "cutoutTemplate")
 _POOL = 4_000_000
-"""Random bytes of which images are cut [bytes]."""
+"""Size of the random bytes from which images are cut [bytes]."""
 _MOST_WAITING, _MOST_WAITING_BYTES = 50_000, 64_000_000
-"""Unconfirmed alerts with which the stream waits."""
+"""Unconfirmed alerts at which the stream waits."""
 _CHUNK, _CHUNK_BYTES = 500, 8_000_000
-"""Most alerts between two looks at the clock."""
+"""Most alerts, and bytes, between two looks at the clock."""
 
 BAD_ALERTS: dict[str, tuple[bytes, str]] = {
     "not JSON": (b'{"schema": "alert/1", ', "not-json"),
@@ -60,13 +60,13 @@ class AlertMixture:
     sources: int = 10
     conditions: tuple[str, ...]
     chatter: bool = False
-    """Every other alert is about one alarm, which comes and goes."""
+    """Every other alert is about one alarm, which is raised and cleared again and again."""
     flood: bool = False
     """Nothing clears: one alarm after the other becomes active."""
     unknown: float = 0.0
-    """About conditions that the ICD does not know."""
+    """Share of alerts with conditions that are not in the ICD."""
     garbage: float = 0.0
-    """Followed by a record that is none."""
+    """Share of alerts followed by a bad record."""
     packet_size: int = 0
     """Size of packets with two images, as in a night of LSST's [bytes]; 0: alerts without packets."""
 
@@ -81,7 +81,7 @@ class AlertMixture:
 
 
 class SourceAccount(msgspec.Struct):
-    """Alerts of one source."""
+    """Account of the alerts of one source."""
 
     count: int = 0
     last_sequence: int = 0
@@ -92,7 +92,7 @@ class AlertAccount:
     """An exact account of the alerts of a stream."""
 
     alerts: int = 0
-    """Without the bad records."""
+    """Alerts, without the bad records."""
     sources: dict[str, SourceAccount] = field(default_factory=dict)
     alarms: dict[str, str] = field(default_factory=dict)
     """ACTIVE or CLEARED by condition@source."""
@@ -124,12 +124,12 @@ class _Alarm:
 
 
 class AlertStream:
-    """Gives out alerts, or packets.
+    """Generates alerts, or packets.
 
     Parameters
     ----------
     codec
-        For packets.
+        Writes the packets.
     """
 
     def __init__(self, scenario: AlertMixture, codec: PacketCodec | None = None) -> None:
@@ -139,7 +139,7 @@ class AlertStream:
         self.account = AlertAccount()
         self.topic = PACKETS if scenario.packet_size else ALERTS
         self._codec = codec
-        self._dice = random.Random(scenario.seed)  # noqa: S311 - a simulation is to be repeatable
+        self._dice = random.Random(scenario.seed)  # noqa: S311 - a simulation must be repeatable
         prefix = "lsst/detector" if scenario.packet_size else "simulated"
         self._sources = [f"{prefix}-{number:03d}" for number in range(scenario.sources)]
         self._chattering = (scenario.conditions[0], self._sources[0])
@@ -149,11 +149,11 @@ class AlertStream:
 
     @property
     def given(self) -> int:
-        """Return how many alerts were given out, without the garbage."""
+        """Return the number of generated alerts, without the bad records."""
         return self.account.alerts
 
     def take(self, count: int, now_us: int) -> tuple[list[bytes], list[bytes | None]]:
-        """Return keys and values of the next alerts, with the bad records that follow some of them."""
+        """Return keys and values of the next alerts, with the bad records after some of them."""
         keys: list[bytes] = []
         values: list[bytes | None] = []
         for _ in range(count):
@@ -169,7 +169,7 @@ class AlertStream:
     def _next(self, now_us: int) -> Alert:
         alarm = self._choose()
         if self.scenario.packet_size:
-            self._raise(alarm, now_us)  # each detection is one of its own
+            self._raise(alarm, now_us)  # each detection is an alarm of its own
         elif not alarm.active:
             self._raise(alarm, now_us)
         elif self.scenario.flood:
@@ -277,7 +277,7 @@ class AlertSimulator(StreamSender[AlertReport]):
         super().__init__(stream, outlet, pace=pace, most_waiting=waiting, chunk=chunk, **frame)
 
     def report(self, *, stopped_by: str = "", finished: bool = False) -> AlertReport:
-        """Say how things are."""
+        """Report the present state."""
         account = self._stream.account
         return AlertReport(
             **self._common(stopped_by=stopped_by, finished=finished),
