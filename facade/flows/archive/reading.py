@@ -70,8 +70,8 @@ def newest_entries(store: Store, topics: Collection[str]) -> list[ArchiveEntry]:
 def newest_time(store: Store) -> int:
     """Return Kafka's time of the newest record [Unix us]; 0: there is none.
 
-    The first record of a file of the newest hour is of this hour, so the newest record of all is in one of these files. It may
-    be in any of them, as the clock of a broker may have gone back.
+    The first record of a file of the newest hour is of this hour, so one of these files has the newest record. It may
+    be any of them, as the clock of a broker may have gone back.
 
     Raises
     ------
