@@ -1,1 +1,1 @@
-"""What talks to the devices through Tango: the live view, alert subscription, the conformance kit."""
+"""Tango clients of the devices: the live view, alert subscription, the conformance kit."""

@@ -1,4 +1,4 @@
-"""Which alarms an operator means, and what each operator's command asks of SdpAlerts."""
+"""Selection of the alarms that an operator names, and the requests of the operator's commands to SdpAlerts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ from facade.severities import SEVERITIES
 
 _ALL = frozenset({*states.STATES, states.SHLVD, states.DSUPR, states.OOSRV})
 AlarmDict = Mapping[str, Any]
-"""An alarm as GetAlarms gives it."""
+"""An alarm in the form of GetAlarms."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorAction:
-    """What an operator can do about alarms."""
+    """An operator's action on alarms."""
 
     command: str
-    """Of SdpAlerts."""
+    """Command of SdpAlerts."""
     fits: frozenset[str]
-    """States of alarms, as they are shown, that it is for where several are chosen at once."""
+    """Shown states of the alarms to which it applies, if several are selected at once."""
     before: bool = False
-    """Whether it can be done before there is an alarm."""
+    """Whether it is possible without an alarm."""
     why: bool = False
-    """Whether a comment is asked for."""
+    """Whether a comment is required."""
 
 
 ACTIONS: Mapping[str, OperatorAction] = {
@@ -40,21 +40,21 @@ ACTIONS: Mapping[str, OperatorAction] = {
 
 
 def urgency(alarm: AlarmDict) -> tuple[int, int, int]:
-    """Return how urgent an alarm is, to sort by: its state, its severity, how new it is."""
+    """Return the sort key of an alarm by urgency: its state, its severity, its age."""
     return states.URGENCY.index(alarm["state"]), SEVERITIES.index(alarm["severity"]), alarm["occurrence"]
 
 
 def choose(
     alarms: Sequence[AlarmDict], words: Iterable[str], action: OperatorAction, *, every: bool = False
 ) -> list[AlarmDict]:
-    """Return the alarms that words name.
+    """Return the alarms with the given names.
 
     Parameters
     ----------
     words
-        Numbers of occurrences, conditions (all their alarms that it is for), or condition@source.
+        Numbers of occurrences, conditions (all their alarms to which it applies), or condition@source.
     every
-        All alarms that it is for; no words then.
+        All alarms to which it applies, without words.
 
     Raises
     ------

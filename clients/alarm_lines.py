@@ -1,4 +1,4 @@
-"""Alarms, alerts and actions as lines for a terminal; text from the bus moves no cursor there."""
+"""Alarms, alerts and actions as lines for a terminal, without control characters of the bus."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -38,9 +38,9 @@ def alarm_lines(
     Parameters
     ----------
     alarm
-        As GetAlarms gives it.
+        In the form of GetAlarms.
     conditions
-        Those of the ICD.
+        Conditions of the ICD.
     clients
         Also name the Tango client of each action.
     """
@@ -67,7 +67,7 @@ def alarm_lines(
 
 
 def without_repeats(entries: list[FollowedAlert]) -> list[FollowedAlert]:
-    """Return entries, the newest first, without alerts that only brought a newer text of the same occurrence."""
+    """Return entries, the newest first, without alerts that only changed the text of an occurrence."""
     kept: list[FollowedAlert] = []
     for entry in entries:
         before, newer = entry.alert, kept[-1].alert if kept else None

@@ -1,4 +1,4 @@
-"""The sub-commands of `sdp-facade alerts` by which an operator looks at alarms and deals with them."""
+"""The sub-commands of `sdp-facade alerts` with which an operator views and handles alarms."""
 
 import getpass
 import json
@@ -23,9 +23,9 @@ from facade.icd.load import load
 
 DEVICE, SERVER = "mid-sdp/alerts/0", "alerts"
 _MOST_ENTRIES = 1000
-"""Entries for which SdpAlerts is asked at once; those that only brought a newer text are left out of them."""
+"""Entries requested from SdpAlerts at once; entries that only changed a text are removed."""
 _MANY = 100
-"""Alarms that take so long that progress is shown."""
+"""Number of alarms above which progress is shown."""
 
 DeviceName = Annotated[str, typer.Option(help="The device of the alerts.")]
 Which = Annotated[
@@ -124,7 +124,7 @@ def _entries(server: Any, condition: str, source: str | None) -> list[FollowedAl
 
 
 def _command(name: str, text: str) -> Callable[..., None]:
-    """Return the sub-command of an action: its options are those of `_act`; only a shelf has a duration."""
+    """Return the sub-command of an action, with the options of `_act`; only a shelf has a duration."""
     left_out = ("name",) if name == "shelve" else ("name", "duration")
     options = [one for one in signature(_act).parameters.values() if one.name not in left_out]
 
@@ -247,7 +247,7 @@ def _show(alarms: Sequence[AlarmDict], as_json: bool) -> None:
 
 def _server(tango_host: str, device: str) -> Any:
     require_tango_database(tango_host)
-    from clients.ask import AskedDevice  # Tango takes a second to import: a wrong address is refused before
+    from clients.ask import AskedDevice  # the import takes a second: a wrong address is refused before
 
     return AskedDevice(tango_host, device, SERVER)
 

@@ -1,4 +1,4 @@
-"""The command `sdp-facade alerts follow`: every alert and every operator's action as a line, as it comes."""
+"""The command `sdp-facade alerts follow`: every alert and every operator's action as a line, live."""
 
 import threading
 from collections.abc import Callable
@@ -49,7 +49,7 @@ def follow(
     fields = tuple(map(Comparison.parse, field or ()))
     only = AlertFilter(condition=condition, source=source, severity=severity, fields=fields)
     require_tango_host(tango_host)
-    from clients.alert_subscription import AlertSubscription  # with Tango, whose import takes a second
+    from clients.alert_subscription import AlertSubscription  # imports Tango, which takes a second
 
     clock, enough, lost = SystemClock(), threading.Event(), threading.Event()
     printed = 0
@@ -72,7 +72,7 @@ def follow(
         is_known = False
         while not stopped() and not enough.is_set():
             if not is_known and subscription.place is not None:
-                is_known = True  # from here on nothing is missed
+                is_known = True  # from here on no entry is missed
                 ERR.print(f"following {escape(name)} after number {subscription.place}; Ctrl-C ends it")
             clock.sleep(_LOOK)
         subscription.close()

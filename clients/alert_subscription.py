@@ -1,7 +1,7 @@
-"""A client of SdpAlerts that misses no alert, for leaf nodes, archivers and screens of operators.
+"""A client of SdpAlerts that misses no alert, for leaf nodes, archivers and operators' screens.
 
-Two threads: one keeps the subscription and asks for the newest number now and then, the other puts
-what came in order, asks for what did not come, and calls back. ZMQ's thread only fills a queue.
+Two threads: one keeps the subscription and reads the newest number at intervals, the other puts entries in order,
+requests missing ones, and calls back. ZMQ's thread only fills a queue.
 """
 
 import logging
@@ -21,15 +21,15 @@ from facade.flows.alerts.follower import FollowedAlert, Follower, Page
 _log = logging.getLogger(__name__)
 
 _QUEUED = 10_000
-"""Events kept for a slow callback; what comes beyond is asked for later."""
+"""Events queued for a slow callback; further ones are fetched later."""
 _POLL, _AWAY = 2.0, 0.5
-"""Time between two looks at the newest number, and between two tries while the device is away [s]."""
+"""Time between two reads of the newest number, and between two tries while the device is away [s]."""
 _IDLE = 0.3
-"""No event for so long, and the newest number is higher than what was seen: the last event was lost [s]."""
+"""Time without an event after which a higher newest number proves the loss of the last event [s]."""
 _NEWEST = 2**62
-"""Higher than any number: what follows it is nothing, and the answer says what the newest one is."""
+"""Higher than any number: the answer is empty, but has the newest number."""
 _GONE = re.compile(r"sequence: expected at least (\d+)")
-"""How the device says that it no longer has what is asked for, and from where on it has everything."""
+"""Error of the device for entries that it no longer has, with the first number that is complete."""
 
 
 class AlertSubscription:
@@ -65,12 +65,12 @@ class AlertSubscription:
         self.follower: Follower | None = None if start is None else Follower(start)
         """The entries so far; None until the newest number is known."""
         self.overflowed = self.renewed = 0
-        """Events for which the queue had no room, and the number of subscriptions made."""
+        """Events dropped from a full queue, and the number of subscriptions made."""
         self.last_error = ""
-        """The reason of the newest call that the device did not answer."""
+        """Reason of the last call without an answer."""
         self._events: queue.Queue[str] = queue.Queue(_QUEUED)
         self._newest: int | None = None
-        """As read last, until it has been compared."""
+        """The last value read, until it has been compared."""
         self._closed, self._renew = threading.Event(), threading.Event()
         self._proxy: Any = None
         self._threads = [threading.Thread(target=body, daemon=True) for body in (self._listen, self._work)]
@@ -90,7 +90,7 @@ class AlertSubscription:
             proxy, subscription = None, None
             while not self._closed.is_set():
                 try:
-                    # One that has failed waits before it tries again, so it is a new one then.
+                    # A failed proxy waits before it tries again, so a new one is made.
                     proxy = proxy or tango.DeviceProxy(self._device)
                     if self._renew.is_set():
                         self._renew.clear()
@@ -100,7 +100,7 @@ class AlertSubscription:
                         self.renewed += 1
                         if self.follower is not None:
                             self.follower.doubt()
-                    self._newest = proxy.read_attribute("alertSequence").value  # None while the device knows nothing
+                    self._newest = proxy.read_attribute("alertSequence").value  # None while the device knows no alerts
                     self._renew.wait(_POLL)
                 except tango.DevFailed as failed:
                     self.last_error = failed.args[0].desc
@@ -111,7 +111,7 @@ class AlertSubscription:
     @staticmethod
     def _unsubscribe(proxy: Any, subscription: int | None) -> None:
         if subscription is not None:
-            with suppress(tango.DevFailed):  # of a server that is gone
+            with suppress(tango.DevFailed):  # the server may be gone
                 proxy.unsubscribe_event(subscription)
 
     def _on_event(self, event: Any) -> None:
@@ -138,17 +138,17 @@ class AlertSubscription:
                 while not self._closed.is_set() and (asked := self.follower.missing()) is not None:
                     try:
                         self._fill(self.follower, asked)
-                    except Exception:  # a mistake of somebody's must not end the thread without a word
+                    except Exception:  # a bug must not end the thread silently
                         _log.exception("what followed alert %d could not be fetched", asked)
                         self._closed.wait(_AWAY)
 
     def _compare(self, follower: Follower) -> None:
-        """See whether the last event was lost: no other one comes after it and shows the gap."""
+        """Check whether the last event was lost: no later event shows the gap."""
         newest, self._newest = self._newest, None
         if newest is not None:
             follower.announce(newest)
             if newest > follower.seen:
-                self._renew.set()  # alerts come, and their events do not
+                self._renew.set()  # alerts come without events
 
     def _fill(self, follower: Follower, asked: int) -> None:
         anew = follower.made_anew
@@ -156,11 +156,11 @@ class AlertSubscription:
             self._give(follower, follower.add_page(asked, text))
         if follower.made_anew != anew:
             with self._events.mutex:
-                self._events.queue.clear()  # they are of the log that is no more
+                self._events.queue.clear()  # they belong to the former log
             self._on_lost(f"the log of the alerts is a new one: {asked} had been seen, its numbers begin at 1")
 
     def _ask(self, sequence: int) -> str:
-        """Call GetAlertsSince; return nothing, after a pause, if the device is away or still reading."""
+        """Call GetAlertsSince; return an empty text, after a pause, if the device is away or still reading."""
         try:
             self._proxy = self._proxy or tango.DeviceProxy(self._device)
             return str(self._proxy.command_inout("GetAlertsSince", sequence))
@@ -184,4 +184,4 @@ class AlertSubscription:
             except Exception:
                 _log.exception("callback failed for alert %d", entry.sequence)
             self.place = entry.sequence
-        self.place = follower.seen  # beyond the last entry after a gap; 0 after a new log
+        self.place = follower.seen  # after the last entry in case of a gap; 0 after a new log

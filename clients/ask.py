@@ -1,7 +1,7 @@
-"""Asks devices by Tango, with errors that say what to do: one device, or all of a deployment at once.
+"""Calls devices by Tango, with errors that name the remedy: one device, or all of a deployment at once.
 
-`look` answers within some seconds, whatever is down. A process of its own asks each of its questions: a call of Tango
-to a frozen server takes nine seconds, and for some of them the other threads of its process stand still.
+`look` answers within some seconds, even if all parts are down. A separate process makes each of its calls: a call to a
+frozen server takes nine seconds, and some calls block the other threads of their process.
 """
 
 import json
@@ -19,7 +19,7 @@ from facade.errors import CommandRefused, FacadeError, InfraError
 from facade.exports.tango_db import SERVER
 
 _REFUSALS = ("API_CommandNotAllowed", "API_CommandFailed", "API_CommandTimedOut")
-"""Tango's words with which devices of ours say no."""
+"""Tango's error codes of our devices for a refusal."""
 
 
 def in_name_of(operator: str, command: str, argument: str | None) -> str:
@@ -34,7 +34,7 @@ class AskedDevice:
     Parameters
     ----------
     server
-        The instance that serves it, for what an operator is to start.
+        The instance that serves it, for the advice to an operator.
     """
 
     def __init__(self, tango_host: str, name: str, server: str) -> None:
@@ -50,7 +50,7 @@ class AskedDevice:
         Raises
         ------
         CommandRefused
-            The device says no, and why.
+            The device refuses, with a reason.
         InfraError
             It does not answer.
         """
@@ -78,7 +78,7 @@ class AskedDevice:
             raise self._away(failed) from failed
 
     def read(self, *attributes: str) -> dict[str, Any]:
-        """Return the values of attributes; None for one that has no valid value.
+        """Return the values of attributes; None for an attribute without a valid value.
 
         Raises
         ------
@@ -113,7 +113,7 @@ Question = Callable[[], Any]
 
 
 def look(tango_host: str, clock: Clock, health_labels: Sequence[str]) -> Seen:
-    """Return what the devices say.
+    """Return the answers of the devices.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def look(tango_host: str, clock: Clock, health_labels: Sequence[str]) -> Seen:
     ):
         asked[name] = _reading(tango_host, name, server, attributes)
     asked["alarms"] = lambda: json.loads(AskedDevice(tango_host, ALERTS, "alerts").command("GetAlarms"))
-    # Apart, as an older server has no such attribute.
+    # Separately, as an older server has no such attribute.
     asked["workers"] = _reading(tango_host, BUS, "control", ("State", *WORKERS))
     said = _all(asked, clock)
     master = _or_none(said[MASTER])
@@ -161,9 +161,9 @@ def _reading(tango_host: str, name: str, server: str, attributes: Sequence[str])
 
 
 def _all(asked: Mapping[str, Question], clock: Clock) -> dict[str, Any]:
-    """Ask all at once; give what each returned, or an error that says why there is no answer."""
-    forked = multiprocessing.get_context("fork")  # so that Tango is not imported again
-    waiting: dict[Any, str] = {}  # by the end on which the answer comes
+    """Call all at once; return each result, or the error of a missing answer."""
+    forked = multiprocessing.get_context("fork")  # avoids a second import of Tango
+    waiting: dict[Any, str] = {}  # by the pipe of the answer
     said: dict[str, Any] = {name: InfraError(f"expected an answer within {WITHIN:g} s, got none") for name in asked}
     processes = []
     for name, question in asked.items():

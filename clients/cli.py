@@ -29,7 +29,7 @@ def watch(
     seconds: Annotated[
         float | None, typer.Option(min=0, help="Stop after this time, in seconds. Default: at Ctrl-C.")
     ] = None,
-    # How `make screenshots` takes docs/images/watch.svg.
+    # `make screenshots` uses it for docs/images/watch.svg.
     picture: Annotated[Path | None, typer.Option(hidden=True, help="Write the last view as SVG.")] = None,
 ) -> None:
     """Watch the deployment live, through Tango change events only.
@@ -44,7 +44,7 @@ def watch(
         EventRecorder,
         by_class,
         find_servers,
-    )  # with Tango, whose import takes a second
+    )  # imports Tango, which takes a second
     from clients.terminal import draw
     from clients.watch import Watch, look, subscribe_shown
 
@@ -86,7 +86,7 @@ def status(tango_host: TangoHost = "", as_json: AsJson = False) -> None:
     clock, health, findings, servers, alarms = SystemClock(), UNKNOWN, list[Finding](), dict[str, str](), ""
     try:
         require_tango_database(tango_host)
-        from clients.ask import look as look_at  # with Tango, whose import takes a second
+        from clients.ask import look as look_at  # imports Tango, which takes a second
 
         icd = load()
         seen = without(look_at(tango_host, clock, icd.enums["HealthState"]), icd, load_settings())

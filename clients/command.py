@@ -22,9 +22,9 @@ from facade.printable import printable
 ADMIN_MODE = "adminMode"
 APPROVE, WITHDRAW = "ApproveCommand", "WithdrawCommand"
 _LOOK_AGAIN = 0.2
-"""Time between two looks at a command [s]."""
+"""Time between two checks of a command [s]."""
 _TOLD_EACH = 2.0
-"""Time between two lines about a command that is under way [s]."""
+"""Time between two lines about a running command [s]."""
 
 
 def command(
@@ -72,7 +72,7 @@ def command(
     else:
         text = _checked(icd, _command(device_class, name), argument)
     require_tango_database(tango_host)
-    from clients.ask import AskedDevice  # with Tango, whose import takes a second
+    from clients.ask import AskedDevice  # imports Tango, which takes a second
 
     server = AskedDevice(tango_host, full, device_class.instance)
     if name == ADMIN_MODE:
@@ -88,7 +88,7 @@ def command(
 
 
 def _find(icd: Icd, device: str) -> tuple[str, DeviceClass]:
-    """Return the full name of a device that takes commands, and its class."""
+    """Return the full name of a device with commands, and its class."""
     commanded = [one for one in icd.classes.values() if one.commands]
     if device.isdecimal():
         one = next(one for one in commanded if one.family)
@@ -137,7 +137,7 @@ def _checked(icd: Icd, entry: CommandDefinition, argument: str) -> str | None:
 
 
 def _outcome(look: Callable[[], dict[str, Any]], clock: Clock) -> str:
-    """Wait for the outcome of a command, and return it; tell what happens in between."""
+    """Wait for the outcome of a command, and return it; print progress meanwhile."""
     told, told_at = "", clock.monotonic()
     while True:
         seen = look()

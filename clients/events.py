@@ -1,7 +1,7 @@
-"""Listens to Tango change events of many attributes and keeps what came.
+"""Subscribes to Tango change events of many attributes and keeps the values.
 
-Tango calls back from its own threads, one event at a time: the callback copies the event
-under a lock and returns. Readers take a copy.
+Tango calls back from its own threads, one event at a time: the callback copies the event under a lock and returns.
+Readers get a copy.
 """
 
 import math
@@ -23,37 +23,37 @@ from facade.reading import Quality
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceEvent:
-    """One value as a client got it."""
+    """One value on arrival at a client."""
 
     value: Any
-    """A string for State, a tuple for a spectrum, a tuple of rows for an image, otherwise as Tango gives it.
+    """A string for State, a tuple for a spectrum, a tuple of rows for an image, otherwise Tango's value.
 
-    With INVALID the last value before it; None if there was none.
+    For INVALID, the previous value; None if there was none.
     """
     quality: Quality
     time: float
-    """Of the data [Unix s]."""
+    """Time of the data [Unix s]."""
     received: float
-    """By this client's clock [Unix s]."""
+    """Arrival by this client's clock [Unix s]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRecord:
-    """What came of one attribute so far."""
+    """All events of one attribute so far."""
 
     newest: DeviceEvent | None = None
-    """Be it an event or the value read when the subscription was made."""
+    """From an event, or from the read at the subscription."""
     events: tuple[DeviceEvent, ...] = ()
-    """The last ones that the server pushed, oldest first."""
+    """The last events pushed by the server, oldest first."""
     count: int = 0
     """Events that the server pushed."""
     errors: int = 0
     last_error: str = ""
     failing: bool = False
-    """Whether an error is the newest that came."""
+    """Whether the last event was an error."""
 
     def judged(self, *, silent: bool = False) -> "EventRecord":
-        """Return the record as people see it: INVALID if its events fail, or its server is silent."""
+        """Return the record for display: INVALID if its events fail, or its server is silent."""
         if self.newest is None or not (self.failing or silent):
             return self
         return replace(self, newest=replace(self.newest, quality=Quality.INVALID))
@@ -87,7 +87,7 @@ class _Series:
 class _Subscription:
     proxy: Any
     ids: dict[str, int] = field(default_factory=dict)
-    """Tango's number of the subscription by attribute."""
+    """Tango's id of the subscription by attribute."""
 
 
 class EventRecorder:
@@ -98,7 +98,7 @@ class EventRecorder:
     tango_host
         The Tango database, host:port.
     keep
-        Events kept per attribute.
+        Events to keep per attribute.
     on_change
         Called with device and attribute after each event, in a thread of Tango's; it must return at once.
     """
@@ -120,10 +120,10 @@ class EventRecorder:
         self._subscriptions: dict[str, _Subscription] = {}
         self._compared = clock.monotonic()
         self._next = 0
-        """Number of the device that is compared next."""
+        """Index of the device to compare next."""
 
     def subscribe(self, device: str, attributes: Iterable[str]) -> None:
-        """Listen to attributes; a server that is down is tried again by Tango each ten seconds."""
+        """Subscribe to attributes; for a server that is down, Tango tries again every ten seconds."""
         if device not in self._subscriptions:
             # Making a proxy asks only the database, so it works for a server that is down.
             proxy = tango.DeviceProxy(f"tango://{self._tango_host}/{device}")
@@ -141,16 +141,16 @@ class EventRecorder:
             )
 
     def renew(self, devices: Iterable[str]) -> None:
-        """Subscribe again now, after a server was restarted; Tango itself finds out only after up to ten seconds."""
+        """Subscribe again now, after a server was restarted; Tango itself takes up to ten seconds to notice."""
         for device in devices:
             subscription = self._subscriptions[device]
-            # One by one: Tango complains about each event that comes between the end and the new start.
+            # One by one: Tango logs an error for each event between the end and the new start.
             for attribute in list(subscription.ids):
                 self._unsubscribe(subscription, attribute)
                 self.subscribe(device, [attribute])
 
     def step(self, silent: Container[str]) -> None:
-        """Compare the next device with a read, if it is due; not a silent one, which would take seconds."""
+        """Compare the next device with a read, if it is due; a silent one is skipped, as it would take seconds."""
         devices = self.devices
         if devices and self._clock.monotonic() - self._compared >= COMPARED_EACH / len(devices):
             self._compared = self._clock.monotonic()
@@ -160,12 +160,12 @@ class EventRecorder:
                 self.compare(device)
 
     def compare(self, device: str) -> None:
-        """Read all subscribed attributes, and keep values newer than the last event, which was lost or is on its way.
+        """Read all subscribed attributes, and keep values newer than the last event, which was lost or is under way.
 
-        Tango loses events without a word: of a connection that is still being made, and beyond ZMQ's high-water mark.
+        Tango loses events silently: during the setup of a connection, and beyond ZMQ's high-water mark.
         """
         subscription = self._subscriptions[device]
-        with suppress(tango.DevFailed):  # a server that is away: Tango says so in its events
+        with suppress(tango.DevFailed):  # if the server is away, Tango reports it by its events
             for answer in subscription.proxy.read_attributes(list(subscription.ids)):
                 if not answer.has_failed:
                     self._keep_read(device, answer)
@@ -181,11 +181,11 @@ class EventRecorder:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Return the devices that it listens to."""
+        """Return the devices with subscriptions."""
         return tuple(self._subscriptions)
 
     def records(self) -> EventRecords:
-        """Return a copy of what came so far."""
+        """Return a copy of all records."""
         with self._lock:
             return {
                 device: {attribute: series.record() for attribute, series in attributes.items()}
@@ -193,13 +193,13 @@ class EventRecorder:
             }
 
     def record(self, device: str, attribute: str) -> EventRecord:
-        """Return what came of one attribute so far, without its events."""
+        """Return the record of one attribute, without its events."""
         with self._lock:
             series = self._series.get(device, {}).get(attribute)
             return EventRecord() if series is None else replace(series.record(), events=())
 
     def unsubscribe(self, device: str, attributes: Iterable[str]) -> None:
-        """Listen to some attributes no longer, and forget them."""
+        """Unsubscribe from some attributes, and forget them."""
         if device not in self._subscriptions:
             return
         subscription = self._subscriptions[device]
@@ -210,7 +210,7 @@ class EventRecorder:
                 self._series[device].pop(attribute, None)
 
     def close(self) -> None:
-        """Listen no longer; what came stays."""
+        """Unsubscribe from all attributes; the records stay."""
         for subscription in self._subscriptions.values():
             for attribute in list(subscription.ids):
                 self._unsubscribe(subscription, attribute)
@@ -218,7 +218,7 @@ class EventRecorder:
 
     def _unsubscribe(self, subscription: _Subscription, attribute: str) -> None:
         await_sockets(self._clock)
-        with suppress(tango.DevFailed):  # of a server that is gone
+        with suppress(tango.DevFailed):  # the server may be gone
             subscription.proxy.unsubscribe_event(subscription.ids.pop(attribute))
 
     def _callback(self, series: _Series, device: str, attribute: str) -> Callable[[Any], None]:
@@ -236,7 +236,7 @@ class EventRecorder:
             with self._lock:
                 made = series.newest = _with_value(made, series.newest)
                 series.failing = False
-                # The value read at (re)subscription comes the same way, and is no event.
+                # The value read at (re)subscription comes the same way, but is no event.
                 if event.event_reason == tango.EventReason.Update:
                     series.count += 1
                     series.events.append(made)
@@ -246,10 +246,10 @@ class EventRecorder:
 
 
 class EventPulse:
-    """Asks one device of each server for its State twice a second, and tells which servers are silent.
+    """Reads State from one device of each server twice a second, and finds silent servers.
 
-    Tango's own events tell of a server that hangs only after ten seconds. A call to such a server waits for three, so
-    each server has a thread of its own.
+    Tango's own events report a hanging server only after ten seconds. A call to such a server waits for three, so each
+    server has a thread of its own.
 
     Parameters
     ----------
@@ -283,7 +283,7 @@ class EventPulse:
         }
 
     def close(self) -> None:
-        """Ask no longer; wait for calls that are under way, at most as long as Tango does."""
+        """Stop reading; wait for calls that are under way, at most as long as Tango does."""
         self._stop.set()
         for thread in self._threads:
             thread.join(_LONGEST_CALL)
@@ -296,19 +296,19 @@ class EventPulse:
 
 
 class _Asked:
-    """What one server has answered."""
+    """The answers of one server."""
 
     def __init__(self, proxy: Any, clock: Clock) -> None:
         self._proxy, self._clock = proxy, clock
         self.answered = clock.now()
-        """When the last answer came [Unix s]."""
+        """Time of the last answer [Unix s]."""
         self.unanswered = math.inf
-        """When it was first asked since the last answer [Unix s]."""
+        """Time of the first unanswered read [Unix s]."""
 
     def step(self) -> None:
-        """Ask, and take the answer."""
+        """Read State, and note the answer."""
         self.unanswered = min(self.unanswered, self._clock.now())
-        with suppress(tango.DevFailed):  # gone, or it hangs: it is asked again
+        with suppress(tango.DevFailed):  # gone, or it hangs: the read is repeated
             self._proxy.read_attribute("State")
             self.answered, self.unanswered = self._clock.now(), math.inf
 
@@ -316,15 +316,15 @@ class _Asked:
 COMPARED_EACH: Final = 10.0
 """Time between two reads of a device, in case an event was lost [s]."""
 _PULSE: Final = 0.5
-"""Time between two questions to a server [s]."""
+"""Time between two reads of a server [s]."""
 _SILENT: Final = 1.8
-"""A server is silent if a question has no answer for this long [s]: seen within 3 s, with a question and a picture."""
+"""Time without an answer after which a server is silent [s]: visible within 3 s, with the next read and display."""
 _LONGEST_CALL: Final = 3.5
-"""Tango gives up a call after 3 s [s]."""
+"""Longest call [s]: Tango gives up after 3 s."""
 
 
 def find_servers(tango_host: str, server: str) -> dict[str, dict[str, str]]:
-    """Return the class of each device that the Tango database knows, by instance of a server and by device.
+    """Return the class of each device in the Tango database, by instance of a server and by device.
 
     Raises
     ------
@@ -363,7 +363,7 @@ def open_database(tango_host: str) -> Any:
     Raises
     ------
     ConfigError
-        The address has another form than host:port.
+        The address does not have the form host:port.
     tango.DevFailed
         The device does not answer.
     """
@@ -374,7 +374,7 @@ def open_database(tango_host: str) -> Any:
 
 
 def as_event(attribute: Any, received: float) -> DeviceEvent:
-    """Return what Tango gave of an attribute, by an event or a read."""
+    """Return an event, or a read, of Tango as our event."""
     value = attribute.value
     if isinstance(value, tango.DevState):
         value = str(value)
@@ -387,12 +387,12 @@ def as_event(attribute: Any, received: float) -> DeviceEvent:
 
 
 def _with_value(made: DeviceEvent, before: DeviceEvent | None) -> DeviceEvent:
-    """Return an event with the value before it where it has none: Tango sends none with ATTR_INVALID."""
+    """Return an event with the previous value if it has none: Tango sends none with ATTR_INVALID."""
     return replace(made, value=before.value) if made.value is None and before is not None else made
 
 
 def immutable(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Return an array of Tango's as a tuple that is equal to another one of the same values, NaN or not."""
+    """Return one of Tango's arrays as a tuple, equal to another one with the same values, NaN or not."""
     return tuple(math.nan if value != value else value for value in values)
 
 
@@ -406,19 +406,19 @@ _QUALITIES = {
 # --- Sockets: ZMQ has time to close them between many subscriptions ---
 
 _MOST_SOCKETS: Final = 300
-"""Sockets that may be open; libzmq has 1,023 for a process, and Tango opens up to three at once."""
+"""Most open sockets; libzmq allows 1,023 in a process, and Tango opens up to three at once."""
 _CLOSED_WITHIN: Final = 30.0
-"""After so long one goes on all the same [s]: then it is something else that holds them."""
+"""Longest wait [s]: after it something else holds the sockets."""
 _LOOK_AT_SOCKETS: Final = 0.005
 _DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
 def await_sockets(clock: Clock) -> None:
-    """Wait while too many sockets are open; call it before each subscription that begins or ends.
+    """Wait while too many sockets are open. Call it before each subscription that begins or ends.
 
-    For each of these Tango opens a socket to its own thread of events, three where it ends. libzmq closes them in a
-    thread of its own, which falls behind on a busy machine. The 1,024th is refused ("Too many open files"): then the
-    subscription does not end, its callback is freed nevertheless, and the next event crashes the process.
+    For each of these Tango opens a socket to its own event thread, three at an end. libzmq closes them in a separate
+    thread, which falls behind on a busy machine. The 1,024th is refused ("Too many open files"): then the subscription
+    does not end, its callback is freed nevertheless, and the next event crashes the process.
     """
     end = clock.monotonic() + _CLOSED_WITHIN
     while open_sockets() > _MOST_SOCKETS and clock.monotonic() < end:
@@ -430,6 +430,6 @@ def open_sockets() -> int:
     count = 0
     with suppress(OSError):
         for name in os.listdir(_DESCRIPTORS):
-            with suppress(OSError):  # closed meanwhile
+            with suppress(OSError):  # it may be closed already
                 count += "eventfd" in os.readlink(_DESCRIPTORS / name)
     return count

@@ -1,4 +1,4 @@
-"""Arguments of the commands of a subarray, such as TM gives them: for the conformance kit and the demo."""
+"""Arguments of the commands of a subarray, as TM would give them: for the conformance kit and the demo."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from referencing.jsonschema import DRAFT202012
 from facade.icd.model import Icd
 
 VERSION: Final = "0.4"
-"""Of their schemas."""
+"""Version of their schemas."""
 SCAN_TYPE: Final = "target:a"
 FAMILIES: Final = ("assignres", "releaseres", "configure", "scan")
 
@@ -19,14 +19,14 @@ FAMILIES: Final = ("assignres", "releaseres", "configure", "scan")
 def sample(
     family: str, name: str, *, number: int = 1, receptors: Sequence[str] = ("SKA001", "SKA036")
 ) -> dict[str, Any]:
-    """Return a good argument of a family, without ``interface``.
+    """Return a valid argument of a family, without ``interface``.
 
     Parameters
     ----------
     name
-        In the ids of the execution block and the processing block, which no other may have.
+        Part of the ids of the execution block and the processing block; it must be unique.
     number
-        Of the scan.
+        Number of the scan.
     """
     samples: dict[str, dict[str, Any]] = {
         "assignres": {
@@ -87,7 +87,7 @@ _PROCESSING_BLOCK: dict[str, Any] = {
 }
 
 
-# --- As texts, for the conformance kit ---
+# --- Texts for the conformance kit ---
 
 UNKNOWN_KEY = "conformanceUnknownKey"
 _WRONG_TYPE: Mapping[str, tuple[str, Any]] = {
@@ -96,17 +96,17 @@ _WRONG_TYPE: Mapping[str, tuple[str, Any]] = {
     "configure": ("scan_type", 17),
     "scan": ("scan_id", "seventeen"),
 }
-"""A key of each family, and a value of another type."""
+"""A key of each family, and a value of a wrong type."""
 
 
 def good_argument(icd: Icd, family: str, number: int) -> str:
-    """Return an argument that must be taken."""
+    """Return an argument that must be accepted."""
     interface = icd.arguments[family][VERSION]["$id"]
     return json.dumps({"interface": interface, **sample(family, f"conformance-{number}")})
 
 
 def bad_arguments(icd: Icd, family: str, number: int) -> list[tuple[str, str, tuple[str, ...]]]:
-    """Return arguments that must be refused: the aspect, the text, and the words of the refusal."""
+    """Return arguments that must be refused: the aspect, the text, and the expected words of the refusal."""
     document = json.loads(good_argument(icd, family, number))
     key, value = _WRONG_TYPE[family]
     no_version = f"{document['interface'].rpartition('/')[0]}/99.9"
@@ -121,7 +121,8 @@ def bad_arguments(icd: Icd, family: str, number: int) -> list[tuple[str, str, tu
         (schema["$id"], DRAFT202012.create_resource(schema)) for schema in schemas
     )
     for version, schema in icd.arguments[family].items():
-        # An unknown version would be refused because of the interface; a known one must name another key.
+        # An unknown version would be refused because of the interface; with a known one the refusal must name another
+        # key.
         only = {"interface": schema["$id"], UNKNOWN_KEY: 0}
         errors = list(Draft202012Validator(schema, registry=registry).iter_errors(only))
         named = [UNKNOWN_KEY for error in errors if error.validator == "additionalProperties"]

@@ -1,4 +1,4 @@
-"""What came by Tango events, and how one value of it is shown."""
+"""The values from Tango events, and the display of a single value."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ _NOTHING = EventRecord()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """All that one picture is made of."""
+    """The data of one picture."""
 
     tango_host: str
     devices: Mapping[str, Sequence[str]]
@@ -48,7 +48,7 @@ class Scene:
 
     @property
     def silence(self) -> str:
-        """Return the devices that do not answer, and since when, in a line; empty: all answer."""
+        """Return a line with the devices that do not answer, and since when; empty: all answer."""
         if not self.silent:
             return ""
         since = datetime.fromtimestamp(min(self.silent.values()), UTC).strftime("%H:%M:%S")
@@ -64,7 +64,7 @@ class Scene:
 
 
 def cell(record: EventRecord, form: Callable[[Any], str], style: str = "") -> Text:
-    """Show one value so that its quality is seen: INVALID is dim and struck out, or a dash."""
+    """Show one value with its quality: INVALID is dim and struck out, or a dash."""
     newest = record.newest
     if newest is None or newest.value is None:
         return Text(DASH, style="dim")
@@ -73,7 +73,7 @@ def cell(record: EventRecord, form: Callable[[Any], str], style: str = "") -> Te
 
 
 def state_cell(record: EventRecord) -> Text:
-    """Show a State in its colour; the last one of a device that does not answer is struck out."""
+    """Show a State in its colour; the last one of a device without an answer is struck out."""
     newest = record.newest
     return cell(record, str, _STATES.get(str(newest.value), "magenta") if newest else "")
 
@@ -87,7 +87,7 @@ def enum_cell(record: EventRecord, labels: Sequence[str], styles: Mapping[str, s
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One attribute of a device as it is shown."""
+    """One shown attribute of a device."""
 
     title: str
     attribute: str

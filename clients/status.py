@@ -1,4 +1,4 @@
-"""Judges the health of a deployment in one word, and names its problems, the worst first, each with the remedy."""
+"""Health of a deployment in one word, and its problems, the worst first, each with the remedy."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,12 +20,12 @@ _COUNTED = {
     states.DSUPR: "alarms that another condition suppresses",
     states.OOSRV: "alarms out of service",
 }
-"""What is said of the number of alarms in a state."""
+"""Words for the number of alarms in a state."""
 _QUIET = (states.SHLVD, states.DSUPR, states.OOSRV)
-"""States of an alarm that somebody has silenced, or that another alarm explains."""
+"""States of an alarm that a person has silenced, or that another alarm explains."""
 _LIST = "sdp-facade alerts list"
 _OF_STATE = {"ALARM": DEGRADED, "FAULT": FAILED, "UNKNOWN": UNKNOWN}
-"""What a State of Tango's says of a device."""
+"""Level of a finding for each Tango State."""
 
 
 MASTER, BUS, ALERTS = "mid-sdp/control/0", "mid-sdp/bus/0", "mid-sdp/alerts/0"
@@ -33,10 +33,10 @@ WORKERS = ("workersAlive", "workersWanted")
 
 
 class Seen(NamedTuple):
-    """What the devices of a deployment said; None of one that did not answer."""
+    """Answers of the devices of a deployment; None for a device without an answer."""
 
     servers: Mapping[str, str]
-    """Why each device-server instance does not answer; empty of those that do."""
+    """Reason why each device-server instance does not answer; empty: it does."""
     master: Mapping[str, Any] | None
     """State, healthState as a label, healthInfo and healthIssues of SdpMaster."""
     bus: Mapping[str, Any] | None
@@ -44,13 +44,13 @@ class Seen(NamedTuple):
     alerts: Mapping[str, Any] | None
     """State and Status of SdpAlerts."""
     alarms: Sequence[AlarmDict] | None
-    """Those that are not at rest."""
+    """Alarms that are not at rest."""
     workers: Mapping[str, Any] | None = None
-    """What SdpBus says of `WORKERS`."""
+    """Values of `WORKERS` at SdpBus."""
 
 
 def left_out(icd: Icd, settings: Settings) -> set[str]:
-    """Return the device-server instances that a deployment does not run, as its setting `without` says."""
+    """Return the device-server instances that a deployment does not run, by its setting `without`."""
     return {
         instance
         for one in icd.classes.values()
@@ -60,7 +60,7 @@ def left_out(icd: Icd, settings: Settings) -> set[str]:
 
 
 def without(seen: Seen, icd: Icd, settings: Settings) -> Seen:
-    """Return the same without the device servers that the deployment does not run, as its setting `without` says."""
+    """Return the answers without device servers that the deployment does not run, by its setting `without`."""
     absent = left_out(icd, settings)
     return seen._replace(servers={name: why for name, why in seen.servers.items() if name not in absent})
 
@@ -80,7 +80,7 @@ def judge(seen: Seen, conditions: Mapping[str, Condition]) -> tuple[str, list[Fi
 
 
 def counts(alarms: Sequence[AlarmDict]) -> str:
-    """Return in words the number of alarms that wait for a person, are acknowledged, and are silenced."""
+    """Return a text with the number of alarms that wait for a person, are acknowledged, and are silenced."""
     words = {
         "not acknowledged": states.UNACKNOWLEDGED,
         "acknowledged": (states.ACKED, states.LTACK),
@@ -103,7 +103,7 @@ def _servers(seen: Seen) -> Iterator[Finding]:
 def _health(
     master: Mapping[str, Any] | None, alarms: Sequence[AlarmDict], conditions: Mapping[str, Condition]
 ) -> Iterator[Finding]:
-    """Tell each problem once, with its alarm; a problem whose alarm is shelved or suppressed is counted there."""
+    """Report each problem once, with its alarm; a problem whose alarm is shelved or suppressed is counted there."""
     if master is None or master["healthState"] is None:
         why = "does not answer" if master is None else "does not know the health of SDP"
         do = "start its device server control: sdp-facade serve control"
@@ -116,7 +116,7 @@ def _health(
         yield Finding(health, "SdpMaster", f"health is {health}, and no reason is given")
     for issue in issues:
         if issue.get("device") == ALERTS:
-            continue  # its alarms are told one by one
+            continue  # its alarms are reported one by one
         name, source = issue.get("condition", ""), issue.get("source", "")
         alarm = known.get((name, source))
         if alarm is not None and alarm["state"] in _QUIET:
@@ -127,7 +127,7 @@ def _health(
 
 
 def _advice(name: str, conditions: Mapping[str, Condition]) -> tuple[str, str]:
-    """Return what to do about a condition, and where its entry is; nothing of one that the ICD does not name."""
+    """Return the remedy of a condition, and its entry; empty for one that the ICD lacks."""
     condition = conditions.get(name)
     return ("", "") if condition is None else (condition.response, runbook(name))
 
@@ -137,14 +137,14 @@ def _issues(master: Mapping[str, Any] | None) -> list[dict[str, str]]:
 
 
 def _others(seen: Seen) -> list[AlarmDict]:
-    """Return the alarms that SdpMaster's problems do not tell of."""
+    """Return the alarms without a problem of SdpMaster."""
     told = {(one.get("condition"), one.get("source")) for one in _issues(seen.master)}
     alarms = seen.alarms or ()
     return [one for one in alarms if (one["condition"], one["source"]) not in told or one["state"] in _COUNTED]
 
 
 def _device(name: str, device: Mapping[str, Any] | None, master: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """Return what a device's State says that SdpMaster has not said."""
+    """Return the finding of a device's State, unless SdpMaster has reported it."""
     if device is None:
         yield Finding(DEGRADED, name, "does not answer")
         return

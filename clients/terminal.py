@@ -1,4 +1,4 @@
-"""Draws what Tango events say about a deployment: pure functions of a `Scene`, in need of no server."""
+"""Draws the live view: pure functions of a `Scene`, without a server."""
 
 import io
 import json
@@ -34,7 +34,7 @@ from facade.console import Console
 from facade.printable import printable
 from facade.reading import Quality
 
-# --- The table of the nodes: as many of its columns as the terminal has room for ---
+# --- The table of the nodes: as many of its columns as fit the terminal ---
 
 NODE_FIELDS = (
     Field("heaps/s", "heapRate", number),
@@ -48,21 +48,21 @@ NODE_FIELDS = (
     Field("heaps", "heapsTotal", number),
 )
 _SPARED: Final = ("p50 ms", "twice", "age s", "flagged", "loss", "p99 ms")
-"""Columns of the nodes that a narrow terminal can do without, the first one first."""
+"""Columns of the nodes that a narrow terminal leaves out, in this order."""
 _LEFT: Final = 2
-"""Columns of the nodes that hold no figures."""
+"""Columns of the nodes without figures."""
 _NO_LIMIT: Final = 1000
 
 
 class NodeTable:
-    """The nodes as a table; on a narrow terminal without the columns that are needed least, and none cut off."""
+    """The table of nodes; a narrow terminal leaves out the least important columns, and cuts none off."""
 
     def __init__(self, scene: Scene, rows: int) -> None:
         self._nodes = scene.devices.get(NODE, ())
         self._rows = [_row(scene, device) for device in self._nodes[:rows]]
 
     def __rich_console__(self, console: Any, options: ConsoleOptions) -> RenderResult:
-        """Give the table with as many columns as fit."""
+        """Yield the table with as many columns as fit."""
         for left_out in range(len(_SPARED) + 1):
             table = self._table(_SPARED[:left_out])
             if console.measure(table, options=options.update(width=_NO_LIMIT)).maximum <= options.max_width:
@@ -87,7 +87,7 @@ class NodeTable:
 def _row(scene: Scene, device: str) -> list[Text]:
     records = scene.records.get(device, {})
     times = [record.newest.time for record in records.values() if record.newest is not None]
-    # The newest of all attributes: one that has not changed sends no event, however alive it is.
+    # The newest of all attributes: an unchanged one sends no events.
     style = "bold red" if device in scene.silent else ""
     age = Text(f"{scene.now - max(times):.1f}" if times else DASH, style=style if times else "dim")
     return [
@@ -103,11 +103,11 @@ def _row(scene: Scene, device: str) -> list[Text]:
 
 MOST_ROWS: Final = 40
 _FIXED_LINES: Final = 16
-"""Lines of the view that are no device's row."""
+"""Lines of the view that are not rows of devices."""
 _SUBARRAY_LINES: Final = 3
 """Lines above and below the subarrays' rows."""
 _ALERTS: Final = 3
-"""Alarms that are shown, the most severe ones."""
+"""Most alarms shown, the most severe ones."""
 
 _OBS_STATES = {"SCANNING": "bold green", "READY": "green", "IDLE": "cyan", "EMPTY": "dim"} | dict.fromkeys(
     ("FAULT", "ABORTED"), "bold red"
@@ -141,11 +141,11 @@ SHOWN = {
     ),
     BUS: ("State", *(field.attribute for field in BUS_FIELDS), "deadLetterReasons", "lastError"),
 }
-"""The attributes that the view needs, by device class."""
+"""The attributes of the view, by device class."""
 
 
 def rows_in(height: int, subarrays: int = 0, *, alerts: bool = False, calibrated: int = 0) -> int:
-    """Return the number of nodes with a row on a terminal, beside the rows of subarrays and the rest."""
+    """Return the number of nodes with a row on a terminal, beside all other lines."""
     others = _FIXED_LINES + (subarrays + _SUBARRAY_LINES if subarrays else 0) + (_ALERTS + 2 if alerts else 0)
     others += calibrated + 2 if calibrated else 0
     return max(4, min(height - others, MOST_ROWS))
@@ -179,7 +179,7 @@ def summary(scene: Scene) -> str:
     def figure(device_class: str, attribute: str) -> str:
         record = scene.first(device_class, attribute)
         is_old = record.newest is not None and record.newest.quality is Quality.INVALID
-        return DASH if is_old else cell(record, number).plain  # a plain line has no style that marks an old value
+        return DASH if is_old else cell(record, number).plain  # a plain line cannot mark an old value
 
     silence = scene.silence and f"  NO ANSWER{scene.silence.removeprefix('no answer')}"
     return (
@@ -295,7 +295,7 @@ def _alerts(scene: Scene) -> RenderableType:
 
 
 def _alarm(alarm: Mapping[str, Any]) -> Text:
-    """Show an alarm in one line, so that as many are seen as are said to be."""
+    """Show an alarm in one line, so that the announced number is visible."""
     style = _ALARM_STATES.get(alarm["state"], "")
     name = printable(f"{alarm['condition']} of {alarm['source']}")
     head = printable(f"{alarm['state']:5} {alarm['severity']:8} ")
@@ -342,7 +342,7 @@ def _health(scene: Scene) -> RenderableType:
         body = Text("nothing is heard of SdpMaster", style="dim")
     elif newest.value:
         body = Text("\n".join(newest.value))
-        title = f"{title} ({len(newest.value)})"  # not all may have room
+        title = f"{title} ({len(newest.value)})"  # some may not fit
     else:
         # The label and its reasons are two events: one may be here before the other.
         body = Text("no complaints" if scene.health() == "OK" else f"health is {scene.health()}")
@@ -350,10 +350,10 @@ def _health(scene: Scene) -> RenderableType:
 
 
 def draw(scene: Scene, file: Path, width: int = 100) -> None:
-    """Write the view as SVG, as it looks on a terminal."""
+    """Write the view as SVG, in its terminal form."""
     console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     console.print(render(scene))
     picture = console.export_svg(title="sdp-facade watch", unique_id="watch")
-    # Without the fonts that it would fetch from elsewhere: the reader's own monospaced one does.
+    # Without fonts from other sites: the reader's own monospaced font suffices.
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL))

@@ -1,9 +1,9 @@
-"""How close upon each other the events of one attribute came, as far as their arrival can tell. No I/O.
+"""The intervals between the events of one attribute, as far as arrival times show them. No I/O.
 
-Two events are no measure: one that was held up on its way is close to the next one, through no fault of the
-device. So more of them are looked at. An event may come as much before the time that an earlier one and the ICD's
-shortest gap allow as that earlier one was held up, however many lie between them; the lead of a device that is too
-fast grows with each event. Beyond some events their rate says more.
+Two events are no measure: a delayed one is close to the next one, through no fault of the device. So more of them are
+compared. An event may precede the time given by an earlier one and the ICD's shortest gap by the delay of that earlier
+one, however many are between them; the lead of a device that is too fast grows with each event. Beyond some events
+their rate is a better measure.
 """
 
 from collections.abc import Sequence
@@ -12,34 +12,34 @@ from typing import Final
 import msgspec
 
 HELD_UP: Final = 1.0
-"""Gaps by which an event may be ahead of time: so long may an earlier one have been held up."""
+"""Lead of an event that is explained by a delay of an earlier one [gaps]."""
 LASTING: Final = 6
-"""From so many gaps between events on, their rate says something."""
+"""Number of gaps from which the rate of events is judged."""
 RATE_SLACK: Final = 1.1
-"""Events per second may pass the reciprocal of the shortest gap by this factor, as the time taken is short."""
+"""Tolerance factor of the rate over the reciprocal of the shortest gap, as the measured time is short."""
 
 
 class Bunch(msgspec.Struct, frozen=True, kw_only=True):
-    """Successive events that came closest together, measured by the shortest gap that is allowed."""
+    """The successive events with the smallest distances, relative to the shortest allowed gap."""
 
     events: int
     within: float
-    """From the first of them to the last [s]."""
+    """Time from the first of them to the last [s]."""
     shortest: float
-    """The gap that is allowed [s]."""
+    """The shortest allowed gap [s]."""
 
     @property
     def ahead(self) -> float:
-        """Return by how many gaps the last one came too early, counted from the first; negative: it did not."""
+        """Return the lead of the last event over the first one [gaps]; negative: it is not early."""
         return self.events - 1 - self.within / self.shortest
 
     def is_too_close(self, patience: float = 1.0) -> bool:
-        """Return whether one event that was held up cannot be the reason.
+        """Return whether a delay of one event cannot be the reason.
 
         Parameters
         ----------
         patience
-            Factor for a machine on which all takes longer.
+            Factor for a slow machine.
         """
         return self.ahead > HELD_UP * patience
 
@@ -48,12 +48,12 @@ class Bunch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def closest(arrivals: Sequence[float], shortest: float) -> Bunch | None:
-    """Find the successive events that are most ahead of time; None if there are fewer than two.
+    """Find the successive events with the largest lead; None if there are fewer than two.
 
     Parameters
     ----------
     arrivals
-        When the events came, in this order [s].
+        Arrival times of the events, in order [s].
     """
     bunches = [
         Bunch(events=gaps + 1, within=last - first, shortest=shortest)

@@ -1,6 +1,6 @@
-"""A live view of a deployment, fed by Tango change events, and compared with a read now and then.
+"""A live view of a deployment from Tango change events, compared with reads at intervals.
 
-It shows the values of any Tango client, without a look at the bus. `clients.terminal` draws it.
+It shows the values of any Tango client, without access to the bus. `clients.terminal` draws it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,13 +17,13 @@ from facade.console import Console
 from facade.icd.model import Icd
 
 PLAIN_INTERVAL: Final = 5.0
-"""Time between the lines that stand for the live view where there is no terminal [s]."""
+"""Time between the lines that replace the live view without a terminal [s]."""
 _REFRESH: Final = 4.0
 """Pictures per second."""
 
 
 class Watch:
-    """Looks at some devices through a recorder."""
+    """Watches some devices through a recorder."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Watch:
         self._recorder.step(self._pulse.silent())
 
     def scene(self) -> Scene:
-        """Take the picture of now."""
+        """Return the present scene."""
         return Scene(
             tango_host=self._tango_host,
             devices=self._devices,
@@ -70,14 +70,14 @@ class Watch:
 
 
 def subscribe_shown(recorder: EventRecorder, devices: Mapping[str, Iterable[str]]) -> None:
-    """Subscribe to what the view shows: nodes beyond the last row would only load their servers."""
+    """Subscribe to the shown attributes: nodes beyond the last row would only load their servers."""
     for device_class, attributes in SHOWN.items():
         for device in list(devices.get(device_class, ()))[:MOST_ROWS]:
             recorder.subscribe(device, attributes)
 
 
 def look(watch: Watch, console: Console, *, seconds: float | None, stopped: Callable[[], bool], clock: Clock) -> None:
-    """Show the view until it is to stop: live on a terminal, else as a plain line now and then."""
+    """Show the view until it is stopped: live on a terminal, otherwise as plain lines at intervals."""
     begin = printed = clock.monotonic()
     with watch.live(console, screen=True) if console.is_terminal else nullcontext():
         while not stopped() and (seconds is None or clock.monotonic() - begin < seconds):
@@ -90,6 +90,6 @@ def look(watch: Watch, console: Console, *, seconds: float | None, stopped: Call
 
 
 def print_plain(console: Console, scene: Scene) -> None:
-    """Print one line at once, whatever the output is piped into."""
+    """Print one line at once, also into a pipe."""
     console.print(summary(scene), markup=False, highlight=False, soft_wrap=True)
     console.file.flush()

@@ -19,7 +19,7 @@ ACTIONS: dict[str, ActionKind] = {
     "RemoveFromService": "REMOVE_FROM_SERVICE",
     "ReturnToService": "RETURN_TO_SERVICE",
 }
-"""Tango commands by which operators act, and what they put on the log."""
+"""Tango commands of operators, with their actions on the log."""
 
 
 _QUERIES: dict[str, Callable[..., str]] = {
@@ -28,14 +28,14 @@ _QUERIES: dict[str, Callable[..., str]] = {
     "GetAlarms": OperatorApi.alarms,
     "RefreshAlerts": OperatorApi.refresh,
 }
-"""Answer of the operator API to each Tango command that changes nothing, and to RefreshAlerts."""
+"""Answer of the operator API to each Tango command without an effect, and to RefreshAlerts."""
 
 
 class SdpAlerts(QueriedDevice):
     """All alerts, and the actions of operators."""
 
     def ask(self, name: str, *argument: Any) -> str:
-        """Ask the operator API.
+        """Call the operator API.
 
         Raises
         ------

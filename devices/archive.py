@@ -1,4 +1,4 @@
-"""The device of a worker of the archive: it also takes orders to the replay that its deployment shows."""
+"""The device of an archive worker, which also gives orders to the replay of its deployment."""
 
 from typing import Any
 
@@ -10,18 +10,18 @@ from facade.flows.archive.control import ReplayControl
 
 
 class SdpArchive(QueriedDevice):
-    """A worker of the archive, and the way to the replay."""
+    """An archive worker, and the control of the replay."""
 
     def query_Pause(self) -> str:  # noqa: N802 - Tango's name
-        """Let the replay stand still."""
+        """Pause the replay."""
         return self._give("Pause")
 
     def query_Resume(self) -> str:  # noqa: N802 - Tango's name
-        """Let the replay go on."""
+        """Resume the replay."""
         return self._give("Resume")
 
     def query_Step(self, seconds: int) -> str:  # noqa: N802 - Tango's name
-        """Play some seconds of the archive, and stand still then."""
+        """Play some seconds of the archive, then pause."""
         return self._give("Step", seconds=seconds)
 
     def query_Seek(self, time: str) -> str:  # noqa: N802 - Tango's name

@@ -1,4 +1,4 @@
-"""What all device classes share: attributes from the ICD, read from memory and pushed by the event loop."""
+"""The base of all device classes: attributes from the ICD, read from memory and pushed by the event loop."""
 
 import logging
 import threading
@@ -18,23 +18,23 @@ from facade.runtime.composition import Server
 _log = logging.getLogger(__name__)
 
 ADDED_LATER = "was added to the Tango database after the server process began; end the process and start it to serve it"
-"""What is said of a device that came with RestartServer."""
+"""Text about a device that came with RestartServer."""
 _RESTART = 10.0
-"""Longest time that Tango takes to give a new device object the subscriptions of the one before [s]; it forgets those
-of clients that were not heard of for ten minutes."""
+"""Longest time that Tango takes to restore the subscriptions of a restarted device [s]; it forgets subscriptions of
+clients that have been silent for ten minutes."""
 
 
 class _Left(NamedTuple):
-    """What a deleted device leaves to its successor."""
+    """State that a deleted device leaves to its successor."""
 
     level: int
-    """At which Tango's logger of the device was to log."""
+    """Level of Tango's logger of the device."""
     followed: tuple[str, ...]
-    """Attributes that clients had subscribed to; Tango gives the successor these when all else is done."""
+    """Attributes with subscriptions; Tango restores these for the successor at the end of a restart."""
 
 
 class FacadeDevice(Device):
-    """A device that shows what the event loop gives it; reads never wait for the bus."""
+    """A device that shows the readings of the event loop; reads never wait for the bus."""
 
     icd: ClassVar[Icd]
     entries: ClassVar[dict[str, Attribute]]
@@ -45,13 +45,13 @@ class FacadeDevice(Device):
     pushing: ClassVar["FacadeDevice | None"] = None
     """The device whose event is being sent: Tango may delete it only afterwards."""
     left: ClassVar[dict[str, "_Left"]] = {}
-    """What each deleted device leaves to its successor, by name."""
+    """State left by each deleted device to its successor, by name."""
     service: ClassVar[Server | None] = None
-    """Set once the server is up."""
+    """None until the server is up."""
     begin_anew: ClassVar[Callable[[str, Callable[[], bool]], Mapping[str, Reading]] | None] = None
-    """Returns the readings that a device showed, and sends all as events once the function given allows it."""
+    """Returns the readings of a device, and sends all as events once the given function allows it."""
     before_end: ClassVar[Callable[[], None] | None] = None
-    """Called when the server is told to end, before Tango deletes its devices."""
+    """Called when the server is asked to end, before Tango deletes its devices."""
 
     @classmethod
     def tango_commands(cls, entry: DeviceClass) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class FacadeDevice(Device):
         Raises
         ------
         IcdError
-            The class takes no commands, and the ICD has some for it.
+            The class supports no commands, but the ICD has some for it.
         """
         if entry.commands or entry.queries:
             raise IcdError(f"{entry.name}.toml: commands: expected none, as {cls.__name__} in devices/ takes none")
@@ -74,17 +74,17 @@ class FacadeDevice(Device):
             self._shown: dict[str, TangoReading | Reading] = {
                 name: unknown(entry, now) for name, entry in self.entries.items()
             }
-            """What clients read; plain numbers get Tango's form only when somebody asks for them."""
+            """Readings for clients; plain numbers get Tango's form at their first read."""
             self._attributes: dict[str, tango.Attribute] = {}
             """Tango's own objects, which live as long as the device."""
             self._made: dict[str, tuple[Reading, TangoReading]] = {}
-            """What was last shown or pushed, and its form in Tango."""
+            """The last shown or pushed reading, and its form in Tango."""
             self.set_state(tango.DevState.UNKNOWN)
             self.set_status("No data from the bus yet.")
             self._alarmed: dict[str, object] = dict.fromkeys(self.entries, Quality.INVALID) | {"State": "UNKNOWN"}
-            """Quality of each attribute, and the State, when they were last told as an alarm event."""
+            """Quality of each attribute, and the State, at their last alarm events."""
             self._ready = 0
-            """Counts the events that say that an image can be read."""
+            """Number of data-ready events."""
         for name, entry in self.entries.items():
             if not entry.is_pushed:
                 self.set_data_ready_event(name, True)
@@ -97,9 +97,9 @@ class FacadeDevice(Device):
         self._begin(self.get_name().lower())
 
     def _begin(self, name: str) -> None:
-        """Show what the device of this name showed before: Tango makes another object of it in a restart."""
+        """Show the readings of the former device of this name: Tango makes another object of it in a restart."""
         if (left := self.left.pop(name, None)) is not None:
-            self.get_logger().set_level(left.level)  # else it is silent
+            self.get_logger().set_level(left.level)  # otherwise it is silent
         until = self.clock.monotonic() + _RESTART
         followed = () if left is None else left.followed
 
@@ -124,7 +124,7 @@ class FacadeDevice(Device):
     def delete_device(self) -> None:
         """Unregister the device. Tango also calls this on Init, followed by `init_device`."""
         name = self.get_name().lower()
-        # Init holds the device, which a push under way may wait for.
+        # Init holds the device monitor, for which a push under way may wait.
         with tango.AutoTangoAllowThreads(self), self.at_hand:
             self.at_hand.wait_for(lambda: FacadeDevice.pushing is not self)
             if self.present.get(name) is self:
@@ -134,22 +134,22 @@ class FacadeDevice(Device):
         super().delete_device()
 
     def signal_handler(self, signo: int) -> None:
-        """Take a signal that ends the server."""
+        """Handle a signal that ends the server."""
         if FacadeDevice.before_end is not None:
             FacadeDevice.before_end()
 
     def dev_state(self) -> tango.DevState:
-        """Return the state that the event loop has set, without looking at any attribute."""
+        """Return the state set by the event loop, without a check of any attribute."""
         return self.get_state()
 
     def dev_status(self) -> str:
-        """Return the status that the event loop has set."""
+        """Return the status set by the event loop."""
         return str(self.get_status())
 
     def show(self, name: str, reading: Reading) -> bool:
-        """Make a reading the one that clients read; return whether any client follows the attribute.
+        """Make a reading the one that clients read; return whether any client has a subscription to the attribute.
 
-        A client follows first and reads then: it finds this reading, or gets it as an event.
+        A client subscribes first and reads then: it reads this value, or gets it as an event.
         """
         if name == "State":
             self.set_state(getattr(tango.DevState, str(reading.value)))
@@ -186,9 +186,9 @@ class FacadeDevice(Device):
             self._alarmed[name] = alarm
 
     def _is_followed(self, name: str) -> bool:
-        """Return whether any client has subscribed to an attribute since the device began."""
+        """Return whether any client has subscribed to an attribute since the start of the device."""
         if name in self.entries and not self.entries[name].is_pushed:
-            return True  # an image is announced by data-ready events, whose listeners Tango does not name
+            return True  # an image has data-ready events, whose subscribers Tango does not report
         attribute = self._attributes.get(name)
         if attribute is None:
             attribute = self._attributes[name] = self.get_device_attr().get_attr_by_name(name)
@@ -202,21 +202,21 @@ class FacadeDevice(Device):
         return made[1]
 
     def withdraw(self, name: str) -> None:
-        """Show an attribute as unknown: its value cannot be shown."""
+        """Show an attribute as unknown, as its value cannot be shown."""
         if name in self.entries:
             self._shown[name] = unknown(self.entries[name], self.clock.now())
 
     def read_shown(self, name: str) -> TangoReading:
-        """Return what an attribute shows."""
+        """Return the reading of an attribute."""
         shown = self._shown[name]
         return self._in_tango(name, shown) if isinstance(shown, Reading) else shown
 
 
 class TangoSink:
-    """Hands readings to the devices of this server; see `facade.runtime.publisher.EventSink`."""
+    """Passes readings to the devices of this server; see `facade.runtime.publisher.EventSink`."""
 
     def show(self, device: str, attribute: str, reading: Reading) -> bool:
-        """Make a reading the one that clients read; return whether any client follows the attribute."""
+        """Make a reading the one that clients read; return whether any client has a subscription to the attribute."""
         with FacadeDevice.at_hand:
             present = FacadeDevice.present.get(device.lower())
             return present is not None and present.show(attribute, reading)
@@ -228,7 +228,7 @@ class TangoSink:
             # holds.
             present = FacadeDevice.pushing = FacadeDevice.present.get(device.lower())
         if present is None:
-            return True  # there is no listener; a new one gets all values
+            return True  # there is no subscriber; a new one gets all values
         try:
             return self._push(present, device, attribute, reading)
         finally:
@@ -240,18 +240,18 @@ class TangoSink:
         try:
             present.push(attribute, reading)
         except tango.DevFailed as failed:
-            # A call that holds the device for seconds, for example.
+            # Caused by a call that holds the device monitor for seconds, for example.
             _log.warning("event not sent device=%s attribute=%s: %s", device, attribute, failed.args[0].desc)
             return False
-        except Exception:  # whatever PyTango raises about it
-            # A value that Tango cannot carry is no reason to hold up those of other attributes.
+        except Exception:  # any error of PyTango about it
+            # A value that Tango cannot represent must not hold up other attributes.
             _log.exception("event cannot be sent device=%s attribute=%s reading=%s", device, attribute, reading)
             present.withdraw(attribute)
         return True
 
 
 def _alarm(name: str, reading: Reading) -> object:
-    """Return what an alarm event tells of: another quality, or another State."""
+    """Return the value whose change leads to an alarm event: the quality, or the State."""
     return reading.value if name == "State" else reading.quality
 
 

@@ -1,4 +1,4 @@
-"""The device of a subarray's calibration, which also says where whole tables are."""
+"""The device of a subarray's calibration, which also returns the locations of whole tables."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ class SdpCalibration(QueriedDevice):
         return _text([describe(one) for one in tables.of(self._prefix())])
 
     def query_GetTable(self, name: str) -> str:  # noqa: N802 - Tango's name
-        """Say where a table is, by its id or its product."""
+        """Return the location of a table, by its id or its product."""
         tables, prefix = self._tables("GetTable"), self._prefix()
         table = tables.find(prefix, name)
         if table is None:

@@ -1,6 +1,6 @@
 """The Tango classes of a device server: those of the interface, made when the server has devices of them.
 
-Labels, units and limits come from `schemas/icd/` by way of `devices/mapping.py`.
+`devices/mapping.py` makes labels, units and limits from `schemas/icd/`.
 """
 
 from collections.abc import Iterable
@@ -17,12 +17,12 @@ def device_classes(icd: Icd, wanted: Iterable[str] | None = None) -> list[type[F
     Parameters
     ----------
     wanted
-        Names of device classes; None: all that the interface has.
+        Names of device classes; None: all of the interface.
 
     Raises
     ------
     IcdError
-        A class is in the interface and in no manifest, or the other way round.
+        A class is in the interface but in no manifest, or vice versa.
     """
     bases = {name: base for manifest in manifests() for name, base in manifest.device_classes.items()}
     if odd := sorted(bases.keys() ^ icd.classes.keys()):

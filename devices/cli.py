@@ -53,7 +53,7 @@ def register_devices(
 
 
 def _prune(icd: Icd, settings: Settings, tango_host: str, *, yes: bool, as_json: bool) -> None:
-    from devices import pruning  # which imports Tango's client
+    from devices import pruning  # imports Tango's client
 
     surplus = pruning.find_surplus(icd, settings, tango_host)
     if yes:

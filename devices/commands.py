@@ -1,4 +1,4 @@
-"""Devices that take commands: each call becomes a record on the bus, and returns its id."""
+"""Devices with commands: each call becomes a record on the bus, and returns its id."""
 
 import json
 import threading
@@ -34,7 +34,7 @@ _RESULT = "[ResultCode.QUEUED], [command id]: the bus has the command; its outco
 class CommandedDevice(FacadeDevice):
     """A device with adminMode and commands.
 
-    No call holds the device while it waits for the bus: its readers would wait as well.
+    No call holds the device monitor during a wait for the bus: its readers would wait as well.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -49,17 +49,17 @@ class CommandedDevice(FacadeDevice):
         return made | {one.name: tango_query(one) for one in entry.queries}
 
     def read_shown(self, name: str) -> TangoReading:
-        """Return what an attribute shows.
+        """Return the reading of an attribute.
 
-        The event loop alone shows readings and sends their events. A read after a call shows the effect of the
-        call all the same: adminMode, obsState and lastRefusal are read from the stores that calls change.
+        Only the event loop shows readings and sends their events. A read after a call must show the effect of the call
+        all the same: adminMode, obsState and lastRefusal are read from the stores that calls change.
         """
         shown, newest = super().read_shown(name), self._newest(name)
         made = shown if newest is None else to_tango(self.icd, self.entries[name], newest)
         return shown if made[0] == shown[0] else made
 
     def _newest(self, name: str) -> Reading | None:
-        """Return the reading of an attribute that calls change; None: it is another one, or not known yet."""
+        """Return the reading of an attribute that calls change; None: it is another one, or unknown."""
         device, service = self.get_name().lower(), self.service
         if service is None or name not in (OBS_STATE, LAST_REFUSAL, admin_mode.ATTRIBUTE):
             return None
@@ -75,7 +75,7 @@ class CommandedDevice(FacadeDevice):
         return None if label is None else Reading(label, self.clock.now())
 
     def write_adminMode(self, value: int) -> None:  # noqa: N802 - Tango's name
-        """Put the mode on the bus; it holds once all in-sync replicas have it.
+        """Write the mode to the bus; it is valid after all in-sync replicas have it.
 
         Raises
         ------
@@ -84,7 +84,7 @@ class CommandedDevice(FacadeDevice):
         """
         client = client_of(self)
         with tango.AutoTangoAllowThreads(self):
-            # Two moves that are each allowed may not be so one after the other.
+            # Two moves may each be allowed, but not one after the other.
             if not self._moving.acquire(blocking=False):
                 raise refusal("another write waits for the bus; try again in a second", admin_mode.ATTRIBUTE)
             try:
@@ -108,16 +108,16 @@ class CommandedDevice(FacadeDevice):
             service.send_durably(state_record(message))
         except BusError as error:
             raise refusal(f"adminMode {wanted} was not confirmed: {error}", name) from error
-        # The next call must find it, not only one that comes after the record has come back.
+        # The next call must find it, even before the record has come back.
         service.states.set(message)
 
     def give(self, name: str, argument: str | None, operator: str = "") -> tuple[list[int], list[str]]:
-        """Put a command on the bus; gives ResultCode QUEUED and the command's id.
+        """Write a command to the bus; return ResultCode QUEUED and the command's id.
 
         Raises
         ------
         tango.DevFailed
-            It was refused, was not sent, or was not confirmed in time; the text says which.
+            It was refused, not sent, or not confirmed in time; the text says which.
         """
         gateway, device, client = self.gateway(name), self.get_name().lower(), client_of(self)
         with tango.AutoTangoAllowThreads(self), as_tango(f"{type(self).__name__}.{name}"):
@@ -164,7 +164,7 @@ class CommandedDevice(FacadeDevice):
         return json.dumps([as_dict(one) for one in reversed(known[-most:])])
 
     def gateway(self, where: str) -> Gateway:
-        """Return the command path; it is there once the server is up."""
+        """Return the gateway, which exists once the server is up."""
         gateway = None if self.service is None else self.service.find(Gateway)
         if gateway is None:
             raise refusal("the device server is still starting; try again", where)

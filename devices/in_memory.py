@@ -6,8 +6,8 @@
     with MemoryContext(log) as context:
         subarray = context.get_device("mid-sdp/subarray/01")
 
-Each role of the interface has a device server of its own in a deployment. Here each one has its own event loop, and all
-share one Tango server, without a Tango database. What a test writes to the log is shown as if it came over Kafka.
+In a deployment each role of the interface has a device server. Here each role has its own event loop, and all share one
+Tango server, without a Tango database. Records that a test writes to the log are shown as if they came over Kafka.
 """
 
 import threading
@@ -32,13 +32,13 @@ __all__ = ["MemoryContext", "MemoryLog"]
 
 
 class _Sink(TangoSink):
-    """Takes readings of several event loops, one after the other: a device must know of each push to it."""
+    """Serializes the readings of several event loops: a device must know of each push to it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
     def push(self, device: str, attribute: str, reading: Reading) -> bool:
-        """Send a reading as change and archive event; False: Tango could not now."""
+        """Push change and archive events; return False if Tango refused."""
         with self._lock:
             return super().push(device, attribute, reading)
 
@@ -104,7 +104,7 @@ class MemoryContext(MultiDeviceTestContext):
         super().post_init()
 
     def stop(self) -> None:
-        """End the event loops, and then the devices that they push to."""
+        """Stop the event loops, and then the devices that they push to."""
         self._stop.set()
         for thread in self._threads:
             thread.join(self.timeout)

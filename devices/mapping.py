@@ -12,7 +12,7 @@ from facade.printable import escaped
 from facade.reading import Quality, Reading
 
 TangoReading = tuple[Any, float, tango.AttrQuality]
-"""Value, time [Unix s] and quality, as Tango's read methods return them."""
+"""Value, time [Unix s] and quality, as returned by Tango's read methods."""
 
 _TYPES = {
     "DevBoolean": tango.CmdArgType.DevBoolean,
@@ -62,7 +62,7 @@ def tango_attribute(icd: Icd, entry: Attribute) -> attribute:
 
 
 def is_plain(entry: Attribute) -> bool:
-    """Return whether an attribute is one number or text: whatever its reading has, `to_tango` gives it a form."""
+    """Return whether an attribute is one number or text, so that `to_tango` never fails for it."""
     return entry.enum is None and not entry.length and not entry.height
 
 
@@ -81,9 +81,9 @@ def to_tango(icd: Icd, entry: Attribute, reading: Reading) -> TangoReading:
 
 
 def tango_text(text: str) -> str:
-    r"""Return a text as Tango can carry it: it knows only Latin-1, many clients only ASCII, and NUL ends it.
+    r"""Return a text in a form for Tango: it supports only Latin-1, many clients only ASCII, and NUL ends it.
 
-    Control characters and characters beyond ASCII become ``\uXXXX``, which JSON reads as the same text.
+    Control characters and characters beyond ASCII become ``\uXXXX``, which has the same meaning in JSON.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -91,12 +91,12 @@ def tango_text(text: str) -> str:
 
 
 def tango_lines(text: str) -> str:
-    """Return a text of several lines, such as Status, as Tango can carry it."""
+    """Return a text of several lines, such as Status, in a form for Tango."""
     return "\n".join(map(tango_text, text.split("\n")))
 
 
 class Encoded(NamedTuple):
-    """What a query gives as DevEncoded."""
+    """The DevEncoded result of a query."""
 
     format: str
     """Media type of the content."""
@@ -109,7 +109,7 @@ def to_encoded(result: Encoded) -> tuple[str, bytes]:
 
 
 def unknown(entry: Attribute, time: float) -> TangoReading:
-    """Return what an attribute shows before anything is known: ATTR_INVALID."""
+    """Return the reading of an attribute without a value: ATTR_INVALID."""
     value: Any = [[0.0]] if entry.height else [] if entry.length else _EMPTY.get(entry.type, 0)
     return value, time, tango.AttrQuality.ATTR_INVALID
 

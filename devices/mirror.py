@@ -1,11 +1,11 @@
-"""Talks to the devices of the telescope for the mirror: reads, subscribes, and searches for names.
+"""Accesses the devices of the telescope for the mirror: reads, subscribes, and searches for names.
 
-Calls to a device that hangs take 3 to 13 s, so threads make them; each has one device at a time. There are as many as
-were ever needed at once. Events come in Tango's own thread, which only queues them.
+Calls to a hanging device take 3 to 13 s, so threads make them, each for one device at a time. There are as many as were
+ever needed at once. Events come in Tango's own thread, which only queues them.
 
-A call that keeps Python's lock while it uses the network stops the whole device server. PyTango 10.3 does so in
-`set_timeout_millis`, which connects, and in the calls of `Database` but `command_inout`: they are not made here. A test
-has the list of the calls that were tried with a device and a database that hang.
+A call that keeps Python's lock during network access stops the whole device server. PyTango 10.3 does so in
+`set_timeout_millis`, which connects, and in the calls of `Database` except `command_inout`: they are not used here. A
+test has the list of the calls that were tried with a hanging device and database.
 """
 
 import logging
@@ -36,22 +36,22 @@ from facade.flows.mirror.source import (
 _log = logging.getLogger(__name__)
 
 MOST_JOBS = 128
-"""Devices that can be asked at once, of which those that hang only wait."""
+"""Devices that can be asked at once; for hanging ones a thread only waits."""
 _MOST_THREADS = MOST_JOBS + 8
-"""With those that search, one for each Tango database."""
+"""Including the searches, one for each Tango database."""
 MOST_WAITING = 50_000
-"""Events that may wait to be taken."""
+"""Most queued events."""
 _EVENTS_STOPPED, _EVENTS_MISSED = "API_EventTimeout", "API_MissedEvents"
-"""Tango's reasons for an event that is none."""
+"""Tango's errors that come instead of an event."""
 _NOT_PUSHED = {"API_AttributePollingNotStarted", "API_EventPropertiesNotSet", "API_AttrNotFound"}
-"""Tango's reasons why there are no change events of an attribute; any other one may be gone at the next attempt."""
+"""Tango's errors for attributes without change events; other errors may be gone at the next attempt."""
 _LONGEST_TEXT = 500
 _AWAY = (tango.ConnectionFailed, tango.CommunicationFailed)
 
 _QUALITIES = {one: str(one).removeprefix("ATTR_") for one in tango.AttrQuality}
 
-# PyTango makes a wrapper for the traces of device servers for each event of a client, which takes longer than all
-# other work on it. This process answers no call when it gets an event.
+# PyTango makes a wrapper for the traces of device servers for each event of a client, which takes longer than all other
+# work on it. This process answers no calls in its event callbacks.
 tango.green._forcefully_traced_method = lambda callback: callback  # noqa: SLF001 - there is no other way
 
 Tell = Callable[[SourceEvent], None]
@@ -66,39 +66,39 @@ class TangoSource:
         self._tasks: SimpleQueue[SourceTask | None] = SimpleQueue()
         self._events: deque[SourceEvent] = deque()
         self._dropped: dict[str, None] = {}
-        """Attributes of which events had no room."""
+        """Attributes with dropped events."""
         self._arrived = threading.Event()
         self._sessions: dict[str, _Session] = {}
         self._threads: list[threading.Thread] = []
         self._idle = threading.Semaphore(0)
-        """Counts the threads that have nothing to do."""
+        """Counts the idle threads."""
 
     def begin(self, task: SourceTask) -> None:
-        """Take a task; see `facade.flows.mirror.source.DeviceSource`."""
+        """Begin a task; see `facade.flows.mirror.source.DeviceSource`."""
         self._tasks.put(task)
         if not self._idle.acquire(blocking=False) and len(self._threads) < _MOST_THREADS:
             self._threads.append(threading.Thread(target=self._work, name="mirror", daemon=True))
             self._threads[-1].start()
 
     def take(self) -> Sequence[SourceEvent]:
-        """Return what has come; see `facade.flows.mirror.source.DeviceSource`."""
+        """Return new events; see `facade.flows.mirror.source.DeviceSource`."""
         self._arrived.clear()  # first: a later event sets it again
         found = [self._events.popleft() for _ in range(len(self._events))]
         found += [EventsMissed(self._dropped.popitem()[0]) for _ in range(len(self._dropped))]
         return found
 
     def wait(self, timeout: float) -> None:
-        """Wait until something has come; see `facade.flows.mirror.source.DeviceSource`."""
+        """Wait for an event; see `facade.flows.mirror.source.DeviceSource`."""
         self._arrived.wait(timeout)
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Stop the threads."""
         for _ in self._threads:
             self._tasks.put(None)
 
     def _tell(self, event: SourceEvent) -> None:
         if isinstance(event, AttributeValue) and len(self._events) >= MOST_WAITING:
-            self._dropped[event.name] = None  # so far behind, the newest value is read instead
+            self._dropped[event.name] = None  # with such a backlog, the newest value is read instead
         else:
             self._events.append(event)
         self._arrived.set()
@@ -108,7 +108,7 @@ class TangoSource:
             while (task := self._tasks.get()) is not None:
                 try:
                     self._tell(self._search(task) if isinstance(task, DeviceSearch) else self._do(task))
-                except Exception as error:  # a mistake of ours must not end the thread, nor leave a device waiting
+                except Exception as error:  # a bug must not end the thread, nor leave a device waiting
                     _log.exception("task failed task=%s", task)
                     why = f"internal error: {type(error).__name__}"
                     self._tell(
@@ -136,13 +136,13 @@ class TangoSource:
             names = session.names() if job.names else None
         except tango.DevFailed as failed:
             if session is not None:
-                # Else Tango itself tries to subscribe again, and takes no events of any device meanwhile: with ten
-                # servers that hang, 484 of 582 events of another one were lost.
+                # Otherwise Tango itself tries to subscribe again, and delivers no events of any device meanwhile: with
+                # ten hanging servers, 484 of 582 events of another one were lost.
                 del self._sessions[job.device]
                 session.close()
             return JobResult(job, trouble=_reason(failed))
         if (job.leave or job.names) and not session.subscriptions:
-            del self._sessions[job.device]  # perhaps nothing of the device is wanted any more
+            del self._sessions[job.device]  # there may be no wanted attribute of the device any more
         pushed = frozenset(name for name, is_pushed in pushes.items() if is_pushed)
         failed_ones = frozenset(name for name, is_pushed in pushes.items() if is_pushed is None)
         return JobResult(job, seen, pushed, failed_ones, names=names)
@@ -164,23 +164,23 @@ class TangoSource:
 
 
 class _Session:
-    """A connection to a device, and the subscriptions that it has."""
+    """A connection to a device, with its subscriptions."""
 
     def __init__(self, device: str, tell: Tell) -> None:
         self._tell, self._device = tell, device
         self._proxy = tango.DeviceProxy(device)
-        # A server that was started again has none of the subscriptions: that must not be hidden from us.
+        # A restarted server has none of the subscriptions: this must not be hidden from us.
         self._proxy.set_transparency_reconnection(False)
         self.subscriptions: dict[str, int] = {}
-        """Tango's numbers, by full name of the attribute."""
+        """Tango's ids, by full name of the attribute."""
         self._labels: dict[str, Sequence[str]] = {}
         self._is_closed = False
 
     def check(self) -> None:
-        """Ask whether the device is there.
+        """Check that the device is there.
 
-        Tango answers this, also while the device is busy. A `ping` of a server that hangs takes twice as long, and in
-        10 s Tango itself finds that no events come, see `TangoSource._do`.
+        Tango answers this, also while the device is busy. A `ping` of a hanging server takes twice as long, and after
+        10 s Tango itself reports missing events, see `TangoSource._do`.
         """
         self._proxy.get_attribute_config("State")
 
@@ -199,15 +199,15 @@ class _Session:
             return None
 
     def subscribe(self, name: str) -> bool | None:
-        """Subscribe to the changes of an attribute; False: the device does not push them; None: it has failed."""
+        """Subscribe to the changes of an attribute; False: the device does not push them; None: a failure."""
         if name in self.subscriptions:
             return True
 
         asks = threading.get_ident()
 
         def take(event: Any) -> None:
-            # Tango calls at once, with a value that it reads: that is no sign yet that events arrive. What an end of a
-            # subscription does not reach, as Tango refuses it, is of no interest either.
+            # Tango calls back at once, with a value that it reads: this does not prove that events arrive. Events after
+            # the end of a subscription, which Tango may refuse to end, are ignored as well.
             if not self._is_closed and threading.get_ident() != asks:
                 self._event(name, event)
 
@@ -225,7 +225,7 @@ class _Session:
         return True
 
     def leave(self, name: str) -> None:
-        """Take no more events of an attribute."""
+        """Unsubscribe from an attribute."""
         if (number := self.subscriptions.pop(name, None)) is not None:
             with suppress(tango.DevFailed, KeyError):
                 self._proxy.unsubscribe_event(number)
@@ -260,7 +260,7 @@ class _Session:
         return AttributeValue(name, value, str(kind), quality, time, label)
 
     def _label(self, name: str, value: Any) -> str:
-        """Return the label of an enumerated value; asked for when it is read first, which is before any event."""
+        """Return the label of an enumerated value, requested at the first read, which is before any event."""
         if name not in self._labels:
             with suppress(tango.DevFailed):
                 self._labels[name] = list(self._proxy.get_attribute_config(name.rpartition("/")[2]).enum_labels)
@@ -274,9 +274,9 @@ _first_subscription = threading.Lock()
 def _subscribe(proxy: tango.DeviceProxy, attribute: str, take: Callable[[Any], None]) -> int:
     """Subscribe to the changes of an attribute; the first subscription of the process is made alone.
 
-    Tango makes its event consumer with the first one, and does not lock that. Two threads that subscribe first make two
-    consumers, of which one is lost: a subscription fails (``Could not find event consumer for ptr``), and events and
-    calls of the process stand still later.
+    Tango makes its event consumer with the first one, without a lock. Two simultaneous first subscriptions make two
+    consumers, one of which is lost: a subscription fails (``Could not find event consumer for ptr``), and events and
+    calls of the process hang later.
     """
     with _first_subscription:
         if not tango.ApiUtil.instance().is_zmq_event_consumer_created():
@@ -290,13 +290,13 @@ def _address(host: str) -> tuple[str, int]:
 
 
 def _reason(failed: tango.DevFailed) -> str:
-    """Return why a call has failed, in one line."""
+    """Return the reason of a failed call, in one line."""
     first = failed.args[0]
     return " ".join(f"{first.reason}: {first.desc}".split())[:_LONGEST_TEXT]
 
 
 def _in_json(value: Any, kind: Any) -> Any:
-    """Return a value as JSON can have it."""
+    """Return a value in a form for JSON."""
     if kind == tango.CmdArgType.DevEncoded:
         encoding, data = value
         return {"format": encoding, "data": b64encode(bytes(data)).decode()}

@@ -1,4 +1,4 @@
-"""Devices that the Tango database still has of a larger deployment."""
+"""Devices in the Tango database that remain from a larger deployment."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,9 +13,9 @@ from facade.instances import number_of
 
 
 def find_surplus(icd: Icd, settings: Settings, tango_host: str) -> dict[str, list[str]]:
-    """Return what `prune` removes, by device-server instance; an instance that has lost all its devices has none.
+    """Return the devices for `prune`, by device-server instance; an empty list for an instance without devices.
 
-    Only devices of the interface count, by class and name; any other device of the server is a person's own.
+    Only devices of the interface count, by class and name; any other device of the server belongs to the site.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def prune(surplus: Mapping[str, Sequence[str]], tango_host: str) -> int:
     Returns
     -------
     int
-        Devices removed.
+        Number of removed devices.
 
     Raises
     ------

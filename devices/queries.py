@@ -1,4 +1,4 @@
-"""Commands that a device answers itself, and the one form in which a call is refused."""
+"""Commands that a device answers by itself, and the common form of refusals."""
 
 import re
 import socket
@@ -17,7 +17,7 @@ from facade.icd.model import DeviceClass, Query
 _PEER = re.compile(r"giop:tcp:\[?(?:::ffff:)?([^\]]+)\]?:[0-9]+")
 
 FAILED = "API_CommandFailed"
-"""Tango's word for a call that was not carried out."""
+"""Tango's error code for a call that was not carried out."""
 
 
 def tango_query(entry: Query) -> Callable[..., Any]:
@@ -39,7 +39,7 @@ def tango_query(entry: Query) -> Callable[..., Any]:
 
 
 class QueriedDevice(FacadeDevice):
-    """A device that answers itself, and takes no commands of controllers."""
+    """A device that answers by itself, without commands of controllers."""
 
     @classmethod
     def tango_commands(cls, entry: DeviceClass) -> dict[str, Any]:
@@ -54,9 +54,9 @@ def _carried(result: Any) -> Any:
 
 
 def client_of(device: FacadeDevice) -> str:
-    """Return the client of the call that is being carried out, such as ``10.0.0.7, process 4242``.
+    """Return the client of the present call, such as ``10.0.0.7, process 4242``.
 
-    The text is empty where Tango does not know it, as for clients of Tango 7 and older.
+    The text is empty if Tango does not know it, as for clients of Tango 7 and older.
     """
     client = device.get_client_ident()
     if client is None or not client.client_ident:
@@ -71,7 +71,7 @@ def client_of(device: FacadeDevice) -> str:
 
 @contextmanager
 def as_tango(where: str) -> Iterator[None]:
-    """Make a refusal, or a bus that does not answer, an exception of Tango that says whether anything was done."""
+    """Turn a refusal, or a bus that does not answer, into a Tango exception that says whether anything was done."""
     try:
         yield
     except CommandRefused as error:

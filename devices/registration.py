@@ -18,12 +18,12 @@ _DONE = (0, 2)
 
 
 def register(icd: Icd, settings: Settings, tango_host: str) -> int:
-    """Write the devices into the Tango database; devices of other servers are left alone.
+    """Write the devices into the Tango database; devices of other servers stay unchanged.
 
     Returns
     -------
     int
-        Devices registered.
+        Number of registered devices.
 
     Raises
     ------
@@ -36,7 +36,7 @@ def register(icd: Icd, settings: Settings, tango_host: str) -> int:
         path.write_text(json.dumps(content))
         done = subprocess.run(
             [sys.executable, "-m", "dsconfig.json2tango", "--write", "--update", "--sleep", "0", str(path)],
-            env={**os.environ, "TANGO_HOST": tango_host, "TMPDIR": folder},  # it leaves files there
+            env={**os.environ, "TANGO_HOST": tango_host, "TMPDIR": folder},  # json2tango leaves files there
             capture_output=True,
             text=True,
             timeout=300,

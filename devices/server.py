@@ -16,7 +16,7 @@ from typing import Protocol
 from facade import __version__, tracing
 
 if not tracing.enabled():
-    # PyTango reads it as it is imported: else it takes the time to import OpenTelemetry, and traces nothing.
+    # PyTango reads it at its import. Otherwise it imports OpenTelemetry, which takes long, and traces nothing.
     os.environ.setdefault("PYTANGO_DISABLE_TELEMETRY_PATCHING", "1")
 
 import tango
@@ -41,7 +41,7 @@ from facade.runtime.metrics import serve_metrics
 from facade.runtime.replay import ReplayClock
 from facade.runtime.stopping import end_process
 
-os.environ.pop("PYTANGO_DISABLE_TELEMETRY_PATCHING", None)  # what this process starts may trace
+os.environ.pop("PYTANGO_DISABLE_TELEMETRY_PATCHING", None)  # child processes may trace
 
 _log = logging.getLogger(__name__)
 
@@ -50,14 +50,14 @@ STANDBY = "--standby"
 EVENT_LOOP = "event-loop"
 """Name of the thread that reads and pushes."""
 USAGE = 2
-"""Exit code of a call that is not as it should be."""
+"""Exit code of a wrong call."""
 _LIBRARIES = {"pytango": "tango", "confluent-kafka": "confluent_kafka", "msgspec": "msgspec", "numpy": "numpy"}
-"""Packages whose versions are shown, with the modules that know them: a look into the metadata takes longer."""
+"""Packages with shown versions, by the modules that have them: reading the metadata takes longer."""
 HIGH_WATER_MARK = "20000"
 """Events that ZMQ keeps for a slow client, at either end; Tango's default of 1000 is one burst of a rack."""
 GIL_SHARE = 0.0005
-"""For so long a thread runs while another one waits for Python's lock [s]. A read of a whole device takes the lock for
-each attribute: at Python's 5 ms it waits that long for each, while the event loop works."""
+"""Longest time that a thread runs while another one waits for Python's lock [s]. A read of a whole device takes the
+lock for each attribute: with Python's default it waits 5 ms for each, while the event loop works."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         tracing.start(f"{SERVER}-{arguments[0]}")
         pulse = None
         if is_standby:
-            device_classes(icd, _wanted(icd, arguments))  # what a start imports is imported by then
+            device_classes(icd, _wanted(icd, arguments))  # imports the modules for the start ahead of time
             pulse = await_turn(settings, arguments[0])
         _serve(icd, settings, arguments, pulse)
         _leave()
@@ -101,7 +101,7 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str], pulse: Pulse | No
             if pulse is not None:
                 end_when_replaced(service, pulse)
             serve_metrics(service.event_loop.accounts, service.gauges)
-        except Exception as error:  # Tango would swallow it, and go on without an event loop
+        except Exception as error:  # Tango would swallow it, and continue without an event loop
             if not isinstance(error, FacadeError):
                 _log.exception("server cannot start instance=%s", arguments[0])
             tango.Util.instance().unregister_server()
@@ -114,7 +114,7 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str], pulse: Pulse | No
         levels = LogLevels(_loggers)
         levels.start(arguments[1:])
         threads.append(threading.Thread(target=levels.run, args=(stop,), name="log-level", daemon=True))
-        # Tango deletes the devices at once when it is told to end: threads that push must end before.
+        # Tango deletes the devices at once when it is asked to end: pushing threads must end before.
         FacadeDevice.before_end = end
         for device in [*FacadeDevice.present.values()][:1]:
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -125,10 +125,10 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str], pulse: Pulse | No
     def end() -> None:
         stop.set()
         for thread in threads:
-            thread.join(4.0 if thread.name == EVENT_LOOP else 0.5)  # the other threads only fetch
+            thread.join(4.0 if thread.name == EVENT_LOOP else 0.5)  # the other threads write nothing
 
     classes = tuple(device_classes(icd, _wanted(icd, arguments)))
-    # Else Tango would end with exit code 0, whatever has failed.
+    # Otherwise Tango would end with exit code 0, whatever has failed.
     run(classes, args=[SERVER, *arguments], post_init_callback=start, raises=True)
     end()
 
@@ -136,9 +136,10 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str], pulse: Pulse | No
 def _leave() -> None:
     """End the process.
 
-    An answer that came for the Kafka client while Python was taken down ended it with SIGSEGV: its thread calls Python.
+    Otherwise an answer for the Kafka client may end the process with SIGSEGV while Python finalizes: its thread calls
+    Python.
     """
-    if not tracing.enabled():  # whose spans are sent as Python is taken down
+    if not tracing.enabled():  # its spans are sent while Python finalizes
         end_process()
 
 
@@ -151,12 +152,13 @@ def _wanted(icd: Icd, arguments: Sequence[str]) -> list[str]:
         The database has no such instance, or none of its devices has a class of the interface.
     """
     if any(argument.startswith(("-nodb", "-file")) for argument in arguments):
-        # Without a database Tango gives a class that the call names no device of one called NoName, and fails at two.
+        # Without a database Tango gives a class without a device on the command line one called NoName, and fails for
+        # two.
         text = " ".join(arguments).lower()
         return [name for name in icd.classes if f"{name.lower()}::" in text] or list(icd.classes)
-    # Else Tango would end the process itself, without saying where it looked.
+    # Otherwise Tango would end the process itself, without naming the address.
     database = tango.Database()
-    # Tango's names have no case; its own administration device stays when all others have been deleted.
+    # Tango's names are case-insensitive; its own administration device remains after all others have been deleted.
     names = database.get_device_class_list(f"{SERVER}/{arguments[0]}").value_string[1::2]
     listed = {name.lower() for name in names} - {"dserver"}
     if not listed:
@@ -176,9 +178,9 @@ def _wanted(icd: Icd, arguments: Sequence[str]) -> list[str]:
 
 
 def _mend_export(database: tango.Database, instance: str) -> None:
-    """Unexport an instance whose admin device has no address: Tango ends with an unknown exception at such a one.
+    """Unexport an instance whose admin device has no address: Tango ends with an unknown exception there.
 
-    Astor exports it so for a moment before a first start, and pytango-db does not unexport it.
+    Astor exports it in this form for a moment before a first start, and pytango-db does not unexport it.
     """
     server = f"{SERVER}/{instance}"
     try:
@@ -215,7 +217,7 @@ def _assemble(icd: Icd, settings: Settings, instance: str) -> Server:
 # device. At the start each device has the level of the process, unless Tango's option -v says another.
 
 _LOOK = 0.5
-"""Time between two looks at the levels [s]."""
+"""Time between two checks of the levels [s]."""
 
 _LEVELS = {
     0: logging.CRITICAL + 1,
@@ -245,7 +247,7 @@ class LogLevels:
     Parameters
     ----------
     loggers
-        Gives the loggers of the devices that are there now.
+        Returns the loggers of the present devices.
     """
 
     def __init__(self, loggers: Callable[[], Iterable[TangoLogger]]) -> None:
@@ -253,7 +255,7 @@ class LogLevels:
         self._seen = logging.root.level
 
     def start(self, arguments: Sequence[str]) -> None:
-        """Make both sides agree: Tango follows the process, unless the server was started with -v."""
+        """Synchronize both sides: Tango follows the process, unless the server was started with -v."""
         if any(argument.startswith("-v") for argument in arguments):
             return
         wanted = max(tango for tango, level in _LEVELS.items() if level >= self._seen)
@@ -261,7 +263,7 @@ class LogLevels:
             logger.set_level(wanted)
 
     def step(self) -> None:
-        """Take over what Tango has been told."""
+        """Adopt the levels set in Tango."""
         found = min((_LEVELS[logger.get_level()] for logger in self._loggers()), default=self._seen)
         if found != self._seen:
             self._seen = found
@@ -272,11 +274,11 @@ class LogLevels:
             logging.root.setLevel(found)
 
     def run(self, stop: threading.Event) -> None:
-        """Follow until told to stop."""
+        """Follow the levels until `stop` is set."""
         while not stop.wait(_LOOK):
             try:
                 self.step()
-            except Exception:  # whatever Tango raises about a device, the next look may find all well
+            except Exception:  # a device may be deleted at any moment; the next check may succeed
                 _log.exception("log level cannot be looked at")
 
 

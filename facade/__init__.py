@@ -1,10 +1,10 @@
-"""The bus side of the SDP Tango facade: everything but Tango itself."""
+"""The bus side of the SDP Tango facade: everything except Tango."""
 
 from importlib import import_module
 
 
 def __getattr__(name: str) -> str:
-    # Looked up when somebody asks: it takes longer than importing all else of some processes.
+    # Looked up at its first use: the lookup takes longer than the other imports of some processes.
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     metadata = import_module("importlib.metadata")

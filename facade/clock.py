@@ -1,4 +1,4 @@
-"""The only module that reads the clock, so that every other one can be tested without waiting."""
+"""The only module that reads the clock, so that all others can be tested without waiting."""
 
 import time
 from collections.abc import Callable
@@ -9,7 +9,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Clock(Protocol):
-    """Where the time comes from."""
+    """Source of the time."""
 
     def now(self) -> float:
         """Return the wall-clock time as Unix time [s]."""
@@ -22,12 +22,12 @@ class Clock(Protocol):
 
 
 def utc_text(time_us: int) -> str:
-    """Return a time [Unix us] as people read it: date and time in UTC, by ISO 8601."""
+    """Return a time [Unix us] for people: date and time in UTC, by ISO 8601."""
     return (_EPOCH + timedelta(microseconds=time_us)).isoformat(timespec="milliseconds")
 
 
 def wait_until(clock: Clock, condition: Callable[[], bool], within: float, each: float = 0.05) -> bool:
-    """Wait for a condition, which is looked at now and then [s]; tell whether it came true in time [s]."""
+    """Wait for a condition, checked at intervals [s]; return whether it came true in time [s]."""
     deadline = clock.monotonic() + within
     while not condition():
         if clock.monotonic() > deadline:

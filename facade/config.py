@@ -35,22 +35,23 @@ ENVIRONMENT = {
     "SDP_HISTORY": "history",
     "SDP_REPLAY": "replay",
 }
-"""Environment variable to setting; a variable wins over the file."""
+"""Setting of each environment variable; a variable overrides the file."""
 
 FILE_VARIABLE = "SDP_FACADE_CONFIG"
-"""Names the settings files, with `os.pathsep` between: a later one wins, and adds its Kafka properties."""
+"""Variable with the settings files, separated by `os.pathsep`: a later one overrides an earlier one, and adds its Kafka
+properties."""
 
 HIDDEN = "***"
-"""What is shown in the place of a secret."""
+"""Text shown instead of a secret."""
 _HARMLESS = re.compile(r"security\.protocol|sasl\.mechanisms?|.*\.(location|ms|bytes|kbytes|messages)")
-"""Properties of the Kafka client that are shown; any other one may be a secret, or a misspelt one."""
+"""Properties of the Kafka client that are shown; others may be secrets, or misspelt ones."""
 _USER = re.compile(r"(?<=//)(?:(?!://).)*@", re.DOTALL)
 _QUERY = re.compile(r"[?#](?:(?!:[a-z]\w*://|:/).)*", re.DOTALL)
 
 LONGEST_COMMAND_TIMEOUT = 2.5
 """[s]"""
 MOST_SUBARRAYS = 16
-"""Subarrays of an SKA telescope."""
+"""Number of subarrays of an SKA telescope."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,7 +105,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def may_command(self) -> frozenset[str]:
-        """Hosts from which commands are taken; none: from any."""
+        """Hosts whose commands are accepted; none: any."""
         return frozenset(host.strip() for host in self.commanders.split(",")) - {""}
 
     @property
@@ -157,7 +158,7 @@ def read_file(environment: Mapping[str, str]) -> tuple[dict[str, Any], str]:
     Raises
     ------
     ConfigError
-        One cannot be read, or is not TOML.
+        A file cannot be read, or is not TOML.
     """
     paths = [path for path in environment.get(FILE_VARIABLE, "").split(os.pathsep) if path]
     values: dict[str, Any] = {}
@@ -175,7 +176,7 @@ def read_file(environment: Mapping[str, str]) -> tuple[dict[str, Any], str]:
 
 
 def make_settings(values: Mapping[str, Any], origin: str) -> Settings:
-    """Check settings, of which some may be text, and complete them by the defaults.
+    """Check settings, some of which may be text, and complete them by the defaults.
 
     Raises
     ------
@@ -211,10 +212,10 @@ def make_settings(values: Mapping[str, Any], origin: str) -> Settings:
 
 
 def is_secret(property_name: str) -> bool:
-    """Return whether the value of a Kafka property must not be shown."""
+    """Return whether the value of a Kafka property is secret."""
     return _HARMLESS.fullmatch(property_name) is None
 
 
 def without_secrets(text: str) -> str:
-    """Return a text with URLs as it may be shown: no user, no password, no signature."""
+    """Return a text with URLs in a form for logs: without user, password and signature."""
     return _QUERY.sub(f"?{HIDDEN}", _USER.sub(f"{HIDDEN}@", text)) if "//" in text else text

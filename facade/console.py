@@ -1,4 +1,4 @@
-"""The terminal: rich's console, behind which no text from elsewhere can do more than be read."""
+"""The terminal: rich's console, with protection against control sequences in foreign text."""
 
 from collections.abc import Container, Iterable
 from typing import Annotated, Any, Final
@@ -13,7 +13,7 @@ from facade.printable import printable
 
 
 class Console(rich.console.Console):
-    """Rich's console for text from elsewhere; only rich's own control sequences reach the terminal."""
+    """Rich's console for foreign text; only rich's own control sequences reach the terminal."""
 
     def render(
         self, renderable: rich.console.RenderableType, options: rich.console.ConsoleOptions | None = None
@@ -33,12 +33,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def say(text: str) -> None:
-    """Print a line to standard output; a terminal that is too narrow for it gets it folded between words."""
+    """Print a line to standard output, folded between words if the terminal is too narrow."""
     OUT.print(text, soft_wrap=not OUT.is_terminal)
 
 
 def wide(width: int = _PIPE_WIDTH) -> Console:
-    """Return a console for tables: a file or a pipe has no width of its own, and 80 columns are too few for them."""
+    """Return a console for tables: a file or a pipe has no width, and the default of 80 columns is too narrow."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=width)
 
@@ -46,14 +46,14 @@ def wide(width: int = _PIPE_WIDTH) -> Console:
 def table(
     headings: Iterable[str], rows: Iterable[Iterable[str | Text]], *, whole: Container[str] = (), **options: Any
 ) -> Table:
-    """Return a table of texts, none of which is taken for markup.
+    """Return a table of texts without interpreting markup in them.
 
     Parameters
     ----------
     whole
         Headings of the columns whose cells are not folded.
     options
-        Of rich's `Table`.
+        Options of rich's `Table`.
     """
     made = Table(**options)
     for heading in headings:

@@ -1,4 +1,4 @@
-"""Durations and times as people write them on a command line, such as ``1h30m`` and ``2027-01-14T18:00``."""
+"""Durations and times in the form of a command line, such as ``1h30m`` and ``2027-01-14T18:00``."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ def parse_duration(text: str, option: str) -> float:
     Raises
     ------
     ConfigError
-        It is not written so, or it is zero.
+        It has another form, or it is zero.
     """
     found = _FORM.fullmatch(text)
     seconds = (
@@ -45,7 +45,7 @@ def parse_time(text: str, option: str) -> int:
     Raises
     ------
     ConfigError
-        It is no date or time by ISO 8601, or one before 1970.
+        It is not a date or time by ISO 8601, or before 1970.
     """
     try:
         found = datetime.fromisoformat(text)

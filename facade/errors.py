@@ -1,7 +1,7 @@
 """The errors that users of the package may catch.
 
-Bad *data* is never an exception (it is a result, see ``facade.codec``); these are for wrong
-configuration, a wrong ICD, an absent service, or a mistake of the caller.
+Bad *data* is never an exception (it is a result, see ``facade.codec``); these errors are for wrong configuration, a
+wrong ICD, an absent service, or a mistake of the caller.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ class IcdError(FacadeError):
 
 
 class ConfigError(FacadeError):
-    """A setting is missing or wrong; the message names it and where it came from."""
+    """A setting is missing or wrong; the message has its name and origin."""
 
 
 class BusError(FacadeError):
@@ -28,15 +28,15 @@ class InfraError(FacadeError):
 
 
 class NotSent(BusError):
-    """A record is surely not on the bus, and will not be; the message says why."""
+    """A record is surely not on the bus, and will not be; the message has the reason."""
 
 
 class OutcomeUnknown(BusError):
-    """A record may be on the bus, or still come there; the message says more."""
+    """A record may be on the bus, or still come there; the message has details."""
 
 
 class CommandRefused(FacadeError):
-    """A command was not taken, and nothing was changed.
+    """A command was refused, and nothing was changed.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class CommandRefused(FacadeError):
     origin
         Origin of the refusal.
     faults
-        Each fault by itself, where there are several; the text has all of them in one line, for logs.
+        Each fault separately, if there are several; the text has all of them in one line, for logs.
     """
 
     def __init__(self, reason: str, text: str, origin: str, faults: Sequence[str] = ()) -> None:
@@ -63,7 +63,7 @@ class ArgumentError(FacadeError):
     Parameters
     ----------
     faults
-        One such sentence each.
+        One such sentence for each fault.
     """
 
     def __init__(self, *faults: str) -> None:

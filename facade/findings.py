@@ -7,24 +7,24 @@ from facade.printable import printable
 
 OK, DEGRADED, FAILED, UNKNOWN = "OK", "DEGRADED", "FAILED", "UNKNOWN"
 NOTE = "NOTE"
-"""Of a finding: worth knowing, and no reason to call the deployment anything but OK."""
+"""Level of a finding that leaves the deployment OK."""
 EXIT_CODES: Final = {OK: 0, DEGRADED: 1, FAILED: 2, UNKNOWN: 3}
 STYLES: Final = {OK: "bold green", DEGRADED: "bold yellow", FAILED: "bold red", UNKNOWN: "bold magenta", NOTE: "dim"}
 RANKS = (FAILED, UNKNOWN, DEGRADED, NOTE)
-"""The worst first: what surely fails, then what nobody knows."""
+"""The worst first: certain failures, then unknown states."""
 
 
 class Finding(NamedTuple):
-    """One thing to know."""
+    """A problem or a note."""
 
     level: str
     about: str
     """Device, device server, alarm, topic, group ..."""
     text: str
     do: str = ""
-    """What to do; empty: the text says it."""
+    """Remedy; empty: the text has it."""
     see: str = ""
-    """Entry of docs/reference that says more; empty: none does."""
+    """Entry of docs/reference with details; empty: none."""
 
 
 def overall(findings: Sequence[Finding]) -> str:
@@ -35,7 +35,7 @@ def overall(findings: Sequence[Finding]) -> str:
 
 def line(finding: Finding) -> str:
     """Return a finding as a line with rich's markup."""
-    from rich.markup import escape  # takes longer to import than all else here
+    from rich.markup import escape  # its import takes longer than everything else here
 
     style, do = STYLES[finding.level], f" [bold]->[/bold] {escape(finding.do)}" if finding.do else ""
     do += f" [dim](see {finding.see})[/dim]" if finding.see else ""

@@ -1,4 +1,4 @@
-"""Which devices a deployment has, and which device-server instances serve them: the ICD's templates, filled in."""
+"""The devices of a deployment, and the device-server instances that serve them, from the ICD's templates."""
 
 import re
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class InstanceFamily(NamedTuple):
     """Name of the setting that gives the size."""
 
     def numbers(self, settings: Settings) -> range:
-        """Return the numbers that a deployment has."""
+        """Return the numbers of a deployment."""
         return range(self.first, self.first + self.size(settings))
 
 
@@ -36,7 +36,7 @@ FAMILIES = {
 
 
 def devices_of(device_class: DeviceClass | Executor, settings: Settings) -> dict[str, list[str]]:
-    """Return the device names of a class by device-server instance; a rack of numbers shares one ``{rack}``."""
+    """Return the device names of a class by device-server instance; the numbers of a rack share one ``{rack}``."""
     name = device_class.family
     family = FAMILIES.get(name, InstanceFamily("", 0, lambda _: 1, ""))
     found: dict[str, list[str]] = {}
@@ -53,12 +53,12 @@ def number_of(device_class: DeviceClass, device: str) -> int | None:
 
 
 def device_number(device_class: DeviceClass, device: str, settings: Settings) -> int:
-    """Return the number in a device's name, which the deployment has.
+    """Return the number in a device's name, which must be part of the deployment.
 
     Raises
     ------
     ConfigError
-        The name has none, or the deployment has no such node or subarray.
+        The name has no number, or the deployment has no such node or subarray.
     """
     number, family = number_of(device_class, device), FAMILIES[device_class.family]
     if number is None:
@@ -73,7 +73,7 @@ def device_number(device_class: DeviceClass, device: str, settings: Settings) ->
 
 
 def pattern_of(template: str) -> str:
-    """Return a regular expression of the names that a template gives."""
+    """Return a regular expression for the names of a template."""
     text = ""
     at = 0
     for field in _FIELD.finditer(template):

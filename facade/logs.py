@@ -20,7 +20,7 @@ _SKA_VERSION = "1"
 
 
 class PlainFormatter(logging.Formatter):
-    """Gives a record as a line for people; lines within it are indented, so that none passes for a record."""
+    """Formats a record as a line for people; further lines are indented, so that none looks like a record."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -31,7 +31,7 @@ class PlainFormatter(logging.Formatter):
 
 
 class SkaFormatter(logging.Formatter):
-    r"""Gives a record as SKA's software guidelines have it.
+    r"""Formats a record by SKA's software guidelines.
 
     ``version|timestamp|severity|threadID|funcname|filename#lineno|tags|message``, the time in UTC. A record is
     always one line: line ends within it, as in a traceback, are written as ``\n``.
@@ -39,7 +39,7 @@ class SkaFormatter(logging.Formatter):
     Parameters
     ----------
     tags
-        ``name:value`` of what the process is, with commas between.
+        ``name:value`` pairs about the process, separated by commas.
     """
 
     def __init__(self, tags: str = "") -> None:
@@ -58,7 +58,7 @@ class SkaFormatter(logging.Formatter):
             f"{record.filename}#{record.lineno}",
             self._tags,
         )
-        # Whatever is in a field must not look like the end of it; the message is the last one.
+        # No field may contain a separator; the message is the last one.
         head = "|".join(field.replace("|", "/") for field in fields)
         return printable(f"{head}|{super().format(record)}".replace("\r", "\\r").replace("\n", "\\n"))
 
@@ -66,12 +66,12 @@ class SkaFormatter(logging.Formatter):
 def start_logging(tags: str = "", environment: Mapping[str, str] = os.environ) -> None:
     """Log at the level of SDP_LOG_LEVEL in the form of SDP_LOG_FORMAT.
 
-    SKA's lines go to standard output, as its guidelines want; the others to standard error.
+    SKA's lines go to standard output, as in its guidelines; the others to standard error.
 
     Raises
     ------
     ConfigError
-        There is no such level or form.
+        The level or the form does not exist.
     """
     level = _chosen(LEVEL_VARIABLE, environment.get(LEVEL_VARIABLE, "").upper() or "INFO", LEVELS)
     form = _chosen(FORMAT_VARIABLE, environment.get(FORMAT_VARIABLE, "").lower() or PLAIN, (PLAIN, SKA))

@@ -1,11 +1,11 @@
-"""What a flow tells the rest of the system about itself.
+"""The interface of a flow to the rest of the system.
 
 A flow is a folder that plugs in. Its manifest is one frozen object, which the entry point ``sdp_facade.flows`` of a
 distribution names; those of this distribution are in ``pyproject.toml``. Generic code (composition of a device
 server, command line, exports, registration, conformance) goes through the manifests and names no flow, no topic and
 no device class.
 
-A manifest is cheap to load: it names objects as ``module:name``, and `load` imports them when they are used.
+A manifest is cheap to load: it names objects as ``module:name``, and `load` imports them at their first use.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,14 +21,14 @@ from facade.errors import ConfigError
 GROUP = "sdp_facade.flows"
 """Entry-point group of the manifests."""
 SUBCOMMANDS = "sdp_facade.subcommands"
-"""Entry-point group of tables of sub-commands that are no flow's; each entry names a `Sequence[Subcommand]`."""
+"""Entry-point group of tables of sub-commands outside the flows; each entry names a `Sequence[Subcommand]`."""
 
 ImportPath = str
-"""``module:name`` of an object that is imported when it is used."""
+"""``module:name`` of an object that is imported at its first use."""
 
 
 class Isolation(Enum):
-    """What a reader of a topic sees of transactions; Kafka's ``isolation.level``."""
+    """Isolation of a topic's reader from transactions; Kafka's ``isolation.level``."""
 
     READ_COMMITTED = "read_committed"
     READ_UNCOMMITTED = "read_uncommitted"
@@ -36,7 +36,7 @@ class Isolation(Enum):
 
 Section = Literal["Operate", "Publish", "Deploy", "Develop"]
 SECTIONS: tuple[Section, ...] = get_args(Section)
-"""Sections of the help of ``sdp-facade``, in their order."""
+"""Sections in the help of ``sdp-facade``, in order."""
 
 
 class Subcommand(NamedTuple):
@@ -45,8 +45,8 @@ class Subcommand(NamedTuple):
     words: tuple[str, ...]
     """Such as ``("tables",)``, or ``("simulate", "quality")`` for one of a group."""
     target: ImportPath
-    """A function, whose module may have an ``EPILOG`` for its help, or a Typer application; empty: a group, to which
-    others contribute."""
+    """A function, whose module may have an ``EPILOG`` for its help, or a Typer application; empty: a group with
+    sub-commands from other entries."""
     summary: str
     """One line for the help of ``sdp-facade`` or of the group."""
     section: Section = "Operate"
@@ -54,33 +54,33 @@ class Subcommand(NamedTuple):
 
 
 class WorkerEntry(NamedTuple):
-    """A kind of worker process, which takes records of a topic as a member of the consumer group of its role."""
+    """A kind of worker process, which reads a topic as a member of the consumer group of its role."""
 
     name: str
     """Its role in the ICD."""
     topics: tuple[str, ...]
-    """Topics that it takes; empty: the ICD says which."""
+    """Topics that it reads; empty: by the ICD."""
     start: tuple[str, ...]
     """Words of the sub-command that runs it."""
     gone: str = "workerGone"
-    """Alarm condition of the ICD that stands while none is alive."""
+    """Alarm condition of the ICD while no such worker is alive."""
 
 
 class AuditEntry(NamedTuple):
-    """One act of a person or of a program, done or refused, for `sdp-facade audit`."""
+    """One action of a person or of a program, done or refused, for `sdp-facade audit`."""
 
     time: float
-    """When it was asked for [Unix s]."""
+    """Time of the request [Unix s]."""
     act: str
-    """Such as a command, or what was done about an alarm."""
+    """The action, such as a command, or an acknowledgement of an alarm."""
     target: str
-    """Such as a device, or an alarm."""
+    """Its target, such as a device, or an alarm."""
     client: str
-    """Host and process that asked, as far as Tango or the system tells; empty: not known."""
+    """Host and process of the client, as reported by Tango or the system; empty: unknown."""
     operator: str
-    """Name that the caller stated, which nobody checks; empty: none."""
+    """Name stated by the caller, unchecked; empty: none."""
     said: str = ""
-    """Comment of the operator, or why it was refused."""
+    """Comment of the operator, or the reason of the refusal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,60 +93,60 @@ class FlowPage:
     over: Mapping[str, str] = field(default_factory=dict)
     """For an array: the attribute with the name or the frequency of each element."""
     waterfalls: tuple[str, ...] = ()
-    """Spectra that the page also draws one below the other, as they come."""
+    """Spectra that the page also draws as waterfalls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """One flow, as the rest of the system knows it."""
+    """One flow, for the rest of the system."""
 
     name: str
     """Name of the flow and of its folder."""
     summary: str
     """One line for people."""
     topics: Mapping[str, Isolation] = field(default_factory=dict)
-    """Topics of the flow in the ICD, and what device servers see of transactions on each; workers read committed."""
+    """Topics of the flow in the ICD, with the isolation of device servers on each; workers read committed records."""
     set_aside_by: Mapping[str, str] = field(default_factory=dict)
-    """Of topics that device servers of several roles read: the role that sets aside what nobody can use. Otherwise,
-    one bad record would become as many dead letters as there are readers."""
+    """For topics that device servers of several roles read: the role that writes the dead letters of records that no
+    reader can use. Otherwise, one bad record would become as many dead letters as there are readers."""
     device_classes: Mapping[str, ImportPath] = field(default_factory=dict)
     """Tango base class of each device class of the flow, by its name in the ICD."""
     compose: ImportPath | None = None
     """``Callable[[Server], None]``: adds the flow's part to a device server that has devices of its classes; see
     `facade.runtime.composition`."""
     for_all: bool = False
-    """Whether `compose` is for each device server, whatever its devices are."""
+    """Whether `compose` is for each device server, with any devices."""
     for_commands: bool = False
-    """Whether `compose` is also for devices of other flows that take commands."""
+    """Whether `compose` is also for devices of other flows with commands."""
     for_sources: bool = False
     """Whether `compose` is also for devices of other flows with attributes that have a `source`."""
     reporter: ImportPath | None = None
-    """``Callable[[Server, Find, finds, topics], Reporter]``: raises what other flows find wrong as alerts; one flow
-    has it."""
+    """``Callable[[Server, Find, finds, topics], Reporter]``: raises alerts about the faults found by other flows; one
+    flow has it."""
     alert_source: ImportPath | None = None
     """``Callable[[str, Writer, Clock], Alerts]``: raises and clears alerts of a named source, for workers of other
     flows; see `facade.runtime.flow.Alerts`. One flow has it."""
     health: ImportPath | None = None
-    """``Callable[[Server], HealthSource]``: reports what the flow finds wrong; see `facade.runtime.health_issues`."""
+    """``Callable[[Server], HealthSource]``: reports the flow's health issues; see `facade.runtime.health_issues`."""
     workers: tuple[WorkerEntry, ...] = ()
     subcommands: tuple[Subcommand, ...] = ()
     """Including simulators, below ``simulate``."""
     trials: ImportPath | None = None
     """``Callable[[Icd, Settings], Mapping[str, Callable[[Record], Outcome]]]``: by topic, the outcome that a reader
-    would give one record now; for `dead-letters redrive`. Other topics are read by the schema of their message."""
+    would give one record now; for `dead-letters redrive`. Other topics are judged by the schema of their message."""
     audit: Mapping[str, ImportPath] = field(default_factory=dict)
     """By topic: ``Callable[[Record], AuditEntry | None]``, which makes the entry of a record."""
     page: FlowPage | None = None
-    """Its page in the operator's page, where one of its devices is deployed; None: it has none."""
+    """Its page in the operator's page, if one of its devices is deployed; None: it has none."""
     interface: ImportPath | None = None
     """``package:folder`` with the flow's part of the ICD (``icd/``, ``messages/``); None: the shipped ``schemas/``."""
     conformance: ImportPath | None = None
-    """``clients.conformance.checks.FlowChecks``: the flow's own checks of a running system; from the ICD alone follow
-    those that any topic and any device class has."""
+    """``clients.conformance.checks.FlowChecks``: the flow's own checks of a running system, beside those for every
+    topic and device class."""
 
 
 def load(reference: ImportPath) -> Any:
-    """Return the object that a reference names.
+    """Return the named object.
 
     Raises
     ------
@@ -163,18 +163,18 @@ def load(reference: ImportPath) -> Any:
 
 @cache
 def _entry_points() -> Any:
-    # Read once: each distribution that is installed has a file of them.
+    # Read once: each installed distribution has a file of them.
     return entry_points()
 
 
 @cache
 def manifests() -> tuple[Manifest, ...]:
-    """Return the manifests of all flows that are installed, in the order of their names.
+    """Return the manifests of all installed flows, in the order of their names.
 
     Raises
     ------
     ConfigError
-        One cannot be loaded, is none, or has the name, a topic or a device class of another one.
+        One cannot be loaded, is no manifest, or has the name, a topic or a device class of another one.
     """
     found: list[Manifest] = []
     for point in sorted(_entry_points().select(group=GROUP), key=lambda point: point.name):

@@ -1,11 +1,11 @@
-"""Number types of messages that structs share: their bounds are those of the JSON Schemas."""
+"""Number types of the messages' structs, with the bounds of the JSON Schemas."""
 
 from typing import Annotated
 
 import msgspec
 
 LARGEST = 2**53 - 1
-"""Up to here every JSON reader has the same integer."""
+"""Greatest integer that is exact in every JSON reader."""
 
 Natural = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]

@@ -1,4 +1,4 @@
-"""What became of a record that was taken: each one ends as exactly one of these values."""
+"""Outcomes of consumed records: each record ends as exactly one of these values."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """The record is part of the shown values; `USED` is the one value."""
+    """The record is part of the shown values; `USED` is the only instance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class Suppressed:
     """A legal record that was left out on purpose."""
 
     reason: str
-    """A word that can be counted, such as ``tombstone``."""
+    """A word for counts, such as ``tombstone``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,22 +22,22 @@ class RecordRejected:
     """A record that could not be used, and becomes a dead letter."""
 
     reason: str
-    """A word that can be counted, such as ``schema``."""
+    """A word for counts, such as ``schema``."""
     path: str
-    """Where in the document, such as ``$.latency``; ``headers.NAME`` for a header."""
+    """Path in the document, such as ``$.latency``; ``headers.NAME`` for a header."""
     detail: str
-    """What was expected and got, in words; short, whatever the record holds."""
+    """Expected and present value, in a short text."""
 
     def __str__(self) -> str:
-        """Return all of it in one line."""
+        """Return one line with all fields."""
         return f"{self.reason}: {self.path}: {self.detail}"
 
 
 INCONSISTENT: Final = "inconsistent"
-"""Reason of a record that can be read and contradicts itself, which every reader of its topic judges alike."""
+"""Reason of a readable record that contradicts itself; every reader of its topic judges it alike."""
 USED: Final = Used()
 TOMBSTONE: Final = Suppressed("tombstone")
-"""A record without a value: legal, and says nothing, or that what its key names is no more."""
+"""A record without a value: legal; it removes the object of its key, if there is one."""
 LATE: Final = Suppressed("late")
 """A record whose data time is older than its stream tolerates."""
 

@@ -1,4 +1,4 @@
-"""Text from elsewhere as it may leave: on a terminal, in a log, in a Tango string or in a dead letter's header."""
+"""Foreign text in a form for terminals, logs, Tango strings and headers of dead letters."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -7,10 +7,10 @@ _LONGEST_EXCERPT: Final = 500
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    r"""Return a text that can only be read: it moves no cursor, turns no direction and begins no line.
+    r"""Return a text that moves no cursor, changes no direction and begins no line.
 
-    Controls, marks of direction, line separators, halves of characters and whatever else cannot be seen are written
-    as ``\uXXXX``, which in JSON means the same as before.
+    Controls, direction marks, line separators, lone surrogates and other invisible characters are written as
+    ``\uXXXX``, which in JSON has the same meaning.
 
     Parameters
     ----------
@@ -23,17 +23,17 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def escaped(text: str) -> str:
-    r"""Return each character of a text as ``\uXXXX``, those beyond 16 bits as two of them."""
+    r"""Return each character of a text as ``\uXXXX``, characters beyond 16 bits as two of them."""
     pairs = text.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{pairs[at]:02x}{pairs[at + 1]:02x}" for at in range(0, len(pairs), 2))
 
 
 def excerpt(text: str) -> str:
-    """Return the printable beginning of a text: what a hostile record can make us write into headers and logs."""
+    """Return the printable beginning of a text, for headers and logs."""
     return printable(text[:_LONGEST_EXCERPT])[:_LONGEST_EXCERPT]
 
 
 def listed(names: Sequence[str], most: int) -> str:
-    """Return the first of some names, and how many others there are."""
+    """Return the first of some names, and the number of the others."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

@@ -1,14 +1,13 @@
-"""Which ingest nodes belong together: a rack is served by one device-server instance.
+"""The division of ingest nodes into racks: a rack is served by one device-server instance.
 
-The partials of a rack are on one partition of the summary topic, so that a device server reads
-little else than its own.
+The partials of a rack are on one partition of the summary topic, so that a device server reads little beside them.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 _NODES = 10_000
-"""A node's number is smaller, in each message."""
+"""Upper bound of a node's number, in each message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +28,9 @@ class Racks:
         return range(rack * self.size, min((rack + 1) * self.size, _NODES))
 
     def partition(self, node: int) -> int:
-        """Return the partition that carries the partials of a node."""
+        """Return the partition with the partials of a node."""
         return self.rack(node) % self.partitions
 
     def partitions_of(self, nodes: Iterable[int]) -> list[int]:
-        """Return the partitions that carry the partials of some nodes, ascending."""
+        """Return the partitions with the partials of some nodes, ascending."""
         return sorted({self.partition(node) for node in nodes})

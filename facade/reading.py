@@ -22,7 +22,7 @@ class Quality(enum.Enum):
 
 
 class Reading(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What an attribute shows: the value, when the data were taken, and whether to trust it.
+    """The reading of an attribute: value, time of the data, and quality.
 
     A server makes ten thousand of them a second: a struct is made in an eighth of the time of a frozen dataclass.
     """
@@ -33,19 +33,19 @@ class Reading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     quality: Quality = Quality.VALID
 
     def invalid(self) -> "Reading":
-        """Return the same value marked as not to be used."""
+        """Return the same value with the quality INVALID."""
         return Reading(self.value, self.time, Quality.INVALID)
 
 
 class Changes:
-    """Readings of values without a time: each has the time of its first sight."""
+    """Readings of values without a time of their own: each has the time at which it was first found."""
 
     def __init__(self) -> None:
         self.shown: dict[str, Reading] = {}
         """By name."""
 
     def reading(self, name: str, value: Value, now: float, quality: Quality = Quality.VALID) -> Reading:
-        """Return the reading of a value that was found at a time [Unix s]."""
+        """Return the reading of a value found at a time [Unix s]."""
         before = self.shown.get(name)
         # NaN is not equal to itself.
         same = before is not None and (before.value is value or before.value == value)

@@ -1,4 +1,4 @@
-"""Finds the files that belong to the package but are not Python: schemas, Kafka's pom, package lists."""
+"""Finds the package's files that are not Python: schemas, Kafka's pom, package lists."""
 
 from pathlib import Path
 

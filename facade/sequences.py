@@ -1,4 +1,4 @@
-"""Which sequence numbers were seen, as runs without gaps.
+"""Seen sequence numbers, as runs without gaps.
 
 Runs merge exactly in any order: a late record fills its gap, a second one shows as a duplicate, and a restart of the
 reader changes nothing.

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 FLOOR = 1e-9
-"""Smallest value that is told from 0 [unit of the field]."""
+"""Smallest value that differs from 0 [unit of the field]."""
 
 
 def buckets(values: npt.NDArray[np.float64], error: float) -> npt.NDArray[np.int64]:

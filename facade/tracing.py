@@ -1,4 +1,4 @@
-"""One trace from the Tango call to the acknowledgement, where OpenTelemetry is installed and switched on; else nothing.
+"""One trace from the Tango call to the acknowledgement, if OpenTelemetry is installed and enabled; otherwise nothing.
 
 The switch and the exporter are PyTango's own variables, so that one set of them serves device servers
 and controllers: TANGO_TELEMETRY_ENABLE=on, TANGO_TELEMETRY_TRACING_ENDPOINTS (OTLP over HTTP). The trace
@@ -15,24 +15,24 @@ from importlib.util import find_spec
 from facade.bus.port import Headers
 
 TRACED = ("traceparent", "tracestate")
-"""Headers that are handed on from a command to everything that it brings about."""
+"""Headers that are passed on from a command to all its consequences."""
 _SCOPE = "sdp-tango-facade"
 _LIBRARY = "opentelemetry"
-"""An extra, pip install 'sdp-tango-facade[telemetry]'; imported where there is something to trace: it takes a quarter
-of the start of a process."""
+"""An extra, pip install 'sdp-tango-facade[telemetry]'; imported only for tracing: it takes a quarter of the start of a
+process."""
 
 
 _TRACE_ID = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-")
 
 
 def enabled(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether traces are wanted, and can be made."""
+    """Return whether tracing is enabled and possible."""
     wanted = environment.get("TANGO_TELEMETRY_ENABLE", "off").lower() in ("on", "1", "true")
     return wanted and find_spec(_LIBRARY) is not None
 
 
 def start(service: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Export the spans of this module; those of Tango's calls are PyTango's own business.
+    """Export the spans of this module; PyTango exports those of Tango's calls.
 
     Parameters
     ----------
@@ -54,13 +54,13 @@ def start(service: str, environment: Mapping[str, str] = os.environ) -> None:
 
 
 def trace_id(headers: Headers) -> str:
-    """Return the id of the trace that some headers carry; empty: of none."""
+    """Return the id of the trace in some headers; empty: there is none."""
     found = _TRACE_ID.match(dict(headers).get("traceparent", b"").decode("latin-1"))
     return found[1] if found else ""
 
 
 def current() -> Headers:
-    """Return the trace context of what runs now as record headers."""
+    """Return the present trace context as record headers."""
     if _LIBRARY not in sys.modules:  # there is no span
         return ()
     from opentelemetry import propagate
@@ -72,7 +72,7 @@ def current() -> Headers:
 
 @contextmanager
 def span(name: str, headers: Headers, **tags: str) -> Iterator[None]:
-    """Make what runs inside a part of the trace that some headers carry; without any, of none."""
+    """Make the enclosed work a part of the trace in some headers; without one, of none."""
     carrier = {name: value.decode("latin-1") for name, value in headers if name in TRACED}
     if not carrier or find_spec(_LIBRARY) is None:
         yield

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final
 
 STATIC: Final = Path(str(files(__name__))) / "static"
-"""Folder of what browsers are given."""
+"""Folder of the static files for browsers."""
 
 
 def how_to_install() -> str:
-    """Return how to install what the page needs; empty text: it is there."""
+    """Return the installation command of missing packages; empty text: all are installed."""
     if find_spec("starlette") is None or find_spec("uvicorn") is None:
         return "pip install 'sdp-tango-facade[web]'"
     return "" if (STATIC / "vendor").is_dir() else "scripts/bootstrap web"

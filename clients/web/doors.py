@@ -1,8 +1,8 @@
 """Rights of people on the operator's page.
 
-Everybody who reaches the server may look. To act, a person signs in with a token, which stands for a name and a role.
-The browser then has a cookie that no script can read and that no other site can make it send (SameSite=Strict);
-in addition a request that acts must name our own origin, and be JSON, which a form of another site cannot send.
+Everybody who reaches the server may look. To act, a person signs in with a token, which has a name and a role. The
+browser then has a cookie that no script can read and that no other site can make it send (SameSite=Strict). In addition
+a request for an action must name our own origin, and be JSON, which a form of another site cannot send.
 """
 
 import hashlib
@@ -19,26 +19,26 @@ from facade.errors import ConfigError
 
 COOKIE: Final = "sdp_session"
 LONGEST_SESSION: Final = 12 * 3600.0
-"""A shift [s]."""
+"""Length of a shift [s]."""
 _MOST_SESSIONS: Final = 1000
 _SHORTEST_TOKEN: Final = 16
 _PER_SECOND, _AT_ONCE = 5.0, 20.0
-"""Requests that act, for each person or address: the rate, and the number that may come at once."""
+"""Requests for actions, for each person or address: the rate, and the largest burst."""
 _LINE = re.compile(r"(\S+)\s+(\S+)\s+(\S+)")
 
 
 class PageRole(IntEnum):
-    """What a person may do; each role may also do what the roles before it may."""
+    """Rights of a person; each role also has the rights of the previous roles."""
 
     VIEWER = 0
     OPERATOR = 1
-    """Commands of subarrays and of SDP, and actions about alarms."""
+    """Commands of subarrays and of SDP, and actions on alarms."""
     EXPERT = 2
     """Also modes of devices."""
 
 
 class Person(NamedTuple):
-    """Somebody at a browser."""
+    """A person at a browser."""
 
     name: str
     role: PageRole
@@ -48,7 +48,7 @@ NOBODY = Person("", PageRole.VIEWER)
 
 
 class TooManyRequests(Exception):
-    """A person or an address acts faster than is allowed."""
+    """Requests for actions of a person or an address exceed the rate."""
 
 
 def read_tokens(text: str, where: str) -> dict[bytes, Person]:
@@ -57,7 +57,7 @@ def read_tokens(text: str, where: str) -> dict[bytes, Person]:
     Raises
     ------
     ConfigError
-        A line has another form, a role is unknown, or a token is too short or stands twice. It names no token.
+        A line has another form, a role is unknown, or a token is too short or repeated. It names no token.
     """
     people: dict[bytes, Person] = {}
     roles = [role.name.lower() for role in PageRole]
@@ -115,11 +115,11 @@ class Doors:
 
     @property
     def anybody_may_act(self) -> bool:
-        """Return whether the deployment has tokens; nobody can sign in without them."""
+        """Return whether the deployment has tokens; without them signing in is impossible."""
         return bool(self._people)
 
     def sign_in(self, token: str) -> str | None:
-        """Return a new session for a token; None: it is not one of ours."""
+        """Return a new session for a token; None: the token is unknown."""
         digest = _digest(token)
         person = next((one for known, one in self._people.items() if hmac.compare_digest(known, digest)), None)
         if person is None:
@@ -142,12 +142,12 @@ class Doors:
         return person if self._clock.monotonic() < until else NOBODY
 
     def count(self, key: str) -> None:
-        """Count a request that acts.
+        """Count a request for an action.
 
         Raises
         ------
         TooManyRequests
-            There were too many before it.
+            The rate is exceeded.
         """
         now = self._clock.monotonic()
         left, at = self._buckets.get(key, (_AT_ONCE, now))
@@ -160,7 +160,7 @@ class Doors:
 
 
 def is_own_origin(origin: str, host: str, sec_fetch_site: str) -> bool:
-    """Return whether a request that acts comes from our own page.
+    """Return whether a request for an action comes from our own page.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ _EXPLORE = (
 
 
 def headers(path: str, *, secure: bool) -> Iterable[tuple[str, str]]:
-    """Return the headers of an answer: our own scripts and styles only, in no frame, guessed as nothing else."""
+    """Return the headers of an answer: only our own scripts and styles, no frames, no guessed content types."""
     policy = _EXPLORE if path.startswith("/explore/") else _OURS
     yield "Content-Security-Policy", f"{policy}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     yield "X-Content-Type-Options", "nosniff"

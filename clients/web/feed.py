@@ -1,15 +1,14 @@
 """Follows Tango attributes for all browsers at once, as a numbered sequence of frames.
 
-Theory of operation. There is one Tango subscription for each attribute, and one encoding of each change, whatever the
-number of browsers. Tango's threads only mark an attribute as changed. The event loop takes all marks a few times a
-second, and encodes the newest values as one frame with the next number. Between two frames only the newest value of an
+Theory of operation. There is one Tango subscription for each attribute, and one encoding of each change, for any number
+of browsers. Tango's threads only mark an attribute as changed. The event loop collects all marks a few times a second,
+and encodes the newest values as one frame with the next number. Between two frames only the newest value of an
 attribute counts. Alerts are never merged, and do not wait: each entry of the log of SdpAlerts is in exactly one frame,
-in its order, which goes out at once.
+in order, which is sent at once.
 
-The newest frames are kept. A browser that was away names the last number that it got, and is given the rest; one that
-was away for too long, or is new, is given a snapshot of everything. A stream that is slow therefore costs no memory. A
-frame goes out at least once a second, also without news: a browser that gets none knows that the server or the
-connection is gone.
+The newest frames are kept. A browser that was away sends its last number, and gets the rest; one that was away for too
+long, or is new, gets a snapshot of everything. A slow stream therefore costs no memory. A frame is sent at least once a
+second, also without news: a browser without one knows that the server or the connection is gone.
 """
 
 import asyncio
@@ -34,16 +33,16 @@ from facade.reading import Quality
 PERIOD: Final = 0.25
 """Shortest time between two frames without alerts [s]."""
 _STREAMS_PER_SECOND: Final = 4000.0
-"""Events that are sent to all browsers together in a second: more browsers get fewer frames."""
+"""Events sent to all browsers together in a second: more browsers get fewer frames."""
 SIGN_OF_LIFE: Final = 1.0
 """Longest time between two frames [s]."""
 KEPT_FRAMES: Final = 600
 """Frames kept for browsers that were away: a minute of the fastest ones."""
 HOUR: Final = 3600.0
 TREND_BYTES: Final = 64_000_000
-"""Upper bound of the memory of all trends [bytes]; with many of them, points lie further apart than a second."""
+"""Upper bound of the memory of all trends [bytes]; with many of them, points are further apart than a second."""
 _POINT: Final = 16
-"""A time and a value [bytes]."""
+"""Size of a time and a value [bytes]."""
 _KEPT_ALERTS: Final = 500
 """Entries of the alert log in a snapshot."""
 
@@ -55,7 +54,7 @@ class Recorder(Protocol):
     """The newest value of each attribute; see `clients.events.EventRecorder`."""
 
     def record(self, device: str, attribute: str) -> EventRecord:
-        """Return what came of an attribute."""
+        """Return the record of an attribute."""
 
 
 class ServerPulse(Protocol):
@@ -83,7 +82,7 @@ class Trend:
         self._times, self._values = array("d"), array("d")
 
     def add(self, time: float, value: float) -> None:
-        """Take a value, or put it in the place of the last one if that is closer than the spacing."""
+        """Add a value, or replace the last one if that is closer than the spacing."""
         time = max(time, self.last)
         if self._times and time - self._times[-1] < self.spacing and math.isnan(value) == math.isnan(self._values[-1]):
             self._values[-1] = value
@@ -100,18 +99,18 @@ class Trend:
         return self._times[-1] if self._times else 0.0
 
     def points(self, since: float) -> Points:
-        """Return the points from a time on; the first one is the value that held at that time."""
+        """Return the points from a time on; the first one is the value at that time."""
         begin = max(bisect_right(self._times, since) - 1, 0)
         times = [max(time, since) for time in self._times[begin:]]
         return times, [None if math.isnan(one) else one for one in self._values[begin:]]
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """One numbered event of the stream, as it goes to every browser."""
+    """One numbered event of the stream, the same for every browser."""
 
     number: int
     text: bytes
-    """An event of an event stream (HTML), whose id is the boot of this server and the number."""
+    """An event of an event stream (HTML); its id is the boot of this server and the number."""
 
 
 class Feed:
@@ -120,7 +119,7 @@ class Feed:
     Parameters
     ----------
     recorder, pulse
-        Where values and silent devices come from.
+        Sources of values and of silent devices.
     """
 
     def __init__(self, recorder: Recorder, pulse: ServerPulse, clock: Clock) -> None:
@@ -135,7 +134,7 @@ class Feed:
         self._trends: dict[tuple[str, str], Trend] = {}
         self._frames: deque[Frame] = deque(maxlen=KEPT_FRAMES)
         self._boot = secrets.token_hex(4)
-        """Tells the numbers of this server from those of the one before it."""
+        """Distinguishes the numbers of this server from those of an earlier one."""
         self._number = 0
         self._snapshot: Frame | None = None
         self._wake, self._urgent = asyncio.Event(), asyncio.Event()
@@ -148,27 +147,27 @@ class Feed:
     # Called from any thread.
 
     def mark(self, device: str, attribute: str) -> None:
-        """Say that an attribute has changed."""
+        """Mark an attribute as changed."""
         with self._lock:
             self._marked.add((device, attribute))
         self._rouse(self._wake)
 
     def take_alert(self, entry: FollowedAlert) -> None:
-        """Take the next entry of the alert log."""
+        """Add the next entry of the alert log."""
         with self._lock:
             self._new_alerts.append(entry)
         self._rouse(self._wake)
         self._rouse(self._urgent)
 
     def forget(self, device: str, attributes: Iterable[str]) -> None:
-        """Drop attributes that are no longer followed; browsers learn that they have no value any more."""
+        """Drop attributes that are no longer followed; browsers learn that they have no value."""
         with self._lock:
             for attribute in attributes:
                 self._marked.add((device, attribute))
                 self._trends.pop((device, attribute), None)
 
     def changed(self, device: str) -> int:
-        """Return the number of the newest frame that has a value of a device or an alert."""
+        """Return the number of the newest frame with a value of a device or an alert."""
         return max(self._changed.get(device, 0), self._changed.get("", 0))
 
     def trend(self, device: str, attribute: str) -> Points:
@@ -179,7 +178,7 @@ class Feed:
                 return [], []
             now = self._clock.now()
             times, values = found.points(now - HOUR)
-            if values and device not in self._silent:  # no event means that it has not changed
+            if values and device not in self._silent:  # without an event the value has not changed
                 times.append(now)
                 values.append(values[-1])
             return times, values
@@ -204,7 +203,7 @@ class Feed:
             self.step()
 
     def step(self) -> None:
-        """Make one frame of all that has changed, and hand it to every stream."""
+        """Make one frame of all changes, and pass it to every stream."""
         with self._lock:
             marked, self._marked = self._marked, set()
             alerts, self._new_alerts = self._new_alerts, []
@@ -228,7 +227,7 @@ class Feed:
         self._news = asyncio.Event()
 
     async def stream(self, seen: str = "") -> AsyncGenerator[bytes, None]:
-        """Give a browser the frames after the one that it names by its id, or a snapshot first if they are gone."""
+        """Yield the frames after a browser's last id, or a snapshot first if they are gone."""
         boot, _, number = seen.partition("-")
         last = int(number) if boot == self._boot and number.isdecimal() else -1
         self._streams += 1
@@ -239,7 +238,7 @@ class Feed:
                     snapshot = self.snapshot()
                     last = snapshot.number
                     yield snapshot.text
-                    continue  # meanwhile frames may have gone
+                    continue  # frames may have gone meanwhile
                 waiting = [self._frames[-one] for one in range(self._number - last, 0, -1)]
                 for frame in waiting:
                     last = frame.number
@@ -250,7 +249,7 @@ class Feed:
             self._streams -= 1
 
     def snapshot(self) -> Frame:
-        """Return everything that is shown now, encoded once for all browsers that ask before the next frame."""
+        """Return all shown values, encoded once for all browsers that ask before the next frame."""
         if self._snapshot is None:
             with self._lock:
                 content = {
@@ -289,13 +288,13 @@ class Feed:
         if value[1] == Quality.INVALID.value:
             trend.add(self._clock.now(), math.nan)
         else:
-            # A count of late records changes without a newer time of the data. The first value may be hours old.
+            # A count of late records changes without a newer data time. The first value may be hours old.
             now = self._clock.now()
             trend.add(value[2] if 0 < trend.last < value[2] else now, float(number))
 
 
 def exact(value: Any) -> Any:
-    """Return a value so that JSON keeps NaN and infinity, as texts; elements of Tango's arrays are numpy's."""
+    """Return a value in which JSON keeps NaN and infinity, as texts; elements of Tango's arrays are numpy's."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""What the operator's page follows: a fixed part of every device, and all of those that somebody looks at."""
+"""The attributes followed by the operator's page: a fixed part of every device, and all of viewed devices."""
 
 import queue
 import threading
@@ -14,21 +14,21 @@ from facade.errors import FacadeError
 from facade.icd.model import Attribute, DeviceClass, Icd
 
 MOST_DEVICES: Final = 64
-"""Devices of a numbered class that are followed as a whole, beside the others; the one asked for longest ago goes."""
+"""Most devices of a numbered class that are followed completely; the one with the oldest request goes."""
 _LOOK_AGAIN, _TRY_AGAIN = 30.0, 2.0
-"""Time between two looks into the Tango database, and between two tries while it does not answer [s]."""
+"""Time between two reads of the Tango database, and between two tries while it does not answer [s]."""
 _STATE: Final = ("State",)
 _DATABASE: Final = "sys/database/2"
-"""The Tango database as a device: PyTango's calls of `Database` hold up every thread of the process while they wait."""
+"""The Tango database as a device: PyTango's calls of `Database` block every thread of the process while they wait."""
 
 
 class Following:
-    """Subscribes in one thread, since making a subscription takes milliseconds, and seconds of a dead server.
+    """Subscribes in one thread, since a subscription takes milliseconds, and seconds for a dead server.
 
     Parameters
     ----------
     on_change, on_forget
-        Called with a device and an attribute that has changed, or attributes that are followed no longer.
+        Called with a device and a changed attribute, or with attributes that are no longer followed.
     """
 
     def __init__(
@@ -49,27 +49,27 @@ class Following:
         self.instances: Mapping[str, str] = {}
         """Instance of the device server of each device, which is the rack of a node."""
         self.problem = "the Tango database has not been asked yet"
-        """Why `devices` may be old; empty: they are not."""
+        """Reason why `devices` may be old; empty: they are not."""
         self._pulse: EventPulse | None = None
         self._servers: Mapping[str, Mapping[str, str]] = {}
         self._followed: dict[str, None] = {}
-        """Devices of numbered classes that are followed as a whole, the one asked for longest ago first."""
+        """Devices of numbered classes that are followed completely, the oldest request first."""
         self._asked: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._looked = -_LOOK_AGAIN
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="following", daemon=True)
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start."""
         self._thread.start()
 
     def close(self) -> None:
-        """Follow no longer."""
+        """Stop."""
         self._stop.set()
         self._thread.join(5.0)
 
     def ask(self, device: str) -> None:
-        """Follow all attributes of a device, as somebody looks at it."""
+        """Follow all attributes of a device that is being viewed."""
         self._asked.put(device)
 
     def silent(self) -> Mapping[str, float]:
@@ -78,7 +78,7 @@ class Following:
 
     @property
     def away(self) -> str:
-        """Return the reason why no device can be reached; empty: the Tango database answers."""
+        """Return the reason why devices cannot be reached; empty: the Tango database answers."""
         since = self.silent().get(_DATABASE)
         return (
             f"The Tango database at {self._tango_host} does not answer since {utc_text(int(since * 1e6))}."
@@ -96,7 +96,7 @@ class Following:
                 self._pulse.close()
 
     def step(self) -> None:
-        """Look for devices, follow those that were asked for, and compare one with a read; each when it is due."""
+        """Search for devices, follow requested ones, and compare one with a read; each when it is due."""
         now = self._clock.monotonic()
         if not self.away and now - self._looked >= (_TRY_AGAIN if self.problem else _LOOK_AGAIN):
             self._looked = now
@@ -130,7 +130,7 @@ class Following:
     def _follow(self, device: str) -> None:
         kind = self._icd.classes.get(self.devices.get(device, ""))
         if kind is None or not kind.family or kind.commands:
-            return  # unknown, or followed as a whole from the start
+            return  # unknown, or followed completely from the start
         if device not in self._followed:
             self._subscribe(device, tuple(name for name in _attributes(kind) if name not in _STATE))
         self._followed.pop(device, None)
@@ -146,12 +146,12 @@ class Following:
         for attribute in attributes:
             if self._stop.is_set():
                 return
-            with suppress(tango.DevFailed):  # an attribute that the running version does not have yet
+            with suppress(tango.DevFailed):  # the running version may not have the attribute yet
                 self.recorder.subscribe(device, [attribute])
 
 
 def is_followed(entry: Attribute) -> bool:
-    """Return whether an attribute is followed: it sends events, and is no array of numbers for experts."""
+    """Return whether an attribute is followed: it sends events, and is not an expert's array of numbers."""
     return entry.is_pushed and not (entry.expert and entry.length and entry.type != "DevString")
 
 

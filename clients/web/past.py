@@ -1,7 +1,7 @@
-"""Values of attributes from before the server of the page followed them, from an archive of the history.
+"""Values of attributes from before the start of the page's server, from an archive of the history.
 
-A read may take seconds, and longer from an object store that hangs. It holds up one thread of the caller's at a time:
-the others get the values of the read before.
+A read may take seconds, and longer from a hanging object store. It blocks one thread of the caller's at a time: the
+others get the values of the previous read.
 """
 
 import logging
@@ -16,14 +16,14 @@ from facade.flows.archive.history import SILENT_US, HistoryArchive, Series
 from facade.reading import Quality
 
 READ_AGAIN: Final = 60.0
-"""After which the archive may have more of an attribute [s]."""
+"""Time after which the archive may have newer values of an attribute [s]."""
 _MOST_KEPT: Final = 200
-"""Attributes of which the last hour is kept; the one read longest ago goes."""
+"""Most attributes with a cached last hour; the one with the oldest read goes."""
 _log = logging.getLogger(__name__)
 
 
 class ArchivedTrends:
-    """The last hour of scalars, as far as an archive has it; for any thread."""
+    """The last hour of scalars, from an archive; for any thread."""
 
     def __init__(self, archive: HistoryArchive, clock: Clock) -> None:
         self._archive, self._clock = archive, clock
@@ -32,7 +32,7 @@ class ArchivedTrends:
         self._said = ""
 
     def before(self, device: str, attribute: str, time: float) -> Points:
-        """Return what a scalar showed in the last hour, before a time [Unix s]."""
+        """Return the values of a scalar in the last hour before a time [Unix s]."""
         name, now = f"{device}/{attribute}", self._clock.now()
         since = now - HOUR
         if time <= since:
@@ -64,7 +64,7 @@ class ArchivedTrends:
 
 
 def _trend(found: Series) -> Trend:
-    """Return the numbers of a series; where values may be missing is a gap."""
+    """Return the numbers of a series, with a gap where values may be missing."""
     trend = Trend()
     for at, one in found.points:
         if at in found.gaps:

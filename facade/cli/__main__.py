@@ -7,7 +7,7 @@ import facade
 
 def main() -> None:
     """Run the command line."""
-    if sys.argv[1:] == ["--version"]:  # needs nothing else, and is what scripts ask first
+    if sys.argv[1:] == ["--version"]:  # needs no import, and scripts ask it first
         print(facade.__version__)
         return
     from facade.cli.app import run

@@ -1,8 +1,8 @@
 """The command ``sdp-facade``: its sub-commands by name, each imported when it is run.
 
-What a sub-command imports takes longer than the work of some, and than a process may take that a supervisor starts
-again; hence the help of a group comes from tables: the one below, those of the flows' manifests, and those of the
-entry-point group `facade.manifest.SUBCOMMANDS`.
+The imports of a sub-command may take longer than its work, and than a supervisor allows for a restart. So the help of a
+group comes from tables: the one below, those of the flows' manifests, and those of the entry-point group
+`facade.manifest.SUBCOMMANDS`.
 """
 
 import logging
@@ -64,7 +64,7 @@ _COMPLETION: Final = ("install_completion", "show_completion")
 
 
 class LazyCommand(TyperCommand):
-    """A sub-command that is imported when it is run; its name and one line of help stand for it until then."""
+    """A sub-command that is imported when it runs; until then only its name and one line of help are known."""
 
     def __init__(self, subcommand: Subcommand) -> None:
         super().__init__(subcommand.words[-1], help=subcommand.summary, short_help=subcommand.summary)
@@ -84,7 +84,7 @@ class LazyCommand(TyperCommand):
         return command
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Return the context of the command itself, which is then invoked in the place of this one."""
+        """Return the context of the command itself, which is then invoked instead of this one."""
         return self.load().make_context(info_name, args, parent, **extra)
 
 
@@ -124,7 +124,7 @@ app = typer.Typer(
     cls=_Root,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # Rich takes longer to import than a help may take
+    rich_markup_mode=None,  # the import of Rich takes too long for a help
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -154,14 +154,14 @@ def version() -> None:
 
 
 def run() -> None:
-    """Run the command line; a failure that was foreseen is one line, not a traceback."""
-    # Else Python prints each line of the Kafka client; processes that run on start their own logging.
+    """Run the command line; an expected failure is one line, not a traceback."""
+    # Otherwise Python prints each line of the Kafka client; long-running processes start their own logging.
     logging.getLogger("facade").addHandler(logging.NullHandler())
     try:
         app(prog_name=NAME)
     except (FacadeError, OSError) as error:
         if isinstance(error, OSError) and error.filename is None:
-            raise  # a mistake of ours; one that names a file or a folder is the caller's
+            raise  # a bug; an error with the name of a file or a folder is the caller's
         text = f"{error.filename}: {error.strerror}; name another path" if isinstance(error, OSError) else str(error)
         typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
         typer.echo(printable(text, keep="\n"), err=True)

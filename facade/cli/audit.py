@@ -20,7 +20,7 @@ from facade.manifest import AuditEntry, load, manifests
 from facade.printable import printable
 
 _AWAY = 60.0
-"""Most difference between the clocks of broker and device server [s]."""
+"""Largest difference between the clocks of broker and device server [s]."""
 
 
 def audit(
@@ -56,7 +56,7 @@ def audit(
 
 
 def sources() -> dict[str, Callable[[Record], AuditEntry | None]]:
-    """Return the function that makes the entry of a record, by topic: those of all flows, and one for dead letters."""
+    """Return the functions that make the entries of records, by topic, of all flows and for dead letters."""
     of_flows = {topic: load(one) for manifest in manifests() for topic, one in manifest.audit.items()}
     return {**of_flows, dead_letters.TOPIC: redriven_entry}
 

@@ -25,9 +25,9 @@ from facade.runtime import heartbeats
 from facade.runtime.replay import replay_topics
 
 _HEARD = 200
-"""Signs of life that are looked at."""
+"""Heartbeats to read."""
 _CLOCK_WAIT = 2 * heartbeats.SILENT
-"""Longest wait for a new sign of life [s]."""
+"""Longest wait for a new heartbeat [s]."""
 _MIN_INSYNC = "min.insync.replicas"
 
 
@@ -128,7 +128,7 @@ def _topics(
 
 
 def _clocks(connection: Connection) -> tuple[float, list[Finding]]:
-    """Return by how much our clock is ahead of the broker's [s], and the findings about it and other clocks."""
+    """Return the difference of our clock to the broker's [s], and the findings about it and other clocks."""
     try:
         ours = _own_clock(connection)
         others = _other_clocks(connection)
@@ -141,7 +141,7 @@ def _clocks(connection: Connection) -> tuple[float, list[Finding]]:
 
 
 def _own_clock(connection: Connection) -> float | None:
-    """Wait for a new sign of life: it got the broker's time between two looks at our clock."""
+    """Wait for a new heartbeat: its broker's time is between two readings of our clock."""
     clock, topic = connection.clock, heartbeats.TOPIC
     began, before = clock.monotonic(), admin.find_range(connection, topic)
     looked = clock.now()
@@ -150,14 +150,14 @@ def _own_clock(connection: Connection) -> float | None:
         now = clock.now()
         if ranges != before:
             newest = max(record.timestamp_us for record in admin.newest_records(connection, topic, 1)) / 1e6
-            # Within these bounds nothing can be told; beyond them the clocks surely differ.
+            # Within these bounds nothing is certain; beyond them the clocks surely differ.
             return max(0.0, looked - newest) or min(0.0, now - newest)
         looked = now
     return None
 
 
 def _other_clocks(connection: Connection) -> dict[str, float]:
-    """Return by how much the clock of each process that gives signs of life is ahead of the broker's [s]."""
+    """Return the difference of the clock of each process with heartbeats to the broker's [s]."""
     decode: Callable[[bytes], Heartbeat] = msgspec.json.Decoder(Heartbeat).decode
     found: dict[str, list[float]] = {}
     for record in admin.newest_records(connection, heartbeats.TOPIC, _HEARD):
@@ -166,5 +166,5 @@ def _other_clocks(connection: Connection) -> dict[str, float]:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             continue
         found.setdefault(heartbeat.component, []).append((heartbeat.time - record.timestamp_us) / 1e6)
-    # One that was held up on its way looks late, and never ahead.
+    # A delayed one looks late, but never ahead.
     return {name: max(ahead) for name, ahead in found.items()}

@@ -1,6 +1,6 @@
-"""`sdp-facade config`: what each setting means, its value here and the origin of the value, and all that is wrong.
+"""`sdp-facade config`: the meaning of each setting, its value and the origin of the value, and all mistakes.
 
-The meaning of a setting is said once, in the docstrings of `facade.config.Settings`.
+The meaning of a setting is defined once, in the docstrings of `facade.config.Settings`.
 """
 
 import ast
@@ -44,7 +44,7 @@ PROCESS_VARIABLES = {
     "TANGO_HOST": "Tango database, host:port.",
     "TANGO_DS_EVENT_BUFFER_HWM": "Events that a device server keeps for a slow client; default of ours: 20000.",
 }
-"""Variables that are of one process and not of the deployment, with their meaning."""
+"""Variables of one process instead of the deployment, with their meaning."""
 
 _PREFIX = "SDP_"
 _NEAR = 0.8
@@ -56,14 +56,14 @@ class Explained:
 
     name: str
     value: str
-    """As it may be shown to anybody."""
+    """Value without secrets."""
     origin: str
     """Environment variable, file or "default"."""
     meaning: str
 
 
 def meanings() -> dict[str, str]:
-    """Return the meaning of each setting, from the docstrings."""
+    """Return the meanings of all settings, from the docstrings."""
     (tree,) = ast.parse(inspect.getsource(Settings)).body
     assert isinstance(tree, ast.ClassDef)
     found = {}
@@ -75,7 +75,7 @@ def meanings() -> dict[str, str]:
 
 
 def explain_settings(environment: Mapping[str, str] = os.environ) -> tuple[list[Explained], list[str]]:
-    """Return every setting, and everything that is wrong: what, expected, got and where.
+    """Return every setting, and every mistake: setting, expected and present value, and origin.
 
     Raises
     ------
@@ -109,13 +109,13 @@ def shadows(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
 
 
 def kafka_properties(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the properties of the Kafka client in the settings file, those of them that are text."""
+    """Return the properties of the Kafka client in the settings file that are texts."""
     found = read_file(environment)[0].get(KAFKA)
     return {name: value for name, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
 
 
 def process_variables(environment: Mapping[str, str] = os.environ) -> list[Explained]:
-    """Return the variables that are of this process only."""
+    """Return the variables of this process."""
     return [
         Explained(name, environment.get(name, ""), "environment" if name in environment else "not set", meaning)
         for name, meaning in PROCESS_VARIABLES.items()
@@ -123,7 +123,7 @@ def process_variables(environment: Mapping[str, str] = os.environ) -> list[Expla
 
 
 def misspelt(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
-    """Return a warning for each variable that looks like one of ours and is none."""
+    """Return a warning for each variable that looks like one of ours but is unknown."""
     known = [*ENVIRONMENT, *PROCESS_VARIABLES]
     for name in sorted(environment):
         if name.startswith(_PREFIX) and name not in known and (near := _near(name, known)):
@@ -131,7 +131,7 @@ def misspelt(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
 
 
 def template() -> str:
-    """Return a settings file that says what the defaults say, all of it commented out."""
+    """Return a settings file with the defaults, all of them commented out."""
     defaults = msgspec.to_builtins(Settings())
     lines = [f"# Settings of sdp-facade; {FILE_VARIABLE} names this file. These are the defaults."]
     for name, meaning in meanings().items():
@@ -161,7 +161,7 @@ def _wrong(name: str, value: object, origin: str, known: list[str]) -> str:
     try:
         make_settings({name: value}, origin)
     except ConfigError as error:
-        # The text names setting and place; a property of the Kafka client may be a secret.
+        # The text names setting and position; a property of the Kafka client may be a secret.
         text, got = str(error), f"{without_secrets(repr(value)):.100}"
         return text if name == KAFKA or got in text else f"{text} (it is {got})"
     return ""

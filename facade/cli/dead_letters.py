@@ -1,4 +1,4 @@
-"""`sdp-facade dead-letters`: look through records that could not be used, and put them back, each once."""
+"""`sdp-facade dead-letters`: shows records that could not be used, and puts them back, each once."""
 
 import base64
 import getpass
@@ -50,11 +50,11 @@ from facade.outcome import USED, Outcome, Unused
 from facade.printable import printable
 
 _MOST_SHOWN = 4096
-"""Bytes of a value that are shown."""
+"""Most bytes of a value that are shown."""
 _LARGEST_STEP = 500
-"""Records of one transaction."""
+"""Most records of one transaction."""
 _ROLE = "operator-tool"
-"""Of these commands in the ICD, which names their transactional id."""
+"""Role of these commands in the ICD, which names their transactional id."""
 
 
 Since = Annotated[
@@ -181,7 +181,7 @@ def redrive(
     clock, icd, settings = SystemClock(), load(), load_settings()
     selection = _selection(icd, clock, since, reason, topic, dead_letters)
     connection = Connection(settings, clock=clock)
-    # It ends the transaction that an earlier run has left open. Only later reads see all marks of that run.
+    # It ends an open transaction of an earlier run. Only later reads see all marks of that run.
     writer = KafkaTransactionWriter(connection, icd.roles[_ROLE].transactional_id) if yes else None
     ranges = find_range(connection, TOPIC)
     trial = trials_of(icd, settings, clock)
@@ -241,13 +241,13 @@ def _show_plan(made: RedrivePlan, *, quiet: bool) -> None:
 
 
 def _failure(made: RedrivePlan, topic: str, reason: str, fate: RedriveFate) -> dict[str, str]:
-    """Return why the first dead letter of a row of the table would fail again."""
+    """Return the reason why the first dead letter of a row of the table would fail again."""
     why = made.failures.get((topic, reason))
     return {"failure": f"{why.path}: {why.detail}"} if why is not None and fate is RedriveFate.FAILS else {}
 
 
 def trials_of(icd: Icd, settings: Settings, clock: Clock) -> Trial:
-    """Return the reading of one record as the readers of its topic would read it now, with these settings."""
+    """Return the trial of a record by the readers of its topic, with these settings."""
     flows: dict[str, Trial] = {}
     for flow in manifest.manifests():
         if flow.trials is not None:
@@ -319,25 +319,25 @@ def _print(rows: list[list[str]], columns: Sequence[str]) -> None:
 
 
 class Listing:
-    """Dead letters of a kind: all of them counted, the newest ones kept.
+    """Dead letters of a kind: a count of all, and the newest ones.
 
     Parameters
     ----------
     limit
-        Most that are kept.
+        Most dead letters to keep.
     """
 
     def __init__(self, selection: Selection, limit: int) -> None:
         self._selection = selection
         self.newest: deque[DeadLetter] = deque(maxlen=limit)
         self.strange = 0
-        """Records that are no dead letters of the facade's."""
+        """Records that are not the facade's dead letters."""
         self.redriven: set[Origin] = set()
         self._dead_letters: Counter[tuple[str, str]] = Counter()
         self._reasons: dict[Origin, str] = {}
 
     def add(self, record: Record) -> None:
-        """Take a record of `dead-letters`."""
+        """Add a record of `dead-letters`."""
         dead_letter = read_dead_letter(record)
         if dead_letter is None:
             self.strange += 1
@@ -349,10 +349,10 @@ class Listing:
             self._reasons[dead_letter.origin] = dead_letter.reason
 
     def counts(self) -> list[dict[str, str | int]]:
-        """Return by topic and reason, the most frequent first: dead letters, their records, and those put back.
+        """Return counts by topic and reason, the most frequent first: dead letters, their records, and those put back.
 
-        There are fewer records than dead letters where several device servers read a topic, as each of them writes
-        one, and where one was killed before it had noted its position, and wrote some again.
+        There are fewer records than dead letters if several device servers read a topic, as each of them writes one, or
+        if one was killed before it had stored its position, and wrote some again.
         """
         records = Counter((origin.topic, reason) for origin, reason in self._reasons.items())
         back = Counter((origin.topic, reason) for origin, reason in self._reasons.items() if origin in self.redriven)
@@ -381,7 +381,7 @@ def line(dead_letter: DeadLetter, redriven: Collection[Origin]) -> list[str]:
 
 
 def described(dead_letter: DeadLetter) -> dict[str, Any]:
-    """Return a dead letter as a document, without the record."""
+    """Return a dead letter as a document, without its record."""
     return {
         "letter": str(dead_letter.at),
         "time": _time(dead_letter.written_us),
@@ -391,7 +391,7 @@ def described(dead_letter: DeadLetter) -> dict[str, Any]:
 
 
 def document(record: Record) -> dict[str, Any]:
-    """Return a dead letter as a document with the record; bytes as text where they are UTF-8, else as base64."""
+    """Return a dead letter as a document with its record; bytes as text if they are UTF-8, otherwise as base64."""
     dead_letter, whole = read_dead_letter(record), original(record)
     said = (
         described(dead_letter)
@@ -415,6 +415,6 @@ def _client() -> str:
     """Return user, host and process of this command."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # in a container whose user has no entry
+    except (KeyError, OSError):  # a container's user may have no entry
         user = f"uid {os.getuid()}"
     return f"{user} at {socket.gethostname()}, process {os.getpid()}"

@@ -159,7 +159,7 @@ def _query_table(device_class: DeviceClass) -> Table:
 
 
 def _uncompilable(icd: Icd) -> list[IcdFinding]:
-    """Find the messages that no decoder can be made for."""
+    """Return the messages that have no possible decoder."""
     findings = []
     for name, schema in icd.messages.items():
         try:

@@ -33,7 +33,7 @@ class VersionStep(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference, at a place such as ``SdpMaster.totalLost.type``, with the parties concerned (none for texts)."""
+    """One difference, at a path such as ``SdpMaster.totalLost.type``, with the parties concerned (none for texts)."""
 
     where: str
     step: VersionStep
@@ -42,7 +42,7 @@ class Difference:
 
 
 ChangeJudge = Callable[[Any, Any], list[tuple[str, str]]]
-"""Gives ``less`` (is allowed), ``more``, ``both`` (another thing), ``wider`` (more, which breaks readers) or ``text``,
+"""Returns ``less`` (allowed), ``more``, ``both`` (a replacement), ``wider`` (more, which breaks readers) or ``text``,
 each with the change in words."""
 
 
@@ -67,7 +67,7 @@ def _choice(old: Any, new: Any) -> list[tuple[str, str]]:
 
 
 def _types(old: Any, new: Any) -> list[tuple[str, str]]:
-    # A missing type allows all, and an integer is a number.
+    # A missing type allows all types, and an integer is a number.
     every = ("object", "array", "string", "number", "boolean", "null")
     known = (every if one is None else [one] if isinstance(one, str) else one for one in (old, new))
     before, after = ({*types, *(("integer",) if "number" in types else ())} for types in known)
@@ -109,7 +109,7 @@ FIELDS: Mapping[str, tuple[str, str, ChangeJudge]] = {
 ENTRIES: Mapping[str, tuple[str, str]] = {name: (removed, added) for name, removed, added in _TABLE["entries"]}
 _STRUCTS = {name.partition(".")[0] for name in FIELDS}
 _HIDDEN = ("classes", "attributes", "commands", "queries", "properties", "presence", "all")
-"""Names that a place leaves out."""
+"""Names left out of a path."""
 
 
 def compare(old: Icd, new: Icd) -> list[Difference]:
@@ -163,7 +163,7 @@ def _walk(where: str, rule: str, old: Any, new: Any) -> Iterator[Difference]:
 
 
 def _normal(schema: Schema) -> Schema:
-    """Return a schema as the table has it: properties have a `presence`; a part that allows nothing is missing."""
+    """Return a schema in the form of the table: properties have a `presence`; a part that allows nothing is missing."""
     found, required = dict(schema), schema.get("required", ())
     found.pop("required", None)
     if "const" in found:
@@ -190,7 +190,7 @@ def _carriers(icd: Icd, message: str) -> list[str]:
 
 
 def judge_version(old: str, new: str, differences: Iterable[Difference]) -> tuple[bool, str]:
-    """Return whether a version has made the step that the differences need, and a sentence about it."""
+    """Return whether the version has changed enough for the differences, and a sentence about it."""
     for version in (old, new):
         if not re.fullmatch(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}", version):
             raise IcdError(f"icd.toml: version: expected MAJOR.MINOR.PATCH, got {version!r}")
@@ -231,7 +231,7 @@ def diff_command(
     earlier, later = (load_unchecked(one) for one in (old, new))
     alike: dict[object, list[Difference]] = {}
     for one in (differences := compare(earlier, later)):
-        # Differences that only a number tells apart, such as those of all dishes, share a row.
+        # Differences that differ only in a number, such as those of all dishes, share a row.
         alike.setdefault((one.step, one.whom, one.what, re.sub(r"\d+", "#", one.where)), []).append(one)
     rows = [
         (

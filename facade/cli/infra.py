@@ -1,6 +1,6 @@
 """`sdp-facade infra`: a local Kafka broker and Tango database, for development, demos and tests.
 
-What a program may read goes to standard output, everything else to standard error.
+Output for programs goes to standard output, everything else to standard error.
 """
 
 import shlex
@@ -153,7 +153,7 @@ def stop(
 
 
 def print_environment(variables: dict[str, str]) -> None:
-    """Print one line that a shell can evaluate."""
+    """Print one line for evaluation by a shell."""
     print("export " + " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items()))
 
 

@@ -1,4 +1,4 @@
-"""`sdp-facade quotas`: client quotas that follow from the classes of the topics, by Kafka's own tool."""
+"""`sdp-facade quotas`: client quotas from the classes of the topics, set by Kafka's own tool."""
 
 import shlex
 from pathlib import Path

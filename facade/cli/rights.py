@@ -1,4 +1,4 @@
-"""`sdp-facade rights`: who may do what on the bus, as the ICD says; by the settings of the deployment."""
+"""`sdp-facade rights`: the rights of all roles on the bus by the ICD, for the settings of the deployment."""
 
 from enum import StrEnum
 from typing import Annotated

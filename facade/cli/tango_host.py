@@ -1,4 +1,4 @@
-"""The option of sub-commands that talk to the Tango database."""
+"""The option of sub-commands that use the Tango database."""
 
 import socket
 from typing import Annotated
@@ -14,12 +14,12 @@ _ANSWER = 2.0
 
 
 def require_tango_host(tango_host: str) -> None:
-    """Make sure that there is an address.
+    """Raise an error without an address.
 
     Raises
     ------
     ConfigError
-        It is missing, or is no host:port.
+        It is missing, or not of the form host:port.
     """
     host, _, port = tango_host.rpartition(":")
     if not host or not port.isdecimal():
@@ -28,7 +28,7 @@ def require_tango_host(tango_host: str) -> None:
 
 
 def require_tango_database(tango_host: str) -> None:
-    """Make sure that somebody listens at the address, within a second or two and without Tango.
+    """Raise an error if no server listens at the address, within a second or two and without Tango.
 
     Raises
     ------

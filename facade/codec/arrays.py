@@ -1,10 +1,10 @@
-"""Reads arrays out of foreign bytes without trust in them: `.npy`, Arrow's IPC streams, and Arrow batches of numbers.
+"""Reads arrays from untrusted bytes: `.npy`, Arrow's IPC streams, and Arrow batches of numbers.
 
-Nothing is unpickled, and nothing is made that is larger than the bytes: numpy refuses a view beyond their end, and
-Python's `struct` a number there.
+Nothing is unpickled, and nothing larger than the bytes is created: numpy refuses a view beyond their end, and so does
+Python's `struct`.
 
-`StreamReader` is written by hand, as the Arrow library takes 50 us to open a stream, longer than all that is done with
-the numbers of a small batch. It reads only the newer framing (a message begins with FF FF FF FF, Arrow 0.15).
+`StreamReader` is our own, as the Arrow library takes 50 us to open a stream, longer than the processing of a small
+batch. It reads only the newer framing (a message begins with FF FF FF FF, Arrow 0.15).
 """
 
 import io
@@ -33,13 +33,13 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 _MOST_HEADER: Final = 10_100
-"""Most bytes of a header that numpy reads, with what comes before it."""
+"""Most bytes of a header that numpy accepts, with the preamble."""
 _MOST_MESSAGES: Final = 5000
-"""Each costs some time, though it may hold nothing: one for each antenna is usual."""
+"""Most messages of a stream: each costs time, also an empty one; one for each antenna is usual."""
 
 
 class ArrayError(Exception):
-    """The bytes are no such array; the text names the expectation.
+    """The bytes are not such an array; the text has the expectation.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class ArrayError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NpyHeader:
-    """What the beginning of a `.npy` says of the rest."""
+    """The header of a `.npy`."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -68,7 +68,7 @@ def read_npy_header(content: bytes | memoryview) -> NpyHeader:
     Raises
     ------
     ArrayError
-        It is none.
+        It is not such a header.
     """
     view = memoryview(content).cast("B")
     try:
@@ -80,7 +80,7 @@ def read_npy_header(content: bytes | memoryview) -> NpyHeader:
         shape, fortran, dtype = readers[version](head)
     except ArrayError:
         raise
-    except Exception as error:  # the bytes may be anything, and so is what numpy raises
+    except Exception as error:  # the bytes are arbitrary, and so is numpy's error
         raise ArrayError(f"expected .npy, got {len(view)} bytes that are none: {error!s:.200}") from error
     return NpyHeader(shape, dtype, fortran, head.tell())
 
@@ -88,7 +88,7 @@ def read_npy_header(content: bytes | memoryview) -> NpyHeader:
 def view_npy(content: bytes | memoryview, header: NpyHeader) -> Array:
     """Return the array of a `.npy`, a view of its bytes.
 
-    `header`: what the content itself says; the caller has looked whether that is something to believe.
+    `header`: the content's own header; the caller has checked it.
 
     Raises
     ------
@@ -103,16 +103,16 @@ def view_npy(content: bytes | memoryview, header: NpyHeader) -> Array:
 
 
 def read_arrow(content: bytes | memoryview, check_schema: Callable[[Any], None]) -> tuple[Any, int]:
-    """Return the table of an Arrow IPC stream, and how many bytes follow the stream.
+    """Return the table of an Arrow IPC stream, and the number of bytes after the stream.
 
-    `check_schema`: raises `ArrayError` if the schema is not the one wanted.
+    `check_schema`: raises `ArrayError` for an unwanted schema.
 
     Raises
     ------
     ArrayError
         A batch is compressed.
     Exception
-        Whatever the library raises about bytes that are no stream.
+        Any error of the library for bytes that are not a stream.
     """
     buffer = pa.py_buffer(content)
     if _has_compressed_batch(buffer):
@@ -121,17 +121,17 @@ def read_arrow(content: bytes | memoryview, check_schema: Callable[[Any], None])
     with pa.ipc.open_stream(source) as reader:
         check_schema(reader.schema)
         table = reader.read_all()
-    table.validate(full=True)  # the sizes that a batch claims are not checked before
+    table.validate(full=True)  # the sizes claimed by a batch are not checked before
     return table, len(content) - source.tell()
 
 
 def whole_column(column: Any, name: str = "") -> Any:
-    """Return a column as one array, without a copy if it is in one batch.
+    """Return a column as one array, without a copy if it has one batch.
 
     Raises
     ------
     ArrayError
-        Something is missing in it.
+        It has nulls.
     """
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     require_values(array, name)
@@ -139,21 +139,21 @@ def whole_column(column: Any, name: str = "") -> Any:
 
 
 def require_values(array: Any, name: str = "") -> None:
-    """See to it that an Arrow array has no nulls.
+    """Raise an error if an Arrow array has nulls.
 
     Raises
     ------
     ArrayError
-        It has some.
+        It has nulls.
     """
     if array.null_count:
         raise ArrayError(f"{name and name + ': '}expected values everywhere, got {array.null_count} nulls")
 
 
 def _has_compressed_batch(buffer: Any) -> bool:
-    """Return whether an Arrow IPC stream holds a compressed batch, whose size in memory is not known before.
+    """Return whether an Arrow IPC stream has a compressed batch, whose size in memory is unknown.
 
-    Raises whatever the library raises about bytes that are no stream.
+    Raises any error of the library for bytes that are not a stream.
     """
     messages = pa.ipc.MessageReader.open_stream(pa.BufferReader(buffer))
     for number, message in enumerate(messages):
@@ -165,16 +165,16 @@ def _has_compressed_batch(buffer: Any) -> bool:
 
 
 MARK: Final = b"\xff\xff\xff\xff"
-"""How a stream begins; no text in UTF-8 does."""
+"""Begin of a stream; no text in UTF-8 begins so."""
 
 _END: Final = MARK + bytes(4)
 _SCHEMA, _RECORD_BATCH, _COMPRESSION = 1, 3, 3
-"""Kinds of messages, and the field of a record batch that tells of a compression."""
+"""Kinds of messages, and the field of a record batch with the compression."""
 _INT, _FLOAT = 2, 3
 _FLOATS: Final[dict[int, np.dtype[Any]]] = {1: np.dtype("<f4"), 2: np.dtype("<f8")}
 _MOST_COLUMNS: Final = 256
 _MOST_SHAPES: Final = 256
-"""So many different metadata are remembered."""
+"""Most remembered metadata."""
 _TEXT = 200
 
 Layout = tuple[tuple[str, np.dtype[Any]], ...]
@@ -190,23 +190,23 @@ class RecordBatch:
     columns: dict[str, Array]
     """By name, each of shape (rows,): views of the bytes."""
     nulls: dict[str, Array]
-    """Where nothing is there, of shape (rows,), by name; only of columns that lack something."""
+    """Masks of nulls, of shape (rows,), by name; only of columns with nulls."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Where everything is in the body of a batch; it is within its size."""
+    """Positions in the body of a batch; they are within its size."""
 
     rows: int
     size: int
-    """Of the body [bytes]."""
+    """Size of the body [bytes]."""
     layout: Layout
     places: tuple[tuple[str, np.dtype[Any], int, int], ...]
-    """Name and type of each column, where its values begin, and the bits that say what is there; -1: all is."""
+    """Name and type of each column, begin of its values, and begin of its validity bits; -1: there are no nulls."""
 
 
 class StreamReader:
-    """Reads streams; remembers what their metadata have said, which all batches of one producer and size share."""
+    """Reads streams; caches their metadata, which are common to all batches of one producer and size."""
 
     def __init__(self) -> None:
         self._shapes: dict[bytes, _Shape] = {}
@@ -217,7 +217,7 @@ class StreamReader:
         Raises
         ------
         ArrayError
-            It is no stream of one batch of plain numbers, not compressed.
+            It is not a stream of one uncompressed batch of plain numbers.
         """
         try:
             return self._read(content)
@@ -305,7 +305,7 @@ def _end_of_metadata(content: bytes, begin: int) -> int:
 
 
 class _Table:
-    """A table of FlatBuffers, whose fields have numbers; an absent field is 0."""
+    """A table of FlatBuffers, with numbered fields; an absent field is 0."""
 
     __slots__ = ("_at", "_data", "_slots")
 
@@ -319,11 +319,11 @@ class _Table:
 
     @classmethod
     def root(cls, data: memoryview) -> "_Table":
-        """Return the table that a message consists of."""
+        """Return the root table of a message."""
         return cls(data, _offset(data, 0))
 
     def has(self, number: int) -> bool:
-        """Return whether a field is there."""
+        """Return whether a field is present."""
         return number < len(self._slots) and self._slots[number] != 0
 
     def number(self, form: str, number: int) -> int:
@@ -350,7 +350,7 @@ class _Table:
         return struct.unpack_from(f"<{2 * count}q", self._data, begin)
 
     def text(self, number: int) -> str:
-        """Return a field that is a text, fit to be shown."""
+        """Return a text field in a form that is safe to show."""
         begin, size = self._vector(number)
         return printable(bytes(self._data[begin : begin + min(size, _TEXT)]).decode(errors="replace"))
 

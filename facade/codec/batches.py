@@ -1,7 +1,7 @@
 """Columnar batches: many messages as the columns of one record; see ``docs/how-to/send-heaps.md``.
 
-A record is read alone, as a bad one must not harm its neighbours. Then batches are put together, so that their numbers
-are worked on once for all of them.
+A record is read alone, as a bad one must not harm its neighbours. Then batches are joined, so that their numbers are
+processed at once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ HEADER: Final = "batch"
 CONTENT_TYPE: Final = "content-type"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 _FAR = 2**60
-"""No legal value is so far away, whatever is added to it."""
+"""No legal value is so large, even after an addition."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -48,16 +48,16 @@ def is_batch(value: bytes | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A batch that cannot be read."""
+    """An unreadable batch."""
 
     why: RecordRejected
     rows: int
-    """How many it claims to have; 1: nobody knows."""
+    """Number of rows that it claims; 1: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """A batch that is in order as a whole; its rows are not checked yet."""
+    """A batch that is correct as a whole; its rows are not checked yet."""
 
     header: Batch
     content: RecordBatch
@@ -74,7 +74,7 @@ class BatchReader:
     Parameters
     ----------
     varying
-        Fields that must be columns: so each row takes some bytes, which bounds the rows of a batch. All versions have
+        Fields that must be columns: so each row takes some bytes, which limits the rows of a batch. All versions have
         them.
     earlier
         Schemas of earlier versions. Their batches become batches of the current one.
@@ -94,7 +94,7 @@ class BatchReader:
         self._streams = StreamReader()
 
     def read(self, value: bytes, headers: HeaderPairs) -> ReadBatch | Refused:
-        """Read the value of a record; a bad one is a result and never an exception."""
+        """Read the value of a record; a bad one is a result, not an exception."""
         header = self._headers.decode_header(headers, HEADER)
         if not isinstance(header, Batch):
             return Refused(header, 1)
@@ -108,7 +108,7 @@ class BatchReader:
         return ReadBatch(header, content) if change is None else _translated(header, content, change)
 
     def contradiction(self, header: Batch, content: RecordBatch) -> RecordRejected | None:
-        """Return why header and content do not belong together; None: they do."""
+        """Return the contradiction between header and content; None: there is none."""
         at = f"headers.{HEADER}"
         if header.message != self._version:
             versions = " or ".join(map(repr, (self._version, *self._earlier)))
@@ -155,7 +155,7 @@ class BatchReader:
 
 
 def _translated(header: Batch, content: RecordBatch, change: Translation) -> ReadBatch:
-    """Return a batch of an earlier version as one of the current version: a field that is new there is a constant."""
+    """Return a batch of an earlier version as one of the current version: a new field is a constant."""
 
     def renamed(fields: Mapping[str, Any]) -> dict[str, Any]:
         return {change.names[name]: value for name, value in fields.items() if name in change.names}
@@ -170,18 +170,18 @@ def _translated(header: Batch, content: RecordBatch, change: Translation) -> Rea
 
 
 class Joined(dict[str, Column]):
-    """Batches behind each other, as columns: by field, put together when first asked for.
+    """Concatenated batches, as columns by field, each made at its first use.
 
-    Whole numbers are of any size, others float64. Nothing of it leads back to itself: it is large, and must go at once.
+    Integers have any size, others are float64. It has no reference cycle: it is large, and must be freed at once.
     """
 
     def __init__(self, reader: BatchReader, batches: Sequence[ReadBatch]) -> None:
         super().__init__()
         self.reader, self.batches = reader, batches
         self.starts = np.cumsum([0, *(batch.rows for batch in batches)])
-        """Where each batch begins, and where the last one ends."""
+        """Begin of each batch, and end of the last one."""
         self.rejected: dict[int, RecordRejected] = {}
-        """Rows that the schema forbids, in no order."""
+        """Rows that violate the schema, in no order."""
         self._within = {field.name: all(_is_within(field, batch) for batch in batches) for field in reader.fields}
         for field in reader.fields:
             if not self._within[field.name]:
@@ -224,7 +224,7 @@ class Joined(dict[str, Column]):
 
 
 def breaches_of(field: NumberField, column: Column) -> Iterator[tuple[int, RecordRejected]]:
-    """Say of each value of a column that its field does not allow, with its place, why."""
+    """Yield the index and the rejection of each value of a column that its field does not allow."""
     if len(column) and field.low <= column.min() and column.max() <= field.high:
         return iter(())
     bad = np.flatnonzero(~((column >= field.low) & (column <= field.high)))
@@ -232,7 +232,7 @@ def breaches_of(field: NumberField, column: Column) -> Iterator[tuple[int, Recor
 
 
 def _exact(field: NumberField, batch: ReadBatch) -> Any:
-    """Return the values of a batch, without what could overflow: such values stay illegal."""
+    """Return the values of a batch, without values that could overflow: those stay illegal."""
     value = batch.header.constants.get(field.name)
     if value is not None:
         return value
@@ -243,10 +243,10 @@ def _exact(field: NumberField, batch: ReadBatch) -> Any:
 
 
 def _is_within(field: NumberField, batch: ReadBatch) -> bool:
-    """Return whether the type of a column allows nothing that the field does not."""
+    """Return whether the type of a column has only values that the field allows."""
     column = batch.content.columns.get(field.name)
     if column is None:
-        return True  # a constant, which has been looked at
+        return True  # a constant, which has been checked
     if (limits := _LIMITS.get(column.dtype)) is None:
         return False
     base = batch.header.bases.get(field.name, 0)

@@ -1,10 +1,10 @@
 """Decodes batches of flat messages straight into numpy columns.
 
-Reading eleven attributes of each decoded object costs nearly as much as decoding it. So every
-number is decoded as a float, and the whole batch is packed by msgspec's own MessagePack encoder:
-with floats only, each record has the same length and layout, and numpy reads it as a table in one
-go. Ranges, and whether an integer is a whole number, are then checked for a column at once.
-Messages with texts or booleans have no such layout; their columns are read attribute by attribute.
+Reading eleven attributes of each decoded object costs nearly as much as decoding it. So every number is decoded as a
+float, and the whole batch is packed by msgspec's own MessagePack encoder: with floats only, each record has the same
+length and layout, and numpy reads it as a table at once. Ranges, and whether an integer is a whole number, are then
+checked for a column at once. Messages with texts or booleans have no such layout; their columns are read attribute by
+attribute.
 
 Integers stay exact because the schema bounds them to 2^53. They are integers in JSON Schema's
 sense: 3, 3.0 and 3e0 are the same number. (`facade.codec.decode` is stricter: it wants 3.)
@@ -32,19 +32,19 @@ _FLOAT64 = 0xCB  # MessagePack: a big-endian double follows
 
 @dataclass(frozen=True, slots=True)
 class ColumnTable:
-    """What became of a batch: every record is a row or of no use."""
+    """A decoded batch: every record is a row or unused."""
 
     columns: dict[str, Column]
     """By field: int64 for integers, float64 for other numbers, objects for the rest, each of shape (rows,)."""
     index: Column
     """Position in the batch of each row, shape (rows,)."""
     unused: dict[int, Unused]
-    """Why the others are of no use, by position in the batch and in their order."""
+    """Reasons for the unused records, by position in the batch and in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class NumberField:
-    """A numeric property; of an integer, `low` and `high` are such too."""
+    """A numeric property; for an integer, `low` and `high` are integers too."""
 
     name: str
     integer: bool
@@ -53,7 +53,7 @@ class NumberField:
 
     @property
     def kind(self) -> str:
-        """Return the JSON type as the decoder's messages have it."""
+        """Return the JSON type, as in the decoder's messages."""
         return "int" if self.integer else "float"
 
 
@@ -76,7 +76,7 @@ class ColumnDecoder:
         self._decoder: BatchDecoder[msgspec.Struct] = BatchDecoder(*(form.struct for form in self._forms))
 
     def decode(self, values: Sequence[bytes | None]) -> ColumnTable:
-        """Decode a batch; a bad record is a result and never an exception."""
+        """Decode a batch; a bad record is a result, not an exception."""
         decoded = self._decoder.decode(values)
         index = np.arange(len(values))
         if decoded.unused:
@@ -104,7 +104,7 @@ class ColumnDecoder:
         return ColumnTable(columns, all_index[order], {at: why for table in tables for at, why in table.unused.items()})
 
     def _as_written(self, why: Unused) -> Unused:
-        """Return a rejection in the words of the schema: all numbers are decoded as if they had a fraction."""
+        """Return a rejection in the schema's terms: all numbers are decoded as floats."""
         if isinstance(why, RecordRejected) and why.path.removeprefix("$.") in self._forms[0].integers:
             return replace(why, detail=why.detail.replace("Expected `float`", "Expected `int`"))
         return why
@@ -133,7 +133,7 @@ class _Form:
         self._layout = None if self._others else _layout(self.struct, properties, set(plain))
 
     def table(self, items: list[msgspec.Struct], index: Column) -> ColumnTable:
-        """Return decoded records as rows of the current version; `index` has the place of each."""
+        """Return decoded records as rows of the current version; `index`: positions of the records."""
         columns, unused = self._columns(items), dict[int, Unused]()
         good = np.ones(len(index), dtype=np.bool_)
         for field in self._fields:
@@ -161,7 +161,7 @@ class _Form:
             numbers = {one.name: np.fromiter(map(attrgetter(one.name), items), np.float64) for one in self._fields}
             return numbers | {name: np.fromiter(map(attrgetter(name), items), np.object_) for name in self._others}
         packed = self._encoder.encode(items)
-        start = len(packed) - rows * self._layout.itemsize  # behind the header of the list
+        start = len(packed) - rows * self._layout.itemsize  # after the header of the list
         table = np.frombuffer(packed, self._layout, count=rows, offset=start)
         return {field.name: table[field.name].astype(np.float64) for field in self._fields}
 
@@ -176,9 +176,9 @@ def number_fields(schema: Mapping[str, Any]) -> list[NumberField]:
 
 
 def legal_form(field: NumberField, column: Column) -> Column:
-    """Return the column within its range and of its type; what differs from the original was not legal.
+    """Return the column within its range and of its type; changed values were illegal.
 
-    The range is checked by the extremes, which is much cheaper than a look at each value.
+    The range is checked by the extremes, which is much cheaper than a check of each value.
     """
     if len(column) and not (field.low <= column.min() and column.max() <= field.high):
         column = np.clip(column, field.low, field.high)
@@ -186,7 +186,7 @@ def legal_form(field: NumberField, column: Column) -> Column:
 
 
 def breaches(field: NumberField, index: Column, values: Column) -> Iterator[tuple[int, RecordRejected]]:
-    """Say of each value that is not legal, with its place, why."""
+    """Yield the position and the rejection of each illegal value."""
     for i, value in zip(index.tolist(), values.tolist(), strict=True):
         if value < field.low:
             detail = f"Expected `{field.kind}` >= {field.low:.17g}"

@@ -1,6 +1,6 @@
-"""Decodes batches of records: the good ones at the speed of C, the bad ones as results.
+"""Decodes batches of records: good ones at the speed of C, bad ones as results.
 
-One bad record never hides its neighbours, and nothing that a record holds raises here.
+A bad record never hides its neighbours, and no content of a record raises here.
 """
 
 import re
@@ -20,48 +20,48 @@ _VERSION_FIELD = "schema"
 _FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError)
 
 _PART = re.compile(r"\.?([^.\[\]$]+|\[[^\]]*\])")
-"""A step of msgspec's path, such as ``$.states[...].value``."""
+"""A step of a path in msgspec's text, such as ``$.states[...].value``."""
 
 MessageType = TypeVar("MessageType", bound=msgspec.Struct)
 
 
 class Reason(StrEnum):
-    """Why a record was rejected."""
+    """Reason for a rejection."""
 
     EMPTY = "empty"
-    """A value of no bytes."""
+    """An empty value."""
     NOT_JSON = "not-json"
-    """No JSON text, or not in UTF-8."""
+    """Not JSON, or not UTF-8."""
     VERSION = "version"
-    """JSON, but its ``schema`` is missing or names another message or major version."""
+    """JSON whose ``schema`` is missing, or names another message or major version."""
     SCHEMA = "schema"
-    """JSON of our version that the schema forbids."""
+    """JSON of our version that violates the schema."""
     TOO_DEEP = "too-deep"
-    """Nested deeper than any reader should follow."""
+    """Deeper nested than allowed."""
 
 
 UNREADABLE = frozenset(Reason)
-"""Reasons for which no reader of a topic can read a record, whatever it is about."""
+"""Reasons for which no reader of a topic can read a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded(Generic[MessageType]):
-    """What became of a batch: every record is in exactly one of the two."""
+    """A decoded batch: every record is in exactly one of the two."""
 
     items: list[MessageType]
-    """The good records in their order, without gaps for the others."""
+    """The good records in order, without gaps."""
     unused: dict[int, Unused]
-    """Why the others are of no use, by position in the batch and in their order."""
+    """Reasons for the unused ones, by position in the batch and in order."""
 
 
 class _Version(msgspec.Struct):
-    """As much of a message as tells its version."""
+    """The part of a message that has its version."""
 
     schema: Any = None
 
 
 class _Nothing(msgspec.Struct, tag_field=_VERSION_FIELD, tag=""):
-    """No message at all: among several structs msgspec requires the tag, which a single one may lack."""
+    """An empty alternative: among several structs msgspec requires the tag, which a single one may lack."""
 
     never: Annotated[int, msgspec.Meta(gt=0, lt=1)]
 
@@ -72,8 +72,8 @@ class BatchDecoder(Generic[MessageType]):
     Parameters
     ----------
     struct_types
-        Of `facade.messages`, or one from `facade.codec.json_schema.compile_message`. Of several, the version in
-        the record says which.
+        Of `facade.messages`, or one from `facade.codec.json_schema.compile_message`. With several, the version in the
+        record decides.
     """
 
     def __init__(self, *struct_types: type[MessageType]) -> None:
@@ -82,19 +82,19 @@ class BatchDecoder(Generic[MessageType]):
         wanted: Any = Union[struct_types]  # noqa: UP007 - made at run time
         if any(one.__struct_config__.tag for one in struct_types):
             wanted |= _Nothing
-        # Declared to take None, which raises TypeError: that is how a tombstone comes to light.
+        # Declared to accept None, which raises TypeError: this detects a tombstone.
         self._decode: Callable[[bytes | None], MessageType] = cast(Any, msgspec.json.Decoder(wanted).decode)
         self._decode_version = msgspec.json.Decoder(_Version).decode
 
     def decode_one(self, value: bytes | None) -> MessageType | Unused:
-        """Decode a record; a bad one is a result and never an exception."""
+        """Decode a record; a bad one is a result, not an exception."""
         try:
             return self._decode(value)
         except _FAILURES as error:
             return self._judge(value, error)
 
     def decode_header(self, headers: Iterable[tuple[str, bytes]], name: str) -> MessageType | RecordRejected:
-        """Decode the message that stands in a header of a record; a bad one is a result and never an exception."""
+        """Decode the message in a header of a record; a bad one is a result, not an exception."""
         raw = next((raw for found, raw in headers if found == name), None)
         if raw is None:
             return RecordRejected("no-header", "headers", f"expected a header {name!r} that says what it is, got none")
@@ -105,11 +105,11 @@ class BatchDecoder(Generic[MessageType]):
             return replace(rejected, path=f"headers.{name}{rejected.path[1:]}")
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded[MessageType]:
-        """Decode a batch; a bad record is a result and never an exception."""
+        """Decode a batch; a bad record is a result, not an exception."""
         items: list[MessageType] = []
         unused: dict[int, Unused] = {}
-        # No Python code runs per record. When one is bad, `extend` has kept what came before and
-        # the iterator stands behind it, so that the next `extend` goes on with its neighbour.
+        # No Python code runs per record. After a bad one, `extend` has kept the earlier ones and the iterator is behind
+        # it, so the next `extend` continues with its neighbour.
         remaining = map(self._decode, values)
         while True:
             try:
@@ -135,10 +135,10 @@ class BatchDecoder(Generic[MessageType]):
         return self._refuse(value, str(error))
 
     def _refuse(self, value: bytes, complaint: str) -> RecordRejected:
-        """Tell a wrong version and broken JSON from a breach of the schema.
+        """Distinguish a wrong version and broken JSON from a violation of the schema.
 
-        The decoder stops at the first breach, so it may have met neither the version nor the place
-        where the JSON is broken; the reason must not depend on the order of the keys.
+        The decoder stops at the first violation, so it may have reached neither the version nor the broken place; the
+        reason must not depend on the order of the keys.
         """
         detail, path = _split(complaint)
         try:
@@ -158,7 +158,7 @@ class BatchDecoder(Generic[MessageType]):
 
 
 def _labels(struct_types: Iterable[type[msgspec.Struct]], path: str) -> list[str]:
-    """Return the values that a field of one of some structs may have, where it has a choice of them."""
+    """Return the values that a field of one of some structs may have, if they are enumerated."""
     for one in struct_types:
         found: Any = msgspec.inspect.type_info(one)
         for part in _PART.findall(path):

@@ -13,7 +13,7 @@ TYPES: Final = {
     "seq": "uint32", "time": "uint32", "channel_start": "uint16", "received": "uint16", "lost": "uint16",
     "late": "uint16", "flagged_fraction": "float32", "latency": "float32",
 }  # fmt: skip
-"""The types of the columns; one whose values do not fit is made 64 bits wide."""
+"""The types of the columns; a column with larger values becomes 64 bits wide."""
 _MESSAGE: Final = "heap/1"
 _BASES: Final = ("seq", "time")
 
@@ -21,16 +21,16 @@ _BASES: Final = ("seq", "time")
 def heap_batch(
     columns: Mapping[str, npt.NDArray[Any]], constants: Mapping[str, int], **more: Any
 ) -> tuple[HeaderPairs, bytes]:
-    """Return the headers and the value of a record that holds at least one notification.
+    """Return the headers and the value of a record with at least one notification.
 
     Parameters
     ----------
     columns
         Those of `TYPES`, each of shape (notifications,).
     constants
-        The fields that are the same in all of them.
+        The fields with the same value in all of them.
     more
-        What else the header says; see `facade.messages.Batch`.
+        Further fields of the header; see `facade.messages.Batch`.
     """
     bases = {name: int(columns[name].min()) for name in _BASES}
     relative = {name: column - bases[name] if name in bases else column for name, column in columns.items()}

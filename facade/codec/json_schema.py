@@ -1,10 +1,10 @@
 """Compiles a message's JSON Schema to a msgspec struct, which decodes and validates in one pass.
 
-Only a subset of JSON Schema is understood; whatever is outside is refused, never ignored: a
-keyword that the decoder skipped would let records through that the interface forbids.
+Only a subset of JSON Schema is supported; other keywords are refused, never ignored: an ignored keyword would let
+records pass that the interface forbids.
 
-An optional property that is absent has the schema's ``default`` in the struct, or None, and is left out again
-by ``msgspec.json.encode``; a ``null`` in the JSON is refused, as the schema says.
+An optional property that is absent has the schema's ``default`` in the struct, or None, and is left out again by
+``msgspec.json.encode``; a ``null`` in the JSON is refused, as by the schema.
 """
 
 import re
@@ -28,14 +28,14 @@ _KEYWORDS: dict[str, frozenset[str]] = {
     "boolean": frozenset(),
 }
 _ANYTHING = ["object", "array", "string", "number", "boolean"]
-"""The types that together leave out nothing but null; a schema without a type is refused, being perhaps a slip."""
+"""All types except null; a schema without a type is refused, as it may be a slip."""
 _OBJECT_OR_NULL = ["object", "null"]
 _WHOLE_OR_NOT = ["integer", "number"]
-"""A number; one without a fraction stays an integer, which is exact."""
+"""A number; without a fraction it stays an integer, which is exact."""
 _WHOLE_NAMES = {"pattern": "^(0|-0|[1-9][0-9]{0,14})(?![\\s\\S])"}
-"""Names of an object that are natural numbers, which become the keys."""
+"""Pattern of the names of an object that are natural numbers; they become the keys."""
 _LONGEST_TUPLE = 4
-"""An array of a fixed length up to this one becomes a tuple."""
+"""Longest array of a fixed length that becomes a tuple."""
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _INT64 = 2**63
 
@@ -65,7 +65,7 @@ def compile_message(name: str, schema: Schema) -> type[msgspec.Struct]:
 
 
 def compile_tagged(name: str, schema: Schema) -> type[msgspec.Struct]:
-    """Make the struct type of one version of a message, which `BatchDecoder` tells from others by its ``schema``."""
+    """Make the struct type of one version of a message; `BatchDecoder` identifies it by its ``schema``."""
     struct = compile_message(name, schema)
     return msgspec.defstruct(
         struct.__name__,
@@ -78,7 +78,7 @@ def compile_tagged(name: str, schema: Schema) -> type[msgspec.Struct]:
 
 
 class _Place:
-    """Where in a schema we are, for messages and for the names of nested structs."""
+    """Position in a schema, for messages and for the names of nested structs."""
 
     def __init__(self, file: str, path: tuple[str, ...], type_name: str) -> None:
         self.file = file
@@ -86,11 +86,11 @@ class _Place:
         self.type_name = type_name
 
     def below(self, *path: str) -> "_Place":
-        """Return the place of a part; its struct is named after the last step."""
+        """Return the position of a part; its struct is named after the last step."""
         return _Place(self.file, (*self.path, *path), self.type_name + _camel_case(path[-1]))
 
     def error(self, what: str) -> IcdError:
-        """Make the error about this place."""
+        """Return the error at this position."""
         return IcdError(": ".join(part for part in (self.file, ".".join(self.path), what) if part))
 
 
@@ -169,7 +169,7 @@ def _array(schema: Schema, place: _Place) -> Any:
     length = limits.get("max_length", 0)
     if 0 < length <= _LONGEST_TUPLE and limits.get("min_length") == length:
         return tuple.__class_getitem__((item,) * length)
-    # A generic alias made from a run-time type: mypy has no word for it.
+    # A generic alias of a run-time type, which mypy cannot express.
     found: Any = list.__class_getitem__(item)
     return Annotated[found, msgspec.Meta(**limits)] if limits else found
 
@@ -217,9 +217,9 @@ def _struct(schema: Schema, place: _Place) -> type[msgspec.Struct]:
             raise place.error(
                 f"properties.{name}.type: expected no null for an optional property, which None leaves out"
             )
-        # The default is not validated, so None needs no place in the type, and null stays refused.
+        # The default is not validated, so None need not be in the type, and null stays refused.
         fields.append((name, wanted) if name in required else (name, wanted, _default(part, wanted, place.below(name))))
-    # Messages are trees without cycles: the garbage collector need not know of millions of them.
+    # Messages are trees without cycles: the garbage collector need not track millions of them.
     return msgspec.defstruct(
         _camel_case(schema["title"]) if place.path and "title" in schema else place.type_name,
         fields,

@@ -1,6 +1,6 @@
-"""Mistakes of producers that a schema cannot see: a time in another unit, a key that is not the record's.
+"""Mistakes of producers beyond a schema: a time in another unit, a key that does not belong to the record.
 
-A record with such a mistake is well-formed, and would be shown as if its sender had meant it.
+A record with such a mistake is well-formed, and would be shown as if it were correct.
 """
 
 from datetime import UTC, datetime
@@ -12,27 +12,27 @@ from facade.printable import excerpt
 TIME_UNIT: Final = "time-unit"
 """Reason of a record whose time is in another unit."""
 KEY: Final = "key"
-"""Reason of a record whose key is not the one that its content asks for."""
+"""Reason of a record whose key does not fit its content."""
 _UNITS: Final = {"seconds": 1_000_000.0, "milliseconds": 1_000.0, "nanoseconds": 0.001}
-"""Units that senders use in the place of microseconds, and how many microseconds each has."""
+"""Units that senders use instead of microseconds, with their number of microseconds."""
 _YEAR_US: Final = 366 * 86_400 * 1_000_000
 _OLDEST_US: Final = 30 * _YEAR_US
-"""An append time before it is no broker's: nothing can be told by it."""
+"""An earlier append time is not a broker's, and proves nothing."""
 
 
 def wrong_unit(time_us: int, appended_us: int, path: str) -> RecordRejected | None:
-    """Return why a time cannot be in microseconds; None: it can.
+    """Return the rejection of a time that cannot be in microseconds; None: it can.
 
     Read in another unit, the time is within a year of the broker's; read in microseconds, it is not.
 
     Parameters
     ----------
     time_us
-        Unix time that a record has, as if in [us].
+        Time in a record, taken as [Unix us].
     appended_us
-        When the broker took the record [Unix us].
+        Append time of the record [Unix us].
     path
-        Place of the time in the record.
+        Path of the time in the record.
     """
     if abs(time_us - appended_us) < _YEAR_US or time_us <= 0 or appended_us < _OLDEST_US:
         return None
@@ -45,7 +45,7 @@ def wrong_unit(time_us: int, appended_us: int, path: str) -> RecordRejected | No
 
 
 def wrong_key(key: bytes | None, expected: str, path: str) -> RecordRejected | None:
-    """Return why the key of a record is not the record's; None: it is.
+    """Return the rejection of a wrong key of a record; None: it is right.
 
     Records of another key go to another partition, and a compacted topic keeps the newest one of each key.
     """

@@ -1,7 +1,7 @@
 """SDP's controllers: handlers of commands, and the rules that make their execution safe.
 
-Programs import them from `sdp_facade_sdk`. Names are imported when they are first asked for, so that importing the
-package costs nothing.
+Programs import them from `sdp_facade_sdk`. Names are imported at their first use, so that importing the package costs
+nothing.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""The loop of a controller: takes commands, queues them, and executes each by the rules of `command_state`.
+"""The loop of a controller: reads commands, queues them, and executes each by the rules of `command_state`.
 
 `step` is called by one thread and `execute_next` by one for each device; a test calls both in turn.
 """
@@ -37,7 +37,7 @@ INTERRUPTED = "interrupted: its controller was killed after accepting it; how mu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handling:
-    """Finds out the events of commands, and follows the table; may be used from several threads."""
+    """Finds the events of commands, and follows the table; may be used from several threads."""
 
     controller: Controller
     tracker: Tracker
@@ -49,7 +49,7 @@ class Handling:
     account: RunningAccount = field(default_factory=RunningAccount)
     """Account of the records on ``commands``."""
     counting: threading.Lock = field(default_factory=threading.Lock)
-    """To be held while the account is changed."""
+    """Held while the account is changed."""
 
     def happen(self, execution: Execution, event: Event, text: str = "", result: object = None) -> State:
         """Follow the table for an event, and return the new state."""
@@ -57,7 +57,7 @@ class Handling:
         return execution.state
 
     def follow(self, execution: Execution, step: Transition, text: str = "", result: object = None) -> None:
-        """Do the effects of a step, then write its outcome."""
+        """Apply the effects of a step, then write its outcome."""
         for effect in step.effects:
             match effect:
                 case Effect.REPEAT:
@@ -90,14 +90,14 @@ class Handling:
     def call_hook(self, device: str, command: str, id: str) -> None:
         """Run the `interrupted` hook for a device whose command will not resume.
 
-        A state on the way, which the command has left, becomes FAULT: no other command would lead out of it.
+        A transitional state left by the command becomes FAULT: no other command would lead out of it.
         """
         _log.warning("command interrupted device=%s command=%s", device, command)
         reports = Reports(device)
         try:
             self.controller.on_interrupted(Device(reports, self.outbox), command)
         except Exception:
-            # The command gets its outcome all the same.
+            # The command gets its outcome in spite of that.
             _log.exception("the hook for interrupted commands failed command=%s device=%s", command, device)
         told = self.outbox.states.get(device, OBS_STATE)
         if told is not None and is_transitional(str(told.value)) and told.command in ("", id):
@@ -105,9 +105,9 @@ class Handling:
         self.outbox.confirm(reports)
 
     def _leave_fault(self, execution: Execution, event: Event, text: str) -> None:
-        """Report FAULT of a device whose command has failed, unless the handler has reported a state that lasts."""
+        """Report FAULT of a device whose command has failed, unless the handler has reported a stable state."""
         told = self.outbox.states.get(execution.device, OBS_STATE)
-        if told is None:  # the device has none
+        if told is None:  # the device has no obsState
             return
         is_told = event is Event.REFUSED or told.command == execution.id
         if is_transitional(str(told.value)) or not is_told:
@@ -122,7 +122,7 @@ class Handling:
         return self.outbox.now_us() > execution.message.not_after
 
     def is_settled(self, execution: Execution) -> bool:
-        """Return whether the log says that a command is not to be executed; then it is over."""
+        """Return whether the log forbids the execution of a command; then the command ends."""
         known = self.tracker.newest(execution.id)
         if known is None:
             return False
@@ -137,7 +137,7 @@ class Handling:
         return execution.is_over
 
     def take_back(self, execution: Execution) -> None:
-        """Cancel an order that was ended, or whose parent was."""
+        """Cancel an order that has ended, or whose parent has."""
         if not execution.message.parent or execution.cancel_reason:
             return
         known = self.tracker.newest(execution.id)
@@ -163,7 +163,7 @@ class Handling:
                 _log.warning("command left to the next start %s", tags)
 
     def _why_not_allowed(self, execution: Execution, command: CommandDefinition) -> str:
-        """Say why a command is not allowed in the state that was last reported; an empty text when it is."""
+        """Return the reason why the last reported state forbids a command; empty: it is allowed."""
         obs_state = self.outbox.states.get(execution.device, OBS_STATE)
         return why_not_allowed(
             command,
@@ -174,7 +174,7 @@ class Handling:
         )
 
     def _has_expired(self, execution: Execution) -> bool:
-        """End a command that is late; return whether it is."""
+        """End a late command; return whether it is late."""
         if not self.is_late(execution):
             return False
         late = (self.outbox.now_us() - execution.message.not_after) / 1e6
@@ -190,7 +190,7 @@ class Handling:
         self.happen(execution, Event.STOP if owner is Owner.UNKNOWN else event, text)
 
     def _begins(self, execution: Execution) -> bool:
-        """Accept a command durably, and check it again as it begins; False if it must not begin."""
+        """Accept a command durably, and check it again before it begins; False if it must not begin."""
         if execution.state is State.ALLOWED and not self._accept(execution):
             if not self._has_expired(execution):
                 self.happen(execution, Event.STOP)
@@ -211,7 +211,7 @@ class Handling:
         return execution.runs
 
     def _accept(self, execution: Execution) -> bool:
-        """Write ACCEPTED and have it confirmed; False if the bus was too slow.
+        """Write ACCEPTED and wait for the confirmation; False if the bus was too slow.
 
         For a command that must not be repeated, a commit proves at the same time that the partition is this
         controller's. A later owner reads ACCEPTED, and leaves the command alone. The proof is renewed if ACCEPTED took
@@ -242,7 +242,7 @@ class Handling:
         if event in (Event.CANCEL, Event.FAIL, Event.REFUSED):
             self.orders.abort(execution, f"{execution.command} {execution.id}, which had given it, has ended")
         if event is Event.CANCEL and execution.taken_back:
-            # No other command comes that would say how the device is.
+            # No later command would report the state of the device.
             self.call_hook(execution.device, execution.command, execution.id)
         return event, text, result
 
@@ -275,32 +275,32 @@ _log = logging.getLogger(__name__)
 
 _BATCH = 100
 LONGEST_QUEUE = 100
-"""Commands of one device that wait here."""
+"""Most waiting commands of one device."""
 _REMEMBERED = 60_000
-"""Outcomes kept, of all devices together; an older command has long expired, and is refused for that."""
+"""Outcomes kept, for all devices together; an older command has long expired, and is refused for that."""
 _SOON = 0.002
 """Longest wait for records while a command is about to begin [s]: its thread waits for a commit of this thread."""
 _ANSWER = 0.01
-"""The same while a handler waits for what becomes of its orders [s]."""
+"""The same while a handler waits for the outcomes of its orders [s]."""
 _SPARE = 10.0
 """Time after which a member without a partition is superfluous [s]."""
 _LOST_US = 10_000_000
-"""Age at which a state is lost that came with an outcome only: its controller was killed [us]."""
+"""Age at which a state known only from an outcome counts as lost: its controller was killed [us]."""
 _RETRY = 0.5
-"""Pause after the history could not be read [s]."""
+"""Pause after a failure to read the history [s]."""
 
 
 class CommandLoop:
-    """Takes the commands of some devices and executes each by the rules.
+    """Reads the commands of some devices and executes each by the rules.
 
     Parameters
     ----------
     devices
         Device class, or executor, by device name.
     ordered
-        The same of all to which orders may be given.
+        Device class, or executor, of the devices for orders.
     wait
-        How a handler waits; a test has other things to do meanwhile.
+        Wait function for handlers; a test works meanwhile.
     """
 
     def __init__(
@@ -352,19 +352,19 @@ class CommandLoop:
         self._reader = CommandReader(list(devices), writer, self.account, by=self._name)
         self._assignment: Mapping[int, int] = {}
         self._held: list[Record] = []
-        """Records taken before the history was known."""
+        """Records read before the history was known."""
         self.ready = False
         """Whether the history is known, so that commands are executed."""
         self._recovered = False
         self._began = clock.monotonic()
 
     def step(self, timeout: float) -> None:
-        """Read what has happened, and queue the commands that have come.
+        """Read new events, and queue new commands.
 
         Raises
         ------
         Fenced
-            Another process has taken this controller's name.
+            Another process uses this controller's name.
         """
         self._outbox.post_left()
         if not self.ready:
@@ -404,13 +404,13 @@ class CommandLoop:
 
     def close(self) -> None:
         """Commit finished commands and leave the group."""
-        self._outbox.post_left()  # of commands that go on at the next start
+        self._outbox.post_left()  # of commands that continue at the next start
         self._outbox.closed = True
         self._ownership.close()
         self._history.close()
 
     def await_command(self, device: str) -> bool:
-        """Wait until there is something to execute; False at the end."""
+        """Wait until there is a command to execute; False at the end."""
         return self._queues.wait(device)
 
     def execute_next(self, device: str) -> bool:
@@ -443,14 +443,14 @@ class CommandLoop:
                 self._take(record)
 
     def _recover_once(self) -> None:
-        """Recover when the group knows this member, as an earlier process of its name is then out of the group."""
+        """Recover when the group knows this member, as an earlier process of its name has then left the group."""
         if not self._recovered and (self._assignment or self._clock.monotonic() > self._began + _SPARE):
             self._recovered = True
             self._recover()
 
     def _recover(self) -> None:
-        """End what an earlier life of this controller began and must not repeat, or what has timed out since."""
-        given_up = self._tracker.given_up(self._name)  # no controller goes on with them; their devices may wait
+        """End commands of an earlier run of this controller that must not be repeated, or have timed out since."""
+        given_up = self._tracker.given_up(self._name)  # no controller continues them; their devices may wait
         for ack in [*self._tracker.left_open(self._name), *given_up]:
             command = self._commands.get(ack.device, {}).get(ack.command)
             if command is None or (command.repeatable and ack not in given_up):
@@ -464,7 +464,7 @@ class CommandLoop:
                 self._tracker.note(failed)
 
     def _reassign(self, assignment: Mapping[int, int]) -> None:
-        """Leave lost partitions to other members, and read again how they went on with the own ones."""
+        """Leave lost partitions to other members, and read again how those have continued with the own ones."""
         gone = {partition for partition, number in self._assignment.items() if assignment.get(partition) != number}
         moved = self._queues.lose(gone)
         for partition in gone:
@@ -492,7 +492,7 @@ class CommandLoop:
         if live is not None:
             with self._handling.counting:
                 self.account.settle(Suppressed("repeated"))
-            if live.offset[:2] != offset[:2]:  # else its partition was away, and has come back
+            if live.offset[:2] != offset[:2]:  # otherwise its partition was away, and has come back
                 self._ownership.finish(offset)
             return
         with self._handling.counting:

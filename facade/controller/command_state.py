@@ -33,7 +33,7 @@ from facade.flows.commands.messages import AckStatus
 
 
 class State(Enum):
-    """Where a command is; the value says what that means."""
+    """State of a command; the value describes it."""
 
     TAKEN = "its record was read"
     WAITING = "it waits for its turn"
@@ -54,7 +54,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What can happen to a command; the value says it in words."""
+    """Event of a command; the value describes it."""
 
     QUEUED = "it is put in the queue of its device"
     OVERTOOK = "it has cancelled or ended other commands"
@@ -83,7 +83,7 @@ class Event(Enum):
 
 
 class Effect(Enum):
-    """An action besides writing the outcome; the value says it in words."""
+    """An action besides writing the outcome; the value describes it."""
 
     REPEAT = "write the outcome again"
     HOOK = "call the hook for interrupted commands"
@@ -91,13 +91,13 @@ class Effect(Enum):
 
 
 class Transition(NamedTuple):
-    """The result of an event: the effects in their order, then the outcome if there is one."""
+    """The result of an event: the effects in order, then the outcome if there is one."""
 
     state: State
     outcome: AckStatus | None = None
     effects: tuple[Effect, ...] = ()
     reason: str = ""
-    """Why its record was not used, for the account."""
+    """Reason for the account why its record was not used."""
 
 
 def _end(outcome: AckStatus, *effects: Effect) -> Transition:
@@ -190,7 +190,7 @@ TABLE: Mapping[State, Mapping[Event, Transition]] = {
     State.ACCEPTED: {**_AFTER_ACCEPTANCE, Event.PARTITION_LOST: Transition(State.LOST)},
     State.OWNED: {**_AFTER_ACCEPTANCE, Event.PARTITION_LOST: Transition(State.OWNED)},
     State.RUNNING: {**_IN_HANDLER, Event.REFUSED: _end("REJECTED"), Event.PARTITION_LOST: Transition(State.RUNNING)},
-    # In the table of outcomes nothing is refused any more once it is in progress.
+    # In the table of outcomes nothing is refused after it is in progress.
     State.IN_PROGRESS: {
         **_IN_HANDLER,
         Event.REFUSED: _end("FAILED"),
@@ -203,10 +203,10 @@ TABLE: Mapping[State, Mapping[Event, Transition]] = {
     },
     **{one: {Event.PARTITION_LOST: Transition(one)} for one in (State.ENDED, State.SKIPPED, State.MOVED, State.LEFT)},
 }
-"""The step of each event in each state; any other event is a bug."""
+"""The step for each event in each state; any other event is a bug."""
 
 FINAL = frozenset(one for one, steps in TABLE.items() if {step.state for step in steps.values()} == {one})
-"""States that nothing leads out of."""
+"""Final states."""
 
 
 class CommandState:
@@ -215,16 +215,16 @@ class CommandState:
     def __init__(self) -> None:
         self.state = State.TAKEN
         self.again = False
-        """Whether it was begun before, and a crash came in between."""
+        """Whether it was begun before, and interrupted by a crash."""
         self._lock = threading.Lock()
 
     @property
     def over(self) -> bool:
-        """Return whether nothing more can come of it."""
+        """Return whether the state is final."""
         return self.state in FINAL
 
     def happen(self, event: Event) -> Transition:
-        """Go on to the next state, and return its step."""
+        """Change to the next state, and return its step."""
         with self._lock:
             step = TABLE[self.state].get(event)
             if step is None:

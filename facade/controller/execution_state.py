@@ -1,6 +1,6 @@
-"""The data of a command while it is executed, of its reports and of its orders; nothing here reads or writes the bus.
+"""The data of a command during its execution, of its reports and of its orders, without any access to the bus.
 
-All modules of the controller share these classes. A handler gets a `facade.controller.call.Call` in their place.
+All modules of the controller share these classes. A handler gets a `facade.controller.call.Call` instead.
 """
 
 import threading
@@ -34,7 +34,7 @@ class CommandOffset(NamedTuple):
 
 @dataclass(slots=True)
 class Posted:
-    """Records that were given to the bus together, and are perhaps not confirmed yet."""
+    """Records that were posted together, and may be unconfirmed."""
 
     records: Sequence[Record]
     receipt: Receipt | None
@@ -81,7 +81,7 @@ class Order:
 
 
 class Reports:
-    """The reports about one device that are on their way to the bus."""
+    """The reports about one device that are under way to the bus."""
 
     def __init__(self, device: str, cause: str = "", headers: Headers = ()) -> None:
         self.device = device
@@ -115,7 +115,7 @@ class Execution(Reports):
         """The command as it is on the bus, with its times."""
         self.offset = offset
         self.final_state = final_state
-        """The final state by the ICD: an attribute, and the labels that it may have then."""
+        """The final state by the ICD: an attribute, and its possible labels."""
         self.command_state = CommandState()
         self.deadline = message.deadline
         """When clients stop waiting for the outcome [Unix us]. Progress moves it."""
@@ -125,12 +125,12 @@ class Execution(Reports):
         self.taken_back = False
         """Whether it is an order that its giver has ended."""
         self.proven = proven
-        """When the broker last confirmed that its partition is this controller's [monotonic s]."""
+        """Time of the broker's last confirmation that its partition is this controller's [monotonic s]."""
         self.moved = False
         """Whether another controller may have begun it."""
         self.cancelled = threading.Event()
         self.cancel_reason = ""
-        """Why the command must end now; empty while it may go on."""
+        """Reason why the command must end now; empty while it may continue."""
 
     @property
     def id(self) -> str:
@@ -144,7 +144,7 @@ class Execution(Reports):
 
     @property
     def state(self) -> State:
-        """Where the command is."""
+        """State of the command."""
         return self.command_state.state
 
     @property
@@ -154,7 +154,7 @@ class Execution(Reports):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more can come of the command."""
+        """Whether the state is final."""
         return self.command_state.over
 
     @property
@@ -173,7 +173,7 @@ class Execution(Reports):
         self.cancelled.set()
 
     def take_back(self, reason: str) -> None:
-        """End an order that its giver has ended."""
+        """End an order after its giver has ended it."""
         self.taken_back = True
         self.cancel(f"taken back: {reason}")
 
@@ -194,14 +194,14 @@ class Queues:
         self._waiting: dict[str, deque[Execution]] = {device: deque() for device in devices}
         self._lock = threading.RLock()
         self._changed = {device: threading.Condition(self._lock) for device in self._waiting}
-        """One for each device: a command wakes its own thread, not those of all devices."""
+        """One for each device: a command wakes its own thread only."""
         self._running: dict[str, Execution] = {}
         self._live: dict[str, Execution] = {}
         """Executions without an outcome, by id; also those that neither wait nor run yet."""
         self.closed = False
 
     def enter(self, execution: Execution) -> Execution | None:
-        """Let an execution in; return another live one of its id. One that has lost its partition does not count."""
+        """Admit an execution; return another live one with its id. One that has lost its partition does not count."""
         with self._lock:
             live = self._live.get(execution.id)
             if live is not None and live.state not in (State.LOST, State.MOVED) and not live.moved:
@@ -210,18 +210,18 @@ class Queues:
             return None
 
     def has_beginning(self) -> bool:
-        """Return whether there is an execution that has no outcome and does not run yet."""
+        """Return whether an execution has no outcome and does not run yet."""
         with self._lock:
             return any(not execution.runs for execution in self._live.values())
 
     def leave(self, execution: Execution) -> None:
-        """Forget an execution that has ended."""
+        """Forget an ended execution."""
         with self._lock:
             if self._live.get(execution.id) is execution:
                 del self._live[execution.id]
 
     def put(self, execution: Execution, limit: float) -> bool:
-        """Have an execution wait for its turn; False when as many as `limit` wait already."""
+        """Queue an execution; False when `limit` are waiting already."""
         with self._lock:
             queue = self._waiting[execution.device]
             if len(queue) >= limit:
@@ -249,7 +249,7 @@ class Queues:
             return overtaken
 
     def lose(self, partitions: Collection[int]) -> list[tuple[Execution, Transition]]:
-        """Move the executions of lost partitions; return the steps of those that waited."""
+        """Move the executions of lost partitions; return the steps of the waiting ones."""
         with self._lock:
             lost = [execution for execution in self._live.values() if execution.offset.partition in partitions]
             steps = [(execution, execution.command_state.happen(Event.PARTITION_LOST)) for execution in lost]
@@ -260,7 +260,7 @@ class Queues:
             return moved
 
     def next(self, device: str) -> Execution | None:
-        """Return the next execution of a device, which then is the one that runs."""
+        """Return the next execution of a device, and note it as running."""
         with self._lock:
             if not self._waiting[device]:
                 return None
@@ -269,7 +269,7 @@ class Queues:
             return execution
 
     def running(self) -> list[Execution]:
-        """Return the calls that run."""
+        """Return the running executions."""
         with self._lock:
             return list(self._running.values())
 
@@ -294,7 +294,7 @@ class Queues:
                 changed.notify_all()
 
     def cancel(self, why: str) -> None:
-        """Cancel everything that runs."""
+        """Cancel all running executions."""
         with self._lock:
             for execution in self._running.values():
                 execution.cancel(why)

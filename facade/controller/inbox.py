@@ -17,21 +17,21 @@ from facade.runtime.device_state import DeviceStates, StateMessage, decode_state
 
 _READ = 10_000
 _KEPT = 5_000
-"""Outcomes of commands of all devices; an order whose parent is older has long expired."""
+"""Outcomes kept, for all devices; an order whose parent is older has long expired."""
 
 OpenReader = Callable[[Mapping[str, Sequence[int] | None], Mapping[str, Mapping[int, int]]], Reader]
-"""Reads topics from given offsets on, or else from their beginning."""
+"""Reads topics from given offsets, or else from their beginning."""
 
 
 class CommandReader:
-    """Reads commands; other records are counted, and set aside if their key is wrong.
+    """Reads commands. Other records are counted; those with a wrong key become dead letters.
 
-    The device server, which reads the same topic, sets unreadable records aside.
+    The device server reads the same topic, and writes the dead letters of unreadable records.
 
     Parameters
     ----------
     devices
-        Devices whose commands are wanted; those of others are left to their controllers.
+        Devices whose commands are executed here; other controllers execute the others.
     """
 
     def __init__(self, devices: Sequence[str], writer: Writer, account: RunningAccount, *, by: str) -> None:
@@ -41,7 +41,7 @@ class CommandReader:
         self._by = by
 
     def read(self, record: Record) -> CommandMessage | None:
-        """Return the command of a record; None: it has none for these devices."""
+        """Return the command of a record; None: it is not for these devices, or unreadable."""
         self._account.consumed += 1
         found = self._command(record)
         if isinstance(found, CommandMessage):
@@ -74,20 +74,20 @@ class ParentOrders:
         self._ended: OrderedDict[str, AckMessage] = OrderedDict()
 
     def fold(self, ack: AckMessage) -> None:
-        """Take an acknowledgement of any command from the log."""
+        """Process an acknowledgement of any command from the log."""
         if ack.status in FINAL - BY_FACADE and ack.id not in self._ended:
             self._ended[ack.id] = ack
             if len(self._ended) > _KEPT:
                 self._ended.popitem(last=False)
 
     def why_ended(self, id: str) -> str:
-        """Say why the orders of a command are not wanted any more; an empty text when they are."""
+        """Return the reason why the orders of a command are void; an empty text when they are valid."""
         ack = self._ended.get(id)
         return "" if ack is None or ack.status == COMPLETED else f"{ack.command} {id}, which had given it, has ended"
 
 
 class CommandHistory:
-    """Follows the acknowledgements and the states, from before the start of the controller on."""
+    """Follows the acknowledgements and the states, beginning before the start of the controller."""
 
     def __init__(
         self,
@@ -107,11 +107,11 @@ class CommandHistory:
         self._overwritten: list[StateMessage] = []
         self._reader: Reader | None = None
         self._next: dict[str, dict[int, int]] = {ACKS: {}, STATES: {}}
-        """Offset to read on from, by topic and partition."""
+        """Offset to continue from, by topic and partition."""
         self._complete = False
 
     def catch_up(self, timeout: float) -> bool:
-        """Read on for a while; return whether everything was read that stood there when this began.
+        """Continue to read for a while; return whether the end at the begin of the call has been reached.
 
         Raises
         ------
@@ -126,7 +126,7 @@ class CommandHistory:
         return done
 
     def follow(self, timeout: float) -> None:
-        """Read on."""
+        """Continue to read."""
         for record in () if self._reader is None else self._reader.take(_READ, timeout):
             self._next[record.topic][record.partition] = record.offset + 1
             if record.topic == ACKS:
@@ -140,12 +140,12 @@ class CommandHistory:
             return
         if (behind := self._reported.read(state)) is not None:
             self._overwritten.append(behind)
-        # Ours is known already once all was read: an older one must not undo a newer one.
+        # Own states are known after the first pass: an older one must not undo a newer one.
         if not (self._complete and (state.origin == self._component or self._reported.is_older(state))):
             self._states.take(state, record.timestamp_us)
 
     def overwritten(self) -> list[StateMessage]:
-        """Return our own newest states, once, behind which an older one was read."""
+        """Return our own newest states, once, if an older one was read after them."""
         found, self._overwritten = self._overwritten, []
         return found
 
@@ -159,7 +159,7 @@ class CommandHistory:
             self._states.acknowledge(reported(ack), record.timestamp_us)
 
     def close(self) -> None:
-        """Stop reading; the next `catch_up` reads to where the topics end by then."""
+        """Stop reading; the next `catch_up` reads to the end of the topics at that time."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None

@@ -1,9 +1,9 @@
 """Orders: commands that a controller gives to other controllers while it executes one.
 
 An order is a record on ``commands`` like a command of TM, and has one outcome by the same rules. Its id follows from
-the command that it belongs to, its parent: a handler that is repeated after a crash gives no order twice, but finds
-its outcome. Its times are within those of the parent. An order whose parent is cut short is ended by an ABORTED
-that its giver writes: a controller that would begin it finds that on the log, and one that executes it cancels it.
+its parent, the command to which it belongs: a handler that is repeated after a crash issues no order twice, but finds
+its outcome. Its times are within those of the parent. If its parent is interrupted, the giver of the order writes
+ABORTED for it: a controller that has not begun it finds that on the log, and one that executes it cancels it.
 """
 
 import hashlib
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _SHARE = 0.9
-"""Part of the parent's remaining time that an order may take; the rest is for the parent's own outcome."""
+"""Share of the parent's remaining time for an order; the rest is for the parent's own outcome."""
 _RESERVE = 1.0
-"""The same, where progress has moved the deadline of an order [s]."""
+"""The rest, where progress has moved the deadline of an order [s]."""
 _SEND = 1.0
-"""Longest wait for the bus to confirm orders before they are sent again [s]."""
+"""Longest wait for the confirmation of orders before they are sent again [s]."""
 _RETRY = 0.2
 """Pause before that [s]."""
 _LOOK = 0.01
-"""Time between two looks at the outcomes of orders [s]."""
+"""Time between two checks of the outcomes of orders [s]."""
 
 
 class Orders:
-    """Gives the orders of one controller; may be used from several threads.
+    """Issues the orders of one controller; may be used from several threads.
 
     Parameters
     ----------
     devices
-        Device class or executor of all that it may give orders to, by name.
+        Device class or executor of the possible receivers, by name.
     tracker
-        Follows the acknowledgements of these.
+        Follows the acknowledgements of these devices.
     """
 
     def __init__(
@@ -64,24 +64,24 @@ class Orders:
         self._clock = clock
         self._checked: Arguments | None = None
         self.waiting = 0
-        """Handlers that wait for outcomes; not exact, as threads count it: it only says how often to look."""
+        """Number of handlers that wait for outcomes. It need not be exact, as it only sets the interval of checks."""
 
     def devices(self, name: str) -> list[str]:
         """Return the devices of a class, or the executors of a name, in this deployment."""
         return sorted(device for device, one in self._devices.items() if one == name)
 
     def give(self, execution: Execution, wanted: Iterable[tuple[str, str, Mapping[str, Any] | None]]) -> list[Order]:
-        """Put orders on the bus together; see `facade.controller.call.Call.order`."""
+        """Write orders to the bus together; see `facade.controller.call.Call.order`."""
         counts = dict(execution.order_counts)
         orders = [Order(self._message(execution, counts, *one)) for one in wanted]
         execution.check()
         execution.order_counts.update(counts)
-        execution.given += orders  # before they are sent: what may be on the bus is ended with the parent
+        execution.given += orders  # before they are sent: orders that may be on the bus end with the parent
         self._send(execution, [order for order in orders if self._tracker.newest(order.id) is None])
         return orders
 
     def outcome(self, order: Order) -> OrderOutcome | None:
-        """Return the outcome of an order; None: it has none yet."""
+        """Return the outcome of an order; None: there is none yet."""
         message, ack = order.message, self._tracker.newest(order.id)
         if ack is not None and ack.status in FINAL:
             return OrderOutcome(message.device, message.command, order.id, ack.status, ack.text, ack.result)
@@ -103,7 +103,7 @@ class Orders:
         return [found for order in orders if (found := self.outcome(order)) is not None]
 
     def abort(self, execution: Execution, why: str) -> None:
-        """End all orders of a command that have no outcome, because it has ended itself."""
+        """End all orders of a command without an outcome, after the command has ended."""
         for order in execution.given:
             if self.outcome(order) is None:
                 self._end(execution, order, "ABORTED", why)
@@ -121,7 +121,7 @@ class Orders:
         parent, now_us = execution.message, self._outbox.now_us()
         number = counts[device, name] = counts.get((device, name), 0) + 1
         left = max(execution.deadline - now_us, 0)
-        # By its id, as the ids of states are judged by the time in them.
+        # By its id, as the ids of states are compared by the time in them.
         at = (issued(parent.id) or parent.issued) + number
         deadline = now_us + min(round(command.deadline * MICRO), round(left * _SHARE))
         return CommandMessage(
@@ -156,7 +156,7 @@ class Orders:
                 raise ValueError(f"order {command.name}: expected no argument, got one")
             return None
         if self._checked is None:
-            # It takes long to import, and most controllers give no orders.
+            # The import is slow, and most controllers issue no orders.
             from facade.flows.commands.arguments import Arguments
 
             self._checked = Arguments(self._icd)
@@ -166,7 +166,7 @@ class Orders:
             raise ValueError(f"order {command.name}: {error}") from error
 
     def _send(self, execution: Execution, orders: Sequence[Order]) -> None:
-        """Write orders until the bus has them, or it is too late for them to begin."""
+        """Write orders until the bus has confirmed them, or it is too late for them to begin."""
         headers = tracing.current() or execution.headers
         records = [command_record(order.message, headers) for order in orders]
         while records:
@@ -185,7 +185,7 @@ class Orders:
                 return
 
     def _deadline(self, execution: Execution, order: Order) -> int:
-        """Return until when an outcome is waited for [Unix us]: progress moves it, within the times of the parent."""
+        """Return the end of the wait for an outcome [Unix us]: progress moves it, within the times of the parent."""
         message, ack = order.message, self._tracker.newest(order.id)
         until = message.deadline
         if ack is not None and ack.status == IN_PROGRESS and ack.remaining is not None:
@@ -198,14 +198,14 @@ class Orders:
         return f"no outcome in time, {seen}; whether it took effect is not known"
 
     def _end(self, execution: Execution, order: Order, status: AckStatus, text: str) -> None:
-        """Write the outcome of an order; the log may have had another one before."""
+        """Write the outcome of an order; the log may already have another one."""
         ack = self._outbox.ack(order.message, status, text)
         if self._outbox.send(ack, execution.headers):
             self._tracker.note(ack)
 
 
 def _number(parent: str, device: str, name: str, number: int) -> int:
-    """Return the number in the id of an order, which is the same when its parent is executed again."""
+    """Return the number in the id of an order. It is the same when its parent is executed again."""
     digest = hashlib.sha256(f"{parent}/{device}/{name}/{number}".encode()).digest()
     return int.from_bytes(digest[:8]) % 10**12
 

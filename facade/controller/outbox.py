@@ -1,7 +1,7 @@
-"""What a controller writes: acknowledgements and states, each sent until the bus has it.
+"""The records of a controller: acknowledgements and states, each sent until the bus has confirmed it.
 
-A report of a handler is on the bus before the handler goes on. Only the final state of its command waits for the
-outcome, and is posted right behind it. They are on two partitions, so the outcome carries the state as well.
+A report of a handler is on the bus before the handler continues. Only the final state of its command waits for the
+outcome, and is posted right after it. They are on two partitions, so the outcome has a copy of the state.
 """
 
 import json
@@ -32,49 +32,49 @@ _RETRY = 0.2
 _LONGEST_TEXT = 10_000
 _LONGEST_REMAINING = 86_400.0
 _LONGEST_RESULT = 524_288
-"""Longest result [bytes of JSON]; a record that the bus refuses for ever would hold its device up."""
+"""Longest result [bytes of JSON]; a record that the bus always refuses would block its device."""
 _LONGEST_VALUE = 262_144
-"""Bounds of the messages' schemas."""
+"""Longest value, by the messages' schemas."""
 _AROUND = 1024
-"""Of a record, what its headers and Kafka's own fields take [bytes]."""
+"""Size of a record's headers and Kafka's own fields [bytes]."""
 _LONGEST_STATES = 65_536
-"""Longest states that travel with an outcome, together; longer ones are waited for."""
+"""Most bytes of states in an outcome; for longer ones a confirmation is awaited."""
 
 Wait = Callable[[threading.Event, float], object]
 
 
 class ReportedStates:
-    """The states that this controller has reported last; may be used from several threads.
+    """The last states reported by this controller; may be used from several threads.
 
-    A state of a killed or suspended controller may arrive behind a newer one of the device's next owner. The topic is
+    A state of a killed or suspended controller may arrive after a newer one of the device's next owner. The topic is
     compacted, so the older state would stay. The newer one is then written again.
     """
 
     def __init__(self) -> None:
         self._reported: dict[tuple[str, str], tuple[StateMessage, bool]] = {}
-        """By device and attribute: what was reported last, and whether it was read on the log."""
+        """By device and attribute: the last report, and whether it was read from the log."""
         self._lock = threading.Lock()
 
     def add(self, message: StateMessage) -> None:
-        """Note a state that is about to be written."""
+        """Note a state before it is written."""
         with self._lock:
             self._reported[message.device, message.attribute] = message, False
 
     def is_older(self, state: StateMessage) -> bool:
-        """Return whether a state of the log is older than the own report."""
+        """Return whether a state on the log is older than the own report."""
         with self._lock:
             own = self._reported.get((state.device, state.attribute))
             return own is not None and state.time < own[0].time
 
     def read(self, state: StateMessage) -> StateMessage | None:
-        """Take a state of the log; return a newer own state that must be written again."""
+        """Process a state of the log; return a newer own state that must be written again."""
         key = (state.device, state.attribute)
         with self._lock:
             if (own := self._reported.get(key)) is None:
                 return None
             message, there = own
             if state.time > message.time:
-                del self._reported[key]  # another controller has reported one since
+                del self._reported[key]  # another controller has reported a newer one
             elif state == message:
                 self._reported[key] = message, True
             elif there and state.time < message.time:
@@ -104,10 +104,10 @@ class Outbox:
         self._most_bytes = most_bytes
         self._wait = wait
         self._left: list[Reports] = []
-        """Those with states that were left to an outcome since `post_left` was called last."""
-        self._posting = threading.RLock()  # the bus of a test may call back
+        """Reports with states that were left to an outcome since the last call of `post_left`."""
+        self._posting = threading.RLock()  # a test's bus may call back
         self.closed = False
-        """Set when the process is about to end: nothing is tried again then."""
+        """Set before the process ends: nothing is repeated then."""
 
     def insist(self, attempt: Callable[[], None], until_us: float = float("inf")) -> bool:
         """Repeat an attempt until it succeeds; False at a time [Unix us], or at the end."""
@@ -147,7 +147,7 @@ class Outbox:
     def report(self, reports: Reports, values: Mapping[str, str]) -> None:
         """Write states; see `facade.controller.call.Device.report`.
 
-        The values are on the bus in order: a reader that sees the last one, commonly obsState, finds the others.
+        The values are on the bus in order: a reader that sees the last one, usually obsState, finds the others.
         """
         kept: list[StateMessage] = []
         try:
@@ -163,7 +163,7 @@ class Outbox:
                 self._keep(message)
                 kept.append(message)
         finally:
-            # Values before a wrong one are known here already, so they are sent all the same.
+            # Values before a wrong one are already known here, so they are sent all the same.
             records = [replace(state_record(message), headers=reports.headers) for message in kept]
             with self._posting:
                 while reports.posted and reports.posted[0].receipt is not None and reports.posted[0].receipt.confirmed:
@@ -175,11 +175,11 @@ class Outbox:
                 raise Cancelled("the controller ends, and the bus takes nothing")
 
     def report_fault(self, reports: Reports, text: str) -> None:
-        """Write that a device is in FAULT, and why."""
+        """Write that a device is in FAULT, with the reason."""
         self.report(reports, {"errorMessages": json.dumps([_whole(text)]), OBS_STATE: FAULT})
 
     def post(self, reports: Reports, record: Record) -> bool:
-        """Have a record written behind those that were posted for a device before; False at the end.
+        """Post a record after earlier ones of the same device; False at the end.
 
         It is in `Reports.posted` until `confirm` has found it on the bus.
         """
@@ -190,7 +190,7 @@ class Outbox:
         return self.insist(lambda: self._post(reports))
 
     def post_left(self) -> None:
-        """Post final states whose handlers have gone on instead of returning."""
+        """Post final states whose handlers have continued instead of returning."""
         with self._posting:
             left, self._left = self._left, []
         for reports in left:
@@ -201,7 +201,7 @@ class Outbox:
                     self._left.append(reports)  # the next time, or with the outcome
 
     def confirm(self, reports: Reports, until_us: float = float("inf")) -> bool:
-        """Wait until everything that was posted for a device is on the bus; see `insist`."""
+        """Wait until all posted records of a device are on the bus; see `insist`."""
         return self.insist(lambda: self._confirm(reports), until_us)
 
     def _confirm(self, reports: Reports) -> None:
@@ -214,7 +214,7 @@ class Outbox:
             except BusError:
                 with self._posting:
                     for posted in reports.posted:
-                        posted.receipt = None  # later records must come behind it again
+                        posted.receipt = None  # later records must follow it again
                 raise
             del reports.posted[0]
 
@@ -225,7 +225,7 @@ class Outbox:
                     posted.receipt = self.writer.post(posted.records)
 
     def conclude(self, execution: Execution, ack: AckMessage) -> bool:
-        """Write an outcome, and wait until the bus has it with all that was reported; False at the end."""
+        """Write an outcome, and wait until the bus has it together with all reports; False at the end."""
         open_ = [posted for posted in execution.posted if posted.receipt is None or not posted.receipt.confirmed]
         states = {
             message.attribute: ReportedState(message.value, message.time)
@@ -238,7 +238,7 @@ class Outbox:
             open_, states = [], {}
         ack = msgspec.structs.replace(ack, states=states)
         execution.posted = [
-            # ACCEPTED, after an outage: never behind an outcome
+            # ACCEPTED, after an outage: never after an outcome
             *(posted for posted in open_ if not posted.states),
             Posted([ack_record(ack, execution.headers)], None),
             *(posted for posted in open_ if posted.states),
@@ -246,7 +246,7 @@ class Outbox:
         return self.confirm(execution)
 
     def record_again(self, messages: Sequence[StateMessage]) -> None:
-        """Write states again that are missing on the log or have an older one behind them; never over a newer one."""
+        """Write states again that are missing on the log or followed by an older one; never over a newer one."""
         for message in messages:
             known = self.states.get(message.device, message.attribute)
             if known is None or round(known.time * 1e6) <= message.time:
@@ -288,7 +288,7 @@ class Outbox:
         return max(self.now_us(), 0 if before is None else round(before.time * 1e6) + 1)
 
     def _keep(self, message: StateMessage) -> None:
-        """Take a value over into the known states."""
+        """Store a value among the known states."""
         if len(message.value) > _LONGEST_VALUE:
             raise ValueError(
                 f"{message.attribute}: expected at most {_LONGEST_VALUE} characters, got {len(message.value)}"
@@ -305,5 +305,5 @@ class Outbox:
 
 
 def _whole(text: str) -> str:
-    """Cut a text, and escape halves of characters, as in names of files that are no UTF-8."""
+    """Cut a text, and escape lone surrogates, as in file names that are not UTF-8."""
     return text.encode(errors="backslashreplace").decode()[:_LONGEST_TEXT]

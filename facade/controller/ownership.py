@@ -1,12 +1,12 @@
-"""How far a controller is with each partition of ``commands``, and whether a command's partition is still its own.
+"""A controller's position on each partition of ``commands``, and the proof that a command's partition is still its own.
 
-The group gives each partition to one member at a time, and each device's commands are on one partition. A member that
-was suspended does not know what the group has done meanwhile. `Ownership.check` is the only place that finds out:
+The group gives each partition to one member at a time, and each device's commands are on one partition. A suspended
+member does not know of changes in the group. `Ownership.check` is the only place that finds them:
 
-- The client learns from the group that a partition is taken away before another member can get it. A command that has
-  not begun by then is lost: the other member may begin it.
-- The broker refuses a commit of a member that it has given up. An answered commit is therefore a proof, and holds for
-  `PROVEN` s, in which the group cannot give the partition to another member.
+- The client learns of a revoked partition before another member can get it. A command that has not begun by then is
+  lost: the other member may begin it.
+- The broker refuses a commit of an expelled member. An answered commit is therefore a proof, and holds for `PROVEN` s,
+  in which the group cannot give the partition to another member.
 """
 
 import logging
@@ -26,20 +26,19 @@ from facade.flows.commands.tracker import Tracker
 _log = logging.getLogger(__name__)
 
 PROVEN = 3.0
-"""Time for which the proof of a partition holds [s]: half of the time of silence after which the group gives away the
-partitions of a member."""
+"""Time for which the proof of a partition holds [s]: half of the session time-out of the group."""
 KNOWN = math.inf
-"""Age of a proof for `Ownership.check` that asks nothing of the broker."""
+"""Age of a proof for `Ownership.check` without a request to the broker."""
 _AWAY = 10.0
-"""Time for which a command that runs waits for its partition to come back [s]."""
+"""Time for which a running command waits for its partition to come back [s]."""
 _RETRY = 0.2
 """Pause before the broker is asked again [s]."""
 _LATEST = 1.0
-"""While commands come, longest time until finished offsets are committed [s]."""
+"""Longest time until finished offsets are committed, while commands come [s]."""
 
 
 class Owner(Enum):
-    """Member of the group that has the partition of a command."""
+    """The member of the group that has the partition of a command."""
 
     SELF = "this controller has it, and no other one can have begun the command since"
     OTHER = "another member has it, or may have had it"
@@ -49,8 +48,8 @@ class Owner(Enum):
 class Ownership:
     """The partitions of one member; may be used from several threads.
 
-    Commands end in any order. The smallest offset that is not finished is committed: a command that ends early does not
-    carry away one that still runs.
+    Commands end in any order. The smallest unfinished offset is committed: a command that ends early does not commit
+    one that still runs.
     """
 
     def __init__(self, member: GroupMember, tracker: Tracker, *, clock: Clock) -> None:
@@ -59,26 +58,26 @@ class Ownership:
         self._clock = clock
         self._unfinished: dict[int, set[int]] = defaultdict(set)
         self._after: dict[int, int] = {}
-        """By partition: the offset behind the newest record taken."""
+        """By partition: the offset after the newest record read."""
         self._committed: dict[int, int] = {}
         self._asked = float("-inf")
-        """When the newest commit was asked for [monotonic s]."""
+        """Time of the newest commit request [monotonic s]."""
         self._closed = False
         self._lock = threading.Lock()
         self._committing = threading.Lock()
 
     def check(self, execution: Execution, *, max_age: float = 0.0, within: float = math.inf) -> Owner:
-        """Find out which member has the partition of a command; see the module.
+        """Find the member that has the partition of a command; see the module.
 
-        A command whose handler runs goes on when its partition has come back. The thread that reads the topics must not
-        call this without `KNOWN`, as it would wait for an answer that only itself can read.
+        A command whose handler runs continues when its partition has come back. The thread that reads the topics must
+        call this only with `KNOWN`, as it would wait for an answer that only itself can read.
 
         Parameters
         ----------
         max_age
-            Oldest proof that is enough [s].
+            Greatest sufficient age of a proof [s].
         within
-            Longest time to ask a broker that does not answer [s].
+            Longest wait for a silent broker [s].
         """
         partition, _, assigned = execution.offset
         until = self._clock.monotonic() + within
@@ -101,10 +100,10 @@ class Ownership:
         return Owner.OTHER
 
     def require(self, execution: Execution) -> None:
-        """Make sure, before a state is reported, that no other controller can have begun the command.
+        """Make sure, before a report, that no other controller can have begun the command.
 
         A command that is not repeatable stays with the controller that has begun it. Another controller begins a
-        repeatable one again once it has the partition.
+        repeatable one again after it has got the partition.
 
         Raises
         ------
@@ -123,27 +122,27 @@ class Ownership:
         return known is not None and known.status in FINAL - BY_FACADE
 
     def take(self, offset: CommandOffset) -> None:
-        """Note that a record was taken, perhaps not for the first time."""
+        """Note that a record was read, perhaps not for the first time."""
         with self._lock:
             if offset.partition not in self._after:
-                self._committed[offset.partition] = offset.offset  # it begins where the group has committed
+                self._committed[offset.partition] = offset.offset  # the partition begins at the committed offset
             self._unfinished[offset.partition].add(offset.offset)
             self._after[offset.partition] = max(self._after.get(offset.partition, 0), offset.offset + 1)
 
     def finish(self, offset: CommandOffset) -> None:
-        """Note that a record needs never be taken again."""
+        """Note that a record need not be read again."""
         with self._lock:
             self._unfinished[offset.partition].discard(offset.offset)
 
     def lose(self, partition: int) -> None:
-        """Forget a partition that is another member's."""
+        """Forget a partition that has moved to another member."""
         with self._lock:
             self._unfinished.pop(partition, None)
             self._after.pop(partition, None)
             self._committed.pop(partition, None)
 
     def commit_or_later(self, *, busy: bool = False) -> None:
-        """Commit finished offsets; a commit that fails is tried again the next time. Never waits for another thread.
+        """Commit finished offsets; a failed commit is repeated the next time. Never waits for another thread.
 
         Parameters
         ----------
@@ -165,18 +164,18 @@ class Ownership:
             self._committing.release()
 
     def close(self) -> None:
-        """Commit finished offsets and leave the group; no check asks again."""
+        """Commit finished offsets and leave the group; later checks send no request."""
         self._closed = True
         self.commit_or_later()
         self._member.close()
 
     def _prove(self, partition: int) -> None:
-        """Have the broker confirm a partition, by a commit that leaves unfinished commands to be taken again."""
+        """Have the broker confirm a partition, by a commit that excludes unfinished commands."""
         with self._committing:
             with self._lock:
                 if partition not in self._after:
                     raise BusError(f"partition {partition} is another member's")
-                # There may be nothing new to commit, but the broker must be asked.
+                # There may be nothing new to commit, but a request is needed.
                 due = {**self._due(), partition: self._reached(partition)}
             self._commit(due)
 

@@ -36,15 +36,15 @@ _log = logging.getLogger(__name__)
 INTERVAL = 1.0
 """Time between two heartbeats [s]."""
 _WAIT = 0.1
-"""Longest wait for a command before looking at what else there is to do [s]."""
+"""Longest wait for a command before other work is checked [s]."""
 _GRACE = 3.0
-"""Time that running commands have to end when the process is asked to end [s]; supervisors kill after about ten."""
+"""Time for running commands to end after SIGTERM [s]; supervisors kill after about ten."""
 _CANCELLED = 1.0
-"""The same for those that were cancelled then [s]."""
+"""The same for commands cancelled then [s]."""
 _LOOK = 0.3
-"""Time between two looks at the heartbeats before the start [s]."""
+"""Time between two checks of the heartbeats before the start [s]."""
 _RECENT = 5000
-"""Heartbeats that are looked at: more than all components write while one of them falls silent."""
+"""Heartbeats to read: more than all components write while one of them falls silent."""
 
 
 def run(
@@ -69,8 +69,7 @@ def run(
     ConfigError
         The controller does not fit the ICD, or a setting is wrong.
     Fenced
-        A controller of another group executes the commands of these devices, or another process has taken the name of
-        this one.
+        A controller of another group executes the commands of these devices, or another process uses this name.
     """
     start_logging(f"component:{controller.component}")
     tracing.start(controller.component)
@@ -78,7 +77,7 @@ def run(
     with on_stop(stop.set):
         icd, clock = load(), SystemClock()
         settings = settings or load_client_settings()
-        controller.commands(icd)  # before anything is opened
+        controller.commands(icd)  # before the bus is opened
         start_log_export(icd, settings, controller.component, clock)
         devices = devices_of(controller.classes, icd, settings)
         connection = Connection(settings, clock=clock)
@@ -93,7 +92,7 @@ def run(
             icd,
             devices,
             member,
-            # The history is wanted to its end, and is not urgent afterwards.
+            # The whole history is needed, and is not urgent afterwards.
             partial(bus.open_reader, together=True),
             through(bus.writer()),
             clock=clock,
@@ -108,10 +107,10 @@ def run(
 def await_no_duplicate(
     controller: Controller, devices: Collection[str], connection: Connection, *, stopped: Callable[[], bool]
 ) -> bool:
-    """Make sure that no other group executes the commands of these devices; False: waiting was to end before.
+    """Make sure that no other group executes the commands of these devices; False: the wait was interrupted.
 
-    Controllers of one group need no such check: the group gives each device to one of them, and ends the older one of
-    two that have the same name.
+    Controllers of one group need no such check: the group gives each device to one of them, and ends the older of two
+    with the same name.
 
     Raises
     ------
@@ -159,7 +158,7 @@ def _duplicate_controllers(
 
 
 def _beats(controller: Controller, devices: Sequence[str], writer: Writer, clock: Clock) -> Callable[[bool], None]:
-    """Return what gives a sign of life; its argument says whether it is the last one."""
+    """Return a function that writes a heartbeat; its argument: whether it is the final one."""
     incarnation = f"{round(clock.now() * 1e6):x}-{os.getpid():x}"
 
     def beat(stopping: bool) -> None:
@@ -189,7 +188,7 @@ def devices_of(classes: Sequence[str], icd: Icd, settings: Settings) -> dict[str
 
 
 class Threads:
-    """One thread takes commands, one for each device executes them, one gives signs of life."""
+    """The threads: one reads commands, one for each device executes them, one writes heartbeats."""
 
     def __init__(
         self,
@@ -211,7 +210,7 @@ class Threads:
         ]
 
     def run(self) -> None:
-        """Go on until the stop is set; this thread takes the commands."""
+        """Run until the stop is set; this thread reads the commands."""
         beating = threading.Thread(target=self._guard, args=(self._live,), name="heartbeats", daemon=True)
         for thread in (beating, *self._workers):
             thread.start()
@@ -219,7 +218,7 @@ class Threads:
             while not self._stop.is_set():
                 self._loop.step(_WAIT)
         except Fenced:
-            self._loop.interrupt()  # the new process of this name takes its commands for cut short
+            self._loop.interrupt()  # the next process of this name finds its commands interrupted
             raise
         finally:
             self._end()

@@ -1,9 +1,9 @@
-"""The AsyncAPI document of the bus, for programs in any language that know no Tango.
+"""The AsyncAPI document of the bus, for programs without Tango in any language.
 
-First the messages with their schemas, then the document. Schemas stand in it in AsyncAPI's own form, which is JSON
-Schema draft-07 and the form that every AsyncAPI tool reads. The messages are written in draft 2020-12; keywords that
-mean the same in both are let through, and no others. Generators of code take names from `title`: each object and each
-enumeration has one, written as a name of code.
+First the messages with their schemas, then the document. Its schemas have AsyncAPI's own form, which is JSON Schema
+draft-07 and which every AsyncAPI tool reads. The messages are written in draft 2020-12; only keywords with the same
+meaning in both are copied. Code generators take names from `title`: each object and each enumeration has one, in the
+form of a class name.
 """
 
 import json
@@ -30,13 +30,13 @@ BINDING = "0.5.0"
 JSON = "application/json"
 _BYTES = "application/octet-stream"
 EXAMPLE_KEY = "x-example-key"
-"""Keyword of a message: the key of the record that its example is, or belongs to."""
+"""Keyword of a message: the key of its example's record."""
 _BATCH = "batch"
-"""Header of a columnar batch, and the message whose schema its JSON has."""
+"""Header of a columnar batch, and the message of the JSON in it."""
 _ORDER = ("name", "title", "summary", "description", "contentType", "x-file", "headers", "payload")
-"""Order of what is said of a message."""
+"""Order of the fields of a message."""
 _NOT_OF_SCHEMAS = ("$schema", "$id", "title", "examples", EXAMPLE_KEY)
-"""Keywords of a whole message that stand elsewhere in the document, or nowhere."""
+"""Keywords of a whole message that are elsewhere in the document, or left out."""
 _KEYWORDS = frozenset(
     (
         *("type", "const", "enum", "title", "description", "default", "x-unit"),
@@ -46,11 +46,11 @@ _KEYWORDS = frozenset(
         *("minLength", "maxLength", "pattern", "maxProperties", "minProperties"),
     )
 )
-"""Keywords that mean the same in JSON Schema 2020-12, in draft-07 and in AsyncAPI's form."""
+"""Keywords with the same meaning in JSON Schema 2020-12, in draft-07 and in AsyncAPI's form."""
 
 
 def message_names(name: str, topic: Topic) -> tuple[str, ...]:
-    """Return the names of the messages of a topic; bytes have its own name."""
+    """Return the names of the messages of a topic; bytes have the topic's own name."""
     return (topic.message, *topic.also) if topic.message else (name,)
 
 
@@ -105,14 +105,14 @@ def _bytes_message(given: Node) -> Node:
 
 
 def _batch_headers(name: str) -> Node:
-    """Describe the header of a record that has many such messages as columns."""
+    """Describe the header of a record with many such messages as columns."""
     what = "Only of a columnar batch, an Arrow stream with one row for each message; see docs/how-to/send-heaps.md."
     properties = {_BATCH: _reference(_BATCH)}
     return {"title": f"{code_name(name)}Headers", "type": "object", "description": what, "properties": properties}
 
 
 def _commands(icd: Icd) -> str:
-    """Say which commands there are and where the schemas of their arguments are."""
+    """Describe the commands and the schemas of their arguments."""
     lines = ["Commands, and the files in schemas/commands that their arguments are checked against:", ""]
     for name, owner in icd.commanded.items():
         for one in owner.commands:
@@ -148,12 +148,12 @@ def traced() -> Node:
 
 
 def code_name(name: str) -> str:
-    """Return a name as classes have it: ``IngestSummary`` for ``ingest-summary``."""
+    """Return a name in the form of class names: ``IngestSummary`` for ``ingest-summary``."""
     return "".join(word[0].upper() + word[1:] for word in re.split(r"[^A-Za-z0-9]+", name) if word)
 
 
 def schema_of(name: str, schema: Node) -> Node:
-    """Return a message's schema in AsyncAPI's form: the same with titles, without what names its dialect and itself."""
+    """Return a message's schema in AsyncAPI's form: with titles, without its dialect and id."""
     found = {key: part for key, part in schema.items() if key not in _NOT_OF_SCHEMAS}
     for path, part in _parts(found, ""):
         if foreign := sorted(set(part) - _KEYWORDS):
@@ -165,7 +165,7 @@ def schema_of(name: str, schema: Node) -> Node:
 
 
 def _titled(schema: Node, message: str, name: str) -> Node:
-    """Return a copy in which each object and each enumeration has a title, which no other message has."""
+    """Return a copy in which each object and each enumeration has a unique title."""
     title = message + code_name(schema["title"]) if "title" in schema else name
     found = dict(schema)
     if "properties" in found:
@@ -206,14 +206,14 @@ def export(icd: Icd) -> Mapping[str, str]:
     Raises
     ------
     IcdError
-        A topic that no flow has, or a schema that AsyncAPI cannot express.
+        A topic belongs to no flow, or AsyncAPI cannot express a schema.
     """
     head = "# Derived from schemas/icd and schemas/messages by `sdp-facade icd export`. Do not edit.\n"
     return {_FILE: head + _as_yaml(document(icd))}
 
 
 def document(icd: Icd) -> Node:
-    """Return the document as AsyncAPI 3.0 has it, before it is written as YAML."""
+    """Return the document by AsyncAPI 3.0, before it is written as YAML."""
     known = {name for one in manifests() for name in one.topics}
     for name, topic in icd.topics.items():
         if topic.window is None and name not in known:
@@ -269,7 +269,7 @@ def operation_id(role: str, action: Side, topic: str) -> str:
 
 
 def _introduction(icd: Icd) -> str:
-    """Return the text that holds for all topics."""
+    """Return the text for all topics."""
     *others, last = (f"`{name}`" for name, topic in icd.topics.items() if topic.message is None)
     listed = f"{', '.join(others)} and {last}" if others else last
     text = resource("schemas", "icd", "introduction.md").read_text(encoding="utf-8").rstrip("\n")
@@ -310,7 +310,7 @@ def _channel(icd: Icd, name: str, topic: Topic) -> Node:
 
 
 def _about(icd: Icd, topic: Topic) -> Iterator[str]:
-    """Say of a topic what a table of settings does not."""
+    """Describe the properties of a topic that are missing in the table of settings."""
     yield topic.description
     yield f"Key: {topic.key}."
     yield icd.qos[topic.qos]
@@ -340,7 +340,7 @@ def _windows(window: Window) -> str:
 
 
 def _setting(key: str, text: str) -> Any:
-    """Return a topic setting as the Kafka binding wants it."""
+    """Return a topic setting in the form of the Kafka binding."""
     if key == "cleanup.policy":
         return text.split(",")
     return int(text) if text.lstrip("-").isdigit() else text
@@ -365,13 +365,13 @@ def _operation(icd: Icd, name: str, action: Side, topic: str) -> Node:
 
 
 def _is_taken_by(role: str, topic: str) -> bool:
-    """Return whether the workers of a role take the records of a topic as members of a group."""
+    """Return whether the workers of a role read the topic as members of a group."""
     workers = (worker for one in manifests() for worker in one.workers if worker.name == role)
     return any(not worker.topics or topic in worker.topics for worker in workers)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes for people: texts of several lines as they are, lists set in, nothing by reference."""
+    """Writes for people: texts of several lines as they are, lists indented, without references."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, indentless=False)

@@ -1,6 +1,6 @@
 """The files that are derived from the ICD: written by ``sdp-facade icd export``, compared by its ``--check``.
 
-They are committed, so that readers of the sources need not run anything to get them.
+They are committed, so that readers of the sources need not generate them.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from facade.exports import asyncapi, messages, pogo, reference, tango_db
 from facade.icd.model import Icd
 
 Export = Callable[[Icd], Mapping[str, str]]
-"""Gives contents by path, relative to the top of the sources."""
+"""Returns contents by path, relative to the top of the sources."""
 
 EXPORTS: Mapping[str, Export] = {
     "asyncapi": asyncapi.export,
@@ -21,17 +21,17 @@ EXPORTS: Mapping[str, Export] = {
     "reference": reference.export,
     "messages": messages.export,
 }
-"""All of them, by what they are called on the command line. Each owns its files: no two have the same."""
+"""All exports, by their names on the command line. Each has its own files."""
 
 WHOLLY_OWNED = ("pogo/*.xmi", "docs/reference/*.md")
-"""Files that are all derived: one that is there, and not derived any more, is stale."""
+"""Files that are all derived: any other existing file is stale."""
 
 BY_HAND = frozenset({"docs/reference/glossary.md", "docs/reference/limits.md"})
-"""Files among them that nothing is derived to."""
+"""Exceptions, written by hand."""
 
 
 def derive(icd: Icd, names: tuple[str, ...] = ()) -> dict[str, str]:
-    """Return the content of every derived file by its path; of some exports only, if any are named."""
+    """Return the content of every derived file by its path; only of some exports, if any are named."""
     return {path: content for name in names or EXPORTS for path, content in EXPORTS[name](icd).items()}
 
 
@@ -49,12 +49,12 @@ def write(files: Mapping[str, str], root: Path) -> list[str]:
 
 
 def stale(files: Mapping[str, str], root: Path) -> list[str]:
-    """Return the paths of the files that are missing or differ, and of those that are not derived any more."""
+    """Return the paths of missing and differing files, and of stale ones."""
     return [path for path, content in files.items() if _content(root / path) != content] + _left(files, root)
 
 
 def _left(files: Mapping[str, str], root: Path) -> list[str]:
-    """Return the files that were derived once; of exports that are not among the files, nothing."""
+    """Return the formerly derived files of the given exports."""
     owned = [pattern for pattern in WHOLLY_OWNED if any(PurePosixPath(path).match(pattern) for path in files)]
     there = (path.relative_to(root).as_posix() for pattern in owned for path in sorted(root.glob(pattern)))
     return [path for path in there if path not in files and path not in BY_HAND]

@@ -1,4 +1,4 @@
-"""The little of Markdown that the reference pages need, the same on GitHub and in MkDocs."""
+"""The part of Markdown for the reference pages, the same on GitHub and in MkDocs."""
 
 import re
 import textwrap
@@ -12,20 +12,20 @@ NOTE = "<!-- Derived from the ICD by `sdp-facade icd export`: change the files u
 
 
 def escaped(text: str) -> str:
-    """Return plain text as it must stand in a page to look the same; pieces between backticks become code."""
+    """Return plain text, escaped for a page; pieces between backticks become code."""
     parts = text.split("`")
-    if len(parts) % 2 == 0:  # one backtick without its partner
+    if len(parts) % 2 == 0:  # a backtick without its partner
         return _plain(text)
     return "".join(code(part) if at % 2 else _plain(part) for at, part in enumerate(parts))
 
 
 def code(text: str) -> str:
-    """Return text as code; what has a backtick itself is fenced by two."""
+    """Return text as code; text with a backtick is enclosed in two."""
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
 def anchor(heading: str) -> str:
-    """Return the name by which GitHub and MkDocs let one link to a heading, which may be code."""
+    """Return the anchor of a heading, which may be code, on GitHub and in MkDocs."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
@@ -40,7 +40,7 @@ def paragraph(text: str) -> str:
 
 
 def items(texts: Iterable[str], depth: int = 0) -> str:
-    """Return ready Markdown as a list; MkDocs wants four blanks for each depth."""
+    """Return ready Markdown as a list; MkDocs needs four blanks for each depth."""
     indent = "    " * depth
     return "\n".join(_wrapped(text, f"{indent}- ", f"{indent}  ") for text in texts)
 
@@ -62,7 +62,7 @@ def page(title: str, *blocks: str) -> str:
 
 
 def _plain(text: str) -> str:
-    # MkDocs knows no backslash before <; a > means something at the beginning of a line only.
+    # MkDocs has no backslash before <; a > is special only at the beginning of a line.
     return _SPECIAL.sub(r"\\\1", text).replace("&", "&amp;").replace("<", "&lt;")
 
 
@@ -79,5 +79,5 @@ def _wrapped(text: str, first: str, rest: str) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    # A line that happens to begin with a dash or a number would be taken for an entry of a list.
+    # A line that happens to begin with a dash or a number would become an entry of a list.
     return "\n".join([*lines[:1], *(_MARKER.sub(_MARKED, line) for line in lines[1:])])

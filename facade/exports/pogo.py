@@ -1,7 +1,7 @@
 """The device classes in the form of Pogo (``.xmi``), the editor of Tango classes.
 
-Only for reading: the running classes are made from the ICD, not from these files. As Pogo has it, the commands
-State and Status are inherited ones, Init is not listed, and nothing is polled, because all events are pushed from code.
+Only for reading: the running classes are made from the ICD, not from these files. As in Pogo, the commands State and
+Status are inherited ones, Init is not listed, and nothing is polled, because all events are pushed from code.
 """
 
 import re
@@ -15,7 +15,7 @@ Element = ElementTree.Element
 
 _HEAD = '<?xml version="1.0" encoding="ASCII"?>\n'
 _REVISION = "9.6"
-"""Version of Pogo whose form this is."""
+"""Version of Pogo with this form."""
 _ATTRIBUTE_TYPES = {
     "DevBoolean": "BooleanType",
     "DevLong": "IntType",
@@ -70,7 +70,7 @@ def system(icd: Icd, device_class: DeviceClass) -> Element:
         _query(classes, query)
     for attribute in device_class.attributes:
         if attribute.name.startswith("_"):
-            continue  # Pogo makes names of methods of them, which begin with a letter
+            continue  # Pogo makes method names of them, which begin with a letter
         _attribute(classes, icd, attribute)
     for state in states:
         _below(_below(classes, "states", name=state, description=_STATES[state]), "status", **_OWN)
@@ -79,7 +79,7 @@ def system(icd: Icd, device_class: DeviceClass) -> Element:
 
 
 def states_of(device_class: DeviceClass) -> tuple[str, ...]:
-    """Return the Tango states that devices of a class can be in."""
+    """Return the Tango states of devices of a class."""
     return tuple(state for state in _STATES if device_class.commands or state not in _COMMANDED)
 
 
@@ -174,7 +174,7 @@ def _attribute(classes: Element, icd: Icd, attribute: Attribute) -> None:
         isDynamic="false",
     )
     _below(entry, "dataType", **{"xsi:type": f"pogoDsl:{_ATTRIBUTE_TYPES[attribute.type]}"})
-    # Sampled by the event loop already: Tango must not filter a second time.
+    # Already sampled by the event loop: Tango must not filter a second time.
     pushed, ready = ("true", "false") if attribute.is_pushed else ("false", "true")
     _below(entry, "changeEvent", fire=pushed, libCheckCriteria="false")
     _below(entry, "archiveEvent", fire=pushed, libCheckCriteria="false")

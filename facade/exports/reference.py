@@ -1,8 +1,8 @@
-"""The reference pages: devices, topics, messages, alerts and enumerations, as the ICD has them.
+"""The reference pages: devices, topics, messages, alerts and enumerations, from the ICD.
 
-Entries that repeat stand once. Attributes that an earlier class has in the same words are named with a link to its
-page; the attributes of a stream's account are a table of streams and one entry for each figure; the attributes of alarm
-conditions are links to the runbook.
+Repeated entries appear once. An attribute that is the same in an earlier class is a link to its page; the attributes of
+a stream's account are a table of streams and one entry for each figure; the attributes of alarm conditions are links to
+the runbook.
 """
 
 import json
@@ -90,7 +90,7 @@ def entry(icd: Icd, device_class: DeviceClass, one: AttributeFamily) -> str:
 
 
 def _homes(icd: Icd, device_class: DeviceClass, found: Sequence[AttributeFamily | Query]) -> dict[str, DeviceClass]:
-    """Return the first class that has each attribute or command in the same words: its page has the entry."""
+    """Return the first class with an equal attribute or command, whose page has the entry."""
     homes = {one.name: device_class for one in found}
     left = list(found)
     for other in takewhile(lambda other: other != device_class, icd.classes.values()):
@@ -132,7 +132,7 @@ def _conditions(icd: Icd, device_class: DeviceClass) -> Iterator[str]:
 
 
 def _accounts(icd: Icd, device_class: DeviceClass) -> Iterator[str]:
-    """Show the attributes of accounts: the streams that have one, then each figure once."""
+    """Show the attributes of accounts: the streams with an account, then each figure once."""
     found: dict[Figure, dict[str, Attribute]] = {}
     for one in device_class.attributes:
         if one.account is not None:
@@ -160,7 +160,7 @@ def _stream(icd: Icd, stream: str) -> tuple[str, str, str]:
 def _figure(
     icd: Icd, device_class: DeviceClass, those: Mapping[str, Attribute], streams: Sequence[str]
 ) -> Iterator[str]:
-    """Describe one figure by its attribute of the first stream, with the streams that have it or differ in it."""
+    """Describe a figure by its attribute of the first stream, with the streams that have it or differ in it."""
     first = next(iter(those.values()))
     texts: dict[str, list[str]] = {}
     for stream, one in those.items():
@@ -330,18 +330,18 @@ _PARTS = {
         "fields.",
     ),
 }
-"""Heading and introduction of each part of the page of messages, by what programs of SDP do with its messages."""
+"""Heading and introduction of each part of the page of messages, by the use of its messages in SDP's programs."""
 _OWN_TOOL = "operator-tool"
-"""Role of the commands of `sdp-facade`: it is no program that a team writes."""
+"""Role of the commands of `sdp-facade`: no team writes such a program."""
 _ENCODINGS = {
     "json": "JSON, a message in a record",
     "arrow": "Arrow, many messages as columns in a record, with a header [`batch`](messages.md#batch)",
 }
 _WIDTH = 118
 _EXACT = 2**53 - 1
-"""Greatest integer of a message: each JSON reader keeps it exactly."""
+"""Greatest integer of a message: exact in each JSON reader."""
 _LONGEST = 200
-"""Characters of most texts; the page says it once."""
+"""Length limit of most texts; the page has it once."""
 _BYTES = ((1_048_576, "MiB"), (1024, "KiB"))
 
 
@@ -397,7 +397,7 @@ def messages_page(icd: Icd) -> str:
 
 
 def _sides(icd: Icd) -> Iterator[tuple[str, str]]:
-    """Return what programs of SDP do with each message; those that they write last, as these are often read too."""
+    """Return the use of each message in SDP's programs; written ones come last, as they are often read too."""
     found: dict[str, set[str]] = {"receive": set(), "send": set()}
     examples = {name for name, schema in icd.messages.items() if "examples" in schema}
     for topic, one in icd.topics.items():
@@ -411,7 +411,7 @@ def _sides(icd: Icd) -> Iterator[tuple[str, str]]:
 
 
 def _headers(icd: Icd, topic: str) -> Iterator[tuple[str, str]]:
-    """Return the headers that describe the bytes of a topic's records, with the message whose schema each has."""
+    """Return the headers that describe the bytes of a topic's records, with the message of each."""
     if (header := icd.topics[topic].header) is not None:
         yield header.name, header.message
     if "arrow" in icd.topics[topic].encodings:
@@ -419,7 +419,7 @@ def _headers(icd: Icd, topic: str) -> Iterator[tuple[str, str]]:
 
 
 def _example(icd: Icd, name: str) -> Iterator[str]:
-    """Return the examples of a message, each as a record that can be copied, with the topic of the record."""
+    """Return the examples of a message, each as a record to copy, with the topic of the record."""
     for example in icd.messages[name].get("examples", ()):
         yield _where(icd, name, icd.messages[name].get(EXAMPLE_KEY))
         yield code_block("json", "\n".join(_json_lines(example)))
@@ -438,7 +438,7 @@ def _where(icd: Icd, name: str, key: str | None) -> str:
 
 
 def _json_lines(example: Mapping[str, Any]) -> Iterator[str]:
-    """Return an object as JSON, with as many fields on a line as there is room for."""
+    """Return an object as JSON, with as many fields on a line as fit."""
     line = "{"
     for name, value in example.items():
         field = f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}, "
@@ -509,7 +509,7 @@ def _fields(schema: Schema, depth: int) -> Iterator[str]:
     required = schema.get("required", [])
     for name, field in properties(schema).items():
         if "const" in field:
-            continue  # the introduction of the page tells of it
+            continue  # the introduction of the page has it
         yield from _field(code(name), field, depth, name in required)
 
 

@@ -1,8 +1,8 @@
-"""The files in ``tango-db/``: what a site loads into its Tango database, its archive and its alarm handler.
+"""The files in ``tango-db/``: a site loads them into its Tango database, its archive and its alarm handler.
 
-Servers, classes and devices, in the form of dsconfig (json2tango), are all the database has to know: devices have no
-properties, as their settings are in the environment of the servers, and attributes need none for events, as all are
-pushed from code and none is polled.
+The database needs only servers, classes and devices, in the form of dsconfig (json2tango): devices have no properties,
+as their settings are in the environment of the servers, and attributes need none for events, as all are pushed from
+code and none is polled.
 """
 
 import json
@@ -26,7 +26,7 @@ def export(icd: Icd) -> Mapping[str, str]:
 
 
 def registration(icd: Icd, settings: Settings) -> dict[str, Any]:
-    """Return all servers, classes and devices in dsconfig's form, and what Jive shows of a class."""
+    """Return all servers, classes and devices in dsconfig's form, with the texts that Jive shows of a class."""
     server: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for name, device_class in icd.classes.items():
         for instance, devices in devices_of(device_class, settings).items():
@@ -44,10 +44,10 @@ def instances(icd: Icd, settings: Settings) -> list[str]:
 
 
 MOST_NUMBERS, MOST_TEXTS = 256, 64
-"""Longest arrays that are archived: longer ones are data products, and have topics of their own."""
+"""Longest arrays that are archived: longer ones are data products with topics of their own."""
 STRATEGY = "ALWAYS"
 _MANY = {"node": FAMILIES["node"].word}
-"""Families of so many devices that only their alarms are archived."""
+"""Families with so many devices that only their alarms are archived."""
 _ARCHIVING_FILE = "tango-db/archiving.yaml"
 _ARCHIVING_HEAD = f"""\
 # Which attributes HDB++ archives: for yaml2archiving, by which HDB++ and SKA's engineering data archive are configured.
@@ -66,7 +66,7 @@ _PLACES = {"db": "databaseds:10000", "manager": "mid-eda/cm/01", "archiver": "mi
 
 
 def export_archiving(icd: Icd) -> Mapping[str, str]:
-    """Return what HDB++ archives of the devices, in the form of yaml2archiving; see `facade.exports.files`."""
+    """Return the attributes for HDB++, in the form of yaml2archiving; see `facade.exports.files`."""
     lines = [
         *_ARCHIVING_HEAD.splitlines(),
         "",
@@ -94,7 +94,7 @@ def archived(device_class: DeviceClass) -> Iterator[Attribute]:
 GROUP = "sdp"
 _RULES_FILE = "tango-db/alarms.txt"
 _HOLD = 3
-"""How long a limit must be reached, or be no longer reached, before the alarm changes [s]: some windows of 1 s."""
+"""Time for which a limit must be reached, or left, before the alarm changes [s]: some windows of 1 s."""
 _LATCHED = 8
 """AlarmState LTUNK; LTACK follows. The handler has no names for them."""
 _ALARM_STATE = "AlarmState"
@@ -116,7 +116,7 @@ _TOLD = {
     "offlinePartitions": "partitionsOffline",
     "underReplicatedPartitions": "replicasOutOfSync",
 }
-"""Figures of accounts, and attributes, whose limits a condition tells of: two alarms for one cause help nobody."""
+"""Figures of accounts, and attributes, whose limits have a condition: two alarms for one cause would be useless."""
 _SIDES = (("min", "<="), ("max", ">="))
 _GRAVITIES = (("alarm", "high"), ("warning", "low"))
 _RULES_HEAD = f"""\
@@ -138,12 +138,12 @@ _RULES_HEAD = f"""\
 
 
 def export_rules(icd: Icd) -> Mapping[str, str]:
-    """Return the rules for Elettra's alarm handler, one line for each call of Load; see `facade.exports.files`."""
+    """Return the rules for Elettra's alarm handler, a line for each call of Load; see `facade.exports.files`."""
     return {_RULES_FILE: _RULES_HEAD + "".join(f"{one}\n" for one in rules(icd, Settings()))}
 
 
 def rules(icd: Icd, settings: Settings) -> Iterator[str]:
-    """Return a rule for each condition, and two for each attribute with limits, of each device that is run."""
+    """Return a rule for each condition, and two for each attribute with limits, of each deployed device."""
     for device_class in icd.classes.values():
         if instance_role(device_class.instance) in settings.left_out:
             continue

@@ -1,1 +1,1 @@
-"""The flows: each folder is one, with everything that belongs to it, and plugs in by its manifest."""
+"""The flows: one folder each, which plugs in by its manifest."""

@@ -31,21 +31,21 @@ from facade.icd.units import known_units
 
 _LOWER_CAMEL_CASE = re.compile(r"[a-z][A-Za-z0-9]*")
 _SKAS_OWN = re.compile(r"pointing_cal_[A-Z]{3}\d{3}|_lrcEvent")
-"""Names that TM's software reads, whatever the rule."""
+"""Names that are fixed by TM's software, against our rule."""
 _INTEGERS = frozenset({"DevLong", "DevLong64", "DevULong64"})
 _NUMBERS = _INTEGERS | {"DevDouble"}
 _STATE = "state"
 """Topic and message of reports."""
 _BITS = {"DevLong": 32, "DevLong64": 64}
 _REPORTED = ("DevString", "DevEnum", *_BITS)
-"""Types that the text of a report can be read as."""
+"""Types that can be parsed from the text of a report."""
 _INT32 = 2**31
 
 
 class _Traits(NamedTuple):
     field: Literal["none", "optional", "needed"]
     is_additive: bool
-    """Whether it may run over everything since the ledger began."""
+    """Whether it may be used over all records since the ledger began."""
     type: Literal["integer", "double", "field"]
     """Type of its result; ``field``: the type of its field."""
 
@@ -69,17 +69,17 @@ _NEED_WINDOW_ALWAYS = frozenset({"gaps", "duplicates", "late"})
 _NEED_SEQUENCE = frozenset({"gaps", "duplicates"})
 _ADDS_UP = frozenset({"sum", "rate", "mean", "std", "fraction"})
 _LARGEST_SUMMAND = 2**33
-"""A million of them, the most in one transaction, add up to 2^53: the largest sum that JSON numbers hold exactly."""
+"""Largest summand: a million of them, the most in one transaction, add up to 2^53, the largest exact sum in JSON."""
 
 
 def check_attributes(icd: Icd) -> Iterator[IcdFinding]:
-    """Give the findings."""
+    """Yield the findings."""
     units = known_units(icd)
     seen = set[tuple[str, str, str]]()
     for owner in icd.classes.values():
         yield from findings(f"{owner.name}.toml", "", (*_of_timing(owner, owner), *_of_state(icd, owner)))
     for file, place, owner, one in entries(icd, "attributes"):
-        # Tango does not tell upper from lower case; the same labels cannot be told apart on a screen.
+        # Tango ignores case; equal labels cannot be distinguished on a screen.
         for rule, key in (("names_are_unique", "name"), ("labels_are_unique", "label")):
             entry = (owner.name, key, getattr(one, key).casefold())
             row = (rule, key, entry not in seen, f"a {key} of its own, not one", f"{getattr(one, key)} again")
@@ -148,7 +148,7 @@ def _of_attribute(icd: Icd, owner: DeviceClass, a: Attribute, units: frozenset[s
 
 
 def _misfit(icd: Icd, attribute: Attribute) -> str:
-    """Return the expectation that an initial value misses; empty if it fits."""
+    """Return the expectation that an initial value violates; empty if it fits."""
     text = str(attribute.initial)
     if not attribute.reported:
         return "none, because the attribute is not reported"
@@ -255,7 +255,7 @@ def _of_state(icd: Icd, owner: DeviceClass) -> Iterator[Row]:
 
 
 def _types(icd: Icd, attribute: Attribute) -> tuple[str, ...]:
-    """Return the Tango types that hold every value of the rule; none when another rule decides."""
+    """Return the Tango types that can represent every value of the rule; none when another rule decides."""
     source = attribute.source
     if source is None:
         if attribute.account is None:
@@ -289,7 +289,7 @@ def _types(icd: Icd, attribute: Attribute) -> tuple[str, ...]:
 TANGO_STATES = tuple("ON OFF CLOSE OPEN INSERT EXTRACT MOVING STANDBY FAULT INIT RUNNING ALARM DISABLE UNKNOWN".split())
 """Values of Tango's State."""
 MOST_ENCODED = 100_000_000
-"""Bytes that a call may give: Tango carries 256 MB in one message, and the server keeps a copy for each caller."""
+"""Largest result of a call: Tango carries 256 MB in one message, and the server keeps a copy for each caller."""
 _UPPER_CAMEL_CASE = re.compile(r"[A-Z][A-Za-z0-9]*")
 _CONDITION_NAME = re.compile(r"[a-z][A-Za-z0-9]{0,99}")
 _NAME_PART = re.compile(r"[A-Za-z0-9_.-]+")
@@ -300,7 +300,7 @@ _COMMAND_TOPICS = {"commands": "command", "command-acks": "command-ack", "heartb
 
 
 def check_classes(icd: Icd) -> Iterator[IcdFinding]:
-    """Give the findings."""
+    """Yield the findings."""
     version = re.fullmatch(r"\d+\.\d+\.\d+", icd.version)
     yield from findings("icd.toml", "", [("version_is_semantic", "version", version, "MAJOR.MINOR.PATCH", icd.version)])
     for name, labels in icd.enums.items():
@@ -436,7 +436,7 @@ def _number(pattern: str) -> str:
 
 
 def _pattern(pattern: str, placeholder: str, parts: int) -> tuple[bool, str, str]:
-    """Judge a pattern of names; its parts have ``/`` between."""
+    """Check a pattern of names; its parts are separated by ``/``."""
     try:
         names = [name for _, name, _, _ in Formatter().parse(pattern) if name is not None]
         example = pattern.format(**{placeholder: 1})
@@ -514,10 +514,10 @@ def _of_any_command(icd: Icd, command: CommandDefinition) -> Iterator[Row]:
         is_right = value >= least and value > 0
         yield "command_times_are_ordered", key, is_right, f"number > 0 and >= {lower}", value
         lower, least = f"{key} = {value:g}", value
-    # After a crash the effect of a command that overtakes is not known.
+    # After a crash the effect of an overtaking command is unknown.
     is_right = command.repeatable or not command.overtakes
     yield "overtaking_commands_are_repeatable", "repeatable", is_right, "true, because the command overtakes", False
-    # An emergency waits for nobody.
+    # An emergency needs no approval.
     is_right = command.approval_within == 0 or (command.approval_within > 0 and not command.overtakes)
     what = "0, because the command overtakes" if command.overtakes else "number >= 0"
     yield "overtaking_commands_never_wait", "approval_within", is_right, what, command.approval_within
@@ -543,7 +543,7 @@ def _of_command(icd: Icd, owner: DeviceClass, command: CommandDefinition) -> Ite
         yield from _labels("commanded_states_exist", "commanded", (command.commanded,), obs_states)
         what = f"none, because the class has no {_COMMANDED}"
         yield "commanded_states_exist", "commanded", _COMMANDED in attributes, what, command.commanded
-    # A controller that hangs must not hold a device.
+    # A hanging controller must not block a device.
     ways_out = [other for other in owner.commands if other.overtakes and set(other.state) & set(command.state)]
     can_be_left = any(not other.obs_state or label in other.obs_state for other in ways_out)
     is_right = label is None or command.overtakes or can_be_left

@@ -40,11 +40,11 @@ _SUPPORTED = frozenset(
         *("minimum", "maximum", "exclusiveMinimum"),
     )
 )
-"""Keywords for which a refusal has words."""
+"""Keywords for which refusals have a text."""
 
 
 def check_schemas(icd: Icd) -> Iterator[IcdFinding]:
-    """Give the findings."""
+    """Yield the findings."""
     units = known_units(icd)
     for name, schema in icd.messages.items():
         yield from findings(f"{name}.schema.json", "", (*_of_message(name, schema), *_of_fields(schema, units)))
@@ -55,7 +55,7 @@ def check_schemas(icd: Icd) -> Iterator[IcdFinding]:
 
 
 def check_legality(icd: Icd) -> Iterator[IcdFinding]:
-    """Give the findings of the JSON Schema library, which is slow to import."""
+    """Yield the findings of the JSON Schema library, which is slow to import."""
     from jsonschema import Draft202012Validator
 
     meta = Draft202012Validator(Draft202012Validator.META_SCHEMA)
@@ -98,7 +98,7 @@ def _of_message(name: str, schema: Schema) -> Iterator[Row]:
         is_right = isinstance(required, list) and all(key in known for key in map(str, required))
         what = f"names of properties ({', '.join(known)})"
         yield "required_properties_exist", f"{path}required", is_right, what, shown(required)
-    # In summaries a field has its first name for ever: two fields with one name would overwrite each other.
+    # A field keeps its first name in summaries for ever: two fields with the same name would overwrite each other.
     rule, fields = "former_names_are_distinct", properties(schema)
     names = Counter([*fields, *(one for part in fields.values() for one in aliases(part))])
     for field, part in fields.items():
@@ -135,8 +135,8 @@ def _of_earlier(icd: Icd, name: str) -> Iterator[Row]:
 
 
 def _takes(part: Schema, value: object) -> bool:
-    """Return whether a field takes a value; True as well where the field itself is wrong."""
-    from jsonschema import Draft202012Validator  # slow to import: no server pays for it without earlier versions
+    """Return whether a field accepts a value; also True if the field itself is wrong."""
+    from jsonschema import Draft202012Validator  # slow to import: only servers with earlier versions need it
 
     meta = Draft202012Validator(Draft202012Validator.META_SCHEMA)
     return not meta.is_valid(part) or Draft202012Validator(part).is_valid(value)
@@ -148,7 +148,7 @@ def _of_fields(schema: Schema, units: frozenset[str]) -> Iterator[Row]:
     for path, field, named in walk(schema):
         text, unit = field.get("description"), field.get("x-unit")
         yield rule, f"{path}.description", not named or _is_text(text), "text", shown(text)
-        # Numbers further down are statistics, whose range follows from other fields and their count.
+        # Nested numbers are statistics, whose range follows from other fields and their count.
         is_free = kind(field) == "number" and path.removeprefix("properties.") not in own
         for key in ("minimum", "maximum") if is_numeric(field) and not field.keys() & {"const", "enum"} else ():
             value = field.get(key)
@@ -227,19 +227,20 @@ _ROLE_NAME = re.compile(r"[a-z]+(-[a-z]+)*")
 _MODELLED = frozenset({"cleanup.policy", "retention.ms", "message.timestamp.type", "max.message.bytes"})
 _DEAD_LETTERS = "dead-letters"
 _HEADER_ROOM = 65_536
-"""Bytes by which a dead letter may be larger than its original: one too large would hold up everything behind it."""
+"""Size by which a dead letter may exceed its original: one too large would block all records after it."""
 SHORTEST, LONGEST = 1.0, 86_400.0
-"""Lengths of windows [s]: a worker that is behind commits once a second, and no window is longer than a day."""
+"""Bounds of the length of a window [s]: a worker that is behind commits once a second, and the longest window is a
+day."""
 MOST_GROUPS = 10_000
 _LONGEST_NAME = 200
-"""Characters of a group's name, as the summary messages have them."""
+"""Longest name of a group, by the summary messages."""
 _WATERMARK = "watermark"
-"""Message that closes windows; summary topics have it beside their own."""
+"""Message that closes windows; every summary topic has it."""
 _SUMMARY_FIELDS = ("worker", "partition", "partials")
 
 
 def check_topics(icd: Icd) -> Iterator[IcdFinding]:
-    """Give the findings."""
+    """Yield the findings."""
     users: dict[str, str] = {}
     for name, topic in icd.topics.items():
         yield from findings("topics.toml", f"topics[{name}]", _of_topic(icd, name, topic))
@@ -320,7 +321,7 @@ def _of_topic(icd: Icd, name: str, topic: Topic) -> Iterator[Row]:
     yield "retention_fits_cleanup", "retention", is_right, what, kept
     for key, size in (("partitions", topic.partitions), ("max_bytes", topic.max_bytes)):
         yield "topic_sizes_are_positive", key, size >= 1, "integer >= 1", size
-    # On a compacted topic the old record of a key that moves would stay on its old partition for ever.
+    # On a compacted topic the old record of a moved key would stay on its old partition for ever.
     is_right = not topic.partitions_may_grow or not (topic.partitions == 1 or is_compact)
     what = "false for one partition and for a compacted topic"
     yield "growing_topics_have_no_one_order", "partitions_may_grow", is_right, what, True
@@ -339,7 +340,7 @@ def _of_topic(icd: Icd, name: str, topic: Topic) -> Iterator[Row]:
     if topic.window is not None:
         is_given, what = topic.message is not None, "a message, because the topic has a window"
         yield "window_messages_are_flat", "message", is_given, what, None
-        # Lateness and silence are judged by the broker's time stamps.
+        # Lateness and silence are judged by the broker's timestamps.
         is_right = topic.timestamp == "LogAppendTime"
         yield "window_times_are_the_brokers", "timestamp", is_right, "'LogAppendTime'", topic.timestamp
 
@@ -372,7 +373,7 @@ def _of_window(icd: Icd, name: str, window: Window, schema: dict[str, Any]) -> I
 
 
 def _of_groups(window: Window, field: dict[str, Any]) -> Iterator[Row]:
-    """Demand a bound of the groups: the deployment's own, the names that the schema lists, or a number."""
+    """Require a limit of the groups: the deployment's own, the names listed in the schema, or a number."""
     rule, is_text, most = "window_groups_are_bounded", kind(field) == "string", window.most_groups
     if window.group is None:
         for key, default in (("groups", None), ("most_groups", 0), ("all_expected", False)):

@@ -13,7 +13,7 @@ from facade.icd.model import Icd
 
 @dataclass(frozen=True, slots=True)
 class IcdFinding:
-    """One thing that is wrong with the interface."""
+    """One mistake in the interface."""
 
     file: str
     """Name of the file, without its folder."""
@@ -30,14 +30,14 @@ class IcdFinding:
 
 
 Row = tuple[str, str, object, str, object]
-"""Rule, key within the entry, whether the entry is right, the expected value in words, and the present value."""
+"""Rule, key within the entry, whether the entry is right, the expectation in words, and the present value."""
 NO_VALUE = ...
-"""Present value of a row whose expectation says everything."""
+"""Present value of a row whose expectation is sufficient."""
 SENTENCE = "text that ends with a full stop"
 
 
 def findings(file: str, place: str, rows: Iterable[Row]) -> Iterator[IcdFinding]:
-    """Give the findings of the rows of one entry, which stands at a place of a file."""
+    """Yield the findings for the rows of one entry at a position of a file."""
     for rule, key, is_right, expected, got in rows:
         if not is_right:
             what = f"expected {expected}" if got is NO_VALUE else f"expected {expected}, got {_said(got)}"
@@ -45,7 +45,7 @@ def findings(file: str, place: str, rows: Iterable[Row]) -> Iterator[IcdFinding]
 
 
 def _said(value: object) -> str:
-    """Return a value as the TOML files write it."""
+    """Return a value in the form of the TOML files."""
     if value is None or value == ():
         return "none"
     if isinstance(value, float):
@@ -59,7 +59,7 @@ def is_sentence(text: str) -> bool:
 
 
 def entries(icd: Icd, *kinds: str) -> Iterator[tuple[str, str, Any, Any]]:
-    """Give the entries of some lists of all classes, such as ``attributes``: file, place, class and entry."""
+    """Yield the entries of some lists of all classes, such as ``attributes``: file, position, class and entry."""
     for owner in icd.classes.values():
         for kind in kinds:
             for one in getattr(owner, kind):

@@ -1,4 +1,4 @@
-"""Puts the attributes that templates of the interface stand for in their place."""
+"""Replaces templates of the interface by the attributes that they represent."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _RANGE = re.compile(r"([A-Z]+)(\d+)\.\.\1(\d+)")
 
 
 def expand(icd: Icd) -> Icd:
-    """Return an interface in which every attribute stands for itself.
+    """Return an interface without templates.
 
     The attributes of a class come first, then those of accounts by topic, then those of alarm conditions.
     """
@@ -50,7 +50,7 @@ def names_of(text: str) -> list[str]:
 def _of_accounts(icd: Icd, device_class: DeviceClass) -> Iterator[Attribute]:
     for name, topic in icd.topics.items():
         for figure, template in device_class.accounts.items():
-            # What lags by records lags by seconds.
+            # A lag in records implies a lag in seconds.
             if topic.account is None or figure.removesuffix("_time") not in topic.account.figures:
                 continue
             what = template.description.replace("{suppressed}", topic.account.suppressed)

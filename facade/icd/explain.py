@@ -1,7 +1,7 @@
-"""Says everything that is wrong with a parsed TOML table, not only the first thing.
+"""Finds all mistakes of a parsed TOML table, not only the first one.
 
-msgspec stops at the first error and counts list entries by index. This walks the same structs
-field by field, which is slow and therefore only done once msgspec has refused the table.
+msgspec stops at the first error and counts list entries by index. This module walks the same structs field by field,
+which is slow and therefore only done after msgspec has refused the table.
 """
 
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ _WORDS: dict[Any, str] = {str: "text", int: "integer", float: "number", bool: "t
 _LONGEST = 120
 
 Complaint = tuple[str, str]
-"""Key and what is wrong with it."""
+"""Key and mistake."""
 
 
 def explain(value: object, wanted: Any, key: str = "") -> Iterator[Complaint]:
-    """Yield each reason why a value is not of the wanted type."""
+    """Yield each reason why a value does not have the wanted type."""
     wanted = _without_none(wanted)
     arguments = get_args(wanted)
     if _is_table(wanted):
@@ -34,7 +34,7 @@ def explain(value: object, wanted: Any, key: str = "") -> Iterator[Complaint]:
 
 
 def shown(value: object) -> str:
-    """Return a value as a message may show it: never longer than a line."""
+    """Return a value for a message, at most one line."""
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
@@ -64,7 +64,7 @@ def _is_table(wanted: Any) -> bool:
 
 
 def _without_none(wanted: Any) -> Any:
-    """Strip None from an optional type: TOML cannot say it."""
+    """Strip None from an optional type: TOML has no null."""
     rest = [argument for argument in get_args(wanted) if argument is not type(None)]
     return rest[0] if len(rest) == 1 and len(get_args(wanted)) == 2 else wanted
 

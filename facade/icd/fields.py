@@ -1,6 +1,6 @@
-"""Looks into a message's JSON Schema without trusting its shape.
+"""Access to a message's JSON Schema without trust in its form.
 
-The checks run before a schema is known to be well formed, so these functions leave out malformed parts;
+The checks run before a schema is known to be well formed, so these functions skip malformed parts;
 `facade.icd.check_topics` reports them.
 """
 
@@ -13,7 +13,7 @@ from facade.icd.model import Icd
 from facade.icd.topic_model import Window
 
 ALIASES = "x-aliases"
-"""Keyword of a property: its names in earlier versions of the message, the first one last."""
+"""Keyword of a property: its names in earlier versions of the message, the newest first."""
 _EXACT = 2**53
 _EARLIER = re.compile(r"(.+)-([1-9]\d*)")
 
@@ -37,12 +37,12 @@ def kind(field: Schema) -> str:
 
 
 def is_numeric(field: Schema) -> bool:
-    """Say whether a field holds numbers."""
+    """Return whether a field holds numbers."""
     return kind(field) in ("integer", "number")
 
 
 def bound(field: Mapping[str, Any], key: str, default: float) -> float:
-    """Return the ``minimum`` or ``maximum`` of a field; the default where it has none that makes sense."""
+    """Return the ``minimum`` or ``maximum`` of a field; the default if it has none, or an invalid one."""
     found = field.get(key)
     return default if isinstance(found, bool) or not isinstance(found, int | float) else found
 
@@ -62,18 +62,18 @@ def split_version(name: str) -> tuple[str, str]:
 
 
 def earlier_versions(icd: Icd, message: str) -> list[Schema]:
-    """Return the earlier versions of a message, which its readers take as well."""
+    """Return the earlier versions of a message, which its readers also accept."""
     return [schema for name, schema in icd.messages.items() if name != message and split_version(name)[0] == message]
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """From an earlier version of a message to the current one."""
+    """Translation of an earlier version of a message to the current one."""
 
     names: dict[str, str]
-    """Current names of the fields that both have, by their names in the earlier version."""
+    """Current names of the common fields, by their names in the earlier version."""
     defaults: dict[str, Any]
-    """Values of the fields that only the current version has; one without a default is not among them."""
+    """Values of the fields that only the current version has; fields without a default are missing."""
 
 
 def aliases(part: Schema) -> list[str]:
@@ -83,12 +83,12 @@ def aliases(part: Schema) -> list[str]:
 
 
 def first_name(field: str, part: Schema) -> str:
-    """Return the name of a field in the first version of its message, which summaries have for ever."""
+    """Return the name of a field in the first version of its message, which summaries keep for ever."""
     return [field, *aliases(part)][-1]
 
 
 def translation(current: Schema, earlier: Schema) -> Translation:
-    """Return how a message of an earlier version becomes one of the current version."""
+    """Return the translation of a message from an earlier version to the current one."""
     names, defaults, known = dict[str, str](), dict[str, Any](), properties(earlier)
     for name, part in properties(current).items():
         former = next((one for one in (name, *aliases(part)) if one in known), None)
@@ -100,7 +100,7 @@ def translation(current: Schema, earlier: Schema) -> Translation:
 
 
 def window_of(icd: Icd, topic: str) -> Window | None:
-    """Return how a topic is aggregated, if it is known and is."""
+    """Return the window of a topic, if the topic is known and has one."""
     found = icd.topics.get(topic)
     return None if found is None else found.window
 
@@ -119,7 +119,7 @@ def walk(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema, bool]]:
 
 
 def why_no_column(part: Mapping[str, Any], *, required: bool) -> str | None:
-    """Say why a property of a message cannot be a column; None: it can."""
+    """Return the reason why a property of a message cannot be a column; None: it can."""
     if not required:
         return "expected a required property, as columns have no holes"
     if "const" in part or "enum" in part:

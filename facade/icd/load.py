@@ -1,10 +1,10 @@
-"""Loads the interface: reads it, checks it, and refuses it with everything that is wrong at once.
+"""Loads the interface: reads it, checks it, and refuses it with all its mistakes at once.
 
-The interface is what this distribution ships, and what each flow that is installed beside it brings: see
+The interface consists of the files of this distribution, and of those of each flow installed beside it: see
 `facade.manifest.Manifest.interface`.
 
-Loading is quick, because every device server does it at its start. What needs the JSON Schema
-library (whether each schema is itself a legal one) is left to ``icd check`` and to the tests.
+Loading is quick, because every device server does it at its start. Checks with the JSON Schema library (whether each
+schema is itself valid) are left to ``icd check`` and to the tests.
 """
 
 import io
@@ -43,7 +43,7 @@ def load(folder: Path | None = None) -> Icd:
     Raises
     ------
     IcdError
-        Something is wrong; one line per finding, each with file, key, expected and present value.
+        There are mistakes; one line per finding, each with file, key, expected and present value.
     """
     return _installed() if folder is None else _load(folder)
 
@@ -68,14 +68,14 @@ def inspect(folder: Path | None = None, *, thorough: bool = False) -> tuple[Icd 
     folder
         Where ``icd/``, ``messages/`` and ``commands/`` are; None: the shipped ones and those of all flows.
     thorough
-        Also run the checks that are too slow for the start of a server.
+        Also run checks that are too slow for the start of a server.
     """
     icd, findings = read(folder) if folder else read(resource("schemas"), _folders())
     return icd, findings if icd is None else check(icd, thorough=thorough)
 
 
 def _folders() -> dict[str, Path]:
-    """Return the folders that flows bring, by flow."""
+    """Return the folders of flows, by flow."""
     found = {one.name: one.interface.partition(":") for one in manifests() if one.interface is not None}
     return {name: Path(str(files(package).joinpath(folder))) for name, (package, _, folder) in found.items()}
 
@@ -94,7 +94,7 @@ def load_unchecked(given: str | None) -> Icd:
     Raises
     ------
     ConfigError
-        There is no such folder or revision.
+        The folder or revision does not exist.
     IcdError
         A file cannot be read.
     """
@@ -106,9 +106,9 @@ def load_unchecked(given: str | None) -> Icd:
 
 
 def with_avro(icd: Icd, folder: Path) -> Icd:
-    """Return an interface with ``messages/*.avsc`` of its folder: fingerprint, text, and all fingerprints.
+    """Return an interface with the ``messages/*.avsc`` of a folder: fingerprint, text, and all fingerprints.
 
-    A fingerprint leaves out texts and defaults.
+    A fingerprint ignores documentation and defaults.
     """
 
     def without_texts(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

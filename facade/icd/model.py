@@ -1,4 +1,4 @@
-"""The shape of the ICD: what the TOML files under ``schemas/icd`` may say.
+"""The form of the ICD: the allowed content of the TOML files under ``schemas/icd``.
 
 Every struct refuses unknown keys, so that a misspelt key is an error and not a silent default.
 Durations are in seconds; names are those that Tango, Kafka and the SKA control model use.
@@ -31,12 +31,12 @@ Over = Literal["window", "total"]
 
 
 class Sampling(IcdTable, frozen=True, kw_only=True):
-    """How often an attribute may speak; see ``facade.runtime.publisher`` for the exact rule."""
+    """The rate of an attribute's events; see ``facade.runtime.publisher`` for the exact rule."""
 
     shortest: float = 1.0
     """Least time between two events [s]."""
     longest: float = 10.0
-    """Most time between two events while the stream is alive, changed or not [s]."""
+    """Longest time between two events while the stream is alive [s]."""
     absolute: float = 0.0
     """Absolute deadband, in the attribute's unit."""
     relative: float = 0.0
@@ -44,7 +44,7 @@ class Sampling(IcdTable, frozen=True, kw_only=True):
 
 
 class Source(IcdTable, frozen=True, kw_only=True):
-    """Which records an attribute is made of, and by which rule."""
+    """The records that an attribute is derived from, and the rule."""
 
     topic: str
     """Topic of the raw records (ICD name, without the deployment's prefix)."""
@@ -52,7 +52,7 @@ class Source(IcdTable, frozen=True, kw_only=True):
     field: str | None = None
     """Field of the topic's message; none for rules over whole records (count, rate, gaps ...)."""
     over: Over = "window"
-    """``window``: the newest closed window; ``total``: everything since the ledger began."""
+    """``window``: the newest closed window; ``total``: all records since the ledger began."""
     q: float | None = None
     """For ``quantile``: the probability, 0 to 1."""
     of: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class AccountFigure(IcdTable, frozen=True, kw_only=True):
     label: str
     """The attribute's label is the stream's name, a colon and this text."""
     description: str
-    """Without a full stop; ``{suppressed}`` stands for what the stream's account says about it."""
+    """Without a full stop; ``{suppressed}`` is replaced by the text in the stream's account."""
     format: str = "%d"
     stale_after: float | None = None
     """As for an attribute."""
@@ -82,12 +82,12 @@ class AccountFigure(IcdTable, frozen=True, kw_only=True):
 
 
 MOST_PUSHED = 2047
-"""Elements of an array that may go as an event. Larger ones Tango does not copy, and sends nothing else before the last
-client has them: one that is stopped would hold up all events of the server (seen with cppTango 10)."""
+"""Most elements of an array in an event. Larger ones Tango does not copy, and it sends nothing else before the last
+client has received them: a suspended client would hold up all events of the server (seen with cppTango 10)."""
 
 
 class Attribute(IcdTable, frozen=True, kw_only=True):
-    """One Tango attribute: made from records, from an account, or provided by its device class."""
+    """One Tango attribute: derived from records, from an account, or provided by its device class."""
 
     name: str
     type: TangoType
@@ -96,7 +96,8 @@ class Attribute(IcdTable, frozen=True, kw_only=True):
     description: str
     source: Source | None = None
     account: AccountSource | None = None
-    """Neither of both, nor `reported`: the device class provides the value itself, under the attribute's name."""
+    """Without `source`, `account` and `reported` the device class provides the value itself, under the attribute's
+    name."""
     unit: str | None = None
     """Only for attributes without a field; otherwise it follows from the field and the rule."""
     format: str = ""
@@ -109,7 +110,7 @@ class Attribute(IcdTable, frozen=True, kw_only=True):
     height: int = 0
     """0: no image; otherwise the most rows."""
     each: tuple[str, ...] = ()
-    """One attribute for each of these, in the place of ``{}`` in name, label and description: ``SKA001..SKA133``."""
+    """One attribute for each of these, with it instead of ``{}`` in name, label and description: ``SKA001..SKA133``."""
     expert: bool = False
     """Shown to experts only (Tango's display level)."""
     sampling: Sampling | None = None
@@ -120,11 +121,11 @@ class Attribute(IcdTable, frozen=True, kw_only=True):
     reported: bool = False
     """Whether its value is the newest one on topic ``state`` under the attribute's name."""
     initial: str | None = None
-    """Only with `reported`: the value until anything was reported, as text."""
+    """Only with `reported`: the value before the first report, as text."""
 
     @property
     def is_pushed(self) -> bool:
-        """Return whether it goes as change and archive event; else clients are told that it is ready to be read."""
+        """Return whether it is sent as change and archive event; otherwise clients get data-ready events."""
         return self.type == "DevString" or self.length * max(self.height, 1) <= MOST_PUSHED
 
 
@@ -134,35 +135,35 @@ class CommandDefinition(IcdTable, frozen=True, kw_only=True):
     name: str
     description: str
     argument: str | None = None
-    """Family of JSON Schemas under ``schemas/commands``; None: the command takes nothing."""
+    """Family of JSON Schemas under ``schemas/commands``; None: no argument."""
     state: tuple[str, ...] = ()
-    """Tango states in which it is allowed; none: the command is that of an executor, which has no states."""
+    """Tango states in which it is allowed; none: it is an executor's command, without states."""
     obs_state: tuple[str, ...] = ()
     """Values of obsState in which it is allowed; none: any, or the class has no obsState."""
     reports: Literal["obsState", "State"] = "obsState"
-    """The attribute whose fresh report shows that it took effect."""
+    """The attribute whose new report shows the effect."""
     transitional: str | None = None
-    """What `reports` shows until the controller reports anything newer, or the command has its outcome."""
+    """Value of `reports` until the controller reports a newer one, or the command has its outcome."""
     targets: tuple[str, ...] = ()
     """Values of `reports` that end it, the expected one first; none, as for `state`."""
     commanded: str | None = None
     """commandedObsState after it; None: the first of `targets` where `reports` is obsState, else unchanged."""
     repeatable: bool
-    """Whether executing it a second time, after a crash, does no harm."""
+    """Whether a second execution, after a crash, does no harm."""
     start_within: float
-    """A controller must not begin later than this after the call [s]."""
+    """Time after the call within which a controller must begin [s]."""
     deadline: float
-    """The outcome is expected within this [s]; reported progress extends it."""
+    """Expected time until the outcome [s]; reported progress extends it."""
     ceiling: float
-    """Time after which nobody waits any more, whatever is reported [s]."""
+    """Time after which the wait for the outcome ends, whatever is reported [s]."""
     overtakes: bool = False
-    """Whether it is allowed while another command is under way, which it cancels, with all that is queued."""
+    """Whether it is allowed while another command is under way; it cancels that and all queued ones."""
     approval_within: float = 0.0
-    """Time for the approval, where a deployment lets it wait for a second person [s]; 0: it never waits."""
+    """Time for the approval, if the deployment requires a second person [s]; 0: never required."""
 
 
 class Query(IcdTable, frozen=True, kw_only=True):
-    """One command that the device answers itself."""
+    """One command that the device answers by itself."""
 
     name: str
     description: str
@@ -175,39 +176,38 @@ class Query(IcdTable, frozen=True, kw_only=True):
 
 
 class Condition(IcdTable, frozen=True, kw_only=True):
-    """One alarm condition (IEC 62682): its meaning, the response, and its way to an alarm."""
+    """One alarm condition (IEC 62682): meaning, response, and rules of its alarm."""
 
     label: str
     description: str
     response: str
-    """What the operator is to do."""
+    """Action of the operator."""
     priority: Literal["LOW", "MEDIUM", "HIGH", "HIGHEST"]
     causes: tuple[str, ...] = ()
     """Possible causes, the most likely one first."""
     check: str = ""
-    """How the operator finds out which cause it is."""
+    """How the operator finds the cause."""
     ends: str = ""
-    """When the alarm clears, and what then is left to do."""
+    """When the alarm clears, and what remains to be done."""
     latching: bool = False
-    """Whether an alarm stays, after the condition has cleared, until it is reset."""
+    """Whether an alarm stays after the condition has cleared, until it is reset."""
     on_delay: float = 0.0
-    """How long the condition must be there before it is an alarm [s]."""
+    """Time for which the condition must be active before it is an alarm [s]."""
     off_delay: float = 0.0
-    """How long it must be gone before the alarm clears [s]."""
+    """Time for which it must be gone before the alarm clears [s]."""
     re_alarm: float = 0.0
-    """An acknowledged alarm asks anew when its source still has news of it so long after [s]; 0: it does not."""
+    """Time after which a new alert of an acknowledged alarm is a re-alarm [s]; 0: never."""
     re_alarm_growth: float = 0.0
-    """An acknowledged alarm asks anew at once when a value of it is so many times what it was then; 0: it does not."""
+    """Growth factor of a value since the acknowledgement that leads to a re-alarm at once; 0: never."""
     suppressed_by: tuple[str, ...] = ()
     """Conditions that explain this one: while an alarm of one is active, this one is suppressed by design. With
-    ``@LOCATION`` behind the name only an alarm of the place in which the source lies, such as ``rackSilent@rack``."""
+    ``@LOCATION`` after the name, only by an alarm of the source's own place, such as ``rackSilent@rack``."""
     gathers: int = 0
-    """The facade raises it when so many alarms are there at once that it explains and nothing else does; 0: others
-    raise it."""
+    """Number of simultaneous alarms from which the facade raises this condition to explain them; 0: others raise it."""
 
     @property
     def suppressors(self) -> tuple[tuple[str, str], ...]:
-        """Return each condition that explains this one, with the location where; empty: anywhere."""
+        """Return each condition that explains this one, with its location; empty: anywhere."""
         return tuple((one.partition("@")[0], one.partition("@")[2]) for one in self.suppressed_by)
 
 
@@ -216,10 +216,10 @@ class Location(IcdTable, frozen=True, kw_only=True):
 
     description: str
     sources: tuple[str, ...]
-    """Sources of alarms that are such a place, with the placeholders of `DeviceClass`; alarms that stand for the place
-    as a whole have the first one."""
+    """Sources of alarms that are such a place, with the placeholders of `DeviceClass`; alarms of the whole place have
+    the first one."""
     within: str = ""
-    """The next larger location, in which each place lies; empty: none."""
+    """The next larger location, which contains each place; empty: none."""
 
 
 class DeviceClass(IcdTable, frozen=True, kw_only=True):
@@ -228,45 +228,46 @@ class DeviceClass(IcdTable, frozen=True, kw_only=True):
     name: str
     description: str
     device: str
-    """Device name; ``{node:04d}`` stands for the number of the ingest node, ``{subarray:02d}`` for the subarray's: see
+    """Device name; ``{node:04d}`` is the number of the ingest node, ``{subarray:02d}`` of the subarray: see
     `facade.instances`."""
     instance: str
-    """Device-server instance that serves it; ``{rack:02d}`` stands for the rack."""
+    """Device-server instance of the device; ``{rack:02d}`` is the rack."""
     sampling: Sampling
     stale_after: float
     attributes: tuple[Attribute, ...]
     commands: tuple[CommandDefinition, ...] = ()
     queries: tuple[Query, ...] = ()
     conditions: bool = False
-    """Whether it has one attribute more for each condition of ``conditions.toml``."""
+    """Whether it has an additional attribute for each condition of ``conditions.toml``."""
     accounts: dict[Figure, AccountFigure] = msgspec.field(default_factory=dict)
-    """Templates: one attribute more for each figure of the account of each stream that has one (`Topic.account`)."""
+    """Templates: an additional attribute for each figure of each stream's account (`Topic.account`)."""
     complains: Literal["always", "scanning"] = "always"
-    """When a State of ALARM or FAULT is a problem of SDP: always, or only while the subarray of the device scans."""
+    """When a State of ALARM or FAULT is a problem of SDP: always, or only during a scan of the device's subarray."""
     state_source: str | None = None
-    """Windowed topic that gives the Tango State: ON while its records come, then STANDBY; None: another flow does."""
+    """Windowed topic that determines the Tango State: ON while its records come, then STANDBY; None: another flow
+    does."""
 
     @property
     def family(self) -> str:
-        """Return what the number in its device names counts, ``node`` or ``subarray``; empty: it has one device."""
+        """Return the placeholder in its device names, ``node`` or ``subarray``; empty: it has one device."""
         return _family(self.device)
 
 
 class Executor(IcdTable, frozen=True, kw_only=True):
-    """A program that takes orders and is not a Tango device, such as a processing controller."""
+    """A program that executes orders and is not a Tango device, such as a processing controller."""
 
     description: str
     device: str
-    """Its name in records; the placeholders are those of `DeviceClass.device`."""
+    """Its name in records, with the placeholders of `DeviceClass.device`."""
     commands: tuple[CommandDefinition, ...]
-    """Without states and what they lead to, which only devices have."""
+    """Its commands, without states, which only devices have."""
     attributes: ClassVar[tuple[Attribute, ...]] = ()
     instance: ClassVar[str] = ""
-    """No device-server instance serves it."""
+    """It has no device-server instance."""
 
     @property
     def family(self) -> str:
-        """Return what the number in its names counts; see `DeviceClass.family`."""
+        """Return the placeholder in its names; see `DeviceClass.family`."""
         return _family(self.device)
 
 
@@ -283,11 +284,11 @@ class Icd(IcdTable, frozen=True, kw_only=True):
     roles: dict[str, Role] = msgspec.field(default_factory=dict)
     """Roles by name."""
     participants: tuple[str, ...] = ()
-    """Programs outside the facade: a line for each kind, with the topics that it writes and reads."""
+    """Programs outside the facade: a line for each kind, with its topics."""
     qos: dict[str, str] = msgspec.field(default_factory=dict)
     """Meaning of each class of topics."""
     quotas: dict[str, int] = msgspec.field(default_factory=dict)
-    """What each broker takes of a client that writes topics of such a class and no others, by class [bytes/s]."""
+    """Rate that each broker accepts from a client that writes only topics of a class, by class [bytes/s]."""
     messages: dict[str, dict[str, Any]]
     """JSON Schemas by message name."""
     enums: dict[str, tuple[str, ...]]
@@ -295,21 +296,21 @@ class Icd(IcdTable, frozen=True, kw_only=True):
     conditions: dict[str, Condition] = msgspec.field(default_factory=dict)
     """Alarm conditions by name."""
     locations: dict[str, Location] = msgspec.field(default_factory=dict)
-    """Where sources of alarms are, by name."""
+    """Locations of alarm sources, by name."""
     arguments: dict[str, dict[str, dict[str, Any]]] = msgspec.field(default_factory=dict)
     """JSON Schemas of command arguments by family ("assignres"), then by version ("0.4"), the oldest first."""
     executors: dict[str, Executor] = msgspec.field(default_factory=dict)
-    """Programs that take orders and are not Tango devices, by name."""
+    """Programs that execute orders and are not Tango devices, by name."""
     units: tuple[str, ...] = ()
     """Units beyond those of `facade.icd.units`."""
 
     @property
     def commanded(self) -> dict[str, DeviceClass | Executor]:
-        """Return all that may have commands, by name: device classes and executors."""
+        """Return all possible owners of commands, by name: device classes and executors."""
         return {**self.classes, **self.executors}
 
     def versions(self, family: str) -> str:
-        """Return in words which versions of an argument there are, and which are checked as another one."""
+        """Return a text about the versions of an argument, and about those that are checked as another one."""
         own, copies = list[str](), dict[str, list[str]]()
         for version, schema in self.arguments[family].items():
             other = schema.get("$ref", "").partition("#")[0]

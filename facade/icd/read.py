@@ -1,7 +1,6 @@
 """Reads the files of the interface; `facade.icd.load.check` compares them.
 
-Nothing here raises for wrong content: every complaint becomes a `IcdFinding`, so that one run shows
-all files that need a hand.
+Nothing here raises for wrong content: every mistake becomes an `IcdFinding`, so that one run shows all of them.
 """
 
 import json
@@ -67,7 +66,7 @@ _COMMON: dict[str, type[msgspec.Struct]] = {
     "conditions.toml": _ConditionsFile,
     "executors.toml": _ExecutorsFile,
 }
-"""Files that are no device classes; each folder but the first may do without any of them."""
+"""Files that are not device classes; all folders but the first may lack them."""
 
 
 def read(folder: Path, more: Mapping[str, Path] | None = None) -> tuple[Icd | None, list[IcdFinding]]:
@@ -78,7 +77,7 @@ def read(folder: Path, more: Mapping[str, Path] | None = None) -> tuple[Icd | No
     folder
         The interface as a whole, or its main part, which has the version.
     more
-        Further parts, by the names of the flows that bring them.
+        Further parts, by the names of their flows.
 
     Returns
     -------
@@ -131,7 +130,7 @@ class _Part:
         """Entries by file and kind, then by name."""
 
     def extend(self, topics: dict[str, Topic]) -> list[IcdFinding]:
-        """Add this part's roles to topics of any part; returns the mistakes."""
+        """Add this part's roles to topics of any part; return the mistakes."""
         findings = []
         for name, one in self._extends.items():
             if name not in topics:
@@ -224,7 +223,7 @@ def _clash(part: _Part, file: str, kind: str, name: str) -> IcdFinding:
 
 
 def _by_family(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Sort the schemas of command arguments by family, each family's versions in their order."""
+    """Sort the schemas of command arguments by family, with the versions of each family in order."""
     names = (name for name in map(_ARGUMENT_FILE.fullmatch, found["arguments"]) if name is not None)
     arguments: dict[str, dict[str, dict[str, Any]]] = {}
     for name in sorted(names, key=lambda one: (one["family"], tuple(map(int, one["version"].split("."))))):
@@ -233,7 +232,7 @@ def _by_family(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse a repeated key: JSON readers would drop the first one without a word."""
+    """Refuse a repeated key: JSON parsers would drop the first one silently."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -243,5 +242,5 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(text: str) -> float:
-    """Refuse NaN and Infinity, which Python reads and JSON does not have."""
+    """Refuse NaN and Infinity, which Python accepts and JSON does not have."""
     raise ValueError(f"{text}, which is no JSON number")

@@ -1,4 +1,4 @@
-"""Units: which there are, and how an attribute's follows from its field and its rule."""
+"""Units: the known ones, and the unit of an attribute from its field and its rule."""
 
 from facade.errors import IcdError
 from facade.icd.fields import message_of, properties
@@ -48,7 +48,7 @@ def unit_of(icd: Icd, attribute: Attribute) -> str:
     Raises
     ------
     IcdError
-        The unit is stated although it follows from a field.
+        A unit is stated although it follows from a field.
     """
     source = attribute.source
     if source is not None and source.field is not None:

@@ -1,4 +1,4 @@
-"""Says in words what the ICD says in keys, for terminals, pages and other programs' files."""
+"""The ICD in words, for terminals, pages and other programs' files."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -35,25 +35,25 @@ _UNITS_OF_TIME = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
 def runbook(condition: str) -> str:
-    """Return the entry of a condition in docs/reference, as terminals print it."""
+    """Return the entry of a condition in docs/reference, in the form for terminals."""
     return f"alerts.md#{condition.lower()}"
 
 
 @dataclass(frozen=True, slots=True)
 class AttributeFamily:
-    """Attributes that differ in nothing but a part of their name, or one attribute."""
+    """Attributes that differ only in a part of their name, or one attribute."""
 
     name: str
-    """With ``{}`` in the place of that part; of one attribute, its name."""
+    """With ``{}`` instead of that part; for one attribute, its name."""
     label: str
     description: str
     first: Attribute
     parts: tuple[str, ...]
-    """What stands in the place of ``{}``, in order; empty for one attribute."""
+    """The values for ``{}``, in order; empty for one attribute."""
 
 
 def source_in_words(attribute: Attribute) -> str:
-    """Say where an attribute's value comes from."""
+    """Return the source of an attribute's value in words."""
     if attribute.source is not None:
         return _records_in_words(attribute.source)
     if attribute.account is not None:
@@ -72,7 +72,7 @@ def _records_in_words(source: Source) -> str:
 
 
 def sampling_in_words(sampling: Sampling) -> str:
-    """Say how often an attribute may speak: shortest to longest gap, then the deadbands."""
+    """Return the sampling of an attribute in words: shortest to longest gap, then the deadbands."""
     words = f"{sampling.shortest:g}-{sampling.longest:g} s"
     deadbands = [f"±{sampling.absolute:g}"] if sampling.absolute else []
     deadbands += [f"±{100 * sampling.relative:g} %"] if sampling.relative else []
@@ -80,13 +80,13 @@ def sampling_in_words(sampling: Sampling) -> str:
 
 
 def limits_in_words(limits: Limits | None) -> str:
-    """Say which limits there are, the lowest first; as in Tango, reaching one counts."""
+    """Return the limits in words, the lowest first; as in Tango, reaching one counts."""
     given = [(words, getattr(limits, name, None)) for name, words in _LIMIT_WORDS.items()]
     return ", ".join(words.format(limit) for words, limit in given if limit is not None)
 
 
 def staleness_in_words(device_class: DeviceClass, attribute: Attribute) -> str:
-    """Say after how much silence a value is invalid."""
+    """Return the time of silence after which a value is invalid, in words."""
     stale_after = device_class.stale_after if attribute.stale_after is None else attribute.stale_after
     return f"{stale_after:g} s" if stale_after else "never"
 
@@ -98,7 +98,7 @@ def type_in_words(attribute: Attribute) -> str:
 
 
 def effect_in_words(command: CommandDefinition) -> str:
-    """Say what a command leads to: the attribute that shows it, and its values on the way."""
+    """Return the effect of a command in words: the attribute that shows it, and its values on the way."""
     ways = filter(None, (command.transitional, " or ".join(command.targets)))
     return f"{command.reports} {' -> '.join(ways)}"
 
@@ -117,7 +117,7 @@ def duration_in_words(seconds: float) -> str:
 
 
 def families(attributes: Sequence[Attribute]) -> Iterator[AttributeFamily]:
-    """Put neighbours together that one entry of the ICD (`Attribute.each`) stands for."""
+    """Group neighbours that come from one entry of the ICD (`Attribute.each`)."""
     at = 0
     while at < len(attributes):
         first, end, parts = attributes[at], at + 1, list[str]()
@@ -141,7 +141,7 @@ def ranges(parts: Sequence[str]) -> str:
 
 
 def _differing(one: Attribute, other: Attribute) -> tuple[str, str] | None:
-    """Return the word by which two attributes differ, in each of them; None: they are not of one family."""
+    """Return the parts by which the names of two attributes differ; None: they are not of one family."""
     words = [pair for pair in zip(one.label.split(), other.label.split(), strict=False) if pair[0] != pair[1]]
     if len(words) != 1 or words[0][0] not in one.name:
         return None

@@ -1,7 +1,7 @@
 """A Kafka node (KRaft) from the jars that Maven copies: a single one, or one of a cluster.
 
-Ready means that the broker itself says so: it is asked for the cluster's metadata, and must name itself as a live
-broker of *our* cluster. A port that merely accepts connections, or somebody else's Kafka on it, is not enough.
+Ready means that the broker itself confirms it: it is asked for the cluster's metadata, and must name itself as a live
+broker of *our* cluster. A port that merely accepts connections, or another Kafka on it, is not enough.
 """
 
 import base64
@@ -30,18 +30,18 @@ _OLDEST_JAVA: Final = 17
 _JAVA_OPTIONS: Final = (
     "-XX:+UseG1GC",
     "-XX:MaxGCPauseMillis=20",
-    # A broker whose heap is full must die and be seen dead. No option ends one whose direct memory is full: that error
-    # is thrown by code in Java, and each thread goes on or hangs as it likes. So `direct_memory` is enough for all.
+    # A broker with a full heap must die visibly. No option ends one with full direct memory: that error is thrown by
+    # Java code, and each thread continues or hangs. So `direct_memory` is sufficient for all.
     "-XX:+ExitOnOutOfMemoryError",
     "-Djava.awt.headless=true",
-    "-XX:-UsePerfData",  # a file in the machine's own temporary folder that a killed broker would leave
+    "-XX:-UsePerfData",  # a file in the machine's own temporary folder that a killed broker would leave behind
 )
 _STARTS_WITHIN_S: Final = 90.0
 _ARCHIVES_WITHIN_S: Final = 60.0
 _ANSWERS_WITHIN_S: Final = 0.5
 _LIMPS_AFTER_S: Final = 5.0
 _OTHER_DIRECT_MEMORY: Final = 64 << 20
-"""For all but requests [bytes]."""
+"""Direct memory for everything except requests [bytes]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +50,11 @@ class Quorum:
 
     cluster_id: str
     ports: Mapping[int, int]
-    """Port of each controller by the number of its node; all of them know all."""
+    """Port of each controller by the number of its node."""
 
 
 def make_quorum(brokers: int, host: str = HOST) -> Quorum:
-    """Choose the identity and the controllers' ports of a new cluster."""
+    """Choose the id and the controllers' ports of a new cluster."""
     return Quorum(cluster_id=_new_cluster_id(), ports={node: choose_port(host) for node in range(1, brokers + 1)})
 
 
@@ -67,9 +67,9 @@ class Kafka:
     node
         Number of the broker in its cluster.
     quorum
-        Cluster of the broker. None: it is a single one.
+        Cluster of the broker. None: it is a single broker.
     security
-        Its secrets. None: it takes anyone.
+        Its secrets. None: it accepts any client.
     host
         Address of this machine on which it listens.
     """
@@ -84,7 +84,7 @@ class Kafka:
     host: str = HOST
 
     def launch(self, port: int, started: Callable[[Process], None]) -> None:
-        """Copy the jars, format the storage (both once) and start the broker."""
+        """Copy the jars and format the storage (both once), and start the broker."""
         java = find_java()
         classes = archived_classes(java, self.report)
         self.run([java] if classes is None else [java, f"-XX:SharedArchiveFile={classes}"], [], port, started)
@@ -103,7 +103,8 @@ class Kafka:
             tools.run(argv, what="formatting Kafka's storage")
         argv = [*java, *options, f"-Xms{self.heap}", f"-Xmx{self.heap}", *_JAVA_OPTIONS]
         argv.append(f"-XX:MaxDirectMemorySize={direct_memory(properties.read_text())}")
-        # Libraries of codecs are unpacked there; a killed broker leaves them, and the machine's folder would fill.
+        # Libraries of codecs are unpacked there; a killed broker leaves them behind, and the machine's folder would
+        # fill.
         temporary = self.folder / "tmp"
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
@@ -134,7 +135,7 @@ class Kafka:
             )
 
     def door(self, port: int) -> tuple[str, Mapping[str, str] | None]:
-        """Return where the broker answers to the program that manages it, and the Kafka settings for that."""
+        """Return the address and the Kafka settings with which the managing program reaches the broker."""
         if self.security is None:
             return f"{self.host}:{port}", None
         return self.security.address(self.folder / "server.properties"), self.security.login()
@@ -175,9 +176,9 @@ class Kafka:
 def direct_memory(properties: str) -> int:
     """Return the direct memory that a broker with these settings may need [bytes].
 
-    Java reads from and writes to sockets and files by way of a buffer outside of the heap. Each thread keeps the
-    largest one that it has needed. A limit of the kept buffers (jdk.nio.maxCachedBufferSize) would save the memory,
-    but a new buffer for each part that arrives makes a message of 100 MB take 48 s instead of 3 s.
+    Java reads and writes sockets and files through a buffer outside of the heap. Each thread keeps the largest one that
+    it has needed. A limit of the kept buffers (jdk.nio.maxCachedBufferSize) would save the memory, but with a new
+    buffer for each part that arrives a message of 100 MB takes 48 s instead of 3 s.
     """
     found = dict(re.findall(r"^([a-z.]+)=(\d+)$", properties, re.MULTILINE))
     threads = int(found["num.network.threads"]) + int(found["num.io.threads"])
@@ -185,10 +186,10 @@ def direct_memory(properties: str) -> int:
 
 
 def find_limp(address: str, login: Mapping[str, str] | None = None) -> str:
-    """Return how a broker that runs fails to answer; empty: it answers. `login`: see `find_cluster`.
+    """Return the fault of a running broker that does not answer; empty: it answers. `login`: see `find_cluster`.
 
-    The broker gives its connections to its network threads in turn. One connection for each is asked, as a thread that
-    has failed hangs alone.
+    The broker assigns its connections to its network threads in turn. One request is sent to each thread, as a failed
+    thread hangs alone.
     """
     properties = resource("docker", "kafka", "server.properties").read_text()
     threads = int(re.findall(r"^num.network.threads=(\d+)$", properties, re.MULTILINE)[0])
@@ -206,7 +207,7 @@ def find_java() -> str:
     Raises
     ------
     InfraError
-        There is none, or it is too old.
+        There is no Java, or it is too old.
     """
     hint = f"install Java {_OLDEST_JAVA} or newer, on Debian `apt install default-jre-headless`"
     home = os.environ.get("JAVA_HOME")
@@ -228,7 +229,7 @@ def libraries(report: tools.Notify) -> Path:
     Raises
     ------
     InfraError
-        Maven is missing or cannot get them.
+        Maven is missing or cannot download them.
     """
     pom = resource("docker", "kafka", "pom.xml")
 
@@ -250,12 +251,12 @@ def configure(arguments: Sequence[str], properties: Path | None, report: tools.N
     Parameters
     ----------
     properties
-        Of its client; None: none are needed.
+        Properties of the tool's client; None: none are needed.
 
     Raises
     ------
     InfraError
-        Java or the jars cannot be had, or the tool refuses.
+        Java or the jars are missing, or the tool refuses.
     """
     argv = [find_java(), "-cp", f"{libraries(report)}/*", "org.apache.kafka.tools.ConfigCommand", *arguments]
     argv += [] if properties is None else ["--command-config", str(properties)]
@@ -263,10 +264,9 @@ def configure(arguments: Sequence[str], properties: Path | None, report: tools.N
 
 
 def archived_classes(java: str, report: tools.Notify) -> Path | None:
-    """Return an archive of the classes that a broker loads, made once for each Java; None: it could not be made.
+    """Return an archive of a broker's classes, made once for each Java; None: it could not be made.
 
-    With it (class-data sharing, JEP 350) a broker starts in half the time. Java passes over an
-    archive that is not its own.
+    With it (class-data sharing, JEP 350) a broker starts in half the time. Java ignores an archive that is not its own.
     """
 
     def install(folder: Path) -> None:
@@ -295,7 +295,7 @@ def archived_classes(java: str, report: tools.Notify) -> Path | None:
 
 
 def _new_cluster_id() -> str:
-    """Make an id as Kafka wants it: 16 bytes in URL-safe base 64 that do not look like an option."""
+    """Return an id in Kafka's form: 16 bytes in URL-safe base 64 that do not look like an option."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):

@@ -1,8 +1,8 @@
-"""Starts, finds again and stops the local services of one state folder.
+"""Starts, identifies and stops the local services of one state folder.
 
-A lock makes callers take turns, so two `up`s at once start one broker. A service keeps its port
-and its data while it is stopped: clients that wait for it find it again where it was.
-An `up` that fails or is interrupted stops the services that do not answer yet.
+A lock serializes callers, so two concurrent `up`s start one broker. A service keeps its port and its data while it is
+stopped: waiting clients find it at the same address again. An `up` that fails or is interrupted stops the services that
+do not answer yet.
 """
 
 import os
@@ -30,7 +30,7 @@ from facade.infra.security import ADMINISTRATOR, Security
 
 # --- The Tango database ---
 
-# "2" is the instance name that Tango's own tools expect: the database is the device sys/database/2.
+# "2" is the instance name in Tango's own tools: the database is the device sys/database/2.
 _INSTANCE: Final = "2"
 
 _STARTS_WITHIN_S: Final = 90.0
@@ -69,8 +69,8 @@ class TangoDatabase:
     host: str = HOST
 
     def launch(self, port: int, started: Callable[[Process], None]) -> None:
-        """Start the server; it makes the file if there is none."""
-        # Beside the interpreter rather than on the PATH: the virtual environment need not be active.
+        """Start the server; it creates the file if necessary."""
+        # Beside the interpreter instead of the PATH: the virtual environment need not be active.
         program = Path(sys.executable).with_name("PyDatabaseds")
         if not program.exists():
             raise InfraError(
@@ -107,7 +107,7 @@ class TangoDatabase:
                 f"the Tango database does not answer within {_STARTS_WITHIN_S:g} s: {error}\n"
                 f"the end of {processes[-1].log}:\n{processes[-1].tail()}"
             ) from error
-        # Another database may answer while ours has just found the port taken.
+        # Another database may answer if ours has just found the port taken.
         for process in processes:
             check_alive(process)
 
@@ -123,7 +123,7 @@ SECURITY: Final = "security"
 
 
 class ServiceName(StrEnum):
-    """The services that there are, in the order in which they are started."""
+    """The services, in the order of their start."""
 
     KAFKA = "kafka"
     KAFKA_2 = "kafka-2"
@@ -137,7 +137,7 @@ BROKERS: Final = (ServiceName.KAFKA, ServiceName.KAFKA_2, ServiceName.KAFKA_3)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceState:
-    """One service: its port stays reserved for it (and its data kept) while no process runs."""
+    """One service: its port stays reserved (and its data kept) while it is stopped."""
 
     port: int
     processes: tuple[ProcessRecord, ...] = ()
@@ -152,7 +152,7 @@ class ServiceState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InfraState:
-    """Everything that one state folder knows."""
+    """The state of one folder."""
 
     topic_prefix: str = "local."
     kafka_heap: str = "512m"
@@ -177,7 +177,7 @@ def load(state_dir: Path) -> InfraState:
     Raises
     ------
     InfraError
-        The file is there and cannot be understood.
+        The file exists and cannot be parsed.
     """
     path = state_dir / STATE_FILE
     try:
@@ -213,7 +213,7 @@ def save(state_dir: Path, state: InfraState) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoints:
-    """Where the services answer."""
+    """Addresses of the services."""
 
     bootstrap: str
     tango_host: str
@@ -221,12 +221,12 @@ class Endpoints:
     state_dir: Path
     brokers: int = 1
     security: Security | None = None
-    """None: the brokers take anyone."""
+    """None: the brokers accept any client."""
 
     def environment(self, user: str = ADMINISTRATOR) -> dict[str, str]:
-        """Return the environment variables that point a process at these services.
+        """Return the environment variables with which a process uses these services.
 
-        `user`: by whose name the process logs in at a secured broker.
+        `user`: name of the process at a secured broker.
         """
         found = {
             "KAFKA_BOOTSTRAP": self.bootstrap,
@@ -239,7 +239,7 @@ class Endpoints:
 
 
 class Runtime:
-    """The state of one folder while its lock is held; each change is written down at once."""
+    """The state of one folder while its lock is held; each change is written at once."""
 
     def __init__(self, state_dir: Path, report: tools.Notify | None = None, clock: Clock | None = None) -> None:
         self.state_dir = state_dir.resolve()
@@ -249,14 +249,14 @@ class Runtime:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Wait for other callers on this folder, and read its state."""
+        """Wait for other callers of this folder, and read its state."""
         waiting = f"waiting for another `infra` command on {self.state_dir}"
         with tools.locked(self.state_dir / LOCK_FILE, on_wait=lambda: self._report(waiting)):
             self.state = load(self.state_dir)
             yield
 
     def is_up(self, name: ServiceName, port: int = 0) -> bool:
-        """Return whether the service runs and has answered; it must then be on the port that is asked for."""
+        """Return whether the service runs and has answered; it must then have the requested port."""
         service = self.state.services.get(name)
         if service is None or not service.ready or not service.is_running:
             return False
@@ -267,7 +267,7 @@ class Runtime:
         return True
 
     def endpoints(self) -> Endpoints:
-        """Return where the services answer (or will, if they are stopped)."""
+        """Return the addresses of the services, also of stopped ones."""
         ports = {name: service.port for name, service in self.state.services.items()}
         return Endpoints(
             bootstrap=",".join(f"{self.state.host}:{ports.get(name, 0)}" for name in self.state.brokers),
@@ -280,11 +280,11 @@ class Runtime:
 
     @property
     def security(self) -> Security | None:
-        """Return the secrets of the broker; None: it takes anyone."""
+        """Return the secrets of the broker; None: it accepts any client."""
         return Security(self.state_dir / SECURITY, self.state.host) if self.state.secure else None
 
     def create_users(self) -> None:
-        """Create the users of a secured broker, which answers."""
+        """Create the users of a secured broker, which must answer."""
         security = self.security
         if security is not None:
             self._report("Kafka: creating users")
@@ -295,7 +295,7 @@ class Runtime:
             security.create_users(door, where.bootstrap, where.topic_prefix)
 
     def renew(self) -> None:
-        """Give a secured broker a new certificate."""
+        """Renew the certificate of a secured broker."""
         kafka = self._service(ServiceName.KAFKA)
         assert isinstance(kafka, Kafka)
         if self.security is None or not self.is_up(ServiceName.KAFKA):
@@ -304,11 +304,11 @@ class Runtime:
         self.security.renew(door)
 
     def start(self, ports: Mapping[ServiceName, int]) -> None:
-        """Launch the services, then wait for them: they start side by side."""
+        """Launch the services, then wait for them: they start in parallel."""
         try:
             for name, port in ports.items():
                 self._launch(name, port)
-            for name in reversed(list(ports)):  # the database is asked while the broker, which takes longer, starts
+            for name in reversed(list(ports)):  # the database starts first, while the broker takes longer
                 self._await_ready(name, ports[name])
         except BaseException:
             self.stop(*(name for name, service in self._known(ports) if not service.ready), kill=True)
@@ -316,15 +316,15 @@ class Runtime:
         save(self.state_dir, self.state)
 
     def stop(self, *names: ServiceName, kill: bool) -> None:
-        """Stop the processes of services, no matter if none is alive.
+        """Stop the processes of services, also if none is alive.
 
-        All are asked together: a broker that ends asks the controllers to let it go, and waits for most of them.
+        All are asked together: a broker that ends asks the controllers for its release, and waits for most of them.
         """
         found: list[tuple[ServiceName, ServiceState, list[Process]]] = []
         for name, service in self._known(names):
             known = self._processes(service)
             pids = {process.pid for process in known}
-            # A caller that was killed between a start and its note has left one that no note names.
+            # A caller that was killed between a start and its record has left a process without a record.
             known += [one for one in started_in(self._folder(name), self._clock) if one.pid not in pids]
             if known:
                 self._report(f"{name}: stopping")
@@ -342,7 +342,7 @@ class Runtime:
             self._put(name, replace(service, processes=(), ready=False))
 
     def wipe(self) -> None:
-        """Remove the files of the services, and the folder if it is empty then."""
+        """Remove the files of the services, and the folder if that is empty."""
         for name in ServiceName:
             shutil.rmtree(self.state_dir / name, ignore_errors=True)
         shutil.rmtree(self.state_dir / SECURITY, ignore_errors=True)
@@ -352,7 +352,7 @@ class Runtime:
             self.state_dir.rmdir()
 
     def _launch(self, name: ServiceName, wanted_port: int) -> None:
-        self.stop(name, kill=True)  # what may be left of it: half of its processes, or one that never answered
+        self.stop(name, kill=True)  # the rest of it: half of its processes, or one that never answered
         known = self.state.services.get(name)
         port = self._port(name, wanted_port, 0 if known is None else known.port)
         self._put(name, ServiceState(port=port, since=self._clock.now()))
@@ -399,7 +399,7 @@ class Runtime:
 
     def _folder(self, name: ServiceName) -> Path:
         folder = self.state_dir / name
-        return folder / "embedded" if name is ServiceName.TANGO_DB else folder  # there earlier releases have it
+        return folder / "embedded" if name is ServiceName.TANGO_DB else folder  # earlier releases have it there
 
     def _known(self, names: Iterable[ServiceName]) -> list[tuple[ServiceName, ServiceState]]:
         return [(name, self.state.services[name]) for name in names if name in self.state.services]
@@ -444,7 +444,7 @@ _HEAP: Final = re.compile(r"[1-9][0-9]*[kmg]", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalOptions:
-    """What may be chosen; None and port 0 mean: as the last time, else the default."""
+    """Options; None and port 0 mean: as before, or the default."""
 
     state_dir: Path = DEFAULT_STATE_DIR
     kafka_port: int = 0
@@ -458,7 +458,7 @@ class LocalOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessStatus:
-    """One line of `infra status`; a service that is stopped has no process, hence no pid."""
+    """One line of `infra status`; a stopped service has no process, hence no pid."""
 
     service: ServiceName
     process: str
@@ -471,12 +471,12 @@ class ProcessStatus:
 def up(
     options: LocalOptions | None = None, *, report: tools.Notify | None = None, clock: Clock | None = None
 ) -> Endpoints:
-    """Start what does not run yet and return when all services answer.
+    """Start services that do not run yet, and return when all services answer.
 
     Raises
     ------
     InfraError
-        Something is missing, a port is taken, or the running services differ from the wanted ones.
+        A requirement is missing, a port is taken, or the running services differ from the options.
     """
     options = options or LocalOptions()
     runtime = Runtime(options.state_dir, report, clock)
@@ -492,7 +492,7 @@ def up(
 def renew_certificates(
     state_dir: Path = DEFAULT_STATE_DIR, *, report: tools.Notify | None = None, clock: Clock | None = None
 ) -> None:
-    """Give the secured broker a new certificate, without a stop.
+    """Renew the certificate of the secured broker, without a stop.
 
     Raises
     ------
@@ -505,7 +505,7 @@ def renew_certificates(
 
 
 def endpoints(state_dir: Path = DEFAULT_STATE_DIR) -> Endpoints:
-    """Return where the services answer.
+    """Return the addresses of the services.
 
     Raises
     ------
@@ -541,9 +541,9 @@ def status(state_dir: Path = DEFAULT_STATE_DIR) -> tuple[ProcessStatus, ...]:
 
 
 def find_limps(state_dir: Path = DEFAULT_STATE_DIR) -> dict[ServiceName, str]:
-    """Return how services fail to answer whose processes are alive; it takes some seconds if one does.
+    """Return the faults of services with living processes that do not answer; it takes some seconds if there are any.
 
-    Only brokers are asked: they have threads that fail and leave the process alive.
+    Only brokers are asked: their threads may fail while the process stays alive.
     """
     state = load(state_dir.resolve())
     login = Security(state_dir.resolve() / SECURITY).administrator() if state.secure else None
@@ -559,12 +559,12 @@ def down(
     report: tools.Notify | None = None,
     clock: Clock | None = None,
 ) -> None:
-    """Stop what the state file says was started here, nothing else.
+    """Stop the services in the state file, nothing else.
 
     Parameters
     ----------
     wipe
-        Remove the data, the logs and the state as well (and do not let the services tidy up first).
+        Also remove the data, the logs and the state (and do not let the services end in order).
 
     Raises
     ------
@@ -586,9 +586,9 @@ def start_services(
     report: tools.Notify | None = None,
     clock: Clock | None = None,
 ) -> Endpoints:
-    """Start services again on the very ports and data that they had.
+    """Start services again on their former ports and data.
 
-    Brokers of a cluster that has lost most of its controllers only answer when several are started together.
+    In a cluster without most of its controllers, brokers only answer if several are started together.
 
     Raises
     ------
@@ -618,7 +618,7 @@ def stop_services(
     Parameters
     ----------
     kill
-        End them at once, as a power cut would.
+        Kill them at once, as a power cut would.
 
     Raises
     ------

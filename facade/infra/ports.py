@@ -9,8 +9,8 @@ from facade.errors import InfraError
 
 HOST: Final = "127.0.0.1"
 
-# Below the range from which Linux takes ports for outgoing connections (32768 and up): while a
-# service is down, the reconnecting clients themselves would otherwise take its port sooner or later.
+# Below the range of Linux's ports for outgoing connections (32768 and up): otherwise reconnecting clients would take
+# the port of a stopped service sooner or later.
 _LOWEST: Final = 15_000
 _HIGHEST: Final = 32_000
 _ATTEMPTS: Final = 200
@@ -19,7 +19,7 @@ _ATTEMPTS: Final = 200
 def is_free(port: int, host: str = HOST) -> bool:
     """Return whether a server could listen on this port of an address of this machine now."""
     with socket.socket() as probe:
-        # As the servers do it: connections of a previous life that still linger are no obstacle.
+        # As the servers do it: lingering connections of an earlier process are no obstacle.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -45,9 +45,9 @@ def choose_port(host: str = HOST) -> int:
 
 
 def _claim(port: int) -> bool:
-    """Claim a port, which seems free until its server listens, until this process ends; return whether nobody has it.
+    """Claim a port until this process ends, as it seems free until its server listens; return whether it was unclaimed.
 
-    The claim is a name that is bound in the kernel. Its descriptor stays open.
+    The claim is a socket name bound in the kernel. Its descriptor stays open.
     """
     claim = socket.socket(socket.AF_UNIX)
     try:

@@ -1,9 +1,9 @@
-"""Detached processes that are found again later, by another run, without ever hitting a stranger.
+"""Detached processes that a later run identifies safely.
 
-A process id alone is no identity: the kernel reuses it. A record therefore also holds the time at which the
-process was created, and both must match before a signal is sent. Each process also has its log in its environment:
-one whose starter was killed before it could write a record is found by that. A zombie is dead: it holds no port and
-no file any more, except while its other threads still end.
+A process id alone is no identity: the kernel reuses it. A record therefore also has the creation time of the process,
+and both must match before a signal is sent. Each process also has the path of its log in its environment: a process
+whose starter was killed before it could write a record is identified by that. A zombie is dead: it holds neither a port
+nor a file, except while its other threads end.
 """
 
 import os
@@ -24,15 +24,15 @@ from facade.errors import InfraError
 from facade.infra.tools import tail_of
 
 LOG_VARIABLE: Final = "FACADE_PROCESS_LOG"
-"""Environment variable of each process that is started here: the path of its log."""
+"""Environment variable of each started process: the path of its log."""
 _LOOK_AGAIN: Final = 0.01
 _BEGINNING: Final = 30.0
-"""How long a process may take to begin its program, on a machine of any speed [s]."""
+"""Longest time for a process to begin its program, on a machine of any speed [s]."""
 _KILL_TAKES: Final = 10.0
 GRACE: Final = 20.0
-"""How long a process that is asked to end may take [s]."""
+"""Longest time for a process to end [s]."""
 _CLOCK_STEP: Final = 2.0
-"""The kernel counts creation times from the boot: a step of the system's clock by less than this moves them [s]."""
+"""Largest step of the system's clock that still matches [s]: the kernel counts creation times from the boot."""
 _PORT_IS_TAKEN: Final = ("Address already in use", "AddressAlreadyInUse", "Failed to bind")
 
 
@@ -42,14 +42,14 @@ class PortTakenError(InfraError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:
-    """Identity of a process, by which it is found again.
+    """Identity of a process.
 
     Attributes
     ----------
     created
-        When the kernel created the process [Unix s].
+        Creation time by the kernel [Unix s].
     log
-        Where the process writes its standard output and standard error.
+        File with standard output and standard error of the process.
     """
 
     name: str
@@ -60,12 +60,12 @@ class ProcessRecord:
 
 
 class Process:
-    """A process that was started by `start`, in this run or an earlier one.
+    """A process started by `start`, in this run or an earlier one.
 
     Parameters
     ----------
     record
-        What `start` noted. If the process has ended meanwhile, the object says so and never sends a signal.
+        Record of `start`. If the process has ended since, the object reports it and never sends a signal.
     """
 
     def __init__(self, record: ProcessRecord, clock: Clock | None = None) -> None:
@@ -94,9 +94,9 @@ class Process:
         Parameters
         ----------
         env
-            The whole environment; this process' own by default.
+            The whole environment; by default this process' own.
         append
-            Write behind the log of the previous life. Otherwise that is kept beside the new one, as ``<log>.1``.
+            Append to the log of the previous process. Otherwise that is kept as ``<log>.1``.
 
         Raises
         ------
@@ -118,7 +118,7 @@ class Process:
                 )
         except OSError as error:
             raise InfraError(f"{name} cannot be started: {error} (command: {' '.join(argv)})") from error
-        # Popen would warn that it is left running, which is the very purpose; `is_alive` collects it.
+        # Popen would warn that it is left running, which is intended; `is_alive` collects it.
         child.returncode = 0
         created = psutil.Process(child.pid).create_time()  # at worst a zombie: not collected yet
         record = ProcessRecord(name=name, pid=child.pid, created=created, argv=tuple(argv), log=str(log))
@@ -141,7 +141,7 @@ class Process:
 
     @property
     def is_alive(self) -> bool:
-        """Return whether exactly this process still runs: a successor with its id or a zombie is not it."""
+        """Return whether exactly this process still runs, and not a zombie or a successor with its id."""
         if self._found is None:
             return False
         try:
@@ -156,7 +156,7 @@ class Process:
 
     @property
     def is_frozen(self) -> bool:
-        """Return whether a signal (SIGSTOP) holds it up until another (SIGCONT) lets it go on."""
+        """Return whether it is suspended by a signal (SIGSTOP)."""
         with suppress(psutil.NoSuchProcess):
             return self._found is not None and self._found.status() == psutil.STATUS_STOPPED
         return False
@@ -167,7 +167,7 @@ class Process:
             os.kill(self.pid, number)
 
     def stop(self, grace: float = GRACE) -> bool:
-        """Ask the process to end, and kill it when it has not ended after the grace time [s].
+        """Ask the process to end, and kill it if it has not ended after the grace time [s].
 
         Returns
         -------
@@ -187,7 +187,7 @@ class Process:
         self._signal_group(signal.SIGTERM)
 
     def end(self, grace: float) -> bool:
-        """Kill a process that was asked to end, when it has not ended after the grace time [s]; see `stop`."""
+        """Kill a process that was asked to end, if it has not ended after the grace time [s]; see `stop`."""
         if self.wait(grace):
             return True
         self.kill()
@@ -209,7 +209,7 @@ class Process:
             )
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end; return whether it came in time [s]."""
+        """Wait for its end; return whether it has ended in time [s]."""
         return wait_until(self._clock, lambda: not self.is_alive, seconds, _LOOK_AGAIN)
 
     def tail(self) -> str:
@@ -220,7 +220,7 @@ class Process:
         if not self.is_alive:
             return
         try:
-            # Its group is its own and holds only the process and its children; its leader may have ended before.
+            # Its group has only the process and its children; its leader may have ended before.
             os.killpg(os.getpgid(self.pid), number)
         except ProcessLookupError:
             return
@@ -230,21 +230,21 @@ class Process:
             ) from error
 
     def _collect(self) -> None:
-        """Take the exit code of our own dead child, so that no zombie is left."""
+        """Collect the exit code of our own dead child, so that no zombie is left."""
         with suppress(ChildProcessError):
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self.code = os.waitstatus_to_exitcode(status) if pid else None
 
 
 def check_alive(process: Process) -> None:
-    """Raise what explains the death of a process that should be starting.
+    """Raise an error for a dead process that should be starting.
 
     Raises
     ------
     PortTakenError
         It ended because its port is in use.
     InfraError
-        It ended for another reason; the message holds the end of its log.
+        It ended for another reason; the message has the end of its log.
     """
     if process.is_alive:
         return
@@ -256,14 +256,14 @@ def check_alive(process: Process) -> None:
 
 @contextmanager
 def _signals_deferred() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back, as far as this process has handlers for them.
+    """Defer SIGINT and SIGTERM, if this process has handlers for them.
 
-    A handler that raises between fork and exec would leave an unknown child: it has neither its session nor
-    its environment yet. A blocked signal would stay blocked in the child, so the handlers are exchanged instead.
+    A handler that raises between fork and exec would leave an unidentified child: it has neither its session nor its
+    environment yet. A blocked signal would stay blocked in the child, so the handlers are exchanged instead.
     """
     came: list[int] = []
     held: dict[signal.Signals, Any] = {}
-    if threading.current_thread() is threading.main_thread():  # no other thread runs handlers
+    if threading.current_thread() is threading.main_thread():  # other threads run no handlers
         for number in (signal.SIGINT, signal.SIGTERM):
             if callable(signal.getsignal(number)):
                 held[number] = signal.signal(number, lambda one, _: came.append(one))
@@ -277,7 +277,7 @@ def _signals_deferred() -> Iterator[None]:
 
 
 def started_in(folder: Path, clock: Clock | None = None) -> list[Process]:
-    """Return the processes with a log in a folder: one of each group, mostly its leader."""
+    """Return the processes with a log in a folder: one of each group, usually its leader."""
     clock = clock or SystemClock()
     found: dict[int, Process] = {}
     for one in psutil.process_iter():
@@ -293,8 +293,8 @@ def started_in(folder: Path, clock: Clock | None = None) -> list[Process]:
 
 
 def _is_in_its_program(process: psutil.Process) -> bool:
-    """Return whether a process is past execve, where it seems to have neither arguments nor an environment.
+    """Return whether a process is past execve, during which it seems to have neither arguments nor an environment.
 
-    On a busy machine it stays there until it is given a processor.
+    On a busy machine this may last until it gets a processor.
     """
     return bool(process.environ() or process.cmdline())

@@ -1,20 +1,21 @@
-"""TLS, logins and refusals for the local brokers: an authority of their own, users with passwords in files, ACLs.
+"""TLS, logins and ACLs for the local brokers: an authority of their own, users with passwords in files.
 
 Theory of operation
 -------------------
-A folder beside those of the brokers has all secrets. Only its owner may read it.
+A folder beside the brokers' folders has all secrets. Only its owner may read it.
 
-- The authority (``ca.pem``, ``ca.key``) signs the certificate of the brokers (``broker.pem``) and that of the programs
-  that manage them (``manager.pem``). Brokers and controllers know each other by certificates, on listeners of their
-  own.
-- Clients have SCRAM-SHA-512 on a third listener. Each role of the ICD has a user, and there is one administrator.
-  ``clients/USER.toml`` is a settings file of each, and ``admin.properties`` the administrator's for Kafka's own tools.
+- The authority (``ca.pem``, ``ca.key``) signs the certificate of the brokers (``broker.pem``) and the certificate of
+  the managing programs (``manager.pem``). Brokers and controllers authenticate each other by certificates, on their own
+  listeners.
+- Clients use SCRAM-SHA-512 on a third listener. Each role of the ICD has a user, and there is one administrator.
+  ``clients/USER.toml`` is the settings file of a user, and ``admin.properties`` the administrator's for Kafka's own
+  tools.
 - A user without a right may do nothing: `sdp-facade rights apply` gives the rights.
 
-SCRAM users are made when the broker answers, so `sdp-facade infra up` asks on the listener of the brokers. A password
-is made once, and is never in the arguments or the environment of a process.
+SCRAM users can be created only at a running broker, so `sdp-facade infra up` creates them on the listener of the
+brokers. A password is generated once, and is never in the arguments or the environment of a process.
 
-A certificate is renewed in its file. The brokers read it again when they are told to set its path to what it is.
+A certificate is renewed in its file. The brokers read it again when its path is set to the same value.
 """
 
 import json
@@ -37,7 +38,7 @@ from facade.infra import tools
 from facade.infra.ports import HOST, choose_port
 
 ADMINISTRATOR: Final = "sdp-admin"
-"""User who may do everything."""
+"""User with all rights."""
 _BROKER, _MANAGER = "sdp-broker", "sdp-manager"
 """Names in certificates."""
 _AUTHORITY_DAYS, _DAYS = 3650, 90
@@ -55,7 +56,7 @@ class Security:
     """Address of the brokers, which is in their certificate."""
 
     def secure(self, properties: Path) -> None:
-        """Change the properties of a broker to TLS, logins and refusals; make the certificates once."""
+        """Change the properties of a broker to TLS, logins and ACLs; create the certificates once."""
         self._make_certificates()
         text = properties.read_text()
         found = _LISTENERS.search(text)
@@ -82,17 +83,17 @@ class Security:
             "allow.everyone.if.no.acl.found": "false",
             "super.users": f"User:{ADMINISTRATOR};User:CN={_BROKER};User:CN={_MANAGER}",
         }
-        # Of two lines with one name Kafka takes the second.
+        # Of two lines with the same name Kafka uses the second.
         properties.write_text(text + "\n" + "".join(f"{name}={value}\n" for name, value in added.items()))
 
     def address(self, properties: Path) -> str:
-        """Return where a broker answers to `login`."""
-        # Those of a cluster have a line of this name before, that counts no more.
+        """Return the address of a broker for `login`."""
+        # Brokers of a cluster have an earlier line of this name, which is void.
         *_, found = _OWN.findall(properties.read_text())
         return str(found)
 
     def login(self) -> dict[str, str]:
-        """Return the Kafka settings of the program that manages the brokers."""
+        """Return the Kafka settings of the managing program."""
         own = str(self.folder / "manager.pem")
         return {
             "security.protocol": "ssl",
@@ -102,7 +103,7 @@ class Security:
         }
 
     def administrator(self) -> dict[str, str]:
-        """Return the Kafka settings of the administrator, as a client like any other."""
+        """Return the Kafka settings of the administrator, as an ordinary client."""
         return _kafka_in(self.settings_of(ADMINISTRATOR))
 
     def settings_of(self, user: str) -> Path:
@@ -112,12 +113,12 @@ class Security:
     def create_users(self, address: str, bootstrap: str, prefix: str) -> None:
         """Create the administrator and the user of each role at the brokers, and write their settings files.
 
-        A user who exists keeps the password.
+        An existing user keeps the password.
 
         Parameters
         ----------
         address
-            Where a broker answers to `login`.
+            Address of a broker for `login`.
         bootstrap, prefix
             Of the clients.
 
@@ -150,7 +151,7 @@ class Security:
         access.create_users(self._connection(address), passwords)
 
     def renew(self, address: str) -> None:
-        """Give all brokers a new certificate, without a stop.
+        """Renew the certificate of all brokers, without a stop.
 
         Raises
         ------
@@ -176,7 +177,7 @@ class Security:
                 self._sign(name, file)
 
     def _sign(self, name: str, file: str) -> None:
-        """Make a key with a certificate of the authority, and put both where they belong in one step."""
+        """Create a key with a certificate of the authority, and write both in one step."""
         made = self.folder / f"{file}.new"
         names = f"subjectAltName=IP:{self.host},DNS:localhost"
         extensions = ["-addext", "basicConstraints=critical,CA:FALSE", "-addext", names]
@@ -207,7 +208,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _as_toml(values: Mapping[str, str]) -> str:
-    # A text of JSON is one of TOML.
+    # A JSON string is also a TOML string.
     return "".join(
         f"{json.dumps(name) if '.' in name else name} = {json.dumps(value)}\n" for name, value in values.items()
     )

@@ -1,4 +1,4 @@
-"""Runs the programs of others (java, mvn, apt-get ...) and installs things once for each user."""
+"""Runs external programs (java, mvn, apt-get ...) and installs things once for each user."""
 
 import fcntl
 import os
@@ -13,7 +13,7 @@ from typing import IO, Final
 from facade.errors import InfraError
 
 Notify = Callable[[str], None]
-"""Is told, in a few words, about each step that may take a while."""
+"""Called with a short text about each step that may take a while."""
 
 _TAIL_LINES: Final = 15
 
@@ -24,7 +24,7 @@ def find_program(name: str, hint: str) -> str:
     Raises
     ------
     InfraError
-        It is not there; the message ends with the hint.
+        It does not exist; the message ends with the hint.
     """
     path = shutil.which(name)
     if path is None:
@@ -39,17 +39,17 @@ def run(
     env: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> str:
-    """Run a program to its end and give its output (both streams).
+    """Run a program to its end and return its output (both streams).
 
     Parameters
     ----------
     what
-        What the program is run for, as the subject of the error message.
+        Purpose of the program, as the subject of the error message.
 
     Raises
     ------
     InfraError
-        It cannot be started or ends with an error; the message holds the end of its output.
+        It cannot be started or ends with an error; the message has the end of its output.
     """
     try:
         done = subprocess.run(
@@ -94,12 +94,12 @@ def cache_folder() -> Path:
 
 @contextmanager
 def locked(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold a lock between processes; the kernel lets go of it whatever happens to this one.
+    """Hold a lock between processes; the kernel releases it at the latest when this process ends.
 
     Raises
     ------
     InfraError
-        The lock's file cannot be made.
+        The lock's file cannot be created.
     """
     file = _lock_file(path)
     try:
@@ -110,7 +110,7 @@ def locked(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[No
                 if on_wait is not None:
                     on_wait()
                 fcntl.flock(file, fcntl.LOCK_EX)
-            # The holder before us may have removed the file: then others lock a new one.
+            # The previous holder may have removed the file: then others lock a new one.
             if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 break
             file.close()
@@ -129,7 +129,7 @@ def _lock_file(path: Path) -> IO[str]:
 
 
 def installed_once(name: str, install: Callable[[Path], None], report: Notify) -> Path:
-    """Return the cached folder of this name, filled by `install` if it does not exist yet.
+    """Return the cached folder of a name, filled by `install` if it does not exist.
 
     `install` fills a temporary folder that is renamed at its end: the folder is either complete
     or absent, also after a crash. A second process waits for the first one.

@@ -1,4 +1,4 @@
-"""The files of a spool: as much of a disk as it needs, so that a disk that fills up can be simulated."""
+"""The files of a spool: an interface to the disk that tests replace, to simulate a full disk."""
 
 import errno
 import fcntl
@@ -13,7 +13,7 @@ _OPEN: Final = 4
 
 
 class Folder(Protocol):
-    """Files in one folder, which has one owner; what the disk does not do is an OSError."""
+    """Files in one folder, which has one owner; failures of the disk are OSErrors."""
 
     def names(self) -> list[str]:
         """Return the names of all files."""
@@ -22,13 +22,16 @@ class Folder(Protocol):
         """Return bytes of a file, fewer at its end."""
 
     def write(self, name: str, begin: int, content: bytes) -> None:
-        """Let a file have this content at a place, and its end behind it; if the disk is full, a part may be there."""
+        """Write content at a position of a file, and truncate the file after it.
+
+        On a full disk a part may be written.
+        """
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
 
     def close(self) -> None:
-        """Let another process be the owner."""
+        """Release the folder for another process."""
 
 
 class DiskFolder:
@@ -46,7 +49,7 @@ class DiskFolder:
         self._path = path
         path.mkdir(parents=True, exist_ok=True)
         self._files: dict[str, int] = {}
-        """Descriptors of what was written last: the mark, and the newest file of batches."""
+        """Descriptors of the last written files: the mark, and the newest file of batches."""
         self._guard = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -69,7 +72,10 @@ class DiskFolder:
             return file.read(size)
 
     def write(self, name: str, begin: int, content: bytes) -> None:
-        """Let a file have this content at a place, and its end behind it; if the disk is full, a part may be there."""
+        """Write content at a position of a file, and truncate the file after it.
+
+        On a full disk a part may be written.
+        """
         file, end = self._open(name), begin + len(content)
         left = memoryview(content)
         while left:
@@ -78,12 +84,12 @@ class DiskFolder:
             os.ftruncate(file, end)
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
         self._release(name)
         (self._path / name).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let another process be the owner; a second call does nothing."""
+        """Release the folder for another process; a second call does nothing."""
         for name in [*self._files]:
             self._release(name)
         if self._guard >= 0:

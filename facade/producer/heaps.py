@@ -29,13 +29,13 @@ from facade.producer.spool import MOST_BYTES, Spool, Stored
 # --- Forwarding ---
 
 _UNDER_WAY: Final = 64
-"""Batches that are posted before the first of them is confirmed."""
+"""Batches posted before the first of them is confirmed."""
 _AGAIN: Final = 0.5
-"""Pause after the bus refused something [s]."""
+"""Pause after the bus has refused a batch [s]."""
 _SETTLES: Final = 1.0
-"""A request of a process that was killed reaches a broker that answers within so long [s]."""
+"""Time within which a request of a killed process reaches an answering broker [s]."""
 _SKEW: Final = 60.0
-"""Most that the clocks of broker and producer differ [s]."""
+"""Largest difference between the clocks of broker and producer [s]."""
 
 
 class Fate(Protocol):
@@ -43,27 +43,27 @@ class Fate(Protocol):
 
     @property
     def confirmed(self) -> bool:
-        """Return whether all in-sync replicas are known to have it."""
+        """Return whether all in-sync replicas are known to have the record."""
 
     @property
     def settled(self) -> bool:
-        """Return whether nothing more will be told of it; if it is not confirmed, it may be there or not."""
+        """Return whether the result is final; without a confirmation, the record may be stored or not."""
 
 
 class BatchLog(Protocol):
-    """Where batches go."""
+    """The topic of the batches."""
 
     def post(self, record: Record) -> Fate:
-        """Queue a record behind those that were posted before, without waiting.
+        """Queue a record after earlier posts, without waiting.
 
         Raises
         ------
         BusError
-            The queue takes it not.
+            The queue does not accept it.
         """
 
     def since(self, topic: str, time: float) -> Iterable[Record]:
-        """Return what stands on a topic now and was written at a time or later [Unix s].
+        """Return the records that are on a topic now and were written at or after a time [Unix s].
 
         Raises
         ------
@@ -76,7 +76,7 @@ class BatchLog(Protocol):
 
 
 def pack(header: bytes, value: bytes) -> bytes:
-    """Return a batch as the spool keeps it."""
+    """Return a batch in the form of the spool."""
     return msgspec.msgpack.encode((header, value))
 
 
@@ -94,18 +94,18 @@ class Forwarder:
         self._topic, self._key, self._producer = topic, key, producer
         self._under_way: dict[int, Fate] = {}
         self._sent: set[int] = set()
-        """On the log, and not known to be behind all that are."""
+        """Batches on the log after a batch that may be missing there."""
         self._in_doubt = any(stored.sequence <= spool.posted for stored in spool.head(1))
         self._looked_at: float | None = None
         self._not_before = 0.0
         self._headers = BatchDecoder(Batch)
         self.lost = 0
-        """Rows of batches that the disk did not give back."""
+        """Rows of batches that could not be read back from the disk."""
         self.error = ""
-        """Why nothing is sent; empty text: it is."""
+        """Reason why nothing is sent; empty text: batches are sent."""
 
     def step(self) -> None:
-        """Take what the bus says, and post what waits."""
+        """Process the results of the bus, and post waiting batches."""
         if self._clock.monotonic() < self._not_before:
             return
         self._hear()
@@ -130,7 +130,7 @@ class Forwarder:
         self._note_sent()
 
     def _look(self) -> None:
-        """Find on the log what may have got there; twice, as a request of the past may still be under way."""
+        """Look for possibly sent batches on the log; twice, as an earlier request may still be under way."""
         first = self._spool.head(max(0, self._spool.posted - self._spool.done))
         doubtful = {stored.sequence: stored for stored in first if stored.sequence <= self._spool.posted}
         now = self._clock.monotonic()
@@ -146,7 +146,7 @@ class Forwarder:
         self._note_sent()
 
     def _number(self, headers: Headers) -> int:
-        """Return the sequence of a batch of this producer; -1: it is another's."""
+        """Return the sequence of a batch of this producer; -1: it is another producer's."""
         if not any(name == HEADER for name, _ in headers):
             return -1
         header = self._headers.decode_header(headers, HEADER)
@@ -183,7 +183,7 @@ class Forwarder:
         self._sent = {number for number in self._sent if number > self._spool.done}
 
     def pause(self, why: str) -> None:
-        """Send nothing for a while, and say why."""
+        """Pause sending for a while, with a reason."""
         self.error, self._not_before = why, self._clock.monotonic() + _AGAIN
 
 
@@ -196,7 +196,7 @@ _TOPIC: Final = "ingest.heaps"
 _STEP: Final = 0.02
 """Time between two steps of the thread [s]."""
 _AFTER_AN_ERROR: Final = 1.0
-"""Wait after a step that failed, so that an error that stays does not fill the log [s]."""
+"""Wait after a failed step, so that a permanent error does not fill the log [s]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,7 +412,7 @@ class HeapProducer:
             try:
                 self.step()
             except Exception as error:
-                # A mistake of ours must not end the thread, and leave a producer that seems to send.
+                # A bug must not end the thread, and leave a producer that seems to send.
                 _log.exception("step failed producer=%s", self._producer)
                 self._forwarder.pause(f"internal error: {type(error).__name__}: {error}")
                 self._stop.wait(_AFTER_AN_ERROR)
@@ -423,7 +423,7 @@ class HeapProducer:
             self._cut()
 
     def _cut(self) -> None:
-        """Make a batch of the notifications that were added."""
+        """Make a batch of the added notifications."""
         rows = len(self._columns["seq"])
         if not rows:
             return
@@ -439,7 +439,7 @@ class HeapProducer:
             self._dropped += rows
 
     def _tell(self) -> None:
-        """Log what has changed."""
+        """Log changes."""
         now = self.standing
         said = (now.disk, now.bus, now.dropped > 0 or now.missing > 0)
         if said != self._said:

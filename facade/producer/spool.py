@@ -1,9 +1,9 @@
 """A bounded queue of batches on disk: append-only files of frames, and a mark of the confirmed batches.
 
-Appended data outlive a crash of the process, as the operating system has them. A torn end is cut at the start.
-A batch that the disk does not take waits in memory, as far as there is room, and goes to the disk once that takes it;
-what neither takes is refused. On disk are always the older ones, so that a crash costs the newest alone: the mark says
-how many were in memory.
+Appended data survive a crash of the process, as the operating system has them. A torn end is cut at the start. A batch
+that the disk refuses waits in memory, up to a limit, and goes to the disk when that accepts it; otherwise it is
+refused. The older batches are always on disk, so a crash loses only the newest: the mark has the number of batches in
+memory.
 """
 
 import re
@@ -20,14 +20,14 @@ from facade.errors import ConfigError
 from facade.producer.folder import Folder
 
 MOST_BYTES: Final = 1 << 30
-"""Most that waits on disk, unless asked otherwise."""
+"""Default of the largest size on disk."""
 _SEGMENT_BYTES: Final = 8 << 20
 _MEMORY_BYTES: Final = 32 << 20
-"""Most that waits in memory while the disk takes nothing."""
+"""Largest size in memory while the disk accepts nothing."""
 _FRAME: Final = struct.Struct("<IIQQI")
-"""Length and CRC-32 of all that follows the CRC; sequence, time [Unix us], rows; then the content."""
+"""Length and CRC-32 of everything after the CRC; sequence, time [Unix us], rows; then the content."""
 _MARK: Final = struct.Struct("<qqqI")
-"""Newest sequences that are done, that were posted, and that were in memory alone, and the CRC-32 of all three."""
+"""Newest sequences that are done, that were posted, and that were only in memory, and the CRC-32 of all three."""
 _UNKNOWN: Final = 2**62
 _MARK_NAME, _ID_NAME, _SUFFIX, _REMOVED = "mark", "id", ".spool", "removed"
 _ID_BYTES: Final = 6
@@ -36,19 +36,19 @@ _ID: Final = re.compile(rb"[0-9a-f]{%d}" % (2 * _ID_BYTES))
 
 @dataclass(slots=True)
 class Stored:
-    """A batch that waits."""
+    """A waiting batch."""
 
     sequence: int
     rows: int
     time_us: int
-    """When it was made [Unix us]."""
+    """Time of its creation [Unix us]."""
     size: int
     content: bytes | None
     """None: it is on disk."""
     name: str = ""
-    """File that has it; empty: it is in memory."""
+    """Its file; empty: it is in memory."""
     begin: int = 0
-    """Where its frame begins in the file."""
+    """Begin of its frame in the file."""
 
 
 class Spool:
@@ -57,7 +57,7 @@ class Spool:
     Parameters
     ----------
     folder
-        Of this producer alone; the spool closes it.
+        Folder of this producer only; the spool closes it.
 
     Raises
     ------
@@ -76,42 +76,42 @@ class Spool:
         self._most, self._segment_bytes, self._memory_bytes = most_bytes, segment_bytes, memory_bytes
         self._folder, self._lock = folder, threading.RLock()
         self.waiting: deque[Stored] = deque()
-        """In their order."""
+        """In order."""
         self._in_memory: deque[Stored] = deque()
-        """Those of them that the disk has not taken: the newest."""
+        """The newest of them, which the disk has not accepted."""
         self._troubles: dict[str, str] = {}
-        """What the disk has refused the last time, by kind of file."""
+        """The disk's last refusal, by kind of file."""
         self.cut = 0
         """Bytes at torn ends that were cut at the start."""
         self.missing = 0
-        """Batches that waited in memory when the process before this one ended."""
+        """Batches that were in memory when the previous process ended."""
         self.size = 0
-        """How much waits [bytes]."""
+        """Size of the waiting batches [bytes]."""
         self._segments: dict[str, int] = {}
-        """The newest sequence in each file; the last one is written to."""
+        """The newest sequence in each file; the last file is written to."""
         self._file, self._end = "", 0
-        """What is written to, and where its end is."""
+        """The file that is written to, and its end."""
         try:
             self.id = self._identity()
             self.done, self.posted, self._held = self._read_marks()
             self.next = max(self._read_segments(), self.done, self.posted, self._held) + 1
-            self._write_mark(self.done, self.posted)  # from now on it needs no more room
+            self._write_mark(self.done, self.posted)  # from now on it needs no further disk space
         except OSError as error:
             folder.close()
             raise ConfigError(f"spool {folder}: expected a folder that can be written: {error}") from error
 
     @property
     def trouble(self) -> str:
-        """Why the disk took nothing the last time; empty text: it did."""
+        """Reason of the disk's last failure; empty text: there was none."""
         return next(iter([*self._troubles.values()]), "")  # a copy: other threads change it
 
     def head(self, count: int) -> list[Stored]:
-        """Return the first batches that wait, up to a number."""
+        """Return the first waiting batches, up to a number."""
         with self._lock:
             return list(islice(self.waiting, count))
 
     def add(self, content: bytes, rows: int, time_us: int) -> bool:
-        """Append a batch as number `next`; False: there is no room, and nothing was kept."""
+        """Append a batch as number `next`; False: there is no room, and it was not stored."""
         with self._lock:
             size = _FRAME.size + len(content)
             if self.size + size > self._most:
@@ -129,7 +129,7 @@ class Spool:
             return True
 
     def save(self) -> bool:
-        """Write what waits in memory to the disk, the oldest first; return whether all is there."""
+        """Write the batches in memory to the disk, the oldest first; return whether all are there."""
         with self._lock:
             try:
                 while self._in_memory:
@@ -141,7 +141,7 @@ class Spool:
             return not self._in_memory
 
     def read(self, stored: Stored) -> bytes | None:
-        """Return the content of a batch; None: the disk does not give it back."""
+        """Return the content of a batch; None: it cannot be read back from the disk."""
         if (content := stored.content) is not None:
             return content
         try:
@@ -151,9 +151,9 @@ class Spool:
         return frame[_FRAME.size :] if len(frame) == stored.size and _is_whole(frame) else None
 
     def mark(self, *, done: int, posted: int) -> bool:
-        """Keep up to which batch all are done, and which may be on the bus; forget the done ones.
+        """Store the newest batch that is done, and the newest that may be on the bus; forget the done ones.
 
-        False: the disk does not take the mark, and all stays as it was.
+        False: the disk refuses the mark, and everything stays as it was.
         """
         with self._lock:
             if (done, posted) != (self.done, self.posted):
@@ -168,13 +168,13 @@ class Spool:
             return True
 
     def close(self) -> None:
-        """Let another process use the folder."""
+        """Release the folder for another process."""
         self._folder.close()
 
     def _identity(self) -> str:
-        """Return what no other spool has: when the folder is lost, its numbers begin again."""
+        """Return an identity that no other spool has: if the folder is lost, its numbers begin again."""
         found = self._folder.read(_ID_NAME) if _ID_NAME in self._folder.names() else b""
-        if not _ID.fullmatch(found):  # the disk may have been full when it was made, or have lost power
+        if not _ID.fullmatch(found):  # the disk may have been full when it was written, or have lost power
             found = secrets.token_hex(_ID_BYTES).encode()
             self._folder.write(_ID_NAME, 0, found)
         return found.decode("ascii")
@@ -183,7 +183,7 @@ class Spool:
         self._troubles[kind] = f"{self._folder}: {error.strerror or error}"
 
     def _hold(self, sequence: int) -> None:
-        """Leave a note for a successor that a batch was in memory alone, as far as the disk allows."""
+        """Leave a note for a successor that a batch was only in memory, as far as the disk allows."""
         self._held = sequence
         self._try_mark(self.done, self.posted)
 
@@ -197,11 +197,11 @@ class Spool:
         return True
 
     def _remove_done(self) -> None:
-        """Remove the files of which all is done, but for the newest, which says what number is next."""
+        """Remove the files of done batches, except the newest, which has the next number."""
         for name in [name for name, newest in [*self._segments.items()][:-1] if newest <= self.done]:
             try:
                 self._folder.remove(name)
-            except OSError as error:  # it is tried again with the next mark
+            except OSError as error:  # it is repeated with the next mark
                 self._note(_REMOVED, error)
                 return
             del self._segments[name]
@@ -210,7 +210,7 @@ class Spool:
     def _write(self, stored: Stored) -> None:
         if not self._file or self._end >= self._segment_bytes:
             self._file, self._end = f"{stored.sequence:020d}{_SUFFIX}", 0
-        # Where the end was: what a write has left there that failed is written over.
+        # At the last valid end: a failed write may have left data there, which are overwritten.
         self._folder.write(self._file, self._end, _frame(stored, stored.content or b""))
         self._segments[self._file] = stored.sequence
         stored.name, stored.begin, stored.content = self._file, self._end, None
@@ -224,10 +224,10 @@ class Spool:
         if len(content) == _MARK.size and content == _sealed(*_MARK.unpack(content)[:3]):
             done, posted, held, _ = _MARK.unpack(content)
             return done, posted, held
-        return -1, _UNKNOWN, -1  # everything that is there may be on the bus
+        return -1, _UNKNOWN, -1  # all existing batches may be on the bus
 
     def _read_segments(self) -> int:
-        """Find what waits, cut torn ends, and return the newest sequence."""
+        """Find waiting batches, cut torn ends, and return the newest sequence."""
         newest = -1
         for name in sorted(one for one in self._folder.names() if one.endswith(_SUFFIX)):
             content, begin = self._folder.read(name), 0
@@ -258,7 +258,7 @@ def _is_whole(frame: bytes | memoryview) -> bool:
 
 
 def _stored_at(content: bytes, begin: int, name: str) -> Stored | None:
-    """Return the frame at a place; None: there is no whole one."""
+    """Return the frame at a position; None: there is no complete one."""
     if begin + _FRAME.size > len(content):
         return None
     length, _, sequence, time_us, rows = _FRAME.unpack_from(content, begin)

@@ -1,35 +1,35 @@
-"""Says when the next records of a stream are due: at a steady rate, or in bursts."""
+"""Schedules of the records of a stream: at a steady rate, or in bursts."""
 
 from typing import Protocol
 
 from facade.clock import Clock
 
 _LONGEST_SLEEP = 0.2
-"""So that a stop is noticed soon [s]."""
+"""Longest single sleep, so that a stop is noticed soon [s]."""
 
 
 class Schedule(Protocol):
-    """Says when records are due: `Pacer` or `Bursts`."""
+    """Decides when records are due: `Pacer` or `Bursts`."""
 
     slipped: float
-    """By how much the stream was moved on [s]."""
+    """Time by which the stream was moved on [s]."""
 
     def take(self) -> int:
-        """Wait a little, and say how many are due; 0 now and then while waiting long."""
+        """Wait a little, and return the number of due records; during a long wait sometimes 0."""
 
 
 class Pacer:
-    """Gives out the heaps of a steady stream.
+    """The schedule of a steady stream.
 
-    What fell behind is caught up in batches of at most `burst` of data and at no more than about
-    twice the rate. More than `patience` behind, the stream is moved on instead.
+    A delay is caught up in batches of at most `burst` of data and at no more than about twice the rate. After a delay
+    of more than `patience`, the stream is moved on instead.
 
     Parameters
     ----------
     burst
         Most data in one batch [s].
     tick
-        Time between batches when nothing is behind [s].
+        Time between batches without a delay [s].
     largest
         Most heaps of one batch.
     patience
@@ -55,12 +55,12 @@ class Pacer:
         self._next = self._began
         self._given = 0
         self.slipped = 0.0
-        """By how much the stream was moved on [s]."""
+        """Time by which the stream was moved on [s]."""
 
     def take(self) -> int:
-        """Wait for the next batch and say how many heaps it has.
+        """Wait for the next batch and return its number of heaps.
 
-        Gives 0 now and then while waiting long, so that the caller can look after other things.
+        During a long wait it returns 0 at intervals, so that the caller can do other work.
         """
         early = self._next - self._clock.monotonic()
         if early > 0:
@@ -72,7 +72,7 @@ class Pacer:
         if behind > self._patience:
             self._began += behind - self._patience
             self.slipped += behind - self._patience
-        # The tiny part more makes up for rounding, which would delay a heap by a tick.
+        # The small addition compensates rounding, which would delay a heap by a tick.
         due = int((now - self._began) * self._rate + 1e-6) - self._given
         count = max(0, min(due, self._largest))
         self._given += count
@@ -81,7 +81,7 @@ class Pacer:
 
 
 class Bursts:
-    """Many records at once, and then silence; a burst that takes longer than that is followed by the next at once.
+    """Many records at once, and then a pause, which is left out if the burst takes longer than its period.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class Bursts:
     every
         Time between the beginnings of two bursts [s].
     chunk
-        Most that are due at once.
+        Most records that are due at once.
     """
 
     slipped = 0.0
@@ -101,7 +101,7 @@ class Bursts:
         self._left = 0
 
     def take(self) -> int:
-        """Wait for the next part of a burst and say how many records it has."""
+        """Wait for the next part of a burst and return its number of records."""
         now = self._clock.monotonic()
         if not self._left and now >= self._next:
             self._left = self._size

@@ -1,8 +1,8 @@
-"""The frame of simulators: a stream is sent at its pace until the end, and a report counts the records.
+"""The frame of simulators: a stream is sent at its schedule until its end, and a report counts the records.
 
-Delivery: idempotent, to all in-sync replicas. Nothing is ever dropped for a full queue: with the
-broker away the stream stands still, and moves on when the broker is back. When the run is over
-everything is flushed, so that the report holds what the broker has confirmed.
+Delivery: idempotent, to all in-sync replicas. A full queue never drops a record: without a broker the stream pauses,
+and it continues when the broker is back. At the end everything is flushed, so that the report has the records confirmed
+by the broker.
 """
 
 from abc import ABC, abstractmethod
@@ -17,17 +17,17 @@ from facade.clock import Clock
 from facade.simulate.pacing import Schedule
 
 PATIENCE = 600.0
-"""How long a record is tried to be delivered [s]."""
+"""Time for which the delivery of a record is tried [s]."""
 _GRACE = 8.0
 """Longest flush after a signal [s]; process supervisors commonly kill after ten."""
 
 
 class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
-    """An exact account of what one run sent; it holds for the other end once `sent` equals `queued`."""
+    """An exact account of one run; it also holds for the readers once `sent` equals `queued`."""
 
     schema: str
     finished: bool
-    """False: the run goes on, or was killed after this."""
+    """False: the run is not finished, or was killed after this report."""
     stopped_by: str
     """``count``, ``seconds``, ``signal``, or empty while running."""
     topic: str
@@ -41,26 +41,26 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     sent: int
     """Records that all in-sync replicas have confirmed."""
     backlog: int
-    """Records whose fate is not known yet."""
+    """Records without a result."""
     undelivered: int
-    """Once finished: records not confirmed; while running: those that have failed for good."""
+    """After the end: unconfirmed records; during the run: finally failed ones."""
     last_error: str
 
 
 EncodedRecords = tuple[list[bytes], list[bytes | None]] | tuple[list[bytes], list[bytes | None], list[Headers]]
-"""Keys and values of records, and their headers where they have some."""
+"""Keys and values of records, and optionally their headers."""
 ReportT = TypeVar("ReportT", bound=StreamReport)
 
 
 class Outlet(Protocol):
-    """Where the records go; `facade.bus.kafka.producer.KafkaStreamWriter`."""
+    """The receiver of the records; see `facade.bus.kafka.producer.KafkaStreamWriter`."""
 
     queued: int
     failed: int
 
     @property
     def backlog(self) -> int:
-        """Records queued whose fate is not known yet."""
+        """Queued records without a result."""
 
     @property
     def delivered(self) -> int:
@@ -75,7 +75,7 @@ class Outlet(Protocol):
         """Serve failures, waiting at most `timeout` [s]."""
 
     def flush(self, timeout: float) -> bool:
-        """Wait for all records, at most `timeout` [s]; False: some are left."""
+        """Wait for all records, at most `timeout` [s]; False: some have no result."""
 
     def abandon(self) -> None:
         """Drop the rest."""
@@ -83,24 +83,24 @@ class Outlet(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """When to stop by itself; None: never."""
+    """Conditions of the end; None: no limit."""
 
     count: int | None = None
-    """After so many of what the stream consists of: heaps, alerts."""
+    """Number of the stream's units: heaps, alerts."""
     seconds: float | None = None
 
 
 class Stream(Protocol):
-    """The records."""
+    """Generates the records."""
 
     topic: str
 
     @property
     def given(self) -> int:
-        """How many were given out of what the stream consists of."""
+        """Number of generated units: heaps, alerts."""
 
     def take(self, count: int, now_us: int) -> EncodedRecords:
-        """Return the next ones, of the time given [Unix us], and count them."""
+        """Return and count the next records, with the given time [Unix us]."""
 
 
 class StreamSender(ABC, Generic[ReportT]):
@@ -109,17 +109,17 @@ class StreamSender(ABC, Generic[ReportT]):
     Parameters
     ----------
     pace
-        Makes what says when how many are due.
+        Makes the schedule.
     topic_name
         The topic's name on the brokers, for the report.
     most_waiting
-        Unconfirmed records with which the stream waits.
+        Unconfirmed records at which the stream waits.
     chunk
-        Most that is made at once, between two looks at the clock.
+        Most records generated at once, between two looks at the clock.
     each_second
-        Called with the state of affairs while running, and with the final report.
+        Called with the report while running, and with the final report.
     last_error
-        Asked for what went wrong last.
+        Returns the last error.
     """
 
     def __init__(
@@ -143,11 +143,11 @@ class StreamSender(ABC, Generic[ReportT]):
         self._restart()
 
     def stop(self) -> None:
-        """Stop sending soon and flush; called twice, do not wait for the flush. Safe in a signal handler."""
+        """Stop sending soon and flush; a second call skips the flush. Safe in a signal handler."""
         self._signals += 1
 
     def run(self, stop: Stop) -> ReportT:
-        """Send until it is time to stop, flush, and give the final report."""
+        """Send until the end, flush, and return the final report."""
         self._restart()
         while not (stopped_by := "signal" if self._signals else self._stopped_by(stop)):
             if self._outlet.backlog >= self._most_waiting:
@@ -163,10 +163,10 @@ class StreamSender(ABC, Generic[ReportT]):
 
     @abstractmethod
     def report(self, *, stopped_by: str = "", finished: bool = False) -> ReportT:
-        """Say how things are."""
+        """Return the present report."""
 
     def _common(self, *, stopped_by: str, finished: bool) -> dict[str, Any]:
-        """Return what every report says, but for the version of its schema."""
+        """Return the fields of every report, except the version of its schema."""
         queued, sent, failed = self._outlet.queued, self._outlet.delivered, self._outlet.failed
         return {
             "finished": finished,
@@ -182,13 +182,13 @@ class StreamSender(ABC, Generic[ReportT]):
         }
 
     def _stopped_by(self, stop: Stop) -> str:
-        """Tell why it is time to stop: ``count`` or ``seconds``; empty: it is not."""
+        """Return the reason to stop: ``count`` or ``seconds``; empty: there is none."""
         if stop.count is not None and self._records.given >= stop.count:
             return "count"
         return "seconds" if stop.seconds is not None and self._clock.monotonic() - self._began >= stop.seconds else ""
 
     def _due(self, stop: Stop) -> int:
-        """Wait a little, and return how many are due."""
+        """Wait a little, and return the number of due records."""
         count = self._schedule.take()
         return count if stop.count is None else min(count, stop.count - self._records.given)
 
@@ -211,7 +211,7 @@ class StreamSender(ABC, Generic[ReportT]):
             self._each_second(self.report())
 
     def _flush(self) -> None:
-        """Wait until everything is confirmed or has failed, less patiently after a signal."""
+        """Wait until every record is confirmed or has failed, less patiently after a signal."""
         begin = self._clock.monotonic()
         while not self._outlet.flush(0.2):
             self._look_after()

@@ -1,6 +1,6 @@
-"""What the simulators that send a stream have in common on the command line.
+"""Common parts of the sub-commands that send a simulated stream.
 
-Progress goes to standard error: a live line on a terminal, else a plain line each five seconds.
+Progress goes to standard error: a live line on a terminal, otherwise a plain line every five seconds.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,11 +28,11 @@ _BROKER_WAIT = 5.0
 _PLAIN_INTERVAL = 5.0
 
 sending: Callable[..., Any] = partial(typer.Option, rich_help_panel="What to send")
-"""Option that says what is sent."""
+"""Option about the records to send."""
 share: Callable[..., Any] = partial(typer.Option, min=0, max=1, rich_help_panel="Faults (probabilities)")
-"""Option that says how often something goes wrong."""
+"""Option with the probability of a fault."""
 fault: Callable[..., Any] = partial(typer.Option, rich_help_panel="Faults (probabilities)")
-"""Option that says what goes wrong, and how."""
+"""Option with the kind of a fault."""
 _where: Callable[..., Any] = partial(typer.Option, rich_help_panel="Where")
 
 Seed = Annotated[int, sending(min=0, help="Seed; the same seed gives the same stream.")]
@@ -44,7 +44,7 @@ Prefix = Annotated[str | None, _where(help="Prefix of all topic names. Default: 
 
 
 def deployment(bootstrap: str | None, prefix: str | None, **more: int | None) -> Settings:
-    """Return the settings, with what the command line says in their place; None: it says nothing."""
+    """Return the settings, with the options of the command line instead of the given ones; None: not given."""
     changes = {"bootstrap": bootstrap, "prefix": prefix, **more}
     return msgspec.structs.replace(load_settings(), **{k: v for k, v in changes.items() if v is not None})
 
@@ -59,16 +59,16 @@ def send(
     file: Path | None,
     summary: Callable[[ReportT], str],
 ) -> None:
-    """Send a stream until it is time to stop or a signal comes; the exit code is 1 if a record was not delivered.
+    """Send a stream until its end or a signal; the exit code is 1 if a record was not delivered.
 
     Parameters
     ----------
     make
-        Makes the simulator, of an outlet and the keywords of `StreamSender`.
+        Makes the simulator from an outlet and the keywords of `StreamSender`.
     file
-        Is to have the report; refreshed each second.
+        File for the report; updated each second.
     summary
-        Says what the final report comes to.
+        Formats the final report.
     """
     clock, health = SystemClock(), BusHealth()
     connection = Connection(settings, clock=clock)
@@ -96,7 +96,7 @@ def send(
             final = simulator.run(stop)
     ERR.print(summary(final))
     if final.undelivered:
-        # What failed last is then that the client gave the records up, which is not the cause.
+        # The last failure is then that the client gave the records up, which is not the cause.
         why = final.last_error if health.connected else f"no Kafka broker answers at {settings.bootstrap}"
         ERR.print(f"[bold red]undelivered: {final.undelivered:,}[/bold red]  {escape(why)}")
         raise typer.Exit(1)
@@ -104,7 +104,7 @@ def send(
 
 @contextmanager
 def _progress(clock: Clock, is_away: Callable[[], bool]) -> Iterator[Callable[[StreamReport], None]]:
-    """Show how things are: a live line on a terminal, else a plain one now and then."""
+    """Show the state: a live line on a terminal, otherwise a plain one at intervals."""
     last_time, last_sent, last_plain = clock.monotonic(), 0, clock.monotonic()
 
     def line(report: StreamReport) -> str:

@@ -88,4 +88,4 @@ def controller(
         receptors=[name for text in receptors or () for name in names_of(text)],
     )
     run(simulated.controller, settings, through=simulated.through)
-    end_process()  # everything is said and done
+    end_process()  # all outcomes are written

@@ -66,7 +66,7 @@ class ExecutionLine(msgspec.Struct, frozen=True, kw_only=True):
     not_after: int
     repeatable: bool
     again: bool
-    """Whether an earlier execution was cut short."""
+    """Whether an earlier execution was interrupted."""
 
 
 class SimulatedController:
@@ -75,13 +75,13 @@ class SimulatedController:
     Parameters
     ----------
     executes
-        Device classes and executors whose commands it executes; empty: the device classes, and with orders all.
+        Device classes and executors whose commands it executes; empty: the device classes, or with orders all.
     orders
-        Whether commands go on to those below; see `facade.controller.simulator.controller`.
+        Whether commands lead to orders; see `facade.controller.simulator.controller`.
     receptors
-        Those that there are: others, and those that another subarray has, are refused; none: all are there.
+        Existing receptors: others, and those of another subarray, are refused; none: all exist.
     report
-        File to which a line is added for each execution, before it has any effect.
+        File for a line about each execution, written before it has any effect.
     speed
         Speed relative to a real SDP.
     """
@@ -118,18 +118,18 @@ class SimulatedController:
             raise ConfigError(f"fault: expected one of the commands {', '.join(sorted(known))}, got {strange.pop()!r}")
 
     def through(self, writer: Writer) -> Writer:
-        """Return a writer whose acknowledgements have the faults that were asked for."""
+        """Return a writer whose acknowledgements have the requested faults."""
         return FaultyWriter(writer, self.faults_of)
 
     def faults_of(self, command_id: str, command: str) -> set[str]:
-        """Return the kinds of faults that strike a command."""
+        """Return the kinds of faults of a command."""
         return {fault.kind for fault in self._faults if fault.strikes(self._seed, command_id, command)}
 
     def _execute(self, call: Call) -> None:
         faults = self.faults_of(call.id, call.command)
         if "reject" in faults:
             raise Rejected("simulated refusal")
-        before = observation.subarray(call, again=call.again)  # of SDP and of executors, one without anything
+        before = observation.subarray(call, again=call.again)  # SDP as a whole and executors have an empty one
         command, changes = self._plan(call, before)
         with self._receptors.claimed(call, changes, self._subarrays):
             self._carry_out(call, before, command, changes, faults)
@@ -156,7 +156,7 @@ class SimulatedController:
         self._work(call, _SLOW if "slow" in faults else 1.0)
         if "fail" in faults:
             raise SimulatedFailure(f"simulated failure of {call.command}")
-        # One wait for the bus for both, and before the outcome: a crash in between repeats the command.
+        # One wait for both, before the outcome: a crash in between repeats the command.
         tell(observation.end_blocks(before, call.command, call.argument, changes), changes)
         if "fail-block" in faults and (failed := observation.fail_block(before)) is not None:
             tell([failed[0]])
@@ -170,7 +170,7 @@ class SimulatedController:
             call.wait(max(call.message.deadline / 1e6 + _LATE - self._clock.now(), 0.0))
 
     def _give_orders(self, call: Call) -> None:
-        """Give the orders that a command leads to, and wait until all are followed.
+        """Give the orders of a command, and wait until all are COMPLETED.
 
         On, Off and Standby of SDP as a whole go to the subarrays that are in another State. Configure goes to the
         processing controller of the subarray, and from there to its worker.
@@ -187,14 +187,14 @@ class SimulatedController:
             call.follow(call.orders(*((device, command, argument) for device in wanted)))
 
     def _plan(self, call: Call, before: Subarray) -> tuple[CommandDefinition | None, dict[str, Any]]:
-        """Return a command with the attributes that it changes; an executor has none."""
+        """Return a command and the attributes that it changes; an executor has none."""
         if "subarray" in call.device:
             return self._commands[SUBARRAY, call.command], observation.COMMANDS[call.command](before, call.argument)
         command = self._commands.get((MASTER, call.command))
         return command, {} if command is None else {command.reports: command.targets[0]}
 
     def _telling(self, call: Call, before: Subarray, eb_id: str) -> Callable[..., None]:
-        """Return a function that publishes states of processing blocks, and the reservation that a command leads to."""
+        """Return a function that publishes states of processing blocks, and the command's reservation."""
         records: list[Record] = []
         told_of = BlockSource(self.controller.component, records.append, self._clock)
         reserved = ReservationSource(self.controller.component, records.append, self._clock)

@@ -1,4 +1,4 @@
-"""Faults of the reference controller on request."""
+"""Requested faults of the reference controller."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ KINDS = {
     "no-acks": "it is executed and the state reported, but nothing is acknowledged",
     "wrong-ids": "the acknowledgements carry an id that nobody knows",
 }
-"""The faults that can be asked for, and what each one does to a command."""
+"""The available faults, with their effect on a command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class ControllerFault:
 
     @classmethod
     def parse(cls, text: str) -> "ControllerFault":
-        """Read ``KIND[:COMMAND[:PROBABILITY]]``."""
+        """Parse ``KIND[:COMMAND[:PROBABILITY]]``."""
         kind, _, rest = text.partition(":")
         command, _, probability = rest.partition(":")
         if kind not in KINDS:
@@ -53,7 +53,7 @@ class ControllerFault:
         return fault
 
     def strikes(self, seed: int, command_id: str, command: str) -> bool:
-        """Return whether it happens to a command: the same answer each time, also after a restart."""
+        """Return whether it happens to a command: the same result each time, also after a restart."""
         if self.command not in ("", command):
             return False
         digest = hashlib.sha256(f"{seed}/{self.kind}/{command_id}".encode()).digest()
@@ -61,12 +61,12 @@ class ControllerFault:
 
 
 class FaultyWriter:
-    """Writes acknowledgements like a controller that breaks the rules.
+    """Writes acknowledgements as a faulty controller does.
 
     Parameters
     ----------
     faults_of
-        Returns the kinds of faults that strike a command, by its id and name.
+        Returns the kinds of faults of a command, by its id and name.
     """
 
     def __init__(self, writer: Writer, faults_of: Callable[[str, str], set[str]]) -> None:

@@ -1,4 +1,4 @@
-"""What SDP's commands do to a subarray: a small model, made of its last reports only.
+"""A small model of a subarray: the effects of SDP's commands on it, computed from its last reports only.
 
 Each command is a function from the subarray and the argument to the attributes that change. Real-time processing blocks
 run at once, batch ones after End. Receptors are reserved for as long as the subarray has them.
@@ -18,10 +18,10 @@ from facade.flows.reservations.ledger import GRANTED, RELEASED
 from facade.flows.reservations.source import ReservationSource
 
 _HOST_CHANNELS = 4096
-"""Channels that one simulated host receives."""
+"""Channels per simulated host."""
 _FIRST_PORT = 9000
 _MOST_HOSTS = 64
-"""Hosts of one spectral window."""
+"""Most hosts of one spectral window."""
 
 AttributeChanges = dict[str, Any]
 
@@ -36,13 +36,13 @@ class Subarray:
     eb_id: str | None = None
     realtime: tuple[str, ...] = ()
     batch: tuple[str, ...] = ()
-    """Ids of the processing blocks that have not ended."""
+    """Ids of the unfinished batch blocks."""
     again: bool = False
-    """Whether the command was begun before, so that it may have taken effect already."""
+    """Whether the command was begun before, so that it may already have taken effect."""
 
 
 def resources_of(text: str) -> dict[str, Any]:
-    """Return reported resources; text that is no JSON object counts as none."""
+    """Return reported resources; text that is not a JSON object counts as empty."""
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):
@@ -129,7 +129,7 @@ COMMANDS: Mapping[str, Callable[[Subarray, Mapping[str, Any]], AttributeChanges]
     "ObsReset": lambda *_: {"scanType": None, "scanID": 0, "errorMessages": [], "obsState": "IDLE"},
     "Restart": lambda *_: {**_RELEASED, "errorMessages": [], "obsState": "EMPTY"},
 }
-"""Changes of each command; the state that it leads to comes last."""
+"""Function of each command; the resulting state comes last in its changes."""
 
 
 def receive_addresses(block: Mapping[str, Any], number: int) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def receive_addresses(block: Mapping[str, Any], number: int) -> dict[str, Any]:
 
 
 def _scan_types(entries: list[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
-    """Return the scan types with the beams that they inherit; templates are left out."""
+    """Return the scan types with their inherited beams, without templates."""
     by_name = {entry["scan_type_id"]: entry for entry in entries}
     for name in _names(entries):
         line: list[Mapping[str, Any]] = []
@@ -175,7 +175,7 @@ def _scan_types(entries: list[Mapping[str, Any]]) -> Iterator[tuple[str, dict[st
 
 
 def _pointing(block: Mapping[str, Any]) -> list[str]:
-    """Return the attributes that say where the fields of an execution block are, each once."""
+    """Return the attributes with the positions of an execution block's fields, without repetitions."""
     names = (entry.get("pointing_fqdn") for entry in block.get("fields", ()))
     return list(dict.fromkeys(name for name in names if name))
 
@@ -200,7 +200,7 @@ class BlockState(NamedTuple):
 
 
 def begin_blocks(command: str, argument: Mapping[str, Any]) -> Iterator[BlockState]:
-    """Return the states of blocks when a command begins."""
+    """Return the states of blocks at the begin of a command."""
     if command == "AssignResources":
         for block in argument.get("processing_blocks", ()):
             kind = block["script"]["kind"]
@@ -210,7 +210,7 @@ def begin_blocks(command: str, argument: Mapping[str, Any]) -> Iterator[BlockSta
 def end_blocks(
     before: Subarray, command: str, argument: Mapping[str, Any], changes: Mapping[str, Any]
 ) -> Iterator[BlockState]:
-    """Return the states of blocks when a command has done its work."""
+    """Return the states of blocks at the end of a command."""
     if command == "AssignResources":
         for block in argument.get("processing_blocks", ()):
             if block["script"]["kind"] == "realtime":
@@ -223,7 +223,7 @@ def end_blocks(
 
 
 def fail_block(before: Subarray) -> tuple[BlockState, dict[str, Any]] | None:
-    """Return the failure of the first block of a subarray, and the changes of the subarray; None: it has no block."""
+    """Return the failure of a subarray's first block, and the changes of the subarray; None: it has no block."""
     text = {"text": "simulated failure of the processing block"}
     if before.realtime:
         first, *left = before.realtime
@@ -244,15 +244,15 @@ def _said(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 RECEPTORS = "receptors"
-"""Other resources may be shared by subarrays, or are only counted."""
+"""The exclusive resources; others may be shared by subarrays, or are only counted."""
 _RESERVED_FOR = 86400.0
-"""Longer than any observation [s], as only the next command renews it."""
+"""Duration of a reservation [s]: longer than any observation, as only the next command renews it."""
 _MOST_NAMES, _LONGEST_NAME = 1024, 100
-"""Names in one reservation, and characters of a name, by the message's schema."""
+"""Most names in a reservation, and most characters of a name, by the message's schema."""
 
 
 def reserve_receptors(source: ReservationSource, before: Subarray, changes: Mapping[str, Any]) -> None:
-    """Reserve the receptors of a subarray when a command has done its work. `Receptors` has refused others before."""
+    """Reserve the receptors of a subarray at the end of a command. `Receptors` has refused others before."""
     if "resources" not in changes:
         return
     reservation_id = f"subarray-{before.number:02d}/{RECEPTORS}"
@@ -263,18 +263,18 @@ def reserve_receptors(source: ReservationSource, before: Subarray, changes: Mapp
 
 
 class Receptors:
-    """The receptors that exist, and those that subarrays are about to get; may be used from several threads.
+    """The existing receptors, and those claimed by running commands; may be used from several threads.
 
     Parameters
     ----------
     there
-        Names of all receptors. Without names nothing is refused.
+        Names of all receptors. Without names, none is refused.
     """
 
     def __init__(self, there: Collection[str]) -> None:
         self._there = frozenset(there)
         self._claimed: dict[str, set[str]] = {}
-        """By device of the subarray whose command is being executed."""
+        """By device of the subarray whose command is running."""
         self._lock = threading.Lock()
 
     @contextmanager
@@ -284,7 +284,7 @@ class Receptors:
         Raises
         ------
         Rejected
-            There is no such receptor, or another subarray has it.
+            A receptor does not exist, or another subarray has it.
         """
         wanted = _receptor_names(changes.get("resources", {}))
         if not self._there or not wanted:

@@ -43,7 +43,7 @@ ArchiveLocation = Annotated[
 ]
 
 _PATIENCE = 2.0
-"""Time between two lines that say how far a report is [s]."""
+"""Time between two progress lines of a report [s]."""
 
 
 def run(
@@ -72,7 +72,7 @@ def run(
         bus = KafkaBus(site.connection, client=name)
         device = site.icd.classes[CLASS].device.format(archive=site.slot)
         reporter: ArchiveReporter | None = None
-        if not site.settings.replay:  # the device shows the worker of the night there, whose alarms are played
+        if not site.settings.replay:  # the device there shows the worker of the night, whose alarms are replayed
             alarms = ArchiveAlarms(site.alerts(f"archive/{site.slot}", bus.writer()), age=limits.age)
             reporter = ArchiveReporter(device, name, bus.writer().send, alarms, site.clock, age=limits.age)
         return ArchiveWorker(
@@ -191,7 +191,7 @@ def report(
 
 
 def _tell_missing(place: str, missing: Iterable[str]) -> None:
-    """Say which records are not in the archive."""
+    """Print the records that are missing in the archive."""
     said = [*missing]
     for one in said:
         ERR.print(f"note: {one}", markup=False)
@@ -200,7 +200,7 @@ def _tell_missing(place: str, missing: Iterable[str]) -> None:
 
 
 def _progress(clock: Clock) -> Callable[[str, int, int], None]:
-    """Return what says now and then, on standard error, how far a report is."""
+    """Return a function that prints the progress of a report on standard error, at intervals."""
     told = clock.monotonic()
 
     def tell(topic: str, records: int, at_us: int) -> None:

@@ -1,15 +1,15 @@
-"""Compares what is derived in two archives, such as those of a night and of its replay.
+"""Compares the derived results in two archives, such as an archive of a night and one of its replay.
 
 Theory of operation
 -------------------
-Each kind of result is a mapping: its key says what it is about, its values have names. Two results with one key are
-equal if all their values are. What workers write depends on how they cut the records into transactions, so windows are
-compared when all their partials are merged. Counts, runs of sequence numbers, smallest, largest and newest values and
-the counts of sketches do not depend on the cuts. Sums of fractions do, in their last digits. Deviations depend on them
-more and are left out, as are offsets, times of workers and watermarks.
+Each kind of result is a mapping from keys to named values. Two results with the same key are equal if all their values
+are equal. The records of workers depend on the division into transactions, so windows are compared after all their
+partials are merged. Counts, runs of sequence numbers, smallest, largest and newest values and the counts of sketches do
+not depend on the division. Sums of fractions do, in their last digits. Deviations depend on it more and are left out,
+as are offsets, times of workers and watermarks.
 
-Partials are put into temporary files first, each with some windows, as those of a window may be anywhere in the
-archive. So the memory that is needed does not grow with the archive.
+Partials are first written to temporary files, each with some windows, as the partials of a window may be anywhere in
+the archive. So the memory does not grow with the archive.
 """
 
 import math
@@ -52,67 +52,67 @@ _OF_OUTCOME: Final = ("device", "command", "status", "text", "result", "states")
 _OF_ALARM: Final = ("state", "severity", "text", "values", "operator", "comment", "out_of_service")
 _OF_TABLE: Final = ("table", "kind", "content_type", "state", "size", "reason", "summary")
 _OF_OFFSETS: Final = frozenset({_ACCOUNTS, _LOGS})
-"""What is written for each transaction, whatever the times of its records."""
+"""Topics with a record for each transaction, whatever the times of its records."""
 _OF_BALANCE: Final = ("consumed", "used", "late", "suppressed", "dead_lettered")
 _CLOSE = 1e-9
-"""Relative difference of sums that were added up in another order."""
+"""Tolerated relative difference of sums, which depend on the order of the addition."""
 _TOGETHER = 60
-"""Windows whose partials are in one temporary file."""
+"""Windows per temporary file."""
 _PENDING = 8_000_000
-"""Size of the partials in memory that are not in a file yet [bytes]."""
+"""Size of the partials that wait in memory for a file [bytes]."""
 _OF_LATE = -1
-"""Number of the file with late records, whatever their window."""
+"""Number of the file for late records of all windows."""
 _LENGTH = 4
 _SHOWN = 10
-"""Differences of a kind that are named."""
+"""Most differences of a kind that are named."""
 _LONGEST = 200
-"""Characters of a value that are shown."""
+"""Longest shown value [characters]."""
 _SUM: Final = ".sum"
 
 Values = Mapping[str, Any]
-"""What is compared of one result, by name."""
+"""Compared values of one result, by name."""
 
 
 @dataclass(slots=True)
 class KindReport:
-    """What is equal of one kind of results."""
+    """Result of the comparison for one kind of results."""
 
     name: str
     compared: int = 0
-    """Results that any of the two archives has."""
+    """Results in either archive."""
     equal: int = 0
     differences: list[str] = field(default_factory=list)
     """The first differences, with both values."""
     note: str = ""
-    """What was not compared, and why."""
+    """Results that were not compared, with the reason."""
 
     @property
     def differing(self) -> int:
-        """Return the number of results that differ, or are in one of the archives only."""
+        """Return the number of results that differ, or are in only one of the archives."""
         return self.compared - self.equal
 
 
 @dataclass(slots=True)
 class ArchiveComparison:
-    """What is equal in two archives."""
+    """Result of the comparison of two archives."""
 
     kinds: list[KindReport]
     digest: str
-    """SHA-256 over all results that are equal, without sums of fractions."""
+    """SHA-256 over all equal results, without sums of fractions."""
     undecoded: tuple[int, int]
-    """Records of each archive that could not be decoded."""
+    """Number of undecodable records in each archive."""
 
 
 def compare(a: Store, b: Store, icd: Icd, begin_us: int = 0, end_us: int = _LATEST) -> ArchiveComparison:
-    """Compare what was derived about a time [Unix us].
+    """Compare the derived results of a time [Unix us].
 
-    A window belongs to a time by its begin, an outcome and a table by the time in the message. Alarms are compared as
-    they were at the end; balances and sums of logs in whole archives only.
+    A window belongs to a time by its begin, an outcome and a table by the time in the message. Alarms are compared in
+    their last state; balances and sums of logs only in whole archives.
 
     Raises
     ------
     ConfigError
-        The archives have nothing in common that can be compared.
+        The archives have no comparable results in common.
     ArchiveError
         A file of an archive cannot be read.
     """
@@ -241,7 +241,7 @@ class _Side:
         return {f"command {name}": _values(ack, _OF_OUTCOME) for name, ack in found.items()}
 
     def alarms(self) -> Mapping[str, Values]:
-        """Return the state that each alarm had at the end."""
+        """Return the last state of each alarm."""
         found: dict[str, Values] = {}
         for alarm in self._decoded(_ALARMS, BatchDecoder[Any](AlertState)):
             if alarm.changed_at < self._end:
@@ -280,7 +280,7 @@ class _Side:
         return found | {name: {"runs": _joined(each)} for name, each in runs.items()}
 
     def balances(self) -> Mapping[str, Values]:
-        """Return what became of the records of each stream, and why some were not used."""
+        """Return the outcomes of the records of each stream, and the reasons against the unused ones."""
         found: dict[str, Counter[str]] = {}
         for entry in self._decoded(_ACCOUNTS, BatchDecoder[Any](StreamAccount)):
             sums = found.setdefault(f"balance of {entry.stream}", Counter(dict.fromkeys(_OF_BALANCE, 0)))
@@ -289,7 +289,7 @@ class _Side:
         return {name: sums for name, sums in found.items() if sums["consumed"]}
 
     def _decoded(self, topic: str, decoder: BatchDecoder[Any]) -> Iterator[Any]:
-        # What is about a time is written then or later, in a replay on another day; a state may be as old as it likes.
+        # A result about a time is written then or later, in a replay on another day; a state may be of any age.
         begin = 0 if topic == _ALARMS else max(self._begin - HOUR_US, 0)
         require_disjoint(self._store, topic, begin, _LATEST)
         for record in read_records(self._store, topic, begin, _LATEST):
@@ -327,7 +327,7 @@ def _partials(item: Any) -> Iterator[tuple[str, Partial]]:
 
 
 class _Spool:
-    """Partials of one archive in files, in the order in which they come."""
+    """Partials of one archive in files, in the order of arrival."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._size = folder, 0
@@ -380,7 +380,7 @@ class _Window:
 
     def add(self, partial: Partial) -> None:
         self.runs.setdefault(partial.epoch, []).extend(partial.runs)
-        if not partial.count:  # further runs of the partial before
+        if not partial.count:  # further runs of the previous partial
             return
         is_newest = self.newest is None or partial.time_max >= self.newest
         self.count += partial.count

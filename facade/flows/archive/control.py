@@ -1,4 +1,4 @@
-"""Orders to the replay that a deployment shows, from its Tango device."""
+"""Orders to the replay of a deployment, from its Tango device."""
 
 from facade.clock import Clock
 from facade.durations import parse_time
@@ -20,14 +20,14 @@ class ReplayControl:
         self._clock: Clock = server.clock
 
     def give(self, command: str, *, seconds: int = 1, time: str | None = None) -> str:
-        """Put an order on the bus; gives its id.
+        """Write an order to the bus, and return its id.
 
         Parameters
         ----------
         command
             Tango command: Pause, Resume, Step or Seek.
         seconds
-            For Step: how much is played.
+            For Step: the time to play [s].
         time
             For Seek: time of the archive, as of `facade.durations.parse_time`.
 

@@ -1,17 +1,17 @@
-"""The files of an archive, each with records of one partition and their range of offsets, and what verifies them.
+"""The files of an archive, each with a range of offsets of one partition, and their verification.
 
 Theory of operation
 -------------------
-A file is Parquet. Each row is a record as it was on the bus: value, key and headers in bytes, partition, offset and
-times. Rows are in the order of the log. Only those of the topics in `BY_KEY` are sorted by key, in small row groups: a
-reader of one key decodes one group of each file, which takes a tenth of the time of all.
+A file is Parquet. Each row is a record of the bus: value, key and headers in bytes, partition, offset and times. Rows
+are in the order of the log. Only for the topics in `BY_KEY` they are sorted by key, in small row groups: a reader of
+one key decodes one group of each file, which takes a tenth of the time of all.
 
-The footer has the entry ``sdp.archive``: the range of offsets [first, next), the log that the offsets belong to, and
-the number of the file. The files of a partition are numbered without a hole, and the range of each file begins where
-the one before ended. Offsets without a record inside a range were compacted away, or are marks of transactions.
+The footer has the entry ``sdp.archive``: the range of offsets [first, next), the log of the offsets, and the number of
+the file. The files of a partition are numbered without a gap, and each range begins at the end of the previous one.
+Offsets without a record inside a range belong to compacted records, or to end markers of transactions.
 
-The entry also has a digest: SHA-256 over all bytes of the file, with zeros in the place of the digest. So it covers the
-footer and the statistics in it, by which readers leave out parts of a file.
+The entry also has a digest: SHA-256 over all bytes of the file, with zeros instead of the digest. So it covers the
+footer and its statistics, by which readers skip parts of a file.
 """
 
 import os
@@ -40,7 +40,7 @@ from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
 
 VERSION = 1
-"""Of the format. Any version has the digest, and the version in the entry."""
+"""Version of the format. Every version has the digest, and the version in the entry."""
 BY_KEY = frozenset({"history"})
 """Topics whose files are sorted by key."""
 _SORTED_GROUP = 2000
@@ -51,14 +51,14 @@ _ENTRY = b"sdp.archive"
 _END = b"PAR1"
 _DIGEST = b'"sha256":"'
 _TAIL = 65_536
-"""The digest is in the last bytes of a file, with names of topics and a schema behind it."""
+"""Size of the last part of a file, which has the digest, followed by names of topics and a schema."""
 _BLANK = "0" * 64
 _NAME = re.compile(r"topic=([\w.-]+)/hour=\d{4}-\d\d-\d\dT\d\d/(\d+)-(\d+)\.parquet", re.ASCII)
 _LATEST = 2**53
 _AT_ONCE = min(os.cpu_count() or 1, 4)
-"""Files that are verified at the same time, each in memory."""
+"""Files verified at the same time, each in memory."""
 _OVERHEAD = 64
-"""Of a record in memory, beside its bytes [bytes]."""
+"""Size of a record in memory, beside its bytes [bytes]."""
 _PAIR = (pa.string(), pa.binary())
 _HEADER = pa.struct([*zip(("name", "value"), _PAIR, strict=True)])
 _SCHEMA = pa.schema(
@@ -74,15 +74,15 @@ _SCHEMA = pa.schema(
 )
 
 EventTimes = Callable[[Sequence[bytes | None]], list[int | None]]
-"""Returns the times of the data in values [Unix us]; None: there is none."""
+"""Returns the data times of values [Unix us]; None: unknown."""
 
 
 class ArchiveError(FacadeError):
-    """A file of an archive cannot be used; the message says why, and names the remedy where there is one."""
+    """A file of an archive is unusable. The message has the reason, and the remedy if there is one."""
 
 
 class ArchiveEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The entry of a file: the records that it has."""
+    """The entry of a file, which describes its records."""
 
     version: int = VERSION
     deployment: str
@@ -90,9 +90,9 @@ class ArchiveEntry(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     partition: int
     number: int
-    """Of the file, among those of the partition."""
+    """Number of the file within the partition."""
     hour: Annotated[int, msgspec.Meta(ge=0, le=_LAST_HOUR)]
-    """Of the first record, since the Unix epoch; earlier records may follow in the file."""
+    """Hour of the first record since the Unix epoch; earlier records may follow in the file."""
     log: str
     """The log of the offsets, see `facade.bus.port.OffsetRange`."""
     first: int
@@ -118,7 +118,7 @@ def hours_of(times_ms: Sequence[int]) -> npt.NDArray[np.int64]:
 
 
 def hour_of(at_us: int) -> int:
-    """Return the hour of a time [Unix us] since the Unix epoch, among those that a name can have."""
+    """Return the hour of a time [Unix us] since the Unix epoch, limited to the range of names."""
     return min(max(at_us // HOUR_US, 0), _LAST_HOUR)
 
 
@@ -128,7 +128,7 @@ def folder_of(topic: str, hour: int) -> str:
 
 
 def parse_name(name: str) -> tuple[str, int, int] | None:
-    """Return topic, partition and number of a file; None: no file of an archive has such a name."""
+    """Return topic, partition and number of a file; None: it is not the name of a file of an archive."""
     found = _NAME.fullmatch(name)
     try:
         is_time = datetime.fromisoformat(hour_in(name)).year >= 1970
@@ -149,12 +149,12 @@ def hour_in(name: str) -> str:
 
 
 def hour_text(hour: int) -> str:
-    """Return an hour since the Unix epoch as it is in names."""
+    """Return an hour since the Unix epoch in the form of names."""
     return datetime.fromtimestamp(hour * 3600, UTC).strftime("%Y-%m-%dT%H")
 
 
 def event_times(icd: Icd, topic: str) -> EventTimes:
-    """Return what finds the times of the data in JSON messages of a topic: in the field that the ICD names."""
+    """Return a function for the data times in JSON messages of a topic, from the ICD's field."""
     entry = icd.topics[topic]
     schemas = [icd.messages[name] for name in (entry.message, *entry.also) if name]
     if entry.window is not None:
@@ -168,13 +168,13 @@ def event_times(icd: Icd, topic: str) -> EventTimes:
     decode: Callable[[Any], Any] = msgspec.json.Decoder(message).decode
 
     def find(values: Sequence[bytes | None]) -> list[int | None]:
-        # No Python code runs for a message. Where there is none, `extend` has kept what came before it.
+        # No Python code runs for a message. After an error, `extend` has kept the earlier times.
         found: list[int | None] = []
         rest = map(attrgetter("time"), map(decode, values))
         while len(found) < len(values):
             try:
                 found.extend(rest)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):  # columns, or no message
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):  # columns, or not a message
                 found.append(None)
         return found
 
@@ -215,7 +215,7 @@ def _totals(counts: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
 
 
 def encode(batches: Sequence[pa.RecordBatch], contents: ArchiveEntry) -> bytes:
-    """Return a file with these rows, which are in the order of their offsets."""
+    """Return a file with rows in the order of their offsets."""
     table = pa.Table.from_batches(batches, _SCHEMA)
     is_by_key = contents.topic in BY_KEY
     if is_by_key:
@@ -224,7 +224,7 @@ def encode(batches: Sequence[pa.RecordBatch], contents: ArchiveEntry) -> bytes:
     options: dict[str, Any] = {
         "compression": "zstd",
         "write_page_checksum": True,
-        "use_dictionary": ["partition", "key"],  # values are all different: a dictionary would only take time
+        "use_dictionary": ["partition", "key"],  # all values differ: a dictionary would only take time
         "column_encoding": dict.fromkeys(("offset", "timestamp", "event_time"), "DELTA_BINARY_PACKED"),
     }
     with pq.ParquetWriter(sink, _SCHEMA, **options) as writer:
@@ -237,19 +237,19 @@ def encode(batches: Sequence[pa.RecordBatch], contents: ArchiveEntry) -> bytes:
 
 
 def no_archive(store: Store) -> ArchiveError:
-    """Return the error of a place without the files of an archive."""
+    """Return the error for a location without files of an archive."""
     return ArchiveError(
         f"{store}: expected files topic=TOPIC/hour=HOUR/PARTITION-NUMBER.parquet of an archive, got none"
     )
 
 
 def advice(place: object) -> str:
-    """Return how all faults of an archive are found."""
+    """Return the advice to find all faults of an archive."""
     return f"`sdp-facade archive verify {place}` names each missing and each damaged file"
 
 
 def inspect(raw: bytes) -> ArchiveEntry:
-    """Return the entry of a file whose bytes are those that were written.
+    """Return the entry of a file, after its digest was verified.
 
     Raises
     ------
@@ -293,34 +293,34 @@ def read_entry(footer: pq.FileMetaData) -> ArchiveEntry:
 
 
 def _digest_place(raw: memoryview) -> int:
-    """Return where the digest is; negative: nowhere. The entry is at the end, behind all records."""
+    """Return the position of the digest; negative: there is none. The entry is at the end, after all records."""
     tail = bytes(raw[-_TAIL:])
     found = tail.rfind(_DIGEST)
     place = len(raw) - len(tail) + found + len(_DIGEST)
     return place if found >= 0 and place + len(_BLANK) <= len(raw) else -1
 
 
-# Whether an archive is whole: each file as it was written, and each offset of a partition in one file.
+# Verification of an archive: each file as it was written, and each offset of a partition in one file.
 
 
 @dataclass(slots=True)
 class PartitionReport:
-    """What the files of one partition have."""
+    """Verification of the files of one partition."""
 
     topic: str
     partition: int
     files: int = 0
-    """Those that can be used."""
+    """Usable files."""
     records: int = 0
     offsets: str = "none"
     """The first and the last of the ranges."""
     faults: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """Worth knowing, and no fault of the archive."""
+    """Notes that are no faults of the archive."""
 
 
 def verify(store: Store, topic: str = "*") -> Iterator[PartitionReport]:
-    """Look at all files of an archive, or of one of its topics, partition by partition.
+    """Verify all files of an archive, or of one of its topics, partition by partition.
 
     Raises
     ------
@@ -345,7 +345,7 @@ def verify(store: Store, topic: str = "*") -> Iterator[PartitionReport]:
 
 
 def missing(store: Store, topic: str, begin_us: int, end_us: int) -> Iterator[str]:
-    """Return which records of a time are not in the files of a topic, by names and footers."""
+    """Return the records of a time that are not in the files of a topic, by names and footers."""
     begin, end = hour_text(hour_of(begin_us)), hour_text(hour_of(end_us - 1))
     for (_, partition), files in by_partition(store.names(topic)).items():
         hours, number = [*map(hour_in, files)], _number_in(files[0])
@@ -376,14 +376,14 @@ def _number_in(name: str) -> int:
 
 
 def _follow(report: PartitionReport, files: Sequence[str], read: Callable[[str], ArchiveEntry]) -> None:
-    """Look at files of a partition in their order."""
+    """Verify files of a partition in their order."""
     taken: CountedOffsets | None = None
     expected = _number_in(files[0])
     for name in files:
         number = _number_in(name)
         try:
             found = read(name)
-        except FileNotFoundError:  # by retention, which also removes those before it
+        except FileNotFoundError:  # by retention, which also removes all earlier ones
             report.notes.append(f"{name}: was removed meanwhile")
             taken, expected = None, number + 1
             report.files, report.records, report.offsets = 0, 0, "none"

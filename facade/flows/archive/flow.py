@@ -1,4 +1,4 @@
-"""The device of a worker of the archive: the states that the worker reports, as long as they are fresh."""
+"""The device of an archive worker: the states that the worker reports, as long as they are fresh."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ _ALWAYS = "writeRate"
 
 
 class ArchiveStates(DeviceStates):
-    """A flow: what workers report. `ArchiveView` shows it, which knows what is stale."""
+    """A flow: the workers' reports. `ArchiveView` shows them, as it knows which ones are stale."""
 
     def readings(self, now: float, last: LastReadings) -> Iterator[DeviceReading]:
         """Return nothing."""
@@ -69,7 +69,7 @@ class ArchiveView(NewestView):
 
 
 def compose(server: Server) -> None:
-    """Add the history to any device server, and the devices of workers to the one that has them."""
+    """Add the history to any device server, and the devices of workers to their server."""
     record(server)
     if not (devices := server.devices.get(CLASS)):
         return

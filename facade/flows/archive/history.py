@@ -1,11 +1,11 @@
-"""What attributes showed, from the files of an archive; see `facade.flows.archive.recording`.
+"""The history of attributes, from the files of an archive; see `facade.flows.archive.recording`.
 
-A file is sorted by key, so of each file only the row groups with the key are read. Files never change, so what was read
-of one is kept for the next look. Of what was shown at a time only the files of the minutes before it are read, the
-newest first: each attribute has a record there. The files of a partition follow each other in time.
+A file is sorted by key, so only the row groups with the key are read. Files never change, so records that were read are
+kept for later requests. For all values at a time only the files of the minutes before it are read, the newest first:
+each attribute has a record there. The files of a partition follow each other in time.
 
-A picture is a line that holds a value until the next one. It is broken at a gap, at NaN and at infinity, and values
-that are not VALID have a mark.
+A plot is a line that holds a value until the next one. It is broken at a gap, at NaN and at infinity, and values that
+are not VALID have a marker.
 """
 
 import math
@@ -40,14 +40,14 @@ from facade.messages import History
 from facade.printable import printable
 
 SILENT_US = round(1.5 * REPEAT * 1e6)
-"""An attribute without a record for so long was not recorded [us]."""
+"""Time without a record after which an attribute counts as not recorded [us]."""
 _DISORDER_US = 60_000_000
-"""So much the times of a partition may go back: the clocks of brokers differ [us]."""
+"""Largest step back of the times in a partition: the clocks of brokers differ [us]."""
 _COLUMNS = ["timestamp", "key", "value"]
 _READERS, _TOGETHER = 4, 16
-"""Files that are read at once, and those of one call."""
+"""Files read at the same time, and files of one call."""
 _MOST_KEPT = 3000
-"""Pairs of a file and an attribute whose records are kept: some days of one attribute."""
+"""Pairs of a file and an attribute with kept records: some days of one attribute."""
 _MOST_SPANS = 100_000
 _MOST_NAMES = 5
 
@@ -55,7 +55,7 @@ _decode_all = msgspec.json.Decoder(list[History]).decode
 _decode_one = msgspec.json.Decoder(History).decode
 
 Point = tuple[int, History]
-"""When a value was recorded, which is when it was pushed [Unix us], and the value."""
+"""Time of recording, which is the time of the push [Unix us], and the value."""
 
 
 @dataclass(slots=True)
@@ -63,16 +63,16 @@ class Series:
     """The history of one attribute."""
 
     points: list[Point] = field(default_factory=list)
-    """Before those of the time that was asked for stands the value with which it begins, if that is known.
+    """Points. The first one may precede the requested time: it is the value at the begin, if that is known.
 
-    A `gap` says that values may be missing before this one.
+    A `gap` means that values may be missing before this one.
     """
     gaps: dict[int, int] = field(default_factory=dict)
-    """By the time of a point with a gap, when the record before it was made: values may be missing in between."""
+    """By the time of a point with a gap, the time of the previous record: values may be missing in between."""
     last: int = 0
-    """When the last record was made [Unix us]: it may repeat the last point."""
+    """Time of the last record [Unix us]: it may repeat the last point."""
     unreadable: int = 0
-    """Records that are no messages of the history."""
+    """Undecodable records."""
 
 
 class _Rows(NamedTuple):
@@ -82,14 +82,14 @@ class _Rows(NamedTuple):
     times: list[int]
     """[Unix ms]"""
     messages: list[History | None]
-    """None: it cannot be read."""
+    """None: it is undecodable."""
 
 
 _NONE = _Rows([], [], [])
 
 
 class _OfKey(NamedTuple):
-    """Records of one key in a file, in the order of the log, as columns: a look at a day takes 86,400 of them."""
+    """Records of one key in a file, in the order of the log, as columns, as a day has 86,400 of them."""
 
     times: npt.NDArray[np.int64]
     """[Unix us]"""
@@ -98,13 +98,13 @@ class _OfKey(NamedTuple):
     has_gap: npt.NDArray[np.bool_]
     messages: npt.NDArray[np.object_]
     unreadable: npt.NDArray[np.int64]
-    """Times of the others [Unix us]."""
+    """Times of the undecodable records [Unix us]."""
 
 
 class HistoryArchive:
     """The history of attributes in an archive.
 
-    Each method raises `ArchiveError` if the archive has no history, or a file of it cannot be read, which it names.
+    Each method raises `ArchiveError` if the archive has no history, or a file of it is unreadable, and names the file.
     """
 
     def __init__(self, store: Store) -> None:
@@ -117,12 +117,12 @@ class HistoryArchive:
         return self._extent(self._partitions())
 
     def read(self, name: str, begin: int, end: int) -> Series:
-        """Return what an attribute showed in [begin, end) [Unix us].
+        """Return the history of an attribute in [begin, end) [Unix us].
 
         Raises
         ------
         ArchiveError
-            The archive has nothing of this time, or of this attribute; the message says what it has.
+            The archive has nothing of this time, or of this attribute; the message describes its content.
         """
         partitions = self._partitions()
         self._require(partitions, begin, end)
@@ -132,7 +132,7 @@ class HistoryArchive:
         return found
 
     def find(self, name: str, begin: int, end: int) -> Series:
-        """Return what an attribute showed in [begin, end) [Unix us]; no points where the archive has nothing of it."""
+        """Return the history of an attribute in [begin, end) [Unix us]; no points if the archive has none."""
         return self._find(self._partitions(), name, begin, end)
 
     def _find(self, partitions: list[list[str]], name: str, begin: int, end: int) -> Series:
@@ -151,7 +151,7 @@ class HistoryArchive:
         return series
 
     def at(self, time: int) -> dict[str, Point]:
-        """Return what all attributes showed at a time [Unix us], by name.
+        """Return the values of all attributes at a time [Unix us], by name.
 
         Raises
         ------
@@ -172,7 +172,7 @@ class HistoryArchive:
         return {name: (at, one) for name, at, one in named}
 
     def _readable(self, name: str, key: bytes, begin: int, end: int) -> dict[bytes, tuple[int, History]]:
-        """Return the newest record of a key that can be read, if there is one."""
+        """Return the newest readable record of a key, if there is one."""
         rows = self._rows_of(name, key)
         found = np.flatnonzero((begin * 1000 <= rows.times) & (rows.times <= end * 1000))
         return {key: (int(rows.times[found[-1]]) // 1000, rows.messages[found[-1]])} if len(found) else {}
@@ -243,7 +243,7 @@ class HistoryArchive:
             rows = np.flatnonzero((begin <= times) & (times <= end) & column.is_valid().to_numpy(zero_copy_only=False))
             keys = column.dictionary.to_pylist()
             of_key = np.full(len(keys), -1)
-            of_key[column.indices.to_numpy(zero_copy_only=False)[rows]] = rows  # of one key the last one stays
+            of_key[column.indices.to_numpy(zero_copy_only=False)[rows]] = rows  # the last record of a key stays
             newest = np.sort(
                 [row for row, key in zip(of_key.tolist(), keys, strict=True) if row >= 0 and key not in known]
             )
@@ -253,7 +253,7 @@ class HistoryArchive:
             of_group = np.searchsorted(np.cumsum(sizes), newest, side="right")
             groups = np.unique(of_group)
             sizes[groups] = 0
-            skipped = np.cumsum(sizes)  # rows of groups that are not read
+            skipped = np.cumsum(sizes)  # rows of skipped groups
             found = file.read_row_groups(groups.tolist(), _COLUMNS, use_threads=False)
             return _rows(found.take(newest - skipped[of_group]))
 
@@ -280,7 +280,7 @@ def _decode(values: list[bytes | None]) -> list[History | None]:
         found = _decode_all(b"[%b]" % b",".join(values))  # type: ignore[arg-type]  # in a third of the time of one by one
         if len(found) == len(values):
             return [*found]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):  # one of them cannot be used
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):  # one of them is undecodable
         pass
     return [*map(_try, values)]
 
@@ -293,7 +293,7 @@ def _try(value: bytes | None) -> History | None:
 
 
 def _series(rows: _OfKey, chosen: npt.NDArray[np.int64]) -> Series:
-    """Return the points of some records; what only repeats the record before is none."""
+    """Return the points of some records, without repetitions."""
     times, of_data, has_gap = rows.times[chosen], rows.of_data[chosen], rows.has_gap[chosen]
     messages: list[History] = rows.messages[chosen].tolist()
     is_late = np.append(False, np.diff(times) > SILENT_US)
@@ -315,26 +315,26 @@ _COLOURS = {"WARNING": "tab:orange", "ALARM": "tab:red", "INVALID": "tab:gray"}
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MOST_TEXTS = 20
 _LINES = 16
-"""Of a picture in a terminal."""
+"""Height of a plot in a terminal [lines]."""
 _BESIDE = 14
-"""Columns beside such a picture."""
+"""Columns beside such a plot."""
 
 
 class _Curve(NamedTuple):
-    """What is drawn of an attribute."""
+    """The drawing of an attribute."""
 
     times: npt.NDArray[np.int64]
     """[Unix us]"""
     heights: npt.NDArray[np.float64]
     """NaN: the line is broken."""
     texts: list[str]
-    """At the heights 0, 1, 2 ... if the values are texts."""
+    """Texts at the heights 0, 1, 2 ..., if the values are texts."""
     marks: dict[str, tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]
     """Times and heights of the values with a quality that is not VALID."""
 
 
 def unit_in(icd: Icd, name: str) -> str:
-    """Return the unit of an attribute as the interface has it; empty: none, or it has no such attribute."""
+    """Return the unit of an attribute in the interface; empty: it has none, or the attribute is unknown."""
     device, _, attribute = name.lower().rpartition("/")
     units = {
         unit_of(icd, one)
@@ -401,7 +401,7 @@ def sketch(name: str, unit: str, series: Series, begin: int, end: int, width: in
         low, high = low - 1, high + 1
 
     def label(val: Any, chars: int, delta: float, left: bool = False) -> str:
-        if left:  # at the axis of time, in columns
+        if left:  # in columns, at the axis of time
             return utc_text(begin + round(val / columns * (end - begin)))[11:19].ljust(chars)
         if curve.texts:
             row = round(val + 0.5)
@@ -430,7 +430,7 @@ def sketch(name: str, unit: str, series: Series, begin: int, end: int, width: in
 
 
 def _thinned(places: npt.NDArray[np.int64], heights: npt.NDArray[np.float64]) -> tuple[list[Any], list[Any]]:
-    """Return the points of a line of steps that differ: at most five in each column."""
+    """Return the points of a step line that differ: at most five in each column."""
     columns, first = np.unique(places, return_index=True)
     last = heights[[*(first[1:] - 1), -1]]
     before = np.concatenate([heights[:1], last[:-1]])
@@ -447,7 +447,7 @@ def _curve(name: str, series: Series, end: int) -> _Curve:
         time = one.time
         if (known := series.gaps.get(recorded)) is not None:
             steps += [(known, steps[-1][1]), (known, math.nan)]
-            time = time if time > known else recorded  # a value of before the gap
+            time = time if time > known else recorded  # a value from before the gap
         steps.append((time, height))
     if messages:
         steps.append((max(steps[-1][0], min(series.last, end)), heights[-1]))
@@ -459,7 +459,7 @@ def _curve(name: str, series: Series, end: int) -> _Curve:
 
 
 def _heights(name: str, values: Sequence[Any]) -> tuple[list[float], list[str]]:
-    """Return where values are drawn, and the texts at 0, 1, 2 ... if they are texts."""
+    """Return the heights of values, and the texts at 0, 1, 2 ... if they are texts."""
     numbers: list[Any] = [_NOT_FINITE.get(value, value) if isinstance(value, str) else value for value in values]
     if all(isinstance(one, int | float) for one in numbers):
         return [float(one) if math.isfinite(one) else math.nan for one in numbers], []
@@ -470,7 +470,7 @@ def _heights(name: str, values: Sequence[Any]) -> tuple[list[float], list[str]]:
 
 
 def _drawable(text: str) -> str:
-    return printable(text).encode("ascii", "backslashreplace").decode()  # the font has no other characters for sure
+    return printable(text).encode("ascii", "backslashreplace").decode()  # the font may lack other characters
 
 
 def _dates(times: Iterable[int]) -> Any:

@@ -90,7 +90,7 @@ from facade.outcome import RecordRejected, Unused
 from facade.printable import excerpt
 
 _EB = "ebID"
-"""Attribute with the execution block that is active."""
+"""Attribute with the active execution block."""
 _LATEST = 2**62
 STATE, MIRROR, COMMANDS, BLOCKS, TABLES = "state", "telescope.model", "commands", "processing-blocks", "calibration"
 _MESSAGES: Final[Mapping[str, Mapping[type[msgspec.Struct], tuple[str, str]]]] = {
@@ -112,28 +112,28 @@ _MICRO = 1_000_000
 _RECORDS, _BYTES = 5000, 8_000_000
 """Records decoded at once, and their size [bytes]."""
 _PENDING, _OVERHEAD = 32_000_000, 500
-"""Size of the records whose rows are in memory, and what each needs beside its bytes [bytes]."""
+"""Size of the records with rows in memory, and the overhead of each [bytes]."""
 _DELAY_US = 60 * _MICRO
-"""How long after a window its partials are looked for, beside what the interface allows."""
+"""Time after a window in which its partials are searched, beside the interface's limits."""
 
 ExportProgress = Callable[[str, float], None]
-"""Takes the topic and the part of the time that is read, 0 to 1."""
+"""Called with the topic and the completed part of the time, 0 to 1."""
 
 
 @dataclass(slots=True)
 class TopicAccount:
-    """What became of the records of one topic."""
+    """Outcomes of the records of one topic."""
 
     records: int = 0
     undecoded: int = 0
     reason: str = ""
-    """Of the first one that could not be decoded."""
+    """Reason of the first undecodable one."""
     is_exported: bool = True
     missing: list[str] = field(default_factory=list)
-    """Which records and files of the time are not in the archive."""
+    """Missing records and files of the time."""
 
     def refuse(self, why: Unused, count: int = 1) -> None:
-        """Count what is of no use; a tombstone is none of it."""
+        """Count unusable records, without tombstones."""
         if isinstance(why, RecordRejected):
             self.undecoded += count
             self.reason = self.reason or str(why)
@@ -141,7 +141,7 @@ class TopicAccount:
 
 @dataclass(slots=True)
 class TopicExport:
-    """What is in a file."""
+    """Description of a written file."""
 
     begin_us: int
     end_us: int
@@ -154,9 +154,9 @@ class TopicWriter:
     Parameters
     ----------
     made
-        What is told of the file; filled here.
+        Description of the file, filled here.
     folder
-        For temporary files.
+        Directory for temporary files.
     """
 
     def __init__(
@@ -171,10 +171,10 @@ class TopicWriter:
             for one in device_class.attributes
             if one.reported
         }
-        """Type, unit and labels of the attributes that controllers report, by name."""
+        """Type, unit and labels of reported attributes, by name."""
 
     def write(self, name: str, eb: str) -> TopicExport:
-        """Write all topics to a file of a name, perhaps of an execution block."""
+        """Write all topics to a file, optionally of one execution block."""
         self._file.attrs.update({"NX_class": "NXroot", "file_name": name, "creator": "sdp-facade"})
         self._file.attrs["HDF5_Version"], self._file.attrs["h5py_version"] = h5py.version.hdf5_version, h5py.__version__
         self._entry = entry = child(self._file, "entry", "NXentry")
@@ -186,7 +186,7 @@ class TopicWriter:
             entry["entry_identifier"] = text(eb)
         windowed = {name: one.window for name, one in self._icd.topics.items() if one.window is not None}
         summaries = {window.summary for window in windowed.values()}
-        for topic in sorted(topics(self._store), key=lambda topic: topic not in summaries):  # they are drawn first
+        for topic in sorted(topics(self._store), key=lambda topic: topic not in summaries):  # summaries are drawn first
             account = self._made.accounts[topic] = TopicAccount()
             account.missing += missing(self._store, topic, self._begin, self._end)
             if topic in windowed:
@@ -219,7 +219,7 @@ class TopicWriter:
     def _chunks(
         self, topic: str, account: TopicAccount, before_us: int = 0, after_us: int = 0
     ) -> Iterator[list[Record]]:
-        """Return the records of a topic some at a time; those before and after the time are not counted."""
+        """Return the records of a topic in chunks; records before and after the time are not counted."""
         begin, end, size = self._begin - before_us, self._end + after_us, 0
         found: list[Record] = []
         self._progress(topic, 0.0)
@@ -403,7 +403,7 @@ def _name(struct: type[msgspec.Struct]) -> str:
 def _pulses(
     records: list[Record], decoder: ColumnDecoder, reader: BatchReader | None, account: TopicAccount
 ) -> Iterator[Mapping[str, Any]]:
-    """Return notifications as columns; `reader`: of records that hold many of them."""
+    """Return notifications as columns; `reader`: for records that hold many of them."""
     plain = [one.value for one in records if reader is None or not is_batch(one.value)]
     table = decoder.decode(plain)
     for why in table.unused.values():
@@ -449,7 +449,7 @@ def _add_rack(windows: WindowGrid, item: RackSummary) -> None:
 
 
 def _column(part: Mapping[str, Any], is_required: bool) -> tuple[Any, Mapping[str, Any]]:
-    """Return the type of a column, and its attributes; an integer that may be absent has NaN then."""
+    """Return the type and the attributes of a column; an optional integer becomes a float with NaN."""
     unit = {"units": str(part["x-unit"])} if "x-unit" in part else {}
     match kind(dict(part)):
         case "integer" if is_required or "default" in part:
@@ -470,7 +470,7 @@ def _cell(value: Any, part: Mapping[str, Any]) -> Any:
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:
-    """Return the shape of a number or of an array of them; None: it is something else."""
+    """Return the shape of a number or of an array of numbers; None: it is something else."""
     try:
         shape = np.array(value, np.float64).shape
     except (ValueError, TypeError, OverflowError):
@@ -479,7 +479,7 @@ def _shape(value: Any) -> tuple[int, ...] | None:
 
 
 def _numbers(value: Any, shape: tuple[int, ...]) -> Any:
-    """Return numbers of a shape; None: they are something else."""
+    """Return numbers of a shape; None: they have another form."""
     return np.array(value, np.float64) if _shape(value) == shape else None
 
 
@@ -556,9 +556,9 @@ def export(
 
 @contextmanager
 def _whole(path: Path) -> Iterator[tuple[Path, Path]]:
-    """Give a file that gets its place if nothing is raised, and a folder for temporary ones.
+    """Yield a path for a file that is moved to its place if nothing is raised, and a folder for temporary files.
 
-    Both are in a hidden folder beside the place. One that a killed export has left is used again.
+    Both are in a hidden folder beside the place. The folder of a killed export is used again.
     """
     folder = path.with_name(f".{path.name}.part")
     folder.mkdir(exist_ok=True)

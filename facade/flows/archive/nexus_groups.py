@@ -1,15 +1,15 @@
-"""Groups of a NeXus file that grow while records are read, in memory that does not depend on their number.
+"""Groups of a NeXus file that grow during reading, in memory that does not depend on the number of records.
 
 Theory of operation
 -------------------
-A dataset is chunked, compressed and resizable. Rows are kept in memory until some are together, and are then put behind
-those in the file (`append`). No dataset stays open, so the library's caches do not grow with the number of datasets.
+A dataset is chunked, compressed and resizable. Rows wait in memory until there are enough, and are then appended to the
+file (`append`). No dataset stays open, so the library's caches do not grow with the number of datasets.
 
-`WindowGrid` is a grid of windows and groups, such as seconds and ingest nodes. Partial aggregates are added to the file
-itself: the pages of some neighbouring windows are in memory, and the page that was used least recently goes to the
-file. So partials may come in any order, at any time.
+`WindowGrid` is a grid of windows and groups, such as seconds and ingest nodes. Partial aggregates are merged in the
+file: the pages of some neighbouring windows are in memory, and the least recently used page is written to the file. So
+partials may come in any order, at any time.
 
-A dataset that is in several groups is there once, with hard links to it. NeXus wants the attribute `target` then.
+A dataset of several groups is stored once, with hard links to it. NeXus then requires the attribute `target`.
 """
 
 import re
@@ -33,30 +33,30 @@ _CHUNK = 65_536
 """Size of a chunk [bytes]."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PACKED: Final = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
-"""Filters that each HDF5 library has."""
+"""Filters that every HDF5 library has."""
 _MOST_LABELS = 256
 MOST_EVENTS: Final = 250_000
-"""In memory."""
+"""Most events in memory."""
 _MOST_PULSES = 1000
 
 
 def iso(time_us: int) -> str:
-    """Return a time [Unix us] as NeXus has it."""
+    """Return a time [Unix us] in NeXus's form."""
     return (_EPOCH + timedelta(microseconds=time_us)).isoformat(timespec="microseconds")
 
 
 def text(found: str) -> str:
-    """Return a text from the bus as a file can have it: HDF5 ends texts at a NUL."""
+    """Return a text from the bus in a form for the file: HDF5 ends texts at a NUL."""
     return printable(found, keep="\n\t")
 
 
 def legal(name: str) -> str:
-    """Return a name with only what NeXus allows in names."""
+    """Return a name with the characters that NeXus allows."""
     return _ODD.sub("_", name) or "_"
 
 
 def child(parent: Any, name: str, nexus_class: str) -> Any:
-    """Make a group, under a name that is free."""
+    """Create a group with an unused name."""
     number, free = 2, legal(name)
     while free in parent:
         number, free = number + 1, f"{legal(name)}_{number}"
@@ -66,7 +66,7 @@ def child(parent: Any, name: str, nexus_class: str) -> Any:
 
 
 def append(group: Any, name: str, values: Array, **attributes: Any) -> int:
-    """Put rows behind those of a dataset, which is made if there is none; return the number of rows before."""
+    """Append rows to a dataset, which is created if needed; return the number of earlier rows."""
     dataset = group.get(name)
     if dataset is None:
         row = values.shape[1:]
@@ -87,15 +87,15 @@ def append(group: Any, name: str, values: Array, **attributes: Any) -> int:
 
 
 def link(group: Any, name: str, dataset: Any) -> None:
-    """Show a dataset also in another group."""
+    """Link a dataset into another group."""
     dataset.attrs.setdefault("target", dataset.name)
     group[name] = dataset
 
 
 def draw(data: Any, signals: Sequence[str], axes: Sequence[str]) -> None:
-    """Say how an NXdata is drawn: signals of one shape, and an axis for each dimension, which is made if there is none.
+    """Define the plot of an NXdata: signals of one shape, and an axis for each dimension, created if needed.
 
-    It becomes what a viewer draws of all groups around it that have nothing yet.
+    It becomes the default plot of all enclosing groups without one.
     """
     for place, (name, size) in enumerate(zip(axes, data[signals[0]].shape, strict=True)):
         if name not in data:
@@ -110,7 +110,7 @@ def draw(data: Any, signals: Sequence[str], axes: Sequence[str]) -> None:
 
 
 def plot(group: Any, signals: Mapping[str, Any], axes: Mapping[str, Any], title: str) -> None:
-    """Make the group that a viewer draws, of datasets that are in other groups; see `draw`."""
+    """Create the default plot of a group from datasets in other groups; see `draw`."""
     data = child(group, "plot", "NXdata")
     for name, dataset in (*signals.items(), *axes.items()):
         link(data, name, dataset)
@@ -123,15 +123,14 @@ def plot(group: Any, signals: Mapping[str, Any], axes: Mapping[str, Any], title:
 class Log:
     """An NXlog: a value and further columns as functions of time.
 
-    A value that is a text is in the file as the number of its label, which any viewer can draw; -1: of another text
-    than the first 256.
+    A text value is stored as the number of its label, which any viewer can draw; -1: another text than the first 256.
 
     Parameters
     ----------
     origin_us
         The time that is 0 in the file [Unix us].
     shape
-        Of a value that is a number or an array of them; None: it is a text.
+        Shape of a number or an array of numbers; None: the value is a text.
     labels
         The first labels.
     columns
@@ -180,7 +179,7 @@ class Log:
             append(self._group, name, np.array(found, kind), **attributes)
 
     def finish(self) -> None:
-        """Write the rest, and what a viewer needs."""
+        """Write the rest, and the attributes for viewers."""
         self.flush()
         if self.shape is None:
             self._group["labels"] = np.array([text(label) for label in self._labels], TEXT)
@@ -188,9 +187,9 @@ class Log:
 
 
 class EventGroup:
-    """An NXevent_data: notifications as events, about the nodes that their ids are.
+    """An NXevent_data: notifications as events, with nodes as ids.
 
-    A pulse is some notifications that came to the bus one after the other. Indices have 64 bits.
+    A pulse is a number of consecutive notifications. Indices have 64 bits.
 
     Parameters
     ----------
@@ -227,13 +226,13 @@ class EventGroup:
 
 
 _PAGE = 64
-"""Windows of a page."""
+"""Windows per page."""
 _PAGES = 4
 """Pages in memory."""
 _NEWEST: Final = "newest"
-"""Log of the newest time of the data, by which the last value is found."""
+"""Log of the newest data time, which decides on the last value."""
 _MERGE: Final[Mapping[str, Any]] = {"sum": np.add, "min": np.fmin, "max": np.fmax, "last": None}
-"""How a statistic of a field is merged. Deviations and sketches are left out."""
+"""Function to merge each statistic of a field. Deviations and sketches are left out."""
 
 
 class WindowGrid:
@@ -242,13 +241,13 @@ class WindowGrid:
     Parameters
     ----------
     begin_us, end_us
-        The windows are those that begin in this time [Unix us].
+        Bounds of the begin of the windows [Unix us].
     units
         Unit of each field; others are left out.
     averaged
-        Fields of which the mean is shown, and not the sum.
+        Fields shown as means instead of sums.
     noun
-        What a group is.
+        Noun for a group.
     most
         The most groups.
     """
@@ -275,7 +274,7 @@ class WindowGrid:
         self._names: dict[str, int] = {}
 
     def add_partials(self, group: int | str, partials: Sequence[Partial]) -> None:
-        """Add partials of one group; a ValueError says that there are too many groups."""
+        """Add partials of one group; raises ValueError if there are too many groups."""
         for one in partials:
             fields = {
                 (name, statistic): np.array([value], np.float64)
@@ -366,7 +365,7 @@ class WindowGrid:
         return f"{field}_mean" if statistic == "sum" and field in self._averaged else name
 
     def _dataset(self, name: str, kind: Any) -> Any:
-        """Return the values of a statistic, as wide as the groups are many."""
+        """Return the values of a statistic, with a column for each group."""
         if name not in self._parent:
             group = child(self._parent, name, "NXlog")
             made = group.create_dataset(
@@ -390,8 +389,8 @@ class WindowGrid:
     def finish(self, title: str, read_to_us: int, disorder_us: int) -> None:
         """Write the rest, the axes and the qualities.
 
-        A window is VALID if the partitions were read beyond its end and the allowed disorder, CHANGING if not; INVALID:
-        nothing was reported.
+        A window is VALID if the partitions were read beyond its end and the allowed disorder, CHANGING if not, and
+        INVALID without any record.
         """
         for number, page in self._pages.items():
             self._write(number, page)
@@ -419,7 +418,7 @@ class WindowGrid:
             append(self._parent, f"{self._noun}_names", np.array(names, TEXT))
         values = {log.name.rpartition("/")[2]: log["value"] for log in logs}
         del values[_NEWEST]
-        values = {"count": values.pop("count"), **values}  # the first one is drawn
+        values = {"count": values.pop("count"), **values}  # the first one is drawn by default
         plot(self._parent, values, {name: logs[0][name] for name in ("time", self._noun)}, title)
 
     def _dataset_of_quality(self, log: Any) -> Any:
@@ -431,7 +430,7 @@ class WindowGrid:
 
 
 def _array(page: dict[str, Array], name: str, width: int) -> Array:
-    """Return an array of a page, as wide as the groups are many."""
+    """Return an array of a page, with a column for each group."""
     fill = _fill(name)
     array = page.get(name)
     if array is None:

@@ -1,8 +1,8 @@
 """Tables of an archive as NXdata: columns of Arrow, and arrays of `.npy`.
 
 The segments of a table go to a temporary file, from which its columns are read without a copy. Lists of a fixed size
-are axes, named as the schema names them; a last axis `real_imaginary` makes complex numbers, which are there also as
-amplitude and phase. What the metadata of the schema says in JSON is beside the columns. Other tables are an NXnote with
+are axes, with the schema's names; a last axis `real_imaginary` makes complex numbers, which are also stored as
+amplitude and phase. The JSON in the schema's metadata is stored beside the columns. Other tables are an NXnote with
 their bytes.
 """
 
@@ -31,22 +31,23 @@ from facade.printable import excerpt
 _ARROW, _NPY = "application/vnd.apache.arrow.stream", "application/x-npy"
 _PAIR: Final = "real_imaginary"
 _UNITS: Final[Mapping[str, str]] = {"frequencies": "Hz", "valid_from": "us", "valid_until": "us"}
-"""Of what the metadata of calibration solutions say; a field of Arrow has its own in its metadata, as `unit`."""
+"""Units of the fields in the metadata of calibration solutions; a field of Arrow has its own as `unit` in its
+metadata."""
 _LONGEST = 1000
-"""Of the texts in the metadata, which become attributes."""
+"""Longest text of the metadata that becomes an attribute."""
 _PART = 4_000_000
-"""Bytes copied at once."""
+"""Copied at once [bytes]."""
 _LEAST_ROOM, _COPIES = 100_000_000, 3
-"""Room that rows in memory may need [bytes], and how often the values of a table are written, as amplitudes too."""
+"""Space that rows in memory may need [bytes], and number of copies of a table's values, with amplitudes."""
 
 
 def require_room(folder: Path, more: int = 0) -> None:
-    """Require that a disk has room for what is written next, as HDF5 loses data or crashes on a full one.
+    """Require disk space for the next write, as HDF5 loses data or crashes on a full disk.
 
     Raises
     ------
     OSError
-        It has less than what is in memory and some `more` [bytes].
+        It has less than the data in memory and some `more` [bytes].
     """
     if shutil.disk_usage(folder).free < _LEAST_ROOM + more:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -61,12 +62,12 @@ class _Spool:
 
 
 class TableGroups:
-    """Puts the tables of a topic together, and writes those that are complete.
+    """Assembles the tables of a topic, and writes the complete ones.
 
     Parameters
     ----------
     folder
-        For temporary files.
+        Directory for temporary files.
     """
 
     def __init__(self, group: Any, folder: Path) -> None:
@@ -75,12 +76,12 @@ class TableGroups:
         self._open: dict[tuple[str, str], _Spool] = {}
 
     def add(self, record: Record) -> RecordRejected | None:
-        """Take a segment; return why it or its table cannot be used."""
+        """Add a segment; return the reason if it or its table is unusable."""
         header = self._headers.decode_header(record.headers, "segment")
         if isinstance(header, RecordRejected):
             return header
         if header.url is not None or header.count == 0 or record.value is None:
-            return None  # a reference: the bytes are elsewhere
+            return None  # a reference, without the bytes
         key = header.product, header.table
         spool = self._open.get(key) or self._begin(key, header)
         begin = header.start
@@ -104,7 +105,7 @@ class TableGroups:
         return spool
 
     def finish(self) -> Iterator[RecordRejected]:
-        """Return why each table that is not whole is not in the file."""
+        """Return the reason for each incomplete table, which is not in the file."""
         for spool in self._open.values():
             one = spool.header
             what = f"expected {one.count} segments of table {one.table}, got {len(spool.seen)} within the time"
@@ -126,7 +127,7 @@ class TableGroups:
             content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
             try:
                 (_write_arrow if media == _ARROW else _write_npy)(group, header, content)
-            except Exception as error:  # the bytes may be anything, and so is what the libraries raise
+            except Exception as error:  # the bytes are arbitrary, and so is the libraries' error
                 del self._group[group.name]
                 return RecordRejected("content", "$", excerpt(f"table {header.table}: {error!s:.200}"))
         return None
@@ -196,13 +197,13 @@ def _said(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
 
 
 def _axis(group: Any, over: str, size: int) -> str:
-    """Return the name of an axis: the frequencies of channels, or what the schema names it."""
+    """Return the name of an axis: the frequencies of channels, or the schema's name."""
     known = "frequencies" if over == "channel" else ""
     return known if known in group and group[known].shape == (size,) else legal(over)
 
 
 def _flat(array: Any) -> tuple[Array, list[str]]:
-    """Return a column as an array, and what its further axes are over."""
+    """Return a column as an array, with the names of its further axes."""
     shape, axes = [len(array)], []
     while pa.types.is_fixed_size_list(array.type):
         shape.append(array.type.list_size)
@@ -216,7 +217,7 @@ def _flat(array: Any) -> tuple[Array, list[str]]:
 
 
 def _write_array(group: Any, name: str, array: Array, unit: str) -> str:
-    """Write an array some rows at a time; return the name of what is drawn."""
+    """Write an array in chunks of rows; return the name of the dataset to draw."""
     array = array.reshape(-1) if not array.ndim else array
     rows = max(_PART // max(array[:1].nbytes, 1), 1)
     for begin in range(0, len(array), rows):

@@ -1,10 +1,9 @@
 """Records of an archive by topic and time.
 
-The name of a file says the hour of its first record, and no record is of a later hour. A file of a later hour than the
-one after a time has no record of it, unless the clock of a broker was ahead: then a file behind it has an earlier hour.
-Which of the other files have records of a time, the statistics in the footer say. Only these are decoded, and pages are
-checked by their checksums.
-`facade.flows.archive.files.verify` looks at all bytes.
+The name of a file has the hour of its first record, and no record is of a later hour. A file of a later hour than the
+one after a time has no record of it, unless the clock of a broker was ahead: then a later file has an earlier hour. For
+the other files, the statistics in the footer show which ones have records of a time. Only these are decoded, and pages
+are checked by their checksums.
 """
 
 import heapq
@@ -33,10 +32,10 @@ from facade.flows.archive.files import (
 from facade.flows.archive.stores import Store
 
 _LATEST = 253_402_300_799_999_999
-"""The last time that a calendar has [Unix us]."""
+"""The last time of the calendar [Unix us]."""
 _COLUMNS = ["partition", "offset", "timestamp", "key", "headers", "value"]
 _BATCH = 1000
-"""Rows decoded at once, of each partition: a file has up to 32 MB of them."""
+"""Rows decoded at once, per partition: a file has up to 32 MB of them."""
 
 
 def topics(store: Store) -> list[str]:
@@ -59,7 +58,7 @@ def newest_entries(store: Store, topics: Collection[str]) -> list[ArchiveEntry]:
     Raises
     ------
     ArchiveError
-        A file has no entry that can be read; the message names it.
+        A file has no readable entry; the message names it.
     """
     found = []
     for name in _newest_files(store, topics):
@@ -71,8 +70,8 @@ def newest_entries(store: Store, topics: Collection[str]) -> list[ArchiveEntry]:
 def newest_time(store: Store) -> int:
     """Return Kafka's time of the newest record [Unix us]; 0: there is none.
 
-    The first record of a file of the newest hour is of this hour, so the newest one is in one of these files. It may
-    be in any of them, as the clock of a broker may have gone back.
+    The first record of a file of the newest hour is of this hour, so one of these files has the newest record. It may
+    be any of them, as the clock of a broker may have gone back.
 
     Raises
     ------
@@ -91,9 +90,9 @@ def newest_time(store: Store) -> int:
 
 
 def require_disjoint(store: Store, topic: str, begin_us: int, end_us: int) -> None:
-    """Make sure that no record of a topic is in two files, as it is where two archives share a folder.
+    """Make sure that no record of a topic is in two files, as happens if two archives share a folder.
 
-    Files from the hour before a time to the hour after it are looked at.
+    The files from the hour before a time to the hour after it are checked.
 
     Parameters
     ----------
@@ -117,11 +116,11 @@ def require_disjoint(store: Store, topic: str, begin_us: int, end_us: int) -> No
 
 
 def _around(names: Sequence[str], begin_us: int, end_us: int) -> list[str]:
-    """Return which files of a partition may have records of a time, and those of the hour after it."""
+    """Return the files of a partition that may have records of a time, and those of the hour after it."""
     first, last = hour_text(hour_of(begin_us)), hour_text(hour_of(end_us - 1 + HOUR_US))
     found: list[str] = []
     behind = ""
-    """The earliest hour of the files behind."""
+    """The earliest hour of the later files."""
     for name in reversed(names):
         hour = hour_in(name)
         if hour >= first and (hour <= last or behind < hour):
@@ -164,7 +163,7 @@ def read_partitions(store: Store, topic: str, begin_us: int, end_us: int) -> lis
 
 @contextmanager
 def opened(store: Store, name: str, **options: Any) -> Iterator[pq.ParquetFile]:
-    """Open a file, whose pages are checked as they are read.
+    """Open a file; its pages are verified as they are read.
 
     Parameters
     ----------
@@ -174,7 +173,7 @@ def opened(store: Store, name: str, **options: Any) -> Iterator[pq.ParquetFile]:
     Raises
     ------
     ArchiveError
-        It is damaged, of a newer version, or was removed, or the store does not answer; now, or while the file is open.
+        It is damaged, of a newer version, or was removed, or the store does not answer; also while the file is open.
     """
     try:
         with store.open(name) as source, pq.ParquetFile(source, page_checksum_verification=True, **options) as file:
@@ -192,9 +191,9 @@ def opened(store: Store, name: str, **options: Any) -> Iterator[pq.ParquetFile]:
 
 
 def bounds(file: pq.ParquetFile, column: str) -> list[tuple[Any, Any] | None]:
-    """Return the least and the greatest value of a column in each row group, times in ms; None: they are not known.
+    """Return the least and the greatest value of a column in each row group, times in ms; None: unknown.
 
-    Of long texts they are not known.
+    They are unknown for long texts.
     """
     place = file.metadata.schema.names.index(column)
     found = [file.metadata.row_group(group).column(place).statistics for group in range(file.num_row_groups)]
@@ -233,7 +232,7 @@ def _columns(batch: pa.RecordBatch, topic: str, begin_us: int, end_us: int) -> P
         batch, times = batch.filter(pa.array(chosen)), times[chosen]
     if not len(times):
         return None
-    # Through numpy, as `to_pylist` makes an object of pyarrow for each value.
+    # Through numpy, as `to_pylist` makes a pyarrow object for each value.
     partition, offsets, keys, values = (
         batch.column(name).to_numpy(zero_copy_only=False).tolist() for name in ("partition", "offset", "key", "value")
     )

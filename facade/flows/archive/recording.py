@@ -1,16 +1,17 @@
-"""The history of attributes: what a device server shows, on a topic that the archive keeps.
+"""The history of attributes: the pushed values of a device server, on a topic that the archive keeps.
 
 Theory of operation
 -------------------
-`RecordingSink` stands before the sink that pushes Tango events. For the publisher each attribute then has a follower,
-so all are sampled as the ICD says, and each archive event is also a record. Images push no such events, and have none.
+`RecordingSink` is a sink before the one that pushes Tango events. For the publisher each attribute then has a follower,
+so all are sampled by the ICD's rules, and each archive event is also a record. Images push no such events, and have
+none.
 
-The newest value of each attribute is written again every `REPEAT`. So whatever an attribute showed at a time is among
-the records of the `REPEAT` before it, and an attribute without a record for longer than that was not recorded.
+The newest value of each attribute is written again every `REPEAT`. So the value at any time is among the records of the
+`REPEAT` before it, and an attribute without a record for longer than that was not recorded.
 
-Nothing waits for the bus. Of the records that it has not confirmed there are at most `MOST_UNDER_WAY`; what comes then
-is dropped and counted. The record after dropped ones says that values are missing before it, as does the first one of
-a life. The writer is one of its own: no other record waits behind those of the history.
+Nothing waits for the bus. There are at most `MOST_UNDER_WAY` unconfirmed records; further ones are dropped and counted.
+The record after dropped ones, and the first one after a start, have a note that values are missing before it. The
+history has its own writer: no other record waits behind it.
 """
 
 import logging
@@ -35,9 +36,9 @@ _log = logging.getLogger(__name__)
 HISTORY: Final = "history"
 """Topic, by its name in the ICD."""
 REPEAT: Final = 60.0
-"""Time between two records of an attribute of which there is nothing new [s]."""
+"""Time between two records of an unchanged attribute [s]."""
 MOST_UNDER_WAY: Final = 5000
-"""Records that may wait for the bus to confirm them."""
+"""Most unconfirmed records."""
 _TELL: Final = 60.0
 """Least time between two log lines about dropped records [s]."""
 _LAST: Final = 0.5
@@ -45,33 +46,33 @@ _LAST: Final = 0.5
 
 
 class HistoryRecorder:
-    """Writes the history of the devices of a server; for the thread of its event loop. It waits at the end only."""
+    """Writes the history of a server's devices; for the thread of its event loop. It waits only at the end."""
 
     def __init__(self, writer: QueueingWriter, clock: Clock) -> None:
         self._writer, self._clock = writer, clock
         self._newest: dict[str, tuple[float, History]] = {}
-        """The newest value of each attribute, and when it was written [monotonic s]; the oldest first."""
+        """The newest value of each attribute, and the time of its last record [monotonic s]; the oldest first."""
         self._whole: set[str] = set()
-        """Attributes of which no value is missing since their last record."""
+        """Attributes without a missing value since their last record."""
         self._unmarked = 0
         """Records since the last mark."""
         self._under_way: deque[tuple[int, int]] = deque()
-        """Marks, and how many records stand between each and the one before."""
+        """Marks, and the number of records before each since the previous one."""
         self._waiting = 0
-        """Records whose fate is not known."""
+        """Records without a result."""
         self._failed = 0
         self._told, self._told_at = 0, -math.inf
         self.records = 0
-        """Records that were queued."""
+        """Queued records."""
         self._refused = 0
 
     @property
     def dropped(self) -> int:
-        """Count the records that the bus does not have; from any thread."""
+        """Count the lost records; from any thread."""
         return self._refused + self._failed
 
     def put(self, device: str, attribute: str, reading: Reading) -> None:
-        """Write a value that is pushed."""
+        """Write a pushed value."""
         time = max(round(reading.time * 1e6), 0)
         quality: Any = reading.quality.value
         value = _in_json(reading.value)
@@ -93,13 +94,13 @@ class HistoryRecorder:
         self.records += 1
 
     def perform(self) -> None:
-        """Learn what the bus has confirmed, and write again what was not written for long."""
+        """Check the confirmations of the bus, and repeat values without a record for long."""
         now = self._clock.monotonic()
         while self._under_way and self._writer.settled(self._under_way[0][0]):
             self._waiting -= self._under_way.popleft()[1]
         if (failed := self._writer.failures(HISTORY)) > self._failed:
             self._failed = failed
-            self._whole.clear()  # nobody says whose records they were
+            self._whole.clear()  # their attributes are unknown
         while self._newest:
             name, (at, message) = next(iter(self._newest.items()))
             if now - at < REPEAT:
@@ -115,12 +116,12 @@ class HistoryRecorder:
             self._told, self._told_at = self.dropped, now
 
     def end(self) -> None:
-        """Wait a moment for what is under way."""
+        """Wait a moment for the records under way."""
         self._writer.close(_LAST)
 
 
 def _encoded(message: History) -> bytes | None:
-    """Return a message as JSON; None: it has a value that JSON cannot carry, which holds up no other attribute."""
+    """Return a message as JSON; None: JSON cannot represent its value, which must not hold up other attributes."""
     try:
         return msgspec.json.encode(message)
     except (TypeError, ValueError):
@@ -136,25 +137,25 @@ def _in_json(value: Value) -> Any:
 
 
 class RecordingSink:
-    """Writes what it pushes; see `facade.runtime.publisher.EventSink`.
+    """Writes the pushed readings; see `facade.runtime.publisher.EventSink`.
 
     Parameters
     ----------
     sink
-        What pushes.
+        Pushes the readings.
     unrecorded
-        Attributes that are pushed in another way than as archive events.
+        Attributes that are pushed without archive events.
     """
 
     def __init__(self, sink: EventSink, recorder: HistoryRecorder, unrecorded: Collection[AttributeKey]) -> None:
         self._sink, self._recorder, self._unrecorded = sink, recorder, unrecorded
 
     def show(self, device: str, attribute: str, reading: Reading) -> bool:
-        """Show a reading, and return whether it is to be pushed: it is, if only for the history."""
+        """Show a reading, and return whether it must be pushed, if only for the history."""
         return self._sink.show(device, attribute, reading) or (device, attribute) not in self._unrecorded
 
     def push(self, device: str, attribute: str, reading: Reading) -> bool:
-        """Push a reading, and write it once that has happened."""
+        """Push a reading, and write it after that."""
         if not self._sink.push(device, attribute, reading):
             return False
         if (device, attribute) not in self._unrecorded:
@@ -163,7 +164,7 @@ class RecordingSink:
 
 
 def record(server: Server) -> None:
-    """Let a device server write the history of its devices, if the settings say so."""
+    """Let a device server write the history of its devices, if the settings enable it."""
     if not server.settings.history:
         return
     recorder = HistoryRecorder(server.bus.open_writer("history"), server.clock)

@@ -1,24 +1,24 @@
-"""Plays a time of an archive again, into a deployment of its own.
+"""Replays a time of an archive into a deployment of its own.
 
 Theory of operation
 -------------------
-Only inputs are written: what SDP's side wrote, and what operators and TM wrote to the same topics through
-devices. Workers of the deployment derive the rest from them once more. So these records are left out:
+Only inputs are written: records of SDP's side, and records of operators and TM to the same topics through devices.
+Workers of the deployment derive the rest again. So these records are left out:
 
 - topics that only the facade writes, such as summaries, and those about processes (`facade.runtime.replay.inputs`);
-- alerts that the intake worker made of packets, if the packets are played as well.
+- alerts that the intake worker made from packets, if the packets are played as well.
 
-Each record has its key, headers, value, partition and time, and those of a partition have their order. Topics have the
-settings of the ICD, except that Kafka keeps the time that a record has (``CreateTime``) and removes nothing by age.
-Workers judge by Kafka's time what is late or ahead, so they judge as they did, whenever and however fast a record
-comes. These settings are also the mark of topics that a replay may write to.
+Each record has its key, headers, value, partition and time, and the records of a partition keep their order. Topics
+have the settings of the ICD, except that Kafka keeps the time of a record (``CreateTime``) and removes nothing by age.
+Workers find late and early records by Kafka's time, so their results do not depend on the time and speed of the replay.
+These settings also mark the topics that a replay may write to.
 
-No controller is part of such a deployment: commands are there to be read, and nobody executes them.
+Such a deployment has no controller: commands are there to be read, and are not executed.
 
-The time ends just behind the newest record of the archive, whatever its topic, if that is before the end that was asked
-for: the archive does not know what came later. A delay of an alarm that had not ended by then stays open.
+The replay ends just after the newest record of the archive of any topic, if that is before the requested end: later
+events are unknown. A delay of an alarm that had not ended by then stays open.
 
-How far it is, the replay tells on the topic `replay`, once all older records are confirmed; there it also reads orders
+The replay writes its position to the topic `replay`, after all older records are confirmed; there it also reads orders
 (`facade.runtime.replay`). It never goes back: the records are on the topics, and workers have used them.
 """
 
@@ -46,23 +46,23 @@ from facade.messages import ReplayOrder, ReplayPosition, ReplayPositionState
 from facade.runtime.replay import PAUSED, POSITION, inputs, replay_topics, why_not
 
 _ALERTS, _PACKETS, _OF_PACKET = "alerts", "alert-packets", "packet"
-"""The intake worker makes alerts, with this header, of packets."""
+"""Topics and header of alerts that the intake worker makes from packets."""
 _EACH = 2.0
 """Time between two reports [s]."""
 _LOOK = 1000
-"""Records between two looks at the clock and at failures."""
+"""Records between two checks of the clock and of failures."""
 _TURN = 0.02
-"""Longest wait before the next look at orders [s]."""
+"""Longest wait before the next check of orders [s]."""
 _RESOLUTION_US: Final = 1000
-"""Of Kafka's time."""
+"""Resolution of Kafka's time [us]."""
 _TELL = 0.1
 """Time between two positions [s]."""
 PATIENCE = 120.0
-"""How long a record may wait for the brokers [s]."""
+"""Longest wait of a record for the brokers [s]."""
 
 
 class CopyWriter(Protocol):
-    """Writes records as they are; see `facade.bus.kafka.producer.KafkaStreamWriter`."""
+    """Writes unchanged records; see `facade.bus.kafka.producer.KafkaStreamWriter`."""
 
     failed: int
 
@@ -73,16 +73,16 @@ class CopyWriter(Protocol):
         """Serve failures, waiting at most `timeout` [s] for one."""
 
     def flush(self, timeout: float) -> bool:
-        """Wait until the fate of all records is known, at most `timeout` [s]; False: not yet."""
+        """Wait until all records have a result, at most `timeout` [s]; False: not yet."""
 
 
 ReplayReport = Callable[[int, int, float], None]
-"""Takes the time reached [Unix us], the number of records, and the records per second."""
+"""Called with the time reached [Unix us], the number of records, and the records per second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPlan:
-    """What is played, and the topics that it needs."""
+    """The records to play, and the topics that they need."""
 
     inputs: tuple[str, ...]
     topics: Mapping[str, Topic]
@@ -94,7 +94,7 @@ class ReplayPlan:
 def plan_replay(
     store: Store, icd: Icd, begin_us: int, end_us: int, *, prefix: str, only: Collection[str] = ()
 ) -> ReplayPlan:
-    """Return what is to be played of an archive into a deployment with a prefix; `only`: these topics.
+    """Return the plan of a replay into a deployment with a prefix; `only`: these topics.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def plan_replay(
     topics = replay_topics(icd)
     for name in inputs(icd):
         topics[name] = replace(topics[name], partitions=max(topics[name].partitions, partitions.get(name, 0)))
-    if end_us > has[1] - HOUR_US:  # else it is before the newest hour, of which each file is opened
+    if end_us > has[1] - HOUR_US:  # otherwise it is before the newest hour, whose files would all be opened
         end_us = min(end_us, newest_time(store) + _RESOLUTION_US)
     return ReplayPlan(inputs=chosen, topics=topics, begin_us=begin_us, end_us=end_us)
 
@@ -145,12 +145,12 @@ def plan_replay(
 def require_place(
     plan: ReplayPlan, prefix: str, found: Mapping[str, FoundTopic], extents: Mapping[str, Extent], replicas: int
 ) -> None:
-    """Make sure that the topics of a prefix, if there are any, were made by a replay and take this one.
+    """Make sure that any topics of a prefix were made by a replay and are ready for this one.
 
     Raises
     ------
     ConfigError
-        A topic is not as a replay makes it, or has records already.
+        A topic is not made by a replay, or has records already.
     """
     elsewhere = "choose a new SDP_TOPIC_PREFIX, or delete the topics of this one"
     for name, topic in found.items():
@@ -165,7 +165,7 @@ def require_place(
 
 
 class Steering(Protocol):
-    """Where a replay tells its position and takes orders; see `facade.runtime.replay.ReplayTopic`."""
+    """Publishes the position of a replay and reads orders; see `facade.runtime.replay.ReplayTopic`."""
 
     def tell(self, position: ReplayPosition) -> None:
         """Write the position."""
@@ -175,12 +175,12 @@ class Steering(Protocol):
 
 
 class Course:
-    """How far the time of a replay may go now, as its speed and the orders say.
+    """The present time limit of a replay, by its speed and the orders.
 
     Parameters
     ----------
     speed
-        How fast the time runs, by the clock; infinite: as fast as records are taken.
+        Speed relative to the clock; infinite: as fast as the workers allow.
     """
 
     def __init__(self, clock: Clock, begin_us: int, end_us: int, speed: float) -> None:
@@ -203,11 +203,11 @@ class Course:
         if self._at_once or math.isinf(self._speed):
             return self._goal_us
         since, from_us = self._from
-        # To the nanosecond: a wait that ends by the clock must not miss its record by a rounding error.
+        # To the nanosecond: after a wait by the clock a rounding error must not exclude the record.
         return min(from_us + math.floor((self._clock.monotonic() - since) * 1e6 * self._speed + 1e-3), self._goal_us)
 
     def wait_for(self, time_us: int) -> float:
-        """Return how long to wait until a time [Unix us] may have come [s]; orders may come before."""
+        """Return the longest wait for a time [Unix us] to come [s]; orders may come earlier."""
         if self._state == PAUSED or math.isinf(self._speed):
             return _TURN
         since, from_us = self._from
@@ -222,7 +222,7 @@ class Course:
             self._go(self._end_us)
 
     def take(self, order: ReplayOrder) -> None:
-        """Carry out an order, or note why not."""
+        """Carry out an order, or note the reason of its refusal."""
         self._order, self._refused = order.id, why_not(order, self.position())
         if self._refused:
             return
@@ -236,7 +236,7 @@ class Course:
             self._go(self._end_us)
 
     def end(self) -> None:
-        """Note that all is written. The time of the replay is never ahead of the clock, which readers check."""
+        """Note that all records are written. The time of a replay is never ahead of the clock, which readers check."""
         now_us = round(self._clock.now() * 1e6)
         self.reached_us, self._state = max(self.reached_us, min(self._end_us, now_us)), "ENDED"
 
@@ -263,14 +263,14 @@ def play(
     report: ReplayReport,
     steering: Steering | None = None,
 ) -> int:
-    """Write the records of a plan; return their number, of which each is confirmed.
+    """Write the records of a plan; return their number after all are confirmed.
 
     Parameters
     ----------
     speed
-        How fast the time of the records runs, by the clock; infinite: as fast as they are taken.
+        Speed relative to the clock; infinite: as fast as the brokers allow.
     steering
-        Where the position is told, and orders are taken; None: nowhere.
+        Publishes the position, and reads orders; None: neither.
 
     Raises
     ------
@@ -339,7 +339,7 @@ def _unconfirmed(failed: int) -> BusError:
 
 
 def _runs(store: Store, topics: Collection[str], begin_us: int, end_us: int) -> Iterator[PartitionColumns]:
-    """Return the inputs among the records of some topics in the order of their time, those of a partition as a run."""
+    """Return the inputs among the records of some topics in the order of time, with runs for each partition."""
     sources = [_inputs(found, topics) for name in topics for found in read_partitions(store, name, begin_us, end_us)]
     heads = [
         (columns.timestamps[0], number, 0, columns)
@@ -359,7 +359,7 @@ def _runs(store: Store, topics: Collection[str], begin_us: int, end_us: int) -> 
 
 
 def _end(times: Sequence[int], begin: int, limit: int) -> int:
-    """Return the place of the first time after a limit; the first one of all is not after it."""
+    """Return the index of the first time after a limit, but never 0."""
     return next((at for at in range(begin + 1, len(times)) if times[at] > limit), len(times))
 
 

@@ -1,4 +1,4 @@
-"""`sdp-facade archive replay` and `compare`: a time of an archive once more, and whether the same came of it."""
+"""`sdp-facade archive replay` and `compare`: replays a time of an archive, and compares the results."""
 
 import math
 from enum import StrEnum
@@ -26,7 +26,7 @@ from facade.manifest import manifests
 from facade.runtime.replay import ReplayTopic, make_order, newest_position, replay_record, why_not
 
 _ANSWER = 10.0
-"""How long the replay may take to say that it has read an order [s]."""
+"""Longest time of the replay to confirm an order [s]."""
 
 Begin = Annotated[str, typer.Option("--from", metavar="TIME", help="Begin, such as 2027-01-14T18:00; UTC.")]
 End = Annotated[str, typer.Option("--to", metavar="TIME", help="End; its own moment is left out.")]
@@ -87,7 +87,7 @@ def replay(
 
 
 class Steer(StrEnum):
-    """What a replay can be told."""
+    """Orders to a replay."""
 
     PAUSE = "pause"
     RESUME = "resume"

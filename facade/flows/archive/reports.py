@@ -1,8 +1,8 @@
-"""Reports of a worker about itself, as states of its device on the bus, and alarms.
+"""Reports of an archive worker: states of its device on the bus, and alarms.
 
-A value that goes stale is written with each report, any other one when it has changed and now and then. `state` is
-compacted after days only, and everybody reads all of it at a start: so reports are rare, and most of them short.
-``conditions.toml`` has the delays, causes and responses of the alarms.
+A value that can go stale is written with each report, any other value after a change and at long intervals. `state` is
+compacted only after days, and every device server reads all of it at a start: so reports are rare, and most of them
+short. ``conditions.toml`` has the delays, causes and responses of the alarms.
 """
 
 import logging
@@ -22,39 +22,39 @@ _log = logging.getLogger(__name__)
 REPORT_EACH = 10.0
 """Time between two reports [s]."""
 _STEADY_EACH = 600.0
-"""Time after which a value that has not changed is written again, as a record may have got lost [s]."""
+"""Time after which an unchanged value is written again, as a record may be lost [s]."""
 _BURSTS = 2.0
-"""Longest waits in memory that a rate is the mean of, as files come in bursts."""
+"""Period of the mean rate, in longest waits in memory, as files come in bursts."""
 BEHIND, DISK_LOW, FAILING = "archiveBehind", "archiveDiskLow", "archiveFailing"
 """Conditions of the ICD."""
 _LATE, _SLACK = 2.0, 60.0
-"""A record may wait so many times the longest wait in memory, and so long [s]."""
+"""A record may wait this multiple of the longest wait in memory, and this time in addition [s]."""
 _LOW, _ENOUGH = 0.10, 0.12
-"""Free part of the disk below which it is low, and from which on it no longer is."""
+"""Free part of the disk at which the alarm is raised, and at which it is cleared."""
 
 
 class ArchiveFigures(NamedTuple):
-    """How a worker is."""
+    """State of a worker."""
 
     behind: float | None
-    """Age of the oldest record that is in no file yet [s]; None: not known."""
+    """Age of the oldest record that is in no file yet [s]; None: unknown."""
     written: int
     """Bytes in files since the start."""
     newest: str
-    """Name of the file that was written last; empty: none since the start."""
+    """Name of the last file; empty: none since the start."""
     errors: int
-    """How often the bus or the store did not answer as expected, since the start."""
+    """Failures of the bus or the store since the start."""
     last_error: str
     failing: str
-    """Why the last step failed; empty: it did not."""
+    """Reason of the last step's failure; empty: it succeeded."""
     space: tuple[int, int] | None
-    """Free space of the disk, and its size [bytes]; None: not known, or the archive is no folder."""
+    """Free space of the disk, and its size [bytes]; None: unknown, or the archive is not a folder."""
 
 
 class ArchiveAlarms:
     """Raises and clears the alarms of one worker.
 
-    At a start it also clears alarms that were not raised: an earlier run may have raised them.
+    At a start it also clears alarms that are not active: an earlier run may have raised them.
 
     Parameters
     ----------
@@ -65,10 +65,10 @@ class ArchiveAlarms:
     def __init__(self, alerts: Alerts, *, age: float) -> None:
         self._alerts, self._limit = alerts, _LATE * age + _SLACK
         self._told: dict[str, bool] = {}
-        """Whether each condition is active, as far as the bus has confirmed it."""
+        """Whether each condition is active, according to the bus's confirmations."""
 
     def tell(self, figures: ArchiveFigures, rate: float) -> None:
-        """Tell what has changed; `rate`: bytes written per second. What the bus did not confirm is told again."""
+        """Report changes; `rate`: bytes written per second. Unconfirmed reports are repeated."""
         try:
             for condition, severity, is_active, text in self._judge(figures, rate):
                 if is_active is not self._told.get(condition):
@@ -102,7 +102,7 @@ class ArchiveReporter:
     Parameters
     ----------
     device
-        Name of the device that shows them.
+        Name of the worker's device.
     origin
         Name of the worker.
     send
@@ -124,7 +124,7 @@ class ArchiveReporter:
         self._alarms = alarms
         self._device, self._origin, self._send, self._clock = device, origin, send, clock
         self._told: dict[str, tuple[str, float]] = {}
-        """What was written of each attribute, and when [monotonic s]."""
+        """Last written value of each attribute, and its time [monotonic s]."""
         self._rate_over = max(_BURSTS * age, 6 * REPORT_EACH)
         self._written = deque[tuple[float, int]]()
         """Bytes in files, by the time of a report [monotonic s]."""

@@ -2,30 +2,29 @@
 
 Theory of operation
 -------------------
-Numbers and positions are offsets, so each record gets the offset that it had. Kafka gives offsets itself, one after the
-other, to each record and to each mark that ends a transaction. So what is between two records of an archive, marks and
-records that were aborted or compacted away, is made again:
+Numbers and positions are offsets, so each record must get its old offset. Kafka assigns consecutive offsets to records
+and to the end markers of transactions. So gaps between two records of an archive, which were markers, and aborted or
+compacted records, are reproduced:
 
-- one offset: the records before it are written in a transaction, whose mark takes it;
-- more: fillers are written in a transaction that is aborted; its mark takes the last one. Readers of committed records
-  never get fillers. For others a filler is a record without a value, as a tombstone.
+- one offset: the records before it are written in a transaction, whose end marker takes it;
+- more: fillers are written in a transaction that is aborted; its end marker takes the last offset. Readers of committed
+  records never get fillers. For others a filler is a record without a value, as a tombstone.
 
-Before the first record of a log whose oldest records are gone, fillers are written and then deleted: Kafka lets no log
-begin later than 0 by itself. Compacted topics cannot delete; their fillers are aborted.
+For a log whose oldest records are gone, fillers are written before the first record and then deleted: Kafka cannot
+begin a log later than 0 by itself. Records of compacted topics cannot be deleted; their fillers are aborted.
 
 Positions belong to a log, which has the id of its topic, and a new topic has a new id. Snapshots, positions, results
-and announcements name it in the fields `log` and `topic_id`. There, the old id is replaced by the new one. Where an id
-is the name of something else, as of the numbers of alerts, it stays.
+and announcements have it in the fields `log` and `topic_id`. There, the old id is replaced by the new one. An id with
+another meaning, as in the numbers of alerts, stays.
 
-The files of topics end at different records, as each is written at its own time. So positions may be behind the end of
-a log, where the archive was not so far. Each log is filled up to the last offset that any record names, as other
-records must not get offsets that are counted. Where results have counted more than the position of their worker says,
-a new position is written behind the others.
+The files of topics end at different times. So positions may be after the end of a log whose files end earlier. Each log
+is filled up to the last offset named by any record, as other records must not get counted offsets. If results have
+counted more than the position of their worker, a newer position is written.
 
-Records behind the archived ones are lost, and clients may know their numbers. So the offsets that they may have had are
-left out behind the end of each log: no number of a restored topic is given twice.
+Records after the archived ones are lost, and clients may know their numbers. So the offsets that these records may have
+had are skipped at the end of each log: no number of a restored topic is assigned twice.
 
-Only records that Kafka would still have are written: those of the last log of a topic, the newest of each key of a
+Only records that Kafka would still have are written: records of the last log of a topic, the newest of each key of a
 compacted topic, and none older than the retention.
 """
 
@@ -52,11 +51,11 @@ from facade.icd.topic_model import Topic
 from facade.messages import WorkerPosition
 
 FILLER: Final = b"restored"
-"""Key of a filler: compacted topics take no record without one."""
+"""Key of a filler: compacted topics refuse records without a key."""
 MOST_FILLERS: Final = 5_000_000
-"""Most fillers at one end of a partition by default."""
+"""Default of the most fillers at one end of a partition."""
 RESERVE: Final = 1_000
-"""Offsets that are left out behind the end of each log by default."""
+"""Default of the offsets skipped at the end of each log."""
 _RUN = 1000
 """Most records written at once."""
 _RUN_BYTES = 8_000_000
@@ -66,11 +65,11 @@ _TOLD_EACH = 2.0
 """Time between two reports [s]."""
 _OF_POSITIONS: Final = (POSITIONS, 0)
 _ACCOUNT = "stream-account/1"
-"""Message that covers offsets, and is no result."""
+"""Message with offsets that is no result."""
 
 
 class Kind(Enum):
-    """How records are written."""
+    """Ways to write records."""
 
     PLAIN = "without a transaction"
     COMMITTED = "in a transaction, whose mark takes the offset behind them"
@@ -78,7 +77,7 @@ class Kind(Enum):
 
 
 class PlacedRecords(NamedTuple):
-    """Records of one partition that are written together; each has the offset that it must get."""
+    """Records of one partition that are written together, with their required offsets."""
 
     kind: Kind
     records: list[Record]
@@ -88,12 +87,12 @@ class PlacingWriter(Protocol):
     """Writes records to their partitions, with their timestamps; see `facade.bus.kafka.placing.KafkaPlacingWriter`."""
 
     def write(self, records: Sequence[Record]) -> None:
-        """Write records, of which those of a partition come in their order.
+        """Write records; the records of a partition come in order.
 
         Raises
         ------
         BusError
-            Not all are on the topics, or one has got another offset; so for the others, too.
+            Some are not on the topics, or have another offset.
         """
 
     def commit(self, records: Sequence[Record]) -> None:
@@ -104,7 +103,7 @@ class PlacingWriter(Protocol):
 
 
 RestoreReport = Callable[[int, int, int], None]
-"""Takes the records written, the fillers, and the partitions that are not complete."""
+"""Called with the number of records written, of fillers, and of incomplete partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,23 +112,23 @@ class KeptPartition:
 
     names: tuple[str, ...]
     first: int
-    """Offset of its first record, or the one that its first file begins with."""
+    """Offset of its first record, or the begin of its first file."""
     next: int
-    """Offset behind the files."""
+    """Offset after the files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan:
-    """What is restored, and the topics that it needs."""
+    """The records to restore, and the topics that they need."""
 
     partitions: Mapping[TopicPartition, KeptPartition]
     ids: Mapping[str, str]
-    """Id that each topic had; topics whose brokers gave none are left out."""
+    """Former id of each topic; topics without one are left out."""
     topics: Mapping[str, Topic]
-    """All topics of the deployment, as they are while they are filled."""
+    """All topics of the deployment, with their settings during the restore."""
     most_fillers: int
     reserve: int
-    """Offsets that are left out behind the end of each log."""
+    """Offsets skipped at the end of each log."""
 
     def deletes(self, place: TopicPartition) -> bool:
         """Return whether records at the beginning of a log can be deleted."""
@@ -145,7 +144,7 @@ def plan_restore(
     most_fillers: int = MOST_FILLERS,
     reserve: int = 0,
 ) -> RestorePlan:
-    """Look at an archive, byte by byte, and return what is to be restored for a deployment with a prefix.
+    """Verify an archive, byte by byte, and return the plan of its restore to a deployment with a prefix.
 
     Raises
     ------
@@ -175,7 +174,7 @@ def plan_restore(
     counts = dict[str, int]()
     for name in chosen:
         found = _entries(store, name, prefix)
-        # Files of a partition may be left of an earlier topic of the name.
+        # A partition may have files of a former topic of the name.
         newest = max((entries[-1] for entries in found.values()), key=lambda one: one.hour)
         ids[name] = id_of(newest.log)
         counts[name] = max(entry.partition for entries in found.values() for entry in entries) + 1
@@ -208,7 +207,7 @@ def plan_restore(
 
 
 def _entries(store: Store, topic: str, prefix: str) -> dict[int, list[ArchiveEntry]]:
-    """Return the entries of the files of a topic by partition, in their order."""
+    """Return the entries of the files of a topic by partition, in order."""
     found: dict[int, list[ArchiveEntry]] = {}
     for (_, partition), names in by_partition(store.names(topic)).items():
         for name in names:
@@ -221,18 +220,18 @@ def _entries(store: Store, topic: str, prefix: str) -> dict[int, list[ArchiveEnt
     return found
 
 
-# How records come to their offsets
+# Records and their offsets
 
 
 def steps(
     records: Iterator[Record], place: TopicPartition, *, at: int = 0, end: int = 0, deletes: bool = False
 ) -> Iterator[PlacedRecords]:
-    """Return how records of a partition, in their order, get their offsets on a log that ends at an offset.
+    """Return the steps by which records of a partition get their offsets on a log that ends at an offset.
 
     Parameters
     ----------
     end
-        Where the log is to end at least. It may become one more, as a mark needs a record before it.
+        Required end of the log. It may become one more, as an end marker needs a record before it.
     deletes
         Whether fillers at the beginning are deleted afterwards, so that they need no transaction.
     """
@@ -244,7 +243,7 @@ def steps(
             yield from _close(run, gap, place, at, deletes=deletes)
             run, size = [], 0
         elif len(run) > 1 and (len(run) >= _RUN or size >= _RUN_BYTES):
-            yield PlacedRecords(Kind.PLAIN, run[:-1])  # the last one is kept for a mark
+            yield PlacedRecords(Kind.PLAIN, run[:-1])  # the last one is kept for an end marker
             run, size = run[-1:], 0
         if record is not None:
             run.append(record)
@@ -268,10 +267,10 @@ def _close(run: list[Record], gap: int, place: TopicPartition, at: int, *, delet
         count = min(gap, _ABORTED)
         if is_plain:
             yield PlacedRecords(Kind.PLAIN, fillers(count))
-        elif gap == 1:  # a mark would take the place of the record behind it
+        elif gap == 1:  # an end marker would take the offset of the next record
             yield PlacedRecords(Kind.PLAIN, fillers(1))
         else:
-            count -= gap - count == 1  # a mark alone is not possible
+            count -= gap - count == 1  # an end marker alone is not possible
             yield PlacedRecords(Kind.ABORTED, fillers(count - 1))
         gap, at = gap - count, at + count
 
@@ -280,7 +279,7 @@ def _filler(place: TopicPartition, offset: int, time: int) -> Record:
     return Record(topic=place[0], key=FILLER, value=None, partition=place[1], offset=offset, timestamp_us=time)
 
 
-# Which records
+# Selection of records
 
 
 def records_of(store: Store, plan: RestorePlan, place: TopicPartition, now_us: int) -> Iterator[Record]:
@@ -298,18 +297,18 @@ def records_of(store: Store, plan: RestorePlan, place: TopicPartition, now_us: i
 
 
 def _since(records: Iterator[Record], oldest_us: int) -> Iterator[Record]:
-    """Leave out records up to the first one that is not older."""
+    """Leave out records before the first one that is not older."""
     for record in records:
         if record.timestamp_us >= oldest_us:
             yield record
             yield from records
 
 
-# What records say of logs
+# Logs in the contents of records
 
 
 class _Said(msgspec.Struct):
-    """Whatever any message says of a log; see the schemas of snapshots, positions, results and announcements."""
+    """The fields about logs of any message; see the schemas of snapshots, positions, results and announcements."""
 
     schema: str = ""
     partition: int = -1
@@ -321,7 +320,7 @@ class _Said(msgspec.Struct):
 
 
 class LogNames:
-    """Puts new ids for old ones, and takes note of the offsets that records name on the old logs.
+    """Replaces old ids by new ones, and notes the offsets on old logs that records name.
 
     Parameters
     ----------
@@ -345,11 +344,11 @@ class LogNames:
         self._decoder = msgspec.json.Decoder(_Said)
         self._position = msgspec.json.Decoder(WorkerPosition)
         self.ends: dict[TopicPartition, int] = {}
-        """Offset behind the last one that is named, by partition."""
+        """Offset after the last named one, by partition."""
         self._counted: dict[TopicPartition, int] = {}
-        """The same, of results only."""
+        """The same, from results only."""
         self._positions: dict[bytes, WorkerPosition] = {}
-        """The newest one of each key, with its new id."""
+        """The newest position of each key, with its new id."""
 
     def rename(self, record: Record) -> Record:
         """Return a record with the new ids."""
@@ -365,7 +364,7 @@ class LogNames:
         return record if value == record.value else dataclasses.replace(record, value=value)
 
     def behind(self) -> list[Record]:
-        """Return new positions, for those that are behind what results have counted."""
+        """Return new positions where results have counted more."""
         found = []
         for one in self._positions.values():
             counted = self._counted.get((one.topic, one.partition), 0)
@@ -388,23 +387,23 @@ class LogNames:
             self._counted[place] = max(said.offset_to, self._counted.get(place, 0))
 
 
-# The whole
+# The restore
 
 
 @dataclass(slots=True)
 class Restored:
-    """What was written."""
+    """Description of the written records."""
 
     records: int = 0
     newest: dict[str, int] = field(default_factory=dict)
     """Time of the newest record of each topic [Unix us]."""
     fillers: int = 0
     positions: int = 0
-    """New positions behind the others."""
+    """Number of new positions."""
     ends: dict[TopicPartition, int] = field(default_factory=dict)
-    """Where each log ends."""
+    """End of each log."""
     begins: dict[TopicPartition, int] = field(default_factory=dict)
-    """Where logs begin whose fillers at the beginning are to be deleted."""
+    """Begin of the logs whose fillers must be deleted."""
 
 
 def restore(
@@ -425,7 +424,7 @@ def restore(
     ways = {Kind.PLAIN: writer.write, Kind.COMMITTED: writer.commit, Kind.ABORTED: writer.abort}
 
     def write(work: dict[TopicPartition, Iterator[PlacedRecords]]) -> None:
-        """Write steps of all partitions side by side: a transaction has all that are due."""
+        """Write steps of all partitions in parallel: a transaction has all due ones."""
         nonlocal told
         due = {place: step for place, one in work.items() if (step := next(one, None))}
         while due:

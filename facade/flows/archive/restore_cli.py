@@ -1,4 +1,4 @@
-"""`sdp-facade archive restore`: the topics of a deployment once more, on empty brokers."""
+"""`sdp-facade archive restore`: fills the topics of a deployment on empty brokers."""
 
 from functools import partial
 from typing import Annotated, Final
@@ -25,13 +25,13 @@ from facade.severities import WARNING
 
 _ALARM: Final = "topicsRestored"
 _NUMBERED: Final = "alerts"
-"""Topic whose offsets are numbers that clients have."""
+"""Topic whose offsets are numbers known to clients."""
 _ANEW: Final = (
     f"WARNING: the topic {_NUMBERED} is not restored, so numbers of lost alerts may be given again to others: clients"
     " that follow alerts may leave out new ones. Restart these clients."
 )
 _TOLD_WITHIN = 60.0
-"""How long the alarm is repeated until the brokers have confirmed it [s]: leaders may move just then."""
+"""Time for which the alarm is repeated until the brokers have confirmed it [s]: leaders may move just then."""
 _TOLD_EACH = 1.0
 
 
@@ -84,7 +84,7 @@ def restore_topics(
     for (topic, partition), begin in done.begins.items():
         delete_records(connection, topic, partition, begin)
     set_timestamps(connection, icd.topics)
-    # Records of other topics have the time of their writer, or of something else.
+    # Records of other topics have their writer's time, or another one.
     by_brokers = {name for name, topic in icd.topics.items() if topic.timestamp == "LogAppendTime"}
     newest = sorted((at, topic) for topic, at in done.newest.items() if topic in by_brokers)
     lines = [
@@ -105,7 +105,7 @@ def restore_topics(
 
 
 def _tell(alerts: Alerts, until: str, clock: Clock) -> None:
-    # Followers take its number, behind those of lost alerts, for the next one; see the decision on two sites.
+    # Followers use its number, after those of lost alerts, for the next one; see the decision on two sites.
     lost = f"{until}: records that the brokers took later are lost"
     give_up = clock.monotonic() + _TOLD_WITHIN
     for tell in (partial(alerts.raise_alert, _ALARM, WARNING, lost), partial(alerts.clear, _ALARM, until)):

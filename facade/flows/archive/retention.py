@@ -1,11 +1,10 @@
-"""Files of an archive that are older than its rule of retention keeps.
+"""Files of an archive that exceed its retention.
 
-The oldest files of a partition are removed in their order, up to the first one to be kept. So what is left has no gap,
-also if the worker is killed in between. The newest file of a partition stays, whatever its age: it is the worker's
-position.
+The oldest files of a partition are removed in their order, up to the first one to keep. So the rest has no gap, also if
+the worker is killed in between. The newest file of a partition stays at any age: it is the worker's position.
 
-The name of a file is enough to judge it: a record of a later hour begins another file. A name that says a time to come
-is of a wrong clock, and says nothing: such a file goes with the one behind it.
+The name of a file suffices to judge it: a record of a later hour begins another file. A name with a future time comes
+from a wrong clock: such a file is removed together with the next one.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -17,7 +16,7 @@ from facade.flows.archive.stores import Store
 
 
 def parse_keep(rules: Collection[str], topics: Collection[str]) -> dict[str, float]:
-    """Return for how long each topic is kept [s]; a topic without a rule is always kept.
+    """Return the retention of each topic [s]; a topic without a rule is kept for ever.
 
     Parameters
     ----------
@@ -27,7 +26,7 @@ def parse_keep(rules: Collection[str], topics: Collection[str]) -> dict[str, flo
     Raises
     ------
     ConfigError
-        A rule is not written so, or names another topic, or there are two of one kind.
+        A rule has another form, or an unknown topic, or there are two of a kind.
     """
     found: dict[str, float] = {}
     for rule in rules:
@@ -42,12 +41,12 @@ def parse_keep(rules: Collection[str], topics: Collection[str]) -> dict[str, flo
 
 
 def expired(store: Store, keep: Mapping[str, float], now_us: int) -> Iterator[str]:
-    """Return the names of files to be removed, in the order in which they are; the store is asked as they are taken.
+    """Return the names of the files to remove, in order. The store is asked during the iteration.
 
     Parameters
     ----------
     keep
-        For how long each topic is kept [s].
+        Retention of each topic [s].
 
     Raises
     ------

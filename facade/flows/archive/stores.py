@@ -1,7 +1,7 @@
-"""The place of an archive: a folder, or an object store that fsspec knows.
+"""The location of an archive: a folder, or an object store supported by fsspec.
 
-A file has its name only when it is whole and durable, and a name is given once. So of two workers that write the same
-partition, one fails with its next file, and none of the files is replaced.
+A file gets its name only when it is whole and durable, and a name is used once. So of two workers that write the same
+partition, one fails with its next file, and no file is replaced.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ from facade.errors import ConfigError
 _PATTERN = "topic={}/hour=*/"
 _FILE = "file://"
 _CONDITIONAL = ("s3", "s3a", "gs", "gcs", "memory")
-"""Schemes whose put is whole or nothing, and fails if the name is given; the last one is for tests."""
+"""Schemes whose put is atomic, and fails if the name exists; the last one is for tests."""
 
 
 class Store(Protocol):
-    """Keeps the files of an archive, by name."""
+    """Stores the files of an archive, by name."""
 
     def names(self, topic: str = "*") -> list[str]:
         """Return the names of the files, of one topic or of all.
@@ -30,7 +30,7 @@ class Store(Protocol):
         Raises
         ------
         OSError
-            The place cannot be read.
+            The location cannot be read.
         """
 
     def read(self, name: str) -> bytes:
@@ -40,24 +40,24 @@ class Store(Protocol):
         """Return a file to read parts of it."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file; when the call returns, the file is durable.
+        """Write a file; it is durable when the call returns.
 
         Raises
         ------
         FileExistsError
-            Another file has the name. One with the same bytes is of an earlier call whose end was not seen.
+            Another file has the name. A file with the same bytes comes from an earlier call whose end was not seen.
         OSError
-            There is no file of this name after the call, or, if the store did not answer, perhaps a whole one.
+            The file does not exist, or, if the store did not answer, may exist as a whole.
         """
 
     def remove(self, name: str) -> None:
-        """Remove a file; one that is not there is no error."""
+        """Remove a file; a missing one is no error."""
 
     def space(self) -> tuple[int, int] | None:
-        """Return free space of the disk, and its size [bytes]; None: not known, or there is no disk."""
+        """Return free space of the disk, and its size [bytes]; None: unknown, or there is no disk."""
 
     def tidy(self, topic: str) -> None:
-        """Remove what a killed worker of the topic has left behind."""
+        """Remove the remains of a killed worker of the topic."""
 
 
 class FolderStore:
@@ -84,7 +84,7 @@ class FolderStore:
         return (self._root / name).open("rb")
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file beside its place, make it durable, and give it its name; see `Store`."""
+        """Write a temporary file, make it durable, and give it its name; see `Store`."""
         path = self._root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
@@ -93,7 +93,7 @@ class FolderStore:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            path.hardlink_to(part)  # unlike a change of its name this replaces nothing
+            path.hardlink_to(part)  # unlike a rename this replaces nothing
         except FileExistsError:
             if path.read_bytes() != content:
                 raise
@@ -103,7 +103,7 @@ class FolderStore:
             _sync(folder)
 
     def remove(self, name: str) -> None:
-        """Remove a file, and its folder if it was the last one there; see `Store`."""
+        """Remove a file, and its folder if that is empty; see `Store`."""
         path = self._root / name
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
@@ -117,10 +117,10 @@ class FolderStore:
             usage = shutil.disk_usage(next(path for path in (self._root, *self._root.parents) if path.exists()))
         except OSError:
             return None
-        return (usage.free, usage.total) if usage.total else None  # some network disks say nothing
+        return (usage.free, usage.total) if usage.total else None  # some network disks report nothing
 
     def tidy(self, topic: str) -> None:
-        """Remove parts of files; see `Store`."""
+        """Remove incomplete files; see `Store`."""
         for part in self._root.glob(f"{_PATTERN.format(topic)}.*.part"):
             part.unlink(missing_ok=True)
 
@@ -134,7 +134,7 @@ def _sync(folder: Path) -> None:
 
 
 class ObjectStore:
-    """An archive in an object store: each file is one put, which fails if the name is given already."""
+    """An archive in an object store: each file is one put, which fails if the name exists."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -178,17 +178,17 @@ class ObjectStore:
             self._ask("rm_file", f"{self._root}/{name}")
 
     def space(self) -> None:
-        """Return nothing: an object store has no end."""
+        """Return None: an object store has no limit."""
 
     def tidy(self, topic: str) -> None:
-        """Do nothing: a put that ends early leaves nothing."""
+        """Do nothing: an incomplete put leaves nothing."""
 
     def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
         try:
             return getattr(self._system, method)(*arguments, **options)
         except OSError:
             raise
-        except Exception as error:  # whatever a library raises; its own words may hold a key
+        except Exception as error:  # any error of a library; its text may contain a key
             raise OSError(f"the store does not answer as expected: {type(error).__name__}") from error
 
 

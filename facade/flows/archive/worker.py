@@ -1,21 +1,21 @@
-"""The worker that writes records to an archive, and goes on where the files of the archive say.
+"""The worker that writes records to an archive, and continues after the files of the archive.
 
 Theory of operation
 -------------------
-Records of a partition are collected in memory. A file of them is written when it is large or old enough, when a record
-of a later hour comes, or when all partitions together hold too much. It covers the offsets from the end of the file
-before to the last record. Nothing is committed to Kafka: the newest file of a partition is the position. So a worker
-that is killed loses what it has in memory, and takes it from Kafka again.
+Records of a partition are collected in memory. They are written as a file when they are large or old enough, when a
+record of a later hour comes, or when all partitions together exceed the memory limit. The file covers the offsets from
+the end of the previous file to the last record. Nothing is committed to Kafka: the newest file of a partition is the
+position. So a killed worker loses the records in memory, and reads them from Kafka again.
 
-At a start, and when a topic was made again, got partitions or lost records, the positions are compared with the topics
-by `facade.bus.offsets.begin`: records that Kafka has removed leave a gap between two files, which is logged, and which
-`verify` shows.
+At a start, and when a topic was created again, got partitions or lost records, the positions are compared with the
+topics by `facade.bus.offsets.begin`: records that Kafka has removed leave a gap between two files, which is logged, and
+which `verify` shows.
 
-While a file cannot be written, nothing is taken.
+While a file cannot be written, nothing is read.
 
-About once an hour, files that are older than the rule of retention are removed, see `facade.flows.archive.retention`.
+About once an hour, files beyond the retention are removed, see `facade.flows.archive.retention`.
 
-Before it does anything else, a step reports how the worker is, so also while a store does not answer.
+A step begins with a report of the worker's state, also while a store does not answer.
 """
 
 import logging
@@ -55,18 +55,18 @@ from facade.runtime.readers import Bus
 _log = logging.getLogger(__name__)
 
 _TAKE = 10_000
-"""Records taken at once."""
+"""Records read at once."""
 _REMOVE_EACH = 3600.0
-"""Time between two looks for old files [s]."""
+"""Time between two searches for old files [s]."""
 _REMOVE = 20
 """Most files removed at once."""
 _LONGEST = 500
-"""Text of an error on the bus [characters]."""
+"""Longest text of an error on the bus [characters]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveLimits:
-    """When files are written."""
+    """Limits at which files are written."""
 
     age: float = 300.0
     """Longest time that a record waits in memory [s]."""
@@ -77,28 +77,28 @@ class ArchiveLimits:
     wait: float = 0.2
     """Longest wait for records [s]."""
     retry: float = 5.0
-    """Pause after the bus or the archive did not answer [s]."""
+    """Pause after a failure of the bus or the archive [s]."""
 
 
 @dataclass(slots=True)
 class _Place:
-    """How far a partition is archived, or about to be."""
+    """The archived position of a partition."""
 
     log: str
     next: int
     number: int
-    """Of its next file."""
+    """Number of its next file."""
     since_us: int = 0
-    """Records that were not taken are not older [Unix us]; 0: not known."""
+    """Unread records are not older [Unix us]; 0: unknown."""
 
 
 _MOST_BATCHES = 64
-"""Batches of a file in memory: one of a single record takes some 7 kB, beside its bytes."""
+"""Most batches of a file in memory: one of a single record takes some 7 kB, beside its bytes."""
 
 
 @dataclass(slots=True)
 class _File:
-    """A file that is not written yet."""
+    """An unwritten file."""
 
     place: TopicPartition
     number: int
@@ -121,11 +121,11 @@ class ArchiveWorker:
     Parameters
     ----------
     deployment
-        Prefix of the deployment, so that two of them do not mix in an archive.
+        Prefix of the deployment, so that two deployments do not mix in an archive.
     keep
-        For how long files of a topic are kept [s]; those of other topics are always kept.
+        Retention of the files of a topic [s]; other topics are kept for ever.
     reporter
-        Takes reports of how the worker is; by default nobody.
+        Reports the worker's state; by default nothing is reported.
     """
 
     def __init__(
@@ -145,27 +145,27 @@ class ArchiveWorker:
         self._deployment, self._limits = deployment, limits or ArchiveLimits()
         self._event_times = {topic: event_times(icd, topic) for topic in topics}
         self.accounts = {topic: RunningAccount() for topic in topics}
-        """Records that are in files since the start, by topic."""
+        """Records in files since the start, by topic."""
         self._watch = bus.watch()
         self._reader: ColumnReader | None = None
         self._shapes: dict[str, tuple[str, int]] = {}
         self._newest: dict[TopicPartition, ArchiveEntry] | None = None
-        """ArchiveEntry of the newest file of each partition; None: not known yet."""
+        """Entry of the newest file of each partition; None: unknown."""
         self._places: dict[TopicPartition, _Place] = {}
         self._open: dict[TopicPartition, _File] = {}
         self._due = deque[_File]()
         self._keep = keep or {}
         self._expired: Iterator[str] = iter(())
-        """Files to be removed."""
+        """Files to remove."""
         self._look_at = float("-inf")
-        """When old files are looked for again [monotonic s]."""
+        """Time of the next search for old files [monotonic s]."""
         self._reporter, self._report_at = reporter, float("-inf")
-        """Who takes reports, and when the next one is due [monotonic s]."""
+        """The reporter, and the time of its next report [monotonic s]."""
         self._bytes = self._errors = 0
         self._last_error = self._newest_file = self._failing = ""
 
     def step(self) -> None:
-        """Write what is due, and take some records.
+        """Write due files, and read some records.
 
         Raises
         ------
@@ -174,7 +174,7 @@ class ArchiveWorker:
         """
         self._report()
         try:
-            self._remove_expired()  # first: it may make room
+            self._remove_expired()  # first, as it may make room
             self._write_due()
             if self._reader is None:
                 self._reader = self._begin()
@@ -196,7 +196,7 @@ class ArchiveWorker:
             self._clock.sleep(self._limits.retry)
 
     def finish(self) -> None:
-        """Write all that was taken, and leave."""
+        """Write all records in memory, and leave."""
         self._close(*self._open)
         try:
             self._write_due()
@@ -208,7 +208,7 @@ class ArchiveWorker:
     # Positions
 
     def _begin(self) -> ColumnReader:
-        """Open the bus where the files end."""
+        """Open the bus at the ends of the files."""
         if self._newest is None:
             self._newest = self._find_newest()
         extents = self._watch.extents(self._topics)
@@ -251,7 +251,7 @@ class ArchiveWorker:
         return found
 
     def _is_misplaced(self, reader: ColumnReader) -> bool:
-        """Return whether topics differ from those that are read: made again, cut, with more partitions, or new."""
+        """Return whether topics differ from those that are read: created again, cut, with more partitions, or new."""
         seen = self._watch.step(self._topics)
         return reader.is_misplaced or any(
             (shape.id, shape.partitions) != self._shapes.get(topic) for topic, shape in seen.items()
@@ -269,7 +269,7 @@ class ArchiveWorker:
             self._write_due()
 
     def _collect(self, columns: PartitionColumns, now: float) -> None:
-        """Put records to the files that they belong to."""
+        """Add records to their files."""
         place, most = (columns.topic, columns.partition), self._limits.file
         at, hours, count = self._places[place], hours_of(columns.timestamps), len(columns.offsets)
         batch, begin = to_batch(columns, self._event_times[columns.topic]), 0
@@ -343,7 +343,7 @@ class ArchiveWorker:
                 self._store.remove(name)
                 _log.info("archive removed file=%s, older than its retention", name)
         except OSError:
-            self._expired = iter(())  # the file is still there, so none behind it may go
+            self._expired = iter(())  # the file still exists, so no later one may go
             raise
 
     # Reports
@@ -372,7 +372,7 @@ class ArchiveWorker:
         self._last_error = f"{at} {self._failing}"
 
     def _oldest_us(self) -> float | None:
-        """Return the time of the oldest record that is in no file [Unix us], which may be now; None: not known."""
+        """Return the time of the oldest record that is in no file [Unix us], perhaps now; None: unknown."""
         if self._reader is None:
             return None
         oldest = now_us = round(self._clock.now() * 1e6)

@@ -1,6 +1,6 @@
 """Processing blocks on devices: their newest states, counts by subarray and state, open blocks, and failures.
 
-The topic is compacted, and each block is counted once, by its newest state: reading it again gives the same counts.
+The topic is compacted, and each block is counted once, by its newest state: a second read gives the same counts.
 """
 
 import json
@@ -24,17 +24,17 @@ from facade.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSo
 from facade.severities import ALARM
 
 MOST_OPEN, MOST_OPEN_BYTES = 200_000, 200_000_000
-"""Blocks that have not ended, of all subarrays, and their records: more than an observation has."""
+"""Most blocks that have not ended, of all subarrays, and the size of their records: more than in an observation."""
 MOST_BEYOND = 20_000
-"""Further blocks that are kept beyond `MOST_OPEN` if they run or start; they may take a tenth of the bytes on top."""
+"""Further blocks kept beyond `MOST_OPEN` if they run or start; they may use a tenth of the bytes in addition."""
 MOST_ENDED = 400_000
-"""Ended blocks whose ids are known; older ones stay counted, and count again if they come again."""
+"""Ended blocks with known ids; older ones stay counted, and count again if they come again."""
 MOST_FAILED = 1024
-"""Failed blocks of a subarray that are kept with all fields."""
+"""Failed blocks of a subarray kept with all fields."""
 _ORDER = {RUNNING: 0, STARTING: 1, WAITING: 2}
-"""Which open blocks are shown first."""
+"""Order of states among shown open blocks."""
 MOST_SHOWN = 64
-"""Open blocks in `processingBlocks`."""
+"""Most open blocks in `processingBlocks`."""
 SUBARRAY, MASTER = "SdpSubarray", "SdpMaster"
 _CONDITION = "processingBlockFailed"
 
@@ -46,7 +46,7 @@ class _Known(NamedTuple):
     state: str
     sequence: int
     size: int
-    """Of its record [bytes]."""
+    """Size of its record [bytes]."""
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Blocks:
     open: dict[str, ProcessingBlock] = field(default_factory=dict)
     """By id."""
     _order: list[tuple[int, int, str]] = field(default_factory=list)
-    """A heap of ranks of open blocks; those that a block no longer has are dropped when they come up."""
+    """A heap of ranks of open blocks; outdated ones are dropped when they reach the top."""
     failed: dict[str, ProcessingBlock] = field(default_factory=dict)
     """By id, the newest last."""
     newest: ProcessingBlock | None = None
@@ -74,7 +74,7 @@ class Blocks:
             heapify(self._order)
 
     def first(self, most: int) -> list[ProcessingBlock]:
-        """Return the open blocks that are shown first: running ones, then those that have waited longest."""
+        """Return the open blocks to show: running ones first, then those with the longest wait."""
         ranks: list[tuple[int, int, str]] = []
         while self._order and len(ranks) < most:
             found = heappop(self._order)
@@ -92,7 +92,7 @@ class Blocks:
 
 
 def rank(block: ProcessingBlock) -> tuple[int, int, str]:
-    """Return the place of an open block among those that are shown."""
+    """Return the rank of an open block in the order of `first`."""
     return _ORDER[block.state], block.time, block.pb_id
 
 
@@ -102,7 +102,7 @@ class BlocksFlow(Flow):
     Parameters
     ----------
     subarrays
-        Numbers of those whose blocks are wanted.
+        Numbers of the subarrays to show.
     """
 
     topic = BLOCKS
@@ -115,7 +115,7 @@ class BlocksFlow(Flow):
         self._ended: dict[str, _Known] = {}
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Take the state of a block; see `facade.runtime.flow.Flow`."""
+        """Process the state of a block; see `facade.runtime.flow.Flow`."""
         if record.value is None:
             self._remove((record.key or b"").decode("utf-8", "replace"))
             return TOMBSTONE
@@ -174,7 +174,7 @@ class BlocksView:
     Parameters
     ----------
     known
-        Whether the topic has been read as far as it went at the start.
+        Whether all records from before the start have been read.
     """
 
     def __init__(self, device: str, blocks: Blocks, known: Callable[[], bool]) -> None:
@@ -182,7 +182,7 @@ class BlocksView:
         self._version = -1
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
-        """Return all of it when a block has changed."""
+        """Return all attributes after a change of a block."""
         blocks = self._blocks
         if blocks.version == self._version or not self._known():
             return
@@ -193,7 +193,7 @@ class BlocksView:
 
 
 def values(several: Iterable[Blocks]) -> Mapping[str, Value]:
-    """Return the attributes that show the blocks of some subarrays, by name."""
+    """Return the attributes about the blocks of some subarrays, by name."""
     several = list(several)
     shown = nsmallest(MOST_SHOWN, (one for blocks in several for one in blocks.first(MOST_SHOWN)), key=rank)
     failed = [one for blocks in several for one in blocks.failed.values()]
@@ -222,7 +222,7 @@ def compose(server: Server) -> None:
     """Add the processing blocks to a device server."""
     subarray = server.icd.classes[SUBARRAY]
     own = server.devices.get(SUBARRAY, ())
-    # Of a server with SDP as a whole, those of all subarrays.
+    # For SdpMaster's server, the blocks of all subarrays.
     every = [name for names in devices_of(subarray, server.settings).values() for name in names]
     wanted = every if server.devices.get(MASTER) else own
     devices = {number: device for device in wanted if (number := number_of(subarray, device)) is not None}

@@ -1,4 +1,4 @@
-"""Processing blocks: their states, as controllers publish them, shown by subarray and for SDP as a whole."""
+"""Processing blocks: their states from controllers, by subarray and for SDP as a whole."""
 
 from facade.manifest import FlowPage, Isolation, Manifest
 

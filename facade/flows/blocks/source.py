@@ -1,4 +1,4 @@
-"""The records on ``processing-blocks``, and the source that a controller writes them with.
+"""The records on ``processing-blocks``, and the source with which a controller writes them.
 
 The key of a record is the id of its block.
 """
@@ -29,7 +29,7 @@ _decode = BatchDecoder(ProcessingBlock).decode_one
 
 
 def read_block(record: Record) -> ProcessingBlock | Unused:
-    """Return the block of a record, or the reason why it has none; it raises no exception."""
+    """Return the block of a record, or the reason why it is unusable. It raises no exception."""
     block = _decode(record.value)
     if not isinstance(block, ProcessingBlock):
         return block

@@ -1,10 +1,10 @@
-"""Checks the arguments of commands: JSON text, the schema that its ``interface`` names, and what no schema can say.
+"""Checks the arguments of commands: JSON text, the schema of its ``interface``, and further rules.
 
 A refusal names the key, the expected and the given value, so that a caller needs no log.
 The schemas are the ICD's, ``schemas/commands``; several versions of each are valid side by side.
 
 They are compiled (jsonschema-rs), so that an argument of a whole telescope's size takes a few milliseconds. The work is
-bounded by the length of the text. Of a long text the first mistake is named alone: to find all takes much longer.
+bounded by the length of the text. For a long text only the first mistake is reported: finding all takes much longer.
 """
 
 import json
@@ -33,11 +33,11 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SHOWN_NAME = 60
 
 Path = tuple[str | int, ...]
-"""Keys and indices from the top down."""
+"""Keys and indices from the top level down."""
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Read an argument."""
+    """Parse an argument."""
     if len(text) > LONGEST:
         raise ArgumentError(f"$: expected at most {LONGEST} characters, got {len(text)}")
     try:
@@ -52,7 +52,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def json_path(path: Path) -> str:
-    """Write a path as JSON paths are written: ``$.beams[0].function``."""
+    """Return a path in the form of JSON paths: ``$.beams[0].function``."""
     return "$" + "".join(map(_step, path))
 
 
@@ -73,7 +73,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_unsafe(value: dict[str, Any] | list[Any], path: Path) -> None:
-    # Legal for Python's reader, but other programs could not read it, or would read it in another way.
+    # Python's parser allows it, but other programs could not read it, or would read it differently.
     if len(path) + bool(value) > DEEPEST:
         raise ArgumentError(f"$: expected at most {DEEPEST} levels, got more at {json_path(path[:4])}")
     if isinstance(value, dict) and (broken := next(filter(_SURROGATE.search, value), None)) is not None:
@@ -101,12 +101,12 @@ def _problem(value: Any) -> str:
 
 
 Violation = tuple[Path, str]
-"""Where, and what was expected and came."""
+"""Path, and a text with the expected and the given value."""
 Document = Mapping[str, Any]
 
 
 def violations(family: str, document: Document) -> Iterator[Violation]:
-    """Find the mistakes of a document that its schema allows."""
+    """Find mistakes beyond the schema."""
     for rule in _RULES.get(family, ()):
         yield from rule(document)
 
@@ -258,22 +258,22 @@ def _listed(names: set[str]) -> str:
 
 _ADDRESS = "https://schema.skao.int/ska-sdp-{family}/{version}"
 _MOST_VIOLATIONS = 3
-"""Mistakes that a refusal names."""
+"""Most mistakes in a refusal."""
 _LONG = 10_000
-"""Of a longer text, only the first mistake is named [characters]."""
+"""Length of a text above which only the first mistake is reported [characters]."""
 _LONGEST_ID = 200
-"""Characters of a transaction id that the record of a command may have; SKA's schemas set no limit."""
+"""Longest transaction id that the record of a command allows; SKA's schemas set no limit."""
 _WHOLE = "urn:whole-number"
 _WHOLE_NUMBER = {"$schema": "http://json-schema.org/draft-04/schema#", "id": _WHOLE, "type": "integer"}
-"""An integer as the whole bus understands it, written without a fraction; drafts after the fourth also take 1.0."""
+"""An integer in the bus's sense, written without a fraction; drafts after the fourth also accept 1.0."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedArgument:
-    """An argument that a controller may be given."""
+    """A valid argument."""
 
     document: dict[str, Any]
-    """What the text says, with `interface` added where it names none."""
+    """The parsed text, with `interface` added if it was missing."""
     interface: str
     """Address of its schema."""
     transaction_id: str | None
@@ -304,9 +304,9 @@ class Arguments:
         Parameters
         ----------
         family
-            Family of its schemas: that of the command in the ICD.
+            Family of its schemas, from the command in the ICD.
         text
-            The argument as the caller gave it. One without `interface` is taken for the oldest version.
+            The argument of the caller. Without `interface` it counts as the oldest version.
         """
         document = parse(text)
         validators = self._validators[family]
@@ -351,7 +351,7 @@ class Arguments:
                 yield path, f"expected {_expected(kind)}, got {shown(error.instance)}"
 
     def _beside(self, location: str | None) -> dict[str, Any]:
-        """Return the part of a schema in which a keyword stands."""
+        """Return the part of a schema that has a keyword."""
         address, _, pointer = (location or "").partition("#/")
         part: dict[str, Any] = self._schemas[address]
         for name in pointer.split("/")[:-1]:
@@ -359,7 +359,7 @@ class Arguments:
         return part
 
     def _of_choices(self, path: Path, got: Any, choices: list[list[ValidationError]]) -> Iterator[Violation]:
-        """Return the mistakes of a value for which several forms are allowed."""
+        """Return the mistakes of a value with several allowed forms."""
         kinds = [choice[0].kind for choice in choices]
         missing = [kind.property for kind in kinds if isinstance(kind, ValidationErrorKind.Required)]
         if len(missing) == len(kinds):

@@ -11,7 +11,7 @@ from facade.runtime.device_state import decode_state
 
 
 def command_entry(record: Record) -> AuditEntry | None:
-    """Return who gave a command; None: it is an order of a controller, or cannot be read."""
+    """Return the issuer of a command; None: it is an order of a controller, or unreadable."""
     found = decode_command(record.value)
     if isinstance(found, Suppressed | RecordRejected) or found.parent:
         return None
@@ -24,7 +24,7 @@ def command_entry(record: Record) -> AuditEntry | None:
 
 
 def held_entry(record: Record) -> AuditEntry | None:
-    """Return who gave a command that waits for a second person, or waited; None: it cannot be read."""
+    """Return the issuer of a command that waits, or waited, for a second person; None: it is unreadable."""
     entry = command_entry(record)
     return None if entry is None else entry._replace(act=f"{entry.act} held")
 
@@ -39,7 +39,7 @@ def withdrawal_entry(record: Record) -> AuditEntry | None:
 
 
 def refusal_entry(record: Record) -> AuditEntry | None:
-    """Return who gave a command that was refused; None: it cannot be read."""
+    """Return the issuer of a refused command; None: it is unreadable."""
     found = decode_refusal(record.value)
     if isinstance(found, Suppressed | RecordRejected):
         return None
@@ -48,7 +48,7 @@ def refusal_entry(record: Record) -> AuditEntry | None:
 
 
 def mode_entry(record: Record) -> AuditEntry | None:
-    """Return who set adminMode; None: it is another state, which a controller reports."""
+    """Return the writer of adminMode; None: it is another state, which a controller reports."""
     found = decode_state(record.value)
     if isinstance(found, Suppressed | RecordRejected) or found.attribute != admin_mode.ATTRIBUTE:
         return None

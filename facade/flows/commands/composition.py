@@ -1,4 +1,4 @@
-"""What a device server needs for devices that take commands: flows, views, the gateway, and its periodic tasks."""
+"""The command path of a device server: flows, views, the gateway, and its periodic tasks."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -56,14 +56,14 @@ class CommandDeadlines:
         """Send due outcomes."""
         monotonic = self._clock.monotonic()
         if why_refused(self._clock):
-            return  # the outcomes of the night are on their way
+            return  # the outcomes of the night are still to come
         # A server whose own heartbeats do not come back does not read acknowledgements either.
         if self._caught_up() and self._lease.held_for(monotonic) >= TERM:
             for ack in self._tracker.due(round(self._clock.now() * 1e6), monotonic, self._origin):
                 self._post(ack_record(ack))
 
     def end(self) -> None:
-        """Give the lease back: after the last sign of life the next start need not wait for it to lapse."""
+        """Give the lease back: after the final heartbeat the next start need not wait for it to expire."""
         self._lease.release()
 
 
@@ -73,7 +73,7 @@ def compose(server: Server) -> None:
     classes = {device: icd.classes[server.classes[device]] for device in server.devices_with_commands()}
     components, sign, sender = server.share(Components), server.sign_of_life, server.sender()
     tracker, lease = Tracker(list(classes)), Lease(instance, sign.incarnation)
-    # The lease depends on these heartbeats: they go the way of commands, and more often.
+    # The lease depends on these heartbeats, so they use the commands' producer, and a shorter interval.
     sign.devices, sign.interval, sign.sent = list(classes), INTERVAL, lease.sent
     sign.send, sign.flush = sender.post, sender.close
     server.heartbeats().listeners += [lease.fold, components.fold]
@@ -159,7 +159,7 @@ class CommandsHealth(HealthSource):
         self._devices = server.devices_with_commands()
 
     def issues(self, now: float) -> Iterator[HealthIssue]:
-        """Return controllers that are too many or silent, and devices without a controller."""
+        """Return silent and surplus controllers, and devices without a controller."""
         for text in rivalries(self._components, now):
             yield HealthIssue(FAILED, text, ("twoControllers", ORIGIN), CRITICAL)
         for name, text in silences(self._components, now).items():
@@ -169,11 +169,11 @@ class CommandsHealth(HealthSource):
             yield HealthIssue(
                 FAILED if is_alone else DEGRADED, text, ("controllerSilent", f"{ORIGIN}/{name}"), CRITICAL
             )
-        # A replay has none.
+        # A replay has no controllers.
         if self._server.has_read(HEARTBEATS) and not why_refused(self._server.clock):
             heard = {device for beat, _ in self._components.newest.values() for device in beat.devices}
             for device in self._devices:
-                # A controller that has fallen silent is heard of: it is complained about as such.
+                # A silent controller is known, and has an issue of its own.
                 if device not in heard:
                     text = f"no controller of {device} was heard of: its commands are not executed"
                     yield HealthIssue(DEGRADED, text)

@@ -34,13 +34,13 @@ class _LogFlow(Flow, Generic[MessageType]):
         self._take = take
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Take one record; see `facade.runtime.flow.Flow`."""
+        """Process one record; see `facade.runtime.flow.Flow`."""
         message = self._decode(record.value)
         return message if isinstance(message, Suppressed | RecordRejected) else self._take(message, record)
 
 
 class Components:
-    """Controllers that gave a sign of life."""
+    """Controllers with heartbeats."""
 
     def __init__(self) -> None:
         self.newest: dict[str, tuple[HeartbeatMessage, float]] = {}
@@ -48,10 +48,10 @@ class Components:
         self._former: dict[str, str] = {}
         """Incarnation of each controller before the present one."""
         self._twice: dict[str, float] = {}
-        """When a former incarnation of a controller was heard of beside the present one [Unix s]."""
+        """Last heartbeat of a controller's former incarnation, while the present one runs [Unix s]."""
 
     def fold(self, heartbeat: HeartbeatMessage, appended_us: int) -> None:
-        """Take a heartbeat; one that says goodbye makes its sender forgotten."""
+        """Process a heartbeat; after the final one its sender is forgotten."""
         appended = appended_us / 1e6
         if heartbeat.role != "controller":
             return
@@ -66,7 +66,7 @@ class Components:
         return {name: at for name, (_, at) in self.newest.items() if now - at > within}
 
     def devices(self) -> list[str]:
-        """Return the devices that controllers execute commands of."""
+        """Return the devices whose commands controllers execute."""
         return sorted({device for beat, _ in self.newest.values() for device in beat.devices})
 
     def duplicate_controllers(self, device: str, now: float, within: float) -> list[str]:
@@ -85,7 +85,7 @@ class Components:
         if before is None or before[0].incarnation == heartbeat.incarnation:
             return
         if self._former.get(name) == heartbeat.incarnation:
-            self._twice[name] = appended  # one that was succeeded is silent, unless it never ended
+            self._twice[name] = appended  # a replaced incarnation is silent, unless it never ended
         self._former[name] = before[0].incarnation
 
     def alive_for(self, device: str, now: float, within: float) -> bool:
@@ -100,7 +100,7 @@ def flows(
 
     def ack(message: AckMessage, record: Record) -> Outcome:
         with tracing.span(f"{message.command} {message.status}", record.headers, id=message.id, device=message.device):
-            # Before the outcome, so that it is never seen without its states.
+            # Before the outcome, so that it never shows without its states.
             outcome = tracker.objection(message) or states.acknowledge(reported(message), record.timestamp_us)
             return tracker.fold_ack(message, clock.monotonic()) if outcome is USED else outcome
 

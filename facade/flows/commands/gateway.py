@@ -1,4 +1,4 @@
-"""Takes a command: checks it, puts it on the bus, and gives its id once the bus has it.
+"""Checks a command, writes it to the bus, and returns its id after the bus has confirmed it.
 
 Called from Tango's threads, from several at a time: one call after the other is checked and noted, and each waits for
 the bus by itself. A refusal changes nothing; a call that the bus did not confirm in time says whether the command may
@@ -55,7 +55,7 @@ from facade.runtime.replay import why_refused
 _log = logging.getLogger(__name__)
 
 MOST_PENDING = 32
-"""Commands of one device that may be without an outcome."""
+"""Most commands of one device without an outcome."""
 NOT_ALLOWED = "API_CommandNotAllowed"
 
 
@@ -129,22 +129,22 @@ def _require_name(operator: str, where: str) -> None:
 
 
 class CommandSender(Protocol):
-    """Puts a command on the bus."""
+    """Writes a command to the bus."""
 
     def send(self, record: Record, timeout: float, queued: Callable[[], None]) -> None:
-        """Return once all in-sync replicas have it.
+        """Return after all in-sync replicas have the record.
 
         Parameters
         ----------
         queued
-            Called before the wait: whatever is sent from then on comes later.
+            Called before the wait: later records are sent after this one.
 
         Raises
         ------
         NotSent
-            It surely is not there, and will not be.
+            The record is surely not on the bus, and will not be.
         OutcomeUnknown
-            It may be there, or still come, after `timeout` [s].
+            The record may be on the bus, or still come, after `timeout` [s].
         """
 
 
@@ -163,13 +163,13 @@ class Gateway:
     sender: CommandSender
     refusals: Refusals
     ready: Callable[[], bool]
-    """Whether everything has been read that stood on the bus at the start."""
+    """Whether all records from before the start have been read."""
     origin: str
     clock: Clock
     timeout: float = 0.4
     """Longest wait for the bus [s]."""
     commanders: frozenset[str] = frozenset()
-    """Hosts from which commands are taken, as Tango names them; none: from any."""
+    """Hosts whose commands are accepted, as Tango names them; none: any."""
     approvals: frozenset[str] = frozenset()
     """Commands that wait for a second person, each as class and command."""
     _checking: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -194,7 +194,7 @@ class Gateway:
         text
             JSON argument; None for a command that takes none.
         client
-            Tango client that gives it; empty: not known.
+            Tango client of the call; empty: unknown.
         operator
             Name that the client says, as of `read_request`; empty: none.
 
@@ -365,7 +365,7 @@ class Gateway:
             raise CommandRefused(NOT_ALLOWED, what, where)
 
     def show(self, device: str) -> tuple[str, str | None]:
-        """Return State and obsState as a command finds them; obsState is None where there is none."""
+        """Return State and obsState for the next command; obsState is None for a device without one."""
         device_class = self.classes[device]
         entry = next((a for a in device_class.attributes if a.name == OBS_STATE), None)
         if entry is None:
@@ -435,11 +435,11 @@ class Gateway:
             raise CommandRefused(FAILED, what, where)
         waits = before.status == HELD
         if (waits and not before.appended_us) or (before.status == NEW and not before.place):
-            if before.id in self._sending:  # whose caller may be told that it was never sent
+            if before.id in self._sending:  # its caller may be told that it was never sent
                 raise _unknown(before, "another call is sending it", waits=waits)
             if self._now_us() < before.not_after:
-                return None  # perhaps it never arrived: the same id, so that it cannot be executed twice
-            # A bus that is slow may have it all the same.
+                return None  # it may never arrive: the same id prevents a second execution
+            # A slow bus may have it all the same.
             raise _unknown(before, "it was not seen on the bus yet", waits=waits)
         _log.info("repeated transaction_id=%s id=%s device=%s", before.transaction_id, before.id, before.device)
         return before.id
@@ -455,7 +455,7 @@ class Gateway:
         operator: str,
     ) -> CommandMessage:
         now_us = self._now_us() if before is None else before.issued
-        # Commands are in the order of their issue times, whatever the clock does.
+        # Commands are in the order of their issue times, even if the clock is set back.
         issued = self.tracker.next_issue(device, now_us) if before is None else before.issued
         return CommandMessage(
             id=command_id(issued, secrets.randbelow(10**12), command.name) if before is None else before.id,
@@ -469,7 +469,7 @@ class Gateway:
             ceiling=now_us + round(command.ceiling * 1e6),
             repeatable=command.repeatable,
             origin=self.origin,
-            # Who repeats a call neither gives the command nor approves it.
+            # A repeated call changes neither the issuer nor the approver.
             client=client[:200] if before is None else before.client,
             operator=operator if before is None else before.operator,
             approver="" if before is None else before.approver,
@@ -502,7 +502,7 @@ class Gateway:
         try:
             self.sender.send(command_record(message, headers), self.timeout, queued)
         except NotSent as error:
-            if again:  # which says nothing about the first time
+            if again:  # it says nothing about the first time
                 _log.warning("command not sent again %s: %s", tags, error)
                 raise _unknown(message, str(error)) from error
             if waiting is not None:

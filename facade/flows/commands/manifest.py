@@ -1,4 +1,4 @@
-"""Commands: what TM wants of a device, durable before the caller has an id, with exactly one outcome."""
+"""Commands of TM: durable before the caller has an id, with exactly one outcome."""
 
 from facade.manifest import Isolation, Manifest, Subcommand
 

@@ -31,12 +31,12 @@ decode_refusal = BatchDecoder(RefusalMessage).decode_one
 
 
 def command_id(issued_us: int, number: int, name: str) -> str:
-    """Return an id in SKA's form: when, which, what."""
+    """Return an id in SKA's form: time, number, name."""
     return f"{issued_us / 1e6:.6f}_{number:012d}_{name}"
 
 
 def issued(id: str) -> int:
-    """Return when the command of an id was issued [Unix us]; 0 where it does not say."""
+    """Return the issue time of a command by its id [Unix us]; 0: the id has none."""
     try:
         return round(float(id.partition("_")[0]) * 1e6)
     except (ValueError, OverflowError):
@@ -44,7 +44,7 @@ def issued(id: str) -> int:
 
 
 def given_by(operator: str, client: str) -> str:
-    """Return who gave a command, for people, such as ``ann, from 10.0.0.7, process 4242``."""
+    """Return the issuer of a command for people, such as ``ann, from 10.0.0.7, process 4242``."""
     return ", from ".join(filter(None, (operator, client)))
 
 
@@ -59,7 +59,7 @@ def held_record(command: CommandMessage, headers: Headers = ()) -> Record:
 
 
 def ack_record(ack: AckMessage, headers: Headers = ()) -> Record:
-    """Return the record of an acknowledgement, on the partition of all those of the device."""
+    """Return the record of an acknowledgement, on the partition of its device."""
     return Record(topic=ACKS, key=ack.device.encode(), value=msgspec.json.encode(ack), headers=headers)
 
 
@@ -69,7 +69,7 @@ def refusal_record(refusal: RefusalMessage) -> Record:
 
 
 def reported(ack: AckMessage) -> list[StateMessage]:
-    """Return the reports that came with an outcome, as they are on ``state`` or will be."""
+    """Return the reports that came with an outcome; the same are, or will be, on ``state``."""
     return [
         StateMessage(
             device=ack.device, attribute=name, value=state.value, time=state.time, origin=ack.origin, command=ack.id

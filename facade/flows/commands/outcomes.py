@@ -1,9 +1,9 @@
 """The states of a command as one table, which the tracker, the documents and the property test walk; and one command.
 
-A command is NEW until the broker has confirmed its record, then SENT; the other states are what
-controllers, or in the end the facade, acknowledge. The first final one is the outcome. A command that waits for a
-second person is HELD, and on a topic of its own; the approval makes it NEW, its caller may withdraw it (ABORTED), and
-otherwise it ends as UNDELIVERED.
+A command is NEW until the broker has confirmed its record, then SENT. Acknowledgements of controllers, and finally of
+the facade, give the other states. The first final one is the outcome. A command that waits for a second person is HELD,
+and on a topic of its own; the approval makes it NEW, its caller may withdraw it (ABORTED), and otherwise it ends as
+UNDELIVERED.
 """
 
 import hashlib
@@ -25,22 +25,22 @@ TIMED_OUT, UNDELIVERED = "TIMED_OUT", "UNDELIVERED"
 FINAL = frozenset({COMPLETED, FAILED, ABORTED, REJECTED, TIMED_OUT, UNDELIVERED})
 """Outcomes: nothing comes after them."""
 BY_FACADE = frozenset({TIMED_OUT, UNDELIVERED})
-"""Outcomes that device servers make; the others are controllers', except for the ABORTED of a withdrawal."""
+"""Outcomes written by device servers; controllers write the others, except for the ABORTED of a withdrawal."""
 
 _ANSWERED = frozenset({IN_PROGRESS, COMPLETED, FAILED, ABORTED, TIMED_OUT})
 _SENT = _ANSWERED | {ACCEPTED, REJECTED}
 
 TRANSITIONS: Mapping[str, frozenset[str]] = {
     HELD: frozenset({NEW, ABORTED, UNDELIVERED}),
-    # An acknowledgement may overtake the delivery report, so what follows SENT may follow NEW.
+    # An acknowledgement may overtake the delivery report, so every successor of SENT may also follow NEW.
     NEW: _SENT | {SENT, UNDELIVERED},
     SENT: _SENT,
-    # A controller may find only on a closer look that it must refuse; once it has begun it has failed.
+    # A controller may refuse only before it has begun; afterwards it has failed.
     ACCEPTED: _ANSWERED | {REJECTED},
     IN_PROGRESS: _ANSWERED,
     **dict.fromkeys(FINAL, frozenset()),
 }
-"""What may follow on what."""
+"""Possible successors of each state."""
 
 TASK_STATUS: Mapping[str, str] = {
     HELD: "STAGING",
@@ -68,7 +68,7 @@ RESULT_CODE: Mapping[str, int] = {
     TIMED_OUT: UNKNOWN,
     UNDELIVERED: RESULT_FAILED,
 }
-"""ResultCode by outcome; after a time-out nobody knows whether the command took effect."""
+"""ResultCode by outcome; after a time-out it is unknown whether the command took effect."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -85,23 +85,23 @@ class Tracked:
     deadline: int = 0
     ceiling: int = 0
     client: str = ""
-    """Tango client that gave it; empty: not known."""
+    """Tango client of the caller; empty: unknown."""
     operator: str = ""
-    """Name that its caller said; empty: none."""
+    """Operator's name given by the caller; empty: none."""
     approver: str = ""
-    """Name that the second person said; empty: it needed none."""
+    """Name given by the second person; empty: none was needed."""
     approver_client: str = ""
     parent: str = ""
-    """Id of the command that it is an order of; empty: of none."""
+    """Id of the command that ordered it; empty: none."""
     held: CommandMessage | None = None
-    """The command as it waits for a second person; None: it does not."""
+    """The command that waits for a second person; None: it does not wait."""
     digest: bytes = b""
     """Of the argument."""
     status: str = NEW
     place: str = ""
-    """Where its record is on the bus."""
+    """Position of its record on the bus."""
     appended_us: int = 0
-    """When the bus took its record; of a command that waits for a second person, the record by which it waits."""
+    """Append time of its record; for a command that waits for a second person, of the record on which it waits."""
     began: int = 0
     ended: int = 0
     progress: int | None = None
@@ -112,11 +112,11 @@ class Tracked:
     """The newest acknowledgement before the outcome; kept while a controller has not ended it."""
     outcome: AckMessage | None = None
     noted: AckMessage | None = None
-    """What was sent from here and has perhaps not come back; the log overrules it."""
+    """Last acknowledgement sent from here, which may not have come back; the log overrules it."""
     answered: bool = False
-    """Whether a controller has ended it, be it after the facade had given it up."""
+    """Whether a controller has ended it, even after the facade's time-out."""
     closed_at: float = float("-inf")
-    """When the facade last wrote an outcome of its own [monotonic s]."""
+    """Time of the facade's last own outcome [monotonic s]."""
 
     @classmethod
     def sent(cls, message: CommandMessage) -> "Tracked":
@@ -148,10 +148,10 @@ class Tracked:
         return self.outcome or self.begun or self.noted
 
     def overdue(self, now_us: int, origin: str) -> AckMessage | None:
-        """Return the outcome of a command whose time is over; None: there is still time."""
+        """Return the outcome of an overdue command; None: it is not overdue."""
         status: AckStatus
         if self.status in (HELD, NEW) and not self.place:
-            # After that time it cannot be executed any more, should its record still come.
+            # After that time it cannot be executed any more, even if its record still comes.
             if now_us <= self.not_after + MICRO:
                 return None
             status, text = "UNDELIVERED", "its record never appeared on the bus"

@@ -21,13 +21,13 @@ from facade.numbers import LARGEST
 from facade.outcome import RecordRejected, Suppressed
 
 OPEN = "OPEN"
-"""Said of a command that has no outcome yet."""
+"""Outcome shown for a command without one."""
 REFUSED = "REFUSED"
-"""Said of a command that its device refused: it has no id, and no controller saw it."""
+"""Outcome shown for a command that its device refused: it has no id, and no controller saw it."""
 OUTCOMES = (*sorted(FINAL), OPEN, REFUSED)
 _ALL = 2**62
 _DEEPEST = 32
-"""Levels of orders that are looked at; SDP has four."""
+"""Greatest depth of orders; SDP has four."""
 
 
 class Past:
@@ -36,7 +36,7 @@ class Past:
     Parameters
     ----------
     since_us
-        Commands that were issued before are left out [Unix us].
+        Earlier commands are left out [Unix us].
     """
 
     def __init__(self, since_us: int) -> None:
@@ -44,10 +44,10 @@ class Past:
         self._trackers: dict[str, Tracker] = {}
         self._refused: list[Tracked] = []
         self.unreadable = 0
-        """Records that are no commands, acknowledgements or refusals."""
+        """Undecodable records."""
 
     def add_command(self, record: Record) -> None:
-        """Take a record of ``commands``; all of them come before the first acknowledgement."""
+        """Add a record of ``commands``; all of them come before the first acknowledgement."""
         command = decode_command(record.value)
         if isinstance(command, Suppressed | RecordRejected):
             self.unreadable += isinstance(command, RecordRejected)
@@ -55,7 +55,7 @@ class Past:
             self._tracker(command.device).fold_command(command, record)
 
     def add_held(self, record: Record) -> None:
-        """Take a record of ``commands-held``; all of them come before the first of ``commands``."""
+        """Add a record of ``commands-held``; all of them come before the first of ``commands``."""
         command = decode_command(record.value)
         if isinstance(command, Suppressed | RecordRejected):
             self.unreadable += isinstance(command, RecordRejected)
@@ -63,7 +63,7 @@ class Past:
             self._tracker(command.device).fold_held(command, record)
 
     def add_ack(self, record: Record) -> None:
-        """Take a record of ``command-acks``."""
+        """Add a record of ``command-acks``."""
         ack = decode_ack(record.value)
         if isinstance(ack, Suppressed | RecordRejected):
             self.unreadable += isinstance(ack, RecordRejected)
@@ -74,7 +74,7 @@ class Past:
                 tracker.fold_ack(ack, 0.0)
 
     def add_refusal(self, record: Record) -> None:
-        """Take a record of ``command-refusals``."""
+        """Add a record of ``command-refusals``."""
         refusal = decode_refusal(record.value)
         if isinstance(refusal, Suppressed | RecordRejected):
             self.unreadable += isinstance(refusal, RecordRejected)
@@ -100,21 +100,21 @@ class Past:
 
 @dataclass(slots=True)
 class One:
-    """One command with all that the bus has of it."""
+    """One command with all its records on the bus."""
 
     id: str
     command: CommandMessage | None = None
-    """None: its record is not on the bus (any more)."""
+    """None: its record is not, or no longer, on the bus."""
     held: bool = False
-    """Whether this is the record by which it waits for a second person, or waited in vain."""
+    """Whether the record is the one on which it waits, or waited in vain, for a second person."""
     appended: int = 0
-    """When the bus took its record, which for an order is when it was given [Unix us]; 0: not known."""
+    """Append time of its record, which for an order is its issue [Unix us]; 0: unknown."""
     trace: str = ""
     """Id of its trace; empty: it is not traced."""
     acks: list[tuple[AckMessage, int]] = field(default_factory=list)
-    """In the order of the log, each with the time at which the bus took it [Unix us]."""
+    """In the order of the log, each with its append time [Unix us]."""
     orders: list["One"] = field(default_factory=list)
-    """What its controller has ordered others to do for it, in the order in which it was given."""
+    """Orders of its controller to other controllers for it, in the order of issue."""
 
     @property
     def outcome(self) -> AckMessage | None:
@@ -123,19 +123,19 @@ class One:
 
     @property
     def given(self) -> int:
-        """Return when it was given [Unix us]."""
+        """Return the time of issue [Unix us]."""
         if self.command is None:
             return issued(self.id)
         return (self.command.parent and self.appended) or self.command.issued
 
     @property
     def seconds(self) -> float | None:
-        """Return how long it took until its outcome [s]; None: it has none."""
+        """Return the time from issue to outcome [s]; None: it has no outcome."""
         return None if self.outcome is None else (self.outcome.time - self.given) / MICRO
 
 
 class CommandFamily:
-    """One command, the orders that were given for it, the orders of these, and so on.
+    """One command with its orders, the orders of these, and so on.
 
     Records of ``commands-held`` come first; then those of ``commands``, an order perhaps before its parent; then
     `gather`, then acknowledgements.
@@ -143,31 +143,31 @@ class CommandFamily:
 
     def __init__(self, id: str) -> None:
         self.first = One(id)
-        """The command that was asked for."""
+        """The requested command."""
         self._orders: dict[str, One] = {}
         """All orders that were read, by id."""
         self._members: dict[str, One] = {}
         """The command and all orders below it, by id."""
 
     def add_held(self, record: Record) -> None:
-        """Take a record of ``commands-held``."""
+        """Add a record of ``commands-held``."""
         command = decode_command(record.value)
         if isinstance(command, CommandMessage) and command.id == self.first.id:
             self.first.command, self.first.held = command, True
             self.first.appended, self.first.trace = record.timestamp_us, tracing.trace_id(record.headers)
 
     def add_command(self, record: Record) -> None:
-        """Take a record of ``commands``."""
+        """Add a record of ``commands``."""
         command = decode_command(record.value)
         if not isinstance(command, CommandMessage) or not (command.parent or command.id == self.first.id):
             return
         one = self.first if command.id == self.first.id else self._orders.setdefault(command.id, One(command.id))
-        if one.command is None or one.held:  # an order is written again where its controller was killed
+        if one.command is None or one.held:  # an order is written again after its controller was killed
             one.command, one.held = command, False
             one.appended, one.trace = record.timestamp_us, tracing.trace_id(record.headers)
 
     def add_ack(self, record: Record) -> None:
-        """Take a record of ``command-acks``."""
+        """Add a record of ``command-acks``."""
         ack = decode_ack(record.value)
         if isinstance(ack, AckMessage) and (one := self._members.get(ack.id)) is not None:
             one.acks.append((ack, record.timestamp_us))
@@ -186,13 +186,13 @@ class CommandFamily:
 
 
 def outcome_of(tracked: Tracked) -> str:
-    """Return the outcome of a command, or that it has none."""
+    """Return the outcome of a command, or OPEN."""
     return tracked.status if tracked.status in OUTCOMES else OPEN
 
 
 def row(tracked: Tracked) -> dict[str, Any]:
     """Return a command as lists show it; times are Unix times [s]."""
-    # Ids of orders, and so their times of issue, follow from the parent's: they were given when the bus took them.
+    # The ids of orders, and so their issue times, follow from the parent's: their append time is used instead.
     when = (tracked.parent and tracked.appended_us) or _when(tracked)
     took = (tracked.ended - when) / MICRO if tracked.ended else None
     return {
@@ -215,7 +215,7 @@ def row(tracked: Tracked) -> dict[str, Any]:
 def chosen(
     commands: Iterable[Tracked], *, devices: Iterable[str] = (), names: Iterable[str] = (), outcomes: Iterable[str] = ()
 ) -> Iterator[Tracked]:
-    """Return the commands of some devices, of some names and with some outcomes; none of a kind: all."""
+    """Return the commands of some devices, names and outcomes; an empty selection of a kind means all."""
     of, called, ended = ({*kind} for kind in (devices, names, outcomes))
     for one in commands:
         if (
@@ -227,13 +227,13 @@ def chosen(
 
 
 def nested(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Return rows in their order, but each order below its parent, with the number of its ancestors that are there."""
+    """Return rows in order, but each order below its parent, with the number of its ancestors that are there."""
     rows = list(rows)
     there, below = {one["id"] for one in rows}, defaultdict[str, list[dict[str, Any]]](list)
     for one in rows:
         below[one["parent"] if one["parent"] in there else ""].append(one)
     while below:
-        # Orders of each other, which only a wrong program gives, are below nothing.
+        # Orders of each other, which only a faulty program gives, are below nothing.
         stack = [(0, one) for one in reversed(below.pop("" if "" in below else next(iter(below))))]
         while stack:
             depth, one = stack.pop()

@@ -1,7 +1,7 @@
 """Commands that devices refused: logged, shown, and put on the bus.
 
-A refusal is noted in the thread of its call, which never waits for it: the event loop puts the record on the bus. The
-newest refusal of each device comes back from there after a restart.
+A refusal is noted in the thread of its call, which never waits for it: the event loop writes the record. After a
+restart the newest refusal of each device is read from the bus.
 """
 
 import logging
@@ -25,7 +25,7 @@ FAILED = "API_CommandFailed"
 """Tango's word for a command that could not be carried out."""
 _LONGEST_ARGUMENT, _LONGEST_TEXT, _LONGEST_NAME = 1000, 2000, 200
 _MOST_QUEUED = 1000
-"""Refusals that wait for the event loop; a client that hammers costs no memory."""
+"""Most refusals waiting for the event loop; a client that repeats a call endlessly costs no memory."""
 
 
 class Refusals:
@@ -47,7 +47,7 @@ class Refusals:
     def note(
         self, device: str, command: str, why: Exception, *, argument: str | None, client: str, operator: str
     ) -> None:
-        """Log a refusal, show it, and leave it to the event loop."""
+        """Log a refusal, show it, and queue its record."""
         refusal = RefusalMessage(
             device=device,
             command=command,
@@ -64,36 +64,36 @@ class Refusals:
         self._queue.append(refusal)
 
     def fold(self, refusal: RefusalMessage, record: Record) -> Outcome:
-        """Take a refusal from the log; see `facade.runtime.flow.Flow.fold`."""
+        """Process a refusal from the log; see `facade.runtime.flow.Flow.fold`."""
         before = self._newest.get(refusal.device)
         if before is None or before.time < refusal.time:
             self._newest[refusal.device] = refusal
         return USED
 
     def reading(self, device: str) -> Reading | None:
-        """Return the newest refusal of a device as a text; None: there is none, or it was not read yet."""
+        """Return the newest refusal of a device as a text; None: there is none, or it is not read yet."""
         newest = self._newest.get(device)
         return None if newest is None else Reading(_said(newest), newest.time / 1e6)
 
     def perform(self) -> None:
-        """Put noted refusals on the bus; see `facade.runtime.event_loop.PeriodicTask`."""
+        """Write the records of noted refusals; see `facade.runtime.event_loop.PeriodicTask`."""
         while self._queue:
             self._send(refusal_record(self._queue.popleft()))
 
     def end(self) -> None:
-        """Put the last ones on the bus."""
+        """Write the last records."""
         self.perform()
 
 
 class RefusalView:
-    """Shows the newest refusal of one device, also before anything was read; see `facade.runtime.flow.View`."""
+    """Shows the newest refusal of one device, also before any record was read; see `facade.runtime.flow.View`."""
 
     def __init__(self, device: str, refusals: Refusals, known: Callable[[], bool]) -> None:
         self._device, self._refusals, self._known = device, refusals, known
         self._changes = Changes()
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
-        """Return the newest refusal; an empty text says that there was none."""
+        """Return the newest refusal; an empty text: there was none."""
         newest = self._refusals.reading(self._device)
         if newest is not None:
             yield self._device, ATTRIBUTE, self._changes.reading(ATTRIBUTE, newest.value, newest.time)

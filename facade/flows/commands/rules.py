@@ -13,7 +13,7 @@ FAULT = "FAULT"
 STABLE = {"EMPTY": "EMPTY", "IDLE": "IDLE", "READY": "READY", "SCANNING": "READY", "ABORTED": "ABORTED"}
 """SKA's commandedObsState in each stable obsState. FAULT has no entry: the last command decides."""
 REPORTED = ("scanTypes", "ebID")
-"""Reported attributes by which arguments are judged."""
+"""Reported attributes that arguments are compared with."""
 
 
 def is_transitional(obs_state: str) -> bool:
@@ -41,8 +41,8 @@ def shown(
 ) -> str:
     """Return the label that an attribute shows.
 
-    It is the last report; but from the moment that a command is on the bus until its controller has reported, it is
-    the command's transitional state.
+    It is the last report. From the time that a command is on the bus until its controller has reported, it is the
+    command's transitional state.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def shown(
     for tracked in reversed(pending):
         command = commands.get(tracked.command)
         if tracked.status == NEW and not tracked.place:
-            continue  # perhaps it never arrives
+            continue  # it may never arrive
         if command is not None and command.reports == attribute:
             return label if command.transitional is None or fresh(report, tracked) else command.transitional
     return label
@@ -64,12 +64,12 @@ def unsettled(
 ) -> Tracked | None:
     """Return the newest command whose effect has not been reported yet.
 
-    TM goes by obsState, which may be reported before the acknowledgement. So a command is settled once another state
-    than its transitional one was reported.
+    TM uses obsState, which may be reported before the acknowledgement. So a command is settled once another state than
+    its transitional one was reported.
     """
     for tracked in reversed(pending):
         command = commands.get(tracked.command)
-        if command is not None:  # earlier ones were settled when it was let in, or it overtook them
+        if command is not None:  # earlier ones were settled when it was admitted, or it overtook them
             report = reports.get(command.reports)
             settled = report is not None and report.value != command.transitional and fresh(report, tracked)
             return None if settled else tracked
@@ -77,14 +77,14 @@ def unsettled(
 
 
 def why_not_allowed(command: CommandDefinition, *, state: str, obs_state: str | None, under_way: Tracked | None) -> str:
-    """Say why a command is not allowed; an empty text when it is.
+    """Return the reason why a command is not allowed; empty: it is allowed.
 
     Parameters
     ----------
     obs_state
-        None for a device that has none.
+        None for a device without one.
     under_way
-        Command whose effect is still to come.
+        Command without a reported effect.
     """
     for name, label, allowed in ((STATE, state, command.state), (OBS_STATE, obs_state, command.obs_state)):
         if label is not None and allowed and label not in allowed:
@@ -112,7 +112,7 @@ def is_second_person(first: CommandMessage, client: str, operator: str) -> bool:
 
 
 def contradiction(family: str, document: Mapping[str, Any], reported: Mapping[str, Value]) -> str:
-    """Say how an argument contradicts the reported attributes of a device; an empty text when it does not."""
+    """Return the contradiction of an argument to the reported attributes of a device; empty: there is none."""
     if family == "configure":
         known = reported.get("scanTypes") or ()
         added = [entry.get("scan_type_id") for entry in document.get("new_scan_types", ())]

@@ -1,4 +1,4 @@
-"""The pending and recent commands of some devices, and their outcomes; made of the log alone.
+"""The pending and recent commands of some devices, and their outcomes, derived from the log alone.
 
 The tracker folds the ``commands`` and ``command-acks`` topics. Acknowledgements of one device are on one partition, so
 every reader finds the same first final outcome, also after a restart. The tracker of a device server folds both topics,
@@ -29,11 +29,11 @@ from facade.flows.commands.outcomes import (
 from facade.outcome import USED, Outcome, RecordRejected, Suppressed, Unused
 
 _ORPHAN = 10.0
-"""How long an acknowledgement waits for its command, which may be read after it [s]."""
+"""Longest wait of an acknowledgement for its command, which may be read after it [s]."""
 _ORPHANS = 1000
 _FINISHED = 2000
 _AGAIN = 5.0
-"""Time after which an outcome that the facade has made is written again, if it has not come back [s]."""
+"""Time after which an outcome of the facade is written again, if it has not come back [s]."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class _Device:
     version: int = 0
     finished_total: int = 0
     newest: int = 0
-    """When the newest command was issued [Unix us]."""
+    """Issue time of the newest command [Unix us]."""
 
 
 class Tracker:
@@ -58,7 +58,7 @@ class Tracker:
     acks
         Acknowledgements remembered of each command.
     with_commands
-        Whether commands are folded as well, so that an acknowledgement counts only once its command was read.
+        Whether commands are folded as well, so that an acknowledgement counts only after its command was read.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class Tracker:
         self._orphans: dict[str, list[tuple[float, AckMessage]]] = {}
         self._lock = threading.RLock()
         self.live = False
-        """Whether what stood on the bus at the start has been read."""
+        """Whether all records from before the start have been read."""
         self.late = dict.fromkeys(self._devices, 0)
         """Acknowledgements that came after the outcome, or out of order, by device."""
         self.unknown = dict.fromkeys(self._devices, 0)
-        """Acknowledgements of commands that nobody sent, by device."""
+        """Acknowledgements of unknown commands, by device."""
 
     def begin(self, command: CommandMessage) -> None:
-        """Remember a command that is about to be written."""
+        """Remember a command before it is written."""
         with self._lock:
             self._add(Tracked.sent(command))
 
@@ -92,7 +92,7 @@ class Tracker:
             self._add(tracked)
 
     def approve(self, command: CommandMessage) -> bool:
-        """Remember an approved command that is about to be written; return False if its time has ended before."""
+        """Remember an approved command before it is written; return False if its time has ended."""
         with self._lock:
             waiting = self._by_id[command.id]
             if waiting.status != HELD or waiting.closed_at > float("-inf"):
@@ -113,14 +113,14 @@ class Tracker:
                 self._add(waiting)
 
     def sent(self, id: str) -> None:
-        """Note that the bus has a command."""
+        """Note that a command is on the bus."""
         with self._lock:
             tracked = self._by_id[id]
             if tracked.status == NEW:
                 self._move(tracked, SENT)
 
     def undelivered(self, id: str, now_us: int, why: str) -> None:
-        """Note that the bus does surely not have a command, and never will."""
+        """Note that a command is surely not on the bus, and never will be."""
         with self._lock:
             tracked = self._by_id[id]
             if tracked.status in (HELD, NEW):
@@ -128,7 +128,7 @@ class Tracker:
                 self._move(tracked, UNDELIVERED)
 
     def fold_command(self, command: CommandMessage, record: Record) -> Outcome:
-        """Take a command from the log; see `facade.runtime.flow.Flow.fold`."""
+        """Process a command from the log; see `facade.runtime.flow.Flow.fold`."""
         with self._lock:
             if command.device not in self._devices:
                 return Suppressed("other-device")
@@ -141,19 +141,19 @@ class Tracker:
             tracked.place = f"{record.topic}/{record.partition}@{record.offset}"
             tracked.appended_us = record.timestamp_us
             if is_given_up:
-                # A record that was given up may be there after all: then the log is right.
+                # A record that was given up may be on the bus after all: then the log is right.
                 self._reopen(tracked)
             for _, ack in self._orphans.pop(command.id, ()):
                 self._apply(tracked, ack)
             return USED
 
     def fold_held(self, command: CommandMessage, record: Record) -> Outcome:
-        """Take a command that waits for a second person from the log; see `facade.runtime.flow.Flow.fold`."""
+        """Process a command that waits for a second person; see `facade.runtime.flow.Flow.fold`."""
         with self._lock:
             if command.device not in self._devices:
                 return Suppressed("other-device")
             finished = self._devices[command.device].finished
-            # Of a command that was approved long ago, nothing is remembered.
+            # A command that was approved long ago is not remembered.
             is_old = len(finished) >= self._keep and command.issued <= finished[0].ended
             known = self._by_id.get(command.id)
             if known is not None and known.status == HELD:
@@ -170,7 +170,7 @@ class Tracker:
             return USED
 
     def fold_ack(self, ack: AckMessage, monotonic: float) -> Outcome:
-        """Take an acknowledgement from the log; see `facade.runtime.flow.Flow.fold`."""
+        """Process an acknowledgement from the log; see `facade.runtime.flow.Flow.fold`."""
         with self._lock:
             if (why := self.objection(ack)) is not None:
                 return why
@@ -186,7 +186,7 @@ class Tracker:
             return USED
 
     def note(self, ack: AckMessage) -> None:
-        """Take an acknowledgement that was just sent, and that the log may overrule."""
+        """Note an acknowledgement that was just sent; the log may overrule it."""
         with self._lock:
             tracked = self._by_id.get(ack.id) or self._add(Tracked.acknowledged(ack))
             tracked.noted = ack
@@ -197,15 +197,15 @@ class Tracker:
         return None if tracked is None else tracked.newest
 
     def left_open(self, origin: str) -> list[AckMessage]:
-        """Return the newest acknowledgement of each command that someone began and did not end."""
+        """Return the newest acknowledgement of each command that an origin began and did not end."""
         return [begun for one, begun in self._begun_by(origin) if not one.final]
 
     def given_up(self, origin: str) -> list[AckMessage]:
-        """Return the newest acknowledgement of each command that someone began, and that timed out before it ended."""
+        """Return the newest acknowledgement of each command that an origin began, and that timed out before its end."""
         return [begun for one, begun in self._begun_by(origin) if one.status in BY_FACADE and not one.answered]
 
     def objection(self, ack: AckMessage) -> Unused | None:
-        """Return why an acknowledgement is not to be taken, if so."""
+        """Return the reason why an acknowledgement is refused, if there is one."""
         if ack.device not in self._devices:
             return Suppressed("other-device")
         tracked = self._by_id.get(ack.id)
@@ -217,14 +217,14 @@ class Tracker:
         waiting = self._orphans.setdefault(ack.id, [])
         if len(waiting) < self._most_acks or (ack.status in FINAL and not any(a.status in FINAL for _, a in waiting)):
             waiting.append((monotonic, ack))
-        # At a start the acknowledgements of thousands of commands may be read before these are.
+        # At a start the acknowledgements of thousands of commands may be read before the commands.
         if self.live and len(self._orphans) > _ORPHANS:
             self._drop_orphans([next(iter(self._orphans))])
 
     def due(self, now_us: int, monotonic: float, origin: str) -> list[AckMessage]:
-        """Return the outcomes that the facade has to make, as records still to be written.
+        """Return the outcomes that the facade has to write.
 
-        They count once they have come back: the first outcome on the log holds.
+        They count when they come back: the first outcome on the log holds.
         """
         with self._lock:
             self.live = True
@@ -255,11 +255,11 @@ class Tracker:
             return [finished[at] for at in range(max(0, len(finished) - most), len(finished))]
 
     def finished_total(self, device: str) -> int:
-        """Return the number of finished commands of a device, as far back as the log goes."""
+        """Return the number of finished commands of a device, over the whole log."""
         return self._devices[device].finished_total
 
     def version(self, device: str) -> int:
-        """Return a number that changes with everything that happens to a device's commands."""
+        """Return a number that changes with each event of a device's commands."""
         return self._devices[device].version
 
     def next_issue(self, device: str, now_us: int) -> int:
@@ -268,11 +268,11 @@ class Tracker:
             return max(now_us, self._devices[device].newest + 1)
 
     def find(self, id: str) -> Tracked | None:
-        """Return a command."""
+        """Return a command by its id."""
         return self._by_id.get(id)
 
     def of_transaction(self, device: str, command: str, transaction_id: str) -> Tracked | None:
-        """Return the command that a device was given under a transaction id."""
+        """Return a device's command with a transaction id."""
         return self._by_transaction.get((device, command, transaction_id))
 
     def _add(self, tracked: Tracked) -> Tracked:
@@ -310,7 +310,7 @@ class Tracker:
         if ack.progress is not None:
             tracked.progress = ack.progress
         if ack.status == COMPLETED and tracked.progress is not None:
-            tracked.progress = 100  # whatever its controller reported last
+            tracked.progress = 100  # regardless of its controller's last report
         if ack.status != REJECTED and not by_facade:
             tracked.began = tracked.began or ack.time
         if ack.status == IN_PROGRESS and ack.remaining is not None:

@@ -52,7 +52,7 @@ class LrcEvents:
     def __init__(self) -> None:
         self._told: dict[str, dict[str, Any]] = {}
         self._recent: dict[str, tuple[float, dict[str, Any]]] = {}
-        """When each command last changed [Unix s], and how."""
+        """Time of the last change of each command [Unix s], and the change."""
         self._value: tuple[str, ...] = ()
 
     def value(self, commands: Sequence[Tracked], now: float) -> tuple[str, ...]:
@@ -83,9 +83,9 @@ def _state(one: Tracked) -> dict[str, Any]:
 
 
 _BEHIND = 2.0
-"""Time that a final state may come after the outcome, as the two are on different partitions [s]."""
+"""Longest time by which a final state follows the outcome, as the two are on different partitions [s]."""
 _FINISHED = 32
-"""Finished commands shown in attributes; the others are GetCommandHistory's."""
+"""Finished commands shown in attributes; GetCommandHistory has the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class CommandSources:
     lease: Lease
     health: BusHealth
     known: Callable[[], bool]
-    """Whether what stood on the bus at the start has been read."""
+    """Whether all records from before the start have been read."""
     clock: Clock
 
 
@@ -122,20 +122,20 @@ class CommandView:
         self._tracker = tracker
         self._version = (-1, -1)
         self._texts: dict[str, str] = {}
-        """Texts of finished commands, by id; they change no more."""
+        """Texts of finished commands, by id; they no longer change."""
         self._events = LrcEvents()
         self._changes = Changes()
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
-        """Return the attributes when something has happened to a command."""
+        """Return the attributes after an event of a command."""
         version = (self._tracker.version(self._device), self._states.version(self._device))
-        # Of half of the log the outcomes of old commands are missing.
+        # In a part of the log the outcomes of old commands are missing.
         if version == self._version or not self._known():
             return
         for name, value in self._values(now).items():
             if name in self._names:
                 yield self._device, name, self._changes.reading(name, value, now)
-        self._version = version  # not before: one that cannot be shown would hide those behind it
+        self._version = version  # not before: one that cannot be shown would hide the later ones
 
     def _values(self, now: float) -> dict[str, Value]:
         pending = self._tracker.pending(self._device)
@@ -148,7 +148,7 @@ class CommandView:
         return {
             "lrcProtocolVersions": VERSIONS,
             "_lrcEvent": self._events.value(finished + pending, now),
-            # The outcome first: its event is what callers wait for, and events leave in this order.
+            # The outcome first: callers wait for its event, and events leave in this order.
             "longRunningCommandResult": _flat(finished[-1:], lambda one: json.dumps(result(one))),
             "longRunningCommandsInQueue": tuple(one.command for one in finished + pending),
             "longRunningCommandIDsInQueue": tuple(one.id for one in finished + pending),
@@ -206,7 +206,7 @@ class SubarrayView:
         self._marker, self._looked_at = marker, now
 
     def stuck(self, now: float) -> str:
-        """Say that a transitional state has outlived its command; an empty text: it has not."""
+        """Return a text if a transitional state has outlived its command; otherwise an empty one."""
         obs_state, tracker = self._label(OBS_STATE, "EMPTY"), self._sources.tracker
         if not self._sources.known() or tracker.under_way(self._device) or not is_transitional(obs_state):
             return ""
@@ -224,7 +224,7 @@ class SubarrayView:
         state, obs_state = self.state(), self._label(OBS_STATE, "EMPTY")
         health, reasons = self._health(now, obs_state)
         mode = self._sources.states.label(self._device, ADMIN_MODE)
-        known = self._sources.known()  # half of the log tells of commands and states that are long over
+        known = self._sources.known()  # a part of the log shows old commands and states
         line = f"The device is in {state} state; obsState is {obs_state}; adminMode is {mode}; health is {health}."
         return {
             **({OBS_STATE: obs_state} if known else {}),
@@ -283,7 +283,7 @@ def rivalries(components: Components, now: float, device: str = "") -> list[str]
 
 
 def as_dict(one: Tracked) -> dict[str, Any]:
-    """Return everything that is known of a command, for people and programs."""
+    """Return all known fields of a command, for people and programs."""
     return {
         "id": one.id,
         "device": one.device,

@@ -1,7 +1,7 @@
 """Logs and metrics on SdpLogs: totals, recent errors, silence, newest values of nodes, and their alarms.
 
-Time is the brokers': a component is silent when others were heard long after it. So a stopped worker makes no component
-silent, and a restart judges as before.
+Time is the brokers': a component is silent when others have written long after it. So a stopped worker makes no
+component silent, and a restart judges as before.
 """
 
 import math
@@ -30,26 +30,26 @@ from facade.runtime.view import NewestView
 from facade.severities import WARNING
 
 MOST_SHIPPERS: Final = 2000
-"""Another one takes the place of the one that was silent longest, if that was so for long."""
+"""Most shippers; a new one displaces the shipper that has been silent longest, if that was long enough."""
 MOST_MISSING: Final = 10
 """Runs of missing numbers of a shipper that may still come."""
 _RESTART: Final = 1
-"""A shipper that starts gives this number (RFC 5424), also after its largest one."""
+"""Number of a starting shipper (RFC 5424), also after its largest one."""
 
 NumberRange = tuple[int, int]
 
 
 class Shipper(msgspec.Struct):
-    """The numbers of one shipper."""
+    """The sequence numbers of one shipper."""
 
     newest: int
     missing: list[NumberRange] = []
-    """Runs of numbers that did not come yet, ascending; the newest ones."""
+    """Runs of missing numbers, ascending; the newest ones."""
     heard: float = 0.0
     """Brokers' time of its newest records [Unix s]."""
 
     def fill(self, first: int, last: int) -> int:
-        """Take a run of numbers from those that are missing; return how many were."""
+        """Remove a run of numbers from the missing ones; return how many of them were missing."""
         left: list[NumberRange] = []
         for low, high in self.missing:
             left += [run for run in ((low, min(high, first - 1)), (max(low, last + 1), high)) if run[0] <= run[1]]
@@ -59,15 +59,15 @@ class Shipper(msgspec.Struct):
 
 
 class ShipperNumbers(msgspec.Struct):
-    """Counts holes in the numbers of all shippers."""
+    """Counts gaps in the numbers of all shippers."""
 
     shippers: dict[str, Shipper] = {}
     holes: int = 0
 
     def add(self, name: str, runs: Sequence[NumberRange], at: float, *, silent_since: float) -> None:
-        """Take runs of numbers in the order in which they came, at a time [Unix s].
+        """Count runs of numbers in the order of arrival, at a time [Unix s].
 
-        `silent_since`: a shipper that was heard last before this time may be forgotten for another one [Unix s].
+        `silent_since`: a shipper whose last record is older may be forgotten for another one [Unix s].
         """
         if name not in self.shippers and len(self.shippers) >= MOST_SHIPPERS:
             silent_longest = next(iter(self.shippers))
@@ -84,12 +84,12 @@ class ShipperNumbers(msgspec.Struct):
                     found.missing = [*found.missing, (found.newest + 1, first - 1)][-MOST_MISSING:]
                 found.newest = last
             else:
-                # Some came on another way, or again, as the shipper was not sure that they had arrived.
+                # Some came by another way, or again, as the shipper was not sure of their arrival.
                 self.holes -= found.fill(first, last)
                 found.newest = max(found.newest, last)
         if (found := self.shippers.pop(name, None)) is not None:
             found.heard = at
-            self.shippers[name] = found  # at the end: the one at the beginning was silent longest
+            self.shippers[name] = found  # moved to the end: the first one has been silent longest
 
 
 def _size(runs: Sequence[NumberRange]) -> int:
@@ -97,30 +97,30 @@ def _size(runs: Sequence[NumberRange]) -> int:
 
 
 MOST_COMPONENTS: Final = 1000
-"""Another one takes the place of the one that was silent longest, once nobody waits for that any more."""
+"""Most components; a new one displaces the component that has been silent longest, if it is not awaited any more."""
 MOST_LOCATIONS: Final = 2000
 MOST_OBSERVATIONS: Final = 64
 MOST_HOSTS: Final = 2000
 MOST_INSTANCES: Final = 100
 MOST_ERRORS: Final = 32
 BUCKET: Final = 10
-"""Errors and signs of life are counted over so long [s]."""
+"""Length of the buckets of errors and heartbeats [s]."""
 BUCKETS: Final = 30
 REGULAR: Final = 5
-"""A component that wrote in so many of the newest ten buckets writes regularly."""
+"""Number of the newest ten buckets in which a regular component has written."""
 SILENT: Final = 30.0
-"""So long after the newest sign of life of a regular component, it is silent if others are not [s]."""
+"""Time after the newest heartbeat of a regular component from which it is silent, if others are not [s]."""
 FORGOTTEN: Final = 3600.0
-"""So long after it, nobody waits for it any more [s]."""
+"""Time after it from which the component is not awaited any more [s]."""
 SERIES: Final = 60.0
-"""Errors with less between them are one series [s]."""
+"""Longest time between errors of one series [s]."""
 _OF_OURS: Final = f"{NAMESPACE}/"
 METRICS_FOR: Final = 60.0
-"""A metric that came longer ago is not shown [s]."""
+"""Time for which a metric is shown [s]."""
 
 
 class Component(msgspec.Struct):
-    """What one component has logged."""
+    """The log of one component."""
 
     records: int = 0
     errors: int = 0
@@ -128,17 +128,17 @@ class Component(msgspec.Struct):
     """Brokers' time of its newest record [Unix s]."""
     is_regular: bool = False
     wrote: list[int] = []
-    """The newest buckets in which it wrote, ascending; as many as tell whether it does so regularly."""
+    """The newest buckets in which it wrote, ascending; enough to judge whether it writes regularly."""
     failed: dict[int, int] = {}
 
     def recent(self, now: float, over: float) -> int:
-        """Return the errors of the last `over` seconds, to a bucket."""
+        """Return the errors of the last `over` seconds, at the resolution of a bucket."""
         first = int((now - over) // BUCKET)
         return sum(count for bucket, count in self.failed.items() if bucket > first)
 
 
 class Tally(msgspec.Struct):
-    """Records and errors of a location or an observation."""
+    """Records and errors of a location or an execution block."""
 
     records: int = 0
     errors: int = 0
@@ -148,23 +148,23 @@ class NodeValue(msgspec.Struct):
     """The newest value of a metric."""
 
     time: int
-    """When it was measured [Unix us]."""
+    """Time of the measurement [Unix us]."""
     heard: float
-    """When it came, by the brokers' time [Unix s]."""
+    """Arrival, by the brokers' time [Unix s]."""
     value: float
 
 
 class LogState(msgspec.Struct):
-    """All of the ledger, as it stands in a snapshot."""
+    """The state of the ledger in a snapshot."""
 
     severities: list[int] = msgspec.field(default_factory=lambda: [0] * len(LOG_SEVERITIES))
     recent: dict[int, list[int]] = {}
-    """Records by severity that are not late, by second of the brokers' time; as many as rates need."""
+    """Records in time by severity, by second of the brokers' time; as many as rates need."""
     components: dict[str, Component] = {}
     locations: dict[str, Tally] = {}
     observations: dict[str, Tally] = {}
     errors: list[str] = []
-    """The newest, in lines, the newest last."""
+    """The newest errors as lines, the newest last."""
     first_error: str = ""
     last_error: float = 0.0
     """Brokers' time of the newest error [Unix s]."""
@@ -177,19 +177,19 @@ class LogState(msgspec.Struct):
 
 
 RATE_OVER: Final = 10
-"""Rates are over so long [s]."""
+"""Period of rates [s]."""
 
 
 class LogLedger:
-    """Adds up summaries in `state`."""
+    """Adds summaries to `state`."""
 
     def __init__(self) -> None:
         self.state = LogState()
         self.metrics: dict[str, dict[str, dict[str, NodeValue]]] = {}
-        """By host, metric and instance: after a restart they soon come again."""
+        """By host, metric and instance; without a snapshot, as they soon come again."""
 
     def take(self, summary: LogSummary) -> str:
-        """Count the offsets of a summary; return why it must not be added, or empty text."""
+        """Count the offsets of a summary; return the reason of a refusal, or empty text."""
         place, first = f"{summary.stream}/{summary.partition}", summary.offset_from
         counted = self.state.counted.setdefault(place, CountedOffsets(summary.log, first, first, -1))
         found = counted.take(summary.log, first, summary.offset_to, summary.part)
@@ -198,7 +198,7 @@ class LogLedger:
         return ""
 
     def add(self, summary: LogSummary, at: float) -> None:
-        """Count a summary that was written at some time [Unix s]."""
+        """Add a summary that was written at a time [Unix s]."""
         state = self.state
         state.merged += summary.merged
         if summary.counts:
@@ -239,7 +239,7 @@ class LogLedger:
         place = "/".join(part for part in (one.rack, one.host) if part)
         _tally(state.locations, place, MOST_LOCATIONS, one.count, errors)
         if one.observation:
-            # The newest ones are those that are looked for: an old one makes room.
+            # The newest blocks matter: an old one makes room.
             found = state.observations.pop(one.observation, Tally())
             state.observations[one.observation] = Tally(found.records + one.count, found.errors + errors)
             if len(state.observations) > MOST_OBSERVATIONS:
@@ -264,7 +264,7 @@ class LogLedger:
             else:
                 self.state.merged += one.count
                 name = OTHER
-        components[name] = components.pop(name, Component())  # at the end: the one at the beginning was silent longest
+        components[name] = components.pop(name, Component())  # moved to the end: the first one has been silent longest
         return components[name]
 
     def _merge(self, forgotten: Component) -> None:
@@ -299,7 +299,7 @@ class LogLedger:
                 one.is_regular = False
 
     def silent(self) -> list[str]:
-        """Return the components that are silent, by name; ours log when something happens, and give signs of life."""
+        """Return the silent components, by name. The facade's own log rarely, but write heartbeats."""
         heard = self.state.heard
         return sorted(
             name
@@ -308,12 +308,12 @@ class LogLedger:
         )
 
     def rising(self, now: float) -> dict[str, tuple[int, int]]:
-        """Return the components whose errors rise: with errors of the last 20 s, and of the 280 s before."""
+        """Return the components with rising errors: with errors of the last 20 s, and of the 280 s before."""
         found = {}
         for name, one in self.state.components.items():
             recent = one.recent(now, 2 * BUCKET)
             before = one.recent(now, BUCKETS * BUCKET) - recent
-            # Half an error a second, and five times as often as before.
+            # Half an error a second, and five times the rate before.
             if recent >= BUCKET and recent / (2 * BUCKET) >= 5 * before / ((BUCKETS - 2) * BUCKET):
                 found[name] = recent, before
         return found
@@ -332,7 +332,7 @@ class LogLedger:
         return found
 
     def restore(self, state: Any) -> None:
-        """Take the state of a snapshot.
+        """Restore the state of a snapshot.
 
         Raises
         ------
@@ -353,7 +353,7 @@ def _into(buckets: dict[int, int], at: float, count: int) -> None:
 def _tally(tallies: dict[str, Tally], name: str, most: int, records: int, errors: int) -> None:
     found = tallies.pop(name, Tally())
     tallies[name] = Tally(found.records + records, found.errors + errors)
-    if len(tallies) > most:  # the one that was silent longest makes room
+    if len(tallies) > most:  # the one that has been silent longest makes room
         other = tallies.pop(OTHER, Tally())
         forgotten = tallies.pop(next(iter(tallies)))
         tallies[OTHER] = Tally(other.records + forgotten.records, other.errors + forgotten.errors)
@@ -361,14 +361,14 @@ def _tally(tallies: dict[str, Tally], name: str, most: int, records: int, errors
 
 RISING, COMPONENT_SILENT = "errorsRising", "componentSilent"
 _WORST = {"temperature": "nodeTemperature", "diskUsed": "nodeDiskUsed", "memoryUsed": "nodeMemoryUsed"}
-"""Attributes that show the largest entry of another one."""
+"""Attributes with the largest entry of another attribute."""
 _MOST_NAMES = 8
 """Names in a line of Status."""
 CLASS = "SdpLogs"
 
 
 class LogFlow(Flow):
-    """All sums, added up; see `facade.runtime.flow.Flow`."""
+    """A flow: all summaries, added up; see `facade.runtime.flow.Flow`."""
 
     topic = SUMMARY
     durable = True
@@ -389,14 +389,14 @@ class LogFlow(Flow):
         if summary.offset_to < summary.offset_from:
             what = f"expected {summary.offset_from} or more, got {summary.offset_to}"
             return RecordRejected(INCONSISTENT, "$.offset_to", what)
-        if count:  # what the snapshot has needs not to be rebuilt
+        if count:  # the snapshot has the others
             if trouble := self.ledger.take(summary):
                 return RecordRejected(OVERLAP, "$.offset_from", trouble)
             self.ledger.add(summary, self.heard(record))
         return USED
 
     def find(self, now: float) -> dict[FaultKey, Fault]:
-        """Return the components whose errors rise, and those that are silent."""
+        """Return the components with rising errors, and the silent ones."""
         rising = sorted(self.ledger.rising(now).items(), key=lambda one: -one[1][0])
         found = {
             (RISING, name): Fault(
@@ -416,12 +416,12 @@ class LogFlow(Flow):
         return self.ledger.as_dict()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take the state from a snapshot."""
+        """Restore the state from a snapshot."""
         self.ledger.restore(state)
 
 
 class LogsView(NewestView):
-    """A view: what the ledger of logs and metrics has."""
+    """A view: the ledger of logs and metrics."""
 
     what = "sums"
 
@@ -440,9 +440,9 @@ class LogsView(NewestView):
         self._silent: list[str] = []
         self._rising: list[str] = []
         self._beyond: list[str] = []
-        """Names of what is wrong, as of the last look."""
+        """Names of the faults, as of the last update."""
         self._nodes: dict[str, Reading] = {}
-        """What is shown of metrics, as of then."""
+        """Readings of metrics, as of the last update."""
 
     def _look(self, now: float) -> dict[str, Value]:
         ledger = self._ledger
@@ -484,7 +484,7 @@ class LogsView(NewestView):
         heard = self._ledger.state.heard
         for name, reading in super()._show(values, now, is_known=is_known):
             stale_after = self._attributes[name].stale_after if name in self._attributes else None
-            if stale_after and heard:  # later a rate of 0 may be true or not
+            if stale_after and heard:  # later a rate of 0 may be wrong
                 dated = Reading(reading.value, heard, reading.quality)
                 yield name, dated.invalid() if now - heard > stale_after else dated
             elif stale_after:

@@ -1,11 +1,11 @@
-"""The formats in which shippers write logs and metrics, told apart by how a record begins.
+"""The formats of logs and metrics of shippers, recognized by the first bytes of a record.
 
 Each format is one entry of a table: OTLP in JSON and in protobuf, events of Elastic's shippers, lines, and collectd. A
-decoder returns the records that it finds, and a `BadRow` with the reason for each part that it cannot use. The content
-of a record never raises here.
+decoder returns the records found, and a `BadRow` with the reason for each unusable part. The content of a record never
+raises here.
 
 The two forms of OTLP have the same fields. In JSON, null is the absence of a field, as everywhere in proto3. A field of
-the Elastic Common Schema stands within objects (``{"log": {"level": ...}}``, Filebeat) or under its whole name
+the Elastic Common Schema is within objects (``{"log": {"level": ...}}``, Filebeat) or under its whole name
 (``{"log.level": ...}``, loggers of programs).
 """
 
@@ -46,7 +46,7 @@ _LOCATION = {"host.name", "rack", "eb_id", "service.name", "service.namespace"}
 
 
 class _Json(msgspec.Struct, rename="camel", gc=False):
-    """A part of the JSON form; whatever else it has is left out."""
+    """A part of the JSON form, with the fields that are used."""
 
 
 class _Value(_Json):
@@ -124,13 +124,13 @@ class _Metrics(_Json):
 
 ExportRequest = TypeVar("ExportRequest", _Logs, _Metrics)
 RowType = TypeVar("RowType", LogRecord, MetricRecord)
-# 64-bit integers are texts in this form; not strict, so that numbers pass as well.
+# 64-bit integers are texts in this form; not strict, so that numbers are accepted as well.
 _logs_decoder = msgspec.json.Decoder(_Logs, strict=False)
 _metrics_decoder = msgspec.json.Decoder(_Metrics, strict=False)
 _LOGS = ("resourceLogs", "scopeLogs", "logRecords")
 _METRICS = ("resourceMetrics", "scopeMetrics", "metrics")
 _MOST_APART = 64_000_000
-"""Of a batch that is taken apart, as each part repeats what it has in common with others [bytes]."""
+"""Upper bound of a batch's parts together, as each repeats the common fields [bytes]."""
 
 
 def json_logs(value: bytes) -> Iterator[LogRecord | BadRow]:
@@ -172,7 +172,7 @@ def _rows(
 
 
 def _parts(part: Any, levels: tuple[str, ...], path: str = "$") -> Iterator[tuple[str, Any]]:
-    """Return where each record of a batch is, and a batch of it alone; a part that has none is left as it is."""
+    """Return the path of each record in a batch, and a batch of it alone; parts without records stay unchanged."""
     if not levels:
         yield from _points(part, path)
         return
@@ -213,7 +213,7 @@ def _parse(kind: str, value: bytes) -> Any:
     request = make()
     try:
         request.ParseFromString(value)
-    except Exception as error:  # protobuf's own classes, which are not there without it
+    except Exception as error:  # protobuf's own classes, which do not exist without it
         raise ValueError(f"expected an export request in protobuf, got: {error}") from error
     return request
 
@@ -272,7 +272,7 @@ def _point(name: str, point: Any, host: str, rack: str) -> MetricRecord:
     labels = {one.key: one.value.string_value for one in point.attributes}
     shown, factor, instance = of_otlp(name, labels)
     value = point.as_double if point.as_double is not None else point.as_int
-    if not isinstance(point, _Point):  # protobuf has no None: of numbers, it says which one is set
+    if not isinstance(point, _Point):  # protobuf has no None: for numbers, it names the one that is set
         which = point.WhichOneof("value")
         value = getattr(point, which) if which else None
     return metric_record(from_nano(point.time_unix_nano), host, shown, instance, value, factor, rack)
@@ -292,7 +292,7 @@ class _Object(msgspec.Struct, gc=False):
 
 
 class _Event(msgspec.Struct, gc=False):
-    """What events of logs and of metrics have in common."""
+    """Common fields of events of logs and of metrics."""
 
     timestamp: str = msgspec.field(default="", name="@timestamp")
     host: str | _Object = ""
@@ -301,10 +301,10 @@ class _Event(msgspec.Struct, gc=False):
     eb_id: str = ""
     labels: Mapping[str, Any] = _NONE
     fields: Mapping[str, Any] = _NONE
-    """Where Filebeat and Metricbeat have what a site adds to each event."""
+    """Fields that a site adds to each event, in Filebeat and Metricbeat."""
 
     def where(self) -> tuple[str, str, str]:
-        """Return host, rack and execution block; empty texts: it names none."""
+        """Return host, rack and execution block; empty texts: missing."""
         host = self.host if isinstance(self.host, str) else self.host.name or self.host.hostname
         return self.host_name or host, self._added("rack", self.rack), self._added("eb_id", self.eb_id)
 
@@ -313,7 +313,7 @@ class _Event(msgspec.Struct, gc=False):
         return text if isinstance(text, str) else ""
 
     def time(self) -> int:
-        """Return when it was made [Unix us]; 0: it does not say."""
+        """Return the time of the event [Unix us]; 0: missing."""
         return time_of(self.timestamp) if self.timestamp else 0
 
 
@@ -336,7 +336,7 @@ class _LogEvent(_Event, kw_only=True, gc=False):
     event_dataset: str = msgspec.field(default="", name="event.dataset")
 
     def component(self) -> str:
-        """Return what logs: the service, else the program, else the logger, else the kind of the log."""
+        """Return the component: the service, else the program, else the logger, else the kind of the log."""
         service = self.service_name or _name(self.service)
         program = self.program or self.process_name or _name(self.process)
         logger = self.logger_name or self.log_logger or self.log.logger
@@ -358,7 +358,7 @@ _metrics_event_decoder = msgspec.json.Decoder(_MetricsEvent)
 def _decoded(decoder: "msgspec.json.Decoder[_Kind]", value: bytes) -> _Kind:
     try:
         return decoder.decode(value)
-    except msgspec.ValidationError:  # perhaps of a null
+    except msgspec.ValidationError:  # possibly caused by a null
         return decoder.decode(msgspec.json.encode(without_nulls(msgspec.json.decode(value))))
 
 
@@ -369,7 +369,7 @@ def _name(one: str | _Object) -> str:
 def log_event(value: bytes) -> LogRecord:
     """Decode an event of Logstash, of Filebeat, or of a logger that writes the Elastic Common Schema."""
     one = _decoded(_log_event_decoder, value)
-    if isinstance(one.severity, int):  # as the syslog input of Logstash has it
+    if isinstance(one.severity, int):  # the form of Logstash's syslog input
         severity = OF_SYSLOG[one.severity] if 0 <= one.severity < len(OF_SYSLOG) else 0
     else:
         severity = severity_of(one.level or one.log_level or one.log.level or one.severity)
@@ -377,12 +377,12 @@ def log_event(value: bytes) -> LogRecord:
 
 
 def metrics_event(value: bytes) -> Iterator[MetricRecord | BadRow]:
-    """Return the values of an event of Metricbeat: those that attributes show, or one that none shows.
+    """Return the values of an event of Metricbeat that attributes show; if there are none, one without an attribute.
 
     Raises
     ------
     ValueError
-        It is no such event.
+        It is not such an event.
     """
     one = _decoded(_metrics_event_decoder, value)
     if not one.timestamp:
@@ -413,7 +413,7 @@ def _at(found: Any, path: tuple[str, ...]) -> Any:
 
 
 MOST_ROWS = 100_000
-"""Records in one record of the bus."""
+"""Most log records in one record of the bus."""
 LogRow = LogRecord | MetricRecord | BadRow
 _FAILURES = (msgspec.DecodeError, ValueError, TypeError, OverflowError, RecursionError)
 
@@ -423,11 +423,11 @@ class Format(NamedTuple):
 
     name: str
     begins: re.Pattern[bytes]
-    """How a record of it begins."""
+    """Pattern of the first bytes."""
     decode: Callable[[bytes], Any]
-    """Returns a row, or the rows of a batch."""
+    """Decodes a row, or the rows of a batch."""
     is_batch: bool = False
-    """Whether a record of the bus may have many."""
+    """Whether a record of the bus may have several rows."""
 
 
 class _Collectd(msgspec.Struct, gc=False):
@@ -451,7 +451,7 @@ def _collectd(value: bytes) -> Iterator[LogRow]:
         try:
             one = _decode_list(raw)
             shown, instance = of_collectd(one.plugin, one.plugin_instance, one.type, one.type_instance)
-            # Of several values of a list, such as the load, the first is shown; NaN is null.
+            # Of several values, such as the load, the first is shown; NaN is null.
             number = one.values[0] if one.values else None
             yield metric_record(micro(one.time), cleaned(one.host), shown, instance, number)
         except _FAILURES as error:
@@ -476,13 +476,13 @@ METRICS: Final = (
     Format("otlp-protobuf", _begins(rb"\n"), protobuf_metrics, is_batch=True),
 )
 FORMATS: Final = {"logs": LOGS, "metrics": METRICS}
-"""By topic; the first whose begin fits."""
+"""By topic; the first one that matches applies."""
 
 
 def decode(topic: str, value: bytes | None) -> "tuple[Format | None, list[LogRow] | RecordRejected | Suppressed]":
-    """Return the format of a record and its rows in order; if it is refused whole, the reason.
+    """Return the format of a record and its rows in order, or the reason why the whole record is refused.
 
-    `topic`: of `FORMATS`.
+    `topic`: one of `FORMATS`.
     """
     if value is None:
         return None, TOMBSTONE
@@ -503,7 +503,7 @@ def decode(topic: str, value: bytes | None) -> "tuple[Format | None, list[LogRow
 
 
 def trials(icd: Icd, settings: Settings) -> Mapping[str, Callable[[Record], Outcome]]:
-    """Return the reading of one record of each topic; see `facade.manifest.Manifest.trials`."""
+    """Return the trial of one record of each topic; see `facade.manifest.Manifest.trials`."""
     return dict.fromkeys(FORMATS, _trial)
 
 

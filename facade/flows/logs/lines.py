@@ -1,12 +1,12 @@
 """Logs in lines: messages of syslog (RFC 5424 and 3164), and lines of SKA's log form, alone or within such a message.
 
-Most messages differ from one before them in nothing but time, number and text. The source of such a message is found by
-the bytes of its header, and nothing of it is parsed again.
+Most messages differ from an earlier one in nothing but time, number and text. The source of such a message is looked up
+by the bytes of its header, without parsing it again.
 
-Many messages at once are read as columns, in the form in which rsyslog writes them by our configuration. Such a message
-has seven fields between single blanks, and its structured data begins with its number. The parts before the time,
-between the time and the number, and between the number and the text are the same in many messages: one of each is
-parsed as any message is, and stands for the others. A message of another form is left to `decode`.
+Many messages at once are read as columns, in rsyslog's form with our configuration. Such a message has seven fields
+between single blanks, and its structured data begins with its number. The parts before the time, between the time and
+the number, and between the number and the text are the same in many messages: one of each is parsed as any message, and
+represents the others. A message of another form is left to `decode`.
 """
 
 import re
@@ -21,7 +21,7 @@ from facade.flows.logs.records import OF_SYSLOG, LogRecord, LogSource, severity_
 try:
     import pyarrow as pa
     import pyarrow.compute as pc
-except ImportError:  # the extra `logs` is not installed: messages are taken one by one
+except ImportError:  # the extra `logs` is not installed: messages are parsed one by one
     pa = pc = None
 
 _SYSLOG: Final = re.compile(
@@ -38,24 +38,24 @@ _OLD: Final = re.compile(
     r"(?:([^ ]{0,254}[^ :]) )?([^ :\[]{1,100})(?:\[[^\] ]{0,100}\])?(?:: ?|(?= )|$)(.*)",
     re.DOTALL,
 )
-"""Of RFC 3164, also with zone and year, with the time in full, as rsyslog forwards it, and without a host, as programs
-write it."""
+"""Time of RFC 3164, also with zone and year, with the time in full, as rsyslog forwards it, and without a host, as
+programs write it."""
 _PARAMETER: Final = re.compile(r'(sequenceId|rack|eb_id)="([^"\\\]]{0,100})"')
 _SKA: Final = re.compile(r"1\|([^|]{1,40})\|([A-Za-z]{1,20})\|[^|]*\|[^|]*\|([^|#]*)[^|]*\|([^|]*)\|(.*)", re.DOTALL)
 _SKA_TAG: Final = re.compile(r"(tango-device|rack|host|eb_id):([^,\s]+)")
 NUMBERED: Final = b'[meta sequenceId="'
-"""How the structured data begins that rsyslog writes by our configuration."""
+"""Begin of rsyslog's structured data with our configuration."""
 _MOST_HEADERS: Final = 50_000
 _NIL: Final = "-"
 SyslogHeader = tuple[bytes, bytes, bytes, bytes]
 """Priority with version, host, component, structured data without the number."""
 _headers: dict[SyslogHeader, LogSource] = {}
 FEWEST: Final = 200
-"""Below so many records at once, columns cost more than they save."""
+"""Number of records below which columns cost more than they save."""
 _FIELDS: Final = 7
 _PRIORITY, _TIME, _HOST, _COMPONENT, _PROCESS, _MESSAGE, _REST = range(_FIELDS)
 _SECOND, _FRACTION = 19, 26
-"""Where the whole second and its six digits of fraction end."""
+"""Ends of the whole second and of its six digits of fraction."""
 _MOST_DIGITS: Final = 18
 _LONGEST: Final = 1 << 30
 Indices = npt.NDArray[np.int64]
@@ -64,12 +64,12 @@ Indices = npt.NDArray[np.int64]
 def syslog_message(value: bytes) -> LogRecord:
     """Decode a message of RFC 5424 or 3164; of structured data, `sequenceId`, `rack` and `eb_id` are known.
 
-    The older form commonly says neither year nor zone: such a message counts as one without a time.
+    The older form usually has neither year nor zone: such a message counts as one without a time.
 
     Raises
     ------
     ValueError
-        It is none.
+        It is not such a message.
     """
     split = _split(value)
     if split is None:
@@ -86,7 +86,7 @@ def syslog_message(value: bytes) -> LogRecord:
 
 
 def _split(value: bytes) -> tuple[SyslogHeader, bytes, bytes, bytes] | None:
-    """Return header, time, number and text of a message; None: it has another form than most."""
+    """Return header, time, number and text of a message; None: it has an unusual form."""
     try:
         priority, time, host, component, _, _, rest = value.split(b" ", 6)
     except ValueError:
@@ -95,7 +95,7 @@ def _split(value: bytes) -> tuple[SyslogHeader, bytes, bytes, bytes] | None:
         return None
     if rest.startswith(NUMBERED):
         begin = rest.find(b'"', len(NUMBERED))
-        # Within a value, neither a quotation mark nor a bracket stands alone.
+        # Within a value, quotation marks and brackets are escaped.
         end = rest.find(b'"] ', begin)
         number = rest[len(NUMBERED) : begin]
         if begin < 0 or end < 0 or not number.isdigit():
@@ -117,7 +117,7 @@ def _parse(value: bytes) -> LogRecord:
     elif found := _OLD.match(text):
         priority, month, day, clock, utc, zone, year, time, host, component, body = found.groups("")
         data = ""
-        if year and (utc or zone):  # of a zone that is a name alone, there are several
+        if year and (utc or zone):  # a zone with a name only is ambiguous
             time = f"{year}-{_MONTHS.index(month) + 1:02}-{int(day):02}T{clock}{zone or 'Z'}"
     if found is None or int(priority) > 191:
         raise ValueError(f"expected a message of RFC 5424 or RFC 3164, got {text[:60]!r}")
@@ -145,7 +145,7 @@ def ska_line(value: bytes) -> LogRecord:
     Raises
     ------
     ValueError
-        It is none.
+        It is not such a line.
     """
     found = _SKA.fullmatch(text := value.decode("utf-8", "replace").rstrip("\n"))
     if found is None:
@@ -164,18 +164,18 @@ class Columns(NamedTuple):
     """Messages as arrays of one length, in their order."""
 
     row: Indices
-    """Of the message among those that were given."""
+    """Index of the message in the input."""
     source: Indices
     time: Indices
-    """When it was made [Unix us]."""
+    """Time of the message [Unix us]."""
     number: Indices
     sources: list[LogSource]
 
 
 def syslog_columns(values: Sequence[bytes | None]) -> Columns | None:
-    """Return those messages that have the usual form; None: no message has, or there are too few.
+    """Return the messages of the usual form; None: there are none, or too few.
 
-    A message that is not among them has another form, or cannot be decoded.
+    Messages left out have another form, or cannot be decoded.
     """
     if pa is None or len(values) < FEWEST:
         return None
@@ -187,14 +187,14 @@ def syslog_columns(values: Sequence[bytes | None]) -> Columns | None:
     kinds, first = _kinds((fields[_PRIORITY], fields[_HOST], fields[_COMPONENT], tail))
     known = [_source(values[index[at]], int(number[at])) for at in first]
     good = is_time & np.array([one is not None for one in known])[kinds]
-    is_there = np.bincount(kinds[good], minlength=len(known)) > 0  # of some kinds no message has a time
+    is_there = np.bincount(kinds[good], minlength=len(known)) > 0  # some kinds have no message with a time
     place = np.cumsum(is_there) - 1
     sources = [one for one, there in zip(known, is_there.tolist(), strict=True) if one is not None and there]
     return Columns(index[good], place[kinds[good]], time[good], number[good], sources)
 
 
 def _usual(values: Sequence[bytes | None]) -> tuple[Indices, list[Any], Indices, Any] | None:
-    """Return which messages have the usual form, their fields, numbers, and what stands from number to text."""
+    """Return the mask of messages of the usual form, their fields, numbers, and the parts from number to text."""
     array = pa.array(values, pa.binary())
     split = pc.split_pattern(array, b" ", max_splits=_FIELDS - 1)
     index = _where(pc.and_(pc.starts_with(array, b"<"), pc.equal(pc.list_value_length(split), _FIELDS)))
@@ -206,7 +206,7 @@ def _usual(values: Sequence[bytes | None]) -> tuple[Indices, list[Any], Indices,
     split = pc.split_pattern(pc.binary_slice(fields[_REST], len(NUMBERED), _LONGEST), b'"', max_splits=1)
     index, fields, split = _only(_where(pc.equal(pc.list_value_length(split), 2)), index, fields, split)
     digits, rest = _columns(split, 2)
-    # Within a value no bracket stands alone: the first one with a blank ends the structured data.
+    # Within a value brackets are escaped: the first one with a blank ends the structured data.
     split = pc.split_pattern(rest, b"] ", max_splits=1)
     keep = pc.and_(_decimal(digits, _MOST_DIGITS), pc.equal(pc.list_value_length(split), 2))
     index, fields, split, digits = _only(_where(keep), index, fields, split, digits)
@@ -217,7 +217,7 @@ def _usual(values: Sequence[bytes | None]) -> tuple[Indices, list[Any], Indices,
 
 
 def _times(texts: Any) -> tuple[npt.NDArray[np.bool_], Indices]:
-    """Return which texts are times with six digits after the second, and all times [Unix us]."""
+    """Return the mask of times with six digits after the second, and all times [Unix us]."""
     fraction, zone = pc.binary_slice(texts, _SECOND + 1, _FRACTION), pc.binary_slice(texts, _FRACTION, _LONGEST)
     good = pc.and_(pc.equal(pc.binary_slice(texts, _SECOND, _SECOND + 1), b"."), _decimal(fraction, 6))
     good = _flags(pc.and_(good, pc.equal(pc.binary_length(fraction), 6)))
@@ -241,7 +241,7 @@ def _second(text: bytes) -> int | None:
 
 
 def _source(value: bytes | None, number: int) -> LogSource | None:
-    """Return the source of a message; None: it cannot be decoded, or its host is known from its key alone."""
+    """Return the source of a message; None: it cannot be decoded, or only its key has the host."""
     try:
         one: LogRecord = syslog_message(value or b"")
     except ValueError:
@@ -250,11 +250,11 @@ def _source(value: bytes | None, number: int) -> LogSource | None:
 
 
 def _kinds(columns: Sequence[Any]) -> tuple[Indices, Indices]:
-    """Return for each row the number of its kind, and the first row of each kind."""
+    """Return the number of each row's kind, and the first row of each kind."""
     kinds = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         coded = column.dictionary_encode()
-        # Coded again, as the product of the sizes of many columns would be too large.
+        # Encoded again, as the product of the sizes of many columns would be too large.
         mixed = kinds * len(coded.dictionary) + coded.indices.to_numpy(zero_copy_only=False)
         again = pa.array(mixed).dictionary_encode()
         kinds, count = again.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(again.dictionary)

@@ -1,4 +1,4 @@
-"""Logs and metrics: what the nodes of SDP write about themselves, summed up for operators."""
+"""Logs and metrics: the nodes' own reports, summed up for operators."""
 
 from facade.manifest import FlowPage, Isolation, Manifest, Subcommand, WorkerEntry
 

@@ -1,4 +1,4 @@
-"""The topics of logs and metrics, and the record that sums up what a transaction found in them."""
+"""The topics of logs and metrics, and the record with the summary of a transaction."""
 
 from typing import Final
 
@@ -12,6 +12,6 @@ from facade.messages import ShipperSequence as ShipperSequence
 LOGS, METRICS, SUMMARY = "logs", "metrics", "logs.summary"
 """Topics, by their names in the ICD."""
 TOPICS: Final = (LOGS, METRICS)
-"""Those that shippers write."""
+"""Topics of the shippers."""
 
 decode_summary = BatchDecoder(LogSummary).decode_one

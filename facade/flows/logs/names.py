@@ -1,19 +1,19 @@
-"""Which metrics of shippers the attributes of SdpLogs show."""
+"""The shippers' metrics that the attributes of SdpLogs show."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 
 class _Shown(NamedTuple):
-    """A metric of a node as the ICD names it, and how shippers call it."""
+    """A metric of a node by its name in the ICD, with its names in the shippers' formats."""
 
     attribute: str
     collectd: tuple[tuple[str, str, str], ...]
-    """Plugin, type and type instance; an empty instance: any, and it tells one sensor from another."""
+    """Plugin, type and type instance; an empty instance: any, and it identifies a sensor."""
     otlp: tuple[tuple[str, str, float], ...]
     """Name, ``state`` (empty: any), and the factor to the attribute's unit."""
     metricbeat: tuple[tuple[str, float, str], ...] = ()
-    """Field below ``system``, the factor, and the field that tells one disk from another."""
+    """Field below ``system``, the factor, and the field that identifies a disk."""
 
 
 SHOWN: Final = (
@@ -51,11 +51,11 @@ METRICBEAT: Final = {
 }
 """By path below ``system``: the attribute, the factor to its unit, and the path of the name of the disk."""
 _INSTANCES: Final = ("mountpoint", "device", "hw.id", "id", "name")
-"""Attributes of OTLP's points that tell one disk or sensor from another."""
+"""Attributes of OTLP's points that identify a disk or sensor."""
 
 
 def of_collectd(plugin: str, plugin_instance: str, kind: str, kind_instance: str) -> tuple[str, str]:
-    """Return the attribute that shows a metric of collectd (empty text: none), and which disk or sensor it is of."""
+    """Return the attribute for a metric of collectd (empty text: none), and its disk or sensor."""
     if shown := _COLLECTD.get((plugin, kind, kind_instance)):
         return shown, plugin_instance
     shown = _COLLECTD.get((plugin, kind, ""), "")
@@ -63,6 +63,6 @@ def of_collectd(plugin: str, plugin_instance: str, kind: str, kind_instance: str
 
 
 def of_otlp(name: str, labels: Mapping[str, str]) -> tuple[str, float, str]:
-    """Return the attribute that shows a metric (empty text: none), the factor to its unit, and the disk or sensor."""
+    """Return the attribute for a metric (empty text: none), the factor to its unit, and its disk or sensor."""
     shown, factor = _OTLP.get((name, labels.get("state", ""))) or _OTLP.get((name, "")) or ("", 1.0)
     return shown, factor, next((labels[one] for one in _INSTANCES if labels.get(one)), "")

@@ -1,4 +1,4 @@
-"""What logs and metrics are once they are decoded, whatever their format: one record of each kind."""
+"""Decoded logs and metrics, independent of their format: one record class for each."""
 
 import math
 import re
@@ -13,9 +13,9 @@ from facade.outcome import RecordRejected
 from facade.printable import excerpt, printable
 
 LOG_SEVERITIES: Final = ("UNSPECIFIED", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
-"""The ranges of OpenTelemetry's severity numbers, in their order; each has four numbers, the first has 0 alone."""
+"""The ranges of OpenTelemetry's severity numbers, in order; each has four numbers, the first has 0 alone."""
 ERROR: Final = LOG_SEVERITIES.index("ERROR")
-"""From this range on a record is an error."""
+"""The lowest range of errors."""
 OF_SYSLOG: Final = (21, 19, 18, 17, 13, 10, 9, 5)
 """OpenTelemetry's severity number of each severity of syslog, from Emergency (0) to Debug (7)."""
 _OF_NAME: Final = {
@@ -24,14 +24,14 @@ _OF_NAME: Final = {
     **{"ALERT": 19, "FATAL": 21, "PANIC": 21, "EMERGENCY": 21, "EMERG": 21},
 }
 _LONGEST_NAME, _LONGEST_BODY = 100, 300
-"""Characters that are kept of a name, and of the body of an error."""
+"""Longest kept name, and longest kept body of an error [characters]."""
 _OBSERVATION = re.compile(r"eb-[a-z0-9]{1,20}-[0-9]{8}-[a-z0-9]{1,20}")
 _MICRO = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class LogSource(msgspec.Struct, frozen=True, eq=False):
-    """What records have in common that are counted together; there is one of each, see `source_of`."""
+    """Common fields of records that are counted together; equal sources are one object, see `source_of`."""
 
     component: str
     severity: int
@@ -39,7 +39,7 @@ class LogSource(msgspec.Struct, frozen=True, eq=False):
     host: str
     rack: str
     observation: str
-    """Id of the execution block; empty: it names none."""
+    """Id of the execution block; empty: missing."""
 
 
 class LogRecord(msgspec.Struct, gc=False):
@@ -47,38 +47,38 @@ class LogRecord(msgspec.Struct, gc=False):
 
     source: LogSource
     time: int
-    """When it was made [Unix us]; 0: it does not say."""
+    """Time of the record [Unix us]; 0: missing."""
     body: str | bytes = ""
     sequence: int = 0
-    """Number that the shipper gave it; 0: none."""
+    """Number given by the shipper; 0: none."""
     shipper: str = ""
-    """Who numbers; empty: its host."""
+    """Name of the shipper; empty: its host."""
 
 
 class MetricRecord(msgspec.Struct, gc=False):
     """One value of a metric of a node."""
 
     time: int
-    """When it was measured [Unix us]; 0: it does not say."""
+    """Time of the measurement [Unix us]; 0: missing."""
     host: str
     metric: str
-    """The attribute that shows it; empty text: none does."""
+    """The attribute for it; empty text: none."""
     instance: str
-    """Which of the disks or sensors of the node; empty text: there is one."""
+    """Disk or sensor of the node; empty text: there is only one."""
     value: float
     rack: str = ""
 
 
 class BadRow(msgspec.Struct, gc=False):
-    """A part of a record that cannot be used, while its neighbours are."""
+    """An unusable part of a record with usable neighbours."""
 
     why: RecordRejected
     value: bytes
-    """A record that has only this part."""
+    """A record with this part only."""
 
 
 _one = lru_cache(65_536)(LogSource)
-"""Returns the one source of some values."""
+"""Returns the same object for the same values."""
 
 
 @lru_cache(65_536)
@@ -90,42 +90,42 @@ def source_of(component: str, severity: int, host: str = "", rack: str = "", obs
 
 @lru_cache(65_536)
 def located(source: LogSource, host: str, rack: str) -> LogSource:
-    """Return a source with the place that it did not name."""
+    """Return a source with host and rack, if it has none."""
     return _one(source.component, source.severity, source.host or host, source.rack or rack, source.observation)
 
 
 @lru_cache(1024)
 def severity_of(name: str) -> int:
-    """Return OpenTelemetry's severity number of a name or number that loggers give; 0: not known."""
+    """Return OpenTelemetry's severity number for a logger's name or number; 0: unknown."""
     return _OF_NAME.get(name.strip().upper(), 0)
 
 
 @lru_cache(65_536)
 def cleaned(name: str) -> str:
-    """Return a name from the bus as it may be shown."""
+    """Return a name from the bus in a form that is safe to show."""
     return printable(name[:_LONGEST_NAME])[:_LONGEST_NAME]
 
 
 @lru_cache(4096)
 def observation_of(text: str) -> str:
-    """Return the id of an execution block; empty text: it is none."""
+    """Return the id of an execution block; empty text: it is not one."""
     return text if _OBSERVATION.fullmatch(text) else ""
 
 
 def body_of(text: str | bytes) -> str:
-    """Return as much of a body as is kept, in one line."""
+    """Return the kept part of a body, in one line."""
     if isinstance(text, bytes):
         text = text[: 4 * _LONGEST_BODY].decode("utf-8-sig", "replace")
     return printable(text[:_LONGEST_BODY])[:_LONGEST_BODY]
 
 
 def time_of(text: str) -> int:
-    """Return the time of an ISO 8601 text [Unix us]; without a zone it is UTC.
+    """Return the time of an ISO 8601 text [Unix us]; UTC without a zone.
 
     Raises
     ------
     ValueError
-        It is none, or before 1970.
+        It is not a time, or before 1970.
     """
     when = datetime.fromisoformat(text)
     since = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)) - _EPOCH
@@ -141,7 +141,7 @@ def micro(seconds: float) -> int:
     Raises
     ------
     ValueError
-        No record can have it.
+        It is out of the range of records.
     """
     if not 0.0 <= seconds * _MICRO <= LARGEST:
         raise ValueError(f"expected a time since 1970, got {seconds!r:.40} s")
@@ -149,7 +149,7 @@ def micro(seconds: float) -> int:
 
 
 def from_nano(nanoseconds: int) -> int:
-    """Convert a time [Unix ns] to [Unix us]; 0: no record can have it."""
+    """Convert a time [Unix ns] to [Unix us]; 0: out of the range of records."""
     time = nanoseconds // 1000
     return time if 0 <= time <= LARGEST else 0
 
@@ -157,7 +157,7 @@ def from_nano(nanoseconds: int) -> int:
 def metric_record(
     time: int, host: str, metric: str, instance: str, value: float | None, factor: float = 1.0, rack: str = ""
 ) -> MetricRecord:
-    """Return a value of a metric; no attribute shows a value that is not finite."""
+    """Return a value of a metric; a value that is not finite has no attribute."""
     number = math.nan if value is None else float(value) * factor
     if not math.isfinite(number):
         return MetricRecord(time, host, "", "", 0.0, rack)
@@ -165,7 +165,7 @@ def metric_record(
 
 
 def without_nulls(part: Any) -> Any:
-    """Return a document without the fields that are null, which shippers write for absent ones."""
+    """Return a document without the fields that are null, which shippers write for missing ones."""
     if isinstance(part, dict):
         return {name: without_nulls(value) for name, value in part.items() if value is not None}
     return [without_nulls(value) for value in part] if isinstance(part, list) else part

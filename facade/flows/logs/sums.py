@@ -1,4 +1,4 @@
-"""What a transaction finds in one partition of logs or metrics, in bounded memory."""
+"""The sums of one transaction over one partition of logs or metrics, in bounded memory."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -14,16 +14,16 @@ from facade.flows.logs.records import ERROR, LogRecord, LogSource, MetricRecord,
 from facade.numbers import LARGEST
 
 OTHER: Final = "(other)"
-"""Component under which is counted what is beyond a bound."""
+"""Component for the counts beyond a limit."""
 LATE: Final = 60_000_000
-"""A record that came so long after it was made is late [us]."""
+"""Delay from a record's time to its arrival from which it is late [us]."""
 MOST_GROUPS: Final = 5000
 MOST_ERRORS: Final = 40
-"""Kept of a transaction: half of them the first ones."""
+"""Errors kept of a transaction: half of them the first ones."""
 MOST_SHIPPERS: Final = 1000
 MOST_RUNS: Final = 1000
 _ROWS: Final = 1000
-"""Of each kind in one summary: at its longest texts it is smaller than any topic takes."""
+"""Most rows of each kind in one summary: even with the longest texts it fits any topic."""
 _COUNT, _LATE_COUNT, _OLDEST, _NEWEST = range(4)
 
 
@@ -40,7 +40,7 @@ class LogSums:
     def add(self, one: LogRecord, appended: int) -> bool:
         """Count a record; return whether it is late.
 
-        `appended`: when it came to the bus [Unix us]; it is the time of a record with none, or one of the future.
+        `appended`: append time [Unix us]; it replaces a missing time, or one in the future.
         """
         time = one.time if 0 < one.time < appended else appended
         is_late = appended - time > LATE
@@ -61,12 +61,12 @@ class LogSums:
         return is_late
 
     def add_columns(self, found: Columns, appended: Indices, text: Callable[[int], str | bytes]) -> int:
-        """Count messages, as `add` does one by one; return how many are late.
+        """Count messages, as `add` does one by one; return the number of late ones.
 
         Parameters
         ----------
         appended
-            When each came to the bus [Unix us].
+            Append time of each [Unix us].
         text
             Returns the text of a message by its row.
         """
@@ -84,7 +84,7 @@ class LogSums:
             self._add_group(source, *figures)
         is_error = np.array([one.severity >= ERROR for one in found.sources])
         rows = np.flatnonzero(is_error[found.source])
-        if len(rows) > MOST_ERRORS:  # those between the first and the newest ones are not kept
+        if len(rows) > MOST_ERRORS:  # errors between the first and the newest ones are not kept
             rows = np.concatenate((rows[: MOST_ERRORS // 2], rows[-MOST_ERRORS // 2 :]))
         for row in rows.tolist():
             source = found.sources[found.source[row]]
@@ -116,7 +116,7 @@ class LogSums:
             self._number(names[code], first, last)
 
     def _new(self, source: LogSource, time: int) -> list[int]:
-        """Return the sums of a source that was not met in this transaction, or those that stand for too many."""
+        """Return the sums of a source that is new in this transaction, or the common sums beyond the limit."""
         if len(self._groups) < MOST_GROUPS:
             return self._groups.setdefault(source, [0, 0, time, time])
         self._merged += 1
@@ -182,7 +182,7 @@ class MetricSums:
         self._merged = 0
 
     def add(self, one: MetricRecord, appended: int) -> None:
-        """Take a value; parameters as of `LogSums.add`."""
+        """Store a value; parameters as of `LogSums.add`."""
         time = min(one.time or appended, appended)
         place = one.host, one.metric, one.instance
         found = self._newest.get(place)
@@ -211,7 +211,7 @@ def _parts(
     rows: dict[str, Sequence[msgspec.Struct]],
     rest: dict[str, Any],
 ) -> Iterator[LogSummary]:
-    """Return summaries that share the rows; the first one has the `rest`."""
+    """Return summaries with a part of the rows each; the first one also has the `rest`."""
     of_kind = [(kind, one) for kind, found in rows.items() for one in found]
     remaining, part = iter(of_kind), 0
     while (mine := list(_within(remaining, most))) or not part:

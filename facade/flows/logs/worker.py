@@ -1,4 +1,4 @@
-"""The worker that takes logs and metrics, and writes their sums and their offsets in one transaction."""
+"""The worker of logs and metrics: it writes their sums and their offsets in one transaction."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -26,28 +26,28 @@ _IDLE = 0.1
 _MOST_HOSTS = 10_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NOT_SHOWN, _NO_HOST = Suppressed("not-shown"), Suppressed("no-host")
-"""A metric that no attribute shows, or of which nothing says where it is from."""
+"""A metric without an attribute, or without a known host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBatching:
-    """How a worker divides logs and metrics into transactions."""
+    """Division of logs and metrics into transactions."""
 
     interval: float = 0.5
-    """Time between commits while records come [s]: whoever looks at logs may wait a second."""
+    """Time between commits while records come [s]; a second of delay is acceptable for logs."""
     batch: int = 10_000
     limit: int = 2_000_000
     """Most records in one transaction."""
     limit_bytes: int = 32_000_000
     """Most bytes of dead letters in one transaction, as they are kept whole."""
     letters: int = 10_000
-    """With so many dead letters a transaction ends."""
+    """Number of dead letters at which a transaction ends."""
     retry: float = 0.5
     """Pause after a transaction that failed [s]."""
 
 
 class LogWorker(TransactionalWorker):
-    """One slot of the group that takes logs and metrics.
+    """One slot of the group that processes logs and metrics.
 
     Parameters
     ----------
@@ -61,14 +61,14 @@ class LogWorker(TransactionalWorker):
         self._batching = batching or LogBatching()
         self._most_summary = icd.topics[SUMMARY].max_bytes // 2
         self._racks: dict[str, str] = {}
-        """By host, as keys of records have it."""
+        """By host, from the keys of records."""
         most_bytes = {topic: icd.topics[topic].max_bytes for topic in TOPICS}
         name = f"logs-aggregate-{slot}"
         super().__init__(log, most_bytes, name=name, clock=clock, retry=self._batching.retry)
-        self._began -= SIGN_OF_LIFE  # the first transaction ends one that a killed predecessor left open
+        self._began -= SIGN_OF_LIFE  # the first transaction ends an open one of a killed predecessor
 
     def _take(self) -> None:
-        if not self._taken:  # the client waits for a whole batch; for the first record it waits alone
+        if not self._taken:  # the client waits for a whole batch; the first record is awaited alone
             self._fold_all(1, min(max(SIGN_OF_LIFE - self._idle(), _LOOK), _IDLE))
             if not self._taken:
                 return
@@ -110,7 +110,7 @@ class LogWorker(TransactionalWorker):
         self._begin(run, count, batches)
 
     def _fold_columns(self, run: PartitionBatch, values: list[bytes | None], account: RunningAccount) -> Sequence[int]:
-        """Take the records that can be taken together; return which are left."""
+        """Count the records that columns can represent; return the others."""
         found = syslog_columns(values) if run.topic == LOGS else None
         if found is None or not len(found.row):
             return range(len(values))
@@ -157,11 +157,11 @@ class LogWorker(TransactionalWorker):
         account.used += 1
 
     def _place(self, run: PartitionBatch, index: int, host: str) -> tuple[str, str]:
-        """Return host and rack of a record: its own names, or those of its key, ``rack/host`` or the host."""
+        """Return host and rack of a record: its own names, or the names in its key, ``rack/host`` or the host."""
         if host and (rack := self._racks.get(host)) is not None:
             return host, rack
         first, has_rack, second = (run.record(index).key or b"").decode("ascii", "replace").partition("/")
-        # Keys of other shippers are anything: a name has no odd characters.
+        # Keys of other shippers are arbitrary: a name has no odd characters.
         rack, named = (one if _NAME.fullmatch(one) else "" for one in ((first, second) if has_rack else ("", first)))
         if host and host != named:
             rack = ""

@@ -1,6 +1,6 @@
 """The choice of attributes to mirror: by rules, by the resources of subarrays, and by searches for the patterns.
 
-A Tango database names devices, and each device its attributes.
+A Tango database knows the devices, and each device its attributes.
 """
 
 import json
@@ -18,19 +18,19 @@ from facade.runtime.device_state import StateMessage
 from facade.runtime.flow import Flow
 
 RECEPTOR = "{receptor}"
-"""Stands in a pattern for each receptor whose resources are held."""
+"""Placeholder in a pattern for each receptor with held resources."""
 RESOURCES, POINTING = "resources", "pointingAttributes"
-"""What controllers report of a subarray: its resources, and the attributes that say where it points."""
+"""Attributes reported by controllers: the resources of a subarray, and the attributes with its pointing."""
 _SHORTEST = 0.1
 """Shortest time between two reads [s]."""
 PERIOD = 1.0
-"""Time between two reads where no rule says it [s]."""
+"""Default of the time between two reads [s]."""
 MOST_FOUND = 20_000
-"""Attributes that a pattern may choose."""
+"""Most attributes chosen by a pattern."""
 SEARCH_AGAIN = 30.0
-"""Time between two searches for what a pattern chooses [s]; sooner, where the database could not be asked."""
+"""Time between two searches for a pattern [s]; shorter after a failure of the database."""
 _ASKED_WITHIN = 10.0
-"""Time in which the devices of a search are asked for their attributes again [s]."""
+"""Time over which the devices of a search are asked for their attributes again [s]."""
 
 
 class Choice(Flow):
@@ -39,7 +39,7 @@ class Choice(Flow):
     Parameters
     ----------
     is_own
-        Whether a device is one of the facade's, which are never mirrored.
+        Whether a device belongs to the facade; such devices are never mirrored.
     """
 
     topic = RULES
@@ -47,16 +47,16 @@ class Choice(Flow):
     def __init__(self, is_own: Callable[[str], bool]) -> None:
         self.is_own = is_own
         self.crowded: dict[str, str] = {}
-        """Patterns that fit too many attributes, and what is said of them."""
+        """Patterns that fit too many attributes, with a text about each."""
         self.rules: dict[str, MirrorRule] = {}
         self._receptors: dict[str, frozenset[str]] = {}
         self._pointing: dict[str, frozenset[str]] = {}
         """By the device of the subarray."""
         self.version = 0
-        """Changes with whatever may change the choice."""
+        """Changes whenever the choice may change."""
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Take a rule; see `facade.runtime.flow.Flow`."""
+        """Process a rule; see `facade.runtime.flow.Flow`."""
         key = (record.key or b"").decode("utf-8", "replace")
         if record.value is None:
             self.rules.pop(key, None)
@@ -72,7 +72,7 @@ class Choice(Flow):
         return USED
 
     def take(self, message: StateMessage) -> None:
-        """Take a report about a device."""
+        """Process a report about a device."""
         if message.attribute == RESOURCES:
             resources = _parsed(message.value)
             found = resources.get("receptors") if isinstance(resources, dict) else None
@@ -97,20 +97,20 @@ class Choice(Flow):
         yield from ((name, PERIOD) for names in list(self._pointing.values()) for name in sorted(names))
 
     def refusal(self, pattern: str) -> str:
-        """Return why a pattern or a name chooses nothing; empty: it may."""
+        """Return the reason why a pattern or a name chooses nothing; empty: it is allowed."""
         if not is_name(pattern):
             return "expected domain/family/member/attribute"
         return "the facade's own devices are not mirrored" if self.is_own(device_of(pattern)) else ""
 
     def wanted(self, known: Iterable[str], mirrored: Container[str] = ()) -> dict[str, float]:
-        """Return the names of the attributes to mirror, with the shortest time wanted between two reads [s].
+        """Return the names of the attributes to mirror, with the shortest requested time between two reads [s].
 
         Parameters
         ----------
         known
-            Names that have been found by searches, now or before.
+            Names found by searches, now or before.
         mirrored
-            Attributes mirrored now, which stay so where a pattern fits too many attributes.
+            Attributes mirrored now; they stay if a pattern fits too many attributes.
         """
         found: dict[str, float] = {}
         crowded: dict[str, str] = {}
@@ -134,7 +134,7 @@ class Choice(Flow):
 
 
 def matcher(pattern: str) -> Callable[[str], object]:
-    """Return what tells whether a name fits a pattern; ``*`` stands for any characters but a slash."""
+    """Return a function that matches a name with a pattern; ``*`` stands for any characters except a slash."""
     return re.compile("[^/]*".join(map(re.escape, pattern.split("*")))).fullmatch
 
 
@@ -151,11 +151,11 @@ def _texts(value: object) -> frozenset[str]:
 
 
 class _Database:
-    """A Tango database, which is asked for one thing at a time: one that hangs holds one thread."""
+    """A Tango database. It gets one request at a time, so that a hanging one holds one thread."""
 
     is_asked = False
     failures = 0
-    """Searches that failed, one after the other."""
+    """Consecutive failed searches."""
     trouble = ""
 
 
@@ -165,7 +165,7 @@ class Searches:
     Parameters
     ----------
     is_own
-        Whether a device is one of the facade's, which is not asked.
+        Whether a device belongs to the facade; such devices are not asked.
     """
 
     def __init__(self, source: DeviceSource, is_own: Callable[[str], bool]) -> None:
@@ -174,20 +174,20 @@ class Searches:
         """Patterns of attributes, each with the pattern of its devices."""
         self._refused: dict[str, str] = {}
         self._due: dict[str, float] = {}
-        """When devices are searched for next [monotonic s], by pattern."""
+        """Time of the next search for devices [monotonic s], by pattern."""
         self._databases: dict[str, _Database] = {}
-        """By host and port; empty: the one that Tango is told of."""
+        """By host and port; empty: Tango's default."""
         self._found: dict[str, SearchResult] = {}
-        """What was found last, by pattern of devices, the newest at the end."""
+        """The last results, by pattern of devices, the newest at the end."""
         self._names: dict[str, frozenset[str]] = {}
-        """The attributes of each device that has named them."""
+        """The attributes of each device that has answered."""
         self._silent: dict[str, str] = {}
-        """Why devices have not named theirs."""
+        """Reasons why devices have not answered."""
 
     def want(self, patterns: Iterable[str], refused: Mapping[str, str], now: float) -> None:
         """Search for these patterns from now on [monotonic s], and for no others.
 
-        `refused`: why some of them choose nothing; they are not searched for.
+        `refused`: reasons why some of them choose nothing; they are not searched for.
         """
         self._refused = dict(refused)
         self._patterns = {one: device_of(one) for one in sorted(patterns) if "*" in one and one not in refused}
@@ -195,7 +195,7 @@ class Searches:
         self._found = {one: found for one, found in self._found.items() if one in self._due}
 
     def begin(self, now: float) -> None:
-        """Begin the searches that are due [monotonic s], of each database one after the other."""
+        """Begin the searches that are due [monotonic s], one at a time for each database."""
         for pattern in [one for one, due in self._due.items() if due <= now]:
             database = self._databases.setdefault(_host(pattern), _Database())
             if not database.is_asked:
@@ -203,9 +203,9 @@ class Searches:
                 self._source.begin(DeviceSearch(pattern))
 
     def take(self, found: SearchResult, now: float) -> Iterator[tuple[str, float]]:
-        """Take what a search has found, and return devices to ask for their attributes, each with a time [monotonic s].
+        """Process a search result, and return devices to ask for their attributes, each with a time [monotonic s].
 
-        A device that is new is asked at once, the others one after the other.
+        A new device is asked at once, the others one after the other.
         """
         database = self._databases[_host(found.pattern)]
         database.is_asked = False
@@ -227,14 +227,14 @@ class Searches:
             yield device, now + (number * _ASKED_WITHIN / len(asked) if device in self._names else 0.0)
 
     def answer(self, device: str, names: frozenset[str] | None, why: str = "") -> bool:
-        """Take the names of the attributes of a device; return whether they have changed.
+        """Store the names of a device's attributes; return whether they have changed.
 
         Parameters
         ----------
         names
             None: the device could not be asked.
         why
-            The reason for this.
+            The reason.
         """
         if names is None:
             self._silent[device] = why
@@ -245,7 +245,7 @@ class Searches:
         return is_new
 
     def wants(self, device: str) -> bool:
-        """Return whether a device may have attributes that a pattern chooses."""
+        """Return whether a pattern may choose attributes of a device."""
         return any(device in found.exported for found in self._found.values())
 
     def known(self, before: Iterable[tuple[str, str]]) -> set[str]:
@@ -254,8 +254,8 @@ class Searches:
         Parameters
         ----------
         before
-            Names of attributes that are or were mirrored, each with its last connection. They are known until a
-            device or database says that they are gone; those that have ended, only if their device is there.
+            Names of attributes that are or were mirrored, each with its last connection. They stay known until a device
+            or database reports them as gone; ended ones only if their device exists.
         """
         known = {name for names in self._names.values() for name in names}
         exists: dict[str, bool | None] = {}
@@ -276,13 +276,13 @@ class Searches:
         return None
 
     def is_other(self, found: SearchResult) -> bool:
-        """Return whether a search has found other devices than the one before."""
+        """Return whether a search has found other devices than the previous one."""
         before = self._found.get(found.pattern)
         return not found.trouble and (before is None or before.defined != found.defined)
 
     @property
     def troubles(self) -> dict[str, str]:
-        """Return why patterns choose nothing, or not all that they should; from any thread."""
+        """Return the reasons why patterns choose nothing, or not everything; from any thread."""
         troubles = dict(self._refused)
         silent, databases = dict(self._silent), dict(self._databases)
         for pattern, devices in list(self._patterns.items()):

@@ -1,4 +1,4 @@
-"""`sdp-facade mirror`: the rules that say which Tango attributes are mirrored to the bus."""
+"""`sdp-facade mirror`: the rules for the Tango attributes that are mirrored to the bus."""
 
 import getpass
 from collections.abc import Sequence

@@ -27,14 +27,14 @@ _RATE_OVER = 10.0  # [s]
 _MOST_NAMES = 8
 _LONGEST_TEXT = 500
 DISCONNECTED, CONFLICT = CONDITIONS = "mirrorDisconnected", "mirrorConflict"
-"""Conditions of the ICD, which says how long a device must be away, and another mirror be there."""
+"""Conditions of the ICD, with delays for a device that is away and for a second mirror."""
 CLASS = "SdpMirror"
 SOURCE = "devices.mirror:TangoSource"
-"""What talks to the devices of the telescope; only `devices/` knows Tango."""
+"""The source that accesses the devices of the telescope; only `devices/` knows Tango."""
 
 
 class MirrorView(NewestView):
-    """A view: what the mirror of this device server does."""
+    """A view: the state of this server's mirror."""
 
     what = "rules"
 
@@ -52,11 +52,11 @@ class MirrorView(NewestView):
         super().__init__(device, device_class, health, known=known, version=version)
         self._mirror, self._choice = mirror, choice
         self._counts: deque[tuple[float, int, int]] = deque()
-        """Values and records until a time, oldest first."""
+        """Values and records up to a time, oldest first."""
         self._away: list[str] = []
-        """Names of what was disconnected at the last look."""
+        """Names of the devices that were disconnected at the last update."""
         self._others: list[MirrorWriter] = []
-        """Mirrors that wrote as well."""
+        """Other mirrors that write at the same time."""
 
     def _look(self, now: float) -> dict[str, Value]:
         mirror = self._mirror
@@ -111,7 +111,7 @@ def _lines(texts: "Iterator[str] | list[str]") -> tuple[str, ...]:
 
 
 def find_faults(mirror: Mirror, device: str) -> Mapping[FaultKey, Fault] | None:
-    """Return all faults of the mirror that a device shows; None: the choice is not known yet."""
+    """Return all faults of a device's mirror; None: the choice is not known yet."""
     away, others = find_disconnected(mirror), mirror.writers.beside(mirror.own)
     if away is None or not others:
         return away
@@ -121,7 +121,7 @@ def find_faults(mirror: Mirror, device: str) -> Mapping[FaultKey, Fault] | None:
 
 
 def find_disconnected(mirror: Mirror) -> Mapping[FaultKey, Fault] | None:
-    """Return the devices that are chosen and do not answer; None: the choice is not known yet."""
+    """Return the chosen devices that do not answer; None: the choice is not known yet."""
     if not mirror.has_chosen:
         return None
     away: defaultdict[str, list[MirroredAttribute]] = defaultdict(list)
@@ -144,7 +144,7 @@ def compose(server: Server) -> None:
     Raises
     ------
     ConfigError
-        There are several devices: each attribute would be mirrored twice. Or a form is chosen that is not to be had.
+        There are several devices: each attribute would be mirrored twice. Or a chosen form is unavailable.
     """
     forms = forms_of(server.settings)
     device, *more = server.devices[CLASS]
@@ -174,7 +174,7 @@ def compose(server: Server) -> None:
 
 
 def own_devices(icd: Icd) -> Callable[[str], bool]:
-    """Return what tells whether a device is one of the facade's, by the interface's names."""
+    """Return a function that recognizes the facade's own devices by name."""
     names: Iterable[str] = (pattern_of(one.device) for one in icd.classes.values())
     found = re.compile(rf"(?:tango://[^/]+/)?(?:{'|'.join(names)}|dserver/SdpFacade/.*)", re.IGNORECASE)
     return lambda device: found.fullmatch(device) is not None

@@ -11,11 +11,11 @@ from facade.messages import TelescopeAttributeConnection, TelescopeAttributeQual
 By = Literal["EVENT", "POLL"]
 _LONGEST_LABEL, _LONGEST_ERROR = 200, 500
 ALIVE = 2.0
-"""Time between two signs of life of a device [s]."""
+"""Time between two keep-alive requests to a device [s]."""
 MOST_AT_ONCE = 50
-"""Attributes that a device is asked for in one job."""
+"""Most attributes in one job."""
 AGAIN, _LONGEST_PAUSE = 1.0, 30.0
-"""Pause before something is tried again that did not answer once, and many times [s]."""
+"""Pause after one failed try, and after many [s]."""
 
 
 class MirroredAttribute:
@@ -24,29 +24,29 @@ class MirroredAttribute:
     Parameters
     ----------
     own
-        The mirror that writes its records.
+        The mirror of its records.
     newest
-        Its newest record, of a mirror before this one; what came after it was missed.
+        Its newest record, from an earlier mirror; later values were missed.
     """
 
     def __init__(self, name: str, own: MirrorWriter, newest: TelescopeAttribute | None = None) -> None:
         self.name, self._own = name, own
         self.newest = newest
-        """The newest record; its time is that of the newest look."""
+        """The newest record; its time is the time of the last read or event."""
         self.is_broken = newest is not None
         """Whether values may have been missed since the newest record."""
         self.is_unsure = False
-        """Whether events may be lost yet, as the subscription is being made: the next other value says so."""
+        """Whether events may be lost until the subscription stands; the next changed value is unsure."""
         self.is_doubtful = False
-        """Whether the last read gave another value than the newest event: the event may be under way yet, or lost."""
+        """Whether the last read differed from the newest event: a later event may be under way, or lost."""
         self.period = 1.0
-        """Time between two reads, if the device pushes nothing [s]."""
+        """Time between two reads, if the device does not push [s]."""
         self.is_pushed: bool | None = None
-        """Whether the device pushes its changes; None: not known, so that values may be missing before another one."""
+        """Whether the device pushes changes; None: unknown, so that values may be missing before the next one."""
         self.read_at, self.push_at = float("inf"), 0.0
-        """When it is to be read next, and when a subscription is to be tried next [monotonic s]."""
+        """Times of the next read, and of the next attempt to subscribe [monotonic s]."""
         self.seen_at = float("-inf")
-        """When a value came last, of an event or a read [monotonic s]."""
+        """Time of the last value, by an event or a read [monotonic s]."""
 
     @property
     def connection(self) -> str:
@@ -54,7 +54,7 @@ class MirroredAttribute:
         return self.newest.connection if self.newest is not None else ""
 
     def see(self, seen: AttributeValue, by: By, now: int) -> TelescopeAttribute | None:
-        """Take a value that has come now [Unix us], and return its record; None: it is known already."""
+        """Process a value of this moment [Unix us], and return its record; None: it is known already."""
         newest, was_doubtful = self.newest, self.is_doubtful
         self.is_doubtful = False
         if newest is not None and newest.connection == CONNECTED:
@@ -65,7 +65,7 @@ class MirroredAttribute:
             is_timeless = by == "POLL" or not seen.time
             if is_known and (seen.time == newest.time or (is_timeless and not self.is_broken)):
                 self.is_broken = self.is_unsure = False
-                if not self._is_own:  # nothing is missing behind what the mirror before has written
+                if not self._is_own:  # no value is missing after the record of the previous mirror
                     return self._say(seen._replace(time=seen.time or now), CONNECTED, by)
                 by = newest.by if self.is_pushed else by
                 self.newest = msgspec.structs.replace(newest, time=seen.time or now, by=by)
@@ -74,10 +74,10 @@ class MirroredAttribute:
                 if not (self.is_unsure or self.is_broken or was_doubtful):
                     self.is_doubtful = True
                     return None
-                self.is_broken = True  # it has changed, and no event has told so
+                self.is_broken = True  # the value has changed without an event
         if self.is_pushed is None:
             self.miss()
-        # Without a value there is no time of it: it is missing since that was found.
+        # A missing value has no time: the time of this finding is used.
         return self._say(seen if seen.time else seen._replace(time=now), CONNECTED, by)
 
     def miss(self) -> None:
@@ -85,21 +85,21 @@ class MirroredAttribute:
         self.is_broken = self.newest is not None
 
     def disconnect(self, why: str, now: int) -> TelescopeAttribute | None:
-        """Note that its device is away [Unix us], and return the record of it; None: that is known."""
+        """Note that its device is away [Unix us], and return the record; None: it is known."""
         self.is_pushed, self.read_at, self.push_at = None, float("inf"), 0.0
         return None if self.connection == DISCONNECTED and self._is_own else self._leave(DISCONNECTED, why, now)
 
     def overlook(self, why: str, now: int) -> TelescopeAttribute:
-        """Note that it was not looked at for long [Unix us], and return the record of it."""
+        """Note that it was not read for long [Unix us], and return the record."""
         return self._leave(DISCONNECTED, why, now)
 
     def end(self, now: int) -> TelescopeAttribute | None:
-        """Note that it is not mirrored any more [Unix us], and return the record of it; None: that is known."""
+        """Note that it is not mirrored any more [Unix us], and return the record; None: it is known."""
         return None if self.connection in ("", ENDED) else self._leave(ENDED, "", now)
 
     @property
     def _is_own(self) -> bool:
-        """Return whether the newest record is of this mirror: only those are repeated as a sign of its life."""
+        """Return whether the newest record is of this mirror: only own records are repeated as heartbeats."""
         return self.newest is not None and writer_of(self.newest) == self._own
 
     def _leave(self, connection: TelescopeAttributeConnection, why: str, now: int) -> TelescopeAttribute:
@@ -133,7 +133,7 @@ class MirroredAttribute:
 
 
 def pause_after(failures: int) -> float:
-    """Return how long to leave alone what did not answer so often one after the other [s]."""
+    """Return the pause after consecutive failures [s]."""
     return min(AGAIN * 2.0 ** min(max(failures - 1, 0), 10), _LONGEST_PAUSE)
 
 
@@ -144,24 +144,24 @@ class MirroredDevice:
         self.name = name
         self.entries: dict[str, MirroredAttribute] = {}
         self.leaving: set[str] = set()
-        """Attributes that are subscribed to, and are not wanted any more."""
+        """Attributes with a subscription that are not wanted any more."""
         self.due = 0.0
-        """When it is asked next [monotonic s]."""
+        """Time of the next job [monotonic s]."""
         self.is_busy = False
         self.is_lost = True
-        """Whether the connection is to be made anew."""
+        """Whether a new connection is needed."""
         self.is_deaf = True
-        """Whether events are of no use: they are of a connection that is being given up, and end one by one."""
+        """Whether events are ignored: they belong to a connection that is being closed, and end one by one."""
         self.unread: list[str] = []
-        """Attributes that were not read yet on this connection."""
+        """Attributes not yet read on this connection."""
         self.failures = 0
-        """How often it did not answer, one after the other."""
+        """Number of consecutive failures."""
         self.list_at = float("inf")
-        """When it is to name its attributes [monotonic s]."""
+        """Time of the next request for its attributes [monotonic s]."""
 
     @property
     def is_done_with(self) -> bool:
-        """Return whether nothing is wanted of it."""
+        """Return whether none of its attributes is wanted."""
         return not self.entries and not self.leaving and self.list_at == float("inf")
 
     def job(self, now: float) -> DeviceJob:
@@ -180,14 +180,14 @@ class MirroredDevice:
         subscribe = [one for one in entries if one.push_at <= now][:MOST_AT_ONCE]
         for one in subscribe:
             one.is_unsure = True
-        # The longest wait comes first: others may be due again before it had its turn.
+        # The longest wait comes first: the others may be due again before.
         read = [one.name for one in sorted(entries, key=lambda one: one.read_at) if one.read_at <= now]
         return DeviceJob(
             self.name, tuple(read[:MOST_AT_ONCE]), tuple(one.name for one in subscribe), leave, anew, names
         )
 
     def next_due(self, now: float) -> float:
-        """Return when to ask it next [monotonic s]."""
+        """Return the time of its next job [monotonic s]."""
         if self.unread or self.leaving:
             return now
         return min((min(one.read_at, one.push_at) for one in self.entries.values()), default=self.list_at)

@@ -18,14 +18,15 @@ decode_rule = BatchDecoder(MirrorRule).decode_one
 CONNECTED: Final = "CONNECTED"
 DISCONNECTED: Final = "DISCONNECTED"
 ENDED: Final = "ENDED"
-"""What is known of the connection to an attribute's device."""
+"""States of the connection to an attribute's device."""
 _NAME = re.compile(r"(tango://[^/\s]+/)?[^/\s]+/[^/\s]+/[^/\s]+/[^/\s]+")
 OVERLAP = 2.0
-"""What one mirror has written may come so long behind the first record of the next one: it was under way [s]."""
+"""Longest time by which a former mirror's records may follow the first record of the next one: they were under way
+[s]."""
 SILENT = 25.0
-"""A mirror of which nothing was heard for so long does not write; a sign of life of each attribute comes each 10 s."""
+"""Time without records after which a mirror counts as ended; each attribute has a heartbeat every 10 s."""
 _MOST = 100
-"""Mirrors that are kept in mind."""
+"""Most mirrors remembered."""
 
 
 def is_name(text: str) -> bool:
@@ -49,7 +50,7 @@ def rule_record(rule: MirrorRule) -> Record:
 
 
 class MirrorWriter(NamedTuple):
-    """A mirror that writes; of several at once, the greatest one holds."""
+    """A mirror that writes; of several at once, the greatest one is valid."""
 
     epoch: int = 0
     incarnation: str = ""
@@ -61,10 +62,10 @@ def writer_of(message: TelescopeAttribute) -> MirrorWriter:
 
 
 def is_next(before: TelescopeAttribute, after: TelescopeAttribute) -> bool:
-    """Return whether no record is missing between two.
+    """Return whether no record is missing between two records.
 
-    A mirror that starts reports no gap if the record that it finds still holds. Between records of two mirrors there
-    is no count: they follow each other if they say the same.
+    A mirror that starts reports no gap if the record that it finds is still valid. Records of two mirrors have separate
+    counts: they are consecutive if they have the same content.
     """
     if writer_of(before) != writer_of(after):
         return (before.value, before.time) == (after.value, after.time)
@@ -72,7 +73,7 @@ def is_next(before: TelescopeAttribute, after: TelescopeAttribute) -> bool:
 
 
 class Writers:
-    """When each mirror has written, by the broker's clock; any thread may ask."""
+    """The times at which each mirror has written, by the broker's clock; for any thread."""
 
     def __init__(self) -> None:
         self._heard: dict[MirrorWriter, tuple[float, float]] = {}
@@ -80,7 +81,7 @@ class Writers:
         self._newest = 0.0
 
     def take(self, records: Iterable[Record]) -> list[TelescopeAttribute]:
-        """Take records of the topic, and return what can be read of them."""
+        """Process records of the topic, and return the readable ones."""
         found = []
         for record in records:
             message = decode_attribute(record.value)
@@ -90,7 +91,7 @@ class Writers:
         return found
 
     def note(self, message: TelescopeAttribute, at: float) -> None:
-        """Take a record, with the broker's time stamp [Unix s]."""
+        """Process a record with the broker's timestamp [Unix s]."""
         writer = writer_of(message)
         first, last = self._heard.get(writer, (at, at))
         self._heard[writer] = min(first, at), max(last, at)
@@ -99,23 +100,23 @@ class Writers:
             del self._heard[min(self._heard, key=lambda one: self._heard[one][1])]
 
     def next_epoch(self) -> int:
-        """Return the epoch of a mirror that starts now."""
+        """Return the epoch for a mirror that starts now."""
         return max((one.epoch for one in self._heard), default=0) + 1
 
     def is_silent(self, writer: MirrorWriter) -> bool:
-        """Return whether a mirror writes no more, while others do."""
+        """Return whether a mirror has stopped writing while others write."""
         _, last = self._heard.get(writer, (0.0, 0.0))
         return self._newest - last > SILENT
 
     def at_once(self) -> list[MirrorWriter]:
-        """Return the mirrors that write at the same time, the greatest first; none, if it is only one."""
+        """Return the mirrors that write at the same time, the greatest first; none, if there is only one."""
         heard = dict(self._heard)
         live = [one for one, (_, last) in heard.items() if self._newest - last <= SILENT]
         found = [one for one in live if any(_overlap(heard[one], heard[other]) for other in live if other != one)]
         return sorted(found, reverse=True)
 
     def beside(self, own: MirrorWriter) -> list[MirrorWriter]:
-        """Return the other mirrors that write while one does."""
+        """Return the other mirrors that write at the same time."""
         return [one for one in self.at_once() if one != own]
 
 

@@ -1,16 +1,16 @@
-"""Mirrors attributes of devices: decides what to subscribe to, what to read, and which records to write.
+"""Mirrors attributes of devices: decides on subscriptions, reads, and records.
 
-A device is asked for one thing at a time. First all of its attributes are read, so that their values are known at
-once. Then they are subscribed to and read again, as events are lost while a subscription is being made. Later they
-are read now and then, as any event may be lost without a word. Attributes that a device does not push are read each
-period. A device that gives no other sign of life is asked whether it is there.
+A device gets one job at a time. First all of its attributes are read, so that their values are known at once. Then they
+are subscribed to and read again, as events are lost while a subscription is being made. Later they are read at long
+intervals, as any event may be lost silently. Attributes that a device does not push are read each period. A device
+without any traffic gets a keep-alive request.
 
-A device that hangs costs the others nothing: it is left alone for longer and longer, and takes none of their turns.
-A job holds a thread of the source until its device answers, or Tango gives up, which takes 3 to 9 s. Jobs that were
-begun a moment ago are few, as Python does the work of one thread at a time. A job that takes longer only waits, so it
-makes room for another one. Devices that did not answer last time have at most half of the threads.
+A device that hangs does not delay the others: the pauses between its jobs grow, and it uses none of their turns. A job
+holds a thread of the source until its device answers, or Tango gives up after 3 to 9 s. Few jobs are begun at the same
+time, as Python runs one thread at a time. A longer job only waits, so another one may begin. Devices that did not
+answer last time have at most half of the threads.
 
-The value of an attribute is repeated only while the mirror has looked at it within a few periods.
+The value of an attribute is repeated only while the mirror has read it within a few periods.
 """
 
 import logging
@@ -44,58 +44,58 @@ from facade.runtime.readers import Bus
 _log = logging.getLogger(__name__)
 
 PROMPT = 16
-"""Tasks that are begun at once, of devices that answered last time."""
+"""Most jobs begun at once, for devices that answered last time."""
 SLOW = 0.1
-"""Age from which on a task under way counts as waiting [s]."""
+"""Age from which a job counts as waiting [s]."""
 _OVER = 10
-"""Period of which the longest latency is shown [s]."""
+"""Period of the longest latency that is shown [s]."""
 MOST_UNDER_WAY = 5000
-"""Records that may wait for the bus to confirm them."""
+"""Most unconfirmed records."""
 REPEAT = 10.0
-"""Time between two records of an attribute of which there is nothing new [s]."""
+"""Time between two records of an unchanged attribute [s]."""
 CONFIRM = 0.5
-"""Time from a subscription to the read that tells what was pushed before it stood; and between two reads that must
-agree before an event is taken for lost [s]."""
+"""Time from a subscription to the read that finds values pushed before it stood; also the time between two reads that
+must agree before an event counts as lost [s]."""
 CHECK = 4.0
-"""Time between two reads of what is pushed [s]: the last event of all may be lost, and nobody would tell."""
+"""Time between two reads of a pushed attribute [s]: the loss of the last event shows no gap."""
 PUSH_AGAIN = 60.0
-"""Time between two attempts to subscribe to what a device does not push [s]."""
+"""Time between two attempts to subscribe to an attribute that is not pushed [s]."""
 FAILED_AGAIN = 5.0
-"""Time from a subscription that has failed until the next attempt [s]."""
+"""Time from a failed subscription to the next attempt [s]."""
 LOOKS = 3
-"""Reads that may be left out before an attribute counts as not looked at; never less than `REPEAT`."""
+"""Reads that may fail before an attribute counts as not read; never less than `REPEAT`."""
 APPLY_EACH = 0.2
-"""Least time between two choices [s], while thousands of devices name their attributes."""
+"""Least time between two updates of the choice [s], while thousands of devices report their attributes."""
 _PACE = 0.002
-"""Pause after something came [s]: what comes meanwhile is written together, which takes a fraction of the time."""
+"""Pause after an event [s]: later events are written together with it, which takes a fraction of the time."""
 _WAIT = 0.1
 """Longest time between two steps [s]."""
 _MANY, _FEW = 10_000, 200
-"""Records of the topic that are taken at once: before the first value, and between two steps."""
+"""Records of the topic that are read at once: before the first value, and between two steps."""
 
 
 class Turns:
-    """Which devices wait for their turn, and which have it.
+    """Turns of the devices: the queue, and the jobs under way.
 
     Parameters
     ----------
     most
-        Tasks that may be under way at once: the threads of the source.
+        Most jobs under way: the threads of the source.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._answering: deque[str] = deque()
-        """Devices that wait, the longest first."""
+        """Waiting devices, the longest wait first."""
         self._silent: deque[str] = deque()
-        """The same of those that did not answer last time."""
+        """The same for devices that did not answer last time."""
         self._began: dict[str, float] = {}
-        """When the task of each device that answered last time was begun [monotonic s]."""
+        """Begin of the jobs of devices that answered last time [monotonic s]."""
         self._retried: set[str] = set()
-        """The others whose tasks are under way."""
+        """Devices with a job under way that did not answer last time."""
 
     def wait(self, device: str, *, answered: bool) -> None:
-        """Put a device in the queue; `answered` says whether it did so last time."""
+        """Put a device in the queue; `answered`: whether it answered last time."""
         (self._answering if answered else self._silent).append(device)
 
     def end(self, device: str) -> None:
@@ -104,7 +104,7 @@ class Turns:
         self._retried.discard(device)
 
     def take(self, now: float) -> Iterator[str]:
-        """Return the devices whose turn begins now [monotonic s]."""
+        """Return the devices whose jobs begin now [monotonic s]."""
         prompt = sum(now - at < SLOW for at in self._began.values())
         while self._answering and prompt < PROMPT and len(self._began) + len(self._retried) < self._most:
             device = self._answering.popleft()
@@ -120,13 +120,13 @@ class Turns:
 
 
 class Latency:
-    """The longest time of the last seconds; any thread may ask."""
+    """The longest latency of the last seconds; for any thread."""
 
     def __init__(self) -> None:
         self._longest: deque[tuple[int, float]] = deque(maxlen=_OVER)
 
     def note(self, now: float, latency: float) -> None:
-        """Take the time of one value [s], now [monotonic s]."""
+        """Add the latency of one value [s] at a time [monotonic s]."""
         second = int(now)
         if self._longest and self._longest[-1][0] == second:
             latency = max(latency, self._longest.pop()[1])
@@ -144,37 +144,37 @@ class ModelOutbox:
     Parameters
     ----------
     forms
-        Makes further records of each.
+        Makes further records from each record.
     """
 
     def __init__(self, writer: QueueingWriter, forms: Forms = no_forms) -> None:
         self._writer, self._forms = writer, forms
         self._held: dict[str, TelescopeAttribute] = {}
-        """What is to be written, by name."""
+        """Records to write, by name."""
         self._queue: list[TelescopeAttribute] = []
         self._under_way: deque[tuple[int, int]] = deque()
-        """Marks, and how many records stand between each and the one before."""
+        """Marks, and the number of records before each since the previous one."""
         self.records = 0
         self.gaps = 0
-        """Records that say that others before them were not written."""
+        """Records with a gap before them."""
 
     @property
     def waiting(self) -> int:
-        """Count the records that the bus has not confirmed."""
+        """Count the unconfirmed records."""
         return len(self._queue) + len(self._held) + sum(count for _, count in list(self._under_way))
 
     @property
     def failed(self) -> int:
-        """Count the records that the bus did not take."""
+        """Count the failed records."""
         return self._writer.failures(MODEL)
 
     def put(self, message: TelescopeAttribute | None) -> None:
-        """Take a record."""
+        """Queue a record."""
         if message is not None:
             self._queue.append(message)
 
     def send(self) -> None:
-        """Write what may be written now."""
+        """Write the records that may be written now."""
         while self._under_way and self._writer.settled(self._under_way[0][0]):
             self._under_way.popleft()
         room = MOST_UNDER_WAY - sum(count for _, count in self._under_way)
@@ -198,23 +198,23 @@ class ModelOutbox:
             before = self._held.get(message.name)
             skips = before is not None and before.number != message.number
             self.gaps += skips
-            # The sign of life of a held record keeps the gap before that record.
+            # The heartbeat of a held record keeps the gap before that record.
             is_gap = skips or (before is not None and before.gap)
             self._held[message.name] = replace(message, gap=True) if is_gap else message
         self._queue = []
 
 
 class Mirror:
-    """Mirrors the attributes chosen; `run` is the body of a thread, and `step` is one turn of it.
+    """Mirrors the chosen attributes; `run` is the body of a thread, and `step` is one turn of it.
 
     Parameters
     ----------
     known
-        Whether all rules and reports have been read that stood on the bus at the start.
+        Whether all rules and reports from before the start have been read.
     incarnation
-        Tells this mirror from those before it, and from others that run at the same time.
+        Identity of this mirror among earlier and parallel ones.
     forms
-        Makes further records of each record.
+        Makes further records from each record.
     """
 
     def __init__(
@@ -232,23 +232,23 @@ class Mirror:
         self.outbox = ModelOutbox(writer, forms)
         self.own = MirrorWriter(1, incarnation)
         self.writers = Writers()
-        """Who writes the telescope model."""
+        """The writers of the telescope model."""
         self.entries: dict[str, MirroredAttribute] = {}
-        """What is mirrored, by name."""
+        """The mirrored attributes, by name."""
         self.searches = Searches(source, choice.is_own)
         self.values = 0
         self._latency = Latency()
         self._gaps = 0
         self._before: dict[str, TelescopeAttribute] = {}
-        """Newest records of what is not mirrored."""
+        """Newest records of attributes that are not mirrored."""
         self._devices: dict[str, MirroredDevice] = {}
         self._turns = Turns(source.most_jobs)
         self._due: list[tuple[float, str]] = []
         self._said: dict[str, float] = {}
-        """When each attribute was last written [monotonic s], the oldest first."""
+        """Time of the last record of each attribute [monotonic s], the oldest first."""
         self._version = -1
         self._is_chosen, self._chosen_at = True, float("-inf")
-        """Whether all that is known has been chosen from, and when that was done last [monotonic s]."""
+        """Whether the choice is up to date, and the time of its last update [monotonic s]."""
 
     def run(self, stop: threading.Event, bus: Bus) -> None:
         """Work until `stop` is set."""
@@ -265,7 +265,7 @@ class Mirror:
             except BusError as error:
                 _log.warning("the telescope model cannot be read yet: %s", error)
                 stop.wait(AGAIN)
-            except Exception:  # a mistake of ours must not end the thread
+            except Exception:  # a bug must not end the thread
                 _log.exception("mirroring failed")
                 stop.wait(AGAIN)
         self._source.close()
@@ -280,13 +280,13 @@ class Mirror:
         return reader
 
     def recall(self, records: Iterable[Record]) -> None:
-        """Take what mirrors before this one have written: numbers go on behind it."""
+        """Process the records of earlier mirrors: the numbers continue after them."""
         for message in self.writers.take(records):
             self._before[message.name] = message
         self.own = self.own._replace(epoch=self.writers.next_epoch())
 
     def step(self) -> bool:
-        """Take one turn, without waiting; return whether anything came."""
+        """Take one turn, without waiting; return whether there were events."""
         now = self._clock.monotonic()
         if self._known():
             self._choose(now)
@@ -464,7 +464,7 @@ class Mirror:
         return round(self._clock.now() * 1e6)
 
     def refused(self) -> dict[str, str]:
-        """Return why patterns choose nothing, or not all that they should; from any thread."""
+        """Return the reasons why patterns choose nothing, or not everything; from any thread."""
         return self.searches.troubles | self._choice.crowded
 
     @property
@@ -474,11 +474,11 @@ class Mirror:
 
     @property
     def gaps(self) -> int:
-        """Count the records that say that values may be missing before them."""
+        """Count the records with a gap before them."""
         return self._gaps + self.outbox.gaps
 
     def latency(self) -> float:
-        """Return the longest time from a value to its record of the last seconds [s]; from any thread."""
+        """Return the longest latency from a value to its record in the last seconds [s]; from any thread."""
         return self._latency.longest(self._clock.monotonic())
 
     def disconnected(self) -> list[MirroredAttribute]:

@@ -1,20 +1,20 @@
-"""The seam between the mirror, which decides, and a source, which talks to the devices of the telescope."""
+"""The seam between the mirror, which decides, and a source, which accesses the devices of the telescope."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 
 class AttributeValue(NamedTuple):
-    """A value of an attribute; one that comes by itself was pushed by the device."""
+    """A value of an attribute, from a read or an event."""
 
     name: str
     """Full name of the attribute."""
     value: Any = None
-    """As it can be written in JSON; None: there is none."""
+    """In a form for JSON; None: there is no value."""
     type: str = ""
     quality: str = "INVALID"
     time: int = 0
-    """As the device gives it [Unix us]."""
+    """Time by the device [Unix us]."""
     label: str = ""
     error: str = ""
 
@@ -33,17 +33,17 @@ class DeviceLost(NamedTuple):
 
 
 class DeviceJob(NamedTuple):
-    """Requests to one device, in this order; a job without any asks whether the device is there."""
+    """Requests to one device, in this order; an empty job asks whether the device is there."""
 
     device: str
     read: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
     leave: tuple[str, ...] = ()
-    """Attributes of which no more events are wanted."""
+    """Attributes to unsubscribe from."""
     anew: bool = False
-    """Whether the connection is to be made anew, without any of its subscriptions."""
+    """Whether to open a new connection, without any of its subscriptions."""
     names: bool = False
-    """Whether the device is to name all of its attributes."""
+    """Whether to request the names of all its attributes."""
 
 
 class JobResult(NamedTuple):
@@ -53,17 +53,17 @@ class JobResult(NamedTuple):
     seen: tuple[AttributeValue, ...] = ()
     """Values of the attributes to read."""
     pushed: frozenset[str] = frozenset()
-    """Attributes of which events will come, of those to subscribe to."""
+    """Attributes with a new subscription that will send events."""
     failed: frozenset[str] = frozenset()
-    """Of those, attributes of which it is not known whether the device pushes them: the subscription has failed."""
+    """Attributes whose subscription has failed, so that it is unknown whether the device pushes them."""
     trouble: str = ""
-    """Why the device cannot be reached; empty: it answers."""
+    """Reason why the device cannot be reached; empty: it answers."""
     names: frozenset[str] | None = None
-    """Full names of all attributes of the device; None: they were not asked for, or it could not name them."""
+    """Full names of all attributes of the device; None: not requested, or unavailable."""
 
 
 class DeviceSearch(NamedTuple):
-    """A search for the devices whose names fit a pattern, in their Tango database."""
+    """A search for devices whose names fit a pattern, in their Tango database."""
 
     pattern: str
 
@@ -73,11 +73,11 @@ class SearchResult(NamedTuple):
 
     pattern: str
     exported: frozenset[str] = frozenset()
-    """Devices whose servers have told the database where they are."""
+    """Devices that their servers have exported."""
     defined: frozenset[str] = frozenset()
-    """All devices that the database has."""
+    """All devices in the database."""
     trouble: str = ""
-    """Why the database could not be asked."""
+    """Reason why the database could not be asked."""
 
 
 SourceTask = DeviceJob | DeviceSearch
@@ -85,20 +85,20 @@ SourceEvent = AttributeValue | EventsMissed | DeviceLost | JobResult | SearchRes
 
 
 class DeviceSource(Protocol):
-    """Talks to devices. It takes tasks, and answers each with an event later."""
+    """Accesses devices. It accepts tasks, and answers each with an event later."""
 
     @property
     def most_jobs(self) -> int:
-        """How many devices can be asked at once; searches have room beside them."""
+        """Return the number of devices that can be asked at once; searches are counted separately."""
 
     def begin(self, task: SourceTask) -> None:
-        """Take a task; never waits. At most one of a device, or of a Tango database, is under way."""
+        """Begin a task; never waits. At most one task per device, or per Tango database, is under way."""
 
     def take(self) -> Sequence[SourceEvent]:
-        """Return the events since the last call, in their order; never waits."""
+        """Return the events since the last call, in order; never waits."""
 
     def wait(self, timeout: float) -> None:
         """Wait for the next event, at most `timeout` [s]."""
 
     def close(self) -> None:
-        """End."""
+        """Stop."""

@@ -1,6 +1,6 @@
 """Mirrored values in the forms of ESS, beside JSON: flatbuffers f144 for a value and al00 for an alarm.
 
-The library `ess-streaming-data-types` encodes them: the same one with which programs of ESS and ISIS read them.
+The library `ess-streaming-data-types` encodes them; programs of ESS and ISIS read them with the same library.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +16,7 @@ from facade.flows.mirror.messages import CONNECTED, TelescopeAttribute
 STREAMING = "telescope.streaming"
 """Topic, by its name in the ICD."""
 F144, AL00 = FORMS = ("f144", "al00")
-"""What a value, and an alarm, may be written as."""
+"""Forms of a value, and of an alarm."""
 _TYPES: Mapping[str, str] = {
     "DevDouble": "float64",
     "DevFloat": "float32",
@@ -30,9 +30,9 @@ _TYPES: Mapping[str, str] = {
     "DevEnum": "int16",
     "DevBoolean": "uint8",
 }
-"""NumPy's types of what f144 can have, by Tango's."""
+"""NumPy types allowed in f144, by Tango's types."""
 _SEVERITIES: Mapping[str, str] = {"VALID": "OK", "CHANGING": "OK", "WARNING": "MINOR", "ALARM": "MAJOR"}
-"""Severities of al00, by Tango's qualities; any other one is INVALID."""
+"""Severities of al00, by Tango's qualities; others are INVALID."""
 
 Forms = Callable[[TelescopeAttribute], Iterator[Record]]
 """Returns further records of an attribute."""
@@ -44,12 +44,12 @@ def no_forms(message: TelescopeAttribute) -> Iterator[Record]:
 
 
 def forms_of(settings: Settings) -> Forms:
-    """Return what makes further records of an attribute, as the settings choose them.
+    """Return the function that makes further records of an attribute, by the settings.
 
     Raises
     ------
     ConfigError
-        There is no such form, or the library is missing.
+        A form does not exist, or the library is missing.
     """
     chosen = {name.strip() for name in settings.mirror_forms.split(",")} - {""}
     if odd := sorted(chosen - {*FORMS}):
@@ -58,7 +58,7 @@ def forms_of(settings: Settings) -> Forms:
 
 
 class Streaming:
-    """Makes records of the forms that are chosen."""
+    """Makes records of the chosen forms."""
 
     def __init__(self, chosen: set[str]) -> None:
         try:
@@ -74,7 +74,7 @@ class Streaming:
         """Severity, text and number of the newest alarm of each attribute."""
 
     def records(self, message: TelescopeAttribute) -> Iterator[Record]:
-        """Return the value, if f144 can have it, and the alarm, if it has changed or nothing else has."""
+        """Return the value, if f144 allows it, and the alarm, if it has changed or nothing else has."""
         key, time = message.name.encode(), message.time * 1000
         if F144 in self._chosen and (value := number_of(message)) is not None:
             yield Record(topic=STREAMING, key=key, value=self._f144(message.name, value, time))
@@ -91,10 +91,10 @@ class Streaming:
 
 
 def number_of(message: TelescopeAttribute) -> Any:
-    """Return a value as f144 can have it, a NumPy number or spectrum; None: it is text, an image, or there is none."""
+    """Return a value for f144, a NumPy number or spectrum; None: it is a text, an image, or missing."""
     kind = _TYPES.get(message.type)
     if kind is None or message.value is None or message.connection != CONNECTED:
         return None
-    # NumPy reads NaN and Infinity, too.
+    # NumPy parses NaN and Infinity, too.
     found = np.asarray(message.value, dtype=float if kind.startswith("float") else None).astype(kind)
     return found if found.ndim <= 1 else None

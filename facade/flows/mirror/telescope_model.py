@@ -99,9 +99,9 @@ class TelescopeModel:
         self._keep = keep
         self._wraps = {name.lower(): wrap for name, wrap in (wraps or {}).items()}
         self._points: dict[str, list[_Point]] = {}
-        """By name, the oldest first."""
+        """Points by name, the oldest first."""
         self._heard: dict[str, float] = {}
-        """When there was a record of each attribute, by the broker's clock [Unix s]."""
+        """Time of the last record of each attribute, by the broker's clock [Unix s]."""
         self._writers = Writers()
         self._lock = threading.Lock()
         self._reader: Reader | None = None
@@ -111,12 +111,12 @@ class TelescopeModel:
         self._thread = threading.Thread(target=self._run, name="telescope-model", daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin to follow."""
+        """Begin to read."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop following."""
+        """Stop reading."""
         self._stop.set()
         self._thread.join()
         if self._reader is not None:
@@ -145,14 +145,14 @@ class TelescopeModel:
                 self._stop.wait(_AGAIN)
 
     def step(self) -> None:
-        """Read the records that have come."""
+        """Read new records."""
         if self._reader is None:
             self._reader = self._bus.open_reader({MODEL: None}, {})
         self.take(self._reader.take(_TAKE, _WAIT))
         self.is_complete = self.is_complete or self._reader.caught_up(MODEL)
 
     def take(self, records: Iterable[Record]) -> None:
-        """Take records of the topic; records that cannot be decoded are left out."""
+        """Process records of the topic; undecodable records are left out."""
         for record in records:
             message = decode_attribute(record.value)
             if isinstance(message, TelescopeAttribute):
@@ -161,7 +161,7 @@ class TelescopeModel:
                     self._take(message, record.timestamp_us / 1e6)
 
     def writers(self) -> list[str]:
-        """Return the incarnations of mirrors that write at once, the one that holds first; none, if it is only one."""
+        """Return the incarnations of mirrors that write at once, the valid one first; none, if there is only one."""
         with self._lock:
             return [one.incarnation for one in self._writers.at_once()]
 
@@ -169,13 +169,13 @@ class TelescopeModel:
         points = self._points.setdefault(message.name, [])
         holds = writer_of(points[-1].message) if points else writer_of(message)
         if writer_of(message) < holds and heard - self._heard[message.name] <= SILENT:
-            return  # a later mirror tells of the attribute: its numbers are another sequence
+            return  # a later mirror writes this attribute: its numbers are another sequence
         self._heard[message.name] = heard
-        # A value that went away did so when that was found, which is when the bus heard of it.
+        # A missing value has the time of this finding, which is the append time.
         time = message.time / 1e6 if message.connection == CONNECTED else heard
         is_same = writer_of(message) == holds
         if points and is_same and message.number == points[-1].message.number and time <= points[-1].time:
-            return  # a sign of life
+            return  # a heartbeat
         while points and (points[-1].time > time or (is_same and points[-1].time == time)):
             points.pop()  # the clock of the device was set back
         points.append(_Point(time, message))
@@ -236,7 +236,7 @@ class TelescopeModel:
 def _numbers(message: TelescopeAttribute) -> Any:
     if message.type not in _FLOATS or message.value is None:
         return np.asarray(message.value) if _is_table(message) else message.value
-    value = np.asarray(message.value, dtype=float)  # NumPy reads NaN and Infinity, too
+    value = np.asarray(message.value, dtype=float)  # NumPy parses NaN and Infinity, too
     return float(value) if value.ndim == 0 else value
 
 

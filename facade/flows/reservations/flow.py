@@ -1,4 +1,4 @@
-"""Reservations on devices: the reservations of each subarray and of all, their conflicts, and the alarms about them."""
+"""Reservations on devices: by subarray and for SDP as a whole, with their conflicts and alarms."""
 
 import json
 from collections import Counter
@@ -30,7 +30,7 @@ from facade.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSo
 from facade.severities import ALARM
 
 MOST_SHOWN = 64
-"""Reservations, or conflicts, in one attribute."""
+"""Most reservations, or conflicts, in one attribute."""
 SUBARRAY, MASTER = "SdpSubarray", "SdpMaster"
 _RESOURCES = "resources"
 """Reported attribute with the resources of a subarray."""
@@ -41,7 +41,7 @@ _MOST_NAMED = 5
 class ReservationsFlow(Flow):
     """A flow: the newest state of each reservation, of all subarrays; see `facade.runtime.flow.Flow`.
 
-    A conflict may be with a subarray that another device server shows, so each keeps them all.
+    A conflict may concern a subarray of another device server, so each server keeps them all.
     """
 
     topic = RESERVATIONS
@@ -51,12 +51,12 @@ class ReservationsFlow(Flow):
         self._clock = clock
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Take the state of a reservation; see `facade.runtime.flow.Flow`."""
+        """Process the state of a reservation; see `facade.runtime.flow.Flow`."""
         return self.ledger.fold(record, round(self._clock.now() * 1e6))
 
 
 class Look:
-    """Says when to look again: after a record or an expiry, at most every 0.25 s."""
+    """Decides when to update: after a record or an expiry, at most every 0.25 s."""
 
     def __init__(self, ledger: ReservationLedger) -> None:
         self._ledger = ledger
@@ -64,7 +64,7 @@ class Look:
         self._from = self._until = 0.0
 
     def is_due(self, now: float) -> bool:
-        """Return whether to look again at a time [Unix s], also when the clock was set back."""
+        """Return whether an update is due at a time [Unix s], also when the clock was set back."""
         if self._from <= now < self._until and (self._version == self._ledger.version or not is_due(now, self._from)):
             return False
         expiry = self._ledger.next_expiry(round(now * 1e6))
@@ -79,7 +79,7 @@ class ReservationsView:
     Parameters
     ----------
     known
-        Whether the topic has been read as far as it went at the start.
+        Whether all records from before the start have been read.
     """
 
     def __init__(self, device: str, subarray: int, ledger: ReservationLedger, known: Callable[[], bool]) -> None:
@@ -87,7 +87,7 @@ class ReservationsView:
         self._look = Look(ledger)
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
-        """Return all of it when a reservation has changed or expired."""
+        """Return all attributes after a change or an expiry of a reservation."""
         if not self._known() or not self._look.is_due(now):
             return
         for name, reading in readings(self._ledger, now, self._subarray).items():
@@ -111,7 +111,7 @@ def readings(ledger: ReservationLedger, now: float, subarray: int | None = None)
 
 
 def values(current: Iterable[Reservation], conflicts: Iterable[Conflict]) -> Mapping[str, Value]:
-    """Return the attributes that show some reservations that have not expired, by name."""
+    """Return the attributes about some unexpired reservations, by name."""
     current, conflicts = list(current), list(conflicts)
     counts = Counter(one.state for one in current)
     shown = nsmallest(MOST_SHOWN, current, key=lambda one: (one.expires, one.id))
@@ -154,7 +154,7 @@ class ReportedResources:
         """Names by number and kind."""
 
     def take(self, message: StateMessage) -> None:
-        """Take a report of a device; see `facade.runtime.device_state.DeviceStates.listeners`."""
+        """Process a report about a device; see `facade.runtime.device_state.DeviceStates.listeners`."""
         number = self._numbers.get(message.device)
         if number is None or message.attribute != _RESOURCES:
             return
@@ -187,7 +187,7 @@ class ReservationsHealth(HealthSource):
         return flow.ledger if flow is not None and self._server.has_read(flow.topic, STATES) else None
 
     def issues(self, now: float) -> Iterator[HealthIssue]:
-        """Return the conflicts, and the subarrays that have resources whose reservation has expired."""
+        """Return the conflicts, and the subarrays whose resources have an expired reservation."""
         if (ledger := self._ledger()) is None:
             return
         now_us = round(now * 1e6)
@@ -204,7 +204,7 @@ class ReservationsHealth(HealthSource):
             yield HealthIssue(DEGRADED, f"{left_out} reservations are not shown: there are too many")
 
     def _expired(self, ledger: ReservationLedger, number: int, now_us: int) -> list[str]:
-        """Return the resources of a subarray that only expired reservations of it name."""
+        """Return the resources of a subarray that only its expired reservations name."""
         held = self._held.of_subarray[number]
         expired: set[tuple[str, str]] = set()
         current: set[tuple[str, str]] = set()

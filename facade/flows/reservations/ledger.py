@@ -1,7 +1,7 @@
 """The records on ``reservations``, and the ledger of them: held resources, their owners, and conflicts of owners.
 
-The key of a record is the id of its reservation. Records say when a reservation expires, and a clock says whether it
-has: no record is needed for the end. The ledger keeps an expired reservation, as a renewal may only be late.
+The key of a record is the id of its reservation. Reservations expire by the clock, without a record. The ledger keeps
+an expired reservation, as a renewal may only be late.
 """
 
 from collections import defaultdict
@@ -26,19 +26,19 @@ RELEASED: Final = "RELEASED"
 STATES = (REQUESTED, GRANTED, REFUSED, RELEASED)
 _decode = BatchDecoder(Reservation).decode_one
 MOST = 10_000
-"""Reservations that are not released."""
+"""Most reservations that are not released."""
 MOST_NAMES = 100_000
-"""Names of resources in them."""
+"""Most names of resources in them."""
 MOST_RELEASED = 20_000
-"""Released ones whose sequence is known; an old record of another one counts as new if it comes again."""
+"""Released ones with a known sequence; an old record of another one counts as new if it comes again."""
 MOST_NAMES_SHOWN = 256
-"""Names of resources in one reservation that are shown."""
+"""Most shown names of resources in one reservation."""
 Resource = tuple[str, str]
 """Kind and name."""
 
 
 def read_reservation(record: Record) -> Reservation | Unused:
-    """Return the reservation of a record, or the reason why it has none; it raises no exception."""
+    """Return the reservation of a record, or the reason why it is unusable. It raises no exception."""
     one = _decode(record.value)
     if not isinstance(one, Reservation):
         return one
@@ -78,29 +78,29 @@ def as_dict(one: Reservation) -> dict[str, object]:
 
 
 class Conflict(NamedTuple):
-    """A resource that several owners hold although one of them holds it exclusively."""
+    """A resource with several owners, at least one of them exclusive."""
 
     resource: Resource
     reservations: tuple[Reservation, ...]
 
 
 class ReservationLedger:
-    """The newest state of each reservation. It reads no clock: each question gives the time [Unix us]."""
+    """The newest state of each reservation. It reads no clock: each call gives the time [Unix us]."""
 
     def __init__(self) -> None:
         self.version = 0
-        """Changes with each reservation that changes."""
+        """Changes with each change of a reservation."""
         self._left_out: dict[str, int] = {}
-        """Expiry of each reservation that found no room [Unix us], by id."""
+        """Expiry of each reservation beyond the limits [Unix us], by id."""
         self._known: dict[str, Reservation] = {}
-        """Those that are not released, by id."""
+        """Unreleased ones, by id."""
         self._of_subarray: dict[int, dict[str, Reservation]] = defaultdict(dict)
         self._released: dict[str, int] = {}
-        """Sequences of those that are, by id."""
+        """Sequences of released ones, by id."""
         self._granted: dict[Resource, dict[str, Reservation]] = {}
         """Granted ones by resource and id, whether expired or not."""
         self._contested: dict[Resource, None] = {}
-        """Resources that several of them name."""
+        """Resources named by several of them."""
         self._newest: dict[int, int] = {}
         """Time of the newest record of each subarray [Unix us]."""
         self._names = 0
@@ -108,7 +108,7 @@ class ReservationLedger:
         """No reservation expires earlier [Unix us]."""
 
     def fold(self, record: Record, now: int) -> Outcome:
-        """Take a record of the topic, and return its outcome."""
+        """Process a record of the topic, and return its outcome."""
         if record.value is None:
             reservation_id = (record.key or b"").decode("utf-8", "replace")
             for known in (self._released, self._left_out):
@@ -140,15 +140,15 @@ class ReservationLedger:
         return USED
 
     def all(self, subarray: int | None = None) -> Iterable[Reservation]:
-        """Return the reservations of a subarray, or of all, that are not released; expired ones are among them."""
+        """Return the unreleased reservations of a subarray, or of all, including expired ones."""
         return (self._known if subarray is None else self._of_subarray.get(subarray, {})).values()
 
     def current(self, now: int, subarray: int | None = None) -> Iterator[Reservation]:
-        """Return the reservations that are requested, granted or refused and have not expired."""
+        """Return the requested, granted and refused reservations that have not expired."""
         return (one for one in self.all(subarray) if one.expires > now)
 
     def left_out(self, now: int) -> int:
-        """Count the reservations that have not expired at a time [Unix us] and found no room; at most `MOST`."""
+        """Count the unexpired reservations beyond the limits at a time [Unix us]; at most `MOST`."""
         return sum(expires > now for expires in self._left_out.values())
 
     def holders(self, kind: str, name: str, now: int) -> list[Reservation]:
@@ -156,7 +156,7 @@ class ReservationLedger:
         return [one for one in self._granted.get((kind, name), {}).values() if one.expires > now]
 
     def conflicts(self, now: int) -> list[Conflict]:
-        """Return the resources whose owners conflict at a time [Unix us]."""
+        """Return the resources with a conflict at a time [Unix us]."""
         found = []
         for resource in self._contested:
             held = self.holders(*resource, now)
@@ -165,7 +165,7 @@ class ReservationLedger:
         return found
 
     def next_expiry(self, now: int) -> int | None:
-        """Return when the next reservation expires [Unix us]; None if none will."""
+        """Return the time of the next expiry [Unix us]; None: there is none."""
         return min((one.expires for one in self.current(now)), default=None)
 
     def changed_at(self, now: int, subarray: int | None = None) -> int:
@@ -205,7 +205,7 @@ class ReservationLedger:
         self._names -= len(one.names)
         for resource in _granted(one):
             granted = self._granted.get(resource, {})
-            granted.pop(reservation_id, None)  # a name may stand there twice
+            granted.pop(reservation_id, None)  # a name may occur twice
             if len(granted) < 2:
                 self._contested.pop(resource, None)
             if not granted:

@@ -1,4 +1,4 @@
-"""Reservations: what controllers have reserved, shown by subarray and for SDP as a whole, and conflicts of owners."""
+"""Reservations of controllers, by subarray and for SDP as a whole, and conflicts of owners."""
 
 from facade.manifest import FlowPage, Isolation, Manifest, Subcommand
 

@@ -1,8 +1,8 @@
-"""Reads tables from records: puts them together from segments, many at a time, or reads them by reference.
+"""Assembles tables from segments, many at a time, or reads them by reference.
 
-Nothing here knows the bus. A table is known by its id, within its partition. Its first segment describes it; a segment
-that contradicts this is set aside alone, so that another's segments cannot destroy a table. A table that cannot become
-complete any more is given up as a whole.
+Nothing here knows the bus. A table is identified by its id, within its partition. Its first segment describes it. A
+segment that contradicts this becomes a dead letter alone, so that a foreign segment cannot destroy a table. A table
+that cannot become complete any more is given up as a whole.
 """
 
 import errno
@@ -18,10 +18,10 @@ from facade.messages import Table, TableSegment
 from facade.outcome import TOMBSTONE, RecordRejected, Suppressed
 
 NO_SPACE, STORAGE = OUR_DISK = "no-space", "storage"
-"""Reasons that the disk of this machine causes; the table may be sent again under its id."""
+"""Reasons caused by the disk of this machine; the table may be sent again under its id."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MOST_REPORTED = 16
-"""Other tables under one id with a dead letter each."""
+"""Most dead letters for other tables under the same id."""
 _REMEMBERED = 10_000
 """Ended tables that are remembered, to recognise their late records."""
 
@@ -34,13 +34,13 @@ class AssemblyLimits:
     """Limits of the tables under way."""
 
     tables: int = 1000
-    """Tables at a time; a further one drives out the oldest."""
+    """Most tables at a time; a further one displaces the oldest."""
     disk: int = 20_000_000_000
-    """Size of all on disk [bytes]; beyond it the oldest goes. Also the size of the largest table."""
+    """Size of all tables on disk [bytes]; beyond it the oldest is given up. Also the size of the largest table."""
     expiry: float = 600.0
-    """After this time without records a table is given up [s]."""
+    """Time without records after which a table is given up [s]."""
     segments: int = 200_000
-    """Segments of one table."""
+    """Most segments of one table."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,14 +48,14 @@ class PartialTable:
     """A table that lacks segments."""
 
     header: TableSegment
-    """Of the segment that came first."""
+    """Header of the first segment that came."""
     partition: int
     first_offset: int
     newest: Record
-    """The record that came last, without its value."""
+    """The last record that came, without its value."""
     buffer: SegmentBuffer
     touched: float
-    """When it came, by the monotonic clock [s]."""
+    """Arrival of the last record, by the monotonic clock [s]."""
     records: int = 0
 
     @property
@@ -69,18 +69,18 @@ DUPLICATE = Suppressed("duplicate")
 
 @dataclass(frozen=True, slots=True)
 class Repeated(RecordRejected):
-    """A record of a table that has its dead letter already."""
+    """A record of a table that already has its dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A table is complete, or is given up; the receiver calls `close`."""
+    """A table that is complete or given up; the receiver calls `close`."""
 
     table: PartialTable
     rejected: RecordRejected | None = None
     content: Content | None = None
     unseen: str = ""
-    """Why the content of a complete table cannot be looked into."""
+    """Reason why the content of a complete table was not examined."""
 
     def close(self) -> None:
         """Free memory and disk."""
@@ -89,18 +89,18 @@ class Ended:
 
 @dataclass(slots=True)
 class EndedTable:
-    """A table that has ended."""
+    """A remembered ended table."""
 
     fingerprint: str
     rejected: RecordRejected | None = None
     sent_at: int = 0
-    """When its producer began to send it [Unix us]."""
+    """Time at which its producer began to send it [Unix us]."""
     reported: set[str] = field(default_factory=set)
-    """Checksums of other tables under its id that have a dead letter."""
+    """Checksums of other tables under its id that already have a dead letter."""
 
 
 class Assembly:
-    """Takes segments; `add` and `expire` return the tables that end."""
+    """Collects segments; `add` and `expire` return the tables that end."""
 
     def __init__(self, pool: BufferPool, limits: AssemblyLimits) -> None:
         self._pool = pool
@@ -116,7 +116,7 @@ class Assembly:
         return iter(self._tables.values())
 
     def add(self, header: TableSegment, record: Record, now: float) -> list[Ended]:
-        """Take a segment that `judge` had nothing against; return which tables that ends."""
+        """Add a segment that `judge` has accepted; return the tables that end by it."""
         table = self._tables.get((record.partition, header.table))
         ended: list[Ended] = []
         if table is None:
@@ -157,7 +157,7 @@ class Assembly:
         return [self._give_up(table, RecordRejected("expired", "$", what)) for table in late]
 
     def end(self, key: TableKey, table: TableSegment | Table, rejected: RecordRejected | None = None) -> None:
-        """Remember that a table has ended; here, or before this process began."""
+        """Remember that a table has ended, here or before this process began."""
         self._remember(key, EndedTable(fingerprint(table), rejected, table.sent_at))
 
     def was_complete(self, key: TableKey, fingerprint: str) -> None:
@@ -171,7 +171,7 @@ class Assembly:
             self._past.popitem(last=False)
 
     def drop(self, partition: int) -> None:
-        """Forget a partition: it is another's now."""
+        """Forget a partition: another worker has it now."""
         for key in [key for key in self._tables if key[0] == partition]:
             self._tables.pop(key).buffer.close()
         for key in [key for key in self._past if key[0] == partition]:
@@ -238,12 +238,12 @@ class Assembly:
 
 
 def complete(table: PartialTable) -> Ended:
-    """Return the end of a table whose bytes have come and are right."""
+    """Return the end of a table with all bytes, which are right."""
     if not table.buffer.is_kept:
         return Ended(table, unseen="too large to be looked into where it is")
     try:
         return Ended(table, content=table.buffer.content())
-    except OSError as error:  # it is whole all the same, and on the bus
+    except OSError as error:  # the table is complete all the same, and on the bus
         return Ended(table, unseen=f"a temporary file failed: {error.strerror or error}")
 
 
@@ -256,7 +256,7 @@ def _whole(table: PartialTable) -> RecordRejected | None:
 
 
 def _is_sent_again(header: TableSegment, past: EndedTable) -> bool:
-    """Return whether a table comes again after our disk has failed; late records of the first one have its time."""
+    """Return whether a table comes again after our disk has failed. Late records of the first sending have its time."""
     return past.rejected is not None and past.rejected.reason in OUR_DISK and header.sent_at != past.sent_at
 
 
@@ -280,18 +280,18 @@ def _difference(first: TableSegment, other: TableSegment) -> str:
 
 
 SegmentOutcome = RecordRejected | Suppressed | TableSegment | Ended
-"""A header is of a reference, which is to be read."""
+"""A header belongs to a reference, which must be read."""
 
 
 class SegmentReader:
-    """Takes records, and gives the outcome of each.
+    """Reads records, and yields the outcome of each.
 
     Parameters
     ----------
     take
         Returns up to a number of records, with a longest wait for the first one [s].
     is_wanted
-        Tells by record and header whether a record is of interest; the header is None where it has no value.
+        Returns by record and header whether a record is of interest; the header is None for an invalid one.
     """
 
     def __init__(
@@ -309,14 +309,14 @@ class SegmentReader:
         """Records without an outcome yet."""
 
     def take(self, wait: float) -> None:
-        """Take records up to the size of a batch."""
+        """Read records up to the size of a batch."""
         if (room := self._batch - len(self.waiting)) > 0:
             self.waiting += self._take(room, 0.0 if self.waiting else wait)
 
     def outcomes(self, until: float = float("inf")) -> Iterator[tuple[Record, SegmentOutcome]]:
         """Yield outcomes; a record of a table under way has none.
 
-        It ends behind a reference, which is read before the next record, and at `until` by the monotonic clock [s].
+        It ends after a reference, which is read before the next record, and at `until` by the monotonic clock [s].
         """
         while self.waiting and self._clock.monotonic() < until:
             record = self.waiting.pop(0)

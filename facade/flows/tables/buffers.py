@@ -1,7 +1,7 @@
-"""The bytes of tables under way: in memory up to a limit over all of them, else in unnamed temporary files.
+"""The bytes of tables under way: in memory up to a common limit, otherwise in unnamed temporary files.
 
-Bytes are kept in the order of their arrival, and hashed in the order of the table: a segment in order at once, an early
-one when the gap before it closes. Memory and disk grow with bytes that have come, never with a header's claims.
+Bytes are stored in the order of arrival, and hashed in the order of the table: a segment in order at once, an early one
+when the gap before it closes. Memory and disk grow with received bytes, never with a header's claims.
 """
 
 import hashlib
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 Content = memoryview | Path
-"""A whole table: in memory, or in a file that goes away with its buffer."""
+"""A whole table: in memory, or in a file that is deleted with its buffer."""
 
 CHUNK = 1_000_000
 
 
 def unnamed_file() -> BinaryIO:
-    """Open a temporary file without a name, so that a process that is killed leaves nothing behind."""
+    """Open a temporary file without a name, so that a killed process leaves nothing behind."""
     return tempfile.TemporaryFile(buffering=0)
 
 
@@ -43,30 +43,30 @@ class SegmentBuffer:
         self._pool = pool
         self.is_kept = keep
         self._memory: dict[int, bytes] | None = {}
-        """Segments as they came, by position; None: they are in the file."""
+        """Segments by position in the order of arrival; None: they are in the file."""
         self._file: BinaryIO | None = None
         self._digest = hashlib.sha256()
         self._early: dict[int, tuple[int, int]] = {}
-        """Segments behind a missing one: position and length, by index."""
+        """Segments after a missing one: position and length, by index."""
         self._runs: list[tuple[int, int]] = []
         """Positions and lengths of the hashed bytes, in the order of the table."""
         self.size = 0
-        """Bytes that have come."""
+        """Number of received bytes."""
         self.hashed = 0
         """Bytes of the segments before `next`."""
         self.next = 0
-        """Index of the first segment that is missing."""
+        """Index of the first missing segment."""
 
     @property
     def is_on_disk(self) -> bool:
-        """Whether it takes room in a file."""
+        """Whether it is in a file."""
         return self._file is not None
 
     def __contains__(self, index: int) -> bool:
         return index < self.next or index in self._early
 
     def add(self, index: int, content: bytes) -> None:
-        """Take a segment that has not come before."""
+        """Add a new segment."""
         position = self._keep(content)
         if index != self.next:
             self._early[index] = (position, len(content))
@@ -106,7 +106,7 @@ class SegmentBuffer:
             self._spill(self._memory)
         self.size += len(content)
         if self._memory is None:
-            # Counted before it is written: a disk that fills up takes a part of it.
+            # Counted before the write: a full disk stores only a part of it.
             self._pool.on_disk += len(content)
             write_all(self._open_file(), content)
         elif content:
@@ -165,7 +165,7 @@ class SegmentBuffer:
 
 
 def write_all(file: BinaryIO, content: bytes) -> None:
-    """Write all bytes: an unbuffered file may take a part only."""
+    """Write all bytes: a write to an unbuffered file may be partial."""
     left = memoryview(content)
     while left:
         left = left[file.write(left) :]

@@ -42,7 +42,7 @@ def assemble(slot: Slot = "0") -> None:
 
 def _assembler(site: Site) -> TableWorker:
     name, settings = f"tables-{site.slot}", site.settings
-    # Before the group is joined: a member that is never closed would keep a process from ending that has failed.
+    # Before joining the group: an unclosed member would keep a failed process from ending.
     references = References(parse_roots(settings.table_roots), clock=site.clock)
     bus = KafkaBus(site.connection, client=name)
     return TableWorker(

@@ -25,22 +25,22 @@ from facade.runtime.view import NewestView
 from facade.severities import ALARM
 
 TABLE_LOST = "tableLost"
-"""Condition of the ICD."""
+"""Condition of the alerts about lost tables."""
 
 _MADE_GOOD = 600.0
-"""Longest time after which a loss that was made good is still reported [s]: as long are alarms at rest remembered."""
+"""Longest time after which a repaired loss is still reported [s]: alarms at rest are remembered as long."""
 
 
 class Losses:
     """Finds the lost tables: announced as failed, until a newer one of the product is complete.
 
-    It follows from ``tables`` alone, so a restart finds the same. A loss that was made good before its report is found
-    until it has been reported.
+    The losses follow from ``tables`` alone, so a restart finds the same. A loss that was repaired before its report
+    stays until it has been reported.
 
     Parameters
     ----------
     has_reported
-        Whether an alert of a condition and source that began then [Unix us], or later, is on the bus.
+        Whether an alert of a condition and source that began at a time [Unix us], or later, is on the bus.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Losses:
         self._has_reported = has_reported
 
     def is_loss(self, key: FaultKey) -> bool:
-        """Return whether a condition and source are a loss of these products."""
+        """Return whether a fault of this condition and source is a loss of these products."""
         condition, product = key
         return condition == TABLE_LOST and product.startswith(self._prefixes)
 
@@ -70,7 +70,7 @@ class Losses:
     def _is_made_good(self, table: Table) -> bool:
         complete = self._flow.complete.get(table.product)
         newer = None if complete is None else complete.table
-        # With a producer's clock that is ahead, its sending counts as of its completion.
+        # If the producer's clock is ahead, the completion counts as the time of sending.
         return newer is not None and (newer.time > table.time or min(newer.sent_at, newer.time) > table.sent_at)
 
 
@@ -99,7 +99,7 @@ class CalibrationView(NewestView):
         self._values: dict[str, Value] = {}
         self._changes = Changes()
         self._seen = -1
-        """Changes of the flow at the last look."""
+        """Number of changes of the flow at the last update."""
         self._solution: tuple[Table, SolutionSummary] | None = None
         self._strange: list[str] = []
         """Dishes without an attribute for their offsets."""
@@ -116,7 +116,7 @@ class CalibrationView(NewestView):
         quality = judge(value, None if attribute is None else attribute.limits)
         ages = name not in _ALWAYS and not name.startswith(_POINTING)
         if value is math.nan or (ages and self._solution is None):
-            return Quality.INVALID  # the table does not say, or is not there any more
+            return Quality.INVALID  # the table has none, or has gone
         return Quality.WARNING if expired and ages and quality is Quality.VALID else quality
 
     def _is_expired(self, now: float) -> bool:
@@ -199,7 +199,7 @@ def _seconds(time_us: int | None) -> float:
 
 
 def _number(value: float | None) -> float:
-    # The same object each time: two readings with it are equal then, though it is not equal to itself.
+    # Always the same object: two readings with it are then equal, though NaN is not equal to itself.
     return math.nan if value is None else value
 
 
@@ -217,7 +217,7 @@ def _text(content: Mapping[str, Any]) -> str:
 
 CLASS = "SdpCalibration"
 _PATIENCE = 10.0
-"""Longest time for reading a small table by its reference [s]."""
+"""Longest time to read a small table by its reference [s]."""
 
 
 def compose(server: Server) -> None:

@@ -1,4 +1,4 @@
-"""Summaries of tables: the figures of a calibration solution that devices show, and pointing offsets.
+"""Summaries of tables: the figures of a calibration solution for devices, and pointing offsets.
 
 The picture, `amplitude` and `phase` (antenna x channel), has a row for each of the first 197 antennas, and at most 64
 blocks of neighbouring channels, as equal as possible: block b of n begins at channel b * channels // n. A cell counts
@@ -54,8 +54,8 @@ class PointingOffset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def summarise(kind: str, content_type: str, content: memoryview | Path) -> SummaryDict | str:
     """Return the summary of a table, in JSON's types.
 
-    It is a note alone if kind or content type is not known here. A text is the reason why the content contradicts
-    itself or its kind.
+    It has only a note if kind or content type is unknown. A text is the reason why the content contradicts itself or
+    its kind.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def summarise(kind: str, content_type: str, content: memoryview | Path) -> Summa
 
 def _mapped(path: Path) -> memoryview:
     with path.open("rb") as file:
-        if not path.stat().st_size:  # nothing cannot be mapped
+        if not path.stat().st_size:  # an empty file cannot be mapped
             return memoryview(b"")
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
@@ -136,7 +136,7 @@ class _Counted:
         self.not_finite = 0
 
     def add(self, antenna: int, gains: Array, flags: Array) -> Array:
-        """Count the gains of one antenna, shape (channels, polarisations); return which channels are usable."""
+        """Count the gains of one antenna, shape (channels, polarisations); return a mask of usable channels."""
         # Flat: numpy is many times slower with a last axis as short as the polarisations.
         polarisations = gains.shape[1]
         gains = np.ascontiguousarray(gains, np.complex64).reshape(-1)
@@ -237,9 +237,9 @@ def _digits(value: float) -> float:
 
 _INK, _MUTED, _NOTHING = "#1f2933", "#6b7785", "#a9a9a9"
 _MOST_LABELS: Final = 20
-"""Antennas that are named beside the rows."""
+"""Most antennas named beside the rows."""
 _EVEN, _TURN = "viridis", "twilight_shifted"
-"""Colour maps: one for what grows, one for what comes back to where it began."""
+"""Colour maps for amplitudes, and for phases, which are cyclic."""
 
 
 def picture(summary: SummaryDict) -> bytes:
@@ -250,7 +250,7 @@ def picture(summary: SummaryDict) -> bytes:
     ConfigError
         The drawing library is not installed.
     ValueError
-        It is the summary of something else.
+        It is the summary of another kind of table.
     """
     try:
         from matplotlib.figure import Figure

@@ -1,7 +1,7 @@
 """The bytes of the newest small tables, held in memory, so that a Tango call never waits for the bus.
 
-A thread fetches announced tables, the newest first, as many of each subarray as there is room for. A table is held
-after its checksum was verified; until then the one before it is held, under its id.
+A thread fetches announced tables, the newest first, as many of each subarray as fit. A table is held after its checksum
+was verified; until then the previous one is held, under its own id.
 """
 
 import logging
@@ -26,15 +26,15 @@ from facade.runtime.readers import Bus
 _log = logging.getLogger(__name__)
 
 TABLES_HELD = 4
-"""Room of each subarray, in largest tables; twice that while they are replaced."""
+"""Capacity for each subarray, in largest tables; twice that while they are replaced."""
 _LOOK = 0.2
-"""Time between two looks at the announcements [s]."""
+"""Time between two checks of the announcements [s]."""
 _BUS_AGAIN = 2.0
-"""Pause after the bus, or a store, has failed [s]."""
+"""Pause after a failure of the bus or a store [s]."""
 _MISTAKE_AGAIN = 10.0
 """Pause after a bug [s]."""
 _TABLE_AGAIN = 600.0
-"""Pause after a table was not at its place [s]."""
+"""Pause after a missing table [s]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class _Trouble:
-    """Why a table could not be fetched."""
+    """Reason why a table could not be fetched."""
 
     version: tuple[object, ...]
     reason: str
     until: float
-    """When it is tried again, by the monotonic clock [s]."""
+    """Time of the next try, by the monotonic clock [s]."""
 
 
 class Contents:
@@ -63,7 +63,7 @@ class Contents:
     prefixes
         Beginnings of the products' names, for each subarray.
     most
-        Size of the largest table that is held [bytes].
+        Size of the largest table to hold [bytes].
     known
         Whether all announcements from before the start have been read.
     """
@@ -102,7 +102,7 @@ class Contents:
         self.close()
 
     def step(self) -> bool:
-        """Read on in the newest table that is wanted and not held; False: there is none, or no broker."""
+        """Continue to read the newest wanted table that is not held; False: there is none, or no broker."""
         if self._fetching is not None:
             self._go_on(self._fetching)
             return True
@@ -119,13 +119,13 @@ class Contents:
         return True
 
     def close(self) -> None:
-        """Leave the table that is being fetched."""
+        """Abandon the table being fetched."""
         if self._fetch is not None:
             self._fetch.close()
         self._fetching = self._fetch = None
 
     def find(self, prefix: str, name: str) -> Held | str:
-        """Return a table by its id or its product, among the products with a prefix, or why not; for any thread."""
+        """Return a table by its id or its product, among the products with a prefix, or a reason; for any thread."""
         table = self._flow.find(prefix, name)
         if table is None:
             before = (held for held in list(self._held.values()) if held.table.table == name)

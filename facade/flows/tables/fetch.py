@@ -1,4 +1,4 @@
-"""Reads a complete table back from its place on ``tables``: its segments, or by its reference."""
+"""Reads a complete table from its position on ``tables``: its segments, or by its reference."""
 
 import os
 import sys
@@ -25,7 +25,7 @@ _SILENCE = 10.0
 
 
 class TableFetch:
-    """Reads one table back; call `step` until it returns a content or a rejection, and `close` at the end."""
+    """Reads one table; call `step` until it returns a content or a rejection, and `close` at the end."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class TableFetch:
         clock: Clock,
     ) -> None:
         self.received = 0
-        """Bytes that have come."""
+        """Number of received bytes."""
         self._table, self._clock = table, clock
         self._heard = clock.monotonic()
         self._reader: Reader | None = None
@@ -55,14 +55,14 @@ class TableFetch:
             self._reader = bus.open_reader({CALIBRATION: [self._partition]}, {CALIBRATION: start})
 
     def step(self) -> Content | RecordRejected | None:
-        """Read on, with a short wait; None: not all has come yet. The content is valid until `close`.
+        """Continue, with a short wait; None: the table is not complete yet. The content is valid until `close`.
 
         Raises
         ------
         BusError
             The bus is silent.
         OSError
-            The bytes cannot be kept.
+            The bytes cannot be stored.
         """
         if self._reference is None:
             return self._step_on_bus()
@@ -127,7 +127,7 @@ def newest_tables(bus: Bus) -> dict[str, Table]:
 
 
 def find(bus: Bus, name: str) -> Table:
-    """Return the complete table of an id, or the newest one of a product; a BusError says that there is none."""
+    """Return the complete table of an id, or the newest one of a product, or raise BusError without one."""
     known = newest_tables(bus)
     complete = [table for table in known.values() if table.state == COMPLETE]
     for table in complete:
@@ -154,7 +154,7 @@ def fetch(
     Raises
     ------
     BusError
-        The table is not complete any more, or not the announced one.
+        The table has gone, or is not the announced one.
     ConfigError
         The file cannot be written.
     """

@@ -1,4 +1,4 @@
-"""Which tables are complete, under way or lost, by what the assembling workers say on ``tables``."""
+"""Complete, lost and unfinished tables, from the reports of the assembling workers on ``tables``."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -35,10 +35,10 @@ class TablesFlow(Flow):
         self.failed: dict[str, Table] = {}
         """The table that failed last, by product."""
         self.changes = 0
-        """How often any of them has changed."""
+        """Number of changes."""
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Take what became of a table; see `facade.runtime.flow.Flow`."""
+        """Process a report about a table; see `facade.runtime.flow.Flow`."""
         key = (record.key or b"").decode("utf-8", "replace")
         table = decode_table(record.value)
         if not isinstance(table, Table):
@@ -59,7 +59,7 @@ class TablesFlow(Flow):
             except msgspec.ValidationError as error:
                 return RecordRejected("summary", "$.summary", excerpt(str(error)))
             if _is_behind(table, self.complete.get(table.product)):
-                return Suppressed("older")  # of a worker that did not know that it had lost the partition
+                return Suppressed("older")  # from a worker that did not know that it had lost the partition
             self.complete[table.product] = Complete(table, summary)
         return USED
 
@@ -71,7 +71,7 @@ class TablesFlow(Flow):
         return None
 
     def unknown(self, prefix: str, name: str) -> str:
-        """Say that a name is not a complete table's, with the known ones."""
+        """Return the text for an unknown name, with the known ones."""
         known = ", ".join(sorted({one.product for one in self.of(prefix) if one.state == COMPLETE})) or "none yet"
         return f"expected the id of a complete table of this subarray, or one of its products ({known}), got {name!r}"
 
@@ -92,12 +92,12 @@ def _is_behind(table: Table, known: Complete | None) -> bool:
 
 
 def products_of(device: str) -> str:
-    """Return the prefix of the products that a device shows."""
+    """Return the prefix of a device's products."""
     return f"subarray/{device.rsplit('/', 1)[-1]}/"
 
 
 def describe(table: Table, *, summary: bool = False) -> dict[str, Any]:
-    """Return the known fields of a table in JSON's types, but not the tables before it."""
+    """Return the known fields of a table in JSON's types, without the tables before it."""
     known: dict[str, Any] = msgspec.to_builtins(table)
     hidden = ("earlier",) if summary else ("earlier", "summary")
     return {name: value for name, value in known.items() if name not in hidden}

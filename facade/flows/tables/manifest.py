@@ -1,4 +1,4 @@
-"""Calibration tables: large objects in segments or by reference, put together and announced once they are whole."""
+"""Calibration tables: large objects in segments or by reference, announced when they are complete."""
 
 from facade.manifest import FlowPage, Isolation, Manifest, Subcommand, WorkerEntry
 

@@ -23,7 +23,7 @@ CALIBRATION, TABLES = "calibration", "tables"
 """Topics, by their names in the ICD."""
 
 SEGMENT = "segment"
-"""Header that says what the bytes of a record are."""
+"""Header that describes the bytes of a record."""
 
 ASSEMBLING: TableState = "ASSEMBLING"
 COMPLETE: TableState = "COMPLETE"
@@ -36,7 +36,7 @@ _AT = f"headers.{SEGMENT}"
 
 
 def identity(table: TableSegment | Table) -> Identity:
-    """Return what makes it the same table."""
+    """Return the fields that identify a table."""
     return table.product, table.kind, table.content_type, table.size, table.sha256
 
 
@@ -46,7 +46,7 @@ def fingerprint(table: TableSegment | Table) -> str:
 
 
 def place(table: Table) -> dict[str, Any]:
-    """Return where a complete table is, in JSON's types."""
+    """Return the position of a complete table, in JSON's types."""
     if table.url is not None:
         return {"url": table.url}
     offsets = {"first_offset": table.first_offset, "last_offset": table.last_offset}
@@ -62,7 +62,7 @@ segment_decoder = BatchDecoder(TableSegment)
 
 
 def read_header(record: Record) -> TableSegment | RecordRejected:
-    """Return the header of a segment, or why the record is no segment; whatever the record is, this does not raise."""
+    """Return the header of a segment, or the reason why the record is no segment. It never raises."""
     header = segment_decoder.decode_header(record.headers, SEGMENT)
     if isinstance(header, RecordRejected):
         return header
@@ -84,27 +84,27 @@ def segment_record(header: TableSegment, content: bytes) -> Record:
 
 
 def table_record(table: Table) -> Record:
-    """Return the record that says what became of a table so far."""
+    """Return the record with the state of a table."""
     key = {COMPLETE: table.product, FAILED: f"{table.product}!failed"}.get(table.state, under_way_key(table))
     return Record(topic=TABLES, key=key.encode(), value=encode(table))
 
 
 def under_way_key(table: Table | TableSegment) -> str:
-    """Return the key under which a table stands while it is under way."""
+    """Return the key of an unfinished table."""
     return f"{table.product}!{table.table}"
 
 
 def tombstone(key: str) -> Record:
-    """Return the record that removes a table that was under way."""
+    """Return the tombstone of an unfinished table."""
     return Record(topic=TABLES, key=key.encode(), value=None)
 
 
 MARKS = (Record(topic=TABLES, key=b"mark", value=None, partition=0),)
-"""Removes nothing; see `facade.bus.kafka.transactional_producer.TransactionalProducer`."""
+"""Tombstones without effect; see `facade.bus.kafka.transactional_producer.TransactionalProducer`."""
 
 
 def trials(icd: Icd, settings: Settings) -> Mapping[str, Callable[[Record], Outcome]]:
-    """Return the reading of one segment, alone; see `facade.manifest.Manifest.trials`."""
+    """Return the trial of a single segment; see `facade.manifest.Manifest.trials`."""
 
     def read(record: Record) -> Outcome:
         header = read_header(record)

@@ -1,15 +1,15 @@
-"""One partition of a worker: its past, the messages to write, and the offset to commit.
+"""One partition of a worker: its state from before, the messages to write, and the offset to commit.
 
-The committed offset stays at the first record of the oldest table under way, so after a restart settled records come
-again. ``tables`` tells them: it has every table under way before anything that ends behind its first record, and the
-largest ``last_offset`` of all entries of a partition says how far it is settled. A record before that is settled,
-unless its table is under way. ``positions`` has the offset to go on from. All entries name the log of their offsets;
-those of another log say nothing about this one.
+The committed offset stays at the first record of the oldest table under way, so settled records come again after a
+restart. ``tables`` identifies them: it has every table under way before anything that ends after its first record, and
+the largest ``last_offset`` of all entries of a partition is the settled offset. A record before it is settled, unless
+its table is under way. ``positions`` has the offset to continue from. All entries name the log of their offsets;
+entries of another log do not count.
 
-Compaction leaves one complete table of each product. This one names the versions before it, because a table may come
-again after a newer version: one copy fails, its owner sends another one, and meanwhile a second copy is complete.
+Compaction leaves one complete table of each product. It names the versions before it, because a table may come again
+after a newer version: one copy fails, its owner sends another one, and meanwhile a second copy is complete.
 
-The entries of the account join at the same offset, after a restart as well. An entry that was written twice, or that
+The entries of the account join at the same offset, also after a restart. An entry that was written twice, or that
 counts again because ``tables`` lost messages, begins before the end of the counted offsets, and readers refuse it.
 """
 
@@ -55,7 +55,7 @@ from facade.runtime.accounts import ACCOUNTS, AccountEntry, RunningAccount
 
 
 class TablesBus(Protocol):
-    """As much of a bus as is needed."""
+    """The operations of a bus that are used here."""
 
     def read_all(self, topic: str, *, settled: bool) -> list[Record]:
         """Return all records of a topic; settled: wait for the end of open transactions."""
@@ -66,18 +66,18 @@ class TablesBus(Protocol):
 
 @dataclass(slots=True)
 class Recalled:
-    """The past of one partition."""
+    """The state of one partition from before."""
 
     counted: CountedOffsets
-    """Begins where reading goes on; all records before its end are settled, except of the tables under way."""
+    """Begins where reading continues; all records before its end are settled, except those of tables under way."""
     note: str = ""
-    """A difference between position, group and log; empty text: they agree."""
+    """Difference between position, group and log; empty text: they agree."""
     under_way: dict[str, Table] = field(default_factory=dict)
     ended: dict[str, Table] = field(default_factory=dict)
     complete: dict[str, dict[str, str]] = field(default_factory=dict)
     """The newest complete versions of each product, oldest first: fingerprints by id."""
     leftover: list[Table] = field(default_factory=list)
-    """Ended tables whose entry as under way is still there."""
+    """Ended tables whose entry as under way still exists."""
     gone: list[Table] = field(default_factory=list)
     """Tables under way on a former log."""
 
@@ -85,14 +85,14 @@ class Recalled:
 def find(
     bus: TablesBus, member: TransactionalMember, group: str, partitions: Collection[int]
 ) -> tuple[dict[int, Recalled], list[str]]:
-    """Return the past of partitions, and warnings about it.
+    """Return the state of partitions from before, and warnings about it.
 
     The group is asked before the topics are read, see `TransactionalMember`.
 
     Raises
     ------
     BusError
-        The brokers do not answer, or a partition is not there.
+        The brokers do not answer, or a partition does not exist.
     """
     extent = bus.watch().extents([CALIBRATION]).get(CALIBRATION, Extent("", {}))
     if missing := sorted(set(partitions) - set(extent.ranges)):
@@ -102,7 +102,7 @@ def find(
     records = bus.read_all(TABLES, settled=True)
     last = {record.key: record.offset for record in records}
     about: dict[int, list[tuple[Table, bool]]] = {one: [] for one in partitions}
-    for record in records:  # those that compaction has not removed yet are of use as well
+    for record in records:  # records that compaction has not removed yet are useful as well
         table = decode_table(record.value)
         if isinstance(table, Table) and table.partition in about:
             about[table.partition].append((table, last[record.key] == record.offset))
@@ -166,11 +166,11 @@ _EACH = 1.0
 
 
 _Reported = tuple[float, int]
-"""Time of the last report about a table under way [monotonic s], and the bytes that had come."""
+"""Time of the last report about a table under way [monotonic s], and the number of received bytes."""
 
 
 class PartitionState:
-    """What one worker says of one partition; it is kept until it is `written`."""
+    """Records to write about one partition; they are kept until `written`."""
 
     def __init__(self, partition: int, assigned: int, recalled: Recalled, *, by: str, most: int) -> None:
         self.partition = partition
@@ -178,9 +178,9 @@ class PartitionState:
         self.counted = recalled.counted
         """The offsets of all entries of the account."""
         self.position = self.counted.begin
-        """Offset after the newest record that was read."""
+        """Offset after the newest record read."""
         self.pending = 0
-        """Records taken whose outcome is not written yet."""
+        """Records read without a written outcome."""
         self.committed = -1
         self._before, self._complete = recalled.under_way, recalled.complete
         self._reported: dict[str, _Reported] = {
@@ -188,19 +188,19 @@ class PartitionState:
         }
         self._by, self._most = by, most
         self._told = self.counted.end
-        """Offset up to which ``tables`` or ``positions`` says that records are settled."""
+        """Settled offset, by ``tables`` or ``positions``."""
         self._oldest = self.counted.end
         """Offset of the oldest record of the next entry, if its table began before it."""
         self._open = RunningAccount()
         """Outcomes since the last entry."""
         self.account = RunningAccount()
-        """Sum of the entries that are perhaps not written."""
+        """Sum of the entries that may be unwritten."""
         self._entries: list[Record] = []
         self._entered_at = float("-inf")
         if recalled.note:
             self._open.corrected, self._open.last_error = 1, recalled.note[:500]
         self._reporting: dict[str, _Reported] = {}
-        """Reports that are perhaps not written."""
+        """Reports that may be unwritten."""
         self._letters: list[Record] = []
         self._firsts: list[Record] = []
         self._ends = [tombstone(under_way_key(table)) for table in recalled.leftover]
@@ -208,7 +208,7 @@ class PartitionState:
         """Whether single records were settled, so that the settled offset must be written."""
 
     def lost(self) -> list[Table]:
-        """Forget and return the tables under way whose first records are not on the log any more."""
+        """Forget and return the tables under way whose first records have been removed from the log."""
         lost = [table for table in self._before.values() if _first(table) < self.counted.begin]
         for table in lost:
             del self._before[table.table]
@@ -222,7 +222,7 @@ class PartitionState:
         return before is None or record.offset < _first(before)
 
     def decide(self, record: Record, fate: RecordRejected | Suppressed) -> None:
-        """Count a single record that is no part of a table."""
+        """Count a single record that belongs to no table."""
         if record.offset < self.counted.end:  # it was counted before a restart
             self.pending -= 1
             return
@@ -236,7 +236,7 @@ class PartitionState:
         """Report that a table has ended, and count its records."""
         name, last = table.header.table, table.newest.offset
         if name not in self._reported and last > table.first_offset:
-            # Another table may have ended in between; its entry alone would say that this one is settled.
+            # Another table may have ended in between; its entry alone would mark this one as settled.
             self._firsts.append(table_record(under_way(table, self.counted.log, now_us)))
             self._reported[name] = (0.0, 0)
         report = replace(under_way(table, self.counted.log, now_us), url=table.header.url)
@@ -254,7 +254,7 @@ class PartitionState:
         self._report_end(report)
 
     def _earlier(self, table: PartialTable) -> dict[str, str]:
-        """Return the newest complete versions of the product before a table, which is now the newest one."""
+        """Return the newest complete versions of the product before a table, which is the newest one now."""
         versions = self._complete.setdefault(table.header.product, {})
         while len(versions) > MOST_EARLIER:
             del versions[next(iter(versions))]
@@ -277,7 +277,7 @@ class PartitionState:
         self._set_aside(table.newest, rejected)
 
     def lose(self, table: Table, now_us: int) -> RecordRejected:
-        """Report that a table is lost, as its first records are not on the log any more."""
+        """Report that a table is lost, as its first records have been removed from the log."""
         rejected = RecordRejected(
             "lost", "$", f"expected its records from offset {table.first_offset} on, got none any more"
         )
@@ -296,12 +296,12 @@ class PartitionState:
         self._before.pop(table.table, None)
         reported = [names.pop(table.table, None) for names in (self._reported, self._reporting)]
         if any(reported):
-            # Right behind its end: compaction may remove the end for a newer version's, but not this.
+            # Right after its end: compaction may remove the end in favour of a newer version's, but not this.
             self._ends.append(tombstone(under_way_key(table)))
 
     def _set_aside(self, record: Record, rejected: RecordRejected) -> None:
         if len(record.value or b"") + len(record.key or b"") + sum(len(raw) for _, raw in record.headers) > self._most:
-            # Compressed it passed the broker; uncompressed no topic takes it, and it would come again for ever.
+            # Compressed it passed the broker; uncompressed no topic accepts it, and it would come again for ever.
             record = dataclasses.replace(record, key=None, value=None, headers=())
             rejected = dataclasses.replace(rejected, detail=f"{rejected.detail}; left where it is")
         self._letters.append(dead_letter(record, rejected, by=self._by))
@@ -326,14 +326,14 @@ class PartitionState:
                     self._told = max(self._told, self._dealt_with() + 1)
                 records.append(table_record(report))
                 self._reporting[table.header.table] = (now, table.buffer.size)
-        if self._beyond:  # with no table under way the position says it
+        if self._beyond:  # without a table under way the position has it
             self._told = max(self._told, self._dealt_with() + 1)
         if self._open.consumed or self._open.corrected or self._told > self.counted.end:
             self._close_entry(now, now_us)
         return [*records, *self._entries]
 
     def written(self) -> None:
-        """Forget all that has been written."""
+        """Forget all written records."""
         self._reported |= self._reporting
         self._reporting = {}
         self._letters, self._firsts, self._ends, self._beyond = [], [], [], False
@@ -352,7 +352,7 @@ class PartitionState:
         self._oldest = self.counted.end
 
     def signs(self, now: float, now_us: int, interval: float) -> list[Record]:
-        """Return an entry that counts nothing, if there was none within an interval [s]."""
+        """Return an empty entry, if there was none within an interval [s]."""
         if self._entries or self._told > self.counted.end or now - self._entered_at < interval:
             return []
         self._entered_at = now
@@ -386,7 +386,7 @@ def under_way(table: PartialTable, log: str, now_us: int) -> Table:
 
 
 def failure_of(table: Table) -> RecordRejected | None:
-    """Return by its message why a table was given up; None: it is complete."""
+    """Return the reason of a table's failure from its message; None: it is complete."""
     if table.state == COMPLETE:
         return None
     reason, _, detail = ("" if table.reason is None else table.reason).partition(": ")

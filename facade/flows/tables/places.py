@@ -1,9 +1,9 @@
-"""The places of referenced tables: directories of this host, and URLs that fsspec can read and write.
+"""The locations of referenced tables: directories of this host, and URLs that fsspec can read and write.
 
 ``SDP_TABLE_ROOTS`` names them with ``:`` between, as in ``/data/tables:s3://bucket/tables:https://host:9000/tables``.
 The ``:`` of ``://`` and of a port belong to a URL; its path has none. Nothing outside these roots is read. Stores and
 web servers need the extra ``[objects]``. Keys and endpoints are in fsspec's own configuration (``FSSPEC_S3_KEY``,
-``~/.config/fsspec``), and never seen here.
+``~/.config/fsspec``), and never read here.
 """
 
 import errno
@@ -33,7 +33,7 @@ _SETTING = "table_roots (SDP_TABLE_ROOTS)"
 _SCHEME = r"\s*[A-Za-z][A-Za-z0-9+.-]*://"
 _EACH = re.compile(rf"{_SCHEME}(?:[^/:]|:(?!\s*/|{_SCHEME}))*(?:/[^:]*)?|[^:]+")
 _WITHOUT_HOST = "memory"
-"""Of fsspec's, for tests."""
+"""fsspec's scheme for tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Address:
 
     @property
     def is_web(self) -> bool:
-        """Whether it is on a web server, which takes no uploads and may redirect."""
+        """Whether it is on a web server, which accepts no uploads and may redirect."""
         return self.scheme in ("http", "https")
 
     def is_below(self, root: "Address") -> bool:
@@ -64,7 +64,7 @@ Root = Path | Address
 
 
 def parse_roots(text: str) -> list[Root]:
-    """Read the setting; a ConfigError names the first entry that cannot be a root."""
+    """Parse the setting, or raise a ConfigError that names the first entry that cannot be a root."""
     return [_root(one) for one in map(str.strip, _EACH.findall(text)) if one]
 
 
@@ -87,12 +87,12 @@ def _root(text: str) -> Root:
 
 
 def split(url: str) -> Address | RecordRejected:
-    """Parse a URL in a store; it is judged as it stands, and as a server may decode it."""
+    """Parse a URL in a store. It is judged as written, and as a server may decode it."""
     try:
         parts = urlsplit(url)
         path = _decoded(parts.path)
         _ = parts.port
-    except ValueError as error:  # of urlsplit, a port, or text that is not UTF-8; its words repeat the URL
+    except ValueError as error:  # of urlsplit, a port, or text that is not UTF-8; its text repeats the URL
         return RecordRejected(FORBIDDEN, AT, f"expected a URL, got {shown(url)} ({type(error).__name__})")
     if "@" in parts.netloc or "?" in url or "#" in url:
         return RecordRejected(FORBIDDEN, AT, f"expected a URL without user, query and fragment, got {shown(url)}")
@@ -100,21 +100,21 @@ def split(url: str) -> Address | RecordRejected:
         return RecordRejected(
             FORBIDDEN, AT, f"expected scheme://host or bucket, and a printable path, got {shown(url)}"
         )
-    # Some servers take \ for /, and cut a segment off at ;
+    # Some servers treat \ as /, and cut a segment at ;
     if any(one.partition(";")[0] in (".", "..") for one in path.replace("\\", "/").split("/")):
         return RecordRejected(FORBIDDEN, AT, f"expected a path without . and .., got {shown(url)}")
     return Address(parts.scheme, parts.netloc, parts.path)
 
 
 def _decoded(path: str) -> str:
-    """Decode as often as any server on the way could."""
+    """Decode as often as any server may."""
     while (once := unquote(path, errors="strict")) != path:
         path = once
     return path
 
 
 def forbidden(url: str, roots: Sequence[Root]) -> RecordRejected:
-    """Refuse a URL outside the roots."""
+    """Return the refusal of a URL outside the roots."""
     where = ", ".join(map(str, roots))
     return RecordRejected(FORBIDDEN, AT, f"expected a table below {where} (SDP_TABLE_ROOTS), got {shown(url)}")
 
@@ -131,13 +131,14 @@ def shown(url: str) -> str:
 
 
 Resolve = Callable[[str, int, socket.AddressFamily], Awaitable[Sequence[Mapping[str, Any]]]]
-"""What gives the addresses of a host's name, port and family as aiohttp's resolvers do: under the key ``host``."""
+"""Returns the addresses of a host's name, port and family in the form of aiohttp's resolvers: under the key
+``host``."""
 
 
 class JudgedNames:
-    """Gives aiohttp the addresses of names, unless one of them is refused.
+    """Returns the addresses of names to aiohttp, unless one of them is refused.
 
-    A name server may give another answer to each question, so the answer that is judged is the one of the connection.
+    A name server may change its answer, so the judged answer is the one used for the connection.
     """
 
     def __init__(self, ask: Resolve) -> None:
@@ -178,7 +179,7 @@ def _trouble(name: str, address: str) -> str:
 
 
 UNAVAILABLE = "unavailable"
-"""Reason of a rejection that the place of a table causes, or the way there."""
+"""Reason of a rejection caused by the location of a table, or by the network."""
 _PERMANENT = {
     errno.ENOENT: "missing",
     errno.ENOTDIR: "missing",
@@ -189,7 +190,7 @@ _PERMANENT = {
     errno.ENXIO: FORBIDDEN,
     errno.EISDIR: FORBIDDEN,
 }
-"""Errors that stay; all others (too many open files, an I/O error, the network) may pass."""
+"""Permanent errors; all others (too many open files, an I/O error, the network) may pass."""
 _KINDS: dict[type[Exception], int] = {
     FileNotFoundError: errno.ENOENT,
     NotADirectoryError: errno.ENOTDIR,
@@ -197,13 +198,14 @@ _KINDS: dict[type[Exception], int] = {
     IsADirectoryError: errno.EISDIR,
 }
 _REDIRECTED = "TooManyRedirects"
-"""Error of aiohttp; as the package is optional, it is known by its name."""
+"""Error of aiohttp, known by its name as the package is optional."""
 _STATUS = {401: "denied", 403: "denied", 404: "missing", 410: "missing"}
 _FILE = "file://"
 _THIS_HOST = ("", "localhost")
 
 Opened = tuple[int | None, Callable[[int], bytes]]
-"""The size of a table as its place says [bytes], None if it does not say, and what reads at most so many bytes."""
+"""The size of a table at its location [bytes], or None if it is unknown, and a function that reads at most a number of
+bytes."""
 
 
 class Unreadable(Exception):
@@ -240,10 +242,10 @@ class Files:
     @contextmanager
     def open(self, url: str, most: int) -> Iterator[Opened]:
         """Open a file; later changes of its name have no effect."""
-        # Without waiting: it may be a pipe without a writer.
+        # Non-blocking: it may be a pipe without a writer.
         number = os.open(self._locate(url), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            # A directory on the way may have become a link since it was looked at.
+            # A directory of the path may have become a link since the check.
             self._demand(Path(os.readlink(f"/proc/self/fd/{number}")), url)
             found = os.fstat(number)
             if not stat.S_ISREG(found.st_mode):
@@ -265,8 +267,8 @@ class Files:
         try:
             resolved = Path(path).resolve(strict=True)
         except (OSError, RuntimeError) as error:
-            self._demand(Path(path), url)  # outside the roots not even whether a file exists is said
-            if isinstance(error, RuntimeError):  # how older versions of Python name a link to itself
+            self._demand(Path(path), url)  # outside the roots not even the existence of a file is revealed
+            if isinstance(error, RuntimeError):  # the error of older versions of Python for a link to itself
                 raise Unreadable(
                     RecordRejected("missing", AT, f"{shown(url)} cannot be read: a link to itself")
                 ) from error
@@ -285,7 +287,7 @@ class Stores:
     def __init__(self, roots: Sequence[Address], resolve: Resolve | None = None) -> None:
         self._roots, self._resolve = roots, resolve
         self._systems: dict[str, Any] = {}
-        """The file system of each scheme: some take a second to make, and hold connections."""
+        """The file system of each scheme: some take a second to create, and hold connections."""
 
     @contextmanager
     def open(self, url: str, most: int) -> Iterator[Opened]:
@@ -295,11 +297,11 @@ class Stores:
             raise Unreadable(address)
         if not any(address.is_below(root) for root in self._roots):
             raise Unreadable(forbidden(url, self._roots))
-        # Taken out as long as it is used, so that one that hangs is not used again.
+        # Removed while it is in use, so that a hanging one is not used again.
         system, is_sound = self._systems.pop(address.scheme, None) or filesystem(address, self._resolve), True
         system.invalidate_cache()
-        # One answer as it comes. Told a size, fsspec does not ask a web server for it first, which makes any error
-        # "not found".
+        # One streamed answer. With a given size, fsspec does not ask a web server for it first, which turns any error
+        # into "not found".
         options = {"block_size": 0, "size": most} if address.is_web else {}
         try:
             with system.open(str(address), "rb", **options) as file:
@@ -316,7 +318,7 @@ class Stores:
 def filesystem(address: Address, resolve: Resolve | None = None) -> Any:
     """Return a new file system of fsspec for a scheme; `Unreadable` without its package."""
     scheme = address.scheme
-    # A redirection could lead to any other host; the first one is an error.
+    # A redirection could lead to any host; the first one is an error.
     options = {"max_redirects": 1, "get_client": _client_maker(resolve)} if address.is_web else {}
     try:
         module = importlib.import_module("fsspec")
@@ -325,7 +327,7 @@ def filesystem(address: Address, resolve: Resolve | None = None) -> Any:
         raise Unreadable(RecordRejected(NOT_CONFIGURED, AT, what)) from error
     try:
         kind = module.get_filesystem_class(scheme)
-    except (ImportError, ValueError) as error:  # its words name the package, or say that no such scheme is known
+    except (ImportError, ValueError) as error:  # its text names the package, or the unknown scheme
         raise Unreadable(
             RecordRejected(NOT_CONFIGURED, AT, f"{scheme}:// cannot be read here: {error!s:.200}")
         ) from error
@@ -344,7 +346,7 @@ def upload(url: str, parts: Iterator[bytes]) -> None:
         raise ConfigError(f"{shown(url)} is there already: give each version of a table a name of its own") from error
     except NotImplementedError as error:
         raise ConfigError(f"{shown(url)}: expected a place that can be written to, got one to read from") from error
-    except Exception as error:  # whatever a library raises; its own words may hold a key
+    except Exception as error:  # any error of a library; its text may contain a key
         number = getattr(error, "errno", None)
         what = type(error).__name__ + (f" ({os.strerror(number)})" if isinstance(number, int) else "")
         raise ConfigError(f"{shown(url)}: the table cannot be put there: {what}") from error
@@ -361,7 +363,7 @@ def _write_file(url: str, parts: Iterator[bytes]) -> None:
         with part.open("xb", buffering=0) as file:
             for one in parts:
                 write_all(file, one)
-        path.hardlink_to(part)  # unlike a change of its name this replaces nothing
+        path.hardlink_to(part)  # unlike a rename this replaces nothing
     finally:
         part.unlink(missing_ok=True)
 

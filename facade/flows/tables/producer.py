@@ -22,7 +22,7 @@ from facade.outcome import RecordRejected
 
 SEGMENT_BYTES = 1_000_000
 CONFIRMED_WITHIN = 30.0
-"""Longest wait for the bus to confirm some segments, by default [s]."""
+"""Default of the longest wait for the confirmation of some segments [s]."""
 _AT_ONCE = 16_000_000
 """Size of the segments sent before a wait for their confirmation [bytes]."""
 _HEADER_ROOM = 65_536
@@ -31,7 +31,7 @@ _CHUNK = 1_000_000
 TableSource = bytes | bytearray | memoryview | Path
 """A whole table, in memory or as a file."""
 ReportProgress = Callable[[Literal["hashed", "sent"], int], None]
-"""Called with the bytes that have been hashed so far, then with those that have been confirmed or written."""
+"""Called with the number of bytes hashed so far, then with the number confirmed or written."""
 
 
 class TableProducer(OwnBus):

@@ -1,7 +1,7 @@
-"""The claim check: a record says where a table is, and this module says whether it is there, whole and unchanged.
+"""The claim check: a record names the location of a table, and this module verifies the table there.
 
-Only places that the configuration allows are read. Trouble that may pass (the network, a busy store, too many open
-files) is tried again.
+Only configured locations are read. Temporary errors (the network, a busy store, too many open files) lead to further
+attempts.
 """
 
 import threading
@@ -29,33 +29,33 @@ from facade.flows.tables.places import (
 from facade.outcome import RecordRejected
 
 MAY_BE_SENT_AGAIN = (UNAVAILABLE, NOT_CONFIGURED)
-"""Reasons that the table does not cause: the same reference may come again under its id."""
+"""Reasons without a fault of the table: the same reference may come again under its id."""
 _PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Before each further attempt [s]."""
+"""Pauses before further attempts [s]."""
 _WAIT = 0.2
 """Longest wait of a step [s]."""
 _UNKNOWN = -1
-"""Size of a table whose place does not say it."""
+"""Size of a table if its location does not give it."""
 
 
 Place = Files | Stores
 
 
 class References:
-    """The places of tables.
+    """The locations of tables.
 
     Parameters
     ----------
     roots
-        Directories and URLs with tables; with none every reference is rejected.
+        Directories and URLs with tables; without any, every reference is rejected.
     limit
         Largest table [bytes].
     patience
-        Longest time for one [s].
+        Longest time for one table [s].
     silence
-        Longest time without bytes from its place [s].
+        Longest time without bytes [s].
     resolve
-        Gives the addresses of web servers' names; None: the system's.
+        Returns the addresses of web servers' names; None: the system's resolver.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class References:
             self._places["file"] = Files(files)
 
     def place(self, url: str) -> Place | RecordRejected:
-        """Return what opens a URL."""
+        """Return the opener for a URL."""
         found = self._places.get(url.partition(":")[0].lower())
         if found is not None:
             return found
@@ -93,8 +93,8 @@ class References:
 class ReferenceReader:
     """Reads the table of a reference; call `step` until it returns True, and `close` at the end.
 
-    It keeps a copy: a mapped file would end the process when it is cut short.
-    Without `keep` the bytes are only verified.
+    It keeps a copy, as a mapped file that is truncated would end the process. Without `keep` the bytes are only
+    verified.
     """
 
     def __init__(
@@ -105,14 +105,14 @@ class ReferenceReader:
         self._clock = references.clock
         self.buffer = pool.buffer(keep=keep)
         self.rejected: RecordRejected | None = None
-        """After the last step: why the table cannot be used; None: it can."""
+        """After the last step: reason why the table is unusable; None: it is usable."""
         self._source: _ReadAhead | None = None
         self._place_size = _UNKNOWN
         self._began = self._clock.monotonic()
         self._next_attempt, self._pauses = self._began, iter(_PAUSES)
 
     def step(self) -> bool:
-        """Read on, with a short wait; return whether this was the last step. An OSError is of our own disk."""
+        """Continue, with a short wait; return whether this was the last step. An OSError comes from our own disk."""
         early = self._next_attempt - self._clock.monotonic()
         if early > 0:
             self._clock.sleep(min(early, _WAIT))
@@ -131,7 +131,7 @@ class ReferenceReader:
         return False
 
     def close(self) -> None:
-        """Free what the bytes take, and stop reading."""
+        """Free the memory of the bytes, and stop reading."""
         self._end_attempt()
         self.buffer.close()
 
@@ -195,7 +195,7 @@ class ReferenceReader:
 
 
 class _ReadAhead:
-    """Reads a table in another thread, since no library promises to return."""
+    """Reads a table in another thread, since a library's call may never return."""
 
     def __init__(
         self, open_table: Callable[[], AbstractContextManager[Opened]], most: int, where: str, silence: float
@@ -222,7 +222,7 @@ class _ReadAhead:
 
     def close(self) -> None:
         self._is_closed.set()
-        while True:  # there is room for the one thing that it may be giving right now
+        while True:  # there is room for the item that it may be putting right now
             try:
                 self._parts.get_nowait()
             except Empty:
@@ -237,7 +237,7 @@ class _ReadAhead:
                     left -= len(part)
                     self._give(bytes(part))
             self._give(b"")
-        except Exception as error:  # whatever a library raises is judged where it is taken
+        except Exception as error:  # any error of a library is judged by the reader
             self._give(error)
 
     def _give(self, part: int | bytes | Exception) -> None:

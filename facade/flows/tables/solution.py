@@ -4,7 +4,7 @@ In Arrow a solution has one row per antenna: name, gains, flags and signal-to-no
 that the schema states the shape. A gain is a pair ``real_imaginary``. Flags are true where a gain must not be used. The
 other fields are JSON in the schema's metadata, under `HEADER`. Rows may be spread over batches, without compression.
 
-A `.npy` states nothing but its shape. Gains are read without a copy, after shape and length have been checked.
+A `.npy` file states only its shape. Gains are read without a copy, after shape and length have been checked.
 """
 
 from collections.abc import Iterator, Sequence
@@ -64,7 +64,7 @@ class Solution:
 
 
 def decode_npy(content: bytes | memoryview, kind: str) -> Solution | str:
-    """Read gains from `.npy`: antenna x channel, or with polarisation; a text is the reason of a refusal."""
+    """Decode gains from `.npy`: antenna x channel, or with polarisation; a text is the reason of a refusal."""
     try:
         header = read_npy_header(content)
         _check(header.shape, header.dtype)
@@ -109,7 +109,7 @@ _LISTS: Final = {
     "flag": ("channel", "polarisation"),
     "snr": ("channel",),
 }
-"""What the lists of each column are over."""
+"""Axis of the lists of each column."""
 LONGEST_NAME: Final = 40
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_NAME)]
 Text = Annotated[str, msgspec.Meta(max_length=200)]
@@ -125,7 +125,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     valid_from: Natural
     valid_until: Natural
     antennas: Annotated[int, msgspec.Meta(ge=1, le=MOST_ANTENNAS)]
-    """How many rows there must be."""
+    """Number of rows."""
     frequencies: Annotated[list[Frequency], msgspec.Meta(min_length=1, max_length=MOST_CHANNELS)]
     polarisations: Annotated[list[Name], msgspec.Meta(min_length=1, max_length=MOST_POLARISATIONS)]
 
@@ -177,16 +177,16 @@ def encode(solution: Solution) -> bytes:
 
 
 def decode(content: bytes | memoryview) -> Solution | str:
-    """Read a solution from an Arrow IPC stream; a text is the reason of a refusal.
+    """Decode a solution from an Arrow IPC stream; a text is the reason of a refusal.
 
-    For any bytes, it raises nothing but a `ConfigError` without the library.
+    Whatever the bytes are, it raises nothing but a `ConfigError` without the library.
     """
     require_arrow()
     try:
         return _solution(read_arrow(content, _check_schema)[0])
     except ArrayError as error:
         return excerpt(str(error))
-    except Exception as error:  # of the library, by any bytes
+    except Exception as error:  # any error of the library, caused by the bytes
         return excerpt(f"expected an Arrow IPC stream, got {len(content)} bytes that are none: {error!s:.200}")
 
 

@@ -1,4 +1,4 @@
-"""The forms of the summaries of tables, and how a worker makes one of any bytes."""
+"""The forms of the summaries of tables, and their computation from arbitrary bytes."""
 
 import logging
 from collections.abc import Callable
@@ -16,9 +16,9 @@ from facade.outcome import RecordRejected
 _log = logging.getLogger(__name__)
 
 ShownCount = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
-"""A number that Tango shows as DevLong."""
+"""A number within the range of DevLong."""
 Summarise = Callable[[str, str, Content], dict[str, Any] | str]
-"""Makes the summary of a table from kind, content type and content; a text says why the table cannot be used."""
+"""Makes the summary of a table from kind, content type and content; a text is the reason why the table is unusable."""
 
 
 class SolutionSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ class SolutionSummary(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = ""
     source_model: str = ""
     valid_from: Natural | None = None
-    """[Unix us]; None: the table does not say."""
+    """[Unix us]; None: unknown."""
     valid_until: Natural | None = None
     antennas: list[str]
     antenna_count: ShownCount = 0
@@ -38,7 +38,7 @@ class SolutionSummary(msgspec.Struct, frozen=True, kw_only=True):
     not_finite: ShownCount = 0
     snr: float | None = None
     amplitude: list[list[float | None]] = []
-    """Antenna by channel; None where everything is flagged."""
+    """Amplitudes, antenna by channel; None where everything is flagged."""
     phase: list[list[float | None]] = []
     """[rad]"""
     channel_frequencies: list[float] = []
@@ -60,7 +60,7 @@ class PointingSummary(msgspec.Struct, frozen=True):
 
 
 TableSummary = SolutionSummary | PointingSummary | Any
-"""Any other form is of a table that was not looked into."""
+"""Any other form belongs to a table that was not examined."""
 _FORMS: dict[str, Any] = {"gains": SolutionSummary, "bandpass": SolutionSummary, "pointing": PointingSummary}
 
 
@@ -73,13 +73,13 @@ def typed_summary(table: Table) -> TableSummary:
 def summary_of(
     summarise: Summarise, header: TableSegment, content: Content, most: int
 ) -> dict[str, Any] | RecordRejected:
-    """Return the summary of a table, of at most `most` bytes of JSON, or the reason why the table cannot be used."""
+    """Return the summary of a table, of at most `most` bytes of JSON, or the reason why the table is unusable."""
     try:
         summary = summarise(header.kind, header.content_type, content)
-    except (ConfigError, OSError) as error:  # of this host, not of the table
+    except (ConfigError, OSError) as error:  # an error of this host, not of the table
         _log.warning("no summary table=%s kind=%s reason=%s", header.table, header.kind, error)
         return {"note": f"no summary could be made: {error!s:.500}"}
-    except Exception as error:  # of a library, by any bytes
+    except Exception as error:  # any error of a library, caused by the bytes
         _log.exception("summary failed table=%s kind=%s", header.table, header.kind)
         summary = f"{header.kind} as {header.content_type} cannot be read: {type(error).__name__}: {error!s:.200}"
     if isinstance(summary, str):

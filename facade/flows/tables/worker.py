@@ -1,13 +1,13 @@
-"""The assembling worker: takes segments, and announces each table that is complete or has failed.
+"""The assembling worker: consumes segments, and announces each table that is complete or has failed.
 
 It keeps only tables under way. Its own position is the first record of the oldest of them, so after a ``kill -9`` these
-records come again, and some that were settled; `facade.flows.tables.partition_state` recognises them. One transaction
-holds dead letters, messages on ``tables`` and ``accounts``, the position and the group's offset. The group refuses a
-worker that has lost its partitions. A worker begins at its own position, not at the group's.
+records come again, together with some settled ones; `facade.flows.tables.partition_state` recognises them. One
+transaction has dead letters, messages on ``tables`` and ``accounts``, the position and the group's offset. The group
+refuses a worker that has lost its partitions. A worker begins at its own position, not at the group's.
 
 The records of a table are counted when it ends, so an entry of the account may count records from before its range. A
-table is announced once, unless three things happen: all of it is sent again after more than twenty newer ones of its
-product were complete, ``tables`` was compacted, and the worker was started again.
+table is announced once, unless three things happen: it is sent again completely after more than twenty newer ones of
+its product, ``tables`` was compacted, and the worker was restarted.
 """
 
 import logging
@@ -45,15 +45,15 @@ MOST_LOOKED_INTO = 64_000_000
 
 
 BATCH = 16
-"""Records taken at once."""
+"""Records read at once."""
 _WAIT = 0.2
-"""Longest wait for the first one [s]."""
+"""Longest wait for the first record [s]."""
 _IDLE = 1.0
-"""Time between signs of life while nothing is written [s]."""
+"""Time between accounts while nothing is written [s]."""
 _RETRY = 0.5
-"""Pause after the bus has failed [s]."""
+"""Pause after a failure of the bus [s]."""
 _TURN = 1.0
-"""Longest time of a step [s]: the group must hear of the worker between references."""
+"""Longest time of a step [s]: the worker must poll the group between references."""
 
 
 class TableWorker(TransactionLoop):
@@ -81,7 +81,7 @@ class TableWorker(TransactionLoop):
         self._segments = SegmentReader(member.take, self._assembly, clock, batch=batch, is_wanted=self._begin)
         self._references, self._reference_pool = references, BufferPool(MOST_LOOKED_INTO, pool.open_file)
         self._reading: tuple[Record, TableSegment, ReferenceReader] | None = None
-        """The reference that is being read; later records wait."""
+        """The reference being read; later records wait."""
         self._most_record = icd.topics[CALIBRATION].max_bytes
         self._partitions: dict[int, PartitionState] = {}
         self._signed_at = float("-inf")
@@ -90,7 +90,7 @@ class TableWorker(TransactionLoop):
         """Records of this process since its start, settled or not."""
 
     def step(self) -> None:
-        """Take some records, and write their outcomes; see `TransactionLoop`."""
+        """Read some records, and write their outcomes; see `TransactionLoop`."""
         try:
             super().step()
         finally:
@@ -107,13 +107,13 @@ class TableWorker(TransactionLoop):
         return True
 
     def _give_up(self, reason: BusError) -> None:
-        if isinstance(reason, Aborted):  # the bus knows how far this worker has come
+        if isinstance(reason, Aborted):  # the bus has the worker's position
             self._drop_all()
         _log.warning("bus failed worker=%s under way=%d reason=%s", self._name, len(self._assembly), reason)
         self._clock.sleep(_RETRY)
 
     def finish(self) -> None:
-        """Leave the group; records of tables under way will come again to the next worker."""
+        """Leave the group; records of tables under way come again to the next worker."""
         self._drop_all()
         self._member.close()
 
@@ -150,7 +150,7 @@ class TableWorker(TransactionLoop):
         self._partitions[partition] = state
         for table in state.lost():
             self._assembly.end((partition, table.table), table, state.lose(table, self._now_us()))
-        for table in past.gone:  # it may be sent again: the log on which it was is no more
+        for table in past.gone:  # it may be sent again: its log no longer exists
             state.lose(table, self._now_us())
 
     def _drop_all(self) -> None:
@@ -189,7 +189,7 @@ class TableWorker(TransactionLoop):
         if isinstance(outcome, Ended):
             self._end(outcome)
         elif isinstance(outcome, TableSegment):
-            state.position = record.offset  # it is not dealt with yet
+            state.position = record.offset  # it has no outcome yet
             about = str(outcome.url), outcome.size, outcome.sha256
             keep = outcome.size <= MOST_LOOKED_INTO
             reader = ReferenceReader(self._references, *about, self._reference_pool, keep=keep)
@@ -246,7 +246,7 @@ class TableWorker(TransactionLoop):
             offsets[number] = max(state.offset(under_way), state.committed)
             if offsets[number] > state.committed:
                 moved[number] = offsets[number]
-        # Step 3: a sign of life of a worker without partitions.
+        # Step 3: an account as the heartbeat of a worker without partitions.
         if not self._partitions and now - self._signed_at >= _IDLE:
             self._signed_at = now
             records.append(account_record(RunningAccount().entry(self._name, CALIBRATION, -1, now_us)))
@@ -266,10 +266,10 @@ class TableWorker(TransactionLoop):
             )
             for number, at in moved.items()
         ]
-        # Step 5: the transaction. The offsets that did not move are in it as well: the group refuses them, and so the
-        # transaction, if partitions are not this worker's any more.
+        # Step 5: the transaction. It also has the unchanged offsets: the group refuses them, and with them the
+        # transaction, if the partitions belong to another worker now.
         self._member.write(records, offsets)
-        # Step 6: forget all that is written.
+        # Step 6: forget all written records.
         for number, state in self._partitions.items():
             self.account.add(state.account)
             state.written()

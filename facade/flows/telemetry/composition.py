@@ -1,4 +1,4 @@
-"""Windowed topics in a device server: a flow of each summary topic for their attributes, and their health."""
+"""Windowed topics in a device server: one flow for each summary topic, and the health of the groups."""
 
 import re
 from collections import deque
@@ -37,7 +37,7 @@ from facade.runtime.stream_accounts import WorkerAccounts
 from facade.severities import ALARM
 
 _EVERY = 0.05
-"""Least time between looks for closed windows, of streams with new summaries [s]."""
+"""Least time between searches for closed windows, for streams with new summaries [s]."""
 
 _RACK = re.compile(rb"([a-z0-9._-]{1,151}/)?([0-9]{1,4})-([0-9]{1,4})")
 """Key of the summary of a rack, with the stream on a shared topic."""
@@ -74,15 +74,15 @@ class TelemetryFlow(Flow):
         self._plans, self.ledgers, self._shown = plans, ledgers, shown
         first = next(iter(plans.values()))
         self._only = None if first.is_shared else first.topic
-        """The windowed topic, where summaries do not name it."""
+        """The windowed topic of all summaries; None: each summary names it."""
         self._decode = BatchDecoder[Summary | RackSummary | Watermark](first.form, RackSummary, Watermark).decode_one
         self._is_foreign = lru_cache(1024)(self._names_others)
         self._looked_at = self._all_at = 0.0
-        """Times of the last look, and of the last one at all streams [Unix s]."""
+        """Times of the last update, and of the last update of all streams [Unix s]."""
         self._folded: set[str] = set()
-        """Streams with summaries since the last look."""
+        """Streams with summaries since the last update."""
         self.reporting: dict[str, frozenset[Any]] = {}
-        """Groups in the window shown over all groups, unless they have fallen silent, by windowed topic."""
+        """Groups in the window shown over all groups, without those that have fallen silent, by windowed topic."""
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Merge a summary; see `facade.runtime.flow.Flow`."""
@@ -98,12 +98,12 @@ class TelemetryFlow(Flow):
         stream = summary.stream if isinstance(summary, StreamSummary) else self._only
         plan = self._plans.get(stream or "")
         if plan is None:
-            return _OTHER_STREAM  # perhaps of a newer worker
+            return _OTHER_STREAM  # it may be of a newer worker
         try:
             group = plan.group(summary.group)
         except ValueError:
             return RecordRejected(INCONSISTENT, "$.group", f"expected a number, got {summary.group!r:.80}")
-        # Before anything that is this server's own: one of the servers sets it aside, for all of them.
+        # First the check that all servers do alike: one of them writes the dead letter, for all.
         if rejected := inconsistency(summary, record.timestamp_us, plan):
             return rejected
         ledger = self.ledgers.get(plan.topic)
@@ -158,13 +158,13 @@ class TelemetryFlow(Flow):
             return rejected
         ledger = self.ledgers.get(plan.topic)
         if ledger is None:
-            return USED  # of no use here; as "other-device" it would drown the others
+            return USED  # of no use here; as "other-device" it would outnumber the others
         ledger.take_watermark(watermark, record.partition, count=count)
         self._folded.add(plan.topic)
         return USED
 
     def lost_before(self) -> Iterator[Missing]:
-        """Return the records whose summaries never came; see `facade.runtime.flow.Flow`."""
+        """Return the records whose summaries are missing; see `facade.runtime.flow.Flow`."""
         for stream, ledger in self.ledgers.items():
             for partition, gap in ledger.taken_gaps():
                 where = f"{stream}, partition {partition}: offsets {gap.first} to {gap.after - 1}"
@@ -172,8 +172,8 @@ class TelemetryFlow(Flow):
                 yield Missing(gap.records, f"{where} have lost summaries: {what}")
 
     def _names_others(self, key: bytes | None) -> bool:
-        # Most of a server's records are such: a partition has several racks. They are not decoded. A server that keeps
-        # all nodes checks all summaries, and sets the bad ones aside.
+        # Most summaries belong to racks of other servers, as a partition has several racks. They are not decoded. A
+        # server that keeps all nodes checks all summaries, and writes the dead letters of bad ones.
         found = _RACK.fullmatch(key or b"")
         if found is None:
             return False
@@ -182,7 +182,7 @@ class TelemetryFlow(Flow):
         return ledger is not None and not ledger.keeps_any(range(int(found[2]), int(found[3]) + 1))
 
     def readings(self, now: float, last: LastReadings) -> Iterator[DeviceReading]:
-        """Return the readings of the devices that have something new to say."""
+        """Return the changed readings of the devices."""
         if not is_due(now, self._looked_at, _EVERY):
             return
         self._looked_at = now
@@ -211,9 +211,9 @@ class TelemetryFlow(Flow):
         return {"streams": {stream: ledger.as_dict() for stream, ledger in self.ledgers.items()}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take the state of all ledgers; see `WindowLedger.parse` for errors."""
+        """Restore the state of all ledgers; see `WindowLedger.parse` for errors."""
         stored = msgspec.convert(state, _State).streams
-        # All or nothing: whatever can fail comes before the first change.
+        # All or nothing: everything that can fail comes before the first change.
         found = {stream: ledger.parse(stored.get(stream, _NOTHING)) for stream, ledger in self.ledgers.items()}
         for stream, restored in found.items():
             self.ledgers[stream].restore(restored)
@@ -225,7 +225,7 @@ def _refused(plan: Plan, summary: Summary | RackSummary, overlap: Overlap) -> Re
 
 
 _NOTHING: dict[str, Any] = {"groups": {}}
-"""State of a ledger that a snapshot does not have: its stream is new."""
+"""State of a ledger that is missing in a snapshot: its stream is new."""
 
 
 class _State(msgspec.Struct):
@@ -235,9 +235,9 @@ class _State(msgspec.Struct):
 
 
 _LATE_OVER, _MOST_LATE = 10.0, 0.1
-"""Time over which late records are counted [s], and the share of them from which on a group has an issue."""
+"""Period of the count of late records [s], and the share of them above which a group has an issue."""
 _STANDS_STILL = 3.0
-"""Delay of a window from which on its worker has an issue [s]."""
+"""Delay of a window above which its worker has an issue [s]."""
 _SILENT, _LATE = "streamSilent", "streamLate"
 
 
@@ -306,13 +306,13 @@ def _flow(server: Server, summary: str, known: Mapping[str, Plan]) -> TelemetryF
 
 
 def _kept(plan: Plan, groups: Sequence[Group | None], settings: Settings) -> Sequence[Group]:
-    """Return the groups that a ledger keeps: the devices' own, or all; none: any."""
+    """Return the groups that a ledger keeps: the devices' groups, or all; none: any."""
     own = [group for group in groups if group is not None]
     return own if len(own) == len(groups) else plan.groups(settings)
 
 
 class _Counted(NamedTuple):
-    """Records of each group at some time."""
+    """Number of records of each group at some time."""
 
     at: float
     late: Mapping[Group, int]
@@ -320,7 +320,7 @@ class _Counted(NamedTuple):
 
 
 class TelemetryHealth(HealthSource):
-    """Groups that are silent or late, and the numbers of groups and workers that the overview shows."""
+    """Health of groups: silent and late ones; also the numbers of groups and workers for the overview."""
 
     def __init__(self, server: Server) -> None:
         self._telemetry = server.share(Telemetry, lambda: Telemetry(server))
@@ -341,7 +341,7 @@ class TelemetryHealth(HealthSource):
         ]
 
     def issues(self, now: float) -> Iterator[HealthIssue]:
-        """Return an issue for each silent or late group, and for each partition that is not read."""
+        """Return an issue for each silent or late group, and for each unread partition."""
         for ledger in self._telemetry.ledgers():
             for partition, mark in ledger.standing_still(now - _STANDS_STILL):
                 yield HealthIssue(DEGRADED, read_so_far(ledger.plan, partition, mark))
@@ -353,7 +353,7 @@ class TelemetryHealth(HealthSource):
                     " window; look at its clock"
                 )
                 yield HealthIssue(DEGRADED, text, (_LATE, ledger.plan.place(group)), ALARM)
-            # Without workers nothing is known of nodes.
+            # Without workers the state of nodes is unknown.
             if self._workers():
                 silent = ledger.expected - reporting - late.keys()
                 silent -= {group for group in silent if any(ledger.standing_still(now - _STANDS_STILL, group))}
@@ -375,7 +375,7 @@ class TelemetryHealth(HealthSource):
         before = self._wanted if self._wanted.workers else Wanted(self._workers())
         streams = {topic: one for topic, one in self._streams.items() if topic in self._partitions}
         if not before.workers or not streams:
-            return before  # nothing is known yet
+            return before  # unknown
         needs = [one.work.need(now, one.lag) for one in streams.values()]
         most = max(one.shape[0] or self._partitions[topic] for topic, one in streams.items())
         return decide(before, None if None in needs else sum(need for need in needs if need), most, now)
@@ -391,7 +391,7 @@ class TelemetryHealth(HealthSource):
     def _due(
         self, ledger: WindowLedger, silent: frozenset[Group], reporting: frozenset[Group], now: float
     ) -> Iterator[tuple[Group, str]]:
-        # A group that took part in a scan is due while its subarray scans.
+        # A group of a scan must send while its subarray scans.
         scanning = self._scans.scanning(now)
         for group in sorted(silent, key=ledger.plan.place):
             mine = self._scans.subarray(ledger.totals[group].epoch)

@@ -1,6 +1,6 @@
-"""Whether a summary agrees with itself, beyond its schema.
+"""Checks that a summary is consistent, beyond its schema.
 
-The ledger trusts summaries: a run that goes backwards or a window of next year would stay in its totals and windows.
+The ledger trusts summaries: a run that goes backwards, or a window of next year, would stay in its totals and windows.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ _WHOLE = "expected whole numbers up to 2^53 - 1"
 
 
 def inconsistency(summary: Summary | RackSummary, written_us: int, plan: Plan) -> RecordRejected | None:
-    """Return why a summary of a time [Unix us] cannot be used, or None."""
+    """Return the reason why a summary with an append time [Unix us] is unusable, or None."""
     if not summary.log:
         return RecordRejected(INCONSISTENT, "$.log", "expected the log of the offsets: workers must be of this version")
     least = summary.offset_from + (not isinstance(summary, RackSummary) or bool(summary.node))
@@ -47,7 +47,7 @@ def inconsistency(summary: Summary | RackSummary, written_us: int, plan: Plan) -
 
 
 def impossible(watermark: Watermark, written_us: int, plan: Plan) -> RecordRejected | None:
-    """Return why a watermark cannot be used, or None: one of the future would close windows too early."""
+    """Return the reason why a watermark is unusable, or None: one of the future would close windows too early."""
     if watermark.partition >= watermark.partitions:
         return RecordRejected(INCONSISTENT, "$.partition", f"expected at most {watermark.partitions - 1}")
     if watermark.read_to > written_us + plan.disorder_us:

@@ -1,11 +1,11 @@
-"""What a device server keeps of the partials of one windowed topic: totals, sequences and windows of its groups.
+"""State of one windowed topic in a device server: totals, sequences and windows of its groups.
 
-* **Offsets.** A summary that covers offsets again is refused. The summaries of a group and partition come in the order
-  of the log. Where nodes are the groups, a worker writes them by rack, and the offsets stand for all nodes of the rack.
-  A worker that says `contiguous` writes one about each rack in each transaction, so a gap between two shows a loss.
+* **Offsets.** A summary with counted offsets is refused. The summaries of a group and partition come in the order of
+  the log. Where nodes are the groups, a worker writes them by rack, and the offsets stand for all nodes of the rack. A
+  worker that says `contiguous` writes one about each rack in each transaction, so a gap between two shows a loss.
 * **Order.** Partials merge in any order. The newest window that a watermark has closed is shown, see
   `facade.flows.telemetry.watermarks`. A straggler still corrects a window that is kept; such a window is torn.
-* **Restart.** Totals, sequences, watermarks and windows over all groups come from the snapshot and go on from its
+* **Restart.** Totals, sequences, watermarks and windows over all groups come from the snapshot and continue at its
   offsets. Short windows of groups are rebuilt from earlier records, which are not counted again: `count=False`. Long
   windows are in the snapshot, and contain these records.
 """
@@ -38,7 +38,7 @@ class PartitionOffsets(msgspec.Struct):
     groups: dict[str, CountedOffsets] = {}
     racks: dict[str, RackOffsets] = {}
     gaps_to: int = 0
-    """Offset after the newest gap: racks that lack the same summaries have the same gap."""
+    """Offset after the newest gap: racks without the same summaries have the same gap."""
 
 
 class Coverage(msgspec.Struct):
@@ -47,14 +47,15 @@ class Coverage(msgspec.Struct):
     partitions: dict[int, PartitionOffsets] = {}
 
     def take(self, group: Group, summary: Summary) -> Overlap | LogCut | None:
-        """Count the offsets of the summary of a group, unless they overlap."""
+        """Count the offsets of a group's summary, unless they overlap."""
         known = self.partitions.setdefault(summary.partition, PartitionOffsets()).groups
         counted = known.setdefault(str(group), CountedOffsets(*_begin(summary)))
         found = counted.take(summary.log, summary.offset_from, summary.offset_to, summary.part)
-        return None if isinstance(found, Gap) else found  # a transaction without records of the group writes none
+        # a transaction without records of the group has no summary of it
+        return None if isinstance(found, Gap) else found
 
     def take_rack(self, summary: RackSummary) -> Overlap | Gap | LogCut | None:
-        """Count the offsets of the summary of a rack, unless they overlap; a gap is returned once for all racks."""
+        """Count the offsets of a rack's summary, unless they overlap. A gap is returned once for all racks."""
         at = self.partitions.setdefault(summary.partition, PartitionOffsets())
         first, last = summary.first, summary.last
         rack = at.racks.setdefault(f"{first}-{last}", RackOffsets(*_begin(summary), first=first, last=last))
@@ -69,7 +70,7 @@ class Coverage(msgspec.Struct):
         return found
 
     def epochs(self, group: Group) -> Iterator[tuple[int, RackOffsets]]:
-        """Return the partitions whose first records are in no total of a group, and its offsets there."""
+        """Return the partitions whose first records are missing in a group's totals, with its offsets there."""
         for partition, at in self.partitions.items():
             for one in at.racks.values():
                 if isinstance(group, int) and one.first <= group <= one.last and (one.begin > 0 or one.epoch > 1):
@@ -81,18 +82,18 @@ def _begin(summary: Summary | RackSummary) -> tuple[str, int, int]:
 
 
 KEPT_WINDOWS = 3
-"""Closed windows that are kept: the shown one, and others for stragglers."""
+"""Closed windows kept: the shown one, and others for stragglers."""
 _MOST = 8
-"""Windows that are kept while a worker stands still, beside those of early records."""
+"""Windows kept while a worker stands still, beside windows of early records."""
 
 
 class HeapWindow(NamedTuple):
-    """A window that is closed."""
+    """A closed window."""
 
     partial: Partial
     groups: frozenset[Group]
     is_torn: bool
-    """Whether records of it came after it was closed, or may be missing."""
+    """Whether it lacks late records, or may lack some."""
 
 
 class Windows:
@@ -108,15 +109,15 @@ class Windows:
         self._torn_before = 0
         """Windows that begin before this time may lack records [Unix us]."""
         self._since = -1 if rebuilt else 0
-        """Windows that begin before this time are not shown, and no longer kept [Unix us]; -1: the next record says."""
+        """Windows that begin before this time are neither shown nor kept [Unix us]; -1: the next record decides."""
 
     def add(self, partial: Partial, read_to: int, heard_us: int, groups: Collection[Group] = ()) -> None:
-        """Put a partial of some groups into its window; times are Unix us, as of `WindowLedger`."""
+        """Merge a partial of some groups into its window; times are Unix us, as of `WindowLedger`."""
         if partial.late or partial.count == 0:
             return
         window = partial.window
         if self._since < 0:
-            # What came before was written before, with data times that were no newer: a clock that is ahead is always.
+            # Earlier records were written before, with older data times: a clock that is ahead is always ahead.
             self._since = max(partial.time_max, heard_us)
         if window < self._since:
             return
@@ -149,7 +150,7 @@ class Windows:
         return [(partial, list(self._groups.get(window, ()))) for window, partial in self._windows.items()]
 
     def restore(self, windows: Collection[tuple[Partial, Collection[Group]]]) -> None:
-        """Take the windows from a snapshot."""
+        """Restore the windows from a snapshot."""
         self._windows = {partial.window: partial for partial, _ in windows}
         self._groups = {partial.window: set(groups) for partial, groups in windows if groups}
 
@@ -166,7 +167,7 @@ class Windows:
 
 
 _GRACE = 1.5
-"""Delay of a watermark from which on its worker stands still [s]: it commits once a second."""
+"""Delay of a watermark above which its worker counts as standing still [s]: it commits once a second."""
 
 
 class GroupTotals(msgspec.Struct):
@@ -175,7 +176,7 @@ class GroupTotals(msgspec.Struct):
     count: int = 0
     late: int = 0
     sums: dict[str, int | float] = {}
-    """Sums of the fields that have one."""
+    """Sums of the fields with a sum."""
     epoch: int = -1
     seen: SeenNumbers = msgspec.field(default_factory=SeenNumbers)
     newest_us: int = 0
@@ -183,12 +184,13 @@ class GroupTotals(msgspec.Struct):
     heard: float = 0.0
     """Time of the last summary [Unix s]."""
     partitions: list[int] = []
-    """Partitions of the windowed topic with its records; none: not known."""
+    """Partitions of the windowed topic with its records; none: unknown."""
 
     def add(self, partial: Partial) -> None:
         """Count a partial."""
         if partial.epoch != self.epoch and partial.time_max > self.newest_us:
-            # A new scan restarts the sequence, if its time is newer: one wrong scan number must not end the counting.
+            # A new scan restarts the sequence, if its time is newer: a single wrong scan number must not end the
+            # counting.
             self.epoch, self.seen = partial.epoch, SeenNumbers()
         if partial.late:
             self.late += partial.count
@@ -220,15 +222,15 @@ class LedgerState(msgspec.Struct, omit_defaults=True):
 
     groups: dict[str, GroupTotals]
     windows: dict[str, list[Partial]] = {}
-    """Long windows of each group."""
+    """Long windows by group."""
     all_groups: dict[str, list[tuple[Partial, list[Group]]]] = {}
-    """Under ``windows``, those over all groups."""
+    """Windows over all groups."""
     counted: Coverage = msgspec.field(default_factory=Coverage)
     watermarks: Watermarks = msgspec.field(default_factory=Watermarks)
 
 
 class WindowLedger:
-    """All that a device server keeps of one windowed topic.
+    """State of one windowed topic in a device server.
 
     Parameters
     ----------
@@ -259,10 +261,10 @@ class WindowLedger:
         self._over_all = over_all
         self._counted = Coverage()
         self._rebuilding = Coverage()
-        """Offsets that the snapshot already counts."""
+        """Offsets counted in the snapshot."""
         self._watermarks = Watermarks()
         self._gaps: list[tuple[int, Gap]] = []
-        """Partitions, and their offsets whose summaries never came."""
+        """Partitions, with the offsets whose summaries are missing."""
         self._begin(rebuilt=False)
 
     def keeps(self, group: Group) -> bool:
@@ -274,7 +276,7 @@ class WindowLedger:
         return not self.expected or any(group in nodes for group in self.totals)
 
     def take(self, group: Group, summary: Summary, heard: float, *, count: bool = True) -> Overlap | None:
-        """Count the offsets of a summary; return an overlap, with which it must not be folded, or None; see `fold`."""
+        """Count the offsets of a summary. Return an overlap, with which it must not be folded, or None; see `fold`."""
         return self._refused((self._counted if count else self._rebuilding).take(group, summary), heard)
 
     def _refused(self, found: Overlap | Gap | LogCut | None, heard: float) -> Overlap | None:
@@ -303,19 +305,19 @@ class WindowLedger:
                 self._all_groups.add(partial, self.read_to(), round(heard * MICRO), (group,))
 
     def take_watermark(self, watermark: Watermark, partition: int, *, count: bool = True) -> None:
-        """Take a watermark from a partition of the summary topic."""
+        """Apply a watermark from a partition of the summary topic."""
         self._since_start.take(watermark, partition)
         if count and self._watermarks.take(watermark, partition):
-            for totals in self.totals.values():  # their records may be on other partitions from now on
+            for totals in self.totals.values():  # from now on their records may be on other partitions
                 totals.partitions = []
 
     def read_to(self, group: Group | None = None) -> int:
-        """Return the watermark of a group's windows, or of those over all groups [Unix us]."""
+        """Return the watermark of a group's windows, or of the windows over all groups [Unix us]."""
         watermarks = self._watermarks if group is None or not self._rebuilt else self._since_start
         return watermarks.read_to(self._partitions(group), self._summaries)
 
     def standing_still(self, now: float, group: Group | None = None) -> Iterator[tuple[int, Mark]]:
-        """Return the partitions of a group, or of all, that are not read up to now [Unix s], with their watermarks."""
+        """Return the partitions of a group, or all, that are not read up to now [Unix s], with their watermarks."""
         return self._watermarks.behind(self._partitions(group), newest_close(self.plan, round((now - _GRACE) * MICRO)))
 
     def _partitions(self, group: Group | None) -> Sequence[int]:
@@ -329,7 +331,7 @@ class WindowLedger:
         return self._refused(found, heard)
 
     def taken_gaps(self) -> list[tuple[int, Gap]]:
-        """Return the gaps since the last call, with their partitions."""
+        """Return and forget the gaps, with their partitions."""
         found, self._gaps = self._gaps, []
         return found
 
@@ -414,7 +416,7 @@ class WindowLedger:
         return stored
 
     def restore(self, stored: LedgerState) -> None:
-        """Take the state of a snapshot."""
+        """Restore the state of a snapshot."""
         totals = {self.plan.group(text): one for text, one in stored.groups.items()}
         self.totals |= {group: one for group, one in totals.items() if self.keeps(group)}
         self._counted, self._rebuilding, self._watermarks = stored.counted, Coverage(), stored.watermarks
@@ -428,7 +430,7 @@ class WindowLedger:
     def _begin(self, *, rebuilt: bool) -> None:
         self._rebuilt = rebuilt
         self._since_start = Watermarks()
-        """Watermarks of the records from which windows are rebuilt, and of later records."""
+        """Watermarks of the records for rebuilt windows, and of later records."""
         self._windows: dict[Group, Windows] = {}
         self._all_groups = Windows(self.plan)
 

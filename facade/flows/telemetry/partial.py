@@ -1,7 +1,7 @@
 """Partial aggregates: small, exact, and mergeable in any order.
 
-The wire forms are ``telemetry-summary.schema.json`` and, for heaps, ``ingest-summary.schema.json`` with the node as a
-number, under its own name, and no stream.
+The messages are ``telemetry-summary.schema.json`` and, for heaps, ``ingest-summary.schema.json``, which has the node as
+a number, under its own name, and no stream.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,14 +14,14 @@ from facade.numbers import Natural
 from facade.sequences import union
 
 MAX_RUNS = 4096
-"""More runs than this are spread over several entries, so that no record grows without bound."""
+"""Larger numbers of runs are spread over several entries, so that no record grows without bound."""
 
 Group = int | str
-"""A number, a name, or the empty name where all records are one group."""
+"""A number, a name, or the empty name if all records are one group."""
 
 
 class Summary(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The partials of one transaction and group; `summary_form` makes the wire form."""
+    """The partials of one transaction and group; `summary_form` makes the struct of the message."""
 
     worker: Annotated[str, msgspec.Meta(max_length=200)]
     partition: Annotated[int, msgspec.Meta(ge=0, le=100_000)]
@@ -30,14 +30,14 @@ class Summary(msgspec.Struct, kw_only=True, omit_defaults=True):
     log: Annotated[str, msgspec.Meta(max_length=100)] = ""
     """The log of the offsets."""
     offset_from: Natural = 0
-    """The transaction covers the offsets [offset_from, offset_to) of the partition."""
+    """The offsets [offset_from, offset_to) of the transaction."""
     offset_to: Natural = 0
     part: Natural = 0
     """Number among the summaries of its transaction, partition and group."""
 
 
 class StreamSummary(Summary, kw_only=True):
-    """One on a topic that several streams share."""
+    """A summary on a topic with several streams."""
 
     stream: str
     """Topic of the records."""

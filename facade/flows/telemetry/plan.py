@@ -1,4 +1,4 @@
-"""What the ICD asks of a windowed topic: the columns to read, and the statistics of its groups."""
+"""The reduction of a windowed topic by the ICD: the columns to read, and the statistics of its groups."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ REBUILT = 1.0
 """Longest windows of groups that are rebuilt after a restart [s]; see `facade.runtime.event_loop.Timing.rebuild`."""
 
 _RACKS = "rack-summary"
-"""Second message of a summary topic with summaries of racks."""
+"""Second message of a summary topic, for summaries of racks."""
 _STATISTICS: dict[Rule, frozenset[str]] = {
     "rate": frozenset({"sum"}),
     "sum": frozenset({"sum"}),
@@ -32,12 +32,12 @@ _STATISTICS: dict[Rule, frozenset[str]] = {
     "std": frozenset({"sum", "m2"}),
     "quantile": frozenset({"sketch"}),
 }
-"""Statistics of a field that a rule needs."""
+"""Statistics of a field for each rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldPlan:
-    """One field of the message and the statistics to keep of it."""
+    """One field of the message, with the statistics to keep."""
 
     name: str
     """Name in the message."""
@@ -49,26 +49,26 @@ class FieldPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """How the records of one windowed topic are reduced."""
+    """Reduction of the records of one windowed topic."""
 
     topic: str
     message: str
     title: str
-    """Name of a record, in words."""
+    """Name of a record in texts."""
     window: Window
     fields: tuple[FieldPlan, ...]
     form: type[Summary]
-    """Wire form of the summaries."""
+    """Struct of the summaries."""
     names: bool
-    """Whether groups are told apart by texts and not by numbers."""
+    """Whether groups have names instead of numbers."""
     racks: bool = False
-    """Whether groups are nodes, and workers write what they find of a rack as one summary."""
+    """Whether groups are nodes, and workers write one summary for each rack."""
     choices: tuple[str, ...] = ()
-    """The names that the schema allows; none: any."""
+    """The names allowed by the schema; none: any."""
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """Fields that have to be read as numbers."""
+        """Fields to read as numbers."""
         rule = self.window
         needed = (rule.time, rule.sequence, rule.epoch, *(field.name for field in self.fields))
         return tuple(dict.fromkeys(name for name in needed if name is not None))
@@ -85,7 +85,7 @@ class Plan:
 
     @cached_property
     def disorder_us(self) -> int:
-        """How long after its end a window is closed [us]."""
+        """Time between the end of a window and its closing [us]."""
         return round(self.window.disorder * MICRO)
 
     @property
@@ -95,12 +95,12 @@ class Plan:
 
     @property
     def one_group(self) -> bool:
-        """Whether all records belong together."""
+        """Whether all records belong to one group."""
         return self.window.group is None
 
     @property
     def noun(self) -> str:
-        """What a group is."""
+        """Noun for a group."""
         return self.window.groups or "group"
 
     def place(self, group: Group) -> str:
@@ -108,7 +108,7 @@ class Plan:
         return f"{self.topic.partition('.')[0]}/{group:04d}" if isinstance(group, int) else f"{self.topic}/{group}"
 
     def group(self, text: str | int) -> Group:
-        """Return a group from its form on the wire or in a snapshot; a ValueError says that it is no number."""
+        """Return a group from its form in a message or in a snapshot; a ValueError if it should be a number."""
         return str(text) if self.names or self.one_group else int(text)
 
     def watermark_key(self, partition: int) -> str:
@@ -126,7 +126,7 @@ class Plan:
     def summary(
         self, worker: str, partition: int, group: Group, partial: Partial, offsets: OffsetRange, part: int = 0
     ) -> Summary:
-        """Return the summary of a partial; `part` numbers those of one transaction, partition and group."""
+        """Return the summary of a partial; `part` numbers the summaries of one transaction, partition and group."""
         own: dict[str, Any] = {"stream": self.topic, "group": str(group)} if self.is_shared else {"group": group}
         return self.form(
             worker=worker,
@@ -142,7 +142,7 @@ class Plan:
     def rack_summary(
         self, worker: str, partition: int, nodes: range, columns: Mapping[str, Any], offsets: OffsetRange, part: int
     ) -> RackSummary:
-        """Return the summary of the nodes of a rack; `columns` are of `facade.flows.telemetry.rack`."""
+        """Return the summary of the nodes of a rack; for `columns` see `facade.flows.telemetry.rack`."""
         return RackSummary(
             worker=worker,
             stream=self.topic,
@@ -164,11 +164,11 @@ class Plan:
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether a worker also writes summaries of racks without records, so that a lost one shows."""
+        """Whether a worker also writes summaries of racks without records, so that a lost summary shows."""
         return self.racks and not self.is_shared
 
     def groups(self, settings: Settings) -> range | tuple[str, ...]:
-        """Return the groups that a deployment has; none: names that are not known beforehand."""
+        """Return the groups of a deployment; none: their names are not known beforehand."""
         rule = self.window
         if rule.groups is not None:
             return FAMILIES[rule.groups].numbers(settings)

@@ -1,6 +1,6 @@
-"""Summaries of a rack: the partials of its nodes as columns, so that work is done per record and not per node.
+"""Summaries of a rack: the partials of its nodes as columns, for work by record instead of by node.
 
-All rows of a record have the same statistics, so its columns have no gaps; other rows go into a record of their own.
+All rows of a record have the same statistics, so its columns have no gaps; rows with others go into another record.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,18 +14,18 @@ RackRow = tuple[int, Partial]
 """Node, and a partial of some of its records."""
 _NONE = FieldStatistics()
 _ROW, _FIELD, _BUCKET, _RUN = 128, 128, 28, 36
-"""Most bytes of a row without its parts, of a field's numbers, of a bucket with its count, and of a run."""
+"""Upper bounds of bytes: a row without its parts, the numbers of a field, a bucket with its count, a run."""
 
 
 def tables(rows: Sequence[RackRow], most_bytes: int) -> Iterator[dict[str, Any]]:
-    """Divide rows over records of a size, and return the columns of each."""
-    # In order: an entry with further runs stays right behind its first one.
+    """Divide rows into records of a size, and return the columns of each."""
+    # In order: an entry with further runs stays right after the first.
     alike = (list(part) for _, part in groupby(rows, key=lambda row: bool(row[1].fields)))
     for part in chain.from_iterable(_cut(one, most_bytes) for one in alike):
         found = _columns(part)
         if found is not None:
             yield found
-        else:  # readers refuse a gap or a number beyond all bounds, which must not harm other rows
+        else:  # readers refuse a gap or an unbounded number, which must not harm other rows
             yield from (one for row in part if (one := _columns([row])) is not None)
 
 
@@ -57,7 +57,7 @@ def _cut(rows: Sequence[RackRow], most_bytes: int) -> Iterator[Sequence[RackRow]
 
 
 def _columns(rows: Sequence[RackRow]) -> dict[str, Any] | None:
-    """Return the columns of some rows; None: several cannot be in one record."""
+    """Return the columns of some rows; None: they cannot share a record."""
     partials = [partial for _, partial in rows]
     found: dict[str, Any] = {name: [getattr(one, name) for one in partials] for name in COLUMNS}
     fields = found["fields"] = {}

@@ -1,8 +1,8 @@
 """From columns of records to partials, in numpy: the hot path of a worker.
 
-Pure: no I/O, no clock. A record is late or ahead by the time at which the broker appended it, so the result does not
-depend on the cut into batches, and a sender's wrong clock moves no window. The records of one group, epoch and window
-are a cell, and each cell becomes a partial.
+Pure: no I/O, no clock. A record is late or ahead by its append time at the broker, so the result does not depend on the
+division into batches, and a sender's wrong clock moves no window. The records of one group, epoch and window are a
+cell, and each cell becomes a partial.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,23 +26,23 @@ from facade.printable import excerpt
 from facade.sequences import HeapRange
 
 UNKNOWN = -1
-"""Code of the groups that the deployment does not have."""
+"""Code of unknown groups."""
 
 
 class Groups:
-    """The groups of one windowed topic; here, all records belong together."""
+    """The groups of one windowed topic; in this base class, all records belong together."""
 
     def codes(self, columns: Mapping[str, Column], rows: int) -> Column:
-        """Return the number of each record's group, or `UNKNOWN`; int64 of shape (rows,)."""
+        """Return the code of each record's group, or `UNKNOWN`; int64 of shape (rows,)."""
         return np.zeros(rows, dtype=np.int64)
 
     def group(self, code: int) -> Group:
-        """Return the group that a number stands for."""
+        """Return the group of a code."""
         return ""
 
 
 def groups(plan: Plan, settings: Settings) -> Groups:
-    """Return the groups that a deployment has."""
+    """Return the groups of a deployment."""
     rule = plan.window
     if rule.group is None:
         return Groups()
@@ -69,7 +69,7 @@ class NumberedGroups(Groups):
 
 
 class NamedGroups(Groups):
-    """Groups with names, numbered in the order in which they come; at most as many as the ICD says."""
+    """Groups with names, numbered in the order of their first records, up to the ICD's limit."""
 
     def __init__(self, field: str, plan: Plan) -> None:
         self._field, self._most = field, plan.window.most_groups
@@ -97,20 +97,20 @@ class NamedGroups(Groups):
 _DENSE_SLOTS = 1 << 20
 """Most (cell, bucket) slots for which counting in a table is faster than sorting."""
 _LARGE_CELL = 500
-"""Average number of records from which on each cell is summed up alone, at the speed of one long array."""
+"""Average number of records above which each cell is summed separately, at the speed of one long array."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Which records belong together: those of cell c are [starts[c], ends[c])."""
+    """The division of records into cells: cell c has the records [starts[c], ends[c])."""
 
     starts: Column
     ends: Column
     group: Column
-    """Number of its group, see `facade.flows.telemetry.reduce`."""
+    """Code of its group, see `facade.flows.telemetry.reduce`."""
     epoch: Column
     window: Column
-    """Begin of the window; 0: late records [Unix us]."""
+    """Begin of the window [Unix us]; 0: late records."""
     late: Column
 
     @property
@@ -120,11 +120,11 @@ class Cells:
 
     @property
     def are_large(self) -> bool:
-        """Return whether each is worth calls of its own."""
+        """Return whether each cell is worth separate calls."""
         return int(self.ends[-1]) >= _LARGE_CELL * len(self.starts)
 
     def spread(self, values: Column) -> Column:
-        """Return for each record the value of its cell."""
+        """Return the value of its cell for each record."""
         return np.repeat(values, self.sizes)
 
     def parts(self, values: Column) -> list[Column]:
@@ -133,7 +133,7 @@ class Cells:
 
 
 def partials(columns: Mapping[str, Column], plan: Plan, cells: Cells, groups: Groups) -> dict[Group, list[Partial]]:
-    """Return the partial of each cell, by group; `columns`: those of `plan.columns`, in the order of the cells."""
+    """Return the partial of each cell, by group; `columns`: the `plan.columns`, in the order of the cells."""
     rule = plan.window
     time = columns[rule.time]
     oldest, newest = np.minimum.reduceat(time, cells.starts), np.maximum.reduceat(time, cells.starts)
@@ -157,7 +157,7 @@ def partials(columns: Mapping[str, Column], plan: Plan, cells: Cells, groups: Gr
 
 
 def _last(time: Column, newest: Column, cells: Cells) -> Column:
-    """Return the place of the newest record of each cell; of several equally new ones the last."""
+    """Return the index of the newest record of each cell; of equally new ones the last."""
     if np.array_equal(time[cells.ends - 1], newest):
         return cells.ends - 1
     at_newest = np.flatnonzero(time == cells.spread(newest))
@@ -166,7 +166,7 @@ def _last(time: Column, newest: Column, cells: Cells) -> Column:
 
 def _runs(sequence: Column, cells: Cells) -> list[list[HeapRange]]:
     step = np.diff(sequence)
-    step[cells.starts[1:] - 1] = 2  # between two cells nothing goes on
+    step[cells.starts[1:] - 1] = 2  # no sequence continues across cells
     breaks = np.flatnonzero(step != 1)
     if np.any(step[breaks] <= 0):  # disorder or duplicates: rare, so sorted only then
         sequence = sequence[np.lexsort((sequence, cells.spread(np.arange(len(cells.starts)))))]
@@ -225,7 +225,7 @@ def _sums(values: Column, wanted: Collection[str], cells: Cells) -> dict[str, li
 
 def _m2(values: Column, mean: float) -> float:
     distance = values - mean
-    distance *= distance  # and no `dot`, which starts threads
+    distance *= distance  # instead of `dot`, which starts threads
     return float(distance.sum())
 
 
@@ -255,7 +255,7 @@ def _counts(buckets: Column) -> dict[int, int]:
 
 
 _OTHER_UNIT = 100
-"""Factor below the broker's time from which on a time may be in another unit."""
+"""Factor below the broker's time from which a time may be in another unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,28 +266,28 @@ class Reduced:
     used: int
     late: int
     rejected: list[tuple[int, RecordRejected]]
-    """Well-formed records that cannot be used, by position in the columns."""
+    """Well-formed but unusable records, by position in the columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppendTimes:
-    """When the broker appended some consecutive records; single times are asked for only where they decide."""
+    """Append times of consecutive records; single times are looked up only where they decide."""
 
     first: int
     last: int
     """Times of the first and the last record [Unix us]."""
     at: Callable[[int], int]
-    """Gives the time of one record by its position [Unix us]."""
+    """Returns the time of one record by its position [Unix us]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sifted:
-    """Some records, judged."""
+    """Judged records."""
 
     codes: Column
-    """Number of the group of each, see `facade.flows.telemetry.reduce`."""
+    """Code of the group of each, see `facade.flows.telemetry.reduce`."""
     late: Column | None
-    """Which are late; None: none."""
+    """Mask of late records; None: none."""
     rejected: list[tuple[int, RecordRejected]]
     """As in `Reduced`."""
 
@@ -298,8 +298,8 @@ def reduce(columns: Mapping[str, Column], plan: Plan, appended: AppendTimes, gro
     Parameters
     ----------
     columns
-        The fields of valid messages of one partition, each of shape (n,): those of `plan.columns` and the group,
-        integers as int64, others as float64, names as objects; in log order within a group and epoch.
+        The fields of valid messages of one partition, each of shape (n,): the `plan.columns` and the group, integers as
+        int64, others as float64, names as objects; in log order within a group and epoch.
     """
     sifted = sift(columns, plan, appended, groups)
     return combine(columns, plan, sifted, groups, [row for row, _ in sifted.rejected])
@@ -340,7 +340,7 @@ def combine(
     if not len(time):
         return Reduced({}, 0, 0, sifted.rejected)
     oldest, newest = (int(limit) // plan.length_us for limit in (time.min(), time.max()))
-    # Usually there is one window, and a division takes its time.
+    # Usually there is one window, and a division is slow.
     window = np.broadcast_to(np.int64(oldest), time.shape) if oldest == newest else time // plan.length_us
     window = window if late is None else np.where(late, 0, window)
     epoch = kept[rule.epoch] if rule.epoch is not None else None
@@ -361,7 +361,7 @@ def combine(
 
 
 def _judges(time: Column, appended: AppendTimes, lateness: int, ahead: int) -> Column:
-    # Its own only where another could decide differently: to look up each would cost a tenth of the whole work.
+    # Single times only where they could change the result: the lookup of each would cost a tenth of the whole work.
     judge = np.full(len(time), appended.last, dtype=np.int64)
     doubtful = (time >= appended.first - lateness) & (time < appended.last - lateness)
     doubtful |= (time > appended.first + ahead) & (time <= appended.last + ahead)
@@ -380,8 +380,8 @@ def _strangers(columns: Mapping[str, Column], plan: Plan, codes: Column) -> Iter
 
 
 def _sort(group: Column, keys: Sequence[Column]) -> tuple[Column | None, Column]:
-    """Return the order by group and keys, stable, and where something else begins in it; None: it stands already."""
-    # Late records have window 0, which is far below any other; `unique` keeps the code small.
+    """Return the stable order by group and keys, and the starts of new values in it; None: already in order."""
+    # Late records have window 0, far below any other; `unique` keeps the code small.
     code, most = group, int(group.max())
     for key in keys:
         low, high = int(key.min()), int(key.max())
@@ -402,7 +402,7 @@ def _sort(group: Column, keys: Sequence[Column]) -> tuple[Column | None, Column]
 
 
 _TOGETHER = 32768
-"""Rows that are reduced at once: enough to hide the cost of a call, and few enough for the processor's cache."""
+"""Rows that are reduced at once: enough to hide the cost of a call, few enough for the processor's cache."""
 
 
 class Batches:
@@ -422,9 +422,9 @@ class Batches:
         return {at: self.reader.read(value or b"", run.record(at).headers) for at, value in chosen}
 
     def join(self, run: PartitionBatch, found: Mapping[int, ReadBatch | Refused]) -> Iterator["Together"]:
-        """Yield the batches that could be read, several at once where they are small."""
+        """Yield the readable batches, several at once where they are small."""
         chosen = [(at, batch) for at, batch in found.items() if isinstance(batch, ReadBatch)]
-        # Batches of one node and scan behind each other need no sort of their rows, and make few partials.
+        # Consecutive batches of one node and scan need no sort of their rows, and make few partials.
         is_sorted = all(name in batch.header.constants for _, batch in chosen for name in self._order)
         if is_sorted:
             chosen.sort(key=lambda one: [one[1].header.constants[name] for name in self._order])
@@ -437,7 +437,7 @@ class Batches:
 
 
 class Together(Joined):
-    """Batches of one partition that are reduced at once; if sorted, each is of one group and epoch, in their order."""
+    """Batches of one partition that are reduced at once; if sorted, each has one group and epoch, in order."""
 
     def __init__(
         self, reader: BatchReader, run: PartitionBatch, chosen: Sequence[tuple[int, ReadBatch]], *, is_sorted: bool
@@ -445,20 +445,20 @@ class Together(Joined):
         super().__init__(reader, [batch for _, batch in chosen])
         self._is_sorted = is_sorted
         self.index = [at for at, _ in chosen]
-        """Place in the run of each batch."""
+        """Index of each batch in the run."""
         times, starts = [run.append_time(at) for at in self.index], self.starts
         at = lambda row: times[int(np.searchsorted(starts, row, side="right")) - 1]  # noqa: E731
         self.appended = AppendTimes(min(times), max(times), at)
 
     def by_batch(self, rows: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-        """Yield the batches with some of the rows, and the rows' numbers there."""
+        """Yield the batches of some rows, with the row numbers in the batch."""
         ends = np.searchsorted(rows, self.starts)
         for at, (low, high) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)):
             if low < high:
                 yield at, [row - int(self.starts[at]) for row in rows[low:high]]
 
     def cells(self, plan: Plan, groups: Groups) -> Cells | None:
-        """Return the cells where the rows are in order, and none is wrong or late; None: each row must be judged."""
+        """Return the cells if the rows are in order, and none is wrong or late; None: each row must be judged."""
         if self.rejected or not self._is_sorted:
             return None
         rule, time, starts = plan.window, self[plan.window.time], self.starts[:-1]
@@ -475,7 +475,7 @@ class Together(Joined):
             return None
         keys = np.array([codes[batch], epochs[batch], windows])
         if np.any((np.diff(keys[2]) < 0) & ~np.diff(keys[:2]).any(axis=0)):
-            return None  # a window that goes on behind the next one
+            return None  # a window continues after the next one
         new = np.concatenate(([True], np.diff(keys).any(axis=0)))
         code, epoch, window = keys[:, new]
         first = np.array(begins)[new]
@@ -491,7 +491,7 @@ class Together(Joined):
 def _pieces(
     time: Column, starts: Sequence[int], oldest: Column, newest: Column, length_us: int
 ) -> tuple[list[int] | None, list[int], list[int]]:
-    """Cut batches where a window ends: where each piece begins, its batch and window; None: times go back over one."""
+    """Cut batches at the ends of windows: begin, batch and window of each piece; None: times go back across an end."""
     begins, batches, windows = list[int](), list[int](), list[int]()
     limits = zip(oldest.tolist(), newest.tolist(), strict=True)
     for number, (low, high) in enumerate(limits):

@@ -1,4 +1,4 @@
-"""From ledgers to readings: what a device shows of one windowed topic."""
+"""Readings of one windowed topic, from its ledger."""
 
 import math
 from collections import deque
@@ -20,7 +20,7 @@ _EMPTY = FieldStatistics()
 
 
 def evaluate(source: Source, partial: Partial, plan: Plan) -> Number | None:
-    """Return the value of an attribute from the partial of its window or of all records; None: it is not known.
+    """Return the value of an attribute from the partial of its window or of all records; None: unknown.
 
     The rules over sequence numbers are not here: these belong to the totals of a group.
     """
@@ -36,11 +36,11 @@ def evaluate(source: Source, partial: Partial, plan: Plan) -> Number | None:
         case "rate":
             amount = count if source.field is None else total
             return None if amount is None else amount / window.length
-        case "sum":  # over no records it is known: of a source with late records only the total is 0
+        case "sum":  # over no records it is known: a source with late records only has a total of 0
             return 0 if count == 0 else total
         case "mean":
             return None if total is None or count == 0 else total / count
-        case "std":  # of the population (divided by n, not n - 1): all records of the window are in it
+        case "std":  # of the population (divided by n, not n - 1): it has all records of the window
             return None if field.m2 is None or count == 0 else math.sqrt(field.m2 / count)
         case "quantile":
             if field.sketch is None or source.q is None or window.quantile_error is None:
@@ -58,19 +58,19 @@ def evaluate(source: Source, partial: Partial, plan: Plan) -> Number | None:
 DeviceReadings = Mapping[str, Reading]
 Marker = tuple[int, ...]
 NamedReading = tuple[str, Reading]
-"""Attribute name and what it shows."""
+"""Attribute name and reading."""
 _LATE_OVER, _LATE_PART = 10.0, 0.01
-"""Time over which late records are counted [s], and the share of them from which on the Status has it."""
+"""Period of the count of late records [s], and the share of them from which the Status mentions them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """The state of a ledger at a look."""
+    """The state of a ledger at an update."""
 
     window: Partial | None
-    """The newest closed one."""
+    """The newest closed window."""
     is_whole: bool
-    """Whether every expected group is in it, and no record came after it was closed."""
+    """Whether it has every expected group, and no record came after its closing."""
     totals: list[GroupTotals]
     silence: float
     """Time since the last summary [s]."""
@@ -95,7 +95,7 @@ class TelemetryView:
         self._counted: deque[tuple[float, int, int]] = deque()
         """Time [Unix s], late records and all records, in the last seconds."""
         self._says_state = device_class.state_source == plan.topic
-        # Totals grow within a window: for a short one its end is soon enough.
+        # Totals grow within a window: for a short window an update at its end suffices.
         self._follows_totals = not plan.is_rebuilt and any(source.over == "total" for _, source in self._sources)
 
     def marker(self, ledger: WindowLedger, now: float) -> Marker:
@@ -115,9 +115,9 @@ class TelemetryView:
         Parameters
         ----------
         now
-            Wall-clock time [Unix s]; it only tells silent senders and workers that stand still.
+            Wall-clock time [Unix s], used only to find silent senders and workers that stand still.
         last
-            The last readings, perhaps from before a restart: valid until there is a window.
+            The last readings, perhaps from before a restart: valid until the first window.
         """
         looked = self._look(ledger, now)
         heard = max((totals.heard for totals in looked.totals), default=0.0)
@@ -141,7 +141,7 @@ class TelemetryView:
             quality = Quality.INVALID if is_stale else judge(value, attribute.limits)
             if quality is Quality.VALID and is_window and not looked.is_whole:
                 quality = Quality.WARNING
-            # Of a group whose records have all come too late, no data time is known.
+            # If all records of a group were late, their data time is unknown.
             yield name, Reading(value, seconds(partial.time_max) or heard, quality)
 
     def state(self, ledger: WindowLedger, now: float) -> Iterator[NamedReading]:
@@ -200,7 +200,7 @@ def read_so_far(plan: Plan, partition: int, mark: Mark) -> str:
 
 
 def _closed_at(plan: Plan, time: float) -> float:
-    """Return when the window of a data time is closed, if workers read all the time [Unix s]."""
+    """Return the closing time of the window of a data time, if workers read all the time [Unix s]."""
     return time - time % plan.window.length + plan.window.length + plan.window.disorder
 
 

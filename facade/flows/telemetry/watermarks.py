@@ -1,7 +1,7 @@
-"""Watermarks: up to which time the partitions of a windowed topic are read, and so which windows are whole.
+"""Watermarks: the times up to which the partitions of a windowed topic are read, and so which windows are whole.
 
-* **The worker** knows of each partition up to which append time it has read it, also without records; see
-  `facade.bus.kafka.transactions`. It writes this watermark behind the summaries, in the same transaction, to each
+* **The worker** knows the append time up to which it has read each partition, also without records; see
+  `facade.bus.kafka.transactions`. It writes this watermark after the summaries, in the same transaction, to each
   partition of the summary topic. One is due when a window has just closed, so about once for each window.
 * **The device server** closes a window of a group when the watermark of the group's partitions has passed the end of
   the window and the allowed disorder, and a window over all groups when all partitions have. It has then read the
@@ -12,7 +12,7 @@
   window. The clocks of two brokers may differ by as much. A later record is a straggler: it corrects the window, which
   is ATTR_WARNING from then on.
 
-Watermarks only grow. A log that was made again has younger records, so the former watermarks stay true.
+Watermarks only grow. A topic that was created again has younger records, so the former watermarks stay true.
 """
 
 from collections.abc import Collection, Iterator
@@ -34,7 +34,7 @@ def newest_close(plan: Plan, time: int) -> int:
 
 
 class Mark(msgspec.Struct, array_like=True, gc=False):
-    """Up to which time a worker has read a partition."""
+    """The time up to which a worker has read a partition."""
 
     read_to: int
     """[Unix us]"""
@@ -42,22 +42,22 @@ class Mark(msgspec.Struct, array_like=True, gc=False):
 
 
 class Watermarks(msgspec.Struct):
-    """Up to which time the partitions of one windowed topic are read."""
+    """The times up to which the partitions of one windowed topic are read."""
 
     topic_id: str = ""
     partitions: int = 0
-    """Partitions of the topic; 0: not known yet."""
+    """Number of partitions of the topic; 0: unknown."""
     marks: dict[int, dict[int, Mark]] = {}
     """By partition of the windowed topic, and then of the summary topic."""
     former: set[str] = set()
     """Former ids of the topic; watermarks with them do not count."""
 
     def take(self, watermark: Watermark, partition: int) -> bool:
-        """Take a watermark from a partition of the summary topic; return whether the topic has new partitions."""
+        """Apply a watermark from a partition of the summary topic; return whether the topic has new partitions."""
         topic_id = watermark.log.partition("#")[0]
         if topic_id in self.former:
             return False
-        if topic_id != self.topic_id:  # made again: the old marks say nothing of its records
+        if topic_id != self.topic_id:  # created again: the old watermarks do not apply to its records
             self.former.add(self.topic_id)
             self.topic_id, self.partitions = topic_id, 0
             self.marks.clear()
@@ -69,7 +69,7 @@ class Watermarks(msgspec.Struct):
         return 0 < before < self.partitions
 
     def read_to(self, sources: Collection[int], summaries: Collection[int]) -> int:
-        """Return the least watermark of some partitions [Unix us]; 0: not known.
+        """Return the least watermark of some partitions [Unix us]; 0: unknown.
 
         Parameters
         ----------
@@ -86,7 +86,7 @@ class Watermarks(msgspec.Struct):
         return min(times, default=0)
 
     def behind(self, sources: Collection[int], time: int) -> Iterator[tuple[int, Mark]]:
-        """Return partitions that are not read up to a time [Unix us], and how far they are; sources as of `read_to`."""
+        """Return partitions not read up to a time [Unix us], with their watermarks; sources as of `read_to`."""
         for source in sources or range(self.partitions):
             newest = max(self.marks.get(source, {}).values(), key=lambda mark: mark.read_to, default=None)
             if newest is not None and newest.read_to < time:

@@ -1,4 +1,4 @@
-"""The aggregate worker: takes records of all windowed topics, writes partials, and commits both in one transaction.
+"""The aggregate worker: consumes records of all windowed topics, and writes partials and offsets in one transaction.
 
 The worker keeps nothing between transactions. A record is in the partials of exactly the transaction that commits its
 offset, so totals stay exact over ``kill -9``, rebalances and broker restarts; see `facade.runtime.worker`. For the
@@ -42,41 +42,41 @@ from facade.runtime.worker import SIGN_OF_LIFE, OffsetRanges, TransactionalWorke
 _LOOK = 0.01
 """Shortest wait for more records [s]."""
 _IDLE = 0.1
-"""Longest wait for the first record of a transaction, and so the longest delay of the end of a worker [s]."""
+"""Longest wait for the first record of a transaction, and so the longest delay of a worker's end [s]."""
 _ASK_AGAIN, _ASK_AGAIN_LATER = 0.05, 1.0
-"""Shortest and longest time between two questions for the ends of partitions [s]."""
+"""Shortest and longest time between two requests for the ends of partitions [s]."""
 _TOLD_AGAIN = 10.0
 """Time between two summaries of a partition without records [s]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """How a worker divides the streams into transactions."""
+    """Division of the streams into transactions."""
 
     interval: float = 0.1
     """Shortest time between commits while records come [s]."""
     cells_per_second: int = 4_000
-    """A group of a partition is a cell of a transaction, and work for readers: with many cells commits are rarer."""
+    """Cells per second above which commits become rarer: a group of a partition is a cell, and work for readers."""
     longest_interval: float = 0.25
     """Longest time between commits because of many cells [s]."""
     behind_interval: float = 1.0
-    """Time between commits while the worker is behind: then throughput counts, not latency [s]."""
+    """Time between commits while the worker is behind: then throughput matters, not latency [s]."""
     behind: int = 50_000
-    """From this lag on the worker is behind [records]."""
+    """Lag above which the worker is behind [records]."""
     behind_rows: int = 1_000_000
     """The same for columnar batches, with which a worker is some 15 times as fast [notifications]."""
     idle_interval: float = SIGN_OF_LIFE
-    """Time between commits while none come [s]."""
+    """Time between commits without records [s]."""
     batch: int = 10_000
-    """Records taken at once; decoding more at once is no faster."""
+    """Records read at once; decoding more at once is no faster."""
     rows: int = 262_144
-    """Rows of columnar batches taken at once."""
+    """Rows of columnar batches read at once."""
     limit: int = 20_000_000
     """Most notifications in one transaction."""
     limit_bytes: int = 32_000_000
     """Most bytes of dead letters in one transaction."""
     letters: int = 10_000
-    """Most dead letters in one transaction; a batch whose bad rows would be more is set aside whole."""
+    """Most dead letters in one transaction; a batch with more bad rows becomes a single dead letter."""
     retry: float = 0.5
     """Pause after a transaction that failed [s]."""
 
@@ -86,7 +86,7 @@ GroupPartials = dict[Group, dict[tuple[int, int, bool], Partial]]
 
 
 class Summarised(NamedTuple):
-    """The summary of a group or a rack."""
+    """The summary of a group or a rack, with its place on the topic."""
 
     key: str
     summary: Summary | RackSummary
@@ -95,7 +95,7 @@ class Summarised(NamedTuple):
 
 
 class _Stream:
-    """What the worker needs for one windowed topic."""
+    """State of the worker for one windowed topic."""
 
     def __init__(self, plan: Plan, icd: Icd, settings: Settings) -> None:
         self.plan = plan
@@ -111,7 +111,7 @@ class _Stream:
         self._most_bytes = summary.max_bytes // 2
 
     def read(self, record: Record) -> Outcome:
-        """Read one record and keep nothing, for `dead-letters redrive`; it is rejected if each of its rows is."""
+        """Judge one record, without an effect, for `dead-letters redrive`; it is rejected if each of its rows is."""
         if self.batches is not None and is_batch(record.value):
             batch = self.batches.reader.read(record.value or b"", record.headers)
             if isinstance(batch, Refused):
@@ -148,14 +148,14 @@ class _Stream:
                 yield Summarised(self.plan.key(group), alone, to)
         for rack, rows in racks.items():
             nodes = self._racks.nodes(rack)
-            # A rack without records has one as well, so that a reader sees a lost one.
+            # A rack without records has a summary as well, so that a reader notices a lost one.
             for number, columns in enumerate(tables(rows, self._most_bytes) if rows else (nothing(),)):
                 summary = self.plan.rack_summary(worker, partition, nodes, columns, offsets, number)
                 yield Summarised(self.plan.rack_key(nodes[0], nodes[-1]), summary, self._racks.partition(nodes[0]))
 
 
 def trials(icd: Icd, settings: Settings) -> Mapping[str, Callable[[Record], Outcome]]:
-    """Return, for each windowed topic, the reading of one record; see `facade.manifest.Manifest.trials`."""
+    """Return the trial of one record for each windowed topic; see `facade.manifest.Manifest.trials`."""
     return {topic: _Stream(plan, icd, settings).read for topic, plan in plans(icd).items()}
 
 
@@ -163,7 +163,7 @@ class TelemetryWorker(TransactionalWorker):
     """One slot of the group that aggregates all windowed topics."""
 
     _lag: float
-    """Largest lag of a partition; above 1 the worker is behind."""
+    """Largest lag of a partition, relative to the limit; above 1 the worker is behind."""
 
     def __init__(
         self,
@@ -180,19 +180,19 @@ class TelemetryWorker(TransactionalWorker):
         most_bytes = {topic: icd.topics[topic].max_bytes for topic in self.streams}
         super().__init__(log, most_bytes, name=slot, clock=clock, retry=self._limits.retry)
         self._most = self._limits.batch
-        """Records to be taken at once."""
+        """Records to read at once."""
         self._told: dict[tuple[str, int], float] = {}
-        """When summaries of each topic and partition were last written [monotonic s]."""
+        """Times of the last summaries of each topic and partition [monotonic s]."""
         self._by = f"aggregate-{slot}"
         self._summaries = {stream.plan.window.summary: stream.summary_partitions for stream in self.streams.values()}
         self._watermarks: dict[tuple[str, int], int] = {}
-        """The watermarks last written, by topic and partition [Unix us]."""
+        """The last written watermarks, by topic and partition [Unix us]."""
         self._writing: dict[tuple[str, int], int] = {}
         """The watermarks of the open transaction."""
         self._closes_at, self._closes = 0, False
-        """Brokers' time at which the next window is over [Unix us], and whether a commit would close one."""
+        """Brokers' time at which the next window ends [Unix us], and whether a commit would close a window."""
         self._ask_at, self._ask_after = 0.0, _ASK_AGAIN
-        """When partitions may be asked for their ends again [monotonic s], and how long after that."""
+        """Earliest time of the next request for partition ends [monotonic s], and the pause after it."""
 
     def _take(self) -> None:
         self._take_records()
@@ -200,7 +200,7 @@ class TelemetryWorker(TransactionalWorker):
 
     def _take_records(self) -> None:
         first = 0
-        if not self._taken:  # the client waits for a whole batch; for the first record it waits alone
+        if not self._taken:  # the client waits for a whole batch; the first record is awaited alone
             wait = min(max(self._limits.idle_interval - self._idle(), _LOOK), _IDLE, self._until_close())
             self._fold_all(self._next(1, wait))
             if not self._taken:

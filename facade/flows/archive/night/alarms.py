@@ -1,9 +1,9 @@
-"""Figures of the alarm system, as EEMUA 191 and ISA-18.2 (IEC 62682) define them, from the states of all alarms.
+"""Figures of the alarm system by EEMUA 191 and ISA-18.2 (IEC 62682), from the states of all alarms.
 
 An alarm is a condition and its source. It is annunciated when it is raised, and again when its severity rises or it
-asks for another acknowledgement. The record of a state counts how often the alarm was raised, so transitions that were
-written as one record count all the same. Alarms that nobody sees (shelved, suppressed by design, out of service) are
-counted apart; a suppressed one is annunciated when its cause ends before it does.
+needs another acknowledgement. The record of a state counts the occurrences, so transitions that were merged into one
+record count all the same. Hidden alarms (shelved, suppressed by design, out of service) are counted separately; a
+suppressed alarm is annunciated when its cause ends first.
 
 - Average rate: annunciated alarms by the number of periods of 10 minutes.
 - In flood: share of the time, in consecutive periods of 10 minutes from the begin, with more than 10 of them.
@@ -11,7 +11,7 @@ counted apart; a suppressed one is annunciated when its cause ends before it doe
 - Chattering: annunciated at least three times in less than a minute.
 - Most frequent: the ten alarms that were annunciated most often, and their share of all.
 
-States of the days before the night tell which alarms stand at its begin.
+States of the days before the night show the alarms that stand at its begin.
 """
 
 from collections import deque
@@ -26,7 +26,7 @@ from facade.outcome import INCONSISTENT, TOMBSTONE, USED, Outcome, RecordRejecte
 
 STATES = "alert-state"
 LOOKBACK_US = 30 * 86_400 * MICRO
-"""How far before the night its alarms may have been raised [us]; the archive may not have more either."""
+"""Time before the night in which its alarms may have been raised [us]; the archive may be shorter."""
 PERIOD_US = 600 * MICRO
 FLOOD = 10
 """More alarms than this in a period are a flood."""
@@ -35,7 +35,7 @@ CHATTERING = 3
 _MINUTE_US = 60 * MICRO
 _WORST = 10
 _MOST_RAISED = 100_000
-"""No record of a state has more news."""
+"""Upper bound of the new occurrences in one record."""
 _ACTIVE = frozenset({"UNACK", "ACKED"})
 _decode = BatchDecoder(AlertState).decode_one
 
@@ -47,11 +47,11 @@ class StaleAlarm(NamedTuple):
     source: str
     since_us: int
     until_us: int
-    """When it ended, or the end of the night."""
+    """Its end, or the end of the night."""
 
 
 class ChatteringAlarm(NamedTuple):
-    """An alarm that came again and again."""
+    """An alarm that was annunciated again and again."""
 
     condition: str
     source: str
@@ -60,7 +60,7 @@ class ChatteringAlarm(NamedTuple):
 
 
 class FrequentAlarm(NamedTuple):
-    """An alarm and how often it was annunciated."""
+    """An alarm with its number of annunciations."""
 
     condition: str
     source: str
@@ -75,7 +75,7 @@ class _Alarm:
     occurrence: int = 0
     active_since: int | None = None
     annunciated: bool = True
-    """Whether operators were told of the newest occurrence."""
+    """Whether the newest occurrence was annunciated."""
     count: int = 0
     recent: deque[tuple[int, int]] = field(default_factory=deque)
     """Times of the last minute, each with a number of annunciations."""
@@ -92,14 +92,14 @@ class NightAlarms:
         self._alarms: dict[bytes, _Alarm] = {}
         self.annunciated = 0
         self.covered = 0
-        """Raised while they were shelved, suppressed by design or out of service."""
+        """Alarms raised while shelved, suppressed by design or out of service."""
         self.periods = [0] * -(-(night.end_us - night.begin_us) // PERIOD_US)
         """Annunciated alarms in each period of 10 minutes."""
         self.slots = [0] * len(night.slots)
-        """In each slot of the night."""
+        """Annunciated alarms in each slot of the night."""
 
     def take(self, record: Record) -> Outcome:
-        """Take a state, of the night or of the days before."""
+        """Process a state, of the night or of the days before."""
         state = _decode(record.value)
         if state is TOMBSTONE:
             alarm = self._alarms.get(record.key or b"")
@@ -114,7 +114,7 @@ class NightAlarms:
         if alarm is None:
             alarm = self._alarms[key] = _Alarm(state.condition, state.source)
             since_us = min(at_us, state.raised_at or at_us)
-            if since_us < self._night.begin_us:  # how often it was raised before is not of this night
+            if since_us < self._night.begin_us:  # earlier occurrences are outside the night
                 alarm.raised, alarm.occurrence = state.raised, state.occurrence
         times = _times_raised(alarm, state)
         if times > _MOST_RAISED:
@@ -126,7 +126,7 @@ class NightAlarms:
             else:
                 self._annunciate(alarm, at_us, times)
         elif state.annunciated and not alarm.annunciated and record.timestamp_us >= self._night.begin_us:
-            self._annunciate(alarm, at_us, 1)  # its cause has ended before it
+            self._annunciate(alarm, at_us, 1)  # its cause has ended first
         alarm.annunciated = state.annunciated
         self._stand(alarm, at_us, since_us if state.state in _ACTIVE else None)
         return USED
@@ -170,13 +170,13 @@ class NightAlarms:
 
     @property
     def worst(self) -> list[FrequentAlarm]:
-        """Return the ten alarms that were annunciated most often."""
+        """Return the ten alarms with most annunciations."""
         found = [FrequentAlarm(one.condition, one.source, one.count) for one in self._alarms.values() if one.count]
         return sorted(found, key=lambda one: (-one.times, one))[:_WORST]
 
     @property
     def worst_fraction(self) -> float:
-        """Return the share of the ten alarms that were annunciated most often."""
+        """Return the share of the ten alarms with most annunciations."""
         return sum(one.times for one in self.worst) / self.annunciated if self.annunciated else 0.0
 
     def _annunciate(self, alarm: _Alarm, at_us: int, times: int) -> None:
@@ -191,7 +191,7 @@ class NightAlarms:
         alarm.most = max(alarm.most, sum(number for _, number in alarm.recent))
 
     def _stand(self, alarm: _Alarm, at_us: int, since_us: int | None) -> None:
-        """Note whether an alarm is active from a time on; `since_us`: None if it is not."""
+        """Note that an alarm is active from a time on; `since_us`: None if it is not active."""
         if since_us is None:
             self._rest(alarm, at_us)
         elif alarm.active_since is None:
@@ -204,7 +204,7 @@ class NightAlarms:
 
 
 def _times_raised(alarm: _Alarm, state: AlertState) -> int:
-    """Return how often an alarm was raised between two records of its state."""
+    """Return the number of occurrences of an alarm between two records of its state."""
     if state.occurrence == alarm.occurrence and state.raised == alarm.raised:
         return 0
     if state.raised > alarm.raised:

@@ -1,11 +1,11 @@
-"""Commands of a night with their outcomes, those that devices refused, and restarts and silence of components.
+"""Commands of a night with their outcomes, refused commands, and restarts and silence of components.
 
-The first final acknowledgement of a command is its outcome. An order is given when the bus takes it: its id and its
-time of issue follow from those of its parent, so that it can be written again.
+The first final acknowledgement of a command is its outcome. The time of an order is its append time: its id and its
+issue time follow from its parent, so that it can be written again.
 
-Workers, device servers and controllers give signs of life. Each start of a component has another incarnation. An
-orderly end is said; without it the process was killed, or its host was lost. While no component gives any sign of life,
-the bus was away, or the archive was not written: nothing is known of any of them.
+Workers, device servers and controllers write heartbeats. Each start of a component has another incarnation. An orderly
+end has a final heartbeat; without it the process was killed, or its host was lost. While no component writes any
+heartbeat, the bus was away, or the archive was not written: the state of all components is unknown.
 """
 
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from facade.runtime.heartbeats import SILENT, TOPIC, HeartbeatMessage, decode_he
 
 COMMANDS, ACKS, REFUSALS = "commands", "command-acks", "command-refusals"
 COMPLETED, OPEN, REFUSED = "COMPLETED", "OPEN", "REFUSED"
-"""An outcome; said of a command that has none at the end of the night; and of one that its device refused."""
+"""An outcome; the text for a command without one at the end of the night; the text for a refused command."""
 _FINAL = frozenset(get_args(CommandAckStatus)) - {"ACCEPTED", "IN_PROGRESS"}
 _AGAIN, _OTHER = Suppressed("again"), Suppressed("not-shown")
 _decode_command = BatchDecoder(Command).decode_one
@@ -41,7 +41,7 @@ class NightCommand:
     device: str
     command: str
     by: str
-    """Client, or the command that it is an order of."""
+    """Client, or the command that ordered it."""
     outcome: str = OPEN
     ended_us: int = 0
     text: str = ""
@@ -61,11 +61,11 @@ class Commands:
 
     @property
     def lines(self) -> list[NightCommand]:
-        """Return all commands in the order in which they were given."""
+        """Return all commands in the order of issue."""
         return sorted((*self._by_id.values(), *self._refused), key=lambda one: one.given_us)
 
     def take_command(self, record: Record) -> Outcome:
-        """Take a command."""
+        """Process a command."""
         found = _decode_command(record.value)
         if not isinstance(found, Command):
             return found
@@ -77,7 +77,7 @@ class Commands:
         return USED
 
     def take_ack(self, record: Record) -> Outcome:
-        """Take an acknowledgement."""
+        """Process an acknowledgement."""
         found = _decode_ack(record.value)
         if not isinstance(found, CommandAck):
             return found
@@ -89,7 +89,7 @@ class Commands:
         return USED
 
     def take_refusal(self, record: Record) -> Outcome:
-        """Take a refusal."""
+        """Process a refusal."""
         found = _decode_refusal(record.value)
         if not isinstance(found, CommandRefusal):
             return found
@@ -99,7 +99,7 @@ class Commands:
 
 
 class Interruption(NamedTuple):
-    """What happened to a component."""
+    """An event of a component."""
 
     at_us: int
     component: str
@@ -114,28 +114,28 @@ class ComponentLine:
     role: str
     incarnation: str
     at_us: int
-    """Of its last sign of life."""
+    """Time of its last heartbeat."""
     former: set[str] = field(default_factory=set)
     is_stopped: bool = False
     is_twice: bool = False
-    """Whether a process went on after another one of its name had begun."""
+    """Whether a process continued after another one of its name had begun."""
     restarts: int = 0
     unsaid: int = 0
-    """Restarts without an orderly end before."""
+    """Restarts without a final heartbeat before."""
     silences: int = 0
     silent: float = 0.0
     """Time in which it was away or silent [s]."""
 
 
 class NightComponents:
-    """All components that gave a sign of life."""
+    """All components with heartbeats."""
 
     def __init__(self) -> None:
         self._known: dict[str, ComponentLine] = {}
         self._first_us = self._newest_us = self._back_us = 0
         self.accidents: list[Interruption] = []
         self.left_out = 0
-        """Accidents beyond those that are kept."""
+        """Interruptions beyond the limit."""
 
     @property
     def lines(self) -> list[ComponentLine]:
@@ -143,7 +143,7 @@ class NightComponents:
         return sorted(self._known.values(), key=lambda one: (one.role, one.name))
 
     def take(self, record: Record) -> Outcome:
-        """Take a sign of life."""
+        """Process a heartbeat."""
         beat, at_us = decode_heartbeat(record.value), record.timestamp_us
         if not isinstance(beat, HeartbeatMessage):
             return beat
@@ -166,7 +166,7 @@ class NightComponents:
         return USED
 
     def end(self) -> None:
-        """Tell which components were not there at the end."""
+        """Note the components that were missing at the end."""
         for line in self._known.values():
             if line.is_stopped:
                 self._tell(line.at_us, line.name, "ended in order, and was not started again")
@@ -177,7 +177,7 @@ class NightComponents:
         self.accidents.sort()
 
     def _follow(self, line: ComponentLine, beat: HeartbeatMessage, at_us: int) -> None:
-        if beat.incarnation in line.former:  # a process that was replaced, and says goodbye or goes on
+        if beat.incarnation in line.former:  # a replaced process, which stops or continues
             if not beat.stopping:
                 line.at_us = at_us
                 if not line.is_twice:

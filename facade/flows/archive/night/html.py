@@ -1,7 +1,7 @@
-"""Parts of a page that stands alone: escaped texts, tables, and plots as SVG with words for those who do not see them.
+"""Parts of a self-contained page: escaped texts, tables, and plots as SVG with descriptions for screen readers.
 
-A plot has a title and a description, and a table with the same figures stands beside it. Lines differ by their dashes,
-not only by their colours, so that they can be told apart on paper.
+A plot has a title and a description, and a table with the same figures beside it. Lines differ by their dashes, not
+only by their colours, so that they can be distinguished on paper.
 """
 
 import math
@@ -14,15 +14,15 @@ from facade.flows.archive.night.span import MICRO, Night, utc
 from facade.printable import printable
 
 Cell = str | int | float | None
-"""Numbers stand at the right; None: not known."""
+"""Numbers are right-aligned; None: unknown."""
 _WIDTH, _HEIGHT = 720, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 76, 10, 12, 42
 _TICKS = 4
 _PERCENT = re.compile(r"[0-9.]+ %")
 _LONGEST = 1000
-"""Of a text in a table [characters]."""
+"""Longest text in a table [characters]."""
 _LONG_WORD = 24
-"""A longer word may be broken anywhere, so that it widens no table [characters]."""
+"""Length above which a word may be broken anywhere, so that it widens no table [characters]."""
 _LABELS = 8
 _STYLES = (("#0b3d91", ""), ("#8a1c1c", "7 4"))
 """Colour and dashes of each line."""
@@ -71,19 +71,19 @@ class SvgLine(NamedTuple):
 
 
 def text(value: object) -> str:
-    """Return a text, perhaps from the bus, as HTML that can only be read."""
+    """Return a text, perhaps from the bus, as harmless HTML."""
     return escape(printable(str(value)))
 
 
 def number(value: float) -> str:
-    """Return a number with some three digits that count."""
+    """Return a number with about three significant digits."""
     if isinstance(value, int) or abs(value) >= 999.5:
         return f"{value:,.0f}"
     return f"{value:.3g}"
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """Return a share in percent; what is not whole is not shown as 100 %."""
+    """Return a share in percent; a share below 1 is never shown as 100 %."""
     factor = 10**digits
     shown = round(share * 100, digits)
     if shown >= 100 > share * 100:
@@ -127,7 +127,7 @@ def plot(name: str, title: str, unit: str, lines: Sequence[SvgLine], night: Nigh
     Parameters
     ----------
     name
-        Differs from those of all other figures of the page.
+        Unique name of the figure on the page.
     """
     top = max((one for line in lines for one in line.values if one is not None), default=0.0) or 1.0
     step = _step(top / _TICKS)
@@ -158,7 +158,7 @@ def _said(line: SvgLine, unit: str, night: Night) -> str:
 
 
 def _step(least: float) -> float:
-    """Return the smallest of 1, 2 or 5 times a power of ten that is large enough."""
+    """Return the smallest sufficient value of 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(one * power for one in (1, 2, 5, 10) if one * power >= least * (1 - 1e-9))
 
@@ -196,7 +196,7 @@ def _bars(values: Sequence[float | None], top: float, night: Night, colour: str,
 
 
 def _path(values: Sequence[float | None], top: float, night: Night, colour: str, dashes: str) -> Iterable[str]:
-    """Return a line with a gap where there is no value, and a dot at each value."""
+    """Return a line with a gap for each missing value, and a dot at each value."""
     way, pen = "", "M"
     for at, value in enumerate(values):
         if value is None:

@@ -1,7 +1,7 @@
 """The report of a night as one HTML page, which needs no network and no script.
 
-It is for paper and for screen readers too: headings, tables with captions and named rows, plots with words and a table
-beside each. All text from the bus is escaped, see `facade.flows.archive.night.html`.
+It is also for paper and for screen readers: headings, tables with captions and named rows, plots with descriptions and
+a table beside each. All text from the bus is escaped, see `facade.flows.archive.night.html`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -97,7 +97,7 @@ def _has(report: NightReport, topic: str) -> bool:
 
 
 def _absent(report: NightReport, *topics: str) -> Iterator[str]:
-    """Say of which topics there is nothing: a figure without them is not known."""
+    """Return a note about topics without records: figures from them are unknown."""
     for topic in topics:
         line = report.topics[topic]
         if not line.is_kept:

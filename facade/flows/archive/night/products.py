@@ -1,6 +1,6 @@
-"""What else came in a night: dead letters by reason, tables by product, and quality metrics by name.
+"""Further products of a night: dead letters by reason, tables by product, and quality metrics by name.
 
-Names come from the bus, so each list has a bound, and its last entry has all further names.
+Names come from the bus, so each list is limited, and its last entry has all further names.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ _Value = TypeVar("_Value")
 
 
 def _entry(known: dict[_Key, _Value], key: _Key, others: _Key, make: Callable[[_Key], _Value]) -> _Value:
-    """Return the entry of a name, or that of all others where there are too many."""
+    """Return the entry of a name, or the entry of all others beyond the limit."""
     found = known.get(key)
     if found is None:
         key = key if len(known) < _MOST_NAMES else others
@@ -51,7 +51,7 @@ class DeadLetterLine:
 
 
 class DeadLetters:
-    """Records that could not be used, by topic and reason."""
+    """Unusable records, by topic and reason."""
 
     def __init__(self) -> None:
         self._lines: dict[tuple[str, str], DeadLetterLine] = {}
@@ -64,7 +64,7 @@ class DeadLetters:
         return sorted(self._lines.values(), key=lambda one: (-one.records, one.topic, one.reason))
 
     def take(self, record: Record) -> Outcome:
-        """Take a dead letter, or the mark of one that was put back."""
+        """Process a dead letter, or the mark of one that was put back."""
         letter = read_dead_letter(record)
         if letter is None:
             return _NO_DEAD_LETTER
@@ -82,7 +82,7 @@ class DeadLetters:
 
 
 def _rows(record: Record) -> int:
-    """Return for how many records a dead letter stands: those of a batch may be one letter."""
+    """Return the number of records in a dead letter: the records of a batch may share one."""
     said = next((raw for name, raw in record.headers if name == PREFIX + COUNT), b"1").decode(errors="replace")
     return max(int(said), 1) if NUMBER.fullmatch(said) else 1
 
@@ -95,12 +95,12 @@ class ProductLine:
     kind: str
     complete: int = 0
     size: int = 0
-    """Of the complete tables [bytes]."""
+    """Size of the complete tables [bytes]."""
     slowest: float = 0.0
-    """Longest time from the sending of a table until it was complete [s]."""
+    """Longest time from the begin of a table's sending to its completion [s]."""
     failed: int = 0
     reason: str = ""
-    """Why one failed last."""
+    """Reason of the last failure."""
     under_way: set[str] = field(default_factory=set)
     """Tables that have not ended."""
     ended: str = ""
@@ -119,7 +119,7 @@ class NightTables:
         return [self._lines[product] for product in sorted(self._lines)]
 
     def take(self, record: Record) -> Outcome:
-        """Take what became of a table so far."""
+        """Process a report about a table."""
         table = _decode_table(record.value)
         if table is TOMBSTONE:
             product, _, name = (record.key or b"").decode(errors="replace").partition("!")
@@ -171,7 +171,7 @@ class Qualities:
         return [self._lines[key] for key in sorted(self._lines)]
 
     def take(self, record: Record) -> Outcome:
-        """Take the header of a metric."""
+        """Process the header of a metric."""
         if record.value is None:
             return TOMBSTONE
         found = _metrics.decode_header(record.headers, _HEADER)

@@ -2,20 +2,20 @@
 
 Theory of operation
 -------------------
-Each section of the report takes the records of its topics, one after the other, and keeps sums: by rack and slot of the
-night, by alarm, by reason, by product, by component. Only commands are kept one by one. So memory is bounded by the
-size of the system and not by the length of the night. Heaps are never read: the summaries of the aggregate workers
-have their counts, sums, sketches of latency and sequence numbers, and merge exactly.
+Each section of the report processes the records of its topics, one after the other, and keeps sums: by rack and slot of
+the night, by alarm, by reason, by product, by component. Only commands are kept one by one. So memory is bounded by the
+size of the system and not by the length of the night. Heaps are never read: the summaries of the aggregate workers have
+their counts, sums, sketches of latency and sequence numbers, and merge exactly.
 
 The night is [begin, end) by Kafka's time of each record, which for almost all topics is the broker's clock. Only the
-states of alarms are also read of the days before, as an alarm that stands may have been written long ago.
+states of alarms are also read from the days before, as the state of a standing alarm may have been written long ago.
 
-Every record is checked by the schema of its topic, as by any reader. One that cannot be used is counted, with an
-example, and changes no figure. A topic that was not kept, or has no records of the night, is named: without it a figure
-is not zero, but unknown.
+Every record is checked by the schema of its topic, as by any reader. An unusable record is counted, with an example,
+and changes no figure. A topic that was not kept, or has no records of the night, is named: without it a figure is not
+zero, but unknown.
 
-The accounts of the workers say what became of each record that they took. What they do not account for, and all that
-is missing otherwise, stands in a section of its own.
+The accounts of the workers have the outcomes of the records that they consumed. Unaccounted and missing records are in
+a section of their own.
 """
 
 from collections.abc import Callable
@@ -38,12 +38,12 @@ from facade.runtime.stream_accounts import StreamTotals, WorkerAccounts
 _EACH = 1000
 """Records between two reports of progress."""
 Told = Callable[[str, int, int], None]
-"""Takes topic, records read of it, and the time of the last one [Unix us]."""
+"""Called with the topic, the number of records read from it, and the time of the last one [Unix us]."""
 
 
 @dataclass(slots=True)
 class TopicLine:
-    """What was read of one topic."""
+    """Records read from one topic."""
 
     topic: str
     is_kept: bool
@@ -53,9 +53,9 @@ class TopicLine:
     last_us: int = 0
     unusable: int = 0
     example: str = ""
-    """Place of the first record that could not be used, and why."""
+    """Position of the first unusable record, and the reason."""
     missing: list[str] = field(default_factory=list)
-    """Which records and files of the night are not there."""
+    """Missing records and files of the night."""
 
     def note(self, record: Record, outcome: Outcome) -> None:
         """Count a record."""
@@ -92,7 +92,7 @@ class NightReport:
             HEARTBEATS: self.components.take,
             ACCOUNTS: lambda record: self._accounts.fold(record, count=True),
         }
-        """What takes the records of each topic, in the order in which topics are read."""
+        """Processors of the records of each topic, in the order of reading."""
         self.topics: dict[str, TopicLine] = {}
 
     @property
@@ -101,7 +101,7 @@ class NightReport:
         return dict(sorted(self._accounts.streams.items()))
 
     def end(self) -> None:
-        """Count what waits for the end of the night."""
+        """Count the records that had to wait for the end of the night."""
         self.telemetry.end()
         self.alarms.end()
         self.components.end()
@@ -115,7 +115,7 @@ def read_night(
     Parameters
     ----------
     rack_size
-        Nodes of a rack, for summaries of older workers, which do not say it.
+        Nodes of a rack, for summaries of older workers, which do not have it.
 
     Raises
     ------

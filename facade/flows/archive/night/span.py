@@ -1,4 +1,4 @@
-"""The time that a report is about, and its slots, by which plots and tables go."""
+"""The time of a report, and its division into slots for plots and tables."""
 
 import math
 from dataclasses import dataclass
@@ -38,11 +38,11 @@ class Night:
 
     @cached_property
     def slots(self) -> list[int]:
-        """Return where each slot begins."""
+        """Return the begin of each slot."""
         return [*range(self.begin_us, self.end_us, self.slot_us)]
 
     def slot(self, at_us: int) -> int:
-        """Return the number of the slot that has a time; a time outside belongs to the first or the last one."""
+        """Return the number of the slot of a time; a time outside belongs to the first or the last slot."""
         return (min(max(at_us, self.begin_us), self.end_us - 1) - self.begin_us) // self.slot_us
 
     def slot_seconds(self, slot: int) -> float:
@@ -51,19 +51,19 @@ class Night:
 
 
 def choose_night(night: str | None, begin: str | None, end: str | None) -> Night:
-    """Return the time that the options of a command line name.
+    """Return the time given by the options of a command line.
 
     Parameters
     ----------
     night
         Date of its evening: the night lasts from 12:00 UTC to 12:00 UTC of the next day.
     begin, end
-        Times in the form of ISO 8601, in UTC unless they say otherwise.
+        Times in the form of ISO 8601, in UTC by default.
 
     Raises
     ------
     ConfigError
-        An option is missing, or is no date or time.
+        An option is missing, or is not a date or time.
     """
     if (night is None) == (begin is None and end is None) or (begin is None) != (end is None):
         raise ConfigError("expected either --night, or --from and --to")

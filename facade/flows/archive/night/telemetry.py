@@ -1,8 +1,8 @@
 """Heaps by rack: rates, latency and completeness, from the summaries of the aggregate workers.
 
-Every used or late heap notification has a sequence number, which counts from one within a node and a scan. Numbers
-between the lowest and the highest one that never came are missing, and a number that came again is doubled. What was
-before the lowest and after the highest number cannot be known.
+Every used or late heap notification has a sequence number, which counts from one within a node and a scan. Missing
+numbers are those between the lowest and the highest one that never came; a number that came again is doubled. Numbers
+before the lowest and after the highest are unknown.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,10 +24,10 @@ from facade.sequences import HeapRange, SeenNumbers
 SUMMARIES = "ingest.summary"
 _HEAPS = "ingest.heaps"
 _PACKETS = ("received", "lost", "late")
-"""Fields of a heap notification: packets that came in time, never, and too late."""
+"""Fields of a heap notification: packets received in time, lost, and late."""
 _LATENCY = "latency"
 _OPEN_SCANS = 4
-"""Scans of a node whose numbers may still come: those before are settled."""
+"""Scans of a node whose numbers may still come; older scans are settled."""
 _decode = BatchDecoder[IngestSummary | RackSummary | Watermark](IngestSummary, RackSummary, Watermark).decode_one
 
 
@@ -43,7 +43,7 @@ class ReportColumns(NamedTuple):
     latency: Sequence[Mapping[int, int]]
     """Sketches."""
     received: Sequence[int | float]
-    """Packets of the heaps of each row, as the others."""
+    """Packets of the heaps in each row; so are the following columns."""
     lost: Sequence[int | float]
     too_late: Sequence[int | float]
 
@@ -70,26 +70,26 @@ class RackFigures:
 
     first: int
     last: int
-    """The first and the last node that it may have."""
+    """The first and the last node of the rack."""
     slots: list[HeapSlot]
     nodes: set[int] = field(default_factory=set)
-    """Those that were heard."""
+    """Nodes with records."""
     used: int = 0
     late: int = 0
     packets: list[int | float] = field(default_factory=lambda: [0] * len(_PACKETS))
-    """Received, lost and late ones."""
+    """Received, lost and late packets."""
     distinct: int = 0
-    """Sequence numbers that came."""
+    """Number of received sequence numbers."""
     missing: int = 0
     doubled: int = 0
     uncovered: int = 0
-    """Offsets of heaps whose summaries are not in the archive, though their worker has written them."""
+    """Offsets of heaps whose summaries are missing in the archive, though their worker has written them."""
     scans: dict[int, dict[int, SeenNumbers]] = field(default_factory=dict)
-    """Those that are not settled, by node and scan."""
+    """Unsettled scans, by node and scan."""
 
     @property
     def completeness(self) -> float | None:
-        """Return the share of the sequence numbers that came; None: there were none."""
+        """Return the share of received sequence numbers; None: there were none."""
         expected = self.distinct + self.missing
         return self.distinct / expected if expected else None
 
@@ -162,7 +162,7 @@ class NightTelemetry:
         return self.quantile(whole, q)
 
     def take(self, record: Record) -> Outcome:
-        """Take a summary."""
+        """Process a summary."""
         summary = _decode(record.value)
         if isinstance(summary, Watermark):
             return USED
@@ -180,7 +180,7 @@ class NightTelemetry:
         rack = self._by_nodes.get(nodes)
         if rack is None:
             rack = self._by_nodes[nodes] = RackFigures(*nodes, [HeapSlot() for _ in self._night.slots])
-        # Of an older worker, which did not say its offsets, each summary counts.
+        # Each summary of an older worker, without offsets, counts.
         found = self._cover((summary.partition, *covers), summary) if summary.log else None
         if isinstance(found, Overlap):
             return RecordRejected(INCONSISTENT, "$.offset_from", str(found))
@@ -190,7 +190,7 @@ class NightTelemetry:
         return USED
 
     def _trouble(self, columns: ReportColumns) -> str | None:
-        """Return why columns cannot be counted, or None."""
+        """Return the reason why columns cannot be counted, or None."""
         if len({*map(len, columns)}) > 1:
             return "expected columns of one length"
         for runs in columns.runs:
@@ -204,12 +204,12 @@ class NightTelemetry:
         return None
 
     def end(self) -> None:
-        """Count what waits for the end of the night."""
+        """Count the records that had to wait for the end of the night."""
         for rack in self._by_nodes.values():
             rack.settle()
 
     def _cover(self, key: tuple[int, int, int], summary: IngestSummary | RackSummary) -> Overlap | Gap | LogCut | None:
-        """Count the offsets of a summary, so that none counts twice."""
+        """Count the offsets of a summary, to prevent double counts."""
         counted = self._counted.get(key)
         if counted is None:
             counted = self._counted[key] = CountedOffsets(summary.log, summary.offset_from, summary.offset_from)

@@ -1,1 +1,1 @@
-"""Plays a calibration pipeline."""
+"""A simulated calibration pipeline."""

@@ -26,14 +26,14 @@ from facade.simulate.array import BAND, DISHES, antenna_names, bandpass, has_int
 _PHASE, _PHASE_APART = 0.9, 0.1
 """Spread of the phases, and of the polarisations of one antenna [rad]."""
 _PHASE_WALK = 0.03
-"""[rad] in a minute."""
+"""Change of phases in a minute [rad]."""
 _AMPLITUDE_WALK = 0.002
-"""In a minute."""
+"""Relative change of amplitudes in a minute."""
 _DELAY, _DELAY_WALK = 0.6e-9, 0.02e-9
-"""Spread of the delays, and how far they go in a minute [s]."""
+"""Spread of the delays, and their change in a minute [s]."""
 _SNR = 80.0
 _POINTING, _POINTING_WALK = 0.01, 0.001
-"""Spread of the pointing offsets, and how far they go from scan to scan [deg]."""
+"""Spread of the pointing offsets, and their change from scan to scan [deg]."""
 
 
 def channels_for(megabytes: float, *, antennas: int, polarisations: int = 2) -> int:
@@ -53,9 +53,9 @@ class SolutionScenario:
     channels: int = 1024
     polarisations: tuple[str, ...] = ("XX", "YY")
     interval: float = 600.0
-    """How long a solution is valid [s]."""
+    """Duration of a solution's validity [s]."""
     failed: float = 0.03
-    """Share of antennas that are flagged as a whole; never the first one."""
+    """Share of completely flagged antennas; never the first one."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -71,7 +71,7 @@ class SolutionScenario:
 
 
 class SolutionSeries:
-    """Gives out solutions, one after the other."""
+    """Generates solutions, one after the other."""
 
     def __init__(self, scenario: SolutionScenario) -> None:
         self.scenario = scenario
@@ -149,7 +149,7 @@ class SolutionSeries:
 
 
 class PointingSeries:
-    """Gives out the pointing offsets of dishes, scan after scan."""
+    """Generates the pointing offsets of dishes, scan after scan."""
 
     def __init__(self, dishes: Sequence[str], *, seed: int = 1, first_scan: int = 1) -> None:
         self._dishes, self._scan = tuple(dishes), first_scan
@@ -216,13 +216,13 @@ def calibration(
                 sent = tables.send(f"{product}/{kind}", kind, content, ARROW, table=name)
                 if pointing:
                     tables.send(f"{product}/pointing", "pointing", encode_pointing(offsets.next()), JSON)
-            except BusError as error:  # the next one may do better; this one is said to be lost
+            except BusError as error:  # the next one may succeed; this one is reported as lost
                 ERR.print(f"table {name} was not sent: {error}", style="red", markup=False)
                 continue
             if save is not None:
                 part = save / f"{name}.part"
                 part.write_bytes(content)
-                part.replace(save / name)  # the folder has whole copies only
+                part.replace(save / name)  # the folder has only whole copies
             _tell(sent, clock.monotonic() - begin)
             while not stopped() and clock.monotonic() - begin < every and series.solved != count:
                 pause.wait(0.1)

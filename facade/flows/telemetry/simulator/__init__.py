@@ -1,1 +1,1 @@
-"""Plays the ingest nodes."""
+"""Simulated ingest nodes."""

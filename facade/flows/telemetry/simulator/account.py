@@ -1,4 +1,4 @@
-"""The account of a simulated stream: the records given to the bus, and their expected outcomes.
+"""The account of a simulated stream: the records sent, and their expected outcomes.
 
 Used and late records have sequence numbers, refused ones have none; see `facade.sequences`.
 """
@@ -16,7 +16,7 @@ _UNSEEN = np.iinfo(np.int64).max
 
 
 class NodeAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """Expected figures of one node once everything has been read."""
+    """Expected figures of one node after all records have been read."""
 
     used: int
     """Records in their window."""
@@ -31,7 +31,7 @@ class NodeAccount(msgspec.Struct, frozen=True, kw_only=True):
     missing: int
     """Gaps in the sequence numbers."""
     duplicates: int
-    """Records whose sequence number had come before."""
+    """Records with a repeated sequence number."""
     lowest_seq: int | None
     highest_seq: int | None
 
@@ -57,7 +57,7 @@ class SentAccount:
         self.fired: Counter[str] = Counter(
             dict.fromkeys(("gaps", "duplicates", "disorder", "late", "ahead", "garbage", "silence"), 0)
         )
-        """How often each fault happened."""
+        """Number of occurrences of each fault."""
         self.garbage: Counter[str] = Counter()
         """Malformed records by kind."""
         self._suppressed: Counter[str] = Counter()
@@ -69,7 +69,7 @@ class SentAccount:
         self._highest = np.full(nodes, -1, dtype=np.int64)
 
     def add(self, block: Block) -> None:
-        """Count heaps that are about to be sent, without the garbage among them."""
+        """Count heaps before they are sent, without the garbage among them."""
         node, sent = block.node, block.sent
         on = sent > 0
         used, ahead = block.outcome == HeapOutcome.USED, block.outcome == HeapOutcome.AHEAD

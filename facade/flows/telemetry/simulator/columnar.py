@@ -1,6 +1,6 @@
-"""Simulated heap notifications as columnar batches, one of each node for each call; needs pyarrow.
+"""Simulated heap notifications as columnar batches, one for each node and call; needs pyarrow.
 
-Malformed records stand between the batches as JSON, as both forms may come on one topic.
+Malformed records come between the batches as JSON, as a topic may have both forms.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,9 +19,9 @@ from facade.flows.telemetry.simulator.heaps import Drawn, HeapNumbers
 _DRAWN = [name for name in TYPES if name != "channel_start"]
 """Columns that differ between the heaps of a node."""
 _NARROW = {name: kind for name, kind in TYPES.items() if name not in ("seq", "time")}
-"""Types of columns whose values fit before the least one is taken from them."""
+"""Types of the columns, narrow enough for a fast sort."""
 _MOST_ROWS = 65_536
-"""Of one batch."""
+"""Most rows of one batch."""
 
 
 class ColumnarBatch(NamedTuple):
@@ -33,7 +33,7 @@ class ColumnarBatch(NamedTuple):
 
 
 class ColumnarHeapStream(HeapNumbers):
-    """The same heaps as of `facade.flows.telemetry.simulator.heaps.HeapStream`, in another form."""
+    """The same heaps as `facade.flows.telemetry.simulator.heaps.HeapStream`, in another form."""
 
     tick, most_at_once, most_waiting = 0.1, 2_000_000, 500
 
@@ -51,7 +51,7 @@ class ColumnarHeapStream(HeapNumbers):
         rows = np.argsort(node, kind="stable")
         if np.any(sent != 1):
             rows = np.repeat(rows, sent[rows])
-        # Most of the work is to sort heaps by node: with narrow types it is faster.
+        # Most of the work is to sort heaps by node: narrow types make it faster.
         mine = {name: columns[name].astype(_NARROW.get(name, columns[name].dtype), copy=False)[rows] for name in _DRAWN}
         edges = np.append(0, np.cumsum(np.bincount(node, sent, self.scenario.nodes).astype(np.int64)))
         for index, (first, end) in enumerate(pairwise(edges.tolist())):

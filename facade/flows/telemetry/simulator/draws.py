@@ -1,7 +1,7 @@
 """The random values and faults of a simulated stream, drawn in blocks of many heaps.
 
-A block does not depend on the cut into batches, and each fault has its own source of chance: to switch one on changes
-nothing about the others or about the values.
+A block does not depend on the division into batches, and each fault has a random generator of its own: switching one on
+changes neither the others nor the values.
 """
 
 from dataclasses import dataclass, fields
@@ -14,9 +14,9 @@ from facade.flows.telemetry.simulator.faults import MICRO, Faults, HeapOutcome, 
 PACKETS = 512
 """Packets of one heap."""
 FRACTION_STEPS = 10_000
-"""A flagged fraction is a whole number of these parts."""
+"""Resolution of a flagged fraction."""
 LATENCY_LIMIT = 20_000
-"""Latencies are shorter than this [us]."""
+"""Upper bound of latencies [us]."""
 
 _BLOCK = 8192
 _BURST = 1 / 200_000  # chance that a heap begins a burst of losses
@@ -43,13 +43,13 @@ class Block:
     shift: Column
     """Error of the data time [us]."""
     outcome: Column
-    """An `HeapOutcome`."""
+    """As `HeapOutcome`."""
     sent: Column
-    """How often the record is sent: 0 while its node is silent, 2 when duplicated."""
+    """Number of copies: 0 while its node is silent, 2 when duplicated."""
     skipped: Column
-    """Whether the sequence number before it is left out."""
+    """Whether the sequence number before it is skipped."""
     swapped: Column
-    """Whether its successor overtook it."""
+    """Whether its successor overtakes it."""
     garbage: Column
     """Whether a malformed record follows."""
 
@@ -57,7 +57,7 @@ class Block:
         return len(self.node)
 
     def part(self, begin: int, end: int) -> "Block":
-        """Return some of the heaps, without a copy."""
+        """Return a slice of the heaps, without a copy."""
         return Block(**{field.name: getattr(self, field.name)[begin:end] for field in fields(self)})
 
 
@@ -73,7 +73,7 @@ class Draws:
         self._values, self._burst_chance = values, bursts
         self._chance = {"gaps": gaps, "duplicates": duplicates, "disorder": disorder, "garbage": garbage}
         self._shift_chance = shifts
-        self._rounds = max(2, _BLOCK // nodes // 2 * 2)  # even: neighbours swap places in pairs
+        self._rounds = max(2, _BLOCK // nodes // 2 * 2)  # even: neighbours are swapped in pairs
         self._shape = (self._rounds, nodes)
         self._done = 0
         self._next_seq = np.zeros(nodes, dtype=np.int64)
@@ -148,7 +148,7 @@ class Draws:
             first, second = column[0::2], column[1::2]
             first[pairs], second[pairs] = second[pairs], first[pairs]
         swapped[1::2] = pairs
-        # Sent second, taken first: its data time is a little before the one that overtook it.
+        # Sent second, consumed first: its data time is a little before the one that overtook it.
         interval = self._scenario.nodes / self._scenario.rate
         shift[1::2][pairs] -= round(min(1.5 * interval, 0.1) * MICRO)
 

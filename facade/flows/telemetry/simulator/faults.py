@@ -1,6 +1,6 @@
 """Faults of a simulated stream, as data: probabilities, or places and times.
 
-Settings under which the outcome of a record cannot be told beforehand are refused.
+Settings with unpredictable outcomes of records are refused.
 """
 
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ from facade.errors import ConfigError
 MICRO = 1_000_000
 
 MARGIN = 1.0
-"""Smallest distance of data times from the ICD's limits [s]: chance would decide about nearer ones."""
+"""Smallest distance of data times from the ICD's limits [s]: the outcome of nearer ones would depend on chance."""
 
 FAR = 7200.0
-"""Longer than the topic keeps records [s]."""
+"""Longer than the retention of the topic [s]."""
 
 _HIGHEST_RATE = 1e9
 _LONGEST_SHIFT = 10 * 365 * 86_400.0
@@ -39,7 +39,7 @@ class TimeLimits:
     """Records further in the future are refused [s]."""
 
     def outcome(self, shift: float, wait: float = 0.0) -> HeapOutcome:
-        """Return the outcome of a record whose data time is `shift` [s] off when sent, appended `wait` [s] later."""
+        """Return the outcome of a record whose data time is wrong by `shift` [s], appended `wait` [s] after sending."""
         if shift - wait < -self.lateness:
             return HeapOutcome.LATE
         return HeapOutcome.AHEAD if shift - wait > self.ahead else HeapOutcome.USED
@@ -114,7 +114,7 @@ class Faults:
             value = getattr(self, field.name)
             if field.type is float and not field.name.endswith("_seconds") and not 0 <= value <= 1:
                 raise ConfigError(f"{field.name}: expected a probability from 0 to 1, got {value}")
-        if self.chance_seconds is not None and not self.chance_seconds >= 0:  # so that NaN is refused as well
+        if self.chance_seconds is not None and not self.chance_seconds >= 0:  # refuses NaN as well
             raise ConfigError(f"chance_seconds: expected at least 0 s, got {self.chance_seconds}")
         if self.late + self.ahead > 1:
             raise ConfigError(f"late + ahead: expected at most 1, got {self.late + self.ahead}")
@@ -122,7 +122,7 @@ class Faults:
             if node not in nodes:
                 raise ConfigError(f"silence, skew: expected a node from {nodes[0]} to {nodes[-1]}, got {node}")
         for name, shift in self.shifts():
-            if not abs(shift) <= _LONGEST_SHIFT:  # so that NaN is refused as well
+            if not abs(shift) <= _LONGEST_SHIFT:  # refuses NaN as well
                 raise ConfigError(f"{name}: expected at most ten years, got {shift} s")
             if min(abs(shift + limits.lateness), abs(shift - limits.ahead)) < MARGIN:
                 raise ConfigError(
@@ -143,7 +143,7 @@ class Faults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """All parameters of a simulated stream but the time stamps."""
+    """All parameters of a simulated stream, without timestamps."""
 
     nodes: int
     rate: float
@@ -172,4 +172,4 @@ class Scenario:
 
 
 HIGHEST_NODE = 9999
-"""The highest number that a message may name; garbage uses it for a node that no deployment has."""
+"""The highest node number of a message; garbage uses it for a node outside any deployment."""

@@ -1,6 +1,6 @@
-"""Records that cannot be used, and what must become of each: one table for the simulator and for tests.
+"""Unusable records, and the expected outcome of each: one table for the simulator and for tests.
 
-Every maker gets a valid notification and gives a spoiled one, so that each spoils one thing only.
+Every maker spoils one thing of a valid notification.
 """
 
 import json
@@ -15,15 +15,15 @@ from facade.outcome import TOMBSTONE
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """One way in which a record can be useless."""
+    """One kind of unusable record."""
 
     name: str
     make: Callable[[bytes], bytes | None]
-    """From a valid record's value to the useless one's."""
+    """Makes the unusable record from a valid record's value."""
     outcome: Literal["suppressed", "dead-lettered"]
     reason: str
     judge: Literal["codec", "reduce"] = "codec"
-    """Which part finds out."""
+    """The part that refuses it."""
 
 
 def _always(value: bytes | None) -> Callable[[bytes], bytes | None]:
@@ -94,4 +94,4 @@ GARBAGE: tuple[Garbage, ...] = (
     _bad("deep-member", _literal("unknown", b"[" * 20_000 + b"]" * 20_000), Reason.TOO_DEEP),
     Garbage("unknown-node", _with(node=HIGHEST_NODE), "dead-lettered", "unknown-node", "reduce"),
 )
-"""The corpus; the simulator goes through it in turn."""
+"""The corpus; the simulator repeats it in order."""

@@ -1,7 +1,7 @@
 """The heaps of a simulated stream as numbers, and as records of JSON, with an exact account of them.
 
-Pure: no I/O, no clock, no Kafka. A scenario gives the same heaps for any cut into batches; only the time stamps come
-from the caller.
+Pure: no I/O, no clock, no Kafka. A scenario gives the same heaps for any division into batches; only the timestamps
+come from the caller.
 """
 
 import itertools
@@ -46,9 +46,9 @@ class HeapNumbers(ABC):
         scenario.check()
         self.scenario = scenario
         self.account = SentAccount(scenario)
-        """Of all records given out so far."""
+        """Account of all records generated so far."""
         self.given = 0
-        """Heaps given out so far, those of silent nodes included."""
+        """Heaps generated so far, including those of silent nodes."""
         self.numbers = range(scenario.first_node, scenario.first_node + scenario.nodes)
         self.channel_count = max(1, CHANNELS // scenario.nodes)
         self._draws = Draws(scenario)
@@ -66,7 +66,7 @@ class HeapNumbers(ABC):
         """
 
     def channel_start(self, index: int) -> int:
-        """Return the first frequency channel of a node, by its place among the nodes."""
+        """Return the first frequency channel of a node, by its index among the nodes."""
         return index * self.channel_count % CHANNELS
 
     def _draw(self, count: int, now_us: int) -> Iterator[Drawn]:

@@ -1,4 +1,4 @@
-"""Plays the ingest nodes: sends heap notifications at a steady rate, with an exact report."""
+"""Simulated ingest nodes: heap notifications at a steady rate, with an exact report."""
 
 from collections import deque
 from functools import partial
@@ -25,23 +25,23 @@ class HeapReport(StreamReport, frozen=True, kw_only=True):
     node_count: int
     scan_id: int
     rate: float
-    """Rate that was asked for, of all nodes together [heaps/s]."""
+    """Requested rate of all nodes together [heaps/s]."""
     faults: Faults
     slipped: float
     """Delay of the stream by an absent broker or a slow machine [s]."""
     heaps: int
-    """Heaps that were due, of silent nodes as well, without duplicates and garbage."""
+    """Heaps that were due, including those of silent nodes, without duplicates and garbage."""
     longest_wait: float
     """Longest time between queueing and confirmation [s]."""
     certain: bool
     """Whether all records arrived soon enough for certain outcomes."""
     fired: dict[str, int]
-    """How often each fault happened."""
+    """Number of occurrences of each fault."""
     garbage: dict[str, int]
     """Malformed records by kind, see `facade.flows.telemetry.simulator.garbage`."""
     expected: Expected
     nodes: dict[str, NodeAccount]
-    """By number in decimal."""
+    """Accounts of nodes, by number in decimal."""
 
 
 def read_report(path: Path) -> HeapReport:
@@ -50,7 +50,7 @@ def read_report(path: Path) -> HeapReport:
 
 
 _APPEND_SLACK = 0.5
-"""Added to the longest wait, as waits are known to a tick, of two clocks [s]."""
+"""Added to the longest wait, as waits are measured with two clocks to a tick [s]."""
 
 
 class IngestSimulator(StreamSender[HeapReport]):
@@ -92,7 +92,7 @@ class IngestSimulator(StreamSender[HeapReport]):
         if stop.count is not None and self._stream.given >= stop.count:
             return "count"
         if stop.seconds is not None:
-            # A stream that kept its rate ends with its last heap, a delayed one by the clock.
+            # A stream at its full rate ends with its last heap, a delayed one by the clock.
             if self._stream.given >= round(stop.seconds * self._stream.scenario.rate):
                 return "seconds"
             if self._clock.monotonic() - self._began >= stop.seconds + 1:

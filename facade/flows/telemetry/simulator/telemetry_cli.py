@@ -25,11 +25,11 @@ Range = tuple[float, float]
 
 
 class GroupAccount(msgspec.Struct):
-    """What one group has sent."""
+    """Records sent by one group."""
 
     count: int = 0
     sums: dict[str, int | float] = {}
-    """Of each numeric field that is no time, sequence or epoch."""
+    """Sums of each numeric field that is no time, sequence or epoch."""
     last: dict[str, int | float] = {}
 
 
@@ -60,7 +60,7 @@ class RecordStream:
         self._ranges = dict(ranges or {})
 
     def take(self, count: int, now_us: int) -> tuple[list[bytes], list[bytes | None]]:
-        """Return keys and values of the next records, all of the time given [Unix us], and count them."""
+        """Return and count the keys and values of the next records, all with the given time [Unix us]."""
         keys: list[bytes] = []
         values: list[bytes | None] = []
         for _ in range(count):
