@@ -232,9 +232,8 @@ class Endpoints:
             "KAFKA_BOOTSTRAP": self.bootstrap,
             "TANGO_HOST": self.tango_host,
             "SDP_TOPIC_PREFIX": self.topic_prefix,
+            "SDP_TOPIC_REPLICAS": str(self.brokers),  # also of one: the shell may have had those of another cluster
         }
-        if self.brokers > 1:
-            found["SDP_TOPIC_REPLICAS"] = str(self.brokers)
         return found if self.security is None else {**found, FILE_VARIABLE: str(self.security.settings_of(user))}
 
 

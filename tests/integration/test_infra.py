@@ -100,6 +100,7 @@ def test_a_second_up_finds_what_the_first_one_started(state_dir: Path) -> None:
 
     code, out, _ = ended(infra_command(state_dir, "env"))
     variables = f"KAFKA_BOOTSTRAP={first.bootstrap} TANGO_HOST={first.tango_host} SDP_TOPIC_PREFIX=test."
+    variables += " SDP_TOPIC_REPLICAS=1"
     assert (code, out) == (0, f"export {variables}\n")
 
     with pytest.raises(InfraError, match=r"kafka runs on port \d+, asked for was 1$|asked for was 1;"):

@@ -146,7 +146,9 @@ def test_the_variables_of_a_shell_name_the_settings_file_of_a_user(tmp_path: Pat
     endpoints = local.Endpoints(
         bootstrap="127.0.0.1:1", tango_host="h:1", topic_prefix="mid.", state_dir=tmp_path, security=made
     )
-    file = endpoints.environment("sdp-quality")["SDP_FACADE_CONFIG"]
+    variables = endpoints.environment("sdp-quality")
+    file = variables["SDP_FACADE_CONFIG"]
+    assert variables["SDP_TOPIC_REPLICAS"] == "1", "a shell that had the three of another cluster has them no more"
     assert file == str(made.settings_of("sdp-quality"))
     assert Settings().kafka == {}
     assert made.administrator()["sasl.username"] == ADMINISTRATOR
