@@ -1,5 +1,7 @@
 """When a standby of a device server has its turn, and when the one that served ends."""
 
+import socket
+import struct
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -7,7 +9,7 @@ from typing import Any
 import pytest
 
 from devices import standby
-from devices.standby import SUFFIX, Replacement, Succession
+from devices.standby import INTERVAL, STARTS_WITHIN, SUFFIX, Presence, Replacement, Succession, ask_locator
 from facade.bus.memory import MemoryBus, MemoryLog
 from facade.bus.port import Reader
 from facade.clock import ManualClock
@@ -35,8 +37,16 @@ def sign(incarnation: str, component: str = SERVER, *, stopping: bool = False, i
     )
 
 
-def no() -> bool:
-    return False
+def gone() -> Presence:
+    return Presence.GONE
+
+
+def hangs() -> Presence:
+    return Presence.HANGS
+
+
+def answers() -> Presence:
+    return Presence.ANSWERS
 
 
 class Log:
@@ -48,49 +58,95 @@ class Log:
     def server(self, at: float, incarnation: str = "a", *, stopping: bool = False) -> None:
         self.succession.fold(sign(incarnation, stopping=stopping), round(at * 1e6))
 
-    def standby(self, at: float, incarnation: str = "b", *, stopping: bool = False) -> None:
-        self.succession.fold(sign(incarnation, SERVER + SUFFIX, stopping=stopping), round(at * 1e6))
+    def standby(self, at: float, incarnation: str = "b", *, stopping: bool = False, interval: float = INTERVAL) -> None:
+        heartbeat = sign(incarnation, SERVER + SUFFIX, stopping=stopping, interval=interval)
+        self.succession.fold(heartbeat, round(at * 1e6))
 
 
 def test_a_server_that_says_goodbye_is_followed_at_once() -> None:
     log = Log()
     log.standby(100.0)
     log.server(100.1)
-    assert not log.succession.is_due(no)
+    assert not log.succession.is_due(gone)
     log.server(100.2, stopping=True)
-    assert log.succession.is_due(no)
+    assert log.succession.is_due(gone)
 
 
-def test_a_server_that_missed_three_signs_of_life_is_asked_and_followed_if_it_does_not_answer() -> None:
+def test_a_server_that_missed_signs_of_life_is_asked_and_followed_soon_if_it_is_gone_later_if_it_hangs() -> None:
     log = Log()
-    log.standby(100.0)
     log.server(100.0)
+    log.standby(100.75)
+    assert not log.succession.is_due(gone)
+    log.standby(101.0)
+    assert log.succession.is_due(gone)
     log.standby(101.5)
-    assert not log.succession.is_due(no)
+    assert not log.succession.is_due(hangs)
     log.standby(101.75)
-    assert not log.succession.is_due(lambda: True), "a busy machine"
-    assert log.succession.is_due(no)
+    assert log.succession.is_due(hangs)
+    log.standby(103.5)
+    assert not log.succession.is_due(answers), "a busy machine"
     log.standby(103.75)
-    assert log.succession.is_due(lambda: True), "its event loop hangs, or it has lost the bus"
+    assert log.succession.is_due(answers), "its event loop hangs, or it has lost the bus"
+
+
+def test_while_a_standby_starts_another_one_waits_and_the_next_turn_is_its_own() -> None:
+    log = Log()
+    log.server(100.0, FIRST, stopping=True)
+    log.standby(100.1)
+    log.standby(100.1, "a2", interval=STARTS_WITHIN)
+    log.standby(100.1 + STARTS_WITHIN)
+    assert not log.succession.is_due(gone)
+    log.standby(100.35 + STARTS_WITHIN)
+    assert log.succession.is_due(gone), "it did not start"
+    log.standby(116.0, "a2", interval=STARTS_WITHIN)
+    log.server(117.0, SECOND)
+    log.standby(117.1)
+    log.server(118.0, SECOND, stopping=True)
+    assert log.succession.is_due(gone), "a2 is the server that has ended"
+
+
+def test_a_locator_tells_whether_a_server_is_gone_hangs_or_answers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        profile = b"\x01\x01\x00\x00" + struct.pack("<I10sHI4s", 10, b"127.0.0.1\0", port, 4, b"key0")
+        ior = b"\x01\0\0\0" + struct.pack("<I4sIII", 4, b"IDL\0", 1, 0, len(profile)) + profile
+        text = f"IOR:{ior.hex()}"
+        assert ask_locator(text, 0.01) is Presence.HANGS
+        asked: list[bytes] = []
+
+        def answer() -> None:
+            for _ in range(2):  # the first connection waits in the queue
+                connection, _ = server.accept()
+                with connection:
+                    asked.append(connection.recv(100))
+                    connection.sendall(b"GIOP\1\0\1\4")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert ask_locator(text, 10.0) is Presence.ANSWERS
+        thread.join()
+    assert asked[1] == b"GIOP\1\0\1\3" + struct.pack("<III4s", 12, 1, 4, b"key0")
+    assert ask_locator(text, 10.0) is Presence.GONE
+    assert ask_locator("nonsense", 10.0) is Presence.HANGS
 
 
 def test_while_the_bus_is_away_nobody_is_silent() -> None:
     log = Log()
     log.server(100.0)
-    assert not log.succession.is_due(no), "its own signs of life do not come back"
+    assert not log.succession.is_due(gone), "its own signs of life do not come back"
     log.standby(100.1)
     log.server(160.0)
     log.standby(160.1)
-    assert not log.succession.is_due(no)
+    assert not log.succession.is_due(gone)
 
 
 def test_a_server_that_nobody_has_heard_of_is_waited_for() -> None:
     log = Log()
     log.standby(100.0)
     log.standby(103.0)
-    assert not log.succession.is_due(no)
+    assert not log.succession.is_due(gone)
     log.standby(103.75)
-    assert log.succession.is_due(no)
+    assert log.succession.is_due(gone)
 
 
 def test_of_several_standbys_the_first_one_that_lives_follows() -> None:
@@ -98,13 +154,13 @@ def test_of_several_standbys_the_first_one_that_lives_follows() -> None:
     log.standby(100.0, "a2")
     log.standby(100.0)
     log.server(100.0, stopping=True)
-    assert not log.succession.is_due(no)
+    assert not log.succession.is_due(gone)
     log.standby(100.2, "a2", stopping=True)
-    assert log.succession.is_due(no)
+    assert log.succession.is_due(gone)
     log.standby(100.3, "a3")
-    assert not log.succession.is_due(no)
+    assert not log.succession.is_due(gone)
     log.standby(104.0)
-    assert log.succession.is_due(no), "a3 is silent"
+    assert log.succession.is_due(gone), "a3 is silent"
 
 
 def test_a_goodbye_of_a_server_that_was_replaced_is_none_of_its_successor() -> None:
@@ -114,9 +170,9 @@ def test_a_goodbye_of_a_server_that_was_replaced_is_none_of_its_successor() -> N
     log.server(110.0, SECOND)
     log.server(110.1, FIRST, stopping=True)
     log.standby(110.2)
-    assert not log.succession.is_due(no)
+    assert not log.succession.is_due(gone)
     log.server(110.5, SECOND, stopping=True)
-    assert log.succession.is_due(no)
+    assert log.succession.is_due(gone)
 
 
 def test_a_server_ends_when_a_later_one_has_its_name_and_not_for_an_earlier_one() -> None:
