@@ -1,6 +1,8 @@
 """When a standby of a device server has its turn, and when the one that served ends."""
 
 import signal
+import socket
+import struct
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +10,7 @@ from typing import Any
 import pytest
 
 from devices import standby
-from devices.standby import SUFFIX, Replacement, Succession
+from devices.standby import SUFFIX, Presence, Replacement, Succession, ask_locator
 from facade.bus.memory import MemoryBus, MemoryLog
 from facade.bus.port import Reader
 from facade.clock import ManualClock, SystemClock
@@ -23,13 +25,13 @@ FIRST, SECOND, THIRD = "1000.000-cc", "1010.500-bb", "1011.000-aa"
 """Incarnations of servers."""
 
 
-def sign(incarnation: str, component: str = SERVER, *, stopping: bool = False, interval: float = 0.5) -> Heartbeat:
+def sign(incarnation: str, component: str = SERVER, *, stopping: bool = False) -> Heartbeat:
     return Heartbeat(
         component=component,
         incarnation=incarnation,
         devices=[],
         time=1,
-        interval=interval,
+        interval=0.5,
         role="server",
         stopping=stopping,
         version="1",
@@ -37,8 +39,16 @@ def sign(incarnation: str, component: str = SERVER, *, stopping: bool = False, i
     )
 
 
-def no() -> bool:
-    return False
+def gone() -> Presence:
+    return Presence.GONE
+
+
+def hangs() -> Presence:
+    return Presence.HANGS
+
+
+def answers() -> Presence:
+    return Presence.ANSWERS
 
 
 class Log:
@@ -58,41 +68,70 @@ def test_a_server_that_says_goodbye_is_followed_at_once() -> None:
     log = Log()
     log.standby(100.0)
     log.server(100.1)
-    assert not log.succession.is_due(no)
+    assert not log.succession.is_due(gone)
     log.server(100.2, stopping=True)
-    assert log.succession.is_due(no)
+    assert log.succession.is_due(gone)
 
 
-def test_a_server_that_missed_three_signs_of_life_is_asked_and_followed_if_it_does_not_answer() -> None:
+def test_a_server_that_missed_signs_of_life_is_asked_and_followed_soon_if_it_is_gone_later_if_it_hangs() -> None:
     log = Log()
-    log.standby(100.0)
     log.server(100.0)
+    log.standby(100.75)
+    assert not log.succession.is_due(gone)
+    log.standby(101.0)
+    assert log.succession.is_due(gone)
     log.standby(101.5)
-    assert not log.succession.is_due(no)
+    assert not log.succession.is_due(hangs)
     log.standby(101.75)
-    assert not log.succession.is_due(lambda: True), "a busy machine"
-    assert log.succession.is_due(no)
+    assert log.succession.is_due(hangs)
+    log.standby(103.5)
+    assert not log.succession.is_due(answers), "a busy machine"
     log.standby(103.75)
-    assert log.succession.is_due(lambda: True), "its event loop hangs, or it has lost the bus"
+    assert log.succession.is_due(answers), "its event loop hangs, or it has lost the bus"
+
+
+def test_a_locator_tells_whether_a_server_is_gone_hangs_or_answers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        profile = b"\x01\x01\x00\x00" + struct.pack("<I10sHI4s", 10, b"127.0.0.1\0", port, 4, b"key0")
+        ior = b"\x01\0\0\0" + struct.pack("<I4sIII", 4, b"IDL\0", 1, 0, len(profile)) + profile
+        text = f"IOR:{ior.hex()}"
+        assert ask_locator(text, 0.01) is Presence.HANGS
+        asked: list[bytes] = []
+
+        def answer() -> None:
+            for _ in range(2):  # the first connection waits in the queue
+                connection, _ = server.accept()
+                with connection:
+                    asked.append(connection.recv(100))
+                    connection.sendall(b"GIOP\1\0\1\4")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert ask_locator(text, 10.0) is Presence.ANSWERS
+        thread.join()
+    assert asked[1] == b"GIOP\1\0\1\3" + struct.pack("<III4s", 12, 1, 4, b"key0")
+    assert ask_locator(text, 10.0) is Presence.GONE
+    assert ask_locator("nonsense", 10.0) is Presence.HANGS
 
 
 def test_while_the_bus_is_away_nobody_is_silent() -> None:
     log = Log()
     log.server(100.0)
-    assert not log.succession.is_due(no), "its own signs of life do not come back"
+    assert not log.succession.is_due(gone), "its own signs of life do not come back"
     log.standby(100.1)
     log.server(160.0)
     log.standby(160.1)
-    assert not log.succession.is_due(no)
+    assert not log.succession.is_due(gone)
 
 
 def test_a_server_that_nobody_has_heard_of_is_waited_for() -> None:
     log = Log()
     log.standby(100.0)
     log.standby(103.0)
-    assert not log.succession.is_due(no)
+    assert not log.succession.is_due(gone)
     log.standby(103.75)
-    assert log.succession.is_due(no)
+    assert log.succession.is_due(gone)
 
 
 def test_of_several_standbys_the_first_one_that_lives_follows() -> None:
@@ -100,11 +139,11 @@ def test_of_several_standbys_the_first_one_that_lives_follows() -> None:
     log.standby(100.0, "a2")
     log.standby(100.0)
     log.server(100.0, stopping=True)
-    assert not log.succession.is_due(no)
+    assert not log.succession.is_due(gone)
     log.standby(100.2, "a2", stopping=True)
-    assert log.succession.is_due(no)
+    assert log.succession.is_due(gone)
     log.standby(100.3, "a3")
-    assert log.succession.is_due(no), "whatever its clock says, a3 comes later on the log, and knows this one"
+    assert log.succession.is_due(gone), "whatever its clock says, a3 comes later on the log, and knows this one"
 
 
 def test_a_standby_that_was_silent_stands_behind_those_that_came_meanwhile() -> None:
@@ -113,10 +152,10 @@ def test_a_standby_that_was_silent_stands_behind_those_that_came_meanwhile() -> 
     log.server(100.0, stopping=True)
     log.standby(103.9, "c")
     log.standby(104.0)
-    assert not log.succession.is_due(no), "for c, which knows nothing of its signs of life, c is the first"
+    assert not log.succession.is_due(gone), "for c, which knows nothing of its signs of life, c is the first"
     log.standby(107.4)
     log.standby(107.5)
-    assert log.succession.is_due(no), "c is silent"
+    assert log.succession.is_due(gone), "c is silent"
 
 
 def test_a_goodbye_of_a_server_that_was_replaced_is_none_of_its_successor() -> None:
@@ -126,9 +165,9 @@ def test_a_goodbye_of_a_server_that_was_replaced_is_none_of_its_successor() -> N
     log.server(110.0, SECOND)
     log.server(110.1, FIRST, stopping=True)
     log.standby(110.2)
-    assert not log.succession.is_due(no)
+    assert not log.succession.is_due(gone)
     log.server(110.5, SECOND, stopping=True)
-    assert log.succession.is_due(no)
+    assert log.succession.is_due(gone)
 
 
 def test_a_server_ends_when_a_later_one_has_its_name_and_not_for_an_earlier_one() -> None:
@@ -220,8 +259,8 @@ def test_a_standby_whose_turn_it_is_stands_first_until_it_is_heard_as_the_server
     bus.close = lambda timeout: None
     monkeypatch.setattr(standby, "KafkaBus", lambda connection, client: bus)
     monkeypatch.setattr(standby, "_open", lambda settings, bus: bus.open_reader({TOPIC: None}, {}))
-    monkeypatch.setattr(standby, "_answers", lambda instance: False)
-    monkeypatch.setattr(standby, "_end_server", lambda instance: None)
+    monkeypatch.setattr(standby.tango, "Database", lambda: None)
+    monkeypatch.setattr(standby, "_end_server", lambda database, instance: None)
     log.append(heartbeat_record(sign("0.000-a", stopping=True)))
     pulse = standby.await_turn(Settings(), "subarray")
 
@@ -261,6 +300,7 @@ def test_a_standby_that_is_told_to_end_when_the_server_says_goodbye_ends(monkeyp
     monkeypatch.setattr(standby, "KafkaBus", lambda connection, client: bus)
     monkeypatch.setattr(standby, "_open", lambda settings, bus: bus.open_reader({TOPIC: None}, {}))
     monkeypatch.setattr(standby, "end_process", end_process)
+    monkeypatch.setattr(standby.tango, "Database", lambda: None)
     monkeypatch.setattr(Succession, "is_due", is_due)
     with pytest.raises(Ended):
         standby.await_turn(Settings(), "subarray")
