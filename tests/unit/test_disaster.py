@@ -91,10 +91,10 @@ class Deployment:
         return {name for _, name, reading in self.alerts.sink.pushed if reading.value == "UNACK"}
 
 
-def look(dead: Iterable[int], *, more: bool = False) -> Mapping[FaultKey, Fault]:
-    """Return what the overview finds."""
+def look(dead: Iterable[int], *, more: bool = False, host: Iterable[str] = ()) -> Mapping[FaultKey, Fault]:
+    """Return what the overview finds; `host`: the components of one that is lost."""
     accounts = {f"SdpFacade-{one}": 10**15 for one in SERVERS}
-    silent = (f"SdpFacade-{RACKS[7]}", WORKERS[0]) if more else ()
+    silent = (f"SdpFacade-{RACKS[7]}", WORKERS[0]) if more else tuple(host)
     shown = overview(
         nodes=NODES,
         rack_size=RACK,
@@ -177,6 +177,23 @@ def test_a_source_lies_in_the_places_that_follow_from_its_number(source: str, pl
         "hot": replace(ICD.conditions["deadLetters"], suppressed_by=("rackSilent@rack", "ingestSilent@ingest"))
     }
     assert [*Suppression(conditions, ICD.locations, RACK).causes(("hot", source))] == places
+
+
+def test_a_lost_host_is_one_alarm_which_names_its_processes_and_three_processes_are_three() -> None:
+    site, servers = Deployment(), [f"SdpFacade-{rack}" for rack in RACKS[:15]]
+    site.found = look((), host=servers[:1])  # its signs of life do not end at the same moment
+    site.seconds(2)
+    site.found = look((), host=[*servers, WORKERS[0]])
+    site.seconds(20)
+    (host,) = site.alarms("UNACK")
+    assert (host["condition"], host["source"]) == ("processesGone", "all")
+    assert host["text"].startswith("15 serverGone, 1 workerSilent: sdp-facade/ingest-00, ")
+    assert (site.alerts.shows("suppressedCount"), site.alerts.shows("newAlarms")) == (16, 1)
+    site.start()  # what told it is killed as well
+    site.found = look((), host=servers[:3])
+    site.seconds(20)
+    assert site.alerts.state("processesGone", "all") == "RTNUN"
+    assert {one["source"] for one in site.alarms("UNACK")} == {f"sdp-facade/{rack}" for rack in RACKS[:3]}
 
 
 def test_one_rack_is_one_alarm_and_three_nodes_of_it_are_three() -> None:

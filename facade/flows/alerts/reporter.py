@@ -7,10 +7,11 @@ from facade.bus.port import QueueingWriter, Record
 from facade.clock import Clock
 from facade.flows.alerts import messages
 from facade.flows.alerts.messages import Alarm, AlarmKey, Alert
-from facade.flows.alerts.suppression import Suppression
+from facade.flows.alerts.suppression import ANYWHERE, Suppression
 from facade.outcome import TOMBSTONE, USED, Outcome
 from facade.runtime.composition import FindFaults, Server
 from facade.runtime.flow import Fault, FaultKey, Flow
+from facade.runtime.health_issues import ORIGIN
 from facade.runtime.replay import why_refused
 from facade.severities import SEVERITIES
 
@@ -266,7 +267,10 @@ def reporter(
         return None if found is None else suppression.gathered(found)
 
     def is_mine(key: AlarmKey) -> bool:
-        return finds(key) or any(finds((one, key[1])) for one in suppression.gathers(key[0]))
+        condition, source = key
+        # The sources of the facade's own faults begin with its name; an alarm that gathers them anywhere has none.
+        sources = (source, ORIGIN) if source == ANYWHERE else (source,)
+        return finds(key) or any(finds((one, at)) for one in suppression.gathers(condition) for at in sources)
 
     made = OwnAlerts(
         find_all,
