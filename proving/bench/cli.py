@@ -36,6 +36,8 @@ MEASUREMENTS = {
     "commands": "proving.bench.hops:commands",
     "large-commands": "proving.bench.hops:large_commands",
     "alerts": "proving.bench.hops:alerts",
+    "secured": "proving.bench.secured:secured",
+    "lost-broker": "proving.bench.lost_broker:lost_broker",
     "blocks": "proving.bench.blocks:blocks",
     "logs": "proving.bench.logs:logs",
     "flood": "proving.bench.logs:flood",

@@ -3,7 +3,8 @@
 import json
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -333,6 +334,38 @@ def begin_bridge(_: Deployment, bare: Deployment) -> dict[str, Any]:
     bridge = bare.play(bare_bridge)
     bare.await_ready(bridge)
     return {"bare": bridge.address, "bare_prefix": bare.settings.prefix}
+
+
+@contextmanager
+def commands_and_alerts(
+    testbed: Testbed, name: str, *, quick: bool
+) -> Iterator[tuple[Deployment, Callable[..., dict[str, Sequence[Sample]]]]]:
+    """Make a system; give it with a function that measures commands and alerts there, as often as it is called.
+
+    The arguments of the function are a label, and how many records go there and back before the first command.
+    """
+    counts = {"commands": 200, "alerts": 300} if quick else {"commands": 1000, "alerts": 2000}
+    with (
+        testbed.system(name, nodes=NODES) as system,
+        testbed.deployment(f"{name}-commands") as hops,
+        testbed.deployment(f"{name}-alerts") as bridged,
+    ):
+        ways: dict[str, tuple[Play, dict[str, Any]]] = {
+            "commands": (call_commands, begin_commands(system, hops)),
+            "alerts": (send_alerts, begin_bridge(system, bridged)),
+        }
+
+        def measure(label: str, warm_up: int = 0) -> dict[str, Sequence[Sample]]:
+            found: dict[str, Sequence[Sample]] = {}
+            for what, (role, task) in ways.items():
+                testbed.progress.step(f"  {counts[what]} {what}, {label}")
+                first = {"warm_up": warm_up} if "warm_up" in task else {}
+                client = system.play(role, ends=True, count=counts[what], **task | first)
+                found[what] = system.result(client, list[Sample])
+            return found
+
+        yield system, measure
+        system.processes.check()
 
 
 def commands(testbed: Testbed, *, quick: bool) -> BenchOutcome:

@@ -15,12 +15,12 @@ from facade.flows.logs.messages import LOGS
 from facade.flows.logs.worker import LogWorker
 from facade.icd.load import load
 from facade.infra.kafka import configure
-from proving.bench.hops import WARM_UP, Sample, begin_bridge, begin_commands, call_commands, send_alerts
-from proving.bench.load import MOST_WAITING, NODES, Filled, KeyedValues, pour
+from proving.bench.hops import WARM_UP, Sample, commands_and_alerts
+from proving.bench.load import MOST_WAITING, Filled, KeyedValues, pour
 from proving.bench.report import MEGA, BarVerdict, BenchOutcome, at_least, quantiles, ratios
 from proving.bench.throughput_roles import RoleTiming, bare, time_worker
 from proving.deployment import Deployment
-from proving.roles import Play, RoleContext
+from proving.roles import RoleContext
 from proving.testbed import Testbed
 
 BATCH = 100
@@ -136,27 +136,10 @@ _QUIET, _FREE, _LIMITED = "quiet", "flood without quotas", "flood with quotas"
 
 def flood(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     """Measure all three in one run, on one system."""
-    counts = {"commands": 200, "alerts": 300} if quick else {"commands": 1000, "alerts": 2000}
-    found: dict[str, dict[str, Sequence[Sample]]] = {name: {} for name in counts}
+    found: dict[str, dict[str, Sequence[Sample]]] = {}
     rates: dict[str, float] = {}
-    with (
-        testbed.system("flood", nodes=NODES) as system,
-        testbed.deployment("flood-commands") as hops,
-        testbed.deployment("flood-alerts") as bridged,
-    ):
-        ways: dict[str, tuple[Play, dict[str, Any]]] = {
-            "commands": (call_commands, begin_commands(system, hops)),
-            "alerts": (send_alerts, begin_bridge(system, bridged)),
-        }
-
-        def measure(label: str) -> None:
-            for name, (role, task) in ways.items():
-                testbed.progress.step(f"  {counts[name]} {name}, {label}")
-                first = {"warm_up": WARM_UP} if (label, name) == (_QUIET, "commands") else {}
-                client = system.play(role, ends=True, count=counts[name], **task | first)
-                found[name][label] = system.result(client, list[Sample])
-
-        measure(_QUIET)
+    with commands_and_alerts(testbed, "flood", quick=quick) as (system, measure):
+        found[_QUIET] = measure(_QUIET, WARM_UP)
         for label in (_FREE, _LIMITED):
             if label == _LIMITED:
                 _limit(system)
@@ -164,11 +147,10 @@ def flood(testbed: Testbed, *, quick: bool) -> BenchOutcome:
             flooding = system.play(write_flood, client=client)
             system.await_ready(flooding)
             testbed.progress.wait(_SETTLE, "warm-up")
-            measure(label)
+            found[label] = measure(label)
             flooding.call_off()
             filled = system.result(flooding, Filled)
             rates[label] = filled.value_bytes / filled.seconds / MEGA
-        system.processes.check()
     return BenchOutcome(
         name="flood",
         what="alerts and commands beside one node that writes logs as fast as the broker takes them",
@@ -187,8 +169,8 @@ def _limit(system: Deployment) -> None:
 
 def _verdicts(found: dict[str, dict[str, Sequence[Sample]]]) -> list[BarVerdict]:
     verdicts = []
-    for name, parts in found.items():
-        p99 = {label: made.p99 for label, one in parts.items() if (made := quantiles([s.whole for s in one]))}
+    for name in found[_QUIET]:
+        p99 = {label: made.p99 for label, one in found.items() if (made := quantiles([s.whole for s in one[name]]))}
         for label in (_FREE, _LIMITED):
             if _QUIET not in p99 or label not in p99:
                 continue

@@ -20,6 +20,7 @@ from facade.errors import FacadeError, InfraError
 from facade.flows.telemetry.simulator.faults import MICRO, Scenario
 from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.icd.topic_model import Topic
+from facade.infra import local
 from facade.infra.kafka import find_java, libraries
 from proving import gauges
 from proving.bench.report import MEGA, BenchOutcome
@@ -132,7 +133,7 @@ _PAPER_004 = {
     1_024: (104_500, 100_900),
     10_240: (11_440, 10_010),
 }
-_OVERHEAD, _HEAD = 12, 61
+OVERHEAD, HEAD = 12, 61
 """Of a message in a batch, and of the batch [bytes]."""
 
 ROWS: Sequence[SweepRow] = (
@@ -158,7 +159,7 @@ ROWS: Sequence[SweepRow] = (
         for (size, count), paper in _MEMO_3.items()
     ),
     *(
-        SweepRow(series="001", size=size, batch=count * (size + _OVERHEAD) + _HEAD, both=both, paper=paper)
+        SweepRow(series="001", size=size, batch=count * (size + OVERHEAD) + HEAD, both=both, paper=paper)
         for (size, count), paper in _PAPER_001.items()
         for both in (False, True)
     ),
@@ -223,15 +224,23 @@ class Tools:
         count = row.messages or min(most, max(_LEAST, _MOST_BYTES // row.size))
         return max(2, round(count * self._share) // min(row.producers, _MOST_PROCESSES))
 
-    def producer(self, topic: str, row: SweepRow, count: int) -> subprocess.Popen[str]:
+    def producer(self, topic: str, row: SweepRow, count: int, *, pace: int = -1) -> subprocess.Popen[str]:
+        """Start a producer of some messages.
+
+        Parameters
+        ----------
+        pace
+            Most messages per second. Such a producer repeats what no broker confirmed, and says each second how it
+            gets on. -1: as many as possible.
+        """
         own: dict[str, object] = {"acks": row.acks, "compression.type": row.codec, "linger.ms": f"{row.linger:g}"}
-        own |= {"batch.size": row.batch or 1, "max.request.size": 120 * MB, "enable.idempotence": "false"}
+        own |= {"batch.size": row.batch or 1, "max.request.size": 120 * MB, "enable.idempotence": str(pace > 0).lower()}
         # With room for one message, a producer sends the next one when the one before is acknowledged.
         own |= {"buffer.memory": row.size + KB} if not row.batch else {"buffer.memory": 256 * MB}
         payload = ["--payload-file", str(self._payload(row.size))] if row.size <= _TEXT else ["--record-size", row.size]
         return self._run(
-            "ProducerPerformance", "--topic", topic, "--num-records", count, "--throughput", "-1", *payload,
-            "--bootstrap-server", self._bootstrap, "--command-property",
+            "ProducerPerformance", "--topic", topic, "--num-records", count, "--throughput", pace, *payload,
+            "--reporting-interval", 1_000, "--bootstrap-server", self._bootstrap, "--command-property",
             *(f"{name}={one}" for name, one in own.items()),
         )  # fmt: skip
 
@@ -283,14 +292,14 @@ class Tools:
 
 def measure(deployment: Deployment, tools: Tools, row: SweepRow, name: str) -> SweepResult:
     processes, count = min(row.producers, _MOST_PROCESSES), tools.count(row)
-    with _topics(deployment, row, name) as connection:
+    with topics_of(deployment, row, name) as connection:
         topic, total = connection.topic("main"), count * processes
         start = tools.start_cpu(connection.topic("delays"))
-        cpu, broker = _children(), gauges.cpu(deployment.broker.pid)
+        cpu, brokers = _children(), _cpu_of_brokers(deployment)
         consumers = [tools.consumer(topic, total) for _ in range(row.groups if row.both else 0)]
         told = [finish(one) for one in [tools.producer(topic, row, count) for _ in range(processes)]]
         ended = deployment.clock.monotonic()
-        used = _children() - cpu - processes * start + gauges.cpu(deployment.broker.pid) - broker
+        used = _children() - cpu - processes * start + _cpu_of_brokers(deployment) - brokers
         sent = [_match(_SENT, text) for text in told]
         calls = [tuple(float(one[group]) for group in (4, 5, 6)) for one in sent]
         taken = [finish(one) for one in consumers or [tools.consumer(topic, total) for _ in range(row.groups)]]
@@ -301,7 +310,7 @@ def measure(deployment: Deployment, tools: Tools, row: SweepRow, name: str) -> S
         return SweepResult(
             row=row,
             sent=sum(float(one[2]) for one in sent),
-            taken=min(_consumed(text, total) for text in taken),
+            taken=min(consumed(text, total) for text in taken),
             behind=deployment.clock.monotonic() - ended if row.both else 0.0,
             delays=delays,
             stored=sum(file.stat().st_size for file in files) / total,
@@ -327,7 +336,7 @@ def _match(pattern: re.Pattern[str], text: str) -> re.Match[str]:
     return found[-1]
 
 
-def _consumed(text: str, total: int) -> float:
+def consumed(text: str, total: int) -> float:
     """Return the messages per second of a consumer, without the time in which its group gets its partitions."""
     found = [figures for line in text.splitlines() if len(figures := line.split(", ")) == _COLUMNS]
     if not found or int(found[-1][4]) < total:
@@ -340,8 +349,13 @@ def _children() -> float:
     return used.ru_utime + used.ru_stime
 
 
+def _cpu_of_brokers(deployment: Deployment) -> float:
+    lines = local.status(deployment.endpoints.state_dir)
+    return sum(gauges.cpu(line.pid) for line in lines if line.service in local.BROKERS and line.pid)
+
+
 @contextmanager
-def _topics(deployment: Deployment, row: SweepRow, name: str) -> Iterator[Connection]:
+def topics_of(deployment: Deployment, row: SweepRow, name: str) -> Iterator[Connection]:
     """Make the topics of a row; they are deleted at its end, or they would fill the disk."""
     settings = msgspec.structs.replace(deployment.settings, prefix=f"{deployment.settings.prefix}{name}")
     connection = Connection(settings, clock=deployment.clock)
@@ -354,7 +368,8 @@ def _topics(deployment: Deployment, row: SweepRow, name: str) -> Iterator[Connec
         qos="bulk",
         config={} if row.unpacked else {"compression.type": "producer"},
     )
-    create_topics(connection, {"main": topic, "delays": msgspec.structs.replace(topic, partitions=1)})
+    made = {"main": topic, "delays": msgspec.structs.replace(topic, partitions=1)}
+    create_topics(connection, made, replicas=deployment.settings.topic_replicas)
     try:
         yield connection
     finally:

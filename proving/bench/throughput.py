@@ -112,9 +112,8 @@ def run_worker(deployment: Deployment, records: int, **task: Any) -> RoleTiming:
 
 def run(deployment: Deployment, role: Play, records: int, **task: Any) -> RoleTiming:
     """Time a role over a topic's first records, in a group of its own."""
-    group = f"{role.__name__}-{next(_numbers)}"
-    broker_pid = deployment.broker.pid
-    made = deployment.play(role, ends=True, group=group, records=records, broker_pid=broker_pid, **task)
+    task = {"group": f"{role.__name__}-{next(_numbers)}", "records": records, **task}
+    made = deployment.play(role, ends=True, broker_pid=deployment.broker.pid, **task)
     return deployment.result(made, RoleTiming)
 
 

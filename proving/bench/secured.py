@@ -1,0 +1,111 @@
+"""The price of three secured brokers: a worker, a command and an alert there, and on one open broker.
+
+All four brokers run all the time, on the same cores and with the same options of Java. Those of the side that is not
+measured are idle. Each side is measured in turn, with all that a deployment needs.
+"""
+
+import itertools
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Final
+
+from facade.bus import rights
+from facade.bus.kafka import access
+from facade.bus.quotas import name_of
+from proving import testbed as beds
+from proving.bench.hops import WARM_UP, Sample, commands_and_alerts
+from proving.bench.load import ROWS, fill_batches, fill_topic
+from proving.bench.report import MEGA, BarVerdict, BenchOutcome, machine, quantiles, ratios
+from proving.bench.throughput import run_worker
+from proving.bench.throughput_roles import RoleTiming
+from proving.deployment import Deployment
+from proving.testbed import Testbed
+
+SECURED, OPEN = "three secured brokers", "one open broker"
+SHARED: Final = (
+    "three brokers (TLS, SCRAM, rights; three replicas, two in sync), one open broker and all clients share {} cores;"
+    " with a machine for each broker, the replicas would cost less"
+)
+_ROLE: Final = "aggregate"
+
+Pairs = Sequence[tuple[RoleTiming, RoleTiming]]
+Round = Mapping[str, Mapping[str, Sequence[Sample]]]
+"""Samples by side, and by what was measured."""
+
+
+def secured(testbed: Testbed, *, quick: bool) -> BenchOutcome:
+    """Measure each path on three secured brokers and on an open one, in turn."""
+    forms: dict[str, tuple[Callable[..., Any], int, int]] = {"JSON": (fill_topic, 1, 500_000 if quick else 4_000_000)}
+    if not quick:
+        forms["columnar"] = (fill_batches, ROWS, 12_000)
+    runs, rounds, warm_up = (2, 1, WARM_UP // 20) if quick else (3, 3, WARM_UP // 4)
+    verdicts: list[BarVerdict] = []
+    with beds.testbed(testbed.folder / "secured", testbed.progress, brokers=3, secure=True) as three:
+        sides = {SECURED: three, OPEN: testbed}
+        for form, (fill, rows, amount) in forms.items():
+            verdicts += worker_verdicts(form, _workers(sides, fill, rows, amount, runs), rows)
+        found: list[Round] = []
+        for _ in range(rounds):
+            made = {}
+            for side, bed in sides.items():
+                with commands_and_alerts(bed, "secured", quick=quick) as (_, measure):
+                    made[side] = measure(side, warm_up)
+            found.append(made)
+    return BenchOutcome(
+        name="secured",
+        what=f"{SECURED} beside {OPEN}",
+        verdicts=(*verdicts, *hop_verdicts(found)),
+        notes=(SHARED.format(machine().cores),),
+        figures={"rounds": found},
+    )
+
+
+def _workers(
+    sides: Mapping[str, Testbed], fill: Callable[..., Any], rows: int, amount: int, runs: int
+) -> list[tuple[RoleTiming, RoleTiming]]:
+    """Time a worker on both sides, with the same records; the first pair is a warm-up."""
+    numbers = itertools.count()
+    with ExitStack() as stack:
+        made = [stack.enter_context(bed.deployment("secured")) for bed in sides.values()]
+        for deployment in made:
+            _grant(deployment)
+            fill(deployment, amount, **{"partitions": 1} if fill is fill_batches else {})
+
+        def timed(deployment: Deployment) -> RoleTiming:
+            return run_worker(deployment, amount, rows=rows, login=_ROLE, group=f"{_ROLE}-{next(numbers)}")
+
+        pairs = [(timed(made[0]), timed(made[1])) for _ in range(1 + runs)]
+    return pairs[1:]
+
+
+def _grant(deployment: Deployment) -> None:
+    """Let the worker have a group of its own for each run."""
+    if deployment.endpoints.security is not None:
+        groups = f"{deployment.settings.prefix}{_ROLE}-"
+        access.create_acls(deployment.connection, [rights.Acl(name_of(_ROLE), "Read", "group", groups, prefixed=True)])
+
+
+def worker_verdicts(form: str, pairs: Pairs, rows: int) -> list[BarVerdict]:
+    """Set the rates of workers, and their processor times, beside each other; there is no bar."""
+    secured, open_ = (statistics.median(pair[side].rate for pair in pairs) * rows / MEGA for side in (0, 1))
+    rate = ratios((one.rate, other.rate) for one, other in pairs)
+    used = ratios((one.cpu_per_million, other.cpu_per_million) for one, other in pairs)
+    return [
+        BarVerdict(what=f"worker, {form}: rate", bar="", found=f"{rate}: {secured:.3g} M/s beside {open_:.3g} M/s"),
+        BarVerdict(what=f"worker, {form}: its processor time for a record", bar="", found=str(used)),
+    ]
+
+
+def hop_verdicts(rounds: Sequence[Round]) -> list[BarVerdict]:
+    """Set the times of commands and alerts beside each other, in each round; there is no bar."""
+    verdicts = []
+    for name in rounds[0][SECURED]:
+        times = {side: [quantiles([s.whole for s in one[side][name]]) for one in rounds] for side in (SECURED, OPEN)}
+        for quantile in ("p50", "p99"):
+            each = {side: [getattr(one, quantile) for one in found] for side, found in times.items()}
+            ratio = ratios(zip(each[SECURED], each[OPEN], strict=True))
+            secured, open_ = (statistics.median(each[side]) * 1e3 for side in (SECURED, OPEN))
+            text = f"{ratio if ratio.pairs > 1 else f'{ratio.median:.2f}'}: {secured:.1f} ms beside {open_:.1f} ms"
+            verdicts.append(BarVerdict(what=f"{name}: {quantile}", bar="", found=text))
+    return verdicts
