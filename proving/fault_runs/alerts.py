@@ -35,6 +35,8 @@ from proving.fault_runs.frame import (
     SERVER,
     Balance,
     FaultRun,
+    Gap,
+    Gaps,
     Size,
     Tally,
     process_name,
@@ -203,6 +205,8 @@ class FollowerReport(msgspec.Struct, frozen=True, kw_only=True):
     """How often it has subscribed."""
     silence: float
     """Longest time without an entry, but for its own slowness [s]."""
+    gaps: list[Gap] = []
+    """The times without one."""
     lost: list[str]
     """Entries that nobody can deliver, in words."""
 
@@ -213,18 +217,15 @@ class _Client:
     def __init__(self, path: str, clock: Clock) -> None:
         self._clock = clock
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        self._ready = 0.0
-        """When it was done with the entry before."""
-        self.silence = 0.0
+        self.gaps = Gaps(clock)
         self.lost: list[str] = []
 
     def on_entry(self, entry: FollowedAlert) -> None:
-        if self._ready:
-            self.silence = max(self.silence, self._clock.monotonic() - self._ready)
+        self.gaps.hear()
         os.write(self._file, packed(entry.sequence, digest(entry.alert or entry.action)))
         if entry.sequence % _EACH < _SLOW:
             self._clock.sleep(_TAKES)
-        self._ready = self._clock.monotonic()
+        self.gaps.wait_anew()
 
 
 def follow_alerts(context: RoleContext, *, device: str, journal: str) -> FollowerReport:
@@ -244,7 +245,8 @@ def follow_alerts(context: RoleContext, *, device: str, journal: str) -> Followe
         overflowed=subscription.overflowed,
         unusable=follower.unusable,
         renewed=subscription.renewed,
-        silence=client.silence,
+        silence=client.gaps.longest,
+        gaps=client.gaps.found,
         lost=client.lost,
     )
 
@@ -312,7 +314,7 @@ def account(found: FoundAlerts) -> Balance:
         ("alarms compared", len(found.wanted)),
         ("... in another state", len(states)),
     ]
-    made.tallies["alerts"] = Tally(len(place), len(found.received), len(lost), len(doubled), client.silence)
+    made.tallies["alerts"] = Tally(len(place), len(found.received), len(lost), len(doubled), client.gaps)
     made.wrong += _named("was sent and never received: number", lost)
     made.wrong += _named("was given to the client twice: number", doubled)
     made.wrong += _named("was received and never sent: number", foreign)

@@ -9,38 +9,53 @@ An accident has a deed and a role. The role says which brokers it hits: it is lo
 leaders and coordinators move. A schedule of accidents follows from the seed. They happen one after the other in a
 thread, while the flows go on. The next one waits until all replicas are in sync: two lost disks may lose records.
 
+Beside the flows, each accident after which no two brokers are left is the time for acts of an operator, and after each
+accident one role tries an act which its rights forbid. A silence of a flow is put down to the first accident that began
+in it, or else to the last one before it.
+
 The network between brokers is cut by rules of routing in a network of the run's own, which only root can make. Brokers
 have a listener and a controller for each other, apart from that of the clients: clients still reach a broker that its
 peers cannot reach.
 """
 
 import ctypes
+import json
 import os
 import random
 import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
-from confluent_kafka import KafkaException
+import tango
+from confluent_kafka import KafkaException, Producer
+from rich.markup import escape
+from rich.table import Table
 
+from facade.bus import rights
+from facade.bus.kafka.producer import KafkaStreamWriter
+from facade.bus.port import BusHealth
+from facade.bus.quotas import name_of
 from facade.clock import wait_until
+from facade.config import Settings
 from facade.errors import InfraError
+from facade.flows.alerts.messages import ALERTS, Alert, alert_record
 from facade.icd.topic_model import slot_name
 from facade.infra import local
 from facade.infra.local import BROKERS
 from facade.infra.ports import HOST
 from facade.infra.processes import Process
 from proving.fault_runs.alerts import AlertFaultRun
-from proving.fault_runs.commands import CallLine, CommandFaultRun, read_calls
-from proving.fault_runs.frame import Balance, FaultRun, Size
+from proving.fault_runs.commands import Answer, CallLine, CommandFaultRun, judge, read_calls
+from proving.fault_runs.frame import READY_WITHIN, Balance, FaultRun, Gap, Size
 from proving.fault_runs.heaps import HeapFaultRun
 from proving.fault_runs.tables import TableFaultRun
 from proving.testbed import Testbed
@@ -103,12 +118,21 @@ _AWAY, _CALM = (0.5, 8.0), (1.0, 4.0)
 _WHOLE_WITHIN = 300.0
 _BAR = 0.5
 """A refusal is to come within this [s]."""
+_UNCONFIRMED: tuple[Answer, ...] = ("not sent", "unknown")
+_DONE = "done"
 _NOWHERE = "50"
 """Table of routes by which nothing arrives."""
 _NEW_NETWORK = 0x40000000
 """CLONE_NEWNET of unshare(2)."""
 _LISTENER = re.compile(r"\b(?:BROKERS|CONTROLLER)://[^:,\s]+:(\d+)")
 _LARGE_ENOUGH = 10_000_000
+_ACT_EACH = 0.2
+"""Pause between two acts of the operator [s]."""
+_ALARMS = 1_000
+"""So many alarms are there to be acted on."""
+_COMPILER = "JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1"
+"""The brokers do without the second compiler of Java: after each start it would keep two cores busy for half a minute.
+They start sooner, and are slower afterwards."""
 
 
 def schedule(seed: int, count: int, kinds: Sequence[tuple[str, str]] = KINDS) -> list[ClusterFault]:
@@ -128,20 +152,42 @@ def partition_of(name: str, partitions: int) -> int:
     return reduce(lambda code, letter: (31 * code + ord(letter)) & 0xFFFFFFFF, name, 0) % (1 << 31) % partitions
 
 
+# All flows are slow enough for a run of hours on a small machine, which is to be busy with accidents.
+
+
+class _Heaps(HeapFaultRun):
+    rate = 500
+
+
+class _Commands(CommandFaultRun):
+    pause = 2.0
+
+    def parts(self) -> Mapping[str, Callable[[], Process]]:
+        return {**super().parts(), "alerts": lambda: self.deployment.server("alerts")}
+
+
 class _Alerts(AlertFaultRun):
-    """Alerts at a steady pace: a burst each second."""
+    """A burst each second."""
 
     def prepare(self) -> None:
         super().prepare()
-        self._burst, self._interval = 200, 1.0
+        self._burst, self._interval = 100, 1.0
 
 
 class _Tables(TableFaultRun):
-    """Tables that are small enough for a long run."""
-
     def prepare(self) -> None:
         super().prepare()
-        self._size = 1_000_000
+        self._size, self._each = 300_000, 2.0
+
+
+class _Accident(NamedTuple):
+    """One that has happened."""
+
+    fault: ClusterFault
+    began: float
+    """[Unix s]."""
+    recovery: float
+    """From its end until all replicas were in sync [s]."""
 
 
 class ClusterRun(FaultRun):
@@ -152,8 +198,8 @@ class ClusterRun(FaultRun):
     settings = HeapFaultRun.settings
     brokers = len(BROKERS)
     flows: ClassVar[Mapping[str, type[FaultRun]]] = {
-        _HEAPS: HeapFaultRun,
-        _COMMANDS: CommandFaultRun,
+        _HEAPS: _Heaps,
+        _COMMANDS: _Commands,
         _ALERTS: _Alerts,
         _TABLES: _Tables,
     }
@@ -163,38 +209,55 @@ class ClusterRun(FaultRun):
     @classmethod
     def before(cls) -> None:
         cls.can_cut = _take_own_network()
+        os.environ.setdefault(*_COMPILER)
 
     def prepare(self) -> None:
         kinds = [kind for kind in KINDS if self.can_cut or kind[0] != CUT]
         if not self.can_cut:
             self.progress.step("the network between brokers is not cut: that needs root, and `ip` of iproute2")
         self._schedule = schedule(self.seed, self.count, kinds)
-        self.injected.update(dict.fromkeys(sorted(map(str, self._schedule)), 0))
         self._state_dir = self.deployment.endpoints.state_dir
         self._admin = self.deployment.connection.admin()
         self._chance = random.Random(self.seed)  # noqa: S311 - as the schedule
         self._happens: Future[None] | None = None
+        self._accidents: list[_Accident] = []
+        self._now = ""
+        """The accident that happens."""
         self._goes_on: dict[str, FaultRun] = {}
         self._stopped = False
         self._early = list[str]()
         """Flows that ended by themselves: the accidents after their end did not concern them."""
         self._alone: list[tuple[float, float]] = []
         """From when to when no two brokers could confirm a record [Unix s]."""
-        self._recovery = 0.0
+        self._alarms: list[tuple[str, int]] = []
+        """Source and occurrence of alarms that nobody has acted on."""
+        self._acts: list[CallLine] = []
+        """Acts of the operator while no two brokers could confirm one."""
+        self._forbidden: list[tuple[str, str, str]] = []
+        """Role, act and answer."""
 
     def run(self) -> Balance:
         with ExitStack() as stack:
             self._thread = stack.enter_context(ThreadPoolExecutor(1))
-            bed = Testbed(self.deployment.endpoints, self.deployment.folder, self.progress)
             for name, made in self.flows.items():
                 deployment = self.deployment
                 if name != _HEAPS:
+                    endpoints = self._endpoints_of_operators(stack) if name == _COMMANDS else deployment.endpoints
+                    bed = Testbed(endpoints, deployment.folder, self.progress)
                     deployment = stack.enter_context(bed.deployment(f"prove-{name}", **made.settings))
                     deployment.register()
                 size = Size(min(made.most, _LARGE_ENOUGH), 0)
                 self._goes_on[name] = made(deployment, size, self.seed, quick=True)
             self._all = dict(self._goes_on)
             return super().run()
+
+    def _endpoints_of_operators(self, stack: ExitStack) -> local.Endpoints:
+        """Start another Tango database: two of the deployments have a device of the alarms, of the same name."""
+        runtime = local.Runtime(self.deployment.folder / "operators", clock=self.clock)
+        with runtime.lock():
+            runtime.start({local.ServiceName.TANGO_DB: 0})
+        stack.callback(local.down, runtime.state_dir)
+        return replace(self.deployment.endpoints, tango_host=runtime.endpoints().tango_host)
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
         return {}
@@ -206,6 +269,7 @@ class ClusterRun(FaultRun):
     def begin(self) -> None:
         for flow in self._all.values():
             flow.begin()
+        self._raise_alarms()
 
     def step(self) -> bool:
         if not self._schedule and not self._is_happening() and not self._stopped:
@@ -227,11 +291,12 @@ class ClusterRun(FaultRun):
 
     def inject(self, fault: str) -> None:
         accident = self._schedule.pop(0)
-        self.progress.step(f"  {fault}, {accident.seconds:.1f} s")
+        self._now = f"{fault}, {accident.seconds:.1f} s"
+        self.progress.step(f"  {self._now}")
         self._happens = self._thread.submit(self._happen, accident)
 
-    def named(self, fault: str) -> str:
-        return fault
+    def faults_in_words(self) -> str:
+        return f"{len(self._accidents)} of {self.count} accidents, the newest: {self._now or 'none'}"
 
     def in_words(self) -> str:
         return "; ".join(flow.in_words() for flow in self._all.values())
@@ -248,19 +313,56 @@ class ClusterRun(FaultRun):
             made.rows += [(f"{name}: {what}", number) for what, number in found.rows]
             made.wrong += [f"{name}: {text}" for text in found.wrong]
             made.tallies |= found.tallies
-        alone = self._calls_alone()
-        waits = [one.seconds for one in alone if one.answer != "given"]
-        longest = max(waits, default=0.0)
-        made.wrong += [f"{one.id}: was given, and no two brokers could confirm it" for one in alone if not one.text]
-        made.rows += [
-            ("longest recovery after an accident: all replicas in sync", f"{self._recovery:.1f} s"),
-            ("commands refused while no two brokers could confirm one", len(waits)),
-            (
-                f"... the longest wait, which is to be at most {_BAR:g} s",
-                f"{longest:.3f} s{', missed' * (longest > _BAR)}",
-            ),
+        recovery = max((one.recovery for one in self._accidents), default=0.0)
+        made.rows.append(("longest recovery after an accident: all replicas in sync", f"{recovery:.1f} s"))
+        for what, alone in (("commands", self._calls_alone()), ("acts on alarms", self._acts)):
+            made.rows += _refusals(what, alone)
+            made.wrong += [f"{one.id}: was given, and no two brokers could confirm it" for one in alone if not one.text]
+        made.wrong += [
+            f"{role} may not {act}: {answer}"
+            for role, act, answer in self._forbidden
+            if "AUTHORIZATION_FAILED" not in answer
         ]
+        made.tables += [self._silences(made), self._by_kind(made)]
+        if self._forbidden:
+            made.tables.append(_table("role", "forbidden act", "answer", rows=sorted(self._forbidden)))
         return made
+
+    def _silences(self, made: Balance) -> Table:
+        """Explain the longest silence of each flow."""
+        rows = []
+        for flow, tally in made.tallies.items():
+            gap = max(tally.gaps, key=lambda one: one.seconds, default=Gap(0.0, 0.0))
+            number, spans = self._cause(gap)
+            cause = "no accident before it"
+            if number >= 0:
+                fault, _, recovery = self._accidents[number]
+                cause = f"no. {number + 1}: {fault}, {fault.seconds:.1f} s; in sync {recovery:.1f} s later"
+            rows.append((flow, f"{gap.seconds:.1f} s", cause, str(spans)))
+        return _table("flow", "longest silence", "accident", "further ones in it", rows=rows)
+
+    def _by_kind(self, made: Balance) -> Table:
+        """Return number, longest recovery and longest silences of each kind of accident."""
+        kinds = sorted({str(one.fault) for one in self._accidents})
+        longest = {kind: dict.fromkeys(made.tallies, 0.0) for kind in kinds}
+        for flow, tally in made.tallies.items():
+            for gap in tally.gaps:
+                if (number := self._cause(gap)[0]) >= 0:
+                    found = longest[str(self._accidents[number].fault)]
+                    found[flow] = max(found[flow], gap.seconds)
+        rows = []
+        for kind in kinds:
+            recoveries = [one.recovery for one in self._accidents if str(one.fault) == kind]
+            silences = (f"{seconds:.1f}" for seconds in longest[kind].values())
+            rows.append((kind, str(len(recoveries)), f"{max(recoveries):.1f}", *silences))
+        flows = (f"{flow} silent [s]" for flow in made.tallies)
+        return _table("accident", "number", "in sync after [s]", *flows, rows=rows)
+
+    def _cause(self, gap: Gap) -> tuple[int, int]:
+        """Return which accident a silence is put down to, and how many more began in it; -1: none was before it."""
+        within = [n for n, one in enumerate(self._accidents) if gap.began <= one.began <= gap.began + gap.seconds]
+        before = [n for n, one in enumerate(self._accidents) if one.began < gap.began]
+        return (within or before[-1:] or [-1])[0], max(0, len(within) - 1)
 
     def _is_happening(self) -> bool:
         if self._happens is None:
@@ -282,14 +384,91 @@ class ClusterRun(FaultRun):
             if accident.deed == WIPE:
                 for name in names:
                     shutil.rmtree(self._state_dir / name / "data")
-            self.clock.sleep(accident.seconds)
+            if accident.to in (TWO, ALL):
+                self._act(begin + accident.seconds - _BAR)
+            self.clock.sleep(max(0.0, begin + accident.seconds - self.clock.now()))
             end = self.clock.now()
         if accident.to in (TWO, ALL):
             self._alone.append((begin, end))
         if not wait_until(self.clock, self._is_whole, _WHOLE_WITHIN, 0.2):
             raise InfraError(f"{accident}: not all replicas are in sync {_WHOLE_WITHIN:g} s after it")
-        self._recovery = max(self._recovery, self.clock.now() - end)
+        self._accidents.append(_Accident(accident, begin, self.clock.now() - end))
+        self._try_what_is_forbidden()
         self.clock.sleep(accident.calm)
+
+    def _raise_alarms(self) -> None:
+        """Raise alarms that no flow knows of."""
+        deployment = self._all[_COMMANDS].deployment
+        device = deployment.devices("SdpAlerts")[0]
+        writer = KafkaStreamWriter(deployment.connection, health=BusHealth(), client="sources")
+        now = round(self.clock.now() * 1e6)
+        about = {"condition": "storageLow", "severity": "WARNING", "state": "ACTIVE", "raised_at": now, "sequence": 1}
+        records = [
+            alert_record(msgspec.convert({**about, "source": f"store/{number}", "text": "full"}, Alert))
+            for number in range(_ALARMS)
+        ]
+        writer.send_many(ALERTS, [record.key for record in records], [record.value for record in records])
+        writer.flush(READY_WITHIN)
+
+        def are_shown() -> bool:
+            with suppress(tango.DevFailed):
+                shown = deployment.alarms(device)
+                self._alarms = [(one["source"], one["occurrence"]) for one in shown if one["condition"] == "storageLow"]
+            return len(self._alarms) == _ALARMS
+
+        self.demand(are_shown, READY_WITHIN, "the alarms to be acted on are shown")
+
+    def _act(self, until: float) -> None:
+        """Acknowledge and shelve alarms while no two brokers can confirm it."""
+        deployment = self._all[_COMMANDS].deployment
+        device = deployment.devices("SdpAlerts")[0]
+        with tango.EnsureOmniThread():
+            proxy = deployment.proxy(device)
+            while self._alarms and self.clock.now() < until:
+                source, occurrence = self._alarms.pop()
+                about = {"condition": "storageLow", "source": source, "operator": "operator", "comment": "accident"}
+                for command, more in (("Acknowledge", {"occurrence": occurrence}), ("Shelve", {"duration": 60.0})):
+                    if self.clock.now() < until:
+                        self._acts.append(self._call(proxy, device, command, json.dumps({**about, **more})))
+                        self.clock.sleep(_ACT_EACH)
+
+    def _call(self, proxy: Any, device: str, command: str, text: str) -> CallLine:
+        called, begin = self.clock.now(), self.clock.monotonic()
+        answer: Answer = "given"
+        error = ""
+        try:
+            proxy.command_inout(command, text)
+        except tango.DevFailed as failed:
+            error = failed.args[0].desc
+            answer = judge(failed.args[0].reason, error)
+        took = self.clock.monotonic() - begin
+        return CallLine(device=device, command=command, called=called, seconds=took, answer=answer, text=error)
+
+    def _try_what_is_forbidden(self) -> None:
+        """Let the next role do what it may not."""
+        security, roles = self.deployment.endpoints.security, [*self.deployment.icd.roles]
+        if security is None or len(self._forbidden) == len(roles):
+            return
+        settings, role = self.deployment.settings, roles[len(self._forbidden)]
+        login = msgspec.toml.decode(security.settings_of(name_of(role)).read_bytes(), type=Settings).kafka
+        config = {"bootstrap.servers": settings.bootstrap, "log_level": 0, **login}
+        may = {one.name for one in rights.of_role(self.deployment.icd, role, settings) if one.operation == "Write"}
+        topics = sorted({settings.prefix + topic for topic in self.deployment.icd.topics} - may)
+        answers: list[str] = []
+        if topics:
+            topic = self._chance.choice(topics)
+            producer = Producer(config)
+            producer.produce(topic, b"x", on_delivery=lambda error, _: answers.append(error.name() if error else _DONE))
+            producer.flush(_WHOLE_WITHIN)
+            self._forbidden.append((role, f"write to {topic}", answers[0] if answers else _DONE))
+            return
+        name = settings.prefix + slot_name("aggregate", "0")
+        try:
+            Producer({**config, "transactional.id": name}).init_transactions(READY_WITHIN)
+            answers.append(_DONE)
+        except KafkaException as error:
+            answers.append(error.args[0].name())
+        self._forbidden.append((role, f"write transactions as {name}", answers[0]))
 
     def _hit(self, to: str) -> list[int]:
         """Return the numbers of the brokers that an accident hits."""
@@ -318,7 +497,17 @@ class ClusterRun(FaultRun):
     def _dead(self, names: Sequence[local.ServiceName]) -> Iterator[None]:
         local.stop_services(self._state_dir, *names, kill=True, clock=self.clock)
         yield
-        local.start_services(self._state_dir, *names, clock=self.clock)
+
+        def start() -> bool:
+            try:
+                local.start_services(self._state_dir, *names, clock=self.clock)
+            except InfraError as error:  # a busy machine; the brokers' log tells
+                self.progress.step(f"  {error}")
+                return False
+            return True
+
+        if not wait_until(self.clock, start, _WHOLE_WITHIN, 1.0):
+            raise InfraError(f"{', '.join(names)}: do not start again within {_WHOLE_WITHIN:g} s")
 
     @contextmanager
     def _frozen(self, names: Sequence[local.ServiceName]) -> Iterator[None]:
@@ -349,6 +538,26 @@ class ClusterRun(FaultRun):
         """Return the calls of commands made while no two brokers could confirm one."""
         calls = read_calls(self._all[_COMMANDS].deployment.folder / "calls.jsonl")
         return [one for one in calls if any(begin <= one.called <= end - _BAR for begin, end in self._alone)]
+
+
+def _refusals(what: str, alone: Sequence[CallLine]) -> list[tuple[str, int | str]]:
+    """Return the rows about acts that no two brokers could confirm; those that are not possible at all left out."""
+    refused = [one for one in alone if one.answer in _UNCONFIRMED]
+    times = [one.seconds for one in refused]
+    late = sum(seconds > _BAR for seconds in times)
+    rows: list[tuple[str, int | str]] = [(f"{what} refused while no two brokers could confirm one", len(refused))]
+    for answer in _UNCONFIRMED:
+        reasons = [one.text for one in refused if one.answer == answer]
+        rows += [(f"... {answer}", len(reasons)), ("... ... a reason", reasons[-1])] if reasons else []
+    longest_wait = f"{max(times, default=0.0):.3f} s{f', missed by {late}' * (late > 0)}"
+    return [*rows, (f"... the longest wait, which is to be at most {_BAR:g} s", longest_wait)]
+
+
+def _table(*columns: str, rows: Iterable[Sequence[str]]) -> Table:
+    made = Table(*columns)
+    for row in rows:
+        made.add_row(*map(escape, row))
+    return made
 
 
 class _QuorumState(msgspec.Struct):

@@ -35,6 +35,7 @@ from proving.fault_runs.frame import (
     STANDSTILL,
     Balance,
     FaultRun,
+    Gap,
     Size,
     Tally,
 )
@@ -110,10 +111,11 @@ class Caller:
         self._labels: list[str] = []
         self._count = 0
 
-    def drive(self, commands: int, called_off: Callable[[], bool]) -> None:
-        """Give some commands; one that was surely not sent does not count."""
+    def drive(self, commands: int, called_off: Callable[[], bool], pause: float = 0.0) -> None:
+        """Give some commands, with a pause [s] before each; one that was surely not sent does not count."""
         given = 0
         while given < commands and not called_off():
+            self._clock.sleep(pause)
             shown = self._settled()
             choices = CHOICES[shown]
             (name,) = self._chance.choices([*choices], [*choices.values()])
@@ -162,7 +164,7 @@ class Caller:
             answer, text = "given", ""
         except tango.DevFailed as failed:
             error = failed.args[0]
-            answer, text = _judge(error.reason, error.desc), error.desc
+            answer, text = judge(error.reason, error.desc), error.desc
             found = _ID.search(text)
             id = (found.group(1) or found.group(2)) if found else ""
         line = CallLine(
@@ -202,7 +204,7 @@ class Caller:
         return {**by_name[name], "transaction_id": f"txn-faults-20270101-{number:02d}{self._count:06d}"}
 
 
-def _judge(reason: str, text: str) -> Answer:
+def judge(reason: str, text: str) -> Answer:
     if reason == "API_CommandTimedOut" and "outcome unknown" in text:
         return "unknown"
     if reason == "API_CommandNotAllowed":
@@ -212,12 +214,15 @@ def _judge(reason: str, text: str) -> Answer:
     return "no answer"
 
 
-def call_random_commands(context: RoleContext, *, journal: str, commands: int, seed: int, devices: list[str]) -> None:
+def call_random_commands(
+    context: RoleContext, *, journal: str, commands: int, seed: int, devices: list[str], pause: float
+) -> None:
     file = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def drive(device: str, share: int) -> None:
         with tango.EnsureOmniThread():
-            Caller(context.tango_host, device, file, seed, context.clock).drive(share, lambda: context.called_off)
+            caller = Caller(context.tango_host, device, file, seed, context.clock)
+            caller.drive(share, lambda: context.called_off, pause)
 
     each, rest = divmod(commands, len(devices))
     threads = [
@@ -286,8 +291,8 @@ def _tally(found: FoundCommands, written: Mapping[str, CommandMessage], outcomes
     sent = written.keys() | {line.id for line in given}
     again = [id for id, times in executed.items() if times > 1 and id in written and not written[id].repeatable]
     answered = sorted(line.called + line.seconds for line in given)
-    silence = max((later - one for one, later in pairwise(answered)), default=0.0)
-    return Tally(len(sent), len(known), len(sent - known), len(again) + len(_twice(written, found.acks)), silence)
+    gaps = [Gap(one, later - one) for one, later in pairwise(answered)]
+    return Tally(len(sent), len(known), len(sent - known), len(again) + len(_twice(written, found.acks)), gaps)
 
 
 def first_outcomes(acks: Sequence[AckMessage]) -> dict[str, str]:
@@ -412,6 +417,8 @@ class CommandFaultRun(FaultRun):
     settings: ClassVar = {"nodes": 1, "subarrays": _SUBARRAYS}
     faults: ClassVar[Sequence[str]] = (SERVER, CONTROLLER, BROKER, STANDSTILL)
     standstill = 120.0
+    pause: ClassVar[float] = 0.0
+    """Pause of a caller before a command [s]."""
 
     def prepare(self) -> None:
         self.between = _QUICK_BETWEEN if self.quick else _BETWEEN
@@ -440,6 +447,7 @@ class CommandFaultRun(FaultRun):
             commands=self.count,
             seed=self.seed,
             devices=self._devices,
+            pause=self.pause,
         )
         self.moved = self.clock.monotonic()
 

@@ -8,7 +8,7 @@ parts, injects the faults of one schedule, starts killed parts again, and prints
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -22,7 +22,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from facade.bus.kafka.admin import ask_coordinator, committed_offsets
-from facade.clock import SystemClock
+from facade.clock import Clock, SystemClock
 from facade.console import OUT
 from facade.errors import ConfigError
 from facade.infra.processes import Process
@@ -41,6 +41,8 @@ _STANDS = (0.3, 2.5)
 """Shortest and longest time for which the broker stands still [s]."""
 _RESET_WITHIN, _COORDINATOR_WITHIN = 180.0, 60.0
 _LOOK = 0.02
+_LONG = 1.0
+"""A silence from this length on is kept [s]."""
 _PROGRESS = 5.0
 _MOST_SHOWN = 20
 
@@ -73,6 +75,45 @@ class Size(NamedTuple):
     """Of each part."""
 
 
+class Gap(NamedTuple):
+    """A time without a record."""
+
+    began: float
+    """[Unix s]."""
+    seconds: float
+
+
+class Gaps:
+    """The times in which a stream was silent."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heard = 0.0
+        self.found: list[Gap] = []
+        """Those of a second or more, and each that was the longest until then."""
+
+    @property
+    def longest(self) -> float:
+        """Return the longest one [s]."""
+        return longest(self.found)
+
+    def hear(self) -> None:
+        """Take note of a record."""
+        if self._heard:
+            gap = Gap(self._heard, self._clock.now() - self._heard)
+            if gap.seconds >= _LONG or gap.seconds > self.longest:
+                self.found.append(gap)
+        self.wait_anew()
+
+    def wait_anew(self) -> None:
+        """Begin the next silence now: what was before is none of the stream's."""
+        self._heard = self._clock.now()
+
+
+def longest(gaps: Iterable[Gap]) -> float:
+    return max((gap.seconds for gap in gaps), default=0.0)
+
+
 class Tally(NamedTuple):
     """Records of one flow, in figures that all flows have."""
 
@@ -80,8 +121,7 @@ class Tally(NamedTuple):
     found: int
     lost: int
     doubled: int
-    silence: float
-    """Longest time without one [s]."""
+    gaps: Sequence[Gap]
 
 
 @dataclass(slots=True)
@@ -92,6 +132,8 @@ class Balance:
     wrong: list[str] = field(default_factory=list)
     tallies: dict[str, Tally] = field(default_factory=dict)
     """By flow."""
+    tables: list[Table] = field(default_factory=list)
+    """Further ones that are printed."""
 
 
 class FaultRun:
@@ -171,6 +213,9 @@ class FaultRun:
     def in_words(self) -> str:
         raise NotImplementedError
 
+    def faults_in_words(self) -> str:
+        return f"faults: {', '.join(f'{fault} {count}' for fault, count in self.injected.items() if count) or 'none'}"
+
     def named(self, fault: str) -> str:
         return fault if fault in (STANDSTILL, RESET) else f"kill -9 of the {fault}"
 
@@ -195,8 +240,7 @@ class FaultRun:
             self.revive()
             if self.clock.monotonic() - said >= _PROGRESS:
                 said = self.clock.monotonic()
-                faults = ", ".join(f"{fault} {count}" for fault, count in self.injected.items())
-                self.progress.step(f"  {self.in_words()}; faults: {faults}")
+                self.progress.step(f"  {self.in_words()}; {self.faults_in_words()}")
             self.clock.sleep(_LOOK)
         self.revive()
         account = self.account()
@@ -341,9 +385,11 @@ def _print(progress: ProgressLine, title: str, run: FaultRun, account: Balance) 
     progress.console.print(table)
     if len(account.tallies) > 1:
         flows = Table("flow", "sent", "found", "lost", "doubled", "longest silence")
-        for flow, (*counts, silence) in account.tallies.items():
-            flows.add_row(flow, *(f"{count:,}" for count in counts), f"{silence:.1f} s")
+        for flow, (*counts, gaps) in account.tallies.items():
+            flows.add_row(flow, *(f"{count:,}" for count in counts), f"{longest(gaps):.1f} s")
         progress.console.print(flows)
+    for further in account.tables:
+        progress.console.print(further)
     for text in account.wrong[:_MOST_SHOWN]:
         progress.console.print(f"[red]wrong[/red]  {escape(text)}")
     if account.wrong:

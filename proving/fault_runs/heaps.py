@@ -15,12 +15,10 @@ from facade.infra.processes import Process
 from proving.demo.account import disagreements
 from proving.demo.scenario import settled_account
 from proving.demo.system import TangoSide
-from proving.fault_runs.frame import BROKER, READY_WITHIN, SERVER, Balance, FaultRun, Size, Tally, process_name
+from proving.fault_runs.frame import BROKER, READY_WITHIN, SERVER, Balance, FaultRun, Gaps, Size, Tally, process_name
 
 SUMMARIES = "ingest.summary"
 _SIMULATOR = "simulator"
-_RATE = 2_000
-"""Of all nodes together [heaps/s]."""
 _WORKERS = ("worker 0", "worker 1")
 _SERVERS = {f"{SERVER} {instance}": instance for instance in ("control", "ingest-00")}
 _COUNTED = ("heapsTotal", "heapsTotal + heapsLate")
@@ -35,11 +33,13 @@ class HeapFaultRun(FaultRun):
     settings: ClassVar = {"nodes": 4, "partitions": None}
     faults = (*_WORKERS, *_SERVERS, BROKER)
     between = (1.0, 4.0)
+    rate: ClassVar[int] = 2_000
+    """Of all nodes together [heaps/s]."""
 
     def prepare(self) -> None:
         self._report = self.deployment.folder / "sent.json"
-        self._heard, self._silence = 0.0, 0.0
-        """When a summary came last, and the longest time without one [s]."""
+        self._gaps = Gaps(self.clock)
+        """Times without a summary."""
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
         made = self.deployment
@@ -56,14 +56,13 @@ class HeapFaultRun(FaultRun):
         devices = {name: made.devices(name) for name in (BUS, MASTER, NODE)}
         self._tango = TangoSide(made.tango_host, devices, made.icd)
         self._reader = KafkaBus(made.connection, client="fault-run").open_reader({SUMMARIES: None}, {})
-        words = ("--rate", _RATE, "--count", self.count, "--seed", self.seed, "--report", self._report)
+        words = ("--rate", self.rate, "--count", self.count, "--seed", self.seed, "--report", self._report)
         self._simulator = made.launch(_SIMULATOR, "simulate", "ingest", *words, ends=True, login="ingest-node")
         self.moved = self.clock.monotonic()
 
     def step(self) -> bool:
         if self._reader.take(10_000, 0.0):
-            now = self.clock.monotonic()
-            self._silence, self._heard = max(self._silence, now - (self._heard or now)), now
+            self._gaps.hear()
         if self._simulator.is_alive or self.left:
             self.moved = self.clock.monotonic()
             return True
@@ -88,9 +87,9 @@ class HeapFaultRun(FaultRun):
             ("heaps sent", sent.sent),
             ("... counted at their nodes", found),
             ("figures compared", len(lines)),
-            ("longest silence of the sums", f"{self._silence:.1f} s"),
+            ("longest silence of the sums", f"{self._gaps.longest:.1f} s"),
         ]
-        made.tallies["heaps"] = Tally(sent.sent, found, lost, doubled, self._silence)
+        made.tallies["heaps"] = Tally(sent.sent, found, lost, doubled, self._gaps.found)
         return made
 
     def _sent(self) -> int:

@@ -30,6 +30,7 @@ from proving.fault_runs.frame import (
     SERVER,
     Balance,
     FaultRun,
+    Gaps,
     Size,
     Tally,
     process_name,
@@ -39,8 +40,6 @@ from proving.roles import RoleContext, RoleProcess
 KIND, CONTENT_TYPE = "sky-model", "application/x-table-fault"
 _SEGMENT = 100_000
 _PAUSE = 0.5
-_EACH = 1.0
-"""From one table to the next [s]: there is to be time for faults."""
 
 
 def content(seed: int, number: int, size: int) -> bytes:
@@ -63,7 +62,7 @@ def read_journal(file: Path) -> tuple[set[int], set[int]]:
     return begun, sent
 
 
-def produce_tables(context: RoleContext, *, journal: str, seed: int, tables: int, size: int) -> None:
+def produce_tables(context: RoleContext, *, journal: str, seed: int, tables: int, size: int, each: float) -> None:
     """Send; what an earlier life had begun is left as it is."""
     file, clock = Path(journal), context.clock
     producer = TableProducer(KafkaBus(Connection(context.settings, clock=clock), client="producer").writer(), clock)
@@ -87,7 +86,7 @@ def produce_tables(context: RoleContext, *, journal: str, seed: int, tables: int
                 else:
                     break
             note("sent", number)
-            clock.sleep(_EACH)
+            clock.sleep(each)
 
 
 WORKER, PRODUCER = "assembling worker", "producer"
@@ -108,6 +107,8 @@ class TableFaultRun(FaultRun):
 
     def prepare(self) -> None:
         self._size = _QUICK_SIZE if self.quick else _SIZE
+        self._each = 1.0
+        """From one table to the next [s]: there is to be time for faults."""
         self._device = self.deployment.devices("SdpCalibration")[0]
         self._journal = self.deployment.folder / "tables.txt"
         self._bus = KafkaBus(self.deployment.connection, client="fault-run")
@@ -117,12 +118,13 @@ class TableFaultRun(FaultRun):
         self._awaited: set[int] | None = None
         """Tables whose end is waited for when all have been sent."""
         self._settled_by = float("inf")
-        self._heard, self._silence = 0.0, 0.0
-        """When a table was announced last, and the longest time without one [s]."""
+        self._gaps = Gaps(self.clock)
+        """Times without a table that is announced."""
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
         deployment = self.deployment
-        task = {"journal": str(self._journal), "seed": self.seed, "tables": self.count, "size": self._size}
+        task: dict[str, Any] = {"journal": str(self._journal), "seed": self.seed, "tables": self.count}
+        task |= {"size": self._size, "each": self._each}
         assemble: dict[str, Any] = {"login": "tables-assemble", "SDP_TABLE_EXPIRY": f"{EXPIRY}"}
         parts: dict[str, Callable[[], Process]] = {
             WORKER: lambda: deployment.launch(process_name(WORKER), "tables", "assemble", **assemble),
@@ -141,8 +143,7 @@ class TableFaultRun(FaultRun):
         records = self._reader.take(100, 0.05)
         said = [table for record in records if isinstance(table := decode_table(record.value), Table)]
         if any(table.state == COMPLETE for table in said):
-            now = self.clock.monotonic()
-            self._silence, self._heard = max(self._silence, now - (self._heard or now)), now
+            self._gaps.hear()
         self._said += said
         self._begun, self._sent = read_journal(self._journal)
         if len(self._begun) < self.count or self.deployment.processes[PRODUCER].is_alive:
@@ -196,7 +197,7 @@ class TableFaultRun(FaultRun):
         }
         wrong = [f"{what}: {sorted(numbers)[:20]}" for what, numbers in findings.items() if numbers]
         lost = len(self._sent - complete.keys() | complete.keys() - whole)
-        tally = Tally(len(self._sent), len(complete), lost, len(findings["announced twice"]), self._silence)
+        tally = Tally(len(self._sent), len(complete), lost, len(findings["announced twice"]), self._gaps.found)
         return Balance([*rows.items()], wrong, {"tables": tally})
 
     def _ended(self) -> set[int]:

@@ -9,6 +9,7 @@ from unittest.mock import MagicMock
 
 import msgspec
 import pytest
+from rich.table import Table
 
 from facade.clock import ManualClock
 from facade.infra import local
@@ -25,12 +26,13 @@ from proving.fault_runs.cluster import (
     TWO,
     ClusterFault,
     ClusterRun,
+    _Accident,
     active_controller,
     partition_of,
     schedule,
 )
-from proving.fault_runs.commands import CallLine
-from proving.fault_runs.frame import Balance, Size
+from proving.fault_runs.commands import Answer, CallLine
+from proving.fault_runs.frame import Balance, Gap, Gaps, Size, Tally
 
 
 def test_a_seed_gives_the_same_accidents_and_each_kind_comes_before_one_comes_again() -> None:
@@ -76,8 +78,10 @@ def test_no_two_brokers_confirm_a_command_only_while_all_of_them_are_away(
         monkeypatch.setattr(local, name, takes_a_second())
     monkeypatch.setattr(subprocess, "run", takes_a_second())
     run = object.__new__(ClusterRun)
-    run.clock, run._state_dir, run._chance, run._alone, run._recovery = clock, tmp_path, random.Random(1), [], 0.0
+    run.clock, run._state_dir, run._chance, run._alone, run._accidents = clock, tmp_path, random.Random(1), [], []
     monkeypatch.setattr(run, "_is_whole", lambda: True)
+    monkeypatch.setattr(run, "_act", lambda until: None)
+    monkeypatch.setattr(run, "_try_what_is_forbidden", lambda: None)
     began = clock.now()
     run._happen(ClusterFault(deed, ALL, seconds=5.0, calm=0.0))
     ((begin, end),) = run._alone
@@ -118,10 +122,72 @@ def test_a_flow_that_ends_before_the_last_accident_is_a_finding(run: ClusterRun)
     assert run.account().wrong == ["commands: ended before the last accident"]
 
 
-@pytest.mark.parametrize(("seconds", "shown"), [(0.4, "0.400 s"), (0.6, "0.600 s, missed")])
+def made_line(seconds: float, answer: Answer, text: str = "no broker") -> CallLine:
+    return CallLine(device="d", command="Scan", called=5.0, seconds=seconds, answer=answer, text=text)
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0.4, "0.400 s"), (0.6, "0.600 s, missed by 1")])
 def test_a_refusal_that_takes_too_long_is_named_in_its_row(run: ClusterRun, seconds: float, shown: str) -> None:
-    line = CallLine(device="d", command="Scan", called=5.0, seconds=seconds, answer="refused", text="no")
-    (run._all["commands"].deployment.folder / "calls.jsonl").write_bytes(msgspec.json.encode(line) + b"\n")
-    run._alone = [(1.0, 10.0)]
+    """A command that its state does not allow says nothing of brokers."""
+    lines = [made_line(seconds, "not sent"), made_line(3.0, "refused")]
+    file = run._all["commands"].deployment.folder / "calls.jsonl"
+    file.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    run._alone, run._acts = [(1.0, 10.0)], [made_line(0.1, "unknown", "perhaps")]
     found = run.account()
-    assert (found.rows[-1][1], found.wrong) == (shown, [])
+    assert found.wrong == []
+    assert found.rows[-8:] == [
+        ("commands refused while no two brokers could confirm one", 1),
+        ("... not sent", 1),
+        ("... ... a reason", "no broker"),
+        ("... the longest wait, which is to be at most 0.5 s", shown),
+        ("acts on alarms refused while no two brokers could confirm one", 1),
+        ("... unknown", 1),
+        ("... ... a reason", "perhaps"),
+        ("... the longest wait, which is to be at most 0.5 s", "0.100 s"),
+    ]
+
+
+def test_an_act_that_nobody_could_confirm_or_that_is_forbidden_is_a_finding_if_it_was_taken(run: ClusterRun) -> None:
+    run._acts = [made_line(0.1, "given", "")]
+    run._forbidden = [("logs", "write to x.alerts", "TOPIC_AUTHORIZATION_FAILED"), ("storage", "write to y", "done")]
+    assert run.account().wrong == [
+        ": was given, and no two brokers could confirm it",
+        "storage may not write to y: done",
+    ]
+
+
+def test_a_silence_is_put_down_to_the_first_accident_in_it_or_else_to_the_last_before_it(run: ClusterRun) -> None:
+    faults = [ClusterFault(KILL, whom, 1.0, 0.0) for whom in (ONE, TWO, ALL)]
+    run._accidents = [_Accident(fault, 100.0 * number, 7.0) for number, fault in enumerate(faults, 1)]
+    assert [run._cause(Gap(*gap)) for gap in ((50.0, 20.0), (90.0, 20.0), (190.0, 200.0), (150.0, 5.0))] == [
+        (-1, 0),
+        (0, 0),
+        (1, 1),
+        (0, 0),
+    ]
+    made = Balance(tallies={"heaps": Tally(1, 1, 0, 0, [Gap(101.0, 4.0), Gap(190.0, 200.0), Gap(301.0, 3.0)])})
+    (longest,), kinds = rows_of(run._silences(made)), rows_of(run._by_kind(made))
+    assert longest == ("heaps", "200.0 s", f"no. 2: {faults[1]}, 1.0 s; in sync 7.0 s later", "1")
+    assert kinds == [
+        (str(faults[2]), "1", "7.0", "3.0"),
+        (str(faults[0]), "1", "7.0", "4.0"),
+        (str(faults[1]), "1", "7.0", "200.0"),
+    ]
+
+
+def rows_of(table: Table) -> list[tuple[str, ...]]:
+    return list(zip(*(map(str, column.cells) for column in table.columns), strict=True))
+
+
+def test_gaps_of_a_second_are_kept_and_the_longest_of_the_shorter_ones() -> None:
+    clock = ManualClock()
+    gaps = Gaps(clock)
+    for pause in (9.0, 0.3, 0.2, 0.4, 2.0, 1.5, 0.9):
+        clock.sleep(pause)
+        gaps.hear()
+    clock.sleep(50.0)
+    gaps.wait_anew()
+    clock.sleep(0.5)
+    gaps.hear()
+    assert [round(gap.seconds, 3) for gap in gaps.found] == [0.3, 0.4, 2.0, 1.5]
+    assert gaps.longest == pytest.approx(2.0)
