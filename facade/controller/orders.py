@@ -157,9 +157,9 @@ class Orders:
             return None
         if self._checked is None:
             # The import is slow, and most controllers issue no orders.
-            from facade.flows.commands.arguments import Arguments
+            from facade.flows.commands.arguments import arguments_of
 
-            self._checked = Arguments(self._icd)
+            self._checked = arguments_of(self._icd)
         try:
             return self._checked.check(command.argument, json.dumps(argument)).document
         except ArgumentError as error:

@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaExcep
 
 from tests.simulation.broker import Broker, Place
 from tests.simulation.groups import Groups, Member, Membership
-from tests.simulation.logs import Partition
+from tests.simulation.logs import CHANGES, Partition
 from tests.simulation.network import LOST, Link, Network
 from tests.simulation.scheduler import Process
 
@@ -52,6 +52,8 @@ class SimulatedConsumer:
         self._told_end: dict[Place, int] = {}
         self._seen: dict[Place, int] = {}
         """State of each partition of which everything has been read."""
+        self._idle_since = 0
+        """Newest change of any partition when everything had been read of all."""
         self._events: deque[Callable[[], Message | None]] = deque()
         """What the next call of `consume` is to serve."""
         self._waiting: Any = None
@@ -126,6 +128,9 @@ class SimulatedConsumer:
 
     def _fetch(self, wanted: int) -> None:
         """Fetch what is there, and more than is wanted."""
+        if self._idle_since == CHANGES.newest:
+            return
+        is_idle = True
         limit = max(wanted, _AHEAD) - len(self._ahead)
         for place in list(self._at):
             partition = self._broker.partition(place)
@@ -133,6 +138,7 @@ class SimulatedConsumer:
                 continue
             if self._seen.get(place) == partition.state:
                 continue
+            is_idle = False
             at = self._at[place]
             if at == OFFSET_BEGINNING:
                 at = partition.first
@@ -162,6 +168,8 @@ class SimulatedConsumer:
             if self._tells_end and self._told_end.get(place) != at:
                 self._told_end[place] = at
                 self._ahead.append((place, _error(KafkaError._PARTITION_EOF, place, at)))
+        if is_idle:
+            self._idle_since = CHANGES.newest
 
     def _misplaced(self, place: Place, cut_at: int = -1) -> None:
         """Go where the settings say; to where the log was cut, if that is known, instead of to its end."""
@@ -198,6 +206,7 @@ class SimulatedConsumer:
             self._assigned[place] = None
             self._epochs[place] = (-1 if one.leader_epoch is None else one.leader_epoch), -1
             self._seen.pop(place, None)
+            self._idle_since = 0
             self._told_end.pop(place, None)
 
     def incremental_unassign(self, places: Sequence[TopicPartition]) -> None:

@@ -2,7 +2,6 @@
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any, NamedTuple
 
 
@@ -51,7 +50,17 @@ class Numbered:
     """Number of the first record of the newest batch."""
 
 
-_states = count(1)
+class _Changes:
+    """Numbers the changes of all partitions."""
+
+    newest = 0
+
+    def number(self) -> int:
+        self.newest += 1
+        return self.newest
+
+
+CHANGES = _Changes()
 ABORTED = -1
 """In the place of a producer: the transaction of the record was aborted."""
 
@@ -74,7 +83,7 @@ class Partition:
     """First offset of the open transaction, by producer."""
     numbers: dict[int, Numbered] = field(default_factory=dict)
     """By producer."""
-    state: int = field(default_factory=_states.__next__)
+    state: int = field(default_factory=CHANGES.number)
     """Another number after each change, so that who has read all of it need not look again."""
 
     @property
@@ -96,7 +105,7 @@ class Partition:
         entry.by = by
         self.entries.append(entry)
         self.end += 1
-        self.state = next(_states)
+        self.state = CHANGES.number()
         if by is not None:
             self._learn(entry, by)
 
@@ -138,7 +147,7 @@ class Partition:
     def remove(self, before: int) -> list[Entry]:
         """Remove what is before an offset, as retention does, and an administrator; return it."""
         self.first = max(self.first, min(before, self.end))
-        self.state = next(_states)
+        self.state = CHANGES.number()
         index = self._index(self.first)
         gone = self.entries[:index]
         del self.entries[:index]
@@ -169,7 +178,7 @@ class Partition:
         """Begin another leader epoch, as after each start of a broker."""
         self.leader_epoch += 1
         self.epochs = [one for one in self.epochs if one[1] < self.end] + [(self.leader_epoch, self.end)]
-        self.state = next(_states)
+        self.state = CHANGES.number()
 
     def end_of(self, epoch: int) -> int:
         """Return the offset after the newest entry of a leader epoch, or of those before it (KIP-320)."""

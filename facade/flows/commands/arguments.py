@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import dropwhile, islice, pairwise
 from operator import ne
 from typing import Any
@@ -22,6 +22,7 @@ from jsonschema_rs import Draft202012Validator, Registry, ValidationError, Valid
 
 from facade.errors import ArgumentError
 from facade.icd.explain import shown
+from facade.icd.load import load
 from facade.icd.model import Icd
 
 LONGEST = 1_000_000
@@ -277,6 +278,16 @@ class CheckedArgument:
     interface: str
     """Address of its schema."""
     transaction_id: str | None
+
+
+def arguments_of(icd: Icd) -> "Arguments":
+    """Return the argument schemas of an interface; those of the installed one are compiled once."""
+    return _installed() if icd is load() else Arguments(icd)
+
+
+@cache
+def _installed() -> "Arguments":
+    return Arguments(load())
 
 
 class Arguments:

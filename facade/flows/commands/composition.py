@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from facade.bus.port import Record
 from facade.clock import Clock
 from facade.errors import ConfigError
-from facade.flows.commands.arguments import Arguments
+from facade.flows.commands.arguments import arguments_of
 from facade.flows.commands.flow import Components, flows
 from facade.flows.commands.gateway import Gateway
 from facade.flows.commands.lease import INTERVAL, TERM, Lease
@@ -121,7 +121,7 @@ def compose(server: Server) -> None:
         server.report(find_stuck, lambda key: key[0] == _STUCK, STATES, COMMANDS, ACKS)
     gateway = Gateway(
         classes=classes,
-        arguments=Arguments(icd),
+        arguments=arguments_of(icd),
         states=states,
         device_state=lambda device: subarrays[device].state() if device in subarrays else server.state(device),
         tracker=tracker,
