@@ -151,7 +151,7 @@ class Handling:
         self.take_back(execution)
         if self.is_settled(execution) or self._has_expired(execution):
             return
-        if execution.state is State.STARTING and (why := self._why_not_allowed(execution, command)):
+        if execution.state in (State.STARTING, State.ALLOWED) and (why := self._why_not_allowed(execution, command)):
             self._end_ours(execution, Event.REFUSED, why)
             return
         if execution.state is State.STARTING:
@@ -163,8 +163,13 @@ class Handling:
                 _log.warning("command left to the next start %s", tags)
 
     def _why_not_allowed(self, execution: Execution, command: CommandDefinition) -> str:
-        """Return the reason why the last reported state forbids a command; empty: it is allowed."""
-        obs_state = self.outbox.states.get(execution.device, OBS_STATE)
+        """Return the reason why the last reported state forbids a command; empty: it is allowed.
+
+        A command that has ended others is allowed in any obsState: it was given in an obsState that they have left. Off
+        may have taken effect meanwhile.
+        """
+        has_overtaken = execution.state is State.ALLOWED
+        obs_state = None if has_overtaken else self.outbox.states.get(execution.device, OBS_STATE)
         return why_not_allowed(
             command,
             # A missing report of the state is no reason to refuse; an executor has no state.

@@ -37,9 +37,9 @@ class State(Enum):
 
     TAKEN = "its record was read"
     WAITING = "it waits for its turn"
-    OVERTAKING = "it waits, and has ended other commands; its device may be in any state"
+    OVERTAKING = "it waits, and has ended other commands; its device may be in any obsState"
     STARTING = "its turn has come; the controller checks the log, the time and the state of the device"
-    ALLOWED = "it may begin; ACCEPTED is being written"
+    ALLOWED = "it may begin, if State permits it; ACCEPTED is being written"
     RESUMING = "it may begin again: it is repeatable, and a crash interrupted it"
     LOST = "its partition was taken away before it began"
     ACCEPTED = "it is repeatable, and ACCEPTED is on the bus"
@@ -170,6 +170,7 @@ TABLE: Mapping[State, Mapping[Event, Transition]] = {
     },
     State.ALLOWED: {
         **_BEFORE_ACCEPTANCE,
+        Event.REFUSED: _end("REJECTED"),
         Event.ACCEPT: Transition(State.ACCEPTED),
         Event.PROVE: Transition(State.OWNED, None, (Effect.COMMIT,)),
     },

@@ -193,6 +193,25 @@ def test_an_expired_command_is_refused_though_another_overtakes_it(site: Site) -
     assert [id for id, _ in site.begun] == [valid.id]
 
 
+def test_what_overtakes_off_is_refused_if_off_has_taken_effect_nevertheless(site: Site) -> None:
+    """In State OFF with obsState ABORTED no command would be allowed."""
+    off = site.send("Off")
+    life = Life(site)
+    aborts = []
+
+    def switch_off(call: Call) -> None:
+        if call.command == "Off":
+            aborts.append(site.send("Abort"))
+            life.step()
+        call.report(**({"obsState": "EMPTY", "State": "OFF"} if call.command == "Off" else {"obsState": "ABORTED"}))
+
+    life.handle = switch_off
+    life.work()
+    assert [site.outcome(message) for message in (off, *aborts)] == ["COMPLETED", "REJECTED"]
+    assert "not allowed when State is OFF" in site.acks(aborts[0])[-1].text
+    assert site.reported("obsState")[-1] == "EMPTY"
+
+
 def test_time_that_passes_while_it_is_accepted_counts(site: Site) -> None:
     """The bus has taken the ACCEPTED, but only after the command has expired: it is not begun."""
     message = site.send(within=5.0)
