@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 _QUEUED = 10_000
 """Events kept for a slow callback; what comes beyond is asked for later."""
-_POLL, _AWAY = 2.0, 0.5
+_POLL, _AWAY = 1.0, 0.5
 """Time between two looks at the newest number, and between two tries while the device is away [s]."""
 _IDLE = 0.3
 """No event for so long, and the newest number is higher than what was seen: the last event was lost [s]."""

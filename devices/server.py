@@ -37,7 +37,6 @@ from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.logs import start_logging
 from facade.runtime.composition import Server
-from facade.runtime.heartbeats import Pulse
 from facade.runtime.log_export import start_log_export
 from facade.runtime.metrics import serve_metrics
 from facade.runtime.replay import ReplayClock
@@ -83,11 +82,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         icd, settings = load(), load_settings()
         start_log_export(icd, settings, f"{SERVER}-{arguments[0]}", SystemClock())
         tracing.start(f"{SERVER}-{arguments[0]}")
-        pulse = None
         if is_standby:
             device_classes(icd, _wanted(icd, arguments))  # what a start imports is imported by then
-            pulse = await_turn(settings, arguments[0])
-        _serve(icd, settings, arguments, pulse)
+            await_turn(settings, arguments[0])
+        _serve(icd, settings, arguments, is_standby=is_standby)
         _leave()
     except FacadeError as error:
         sys.exit(f"{SERVER} {arguments[0]}: {error}")
@@ -95,15 +93,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"{SERVER} {arguments[0]}: Tango: {failed.args[0].desc} (TANGO_HOST={os.environ.get('TANGO_HOST')})")
 
 
-def _serve(icd: Icd, settings: Settings, arguments: list[str], pulse: Pulse | None) -> None:
+def _serve(icd: Icd, settings: Settings, arguments: list[str], *, is_standby: bool = False) -> None:
     stop = threading.Event()
     threads: list[threading.Thread] = []
 
     def start() -> None:
         try:
             service = _assemble(icd, settings, arguments[0])
-            if pulse is not None:
-                end_when_replaced(service, pulse)
+            if is_standby:
+                end_when_replaced(service)
             serve_metrics(service.event_loop.accounts, service.gauges)
         except Exception as error:  # Tango would swallow it, and go on without an event loop
             if not isinstance(error, FacadeError):

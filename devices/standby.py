@@ -5,9 +5,11 @@ Theory of operation
 Processes that may serve the same devices are all started as standbys. Each gives signs of life under the name of the
 server with `SUFFIX`, and reads those of the server. It is its turn when the server says goodbye, or when the log shows
 that it is silent: the standby's own signs of life come back, and those of the server do not. So a broker that is away
-gives nobody a turn. Of several standbys the first one on the log has the turn: all read it in one order, so two that
-begin at once agree. It stands first until it is heard as the server, which takes seconds. If it said goodbye at its
-turn, the next one would find no server and nobody before itself.
+gives nobody a turn. A server whose address refuses connections needs to be silent for less time: it is surely gone.
+
+Of several standbys the first one on the log has the turn: all read it in one order, so two that begin at once agree
+though neither may have heard of the other yet. Its last sign of life says that it starts (`STARTS_WITHIN`):
+the others wait for the server that it becomes.
 
 A server that was silent and goes on, as its host stood still, reads a sign of life of its successor, and ends. Until
 then it commands nothing: it has no lease (`facade.flows.commands.lease`). A successor is an incarnation that began
@@ -15,8 +17,11 @@ later. The order of the signs of life does not tell: those of a server that goes
 """
 
 import logging
+import socket
+import struct
 import threading
 from collections.abc import Callable
+from enum import Enum
 
 import tango
 
@@ -28,7 +33,7 @@ from facade.clock import SystemClock
 from facade.config import Settings
 from facade.errors import BusError
 from facade.runtime.composition import Server
-from facade.runtime.heartbeats import SILENT, TOPIC, HeartbeatMessage, Pulse, SignOfLife, began, decode_heartbeat
+from facade.runtime.heartbeats import SILENT, TOPIC, HeartbeatMessage, SignOfLife, began, decode_heartbeat
 from facade.runtime.stopping import end_process, stopping
 
 _log = logging.getLogger(__name__)
@@ -38,13 +43,25 @@ SERVER = "SdpFacade"
 SUFFIX = "-standby"
 INTERVAL = 0.25
 """Time between two signs of life of a standby [s]: so often it sees that the bus is there."""
-_MISSED = 3.0
-"""Signs of life that a server may miss before it counts as silent."""
+STARTS_WITHIN = 15.0
+"""For so long a standby that has its turn may start, until another one has the turn [s]."""
+SERVER_INTERVAL = 0.5
+"""Most time between two signs of life of a server that has standbys [s]."""
+_MISSED, _MISSED_IF_GONE = 3.0, 1.5
+"""Signs of life that a server may miss before it counts as silent, and before one that is gone does."""
 _NEWEST, _TAKEN, _WAIT = 500, 1000, 0.05
 _AGAIN = 1.0
 """Time between two tries to read signs of life [s]."""
-_ANSWERS_WITHIN_MS = 300
-"""A process that stands still takes connections and answers nothing."""
+_ANSWERS_WITHIN = 1.0
+"""A process that stands still takes connections and answers nothing [s]."""
+
+
+class Presence(Enum):
+    """How a server treats clients."""
+
+    ANSWERS = "answers"
+    HANGS = "takes no connection or gives no answer, in the time that it has"
+    GONE = "its address refuses connections"
 
 
 class Succession:
@@ -63,7 +80,7 @@ class Succession:
         self._now = self._since = self._newest = 0.0
         self._server: tuple[HeartbeatMessage, float] | None = None
         self._standbys: dict[str, float] = {}
-        """Time of the last sign of life of each, by the broker's clock [Unix s], in the order on the log."""
+        """Time until which each counts as alive, by the broker's clock [Unix s], in the order on the log."""
 
     def fold(self, heartbeat: HeartbeatMessage, appended_us: int) -> None:
         """Take a sign of life from the log, with the broker's time stamp [Unix us]."""
@@ -72,13 +89,19 @@ class Succession:
             self._newest = max(self._newest, began(heartbeat.incarnation))
             # The goodbye of a server that was replaced says nothing of its successor.
             if not heartbeat.stopping or began(heartbeat.incarnation) == self._newest:
+                if self._server is None or self._server[0].incarnation != heartbeat.incarnation:
+                    # The one that was to start has become this server.
+                    self._standbys = {one: until for one, until in self._standbys.items() if until <= at + SILENT}
                 self._server = heartbeat, at
         elif heartbeat.component == self._component + SUFFIX:
-            last = self._standbys.get(heartbeat.incarnation, at)
-            if heartbeat.stopping or at - last > SILENT:  # others that came meanwhile stand before it
-                self._standbys.pop(heartbeat.incarnation, None)
+            until = at + max(SILENT, heartbeat.interval)
+            known, one = self._standbys, heartbeat.incarnation
+            if heartbeat.stopping or at > known.get(one, at):
+                known.pop(one, None)  # others that came while it was silent stand before it
+            if heartbeat.interval > SILENT:  # it starts
+                known = self._standbys = {one: until, **known}
             if not heartbeat.stopping:
-                self._standbys[heartbeat.incarnation] = at
+                known[one] = until
             if heartbeat.incarnation == self._incarnation:
                 self._now, self._since = at, self._since or at
 
@@ -91,37 +114,30 @@ class Succession:
         heartbeat, at = self._server
         return float("inf") if heartbeat.stopping else self._now - at
 
-    def is_due(self, answers: Callable[[], bool]) -> bool:
+    def is_due(self, ask: Callable[[], Presence]) -> bool:
         """Return whether it is the turn of this standby.
 
-        `answers`: whether the server answers clients; asked only when it has missed some signs of life.
+        `ask`: says how the server treats clients; called only when the server has missed some signs of life.
         """
-        within = SILENT if self._server is None else min(_MISSED * self._server[0].interval, SILENT)
         silence = self.silence()
-        if silence <= within or not self._is_first():
+        if silence > SILENT or self._server is None:
+            return silence > SILENT and self._is_first()
+        missed = silence / self._server[0].interval
+        if missed <= _MISSED_IF_GONE or not self._is_first():
             return False
-        return silence > SILENT or not answers()
+        presence = ask()
+        return presence is Presence.GONE or (presence is Presence.HANGS and missed > _MISSED)
 
     def _is_first(self) -> bool:
-        alive = (one for one, at in self._standbys.items() if self._now - at <= SILENT)
+        alive = (one for one, until in self._standbys.items() if self._now <= until)
         return next(alive, "") == self._incarnation
 
 
 class Replacement:
-    """Tells a server that another process has taken its place: one that began later, and is heard after the server.
+    """Tells a server that another process has taken its place: one that began later, and is heard after the server."""
 
-    Parameters
-    ----------
-    act
-        Takes the incarnation of the other process.
-    heard
-        Is called once, when all who follow the log know the server.
-    """
-
-    def __init__(
-        self, component: str, incarnation: str, act: Callable[[str], None], heard: Callable[[], None] = lambda: None
-    ) -> None:
-        self._component, self._incarnation, self._act, self._heard = component, incarnation, act, heard
+    def __init__(self, component: str, incarnation: str, act: Callable[[str], None]) -> None:
+        self._component, self._incarnation, self._act = component, incarnation, act
         self._is_heard = False
         """Whether an own sign of life came back: before it stand those of servers that have ended."""
 
@@ -130,58 +146,49 @@ class Replacement:
         if heartbeat.component != self._component:
             return
         if heartbeat.incarnation == self._incarnation:
-            if not self._is_heard:
-                self._is_heard = True
-                self._heard()
+            self._is_heard = True
         elif self._is_heard and began(heartbeat.incarnation) > began(self._incarnation):
             self._act(heartbeat.incarnation)
 
 
-def await_turn(settings: Settings, instance: str) -> Pulse:
-    """Return when no other process serves an instance; a signal to end ends this process.
-
-    Returns
-    -------
-    Pulse
-        Signs of life of the standby, by which the others wait for the server that it becomes.
-    """
+def await_turn(settings: Settings, instance: str) -> None:
+    """Return when no other process serves an instance; a signal to end ends this process."""
     clock, component = SystemClock(), f"{SERVER}-{instance}"
     bus = KafkaBus(Connection(settings, clock=clock), client=component + SUFFIX)
     sign = SignOfLife(component + SUFFIX, "server", bus.writer().send, clock)
     sign.interval, sign.flush = INTERVAL, bus.writer().close
     succession = Succession(component, sign.incarnation)
-    reader = _open(settings, bus)
+    reader, database = _open(settings, bus), tango.Database()
     _log.info("standing by for %s", component)
     with stopping() as is_told:
-        while not is_told() and not succession.is_due(lambda: _answers(instance)):
+        while not is_told() and not succession.is_due(lambda: _presence(database, instance)):
             sign.perform()
             _take(reader, succession.fold)
     if is_told():  # looked at once more: the server may have been told at the same time, and said goodbye
         sign.end()
         end_process()
     _log.warning("taking the place of %s", component)
-    pulse = Pulse(sign, clock)
-    pulse.start()
-    _end_server(instance)
-    while _answers(instance):  # one that ends unexports its devices before: later it would unexport ours
-        clock.sleep(_WAIT)
-    return pulse
+    sign.interval = STARTS_WITHIN
+    sign.give()
+    sign.flush(INTERVAL)
+    _end_server(database, instance)
 
 
-def end_when_replaced(server: Server, pulse: Pulse) -> None:
-    """Let a server end when another process has taken its place, and the standby that it was when it is heard itself.
+def end_when_replaced(server: Server) -> None:
+    """Let a server end when another process has taken its place.
 
     It ends at once: in order it would unexport the devices of the other one. It says no goodbye, which would be one of
     the other one too: they have the same name.
     """
     bus = KafkaBus(Connection(server.settings, clock=server.clock), client=f"{server.instance}-replacement")
+    server.sign_of_life.interval = min(server.sign_of_life.interval, SERVER_INTERVAL)
 
     def end(incarnation: str) -> None:
         _log.error("another process serves %s now (incarnation %s): this one ends", server.instance, incarnation)
         end_process(1)
 
     def follow(stop: threading.Event) -> None:
-        replacement = Replacement(server.instance, server.sign_of_life.incarnation, end, pulse.end)
+        replacement = Replacement(server.instance, server.sign_of_life.incarnation, end)
         reader, is_told = None, False
         while not stop.is_set():
             try:
@@ -210,24 +217,78 @@ def _take(reader: Reader, fold: Callable[[HeartbeatMessage, int], None]) -> None
             fold(heartbeat, record.timestamp_us)
 
 
-def _answers(instance: str) -> bool:
-    try:
-        _admin(instance).ping()
-    except tango.DevFailed:
-        return False
-    return True
+def _end_server(database: tango.Database, instance: str) -> None:
+    """Let a server end that answers clients though the bus does not hear of it; forget the address of one that hangs.
 
-
-def _end_server(instance: str) -> None:
-    """Let a server end that answers clients though the bus does not hear of it."""
+    Else Tango would ask that address before it starts, for up to 9 s.
+    """
+    name = _admin(instance)
     try:
-        _admin(instance).command_inout("Kill")
+        if _presence(database, instance) is not Presence.ANSWERS:
+            database.unexport_device(name)
+            return
+        proxy = tango.DeviceProxy(name)
+        proxy.command_inout("Kill")
     except tango.DevFailed:
         _log.info("%s/%s does not answer", SERVER, instance)
+    while _presence(database, instance) is Presence.ANSWERS:  # it unexports its devices: later it would unexport ours
+        SystemClock().sleep(_WAIT)
 
 
-def _admin(instance: str) -> tango.DeviceProxy:
-    """Return a proxy of its own each time: one that has failed waits before it tries again."""
-    proxy = tango.DeviceProxy(f"dserver/{SERVER}/{instance}")
-    proxy.set_timeout_millis(_ANSWERS_WITHIN_MS)
-    return proxy
+def _presence(database: tango.Database, instance: str) -> Presence:
+    try:
+        found = database.get_device_info(_admin(instance))
+    except tango.DevFailed:  # the database is away, or does not know it yet
+        return Presence.HANGS
+    return ask_locator(found.ior, _ANSWERS_WITHIN) if found.exported else Presence.GONE
+
+
+def _admin(instance: str) -> str:
+    return f"dserver/{SERVER}/{instance}"
+
+
+# --- Whether a CORBA object is there: Tango's own question takes up to 9 s ---
+
+_INTERNET = 0
+"""Tag of a profile with a host and a port."""
+_LOCATE_REQUEST = b"GIOP\x01\x00\x01\x03"
+"""GIOP 1.0, little-endian, message 3."""
+
+
+class Encapsulation:
+    """Reads CORBA's encoding of a structure: its first byte tells the order of bytes, and numbers are aligned."""
+
+    def __init__(self, data: bytes, skipped: int = 0) -> None:
+        self._data, self._at, self._order = data, 1 + skipped, "<" if data[0] else ">"
+
+    def number(self, form: str = "I") -> int:
+        """Read a number; `form`: see `struct`."""
+        size = struct.calcsize(form)
+        self._at += -self._at % size
+        (value,) = struct.unpack_from(self._order + form, self._data, self._at)
+        self._at += size
+        return int(value)
+
+    def octets(self) -> bytes:
+        """Read a sequence of octets or a string with its final zero."""
+        size = self.number()
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+
+def ask_locator(ior: str, within: float) -> Presence:
+    """Ask the server of a CORBA object whether it has it; each step takes at most some time [s]."""
+    try:
+        whole = Encapsulation(bytes.fromhex(ior[4:]))
+        whole.octets()  # the type
+        profiles = [(whole.number(), whole.octets()) for _ in range(whole.number())]
+        profile = Encapsulation(next(body for tag, body in profiles if tag == _INTERNET), skipped=2)  # its version
+        host, port, key = profile.octets()[:-1].decode(), profile.number("H"), profile.octets()
+        question = struct.pack("<II", 1, len(key)) + key
+        with socket.create_connection((host, port), timeout=within) as connection:
+            connection.sendall(_LOCATE_REQUEST + struct.pack("<I", len(question)) + question)
+            return Presence.ANSWERS if connection.recv(4) == _LOCATE_REQUEST[:4] else Presence.HANGS
+    except ConnectionRefusedError:
+        return Presence.GONE
+    except (OSError, ValueError, IndexError, struct.error, StopIteration):
+        return Presence.HANGS

@@ -25,6 +25,8 @@ from facade.runtime.flow import Flow
 TOPIC = "heartbeats"
 INTERVAL = 1.0
 """Time between two signs of life [s]."""
+_HURRY = 0.1
+"""The same of one that hurries [s]."""
 SILENT = 3.5
 """Silence after which a component counts as away [s]."""
 _STUCK = 60.0
@@ -72,6 +74,8 @@ class SignOfLife:
         complaints: Callable[[], Sequence[messages.DeviceComplaint]] = tuple,
     ) -> None:
         self.incarnation = f"{clock.now():.3f}-{secrets.token_hex(4)}"
+        self.hurries: Callable[[], bool] = lambda: False
+        """Returns whether the next sign should come as soon as possible."""
         self.devices: Sequence[str] = ()
         """Whose commands are taken."""
         self.interval = INTERVAL
@@ -88,8 +92,12 @@ class SignOfLife:
         """Give one if it is due."""
         now = self._clock.monotonic()
         if now >= self._next:
-            self._next = now + self.interval
-            self._give(stopping=False)
+            self._next = now + (min(_HURRY, self.interval) if self.hurries() else self.interval)
+            self.give()
+
+    def give(self) -> None:
+        """Give one now."""
+        self._give(stopping=False)
 
     def end(self) -> None:
         """Say goodbye."""

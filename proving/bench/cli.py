@@ -32,6 +32,7 @@ MEASUREMENTS = {
     "reads": "proving.bench.latency:reads",
     "elastic": "proving.bench.restarts:elastic",
     "outage": "proving.bench.restarts:outage",
+    "standby": "proving.bench.standby:standby",
     "commands": "proving.bench.hops:commands",
     "large-commands": "proving.bench.hops:large_commands",
     "alerts": "proving.bench.hops:alerts",

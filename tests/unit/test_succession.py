@@ -1,6 +1,8 @@
 """When a standby of a device server has its turn, and when the one that served ends."""
 
 import signal
+import socket
+import struct
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -8,15 +10,15 @@ from typing import Any
 import pytest
 
 from devices import standby
-from devices.standby import SUFFIX, Replacement, Succession
+from devices.standby import INTERVAL, STARTS_WITHIN, SUFFIX, Presence, Replacement, Succession, ask_locator
 from facade.bus.memory import MemoryBus, MemoryLog
 from facade.bus.port import Reader
-from facade.clock import ManualClock, SystemClock
+from facade.clock import ManualClock
 from facade.config import Settings
 from facade.errors import BusError
+from facade.flows.commands.lease import Lease
 from facade.messages import Heartbeat
-from facade.runtime.heartbeats import TOPIC, SignOfLife, began, decode_heartbeat, heartbeat_record
-from tests.support.waiting import until
+from facade.runtime.heartbeats import TOPIC, SignOfLife, began
 
 SERVER = "SdpFacade-subarray"
 FIRST, SECOND, THIRD = "1000.000-cc", "1010.500-bb", "1011.000-aa"
@@ -37,8 +39,16 @@ def sign(incarnation: str, component: str = SERVER, *, stopping: bool = False, i
     )
 
 
-def no() -> bool:
-    return False
+def gone() -> Presence:
+    return Presence.GONE
+
+
+def hangs() -> Presence:
+    return Presence.HANGS
+
+
+def answers() -> Presence:
+    return Presence.ANSWERS
 
 
 class Log:
@@ -50,49 +60,95 @@ class Log:
     def server(self, at: float, incarnation: str = "a", *, stopping: bool = False) -> None:
         self.succession.fold(sign(incarnation, stopping=stopping), round(at * 1e6))
 
-    def standby(self, at: float, incarnation: str = "b", *, stopping: bool = False) -> None:
-        self.succession.fold(sign(incarnation, SERVER + SUFFIX, stopping=stopping), round(at * 1e6))
+    def standby(self, at: float, incarnation: str = "b", *, stopping: bool = False, interval: float = INTERVAL) -> None:
+        heartbeat = sign(incarnation, SERVER + SUFFIX, stopping=stopping, interval=interval)
+        self.succession.fold(heartbeat, round(at * 1e6))
 
 
 def test_a_server_that_says_goodbye_is_followed_at_once() -> None:
     log = Log()
     log.standby(100.0)
     log.server(100.1)
-    assert not log.succession.is_due(no)
+    assert not log.succession.is_due(gone)
     log.server(100.2, stopping=True)
-    assert log.succession.is_due(no)
+    assert log.succession.is_due(gone)
 
 
-def test_a_server_that_missed_three_signs_of_life_is_asked_and_followed_if_it_does_not_answer() -> None:
+def test_a_server_that_missed_signs_of_life_is_asked_and_followed_soon_if_it_is_gone_later_if_it_hangs() -> None:
     log = Log()
-    log.standby(100.0)
     log.server(100.0)
+    log.standby(100.75)
+    assert not log.succession.is_due(gone)
+    log.standby(101.0)
+    assert log.succession.is_due(gone)
     log.standby(101.5)
-    assert not log.succession.is_due(no)
+    assert not log.succession.is_due(hangs)
     log.standby(101.75)
-    assert not log.succession.is_due(lambda: True), "a busy machine"
-    assert log.succession.is_due(no)
+    assert log.succession.is_due(hangs)
+    log.standby(103.5)
+    assert not log.succession.is_due(answers), "a busy machine"
     log.standby(103.75)
-    assert log.succession.is_due(lambda: True), "its event loop hangs, or it has lost the bus"
+    assert log.succession.is_due(answers), "its event loop hangs, or it has lost the bus"
+
+
+def test_while_a_standby_starts_another_one_waits_and_the_next_turn_is_its_own() -> None:
+    log = Log()
+    log.server(100.0, FIRST, stopping=True)
+    log.standby(100.1)
+    log.standby(100.1, "a2", interval=STARTS_WITHIN)
+    log.standby(100.1 + STARTS_WITHIN)
+    assert not log.succession.is_due(gone)
+    log.standby(100.35 + STARTS_WITHIN)
+    assert log.succession.is_due(gone), "it did not start"
+    log.standby(116.0, "a2", interval=STARTS_WITHIN)
+    log.server(117.0, SECOND)
+    log.standby(117.1)
+    log.server(118.0, SECOND, stopping=True)
+    assert log.succession.is_due(gone), "a2 is the server that has ended"
+
+
+def test_a_locator_tells_whether_a_server_is_gone_hangs_or_answers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        profile = b"\x01\x01\x00\x00" + struct.pack("<I10sHI4s", 10, b"127.0.0.1\0", port, 4, b"key0")
+        ior = b"\x01\0\0\0" + struct.pack("<I4sIII", 4, b"IDL\0", 1, 0, len(profile)) + profile
+        text = f"IOR:{ior.hex()}"
+        assert ask_locator(text, 0.01) is Presence.HANGS
+        asked: list[bytes] = []
+
+        def answer() -> None:
+            for _ in range(2):  # the first connection waits in the queue
+                connection, _ = server.accept()
+                with connection:
+                    asked.append(connection.recv(100))
+                    connection.sendall(b"GIOP\1\0\1\4")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert ask_locator(text, 10.0) is Presence.ANSWERS
+        thread.join()
+    assert asked[1] == b"GIOP\1\0\1\3" + struct.pack("<III4s", 12, 1, 4, b"key0")
+    assert ask_locator(text, 10.0) is Presence.GONE
+    assert ask_locator("nonsense", 10.0) is Presence.HANGS
 
 
 def test_while_the_bus_is_away_nobody_is_silent() -> None:
     log = Log()
     log.server(100.0)
-    assert not log.succession.is_due(no), "its own signs of life do not come back"
+    assert not log.succession.is_due(gone), "its own signs of life do not come back"
     log.standby(100.1)
     log.server(160.0)
     log.standby(160.1)
-    assert not log.succession.is_due(no)
+    assert not log.succession.is_due(gone)
 
 
 def test_a_server_that_nobody_has_heard_of_is_waited_for() -> None:
     log = Log()
     log.standby(100.0)
     log.standby(103.0)
-    assert not log.succession.is_due(no)
+    assert not log.succession.is_due(gone)
     log.standby(103.75)
-    assert log.succession.is_due(no)
+    assert log.succession.is_due(gone)
 
 
 def test_of_several_standbys_the_first_one_that_lives_follows() -> None:
@@ -100,11 +156,11 @@ def test_of_several_standbys_the_first_one_that_lives_follows() -> None:
     log.standby(100.0, "a2")
     log.standby(100.0)
     log.server(100.0, stopping=True)
-    assert not log.succession.is_due(no)
+    assert not log.succession.is_due(gone)
     log.standby(100.2, "a2", stopping=True)
-    assert log.succession.is_due(no)
+    assert log.succession.is_due(gone)
     log.standby(100.3, "a3")
-    assert log.succession.is_due(no), "whatever its clock says, a3 comes later on the log, and knows this one"
+    assert log.succession.is_due(gone), "whatever its clock says, a3 comes later on the log, and knows this one"
 
 
 def test_a_standby_that_was_silent_stands_behind_those_that_came_meanwhile() -> None:
@@ -113,10 +169,10 @@ def test_a_standby_that_was_silent_stands_behind_those_that_came_meanwhile() -> 
     log.server(100.0, stopping=True)
     log.standby(103.9, "c")
     log.standby(104.0)
-    assert not log.succession.is_due(no), "for c, which knows nothing of its signs of life, c is the first"
+    assert not log.succession.is_due(gone), "for c, which knows nothing of its signs of life, c is the first"
     log.standby(107.4)
     log.standby(107.5)
-    assert log.succession.is_due(no), "c is silent"
+    assert log.succession.is_due(gone), "c is silent"
 
 
 def test_a_goodbye_of_a_server_that_was_replaced_is_none_of_its_successor() -> None:
@@ -126,9 +182,9 @@ def test_a_goodbye_of_a_server_that_was_replaced_is_none_of_its_successor() -> N
     log.server(110.0, SECOND)
     log.server(110.1, FIRST, stopping=True)
     log.standby(110.2)
-    assert not log.succession.is_due(no)
+    assert not log.succession.is_due(gone)
     log.server(110.5, SECOND, stopping=True)
-    assert log.succession.is_due(no)
+    assert log.succession.is_due(gone)
 
 
 def test_a_server_ends_when_a_later_one_has_its_name_and_not_for_an_earlier_one() -> None:
@@ -202,8 +258,7 @@ def test_a_server_whose_reader_fails_tries_again_and_ends_without_goodbye_when_i
     monkeypatch.setattr(standby, "_open", open_reader)
     monkeypatch.setattr(standby, "end_process", end_process)
     server: Any = SimpleNamespace(settings=Settings(), clock=clock, instance=SERVER, sign_of_life=own, threads=[])
-    pulse: Any = SimpleNamespace(end=lambda: None)
-    standby.end_when_replaced(server, pulse)
+    standby.end_when_replaced(server)
     (follow,), stop = server.threads, Stop()
     with pytest.raises(Ended):
         follow(stop)
@@ -212,54 +267,51 @@ def test_a_server_whose_reader_fails_tries_again_and_ends_without_goodbye_when_i
     assert len(log.records(TOPIC)) == 2, "no goodbye"
 
 
-def test_a_standby_whose_turn_it_is_stands_first_until_it_is_heard_as_the_server(
-    monkeypatch: pytest.MonkeyPatch,
+def test_while_another_one_holds_the_lease_signs_of_life_come_more_often() -> None:
+    log, clock, lease = MemoryLog({TOPIC: 1}), ManualClock(), Lease(SERVER, "b")
+    own = SignOfLife(SERVER, "server", log.append, clock)
+    own.interval, own.hurries = 0.5, lambda: lease.is_another_s
+
+    def given_in_a_second() -> int:
+        before = len(log.records(TOPIC))
+        for _ in range(20):
+            clock.sleep(0.05)
+            own.perform()
+        return len(log.records(TOPIC)) - before
+
+    assert given_in_a_second() == 2, "nobody holds it: the bus may be away"
+    lease.fold(sign("a"), 1)
+    assert given_in_a_second() >= 9
+    lease.fold(sign("a", stopping=True), 2)
+    lease.fold(sign("b"), 3)
+    assert given_in_a_second() <= 3
+
+
+@pytest.mark.parametrize("presence", [Presence.HANGS, Presence.GONE])
+def test_the_address_of_a_server_that_does_not_answer_is_removed_before_tango_asks_it(
+    monkeypatch: pytest.MonkeyPatch, presence: Presence
 ) -> None:
-    log, stop = MemoryLog({TOPIC: 1}), threading.Event()
-    bus: Any = MemoryBus(log)
-    bus.close = lambda timeout: None
-    monkeypatch.setattr(standby, "KafkaBus", lambda connection, client: bus)
-    monkeypatch.setattr(standby, "_open", lambda settings, bus: bus.open_reader({TOPIC: None}, {}))
-    monkeypatch.setattr(standby, "_answers", lambda instance: False)
-    monkeypatch.setattr(standby, "_end_server", lambda instance: None)
-    log.append(heartbeat_record(sign("0.000-a", stopping=True)))
-    pulse = standby.await_turn(Settings(), "subarray")
-
-    def told() -> list[tuple[str, bool]]:
-        found = [decode_heartbeat(one.value) for one in log.records(TOPIC)[1:]]
-        return [(one.component, one.stopping) for one in found if isinstance(one, Heartbeat)]
-
-    before = len(told())
-    until(lambda: len(told()) > before, "it goes on as a standby while it starts")
-    assert set(told()) == {(SERVER + SUFFIX, False)}, "another standby has no turn"
-    own = SignOfLife(SERVER, "server", log.append, SystemClock())
-    server: Any = SimpleNamespace(
-        settings=Settings(), clock=SystemClock(), instance=SERVER, sign_of_life=own, threads=[]
-    )
-    standby.end_when_replaced(server, pulse)
-    own.perform()
-    following = threading.Thread(target=server.threads[0], args=(stop,))
-    following.start()
-    until(lambda: (SERVER + SUFFIX, True) in told(), "the standby says goodbye")
-    stop.set()
-    following.join()
-    assert told().index((SERVER, False)) < told().index((SERVER + SUFFIX, True))
+    removed: list[str] = []
+    database: Any = SimpleNamespace(unexport_device=removed.append)
+    monkeypatch.setattr(standby, "_presence", lambda database, instance: presence)
+    standby._end_server(database, "subarray")
+    assert removed == ["dserver/SdpFacade/subarray"]
 
 
 def test_a_standby_that_is_told_to_end_when_the_server_says_goodbye_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = MemoryLog({TOPIC: 1})
-    bus: Any = MemoryBus(log)
+    bus: Any = MemoryBus(MemoryLog({TOPIC: 1}))
     bus.close = lambda timeout: None
 
     def end_process() -> None:
         raise Ended
 
-    def is_due(succession: Succession, answers: object) -> bool:
+    def is_due(succession: Succession, ask: object) -> bool:
         signal.raise_signal(signal.SIGTERM)
         return True
 
     monkeypatch.setattr(standby, "KafkaBus", lambda connection, client: bus)
     monkeypatch.setattr(standby, "_open", lambda settings, bus: bus.open_reader({TOPIC: None}, {}))
+    monkeypatch.setattr(standby.tango, "Database", lambda: None)
     monkeypatch.setattr(standby, "end_process", end_process)
     monkeypatch.setattr(Succession, "is_due", is_due)
     with pytest.raises(Ended):

@@ -76,6 +76,7 @@ def compose(server: Server) -> None:
     # The lease depends on these heartbeats: they go the way of commands, and more often.
     sign.devices, sign.interval, sign.sent = list(classes), INTERVAL, lease.sent
     sign.send, sign.flush = sender.post, sender.close
+    sign.hurries = lambda: lease.is_another_s  # the first one after the lease has lapsed takes it
     server.heartbeats().listeners += [lease.fold, components.fold]
     server.is_eager |= SUBARRAY in server.devices
     approvals = server.settings.need_approval

@@ -8,7 +8,7 @@ suspended server refuses before another one can have taken over.
 
 from facade.flows.commands.messages import HeartbeatMessage
 
-TERM = 3.0
+TERM = 2.5
 """How long a heartbeat is good for [s]."""
 INTERVAL = 0.5
 """Time between two heartbeats of a device server [s]."""
@@ -51,6 +51,11 @@ class Lease:
         elif self.holder != self._incarnation:
             self._good_until = float("-inf")
 
+    @property
+    def is_another_s(self) -> bool:
+        """Return whether another incarnation holds the lease, or held it last."""
+        return self.holder not in (None, self._incarnation)
+
     def release(self) -> None:
         """Command no more, from now on: another server may hold the lease as soon as it hears of it."""
         self._released, self._good_until = True, float("-inf")
@@ -85,7 +90,7 @@ class Lease:
             Wall-clock time [Unix s].
         """
         trouble = self.trouble(monotonic)
-        if not trouble or self.holder in (None, self._incarnation):
+        if not trouble or not self.is_another_s:
             return trouble and f"{trouble}; try again, and look at the broker"
         age = max(now - self._renewed_us / 1e6, 0.0)
         return (
