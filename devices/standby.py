@@ -50,7 +50,7 @@ _MISSED, _MISSED_IF_GONE = 3.0, 1.5
 _NEWEST, _TAKEN, _WAIT = 500, 1000, 0.05
 _AGAIN = 1.0
 """Time between two tries to read signs of life [s]."""
-_ANSWERS_WITHIN = 0.3
+_ANSWERS_WITHIN = 1.0
 """A process that stands still takes connections and answers nothing [s]."""
 
 

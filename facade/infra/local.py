@@ -509,14 +509,14 @@ def endpoints(state_dir: Path = DEFAULT_STATE_DIR) -> Endpoints:
     Raises
     ------
     InfraError
-        One of them does not run.
+        The Tango database does not run, or no broker does.
     """
     runtime = Runtime(state_dir)
     runtime.state = load(runtime.state_dir)
-    for name in (*runtime.state.brokers, ServiceName.TANGO_DB):
-        if not runtime.is_up(name):
+    for names in (runtime.state.brokers, (ServiceName.TANGO_DB,)):
+        if not any(map(runtime.is_up, names)):
             raise InfraError(
-                f"{name} does not run in {runtime.state_dir}; "
+                f"{names[0]} does not run in {runtime.state_dir}; "
                 f"start it with `sdp-facade infra up --state-dir {state_dir}`"
             )
     return runtime.endpoints()

@@ -29,8 +29,8 @@ _LOOK = 0.1
 _SETTLE = 6.0
 """After a change: a gap is over, and a new standby has come up."""
 _ALERTS_PER_S = 20
-_BY_STATE = "not allowed when"
-"""Text of a refusal by the state of the device: only a server that may command comes to it."""
+_BY_STATE = "not allowed"
+"""Text of a refusal by the state or a command under way: only a server that may command comes to it."""
 _ASKED = {"subarray": ("SdpSubarray", "ObsReset"), "control": ("SdpMaster", "Off"), "alerts": ("SdpAlerts", "")}
 """Instance to the class that is asked, and a command that its state refuses; alerts take no commands."""
 

@@ -16,6 +16,7 @@ from facade.bus.port import Reader
 from facade.clock import ManualClock, SystemClock
 from facade.config import Settings
 from facade.errors import BusError
+from facade.flows.commands.lease import Lease
 from facade.messages import Heartbeat
 from facade.runtime.heartbeats import TOPIC, SignOfLife, began, decode_heartbeat, heartbeat_record
 from tests.support.waiting import until
@@ -251,6 +252,37 @@ def test_a_server_whose_reader_fails_tries_again_and_ends_without_goodbye_when_i
     assert len(log.records(TOPIC)) == 2, "no goodbye"
 
 
+def test_while_another_one_holds_the_lease_signs_of_life_come_more_often() -> None:
+    log, clock, lease = MemoryLog({TOPIC: 1}), ManualClock(), Lease(SERVER, "b")
+    own = SignOfLife(SERVER, "server", log.append, clock)
+    own.interval, own.hurries = 0.5, lambda: lease.is_another_s
+
+    def given_in_a_second() -> int:
+        before = len(log.records(TOPIC))
+        for _ in range(20):
+            clock.sleep(0.05)
+            own.perform()
+        return len(log.records(TOPIC)) - before
+
+    assert given_in_a_second() == 2, "nobody holds it: the bus may be away"
+    lease.fold(sign("a"), 1)
+    assert given_in_a_second() >= 9
+    lease.fold(sign("a", stopping=True), 2)
+    lease.fold(sign("b"), 3)
+    assert given_in_a_second() <= 3
+
+
+@pytest.mark.parametrize("presence", [Presence.HANGS, Presence.GONE])
+def test_the_address_of_a_server_that_does_not_answer_is_removed_before_tango_asks_it(
+    monkeypatch: pytest.MonkeyPatch, presence: Presence
+) -> None:
+    removed: list[str] = []
+    database: Any = SimpleNamespace(unexport_device=removed.append)
+    monkeypatch.setattr(standby, "_presence", lambda database, instance: presence)
+    standby._end_server(database, "subarray")
+    assert removed == ["dserver/SdpFacade/subarray"]
+
+
 def test_a_standby_whose_turn_it_is_stands_first_until_it_is_heard_as_the_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -286,21 +318,20 @@ def test_a_standby_whose_turn_it_is_stands_first_until_it_is_heard_as_the_server
 
 
 def test_a_standby_that_is_told_to_end_when_the_server_says_goodbye_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = MemoryLog({TOPIC: 1})
-    bus: Any = MemoryBus(log)
+    bus: Any = MemoryBus(MemoryLog({TOPIC: 1}))
     bus.close = lambda timeout: None
 
     def end_process() -> None:
         raise Ended
 
-    def is_due(succession: Succession, answers: object) -> bool:
+    def is_due(succession: Succession, ask: object) -> bool:
         signal.raise_signal(signal.SIGTERM)
         return True
 
     monkeypatch.setattr(standby, "KafkaBus", lambda connection, client: bus)
     monkeypatch.setattr(standby, "_open", lambda settings, bus: bus.open_reader({TOPIC: None}, {}))
-    monkeypatch.setattr(standby, "end_process", end_process)
     monkeypatch.setattr(standby.tango, "Database", lambda: None)
+    monkeypatch.setattr(standby, "end_process", end_process)
     monkeypatch.setattr(Succession, "is_due", is_due)
     with pytest.raises(Ended):
         standby.await_turn(Settings(), "subarray")
