@@ -5,6 +5,7 @@ compares the records sent (expected) with topics, devices and clients (observed)
 parts, injects the faults of one schedule, starts killed parts again, and prints the account.
 """
 
+import math
 import random
 import sys
 from collections import Counter
@@ -181,6 +182,8 @@ class FaultRun:
         """Number of faults still to come."""
         self.moved = 0.0
         """When the records moved last; the time that a fault takes does not count as a standstill."""
+        self.within = math.inf
+        """No fault comes after so long [s], in runs that have `--minutes`."""
         self.broker_away = 0.0
         """Longest time from a kill of the broker until it took connections again [s]."""
         self._done = 0.0
@@ -342,6 +345,9 @@ def prove(
     ] = None,
     kills: Annotated[int | None, typer.Option(min=0, help="Number of times that each part is killed.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the records and of the faults.")] = 1,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.0, help="No further accident after this time; for cluster.")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A short run, for a first look.")] = False,
     secure: Annotated[bool, typer.Option("--secure", help="Brokers with TLS, logins and rights; for cluster.")] = False,
     folder: Annotated[
@@ -362,13 +368,15 @@ def prove(
     size = Size(size.amount if count is None else count, size.kills if kills is None else kills)
     if size.amount > made.most:
         raise ConfigError(f"--count: expected at most {made.most:,} for {flow}, got {size.amount:,}")
-    if secure and made.brokers == 1:
-        raise ConfigError(f"--secure: expected cluster, got {flow}")
+    for option, is_given in (("--secure", secure), ("--minutes", minutes is not None)):
+        if is_given and made.brokers == 1:
+            raise ConfigError(f"{option}: expected cluster, got {flow}")
     progress = ProgressLine(OUT, SystemClock())
     made.before()
     with terminable(), testbed(folder, progress, brokers=made.brokers, secure=secure) as bed:
         with (bed.system if made.is_whole else bed.deployment)(f"prove-{flow}", **made.settings) as deployment:
             run = made(deployment, size, seed, quick=quick)
+            run.within = math.inf if minutes is None else 60.0 * minutes
             account = run.run()
     _print(progress, f"{size.amount:,} {made.unit}, seed {seed}", run, account)
     if account.wrong:
