@@ -116,7 +116,7 @@ KINDS = (
 """Each comes once, in random order, then again."""
 _AWAY, _CALM = (0.5, 8.0), (0.5, 2.0)
 """Shortest and longest time of an accident, and until the next one [s]. A broker that is silent for 3 s is given up."""
-_WHOLE_WITHIN = 300.0
+_WHOLE_WITHIN = 900.0
 _STANDSTILL = 600.0
 """A flow that stands still for longer does not go on [s]: all replicas may need some minutes on a busy machine."""
 _BAR = 0.5

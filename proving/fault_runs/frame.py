@@ -10,6 +10,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -23,9 +24,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from facade.bus.kafka.admin import ask_coordinator, committed_offsets
+from facade.bus.kafka.bus import KafkaBus
+from facade.bus.port import Reader
 from facade.clock import Clock, SystemClock
 from facade.console import OUT
-from facade.errors import ConfigError
+from facade.errors import BusError, ConfigError
 from facade.infra.processes import Process
 from facade.runtime.stopping import terminable
 from proving.deployment import Deployment
@@ -271,6 +274,19 @@ class FaultRun:
         for name, start in self.parts().items():
             if process_name(name) not in running:
                 start()
+
+    def open_reader(self, topic: str) -> Reader:
+        """Open a reader of a topic from its beginning on; brokers of a busy machine may be slow to answer."""
+        bus = KafkaBus(self.deployment.connection, client="fault-run")
+        opened: list[Reader] = []
+
+        def is_open() -> bool:
+            with suppress(BusError):
+                opened.append(bus.open_reader({topic: None}, {}))
+            return bool(opened)
+
+        self.demand(is_open, READY_WITHIN, f"a reader of {topic}")
+        return opened[0]
 
     def demand(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
         """Wait for a condition, and keep every part running."""
