@@ -5,10 +5,12 @@ compares the records sent (expected) with topics, devices and clients (observed)
 parts, injects the faults of one schedule, starts killed parts again, and prints the account.
 """
 
+import math
 import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -22,9 +24,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from facade.bus.kafka.admin import ask_coordinator, committed_offsets
+from facade.bus.kafka.bus import KafkaBus
+from facade.bus.port import Reader
 from facade.clock import Clock, SystemClock
 from facade.console import OUT
-from facade.errors import ConfigError
+from facade.errors import BusError, ConfigError
 from facade.infra.processes import Process
 from facade.runtime.stopping import terminable
 from proving.deployment import Deployment
@@ -181,6 +185,8 @@ class FaultRun:
         """Number of faults still to come."""
         self.moved = 0.0
         """When the records moved last; the time that a fault takes does not count as a standstill."""
+        self.within = math.inf
+        """No fault comes after so long [s], in runs that have `--minutes`."""
         self.broker_away = 0.0
         """Longest time from a kill of the broker until it took connections again [s]."""
         self._done = 0.0
@@ -269,6 +275,19 @@ class FaultRun:
             if process_name(name) not in running:
                 start()
 
+    def open_reader(self, topic: str) -> Reader:
+        """Open a reader of a topic from its beginning on; brokers of a busy machine may be slow to answer."""
+        bus = KafkaBus(self.deployment.connection, client="fault-run")
+        opened: list[Reader] = []
+
+        def is_open() -> bool:
+            with suppress(BusError):
+                opened.append(bus.open_reader({topic: None}, {}))
+            return bool(opened)
+
+        self.demand(is_open, READY_WITHIN, f"a reader of {topic}")
+        return opened[0]
+
     def demand(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
         """Wait for a condition, and keep every part running."""
 
@@ -342,6 +361,9 @@ def prove(
     ] = None,
     kills: Annotated[int | None, typer.Option(min=0, help="Number of times that each part is killed.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the records and of the faults.")] = 1,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.0, help="No further accident after this time; for cluster.")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A short run, for a first look.")] = False,
     secure: Annotated[bool, typer.Option("--secure", help="Brokers with TLS, logins and rights; for cluster.")] = False,
     folder: Annotated[
@@ -362,13 +384,15 @@ def prove(
     size = Size(size.amount if count is None else count, size.kills if kills is None else kills)
     if size.amount > made.most:
         raise ConfigError(f"--count: expected at most {made.most:,} for {flow}, got {size.amount:,}")
-    if secure and made.brokers == 1:
-        raise ConfigError(f"--secure: expected cluster, got {flow}")
+    for option, is_given in (("--secure", secure), ("--minutes", minutes is not None)):
+        if is_given and made.brokers == 1:
+            raise ConfigError(f"{option}: expected cluster, got {flow}")
     progress = ProgressLine(OUT, SystemClock())
     made.before()
     with terminable(), testbed(folder, progress, brokers=made.brokers, secure=secure) as bed:
         with (bed.system if made.is_whole else bed.deployment)(f"prove-{flow}", **made.settings) as deployment:
             run = made(deployment, size, seed, quick=quick)
+            run.within = math.inf if minutes is None else 60.0 * minutes
             account = run.run()
     _print(progress, f"{size.amount:,} {made.unit}, seed {seed}", run, account)
     if account.wrong:

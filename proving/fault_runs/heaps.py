@@ -9,7 +9,6 @@ from functools import partial
 from typing import ClassVar
 
 from clients.scene import BUS, MASTER, NODE
-from facade.bus.kafka.bus import KafkaBus
 from facade.flows.telemetry.simulator.ingest import read_report
 from facade.infra.processes import Process
 from proving.demo.account import disagreements
@@ -55,7 +54,7 @@ class HeapFaultRun(FaultRun):
         self.demand(lambda: all(map(made.answers, _SERVERS.values())), READY_WITHIN, SERVER)
         devices = {name: made.devices(name) for name in (BUS, MASTER, NODE)}
         self._tango = TangoSide(made.tango_host, devices, made.icd)
-        self._reader = KafkaBus(made.connection, client="fault-run").open_reader({SUMMARIES: None}, {})
+        self._reader = self.open_reader(SUMMARIES)
         words = ("--rate", self.rate, "--count", self.count, "--seed", self.seed, "--report", self._report)
         self._simulator = made.launch(_SIMULATOR, "simulate", "ingest", *words, ends=True, login="ingest-node")
         self.moved = self.clock.monotonic()

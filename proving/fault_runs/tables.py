@@ -137,7 +137,7 @@ class TableFaultRun(FaultRun):
         return parts
 
     def begin(self) -> None:
-        self._reader = self._bus.open_reader({TABLES: None}, {})
+        self._reader = self.open_reader(TABLES)
 
     def step(self) -> bool:
         records = self._reader.take(100, 0.05)

@@ -122,6 +122,15 @@ def test_a_flow_that_ends_before_the_last_accident_is_a_finding(run: ClusterRun)
     assert run.account().wrong == ["commands: ended before the last accident"]
 
 
+def test_no_accident_begins_after_the_time_that_is_given(run: ClusterRun) -> None:
+    run._last_at = run.clock.monotonic() + 60.0
+    assert run.step()
+    assert run.due()
+    run.clock.sleep(60.0)
+    assert not run.step()
+    assert run.due() == ""
+
+
 def made_line(seconds: float, answer: Answer, text: str = "no broker") -> CallLine:
     return CallLine(device="d", command="Scan", called=5.0, seconds=seconds, answer=answer, text=text)
 
@@ -148,12 +157,14 @@ def test_a_refusal_that_takes_too_long_is_named_in_its_row(run: ClusterRun, seco
 
 
 def test_an_act_that_nobody_could_confirm_or_that_is_forbidden_is_a_finding_if_it_was_taken(run: ClusterRun) -> None:
+    run.injected["kill"] = 1
     run._acts = [made_line(0.1, "given", "")]
     run._forbidden = [("logs", "write to x.alerts", "TOPIC_AUTHORIZATION_FAILED"), ("storage", "write to y", "done")]
     assert run.account().wrong == [
         ": was given, and no two brokers could confirm it",
         "storage may not write to y: done",
     ]
+    assert not run.injected, "accidents have a table of their own"
 
 
 def test_a_silence_is_put_down_to_the_first_accident_in_it_or_else_to_the_last_before_it(run: ClusterRun) -> None:

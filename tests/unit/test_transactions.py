@@ -282,10 +282,38 @@ def test_a_producer_writes_transaction_after_transaction_until_a_connection_is_l
     written = ("t.alerts", b"v", b"k", 3, [("a", b"b")])
     assert client.calls == ["init", "begin", written, (places, "generation"), "commit", "begin", "commit"]
     assert (Transactions.made, health.connected) == (1, True)
-    client.link.log(4, "disconnected", "FAIL")
+    refused = "127.0.0.1:9092/1: Connect to ipv4#127.0.0.1:9092 failed: Connection refused (after 0ms in state CONNECT)"
+    client.link.log(3, "%s [%s] %s", "FAIL", "t.aggregate-0#producer-1", refused)
+    assert producer.open(member).client is client
+    closed = "127.0.0.1:9092/1: Disconnected: SSL connection closed by peer (after 29718ms in state UP)"
+    client.link.log(4, "%s [%s] %s", "FAIL", "t.aggregate-0#producer-1", closed)
     assert producer.open(member).client is not client
     assert producer.open(member) is producer.open(member)
     assert Transactions.made == 2
+
+
+@pytest.mark.parametrize(
+    ("waited", "retriable", "made"), [(5.0, True, 1), (30.0, True, 2), (5.0, False, 3)], ids=["slow", "hanging", "no"]
+)
+def test_a_question_that_is_not_answered_in_time_is_not_begun_anew(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, waited: float, retriable: bool, made: int
+) -> None:
+    """Brokers that are slow after an election would never be done; after long enough another client may be luckier."""
+    producer = TransactionalProducer(Connection(Settings(prefix="t."), clock=clock), "t.aggregate-0", BusHealth())
+
+    def wait(self: Transactions, timeout: float) -> None:
+        asked.append(self)
+        if len(asked) < 3:
+            clock.sleep(waited)
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "retry call to resume", retriable=retriable))
+
+    asked: list[Transactions] = []
+    monkeypatch.setattr(Transactions, "init_transactions", wait)
+    for _ in range(2):
+        with pytest.raises(KafkaException):
+            producer.open(Client({}))
+    assert producer.open(Client({})).client is asked[-1]
+    assert len(set(asked)) == made
 
 
 def test_what_a_given_up_transaction_may_have_left_open_is_aborted(

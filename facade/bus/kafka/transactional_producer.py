@@ -19,6 +19,7 @@ next end is the right one.
 
 import logging
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -43,6 +44,10 @@ from facade.errors import BusError, NotSent, OutcomeUnknown
 
 _log = logging.getLogger(__name__)
 
+_NEVER_UP = re.compile(r"in state (?:CONNECT|SSL_HANDSHAKE)\b")
+"""In the line about a connection that could not be made: no request was on it. A broker that is away has one for each
+new client."""
+
 
 class TransactionalProducer:
     """Writes records and commits places, all or nothing.
@@ -64,6 +69,10 @@ class TransactionalProducer:
         self._marks = (Record(topic=POSITIONS, key=b"mark", value=None, partition=0), *marks)
         self._settings = settings
         self._producer: ProducerCore | None = None
+        self._beginning: ProducerCore | None = None
+        """One whose ``init_transactions`` was asked for."""
+        self._begun_at = 0.0
+        """When that was [monotonic s]."""
         self._link = Link()
         self._broker_time = 0, 0.0
         """The newest append time that a broker has told of [Unix us], and when it had told [monotonic s]."""
@@ -108,10 +117,20 @@ class TransactionalProducer:
         return self._producer
 
     def _begun(self) -> ProducerCore:
-        self._link = Link()
-        settings = {**_settings(self._name), **self._settings, "logger": self._link}
-        producer = ProducerCore(self._connection, self._health, settings)
-        producer.client.init_transactions(timeouts.STEP)
+        now = self._connection.clock.monotonic()
+        if self._beginning is None:
+            self._link = Link()
+            settings = {**_settings(self._name), **self._settings, "logger": self._link}
+            self._beginning, self._begun_at = ProducerCore(self._connection, self._health, settings), now
+        try:
+            self._beginning.client.init_transactions(timeouts.STEP)
+        except KafkaException as error:
+            # The same one asks on: another would have to connect, and begin its question anew, and brokers that answer
+            # slowly would never be done.
+            if not error.args[0].retriable() or now - self._begun_at >= timeouts.HANGING:
+                self._beginning = None
+            raise
+        producer, self._beginning = self._beginning, None
         return producer
 
     def _abort_unended(self, member: Consumer) -> None:
@@ -213,7 +232,7 @@ class TransactionalProducer:
 
     def close(self) -> None:
         """Let go of the client; the next one undoes its open transaction."""
-        self._producer = None
+        self._producer = self._beginning = None
 
 
 class Link:
@@ -228,7 +247,7 @@ class Link:
 
     def log(self, level: int, text: str, facility: str, *rest: object) -> None:
         """Take a line; see `logging.Logger.log`."""
-        self.was_lost |= facility == "FAIL"
+        self.was_lost |= facility == "FAIL" and not any(_NEVER_UP.search(str(part)) for part in rest)
         CLIENT_LOG.log(level, text, facility, *rest)
 
 
