@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
@@ -183,6 +184,29 @@ def test_a_second_command_waits_for_the_first_ones_effect_not_for_its_acknowledg
     server.cycle()
     server.give("EndScan")
     assert [command.command for command in bench.commands()] == ["Scan", "EndScan"]
+
+
+@pytest.mark.parametrize("reads", range(1, 4))
+def test_a_command_is_checked_against_the_state_of_one_moment(bench, reads):
+    """The event loop folds the outcome of a command between two reads of the call of another one."""
+    server = bench.server()
+    on(bench, server, "READY")
+    scan = server.give("Scan", SCAN)
+    server.cycle()
+    states, left = server.gateway.states, [reads]
+
+    def get(device, name):
+        found = states.get(device, name)
+        left[0] -= 1
+        if left[0] == 0:
+            bench.ack(scan, "COMPLETED", states={"obsState": ReportedState("SCANNING", round(bench.clock.now() * 1e6))})
+            server.cycle()
+        return found
+
+    raced = replace(server.gateway, states=SimpleNamespace(get=get, label=states.label))
+    with suppress(CommandRefused):
+        raced.give(SUBARRAY, "Scan", json.dumps({**SCAN, "scan_id": 8}))
+    assert [command.id for command in bench.commands()] == [scan], "READY is over, as soon as the first Scan is"
 
 
 def test_abort_overtakes_and_what_it_overtook_blocks_nobody_afterwards(bench, server):

@@ -238,7 +238,7 @@ class Gateway:
                 if again is not None:
                     return again
             else:
-                self._require_allowed(device, command, commands)
+                self._require_allowed(device, command)
                 self._require_sense(device, command, document, where)
             held = None if before is None else before.held
             message = held or self._message(device, command, document, transaction_id, before, client, operator)
@@ -280,7 +280,7 @@ class Gateway:
             commands = {command.name: command for command in self.classes[device].commands}
             command = commands[waiting.command]
             self._require_mode(device, command.name, where)
-            self._require_allowed(device, command, commands)
+            self._require_allowed(device, command)
             self._require_sense(device, command, waiting.argument, where)
             made = self._message(
                 device, command, waiting.argument, waiting.transaction_id, None, waiting.client, waiting.operator
@@ -366,14 +366,24 @@ class Gateway:
 
     def show(self, device: str) -> tuple[str, str | None]:
         """Return State and obsState for the next command; obsState is None for a device without one."""
+        state, obs_state, _ = self._look(device)
+        return state, obs_state
+
+    def _look(self, device: str) -> tuple[str, str | None, Tracked | None]:
+        """Return State and obsState, and the command whose effect is still to come.
+
+        The event loop folds records meanwhile, and of an outcome its states first. So the commands are taken before the
+        reports: the effect of one that has ended since is in the reports, or the command is still under way here.
+        """
         device_class = self.classes[device]
-        entry = next((a for a in device_class.attributes if a.name == OBS_STATE), None)
-        if entry is None:
-            return self.device_state(device), None
         commands = {command.name: command for command in device_class.commands}
-        reported = self.states.get(device, OBS_STATE)
-        label = shown(OBS_STATE, reported, entry.initial or "", self.tracker.under_way(device), commands)
-        return self.device_state(device), label
+        pending = self.tracker.under_way(device)
+        reports = {name: self.states.get(device, name) for name in (STATE, OBS_STATE)}
+        entry = next((a for a in device_class.attributes if a.name == OBS_STATE), None)
+        label = None
+        if entry is not None:
+            label = shown(OBS_STATE, reports[OBS_STATE], entry.initial or "", pending, commands)
+        return self.device_state(device), label, unsettled(reports, pending, commands)
 
     def _require_host(self, name: str, client: str, where: str) -> None:
         host = client.partition(", ")[0]
@@ -401,18 +411,13 @@ class Gateway:
             what = f"Command {name} not allowed when adminMode is {mode}; expected ONLINE or ENGINEERING, got {mode}"
             raise CommandRefused(NOT_ALLOWED, what, where)
 
-    def _require_allowed(
-        self, device: str, command: CommandDefinition, commands: Mapping[str, CommandDefinition]
-    ) -> None:
-        pending = self.tracker.under_way(device)
-        state, obs_state = self.show(device)
-        reports = {name: self.states.get(device, name) for name in (STATE, OBS_STATE)}
-        under_way = unsettled(reports, pending, commands)
+    def _require_allowed(self, device: str, command: CommandDefinition) -> None:
+        state, obs_state, under_way = self._look(device)
         origin = f"{self.classes[device].name}.is_{command.name}_allowed()"
         if why := why_not_allowed(command, state=state, obs_state=obs_state, under_way=under_way):
             raise CommandRefused(NOT_ALLOWED, why, origin)
-        if len(pending) >= MOST_PENDING:
-            what = f"{command.name}: {len(pending)} commands are without an outcome; expected fewer than {MOST_PENDING}"
+        if (count := len(self.tracker.under_way(device))) >= MOST_PENDING:
+            what = f"{command.name}: {count} commands are without an outcome; expected fewer than {MOST_PENDING}"
             raise CommandRefused(NOT_ALLOWED, what, origin)
 
     def _require_sense(
