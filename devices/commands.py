@@ -153,7 +153,8 @@ class CommandedDevice(FacadeDevice):
         if tracked is None or tracked.device != self.get_name().lower():
             what = f"expected the id of a command of this device, got {id!r:.100}; GetCommandHistory gives the newest"
             raise refusal(what, "GetCommand")
-        return json.dumps(as_dict(tracked))
+        held = {} if tracked.held is None else {"argument": tracked.held.argument}
+        return json.dumps(as_dict(tracked) | held)
 
     def query_GetCommandHistory(self, most: int) -> str:  # noqa: N802 - Tango's name
         """Return the newest commands, the newest first."""

@@ -119,6 +119,12 @@ class _Pages:
 
         alarms = _Shared(lambda _: site.alarms())
 
+        waiting = _Shared(lambda device, _: site.waiting(device))
+
+        async def waiting_commands(request: Request) -> Response:
+            device = request.query_params.get("device", "")
+            return await waiting.answer((device, str(self._feed.changed(device))))
+
         async def newest_alarms(request: Request) -> Response:
             # An older answer lacks the newest alarm.
             return await alarms.answer((str(self._feed.changed(site.alerts_device)),))
@@ -131,6 +137,7 @@ class _Pages:
             "alarms": newest_alarms,
             "alarm-history": asked(site.alarm_history, "condition", "source"),
             "commands": asked(site.commands, "device"),
+            "waiting": waiting_commands,
             "schemas": asked(site.schemas, "family"),
             "read": asked(site.read, "device", "attribute"),
             "dead-letters": asked(site.dead_letters, "since"),
@@ -165,6 +172,7 @@ class _Pages:
             "sign-out": self._sign_out,
             "check": acted(PageRole.VIEWER, lambda _, *asked: site.check(*asked), "device", "command", "argument"),
             "command": acted(PageRole.OPERATOR, site.command, "device", "command", "argument"),
+            "decide": acted(PageRole.OPERATOR, site.decide, "device", "decision", "id"),
             "alarm": alarm,
             "admin-mode": acted(PageRole.EXPERT, site.admin_mode, "device", "mode"),
         }

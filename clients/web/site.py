@@ -19,6 +19,7 @@ from clients.web.following import is_followed
 from facade.clock import Clock
 from facade.errors import ArgumentError, ConfigError, InfraError
 from facade.flows.commands.arguments import Arguments
+from facade.flows.commands.outcomes import HELD
 from facade.icd.fields import Schema
 from facade.icd.model import Attribute, CommandDefinition, DeviceClass, Icd
 from facade.icd.units import unit_of
@@ -29,6 +30,7 @@ _log = logging.getLogger(__name__)
 ALERTS: Final = "SdpAlerts"
 ADMIN_MODE: Final = "adminMode"
 LONGEST_SHELF: Final = 7 * 86400.0
+_DECISIONS: Final = {"approve": "ApproveCommand", "withdraw": "WithdrawCommand"}
 _MOST_COMMANDS: Final = 200
 _MOST_LETTERS: Final = 200
 _LONGEST_RUN: Final = 30.0
@@ -160,6 +162,12 @@ class Site:
         """Return the newest commands of a device with their outcomes, the newest first."""
         return json.loads(self._asked(device).command("GetCommandHistory", _MOST_COMMANDS))
 
+    def waiting(self, device: str) -> list[dict[str, Any]]:
+        """Return the commands of a device that wait for a second person with their arguments, the newest first."""
+        asked = self._asked(device)
+        known = [one["id"] for one in self.commands(device) if one["status"] == HELD]
+        return [one for id in known if (one := json.loads(asked.command("GetCommand", id)))["status"] == HELD]
+
     def read(self, device: str, attribute: str) -> dict[str, Any]:
         """Read an attribute that sends no events, such as a table of gains."""
         self.require(device, attribute)
@@ -212,6 +220,12 @@ class Site:
         id = self._asked(device).give(name, argument if entry.argument is not None else None, person.name)
         self._note(person, f"{name} id={id}", device)
         return id
+
+    def decide(self, person: Person, device: str, decision: str, id: str) -> None:
+        """Approve or withdraw a command that waits for a second person; errors as of `command`."""
+        name = _known(_DECISIONS, decision, "decision")
+        self._asked(device).command(name, json.dumps({"id": id, "operator": person.name}))
+        self._note(person, f"{name} id={id}", device)
 
     def alarm_action(self, person: Person, name: str, asked: Mapping[str, Any]) -> str:
         """Act about one alarm in the name of a person, and return the id of the action.

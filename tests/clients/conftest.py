@@ -23,10 +23,10 @@ def system(infra: local.Endpoints, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @contextmanager
-def whole_system(infra: local.Endpoints, folder: Path, *ingest: object) -> Iterator[Deployment]:
+def whole_system(infra: local.Endpoints, folder: Path, *ingest: object, approvals: str = "") -> Iterator[Deployment]:
     """Run a deployment in which everything has a value; `ingest` are more options of the simulator of the nodes."""
     # What tango-db/sdp.json registers: that is what dsconfig compares with.
-    with Deployment(infra, folder, nodes=4, subarrays=2, patient=True) as deployment:
+    with Deployment(infra, folder, nodes=4, subarrays=2, patient=True, approvals=approvals) as deployment:
         deployment.prepare()
         deployment.worker()
         instances = [*deployment.instances, "alerts", "calibration", "logs", "mirror", "quality"]

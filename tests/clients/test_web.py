@@ -69,7 +69,9 @@ class Web:
 @pytest.fixture(scope="module")
 def system(infra: local.Endpoints, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """Give a deployment of its own: alarms are acknowledged here, and processes stopped."""
-    with whole_system(infra, tmp_path_factory.mktemp("web"), "--skew", f"{LATE}:-30") as deployment:
+    with whole_system(
+        infra, tmp_path_factory.mktemp("web"), "--skew", f"{LATE}:-30", approvals="SdpMaster.Standby"
+    ) as deployment:
         yield deployment
 
 
@@ -131,6 +133,10 @@ def value(page: Page, device: str, attribute: str) -> Locator:
     return page.locator(f'[data-value="{device}/{attribute}"]').first
 
 
+def waiting(page: Page) -> Locator:
+    return page.get_by_role("region", name="Commands that wait for a second person")
+
+
 def past_command(page: Page, id: str) -> Locator:
     return page.get_by_role("group", name="Past commands").get_by_role("row").filter(has_text=id)
 
@@ -179,19 +185,22 @@ def test_text_of_the_bus_is_text_in_every_field(open_page: Open) -> None:
         for device, kind in site["devices"].items()
     }
     alert = dict.fromkeys(("condition", "source", "severity", "state", "text"), markup)
-    command = dict.fromkeys(("id", "name", "status", "text", "operator", "client"), markup)
+    values[SUBARRAY]["longRunningCommandStatus"][0] = [markup, "STAGING"]
+    command = dict.fromkeys(("id", "name", "status", "text", "operator", "client", "device"), markup)
     letter = dict.fromkeys(("letter", "time", "topic", "reason", "path", "detail", "partition", "offset"), markup)
     count = {"letters": 1, "topic": markup, "reason": markup}
     stream_says(page, values, away=markup, alerts=[{"sequence": 1, "previous": 0, "time": 1.0, "alert": alert}])
     answered(page, "api/site", json.dumps({**site, "banner": markup, "problem": markup, "tango_host": markup}))
     answered(page, "api/alarms", json.dumps([alert]))
     answered(page, "api/commands", json.dumps([command]))
+    answered(page, "api/waiting", json.dumps([command | {"device": SUBARRAY, "argument": {markup: markup}}]))
     answered(page, "api/dead-letters", json.dumps({"letters": [letter], "counts": [count]}))
     page.reload()
     for place in PLACES:
         page.goto(page.url.partition("#")[0] + f"#/{place}")
         page.evaluate("new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
         expect(page.locator("main").get_by_text(markup).first).to_be_attached()
+        expect(waiting(page)).to_contain_text(f"{markup} of {SUBARRAY}, given by {markup}, from {markup}")
         assert page.locator("#page img, #page script").count() == 0
     assert page.title() == "SDP"
 
@@ -618,20 +627,36 @@ def test_nothing_old_looks_new(open_page: Open, system: Deployment, web: Web) ->
     until(lambda: system.proxy(MASTER).state() in states, "SDP goes on")
 
 
+RECORDED_TONES = """() => {
+  window.tones = [];
+  window.AudioContext = class {
+    createGain() { return { gain: {}, connect: () => null }; }
+    createOscillator() {
+      const frequency = {};
+      return { frequency, connect: (other) => other, start: () => tones.push(frequency.value), stop() {} };
+    }
+  };
+}"""
+"""Keeps the frequencies of the tones of a page."""
+
+
 def test_ten_thousand_alarms_are_a_list_of_which_a_part_is_drawn(open_page: Open) -> None:
-    """A choice survives each change of the list, and a filter finds one of them."""
+    """A choice survives each change of the list, and a filter finds one of them; a suppressed one makes no tone."""
     turns = iter(range(1, 1_000_000))
 
     def alarms(number: int) -> list[dict[str, object]]:
         states, severities = ("UNACK", "ACKED", "RTNUN"), ("CRITICAL", "ALARM", "WARNING", "INFO")
         return [
-            {"condition": "streamLate", "source": f"node/{one:05d}", "state": states[(one + number) % 3]}
+            {"condition": "streamLate", "source": f"node/{one:05d}"}
+            | {"state": states[(one + number) % 3] if one % 4 else "DSUPR"}
             | {"severity": severities[one % 4], "text": f"turn {number}", "occurrence": one, "raised_at": 1.0}
             for one in range(10_000)
         ]
 
     page = open_page("bus")
     page.route("**/api/alarms", lambda route: route.fulfill(json=alarms(next(turns))))
+    page.evaluate(RECORDED_TONES)
+    page.get_by_role("button", name="Sound off").click()
     page.get_by_role("link", name=re.compile("^Alarms")).click()
     expect(page.get_by_text("Choose all 10000")).to_be_visible()
     expect(page.locator(".rows .row").first).to_be_visible()
@@ -645,16 +670,43 @@ def test_ten_thousand_alarms_are_a_list_of_which_a_part_is_drawn(open_page: Open
     expect(page.locator(".rows .row").last).to_be_visible()
     page.get_by_label("Filter").fill("node/00777")
     expect(page.get_by_label("Choose streamLate@node/00777")).to_be_checked()
+    assert {*page.evaluate("tones")} == {660}, "ALARM is the worst severity of those that are told"
 
 
-def test_an_expert_switches_sdp_and_its_mode(open_page: Open) -> None:
-    page = open_page(f"device/{MASTER}")
+def test_standby_takes_two_persons_and_the_mode_an_expert(open_page: Open) -> None:
+    page, other = open_page(f"device/{MASTER}"), open_page("")
     expect(page.get_by_role("button", name="Set")).to_be_disabled()
-    sign_in(page, "expert")
+    sign_in(page, "operator")
+    sign_in(other, "expert")
     page.get_by_role("group", name="Commands").get_by_role("button", name="Standby").click()
-    page.get_by_role("button", name="Send Standby").click()
-    expect(page.get_by_role("status").first).to_contain_text("Standby has the id")
+    approve, withdraw = (f"{word} Standby of {MASTER}" for word in ("Approve", "Withdraw"))
+
+    def give() -> str:
+        page.get_by_role("button", name="Send Standby").click()
+        expect(waiting(page)).to_contain_text(f"Standby of {MASTER}, given by anna, from ")
+        expect(page.get_by_role("status").first).to_contain_text("Standby has the id")
+        return page.get_by_role("status").first.inner_text().split()[-1].rstrip(".")
+
+    id = give()
+    expect(waiting(page).get_by_role("button")).to_have_accessible_name(withdraw)
+    expect(waiting(other).get_by_role("button")).to_have_accessible_name(approve)
+    other.evaluate(AXE.read_text())
+    assert other.evaluate("axe.run('.waiting', {resultTypes: ['violations']})")["violations"] == []
+    # What a device refuses is said with its reason.
+    refused = json.dumps({"device": MASTER, "decision": "withdraw", "id": id})
+    other.route("**/api/decide", lambda route: route.continue_(post_data=refused), times=1)
+    waiting(other).get_by_role("button").click()
+    expect(waiting(other)).to_contain_text("expected the person who gave it, anna, from ")
+    waiting(page).get_by_role("button", name=withdraw).press("Enter")
+    expect(waiting(page)).to_have_text("Standby is withdrawn.")
+    expect(past_command(page, id)).to_contain_text("ABORTED")
+    expect(waiting(other).get_by_role("button")).to_have_count(0)
+    id = give()
+    waiting(other).get_by_role("button", name=approve).click()
+    expect(waiting(other)).to_have_text("Standby is approved.")
     expect(value(page, MASTER, "State")).to_contain_text("STANDBY")
-    page.get_by_label("new mode").select_option("ENGINEERING")
-    page.get_by_role("button", name="Set").click()
-    expect(value(page, MASTER, "adminMode")).to_contain_text("ENGINEERING")
+    expect(past_command(page, id)).to_contain_text("COMPLETED")
+    other.goto(page.url)
+    other.get_by_label("new mode").select_option("ENGINEERING")
+    other.get_by_role("button", name="Set").click()
+    expect(value(other, MASTER, "adminMode")).to_contain_text("ENGINEERING")

@@ -80,6 +80,7 @@ class Deployment(proving.deployment.Deployment):
         tango_host: str = "",
         mirror_forms: str = "",
         patient: bool = False,
+        approvals: str = "",
         without: str = "alerts,calibration,quality,mirror,logs,alerts-intake,tables-assemble,logs-aggregate",
     ) -> None:
         settings = Settings(
@@ -93,8 +94,8 @@ class Deployment(proving.deployment.Deployment):
             command_timeout=LONGEST_COMMAND_TIMEOUT,
         )
         progress = ProgressLine(Console(quiet=True), CLOCK)
-        forms = {"SDP_MIRROR_FORMS": mirror_forms}
-        super().__init__(settings, infra, progress, Supervisor(folder, CLOCK, append=True), forms)
+        variables = {"SDP_MIRROR_FORMS": mirror_forms, "SDP_APPROVALS": approvals}
+        super().__init__(settings, infra, progress, Supervisor(folder, CLOCK, append=True), variables)
         self.bootstrap, self.prefix, self.nodes, self.subarrays = infra.bootstrap, settings.prefix, nodes, subarrays
         self.tango_host = tango_host
         self._facade = ["SdpFacade"]

@@ -15,7 +15,9 @@ _LASTS = 5 * HANG
 
 
 def _patient(command: CommandDefinition) -> CommandDefinition:
-    return replace(command, start_within=HANG, deadline=_LASTS, ceiling=max(command.ceiling, _LASTS))
+    within = command.approval_within and HANG
+    ceiling = max(command.ceiling, _LASTS)
+    return replace(command, start_within=HANG, deadline=_LASTS, ceiling=ceiling, approval_within=within)
 
 
 def main() -> None:

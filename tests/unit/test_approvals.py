@@ -186,6 +186,10 @@ def test_a_withdrawal_that_the_bus_does_not_confirm_leaves_the_command_waiting_o
         site.approve(id)
         assert site.status(id) == "SENT"
         return
+    site.now.bus.away = True
+    with pytest.raises(OutcomeUnknown, match="outcome of the withdrawal unknown"):
+        site.withdraw(id)
+    site.now.bus.away = False
     with pytest.raises(CommandRefused, match="that waits for a second person"):
         site.approve(id)
     site.withdraw(id)

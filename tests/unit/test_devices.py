@@ -21,7 +21,7 @@ from devices.queries import as_tango, client_of
 from facade.errors import CommandRefused, IcdError
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.flows.commands.gateway import Gateway as CommandGateway
-from facade.flows.commands.outcomes import OK, QUEUED
+from facade.flows.commands.outcomes import OK, QUEUED, Tracked
 from facade.flows.tables.contents import Contents as HeldContents
 from facade.flows.tables.contents import Held
 from facade.flows.tables.flow import TablesFlow
@@ -319,6 +319,9 @@ def test_a_command_is_given_with_tangos_identity_of_its_client_and_its_refusal_i
         def __init__(self):
             self.classes, self.given = {"test/nodb/sdpsubarray": ICD.classes["SdpSubarray"]}, []
             self.refusals = SimpleNamespace(reading=lambda device: Reading(f"{device} refused", 5.0))
+            waiting = Tracked(id="1_1_Scan", device="test/nodb/sdpsubarray", command="Scan", status="HELD")
+            waiting.held = SimpleNamespace(argument={"scan_id": 7})
+            self.tracker = SimpleNamespace(find={waiting.id: waiting}.get)
 
         def give(self, device, name, argument, headers, *, client, operator):
             self.given.append((name, argument, client.rpartition(", ")[2], operator))
@@ -342,6 +345,7 @@ def test_a_command_is_given_with_tangos_identity_of_its_client_and_its_refusal_i
         approval = json.dumps({"id": "1_1_Scan", "operator": "ben"})
         assert [list(part) for part in proxy.ApproveCommand(approval)] == [[QUEUED], ["1_1_Scan"]]
         assert [list(part) for part in proxy.WithdrawCommand(approval)] == [[OK], ["1_1_Scan"]]
+        assert json.loads(proxy.GetCommand("1_1_Scan"))["argument"] == {"scan_id": 7}, "who approves it sees it"
         process = f"process {os.getpid()}"
         assert gateway.given == [
             ("ReleaseAllResources", None, process, ""),

@@ -38,6 +38,7 @@ class Asked(AskedDevice):
     calls: list[tuple[str, str, Any]]
     error: Exception | None = None
     alarms: Sequence[dict[str, Any]] = ()
+    commands: Sequence[dict[str, Any]] = ()
 
     def __init__(self, tango_host: str, name: str, server: str) -> None:
         self._name = name
@@ -46,6 +47,10 @@ class Asked(AskedDevice):
         if self.error:
             raise self.error
         self.calls.append((self._name, name, argument))
+        if name == "GetCommand":
+            return json.dumps(next(one for one in self.commands if one["id"] == argument) | {"argument": None})
+        if name == "GetCommandHistory":
+            return json.dumps(self.commands)
         return (2, ("id-1",)) if name == "GiveCommand" else json.dumps(self.alarms)
 
     def event(self, attribute: str) -> DeviceEvent:
@@ -117,8 +122,23 @@ def test_the_most_urgent_alarm_comes_first(page: TestClient, monkeypatch: pytest
     assert "SHLVD" not in actions["shelve"]
 
 
+def test_a_person_decides_about_a_command_that_waits(page: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = {"device": "mid-sdp/subarray/01"}
+    monkeypatch.setattr(Asked, "commands", [{"id": "2", "status": "HELD"}, {"id": "1", "status": "COMPLETED"}])
+    assert page.get("/api/waiting", params=device).json() == [{"id": "2", "status": "HELD", "argument": None}]
+    sign_in(page, "anna")
+    Asked.calls.clear()
+    for decision in ("approve", "withdraw"):
+        assert page.post("/api/decide", json=device | {"decision": decision, "id": "2"}).status_code == 200
+    said = json.dumps({"id": "2", "operator": "anna"})
+    assert [call[1:] for call in Asked.calls] == [("ApproveCommand", said), ("WithdrawCommand", said)]
+    answer = page.post("/api/decide", json=device | {"decision": "Restart", "id": "2"})
+    assert (answer.status_code, len(Asked.calls)) == (400, 2)
+
+
 def test_nobody_acts_without_a_role(page: TestClient) -> None:
-    for path, body in (("command", COMMAND), ("alarm", {"action": "ack"}), ("redrive", {"put_back": True})):
+    acts = {"command": COMMAND, "alarm": {"action": "ack"}, "redrive": {"put_back": True}, "decide": {}}
+    for path, body in acts.items():
         answer = page.post(f"/api/{path}", json=body)
         assert answer.status_code == 403
         assert "nobody has signed in" in answer.json()["error"]

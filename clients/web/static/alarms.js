@@ -21,12 +21,16 @@ const view = {
   wrong: false,
 };
 const keyOf = (alarm) => `${alarm.condition}@${alarm.source}`;
+// An alarm that another one explains, or that is shelved, has another state: it makes a tone when it is told.
+const toneOf = (alarm) => `${keyOf(alarm)} ${alarm.occurrence} ${alarm.state} ${alarm.severity}`;
 const linkOf = (key) => `#/alarms/${encodeURIComponent(key)}`;
 
 async function refresh() {
   const begun = performance.now();
   try {
+    const before = view.looked < 0 ? null : new Set(view.all.map(toneOf));
     view.all = await ask("alarms"); // the most urgent first
+    if (before) sound(view.all.filter((one) => one.state === "UNACK" && !before.has(toneOf(one))));
     view.error = "";
   } catch (error) {
     view.error = error.message;
@@ -218,9 +222,8 @@ export function soundButton() {
   return html`<button aria-pressed=${audio ? "true" : "false"} @click=${turn}>${audio ? "Sound on" : "Sound off"}</button>`;
 }
 
-export function sound(entries) {
-  const active = entries.filter((one) => one.alert?.state === "ACTIVE").map((one) => one.alert.severity);
-  const worst = Object.keys(TONES).find((severity) => active.includes(severity));
+function sound(told) {
+  const worst = Object.keys(TONES).find((severity) => told.some((one) => one.severity === severity));
   if (!audio || !worst || performance.now() - beeped < 1000) return;
   beeped = performance.now();
   const tone = audio.createOscillator();

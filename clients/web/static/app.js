@@ -4,7 +4,8 @@ import { html, nothing, render } from "./vendor/lit-html.js";
 import { cell } from "./parts.js";
 import { dropPlots } from "./plots.js";
 import { act, describe, devicesOf, isCut, marks, now, onNews, only, start, store, utc } from "./store.js";
-import { alarmsPage, openAlarm, sound, soundButton } from "./alarms.js";
+import { alarmsPage, openAlarm, soundButton } from "./alarms.js";
+import { approvals } from "./approvals.js";
 import { busPage, openBus } from "./bus.js";
 import { flowDevices, flowPage } from "./flow.js";
 import { devicePage, nodePage, overviewPage, devicesPage } from "./pages.js";
@@ -69,6 +70,7 @@ function whole(page, what) {
     ${isCut() ? html`<div class="cut" role="alert">No connection to the server of this page${since}. Nothing below is current.</div>`
       : store.away ? html`<div class="cut" role="alert">${store.away} Values still come; new connections do not.</div>`
       : site?.problem ? html`<div class="cut" role="alert">${site.problem}</div>` : nothing}
+    ${site ? approvals() : nothing}
     <main id="main" tabindex="-1">${site ? PAGES[page](what) : html`<p>Connecting …</p>`}</main>`;
 }
 
@@ -114,8 +116,5 @@ addEventListener("hashchange", () => {
   document.getElementById("main")?.focus({ preventScroll: true });
   scrollTo(0, 0);
 });
-onNews((alerts) => {
-  sound(alerts);
-  redraw();
-});
+onNews(redraw);
 start();

@@ -326,13 +326,13 @@ class Gateway:
                 withdrawer_client=client[:200],
             )
             self._sending.add(waiting.id)
-            self.tracker.withdraw(waiting.id, self.clock.monotonic())
+            is_first = self.tracker.withdraw(tracked, self.clock.monotonic())
             try:
                 self.sender.send(ack_record(ack, headers), self.timeout, order.close)
-            except NotSent as error:
-                self.tracker.wait_on(tracked)
-                raise NotSent(f"{waiting.command} was not withdrawn, and goes on waiting: {error}") from error
-            except OutcomeUnknown as error:
+            except (NotSent, OutcomeUnknown) as error:
+                if is_first and isinstance(error, NotSent):  # otherwise it says nothing about the first time
+                    self.tracker.wait_on(tracked)
+                    raise NotSent(f"{waiting.command} was not withdrawn, and goes on waiting: {error}") from error
                 what = (
                     f"outcome of the withdrawal unknown: {error}; ask GetCommand({waiting.id!r}), or withdraw it again"
                 )

@@ -100,10 +100,12 @@ class Tracker:
             self.begin(command)
             return True
 
-    def withdraw(self, id: str, monotonic: float) -> None:
-        """Let nobody approve a command, as its withdrawal is about to be written."""
+    def withdraw(self, waiting: Tracked, monotonic: float) -> bool:
+        """Let nobody approve a command, as its withdrawal is about to be written; return False if one was before."""
         with self._lock:
-            self._by_id[id].closed_at = monotonic
+            is_first = waiting.closed_at == float("-inf")
+            waiting.closed_at = monotonic
+            return is_first
 
     def wait_on(self, waiting: Tracked) -> None:
         """Note that the bus does surely not have the approval or the withdrawal of a command: it waits as before."""
