@@ -61,7 +61,7 @@ def client_of(device: FacadeDevice) -> str:
     if client is None or not client.client_ident:
         return ""
     peer = _PEER.fullmatch(client.client_ip)
-    host = peer[1] if peer else "this host"  # over a local socket
+    host = peer[1] if peer else "this host"  # by a socket without a network
     if client.client_lang == tango.LockerLanguage.JAVA:
         return f"{host}, Java program {client.java_main_class}"
     return f"{host}, process {client.client_pid}"

@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         start_log_export(icd, settings, f"{SERVER}-{arguments[0]}", SystemClock())
         tracing.start(f"{SERVER}-{arguments[0]}")
         if is_standby:
-            device_classes(icd, _wanted(icd, arguments))  # imports the modules for the start ahead of time
+            device_classes(icd, _wanted(icd, arguments))  # what a start imports is imported by then
             await_turn(settings, arguments[0])
         _serve(icd, settings, arguments, is_standby=is_standby)
         _leave()

@@ -163,7 +163,7 @@ class Handling:
                 _log.warning("command left to the next start %s", tags)
 
     def _why_not_allowed(self, execution: Execution, command: CommandDefinition) -> str:
-        """Return the reason why the last reported state forbids a command; empty: it is allowed."""
+        """Say why a command is not allowed in the state that was last reported; an empty text when it is."""
         obs_state = self.outbox.states.get(execution.device, OBS_STATE)
         return why_not_allowed(
             command,

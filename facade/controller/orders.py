@@ -156,7 +156,7 @@ class Orders:
                 raise ValueError(f"order {command.name}: expected no argument, got one")
             return None
         if self._checked is None:
-            # The import is slow, and most controllers issue no orders.
+            # It takes long to import, and most controllers give no orders.
             from facade.flows.commands.arguments import Arguments
 
             self._checked = Arguments(self._icd)

@@ -54,7 +54,7 @@ class Quorum:
 
 
 def make_quorum(brokers: int) -> Quorum:
-    """Choose the id and the controllers' ports of a new cluster."""
+    """Choose the identity and the controllers' ports of a new cluster."""
     return Quorum(cluster_id=_new_cluster_id(), ports={node: choose_port() for node in range(1, brokers + 1)})
 
 
@@ -69,7 +69,7 @@ class Kafka:
     quorum
         Cluster of the broker. None: it is a single broker.
     security
-        Its secrets. None: it accepts any client.
+        Its secrets. None: it takes anyone.
     """
 
     folder: Path
@@ -183,7 +183,7 @@ def direct_memory(properties: str) -> int:
 
 
 def find_limp(port: int, login: Mapping[str, str] | None = None) -> str:
-    """Return the fault of a running broker that does not answer; empty: it answers. `login`: see `find_cluster`.
+    """Return how a broker that runs fails to answer; empty: it answers. `login`: see `find_cluster`.
 
     The broker assigns its connections to its network threads in turn. One request is sent to each thread, as a failed
     thread hangs alone.

@@ -277,7 +277,7 @@ class Runtime:
 
     @property
     def security(self) -> Security | None:
-        """Return the secrets of the broker; None: it accepts any client."""
+        """Return the secrets of the broker; None: it takes anyone."""
         return Security(self.state_dir / SECURITY) if self.state.secure else None
 
     def create_users(self) -> None:
@@ -518,7 +518,7 @@ def endpoints(state_dir: Path = DEFAULT_STATE_DIR) -> Endpoints:
 
 
 def status(state_dir: Path = DEFAULT_STATE_DIR) -> tuple[ProcessStatus, ...]:
-    """Return one entry for each process; empty if nothing was ever started here."""
+    """Return one entry for each process; nothing at all when nothing was ever started here."""
     return tuple(
         ProcessStatus(
             service=ServiceName(name),

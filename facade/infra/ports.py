@@ -30,7 +30,7 @@ def is_free(port: int) -> bool:
 
 
 def choose_port() -> int:
-    """Return a free port that no other running process on this machine has got from this function.
+    """Return a port that is free now, and that no other call on this machine has returned whose process still runs.
 
     Raises
     ------

@@ -25,7 +25,7 @@ from facade.runtime.health_issues import DEGRADED, FAILED
 
 TOPIC = "heartbeats"
 INTERVAL = 1.0
-"""Time between two heartbeats [s]."""
+"""Time between two signs of life [s]."""
 SILENT = 3.5
 """Silence after which a component counts as away [s]."""
 _STUCK = 60.0

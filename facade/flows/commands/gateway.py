@@ -307,7 +307,7 @@ class Gateway:
             raise CommandRefused(NOT_ALLOWED, what, where)
 
     def show(self, device: str) -> tuple[str, str | None]:
-        """Return State and obsState for the next command; obsState is None for a device without one."""
+        """Return State and obsState as a command finds them; obsState is None where there is none."""
         device_class = self.classes[device]
         entry = next((a for a in device_class.attributes if a.name == OBS_STATE), None)
         if entry is None:

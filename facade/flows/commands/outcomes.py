@@ -1,8 +1,8 @@
 """The states of a command as one table, which the tracker, the documents and the property test walk; and one command.
 
-A command is NEW until the broker has confirmed its record, then SENT. Acknowledgements of controllers, and finally of
-the facade, give the other states. The first final one is the outcome. A command that waits for a second person is HELD,
-and on a topic of its own; the approval makes it NEW, and without one it ends as UNDELIVERED.
+A command is NEW until the broker has confirmed its record, then SENT; the other states are what
+controllers, or in the end the facade, acknowledge. The first final one is the outcome. A command that waits for a
+second person is HELD, and on a topic of its own; the approval makes it NEW, and without one it ends as UNDELIVERED.
 """
 
 import hashlib
@@ -24,14 +24,14 @@ TIMED_OUT, UNDELIVERED = "TIMED_OUT", "UNDELIVERED"
 FINAL = frozenset({COMPLETED, FAILED, ABORTED, REJECTED, TIMED_OUT, UNDELIVERED})
 """Outcomes: nothing comes after them."""
 BY_FACADE = frozenset({TIMED_OUT, UNDELIVERED})
-"""Outcomes written by device servers; controllers write the others."""
+"""Outcomes that device servers make; the others are controllers'."""
 
 _ANSWERED = frozenset({IN_PROGRESS, COMPLETED, FAILED, ABORTED, TIMED_OUT})
 _SENT = _ANSWERED | {ACCEPTED, REJECTED}
 
 TRANSITIONS: Mapping[str, frozenset[str]] = {
     HELD: frozenset({NEW, UNDELIVERED}),
-    # An acknowledgement may overtake the delivery report, so every successor of SENT may also follow NEW.
+    # An acknowledgement may overtake the delivery report, so what follows SENT may follow NEW.
     NEW: _SENT | {SENT, UNDELIVERED},
     SENT: _SENT,
     # A controller may refuse only before it has begun; afterwards it has failed.

@@ -101,7 +101,7 @@ class Tracker:
             return True
 
     def withdraw(self, waiting: Tracked) -> None:
-        """Note that the bus surely lacks the approval of a command: it waits as before, as on the log."""
+        """Note that the bus does surely not have the approval of a command: it waits as before, as the log says."""
         with self._lock:
             if self._by_id[waiting.id].status == NEW:
                 self._add(waiting)
@@ -134,7 +134,7 @@ class Tracker:
             tracked.place = f"{record.topic}/{record.partition}@{record.offset}"
             tracked.appended_us = record.timestamp_us
             if tracked.status in (NEW, UNDELIVERED):
-                # A record that was given up may be on the bus after all: then the log is right.
+                # A record that was given up may be there after all: then the log is right.
                 self._reopen(tracked)
             for _, ack in self._orphans.pop(command.id, ()):
                 self._apply(tracked, ack)
@@ -299,7 +299,7 @@ class Tracker:
         if ack.progress is not None:
             tracked.progress = ack.progress
         if ack.status == COMPLETED and tracked.progress is not None:
-            tracked.progress = 100  # regardless of its controller's last report
+            tracked.progress = 100  # whatever its controller reported last
         if ack.status not in (REJECTED, *BY_FACADE):
             tracked.began = tracked.began or ack.time
         if ack.status == IN_PROGRESS and ack.remaining is not None:
