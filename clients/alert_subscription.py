@@ -21,9 +21,9 @@ from facade.flows.alerts.follower import FollowedAlert, Follower, Page
 _log = logging.getLogger(__name__)
 
 _QUEUED = 10_000
-"""Events queued for a slow callback; further ones are fetched later."""
+"""Events kept for a slow callback; what comes beyond is asked for later."""
 _POLL, _AWAY = 2.0, 0.5
-"""Time between two reads of the newest number, and between two tries while the device is away [s]."""
+"""Time between two looks at the newest number, and between two tries while the device is away [s]."""
 _IDLE = 0.3
 """Time without an event after which a higher newest number proves the loss of the last event [s]."""
 _NEWEST = 2**62

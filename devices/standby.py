@@ -7,9 +7,9 @@ server with `SUFFIX`, and reads those of the server. It is its turn when the ser
 that it is silent: the standby's own signs of life come back, and those of the server do not. So a broker that is away
 gives nobody a turn. Of several standbys the one that began first has the turn.
 
-A server that was silent and goes on, as its host stood still, reads a sign of life of its successor, and ends. Until
-then it commands nothing: it has no lease (`facade.flows.commands.lease`). A successor is an incarnation that began
-later. The order of the signs of life does not tell: those of a server that goes on come after its successor's, too.
+A server whose host was suspended resumes, reads its successor's heartbeat, and exits. Until then it commands nothing:
+it has no lease (`facade.flows.commands.lease`). A successor is an incarnation that began later. The order of heartbeats
+cannot decide: a resumed server also writes heartbeats after its successor's.
 """
 
 import logging
@@ -46,7 +46,7 @@ _ANSWERS_WITHIN_MS = 300
 
 
 class Succession:
-    """Tells a standby when it is its turn, by the signs of life on the log.
+    """Decides when it is a standby's turn, by the heartbeats on the log.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Succession:
         at = appended_us / 1e6
         if heartbeat.component == self._component:
             self._newest = max(self._newest, began(heartbeat.incarnation))
-            # The goodbye of a server that was replaced says nothing of its successor.
+            # The final heartbeat of a replaced server says nothing of its successor.
             if not heartbeat.stopping or began(heartbeat.incarnation) == self._newest:
                 self._server = heartbeat, at
         elif heartbeat.component == self._component + SUFFIX:
@@ -77,7 +77,7 @@ class Succession:
                 self._now, self._since = at, self._since or at
 
     def silence(self) -> float:
-        """Return for how long the bus has been there without a sign of life of the server [s]; goodbye: for ever."""
+        """Return the time that the bus was available without a heartbeat of the server [s]; final one: infinite."""
         if not self._since:
             return 0.0
         if self._server is None:
@@ -102,15 +102,15 @@ class Succession:
 
 
 class Replacement:
-    """Tells a server that another process has taken its place: one that began later, and is heard after the server."""
+    """Detects that another process has replaced a server: one that began later, with a heartbeat after the server's."""
 
     def __init__(self, component: str, incarnation: str, act: Callable[[str], None]) -> None:
         self._component, self._incarnation, self._act = component, incarnation, act
         self._is_heard = False
-        """Whether an own sign of life came back: before it stand those of servers that have ended."""
+        """Whether an own heartbeat has come back: earlier ones belong to servers that have ended."""
 
     def fold(self, heartbeat: HeartbeatMessage, appended_us: int) -> None:
-        """Take a sign of life from the log."""
+        """Process a heartbeat from the log."""
         if heartbeat.component != self._component:
             return
         if heartbeat.incarnation == self._incarnation:
@@ -120,7 +120,7 @@ class Replacement:
 
 
 def await_turn(settings: Settings, instance: str) -> None:
-    """Return when no other process serves an instance; a signal to end ends this process."""
+    """Return when no other process serves an instance; SIGTERM ends this process."""
     clock, component = SystemClock(), f"{SERVER}-{instance}"
     bus = KafkaBus(Connection(settings, clock=clock), client=component + SUFFIX)
     sign = SignOfLife(component + SUFFIX, "server", bus.writer().send, clock)
@@ -143,10 +143,10 @@ def await_turn(settings: Settings, instance: str) -> None:
 
 
 def end_when_replaced(server: Server) -> None:
-    """Let a server end when another process has taken its place.
+    """Let a server end when another process has replaced it.
 
-    It ends at once: in order it would unexport the devices of the other one. It says no goodbye, which would be one of
-    the other one too: they have the same name.
+    An orderly shutdown would unexport the successor's devices. It sends no final heartbeat: both share a component
+    name, so readers would think the successor had stopped.
     """
     bus = KafkaBus(Connection(server.settings, clock=server.clock), client=f"{server.instance}-replacement")
 
@@ -172,7 +172,7 @@ def end_when_replaced(server: Server) -> None:
 
 
 def _open(settings: Settings, bus: KafkaBus) -> Reader:
-    """Open a reader of the newest signs of life; those of earlier hours tell nothing."""
+    """Open a reader of the newest heartbeats; older ones are useless."""
     ends = find_range(Connection(settings), TOPIC, newest=_NEWEST)
     return bus.open_reader({TOPIC: None}, {TOPIC: {partition: first for partition, (first, _) in ends.items()}})
 
