@@ -24,13 +24,13 @@ from tango.server import run
 
 from devices.base import FacadeDevice, TangoSink
 from devices.classes import device_classes
-from devices.standby import SERVER as SERVER
 from devices.standby import await_turn, end_when_replaced
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings
 from facade.errors import ConfigError, FacadeError
+from facade.exports.tango_db import SERVER
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.logs import start_logging
