@@ -63,9 +63,9 @@ def web(
         raise ConfigError("--certificate and --key: expected both or neither, got one")
     if how := how_to_install():
         raise ConfigError(f"the operator's page is not installed; install it by: {how}")
-    import uvicorn  # of the extra `web`
+    import uvicorn  # in the extra `web`
 
-    from clients.alert_subscription import AlertSubscription  # with Tango, whose import takes a second
+    from clients.alert_subscription import AlertSubscription  # imports Tango, which takes a second
     from clients.web.app import make_app
     from clients.web.doors import Doors, load_tokens, read_tokens
     from clients.web.feed import Feed

@@ -16,6 +16,7 @@ from facade.icd.units import unit_of
 from facade.instances import FAMILIES, devices_of
 
 SERVER = "SdpFacade"
+"""Name of the server in the Tango database, of the executable, and of Starter's entry."""
 _TITLE = "sdp-tango-facade"
 _REGISTRATION_FILE = "tango-db/sdp.json"
 

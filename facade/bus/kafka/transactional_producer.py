@@ -1,4 +1,4 @@
-"""Writes records in transactions, the transactional mode of `facade.bus.kafka.producer`: all or none are on the bus.
+"""Writes records in transactions: all or none. It is the transactional mode of `facade.bus.kafka.producer`.
 
 `TransactionalProducer` is the producer of one worker slot: its transactions commit records together with the positions
 of a consumer group. `KafkaTransactionWriter` is the producer of a command, which reads nothing.
@@ -6,15 +6,15 @@ of a consumer group. `KafkaTransactionWriter` is the producer of a command, whic
 A slot has a stable transactional id. A restarted worker's first act (``init_transactions``) therefore ends the
 transaction that its predecessor left open, so that readers are not held up by it.
 
-A producer that has lost a connection begins no further transaction: a request of it that seemed lost may still
-arrive, and would end the next one, or commit old offsets with it. The broker tells transactions apart only by the epoch
-of the producer, as long as the client speaks no newer protocol (KIP-890), and only ``init_transactions`` of a new
-producer makes another epoch.
+A producer that has lost a connection begins no further transaction: a seemingly lost request may still arrive, and
+would end the next transaction, or commit old offsets with it. The broker distinguishes transactions only by the epoch
+of the producer, as long as the client uses no newer protocol (KIP-890), and only ``init_transactions`` of a new
+producer changes the epoch.
 
-A broker that is killed may keep a transaction open on a partition although its coordinator knows that it has ended. The
-next end of the same producer on that partition ends it as well, and would commit it. So after a transaction that was
-given up, the next producer first writes to the same partitions and aborts: unless its places are committed, as then the
-next end is the right one.
+A killed broker may keep a transaction open on a partition although its coordinator knows its end. The next commit or
+abort marker of the same producer on that partition ends it as well, and a commit marker would commit it. So after a
+failed transaction, the next producer first writes to the same partitions and aborts, unless its offsets are committed:
+then the next commit marker ends it correctly.
 """
 
 import logging
@@ -50,16 +50,16 @@ new client."""
 
 
 class TransactionalProducer:
-    """Writes records and commits places, all or nothing.
+    """Writes records and commits offsets, all or nothing.
 
     Parameters
     ----------
     name
-        Of the slot, with the deployment's prefix: the transactional id.
+        Name of the slot, with the deployment's prefix: the transactional id.
     settings
-        Of the client, beside those that every slot has.
+        Settings of the client, beside the common ones.
     marks
-        Tombstones that change nothing, one for each partition beside `positions` that its transactions write to.
+        Tombstones without effect, one for each partition beside `positions` that its transactions write to.
     """
 
     def __init__(
@@ -75,24 +75,24 @@ class TransactionalProducer:
         """When that was [monotonic s]."""
         self._link = Link()
         self._broker_time = 0, 0.0
-        """The newest append time that a broker has told of [Unix us], and when it had told [monotonic s]."""
+        """The newest append time reported by a broker [Unix us], and the time of the report [monotonic s]."""
         self._not_before = 0.0
         """Monotonic time before which no producer may be opened [s]."""
         self._unanswered_since = math.inf
-        """Monotonic time since which the brokers do not tell where to go on [s]."""
+        """Monotonic time since which the brokers return no positions [s]."""
         self._unended: set[tuple[str, int, bytes | None]] = set()
         """Topic, partition and key of records whose transaction is not known to have ended; no key with a partition."""
         self._asked: Sequence[TopicPartition] = ()
-        """Places of a transaction whose commit was asked for, with an answer that is not known."""
+        """Offsets of a transaction whose commit was requested, without a known result."""
 
     @property
     def must_wait(self) -> bool:
-        """Return whether the group has yet to tell if this slot was taken by another process."""
+        """Return whether it is still open if another process has taken the slot."""
         return self._connection.clock.monotonic() < self._not_before
 
     @property
     def broker_time(self) -> int:
-        """Return the brokers' time [Unix us]; never ahead of it, as an append time lies in the past when it arrives."""
+        """Return the brokers' time [Unix us]; never ahead of it, as an append time has passed when it arrives."""
         appended, told = self._broker_time
         return appended and appended + round((self._connection.clock.monotonic() - told) * 1e6)
 
@@ -102,9 +102,9 @@ class TransactionalProducer:
             self._broker_time = time * 1000, self._connection.clock.monotonic()
 
     def open(self, member: Consumer) -> ProducerCore:
-        """Complete or undo what an earlier producer of this slot left open, unless this one can go on.
+        """Complete or abort an open transaction of an earlier producer of this slot, unless this one can continue.
 
-        `member`: of the group, which tells what is committed.
+        `member`: member of the group, which has the committed offsets.
         """
         if self._producer is not None:
             self._producer.poll(0)  # serves the log lines about connections
@@ -134,7 +134,7 @@ class TransactionalProducer:
         return producer
 
     def _abort_unended(self, member: Consumer) -> None:
-        producer = self._begun()  # of its own: a request of it that arrives late is of an earlier epoch
+        producer = self._begun()  # a new one: its earlier requests would have an earlier epoch
         if self._asked and self._are_committed(self._asked, member):
             self._settle()
             return
@@ -142,7 +142,8 @@ class TransactionalProducer:
         for topic, partition, key in self._unended:
             mark = Record(topic=topic, key=key or b"mark", value=None, partition=partition)
             producer.produce(mark, waits=True, partition=partition)
-        # A partition that refuses the mark, such as one of a deleted topic, has nothing open: only silence counts.
+        # A partition that refuses the mark, such as one of a deleted topic, has no open transaction: only silence
+        # counts.
         if silent := producer.client.flush(timeouts.STEP):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{silent} partitions do not answer"))
         producer.client.abort_transaction(timeouts.STEP)
@@ -162,14 +163,14 @@ class TransactionalProducer:
         self._asked = ()
 
     def write(self, records: Iterable[Record], places: Sequence[TopicPartition], member: Consumer) -> None:
-        """Write records and commit places of the member's group in one transaction.
+        """Write records and commit offsets of the member's group in one transaction.
 
-        The group refuses the places of a member whose generation is over, and with them the transaction.
+        The group refuses the offsets of a member with an old generation, and with them the transaction.
 
         Raises
         ------
         KafkaException
-            It is not known to have taken place; see `give_up`.
+            It is not known to have happened; see `give_up`.
         """
         self._transact(self.open(member), records, places, member)
         self._health.connected = True
@@ -190,14 +191,14 @@ class TransactionalProducer:
         self._settle()
 
     def found_positions(self) -> None:
-        """Note that the brokers have told where to go on."""
+        """Note that the brokers have returned positions."""
         self._unanswered_since = math.inf
 
     def end_again(self, member: Consumer) -> None:
-        """End the transactions of this slot again, if the brokers have told no positions for `timeouts.HANGING`.
+        """End the transactions of this slot again, if the brokers have returned no positions for `timeouts.HANGING`.
 
-        A broker that is killed may keep a transaction open whose coordinator knows that it has ended. Then `positions`,
-        or the answer of the group, wait for that end for ever. The next end of the same producer ends it as well.
+        A killed broker may keep a transaction open whose coordinator knows its end. Then `positions`, or the answer of
+        the group, wait for that end for ever. The next end marker of the same producer ends it as well.
         ``tests/fault/test_hanging_transaction.py`` makes such a broker.
         """
         now = self._connection.clock.monotonic()
@@ -218,14 +219,14 @@ class TransactionalProducer:
     def give_up(self, error: KafkaException) -> KafkaError:
         """Give up a transaction that failed, with its producer, and return the reason.
 
-        A new producer with the same id waits for whatever the old one had begun to be completed or
-        undone by the broker, so afterwards the committed offsets say which of the two it was.
+        A new producer with the same id waits until the broker has completed or aborted the old one's transaction, so
+        afterwards the committed offsets show its result.
         """
         self._producer = None
         reason: KafkaError = error.args[0]
         if reason.code() == KafkaError._FENCED:
-            # Either the broker ended a transaction that took too long, or another process has the
-            # slot. A new producer would fence that one in turn, so wait until the group has told.
+            # Either the broker ended a transaction that took too long, or another process has the slot. A new producer
+            # would fence that process in turn, so wait until the group shows which.
             self._not_before = self._connection.clock.monotonic() + 2 * FENCE
         self._connection.note(self._health, f"transaction of {self._name} given up: {reason}")
         return reason
@@ -236,10 +237,10 @@ class TransactionalProducer:
 
 
 class Link:
-    """Takes what a producer's client logs, and knows from it whether any connection was lost.
+    """Receives the log lines of a producer's client, and detects lost connections in them.
 
-    The client's errors say nothing of a connection that it makes again by itself, nor do results; its
-    statistics do, but too late for the next transaction.
+    The client's errors and results do not show a connection that it restores by itself; its statistics do, but too late
+    for the next transaction.
     """
 
     def __init__(self) -> None:
@@ -255,11 +256,11 @@ def _settings(name: str) -> dict[str, object]:
     return {
         "transactional.id": name,
         "client.id": name,
-        # But for one that was idle: the broker closes it after some minutes, and nothing was on its way.
+        # Report every closed connection except an idle one, on which no request was in flight.
         "log.connection.close": True,
-        # When all brokers are away, the client would forget them and begin with the bootstrap servers, but for the
-        # group's coordinator: send_offsets_to_transaction waits for the forgotten one, whatever time-out it is given.
-        # After a lost connection a new producer is made in any case, which begins with the bootstrap servers.
+        # When all brokers are away, the client would forget them and begin with the bootstrap servers, except for the
+        # group's coordinator: send_offsets_to_transaction waits for the forgotten one, with any time-out. After a lost
+        # connection a new producer is made in any case, which begins with the bootstrap servers.
         "metadata.recovery.strategy": "none",
         # If the group's coordinator is a broker that the client has just dropped, as the cluster has lost it,
         # send_offsets_to_transaction waits until any connection of the client comes or goes, for minutes, and ignores
@@ -272,9 +273,10 @@ def _settings(name: str) -> dict[str, object]:
 
 
 class KafkaTransactionWriter:
-    """One producer for a run; whatever goes wrong, it is of no more use.
+    """The producer of a single run, unusable after any error.
 
-    It completes or undoes what an earlier one of the same name has left open, and ends that one if it still runs.
+    It completes or aborts an open transaction of an earlier producer of the same name, and fences that one if it still
+    runs.
 
     Raises
     ------
@@ -312,8 +314,8 @@ class KafkaTransactionWriter:
         except KafkaException as error:
             raise self._failure(error) from error
         if self._health.down_at != down:
-            # The client may have asked twice for the end of the transaction. The second question, late, would end the
-            # next one: so there is none.
+            # The client may have sent the end of the transaction twice. The second request, late, would end the next
+            # transaction: so there is none.
             raise OutcomeUnknown("the connection was lost within a transaction, which took place all the same")
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:

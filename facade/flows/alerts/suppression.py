@@ -1,8 +1,8 @@
-"""Suppression by design (IEC 62682): which alarm explains which others, by the ICD's conditions and locations.
+"""Suppression by design (IEC 62682): the alarms that explain others, by the ICD's conditions and locations.
 
-A condition names those that explain it, each with the location where: `rackSilent@rack` is an alarm of the rack in
-which the source lies; without a location the alarm may be anywhere. A condition with `gathers` is raised by the facade
-itself, when so many alarms are there at once that only it explains. No condition has code of its own.
+A condition names those that explain it, each with a location: `rackSilent@rack` is an alarm of the rack that contains
+the source; without a location the alarm may be anywhere. A condition with `gathers` is raised by the facade itself,
+when that number of simultaneous alarms needs an explanation. No condition has code of its own.
 """
 
 import re
@@ -20,18 +20,18 @@ from facade.severities import SEVERITIES
 ANYWHERE = "all"
 """Source of an alarm that gathers others wherever they are."""
 _MOST_SOURCES = 20_000
-"""Sources whose locations are remembered."""
+"""Sources with cached locations."""
 _MOST_NAMED = 8
 """Sources that the text of a gathering alarm names."""
 
 
 class Suppression:
-    """What explains what.
+    """Relations between alarms and their explanations.
 
     Parameters
     ----------
     locations
-        Those of the ICD: where sources are.
+        Locations of sources, by the ICD.
     rack_size
         Nodes of a rack.
     """
@@ -39,7 +39,7 @@ class Suppression:
     def __init__(self, conditions: Mapping[str, Condition], locations: Mapping[str, Location], rack_size: int) -> None:
         self._conditions, self._locations, self._rack_size = conditions, locations, rack_size
         self.suppressors = {name: condition.suppressors for name, condition in conditions.items()}
-        """Conditions that may explain each one, with the location where; empty: anywhere."""
+        """Conditions that may explain each condition, with the location; empty: anywhere."""
         self.explained: dict[str, list[str]] = {}
         """Conditions by each one that may explain them."""
         for name, others in self.suppressors.items():
@@ -51,13 +51,13 @@ class Suppression:
             for source in location.sources
         ]
         self._around = lru_cache(_MOST_SOURCES)(self._find_around)
-        # Inner ones first: what an outer one gathers depends on them.
+        # Inner ones first: the outer ones depend on them.
         self._gathering = sorted(
             (name for name, condition in conditions.items() if condition.gathers), key=self._depth, reverse=True
         )
 
     def causes(self, key: AlarmKey) -> Iterator[AlarmKey]:
-        """Return the alarms that would explain one, in the order of the ICD; an empty source: of any source."""
+        """Return the possible causes of an alarm, in the order of the ICD; an empty source: any source."""
         condition, source = key
         for cause, location in self.suppressors.get(condition, ()):
             if not location:
@@ -66,14 +66,14 @@ class Suppression:
                 yield cause, place
 
     def gathered(self, found: Mapping[FaultKey, Fault]) -> dict[FaultKey, Fault]:
-        """Return found faults with those that gather them, the causes first."""
+        """Return found faults with the faults that gather them, the causes first."""
         whole = dict(found)
         for name in self._gathering:
             whole = {**dict(self._gather(name, whole)), **whole}
         return whole
 
     def gathers(self, condition: str) -> Sequence[str]:
-        """Return the conditions whose alarms a condition gathers."""
+        """Return the conditions gathered by a condition."""
         return self.explained.get(condition, ()) if condition in self._gathering else ()
 
     def _gather(self, name: str, whole: Mapping[FaultKey, Fault]) -> Iterator[tuple[FaultKey, Fault]]:
@@ -98,11 +98,11 @@ class Suppression:
             yield (name, place), Fault(worst, f"{counted}: {named}", values={"alarms": len(keys)})
 
     def _depth(self, name: str) -> int:
-        """Return how many gathering conditions may explain one, one around the other."""
+        """Return the number of nested gathering conditions that may explain one."""
         return max((1 + self._depth(one) for one, _ in self.suppressors.get(name, ())), default=0)
 
     def _find_around(self, source: str) -> Mapping[str, str]:
-        """Return the places in which a source lies, the smallest first, by their locations."""
+        """Return the places that contain a source, the smallest first, by their locations."""
         for pattern, template, name in self._patterns:
             if (match := pattern.fullmatch(source)) is None:
                 continue

@@ -1,9 +1,9 @@
-"""Which of several device servers of one name may command: the one whose lease the log shows.
+"""The lease that allows one of several device servers of the same name to command, by the heartbeats on the log.
 
 Every server writes heartbeats to one partition and reads them all, so all judge by the same sequence. The holder keeps
-the lease while its heartbeats follow each other within the term, by the broker's clock; else the next heartbeat of any
-server takes it. A server trusts its own lease only for the term after *sending* a heartbeat that it has read back: a
-suspended server refuses before another one can have taken over.
+the lease while its heartbeats follow each other within the term, by the broker's clock; otherwise the next heartbeat of
+any server takes it. A server trusts its own lease only for the term after *sending* a heartbeat that it has read back:
+a suspended server refuses before another one can have taken over.
 """
 
 from facade.flows.commands.messages import HeartbeatMessage
@@ -15,7 +15,7 @@ INTERVAL = 0.5
 
 
 class Lease:
-    """The lease of one component, as one of its incarnations sees it."""
+    """The lease of one component, from the view of one incarnation."""
 
     def __init__(self, component: str, incarnation: str, *, term: float = TERM) -> None:
         self._component = component
@@ -26,16 +26,16 @@ class Lease:
         self._good_until = self._held_since = float("-inf")
         self._released = False
         self.holder: str | None = None
-        """Incarnation that may command; None: there is none."""
+        """Incarnation that may command; None: none."""
 
     def sent(self, heartbeat: HeartbeatMessage, monotonic: float) -> None:
-        """Note that an own heartbeat was handed to the bus at a monotonic time [s]."""
+        """Note that an own heartbeat was passed to the bus at a monotonic time [s]."""
         self._sent[heartbeat.time] = monotonic
-        while len(self._sent) > 100:  # the bus is away; a heartbeat that comes back so late proves nothing
+        while len(self._sent) > 100:  # the bus is away; such a late heartbeat proves nothing
             del self._sent[next(iter(self._sent))]
 
     def fold(self, heartbeat: HeartbeatMessage, appended_us: int) -> None:
-        """Take a heartbeat from the log, with the broker's time stamp [Unix us]."""
+        """Process a heartbeat from the log, with the broker's timestamp [Unix us]."""
         if heartbeat.role != "server" or heartbeat.component != self._component:
             return
         # The broker's clock may have been set back, or another broker's may be behind.
@@ -65,11 +65,11 @@ class Lease:
         return monotonic < self._good_until
 
     def held_for(self, monotonic: float) -> float:
-        """Return for how long this incarnation has held the lease without a gap [s]; 0: it does not."""
+        """Return the time for which this incarnation has held the lease without a gap [s]; 0: it does not."""
         return monotonic - self._held_since if self.held(monotonic) else 0.0
 
     def trouble(self, monotonic: float) -> str:
-        """Say why this incarnation may not command; an empty text when it may."""
+        """Return the reason why this incarnation may not command; empty: it may."""
         if self.held(monotonic):
             return ""
         if self._released:
@@ -82,7 +82,7 @@ class Lease:
         return f"another device server of the name {self._component} is alive (incarnation {self.holder})"
 
     def why_not_held(self, monotonic: float, now: float) -> str:
-        """Say why this incarnation may not command, and what to do; an empty text when it may.
+        """Return the reason why this incarnation may not command, with the remedy; empty: it may.
 
         Parameters
         ----------
