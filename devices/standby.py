@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 Processes that may serve the same devices are all started as standbys. Each gives signs of life under the name of the
-server with `SUFFIX`, and reads those of the server. It is its turn when the server says goodbye, or when the log shows
+server with `STANDBY`, and reads those of the server. It is its turn when the server says goodbye, or when the log shows
 that it is silent: the standby's own signs of life come back, and those of the server do not. So a broker that is away
 gives nobody a turn. A server whose address refuses connections needs to be silent for less time: it is surely gone.
 
@@ -33,14 +33,13 @@ from facade.clock import SystemClock
 from facade.config import Settings
 from facade.errors import BusError
 from facade.runtime.composition import Server
-from facade.runtime.heartbeats import SILENT, TOPIC, HeartbeatMessage, SignOfLife, began, decode_heartbeat
+from facade.runtime.heartbeats import SILENT, STANDBY, TOPIC, HeartbeatMessage, SignOfLife, began, decode_heartbeat
 from facade.runtime.stopping import end_process, stopping
 
 _log = logging.getLogger(__name__)
 
 SERVER = "SdpFacade"
 """Name of the server in the Tango database, of the executable, and of Starter's entry."""
-SUFFIX = "-standby"
 INTERVAL = 0.25
 """Time between two signs of life of a standby [s]: so often it sees that the bus is there."""
 STARTS_WITHIN = 15.0
@@ -93,7 +92,7 @@ class Succession:
                     # The one that was to start has become this server.
                     self._standbys = {one: until for one, until in self._standbys.items() if until <= at + SILENT}
                 self._server = heartbeat, at
-        elif heartbeat.component == self._component + SUFFIX:
+        elif heartbeat.component == self._component + STANDBY:
             until = at + max(SILENT, heartbeat.interval)
             known, one = self._standbys, heartbeat.incarnation
             if heartbeat.stopping or at > known.get(one, at):
@@ -154,8 +153,8 @@ class Replacement:
 def await_turn(settings: Settings, instance: str) -> None:
     """Return when no other process serves an instance; a signal to end ends this process."""
     clock, component = SystemClock(), f"{SERVER}-{instance}"
-    bus = KafkaBus(Connection(settings, clock=clock), client=component + SUFFIX)
-    sign = SignOfLife(component + SUFFIX, "server", bus.writer().send, clock)
+    bus = KafkaBus(Connection(settings, clock=clock), client=component + STANDBY)
+    sign = SignOfLife(component + STANDBY, "server", bus.writer().send, clock)
     sign.interval, sign.flush = INTERVAL, bus.writer().close
     succession = Succession(component, sign.incarnation)
     reader, database = _open(settings, bus), tango.Database()

@@ -27,8 +27,12 @@ INTERVAL = 1.0
 """Time between two signs of life [s]."""
 _HURRY = 0.1
 """The same of one that hurries [s]."""
+STANDBY = "-standby"
+"""What the name of a standby has behind that of its server."""
 SILENT = 3.5
 """Silence after which a component counts as away [s]."""
+_FOLLOWED_WITHIN = 20.0
+"""Silence of a device server by which a standby should have taken its place [s]."""
 _STUCK = 60.0
 """A worker whose loop did not come round for so long gives no sign of life [s]: longer than any wait for the bus."""
 _MOST_COMPLAINTS, _MOST_NAMED, _LONGEST_TEXT = 20, 8, 500
@@ -200,6 +204,14 @@ class Heartbeats(Flow):
         """Return whether a component is there."""
         heard = self.newest.get(component)
         return heard is not None and not heard.heartbeat.stopping and self.silence(component) <= SILENT
+
+    def is_followed(self, server: str) -> bool:
+        """Return whether a standby of a device server is there, or starts in its place, and is not late."""
+        heard = self.newest.get(server + STANDBY)
+        if heard is None or heard.heartbeat.stopping:
+            return False
+        is_there = self.silence(server + STANDBY) <= max(SILENT, heard.heartbeat.interval)
+        return is_there and self.silence(server) <= _FOLLOWED_WITHIN
 
     def heard_of(self, role: str) -> list[str]:
         """Return the workers of a role that were heard of; a slot is part of the name."""

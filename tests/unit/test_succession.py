@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from devices import standby
-from devices.standby import INTERVAL, STARTS_WITHIN, SUFFIX, Presence, Replacement, Succession, ask_locator
+from devices.standby import INTERVAL, STANDBY, STARTS_WITHIN, Presence, Replacement, Succession, ask_locator
 from facade.bus.memory import MemoryBus, MemoryLog
 from facade.bus.port import Reader
 from facade.clock import ManualClock
@@ -61,7 +61,7 @@ class Log:
         self.succession.fold(sign(incarnation, stopping=stopping), round(at * 1e6))
 
     def standby(self, at: float, incarnation: str = "b", *, stopping: bool = False, interval: float = INTERVAL) -> None:
-        heartbeat = sign(incarnation, SERVER + SUFFIX, stopping=stopping, interval=interval)
+        heartbeat = sign(incarnation, SERVER + STANDBY, stopping=stopping, interval=interval)
         self.succession.fold(heartbeat, round(at * 1e6))
 
 
