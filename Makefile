@@ -17,7 +17,7 @@ PROCESSES ?= $(shell n=$$(nproc); echo $$((n > 3 ? 4 : 3)))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test clients conformance bench prove simulate mutation containers lint \
+.PHONY: help demo test clients conformance bench prove simulate mutation walk containers lint \
 	check-types check-style check-interface check-prose freeze pictures screenshots docs site clean
 
 help: ## List the targets
@@ -49,6 +49,9 @@ simulate: $(STAMP) ## Run the facade in one process for simulated hours, under f
 mutation: $(STAMP) ## Change the pure parts of the flows in one place at a time: do the tests notice? (ARGS='--sample 60 --seed 1')
 	$(BIN)/pip install --quiet --editable '.[mutation]'
 	$(BIN)/python -m tests.mutation $(ARGS)
+
+walk: $(STAMP) ## Do what docs/how-to/deploy-a-secured-site.md says, in a network of its own (needs root)
+	SDP_WALK=1 $(BIN)/pytest --numprocesses 0 tests/integration/test_deploy_walk.py $(ARGS)
 
 containers: $(STAMP) ## Build the image, run docker/compose.yaml by podman, observe from outside, kill containers (ARGS=--keep-images)
 	$(BIN)/pip install --quiet 'podman-compose>=1.2'

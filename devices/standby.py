@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 Processes that may serve the same devices are all started as standbys. Each gives signs of life under the name of the
-server with `SUFFIX`, and reads those of the server. It is its turn when the server says goodbye, or when the log shows
+server with `STANDBY`, and reads those of the server. It is its turn when the server says goodbye, or when the log shows
 that it is silent: the standby's own signs of life come back, and those of the server do not. So a broker that is away
 gives nobody a turn. A server whose address refuses connections needs to be silent for less time: it is surely gone.
 
@@ -33,14 +33,22 @@ from facade.clock import SystemClock
 from facade.config import Settings
 from facade.errors import BusError
 from facade.runtime.composition import Server
-from facade.runtime.heartbeats import SILENT, TOPIC, HeartbeatMessage, Pulse, SignOfLife, began, decode_heartbeat
+from facade.runtime.heartbeats import (
+    SILENT,
+    STANDBY,
+    TOPIC,
+    HeartbeatMessage,
+    Pulse,
+    SignOfLife,
+    began,
+    decode_heartbeat,
+)
 from facade.runtime.stopping import end_process, stopping
 
 _log = logging.getLogger(__name__)
 
 SERVER = "SdpFacade"
 """Name of the server in the Tango database, of the executable, and of Starter's entry."""
-SUFFIX = "-standby"
 INTERVAL = 0.25
 """Time between two signs of life of a standby [s]: so often it sees that the bus is there."""
 SERVER_INTERVAL = 0.5
@@ -88,7 +96,7 @@ class Succession:
             # The goodbye of a server that was replaced says nothing of its successor.
             if not heartbeat.stopping or began(heartbeat.incarnation) == self._newest:
                 self._server = heartbeat, at
-        elif heartbeat.component == self._component + SUFFIX:
+        elif heartbeat.component == self._component + STANDBY:
             last = self._standbys.get(heartbeat.incarnation, at)
             if heartbeat.stopping or at - last > SILENT:  # others that came meanwhile stand before it
                 self._standbys.pop(heartbeat.incarnation, None)
@@ -164,8 +172,8 @@ def await_turn(settings: Settings, instance: str) -> Pulse:
         Signs of life of the standby, by which the others wait for the server that it becomes.
     """
     clock, component = SystemClock(), f"{SERVER}-{instance}"
-    bus = KafkaBus(Connection(settings, clock=clock), client=component + SUFFIX)
-    sign = SignOfLife(component + SUFFIX, "server", bus.writer().send, clock)
+    bus = KafkaBus(Connection(settings, clock=clock), client=component + STANDBY)
+    sign = SignOfLife(component + STANDBY, "server", bus.writer().send, clock)
     sign.interval, sign.flush = INTERVAL, bus.writer().close
     succession = Succession(component, sign.incarnation)
     reader, database = _open(settings, bus), tango.Database()

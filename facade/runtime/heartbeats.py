@@ -28,8 +28,12 @@ INTERVAL = 1.0
 """Time between two heartbeats [s]."""
 _HURRY = 0.1
 """The same of one that hurries [s]."""
+STANDBY = "-standby"
+"""What the name of a standby has behind that of its server."""
 SILENT = 3.5
 """Silence after which a component counts as away [s]."""
+_FOLLOWED_WITHIN = 20.0
+"""Silence of a device server by which a standby should have taken its place [s]."""
 _STUCK = 60.0
 """A worker whose loop has not turned for this time writes no heartbeat [s]: longer than any wait for the bus."""
 _MOST_COMPLAINTS, _MOST_NAMED, _LONGEST_TEXT = 20, 8, 500
@@ -197,6 +201,10 @@ class Heartbeats(Flow):
         """Return whether a component is alive."""
         heard = self.newest.get(component)
         return heard is not None and not heard.heartbeat.stopping and self.silence(component) <= SILENT
+
+    def is_followed(self, server: str) -> bool:
+        """Return whether a standby of a device server is there, or starts in its place, and is not late."""
+        return self.alive(server + STANDBY) and self.silence(server) <= _FOLLOWED_WITHIN
 
     def heard_of(self, role: str) -> list[str]:
         """Return the known workers of a role; a slot is part of the name."""

@@ -69,6 +69,21 @@ def test_whoever_is_missing_is_named_and_raises_one_alarm(lives, health, conditi
     assert condition in load().conditions
 
 
+def test_while_a_standby_takes_the_place_of_a_server_no_alarm_is_raised_unless_it_is_late():
+    instances = (*INSTANCES, "alerts-standby")
+
+    def found(*stopped, until):
+        shown = overview(heartbeats=signs_of_life(stopped=stopped, instances=instances, until=until))
+        health, (reason,) = shown.judge(NOW)
+        assert (health, reason.partition(" at ")[0]) == ("DEGRADED", "device server alerts was stopped")
+        return set(shown.find(NOW))
+
+    gone = {("serverGone", "sdp-facade/alerts")}
+    assert found("SdpFacade-alerts", until=NOW - 20) == set()
+    assert found("SdpFacade-alerts", "SdpFacade-alerts-standby", until=NOW - 20) == gone
+    assert found("SdpFacade-alerts", until=NOW) == gone, "30 s later"
+
+
 def test_who_judges_is_not_missed_by_itself():
     """After a restart it reads the others' signs of life before its own, the last of which may be old."""
     assert overview(heartbeats=signs_of_life(silent=("SdpFacade-control",))).judge(NOW) == ("OK", ())

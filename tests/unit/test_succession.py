@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from devices import standby
-from devices.standby import SUFFIX, Presence, Replacement, Succession, ask_locator
+from devices.standby import STANDBY, Presence, Replacement, Succession, ask_locator
 from facade.bus.memory import MemoryBus, MemoryLog
 from facade.bus.port import Reader
 from facade.clock import ManualClock, SystemClock
@@ -62,7 +62,7 @@ class Log:
         self.succession.fold(sign(incarnation, stopping=stopping), round(at * 1e6))
 
     def standby(self, at: float, incarnation: str = "b", *, stopping: bool = False) -> None:
-        self.succession.fold(sign(incarnation, SERVER + SUFFIX, stopping=stopping), round(at * 1e6))
+        self.succession.fold(sign(incarnation, SERVER + STANDBY, stopping=stopping), round(at * 1e6))
 
 
 def test_a_server_that_says_goodbye_is_followed_at_once() -> None:
@@ -302,7 +302,7 @@ def test_a_standby_whose_turn_it_is_stands_first_until_it_is_heard_as_the_server
 
     before = len(told())
     until(lambda: len(told()) > before, "it goes on as a standby while it starts")
-    assert set(told()) == {(SERVER + SUFFIX, False)}, "another standby has no turn"
+    assert set(told()) == {(SERVER + STANDBY, False)}, "another standby has no turn"
     own = SignOfLife(SERVER, "server", log.append, SystemClock())
     server: Any = SimpleNamespace(
         settings=Settings(), clock=SystemClock(), instance=SERVER, sign_of_life=own, threads=[]
@@ -311,10 +311,10 @@ def test_a_standby_whose_turn_it_is_stands_first_until_it_is_heard_as_the_server
     own.perform()
     following = threading.Thread(target=server.threads[0], args=(stop,))
     following.start()
-    until(lambda: (SERVER + SUFFIX, True) in told(), "the standby says goodbye")
+    until(lambda: (SERVER + STANDBY, True) in told(), "the standby says goodbye")
     stop.set()
     following.join()
-    assert told().index((SERVER, False)) < told().index((SERVER + SUFFIX, True))
+    assert told().index((SERVER, False)) < told().index((SERVER + STANDBY, True))
 
 
 def test_a_standby_that_is_told_to_end_when_the_server_says_goodbye_ends(monkeypatch: pytest.MonkeyPatch) -> None:

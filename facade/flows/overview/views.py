@@ -334,7 +334,9 @@ class Presence(HealthSource):
             # This server is alive, though after a start its own heartbeat may be the last one read.
             if not (is_own or self._heartbeats.alive(name)):
                 text = f"device server {instance} {self._seen(name)}"
-                yield HealthIssue(DEGRADED, text, self._alarm(name, _SERVER, instance), CRITICAL)
+                # While a standby takes its place there is nothing to do.
+                alarm = None if self._heartbeats.is_followed(name) else self._alarm(name, _SERVER, instance)
+                yield HealthIssue(DEGRADED, text, alarm, CRITICAL)
             elif self._is_known(name) and self._without_account(name) > _NO_ACCOUNT:
                 text = f"device server {instance} is alive but writes no account: the figures of its streams are old"
                 yield HealthIssue(DEGRADED, text, of_bus=True)
