@@ -186,7 +186,7 @@ def test_text_of_the_bus_is_text_in_every_field(open_page: Open) -> None:
     }
     alert = dict.fromkeys(("condition", "source", "severity", "state", "text"), markup)
     values[SUBARRAY]["longRunningCommandStatus"][0] = [markup, "STAGING"]
-    command = dict.fromkeys(("id", "name", "status", "text", "operator", "client", "device"), markup)
+    command = dict.fromkeys(("id", "name", "status", "text", "operator", "client", "approver", "device"), markup)
     letter = dict.fromkeys(("letter", "time", "topic", "reason", "path", "detail", "partition", "offset"), markup)
     count = {"letters": 1, "topic": markup, "reason": markup}
     stream_says(page, values, away=markup, alerts=[{"sequence": 1, "previous": 0, "time": 1.0, "alert": alert}])
@@ -706,6 +706,7 @@ def test_standby_takes_two_persons_and_the_mode_an_expert(open_page: Open) -> No
     expect(waiting(other)).to_have_text("Standby is approved.")
     expect(value(page, MASTER, "State")).to_contain_text("STANDBY")
     expect(past_command(page, id)).to_contain_text("COMPLETED")
+    expect(past_command(page, id)).to_contain_text("; approved by eve, from ")
     other.goto(page.url)
     other.get_by_label("new mode").select_option("ENGINEERING")
     other.get_by_role("button", name="Set").click()

@@ -106,12 +106,14 @@ function timeline() {
       const [begin, end] = [one.submitted_time, one.finished_time].map((time) => (time ? Date.parse(time) / 1000 : now()));
       const progress = one.finished_time ? 100 : one.progress ?? 0;
       const by = [one.operator, one.client].filter(Boolean).join(", from ");
+      const approver = [one.approver, one.approver_client].filter(Boolean).join(", from ");
       return html`<tr><td class="short">${utc(begin)}<br><small>${age(now() - begin)} ago</small></td>
         <td>${one.name}<br><small>${one.id}</small></td>
         <td class=${BAD.has(one.status) ? "ALARM" : ""}>${one.status}</td>
         <td><div class="bar" role="progressbar" aria-label=${`Progress of ${one.name}`} aria-valuenow=${progress}>
           <i .style=${`width:${progress}%`}></i></div></td>
-        <td class="short">${(end - begin).toFixed(1)} s</td><td><small>${by}</small></td><td class="wide">${one.text ?? ""}</td></tr>`;
+        <td class="short">${(end - begin).toFixed(1)} s</td><td><small>${by}${approver && `; approved by ${approver}`}</small></td>
+        <td class="wide">${one.text ?? ""}</td></tr>`;
     })}</tbody></table></div>
     ${view.commands.length || view.error ? nothing : html`<p>No commands are remembered.</p>`}`;
 }
