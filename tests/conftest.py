@@ -1,5 +1,6 @@
 """What all tests share: one Kafka broker and one Tango database for a test run, on free ports."""
 
+import gc
 import os
 import signal
 import tomllib
@@ -39,6 +40,9 @@ os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 # Beyond fixtures: a run that is killed leaves nothing running.
 run_end.watch()
 
+# Modules and collected tests stay to the end: no search for garbage looks at them, neither now nor later.
+gc.disable()
+
 
 def pytest_sessionstart() -> None:
     """Stop where the environment is older than ``pyproject.toml``: what it declares is installed with the package."""
@@ -61,6 +65,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     place = {path: number for number, path in enumerate(dict.fromkeys(item.path for item in items))}
     items.sort(key=lambda item: (item.get_closest_marker("forked") is None, -place[item.path]))
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage from now on: only the tests make any."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
