@@ -94,7 +94,7 @@ class Forwarder:
         self._topic, self._key, self._producer = topic, key, producer
         self._under_way: dict[int, Fate] = {}
         self._sent: set[int] = set()
-        """Batches on the log after a batch that may be missing there."""
+        """Confirmed batches after one that is not confirmed yet."""
         self._in_doubt = any(stored.sequence <= spool.posted for stored in spool.head(1))
         self._looked_at: float | None = None
         self._not_before = 0.0

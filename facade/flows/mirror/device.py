@@ -36,7 +36,7 @@ class MirroredAttribute:
         self.is_broken = newest is not None
         """Whether values may have been missed since the newest record."""
         self.is_unsure = False
-        """Whether events may be lost until the subscription stands; the next changed value is unsure."""
+        """Whether a value may be missing before the next change, as events are lost during a subscription's setup."""
         self.is_doubtful = False
         """Whether the last read differed from the newest event: a later event may be under way, or lost."""
         self.period = 1.0
