@@ -235,6 +235,8 @@ class Tools:
         """
         own: dict[str, object] = {"acks": row.acks, "compression.type": row.codec, "linger.ms": f"{row.linger:g}"}
         own |= {"batch.size": row.batch or 1, "max.request.size": 120 * MB, "enable.idempotence": str(pace > 0).lower()}
+        # All messages are queued at once. By default, those are given up that are not confirmed after two minutes.
+        own |= {"delivery.timeout.ms": round(_WITHIN * 1_000)}
         # With room for one message, a producer sends the next one when the one before is acknowledged.
         own |= {"buffer.memory": row.size + KB} if not row.batch else {"buffer.memory": 256 * MB}
         payload = ["--payload-file", str(self._payload(row.size))] if row.size <= _TEXT else ["--record-size", row.size]
