@@ -28,6 +28,7 @@ from facade.runtime.replay import why_refused
 _NOT_ALLOWED = "API_AttrNotAllowed"
 
 _LONGEST_HISTORY = 2000
+_SWITCHED = (tango.DevState.ON, tango.DevState.OFF)
 _RESULT = "[ResultCode.QUEUED], [command id]: the bus has the command; its outcome is shown by attributes."
 
 
@@ -51,28 +52,34 @@ class CommandedDevice(FacadeDevice):
     def read_shown(self, name: str) -> TangoReading:
         """Return the reading of an attribute.
 
-        Only the event loop shows readings and sends their events. A read after a call must show the effect of the call
-        all the same: adminMode, obsState and lastRefusal are read from the stores that calls change.
+        The event loop alone shows readings and sends their events. A read after a call, or after an outcome, shows its
+        effect all the same: lastRefusal and what is reported are read from the stores that calls and records change.
         """
         shown, newest = super().read_shown(name), self._newest(name)
         made = shown if newest is None else to_tango(self.icd, self.entries[name], newest)
         return shown if made[0] == shown[0] else made
 
+    def dev_state(self) -> tango.DevState:
+        """Return the State, which changes with the outcome of a command as obsState does; see `read_shown`."""
+        state, service = super().dev_state(), self.service
+        gateway = None if service is None else service.find(Gateway)
+        if gateway is None or state not in _SWITCHED or not gateway.ready():
+            return state
+        return getattr(tango.DevState, gateway.show(self.get_name().lower())[0])
+
     def _newest(self, name: str) -> Reading | None:
-        """Return the reading of an attribute that calls change; None: it is another one, or unknown."""
+        """Return the reading of an attribute that calls or outcomes change; None: it is another one, or unknown."""
         device, service = self.get_name().lower(), self.service
-        if service is None or name not in (OBS_STATE, LAST_REFUSAL, admin_mode.ATTRIBUTE):
+        if service is None or not (self.entries[name].reported or name == LAST_REFUSAL):
             return None
-        if name == admin_mode.ATTRIBUTE:
-            mode = service.states.get(device, name) if service.has_read(STATES) else None
-            return None if mode is None else Reading(mode.value, mode.time)
         gateway = service.find(Gateway)
-        if gateway is None:
-            return None
         if name == LAST_REFUSAL:
-            return gateway.refusals.reading(device)
-        label = gateway.show(device)[1] if gateway.ready() else None
-        return None if label is None else Reading(label, self.clock.now())
+            return None if gateway is None else gateway.refusals.reading(device)
+        if name == OBS_STATE:
+            label = gateway.show(device)[1] if gateway is not None and gateway.ready() else None
+            return None if label is None else Reading(label, self.clock.now())
+        told = service.states.get(device, name) if service.has_read(STATES) else None
+        return None if told is None else Reading(told.value, told.time or self.clock.now())
 
     def write_adminMode(self, value: int) -> None:  # noqa: N802 - Tango's name
         """Write the mode to the bus; it is valid after all in-sync replicas have it.

@@ -93,7 +93,7 @@ class Handling:
         A transitional state left by the command becomes FAULT: no other command would lead out of it.
         """
         _log.warning("command interrupted device=%s command=%s", device, command)
-        reports = Reports(device)
+        reports = Reports(device, id)  # a newer command, such as Abort, has not taken effect by this
         try:
             self.controller.on_interrupted(Device(reports, self.outbox), command)
         except Exception:

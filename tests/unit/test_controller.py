@@ -379,6 +379,8 @@ def test_a_crash_on_the_way_leaves_fault(site: Site, step: str) -> None:
     assert site.outcome(message) == "FAILED"
     assert site.reported("obsState")[-1] == "FAULT"
     assert "interrupted" in site.reported("errorMessages")[-1]
+    fault = msgspec.json.decode(site.broker.read("state")[-1].value)
+    assert fault["command"] == message.id, "a newer command has not taken effect by it"
 
 
 def test_reports_are_text_on_the_bus_and_values_for_the_handler(site: Site) -> None:

@@ -276,10 +276,10 @@ def test_the_bytes_of_a_table_come_through_tango_as_they_are():
             proxy.GetTableContent("nothing")
 
 
-def test_after_a_call_obs_state_is_read_as_the_command_has_made_it():
+def test_after_a_call_state_and_obs_state_are_read_as_the_command_has_made_them():
     class Gateway:
         def __init__(self):
-            self.label, self.known = "IDLE", True
+            self.state, self.label, self.known = "ON", "IDLE", True
             self.classes = {"test/nodb/sdpsubarray": None}
 
         def ready(self):
@@ -290,7 +290,7 @@ def test_after_a_call_obs_state_is_read_as_the_command_has_made_it():
             return "1_1_ReleaseAllResources"
 
         def show(self, _):
-            return "ON", self.label
+            return self.state, self.label
 
     gateway = Gateway()
 
@@ -310,8 +310,12 @@ def test_after_a_call_obs_state_is_read_as_the_command_has_made_it():
         assert read() == ("RESOURCING", 5.0)
         gateway.label = "EMPTY"  # an event of it is still to come
         assert read()[0] == "EMPTY"
+        assert str(proxy.state()) == "UNKNOWN"
+        subarray.show("State", Reading("OFF", 6.0))
+        assert (str(proxy.state()), str(proxy.read_attribute("State").value)) == ("ON", "ON")
         gateway.known = False  # half of the log tells of states that are long over
         assert read() == ("RESOURCING", 5.0)
+        assert str(proxy.state()) == "OFF"
 
 
 def test_a_command_is_given_with_tangos_identity_of_its_client_and_its_refusal_is_read_at_once():
