@@ -51,28 +51,27 @@ class CommandedDevice(FacadeDevice):
     def read_shown(self, name: str) -> TangoReading:
         """Return the reading of an attribute.
 
-        Only the event loop shows readings and sends their events. A read after a call must show the effect of the call
-        all the same: adminMode, obsState and lastRefusal are read from the stores that calls change.
+        The event loop alone shows readings and sends their events. A read after a call shows the effect of the
+        call all the same: adminMode, obsState and lastRefusal are read from the stores that calls change.
         """
         shown, newest = super().read_shown(name), self._newest(name)
         made = shown if newest is None else to_tango(self.icd, self.entries[name], newest)
         return shown if made[0] == shown[0] else made
 
     def _newest(self, name: str) -> Reading | None:
-        """Return the reading of an attribute that calls change; None: it is another one, or unknown."""
+        """Return the reading of an attribute that calls change; None: it is another one, or not known yet."""
         device, service = self.get_name().lower(), self.service
         if service is None or name not in (OBS_STATE, LAST_REFUSAL, admin_mode.ATTRIBUTE):
             return None
-        if name == admin_mode.ATTRIBUTE:
-            mode = service.states.get(device, name) if service.has_read(STATES) else None
-            return None if mode is None else Reading(mode.value, mode.time)
-        gateway = service.find(Gateway)
-        if gateway is None:
-            return None
         if name == LAST_REFUSAL:
-            return gateway.refusals.reading(device)
-        label = gateway.show(device)[1] if gateway.ready() else None
-        return None if label is None else Reading(label, self.clock.now())
+            gateway = service.find(Gateway)
+            return None if gateway is None else gateway.refusals.reading(device)
+        if name == OBS_STATE:
+            gateway = service.find(Gateway)
+            label = gateway.show(device)[1] if gateway is not None and gateway.ready() else None
+            return None if label is None else Reading(label, self.clock.now())
+        mode = service.states.get(device, name) if service.has_read(STATES) else None
+        return None if mode is None else Reading(mode.value, mode.time)
 
     def write_adminMode(self, value: int) -> None:  # noqa: N802 - Tango's name
         """Write the mode to the bus; it is valid after all in-sync replicas have it.
