@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"{SERVER} {arguments[0]}: Tango: {failed.args[0].desc} (TANGO_HOST={os.environ.get('TANGO_HOST')})")
 
 
-def _serve(icd: Icd, settings: Settings, arguments: list[str], pulse: Pulse | None) -> None:
+def _serve(icd: Icd, settings: Settings, arguments: list[str], pulse: Pulse | None = None) -> None:
     stop = threading.Event()
     threads: list[threading.Thread] = []
 

@@ -34,6 +34,7 @@ CONTROLS = [*map(chr, (*range(0x20), *range(0x7F, 0xA0)))]
 MARKS = [*map(chr, (0x61C, 0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF))]
 HALVES = ["\ud800", "\udfff"]
 HOSTILE = "[red]" + "".join(CONTROLS + MARKS)
+WITHDRAWN = ("withdrawer", "withdrawer_client")
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 TOPICS = {
     **{message: topic for topic, entry in ICD.topics.items() for message in (entry.message, *entry.also) if message},
@@ -134,7 +135,7 @@ def documents(now_us: int, number: int) -> dict[str, good.FuzzDocument]:
 
 
 DOCUMENTS = documents(BASE_US, 1)
-CASES = [(message, path) for message, document in DOCUMENTS.items() for path in leaves(document)]
+CASES = [(message, path) for message, document in sorted(DOCUMENTS.items()) for path in leaves(document)]
 
 
 def test_the_good_records_have_every_key_of_every_schema():
@@ -156,6 +157,8 @@ def test_no_text_field_of_any_message_carries_a_control_out():
         site.cycle()
         for number, (message, path) in enumerate(CASES):
             document = documents(round(site.clock.now() * 1e6), number)[message]
+            if message == "command-ack":  # a withdrawal of a command that is on the bus changes nothing
+                document = {key: value for key, value in document.items() if key in path or key not in WITHDRAWN}
             made = good.record(TOPICS[message], message, spoilt(document, path))
             site.broker.append(BusRecord(topic=made.topic, key=made.key, value=made.value, headers=made.headers))
             if message == "alert":
