@@ -39,7 +39,8 @@ from facade.infra.local import BROKERS
 from facade.infra.ports import HOST
 from facade.infra.processes import Process
 from proving.fault_runs.alerts import AlertFaultRun
-from proving.fault_runs.commands import CallLine, CommandFaultRun, read_calls
+from proving.fault_runs.callers import CallLine, read_calls
+from proving.fault_runs.commands import CommandFaultRun
 from proving.fault_runs.frame import Balance, FaultRun, Size
 from proving.fault_runs.heaps import HeapFaultRun
 from proving.fault_runs.tables import TableFaultRun

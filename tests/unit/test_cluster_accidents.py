@@ -13,6 +13,7 @@ import pytest
 from facade.clock import ManualClock
 from facade.infra import local
 from facade.infra.local import BROKERS
+from proving.fault_runs.callers import CallLine
 from proving.fault_runs.cluster import (
     ALL,
     CONTROLLER,
@@ -29,7 +30,6 @@ from proving.fault_runs.cluster import (
     partition_of,
     schedule,
 )
-from proving.fault_runs.commands import CallLine
 from proving.fault_runs.frame import Balance, Size
 
 
