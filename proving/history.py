@@ -5,19 +5,31 @@ command, with its times. The judge finds an order of all these operations that r
 interface allows; or it says that there is none. It shares no code with the facade.
 """
 
+import re
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from facade.controller.simulator.controller import ExecutionLine
 from facade.errors import InfraError
+from facade.flows.commands.messages import AckMessage, CommandMessage, issued
+from facade.flows.commands.outcomes import FINAL, REJECTED, UNDELIVERED
+from proving.fault_runs.callers import CallLine, SeenLine
 
 _SOURCE = Path(__file__).parent / "porcupine"
 _WITHIN = 600.0
 _LINEARIZABLE, _NOT_LINEARIZABLE = 0, 1
+_ATTRIBUTES = ("State", "obsState", "scanID")
+_CONTROLLER = 99
+"""Stands for the client where a command is executed or ends."""
+_STATE = re.compile(r"not allowed when (?:State|obsState) is (\w+);")
+_UNDER_WAY = re.compile(r"not allowed while \w+ \(([^)]+)\) is under way")
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -33,30 +45,169 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     output: dict[str, Any] = {}
 
 
-def has_judge() -> bool:
-    """Return whether Go is there, with which the judge is built."""
-    return shutil.which("go") is not None
-
-
 def judge(operations: Iterable[Operation], folder: Path) -> str:
-    """Return why a history is not linearizable, or an empty text.
+    """Return which parts of a history are not linearizable, or were not decided in time, or an empty text.
 
     The history is ``history.jsonl`` in the folder, beside the picture of what is wrong.
 
     Raises
     ------
     InfraError
-        The judge cannot be built, or gives no judgement.
+        There is no Go, or Go cannot fetch Porcupine, or this is no history.
     """
+    if shutil.which("go") is None:
+        raise InfraError("the judge is written in Go, and there is no Go here")
     program, history = folder / "porcupine", folder / "history.jsonl"
     history.write_bytes(msgspec.json.Encoder().encode_lines(operations))
     build = subprocess.run(
         ["go", "build", "-o", str(program.absolute()), "."], cwd=_SOURCE, text=True, capture_output=True, check=False
     )
     if build.returncode:
-        raise InfraError(f"the judge of histories cannot be built:\n{build.stderr}")
+        raise InfraError(f"the judge cannot be built: {build.stderr.strip()}")
     words = [program.absolute(), history, folder / "history.html"]
     judged = subprocess.run(words, text=True, capture_output=True, check=False, timeout=_WITHIN)
     if judged.returncode not in (_LINEARIZABLE, _NOT_LINEARIZABLE):
         raise InfraError(f"the judge of histories gives no judgement: {judged.stderr}")
     return judged.stderr.strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundCommands:
+    """Expected and observed."""
+
+    calls: Sequence[CallLine]
+    commands: Sequence[CommandMessage]
+    """The topic, in its order for each device."""
+    acks: Sequence[AckMessage]
+    """The topic, in its order for each device."""
+    shown: Mapping[str, str]
+    """Status by id, from GetCommandHistory of all devices."""
+    executions: Sequence[ExecutionLine]
+    """The controller's report."""
+    seen: Sequence[SeenLine] = ()
+    """What clients have read."""
+
+
+def first_outcomes(acks: Sequence[AckMessage]) -> dict[str, str]:
+    """Return the first final acknowledgement by id, judged without the tracker's code."""
+    outcomes: dict[str, str] = {}
+    at_work: set[str] = set()
+    for ack in acks:
+        if ack.status == "IN_PROGRESS" and ack.id not in outcomes:
+            at_work.add(ack.id)
+        elif ack.status in FINAL and not (ack.status == "REJECTED" and ack.id in at_work):
+            outcomes.setdefault(ack.id, ack.status)
+    return outcomes
+
+
+def operations(found: FoundCommands, end: float) -> Iterator[Operation]:
+    """Return the history of a run.
+
+    Parameters
+    ----------
+    end
+        After everything else [Unix s]: what topics and devices say of a command in the end is one more look at it.
+    """
+    written = {command.id: command for command in found.commands}
+    given = _given(found, written)
+    outcomes = first_outcomes(found.acks)
+    acks: dict[tuple[str, str], AckMessage] = {(ack.id, ack.status): ack for ack in reversed(found.acks)}
+    seen: dict[str, float] = {}
+    for line in found.seen:
+        if line.value in FINAL:
+            seen[line.what] = min(line.called + line.seconds, seen.get(line.what, end))
+        # A server that has just started does not know the State.
+        if line.what in given or (line.what in _ATTRIBUTES and line.value != "UNKNOWN"):
+            yield _read(line)
+    for call in found.calls:
+        if call.answer == "refused":
+            yield from _refused(call)
+    executed = Counter(line.id for line in found.executions)
+    for id, calls in given.items():
+        outcome = outcomes.get(id, "") if id in written else UNDELIVERED
+        yield from _command(id, calls, outcome, acks.get((id, outcome)), seen.get(id), executed[id])
+        for status in {outcome, found.shown.get(id, outcome)} - {""}:
+            yield _read(SeenLine(client=0, device=calls[0].device, called=end, seconds=0.0, what=id, value=status))
+    for execution in found.executions:
+        into = {"op": "execute", "id": execution.id, "repeatable": execution.repeatable}
+        at = execution.begun_at
+        yield Operation(client=_CONTROLLER, device=execution.device, call=at, returned=at, input=into)
+
+
+def _given(found: FoundCommands, written: Mapping[str, CommandMessage]) -> dict[str, list[CallLine]]:
+    """Return the calls of each command that was admitted, or whose id was told.
+
+    A call without an answer has no id. Its transaction_id leads to the command, or its time does. If the command is
+    not on the bus, the call had an effect only if another client was refused in the meantime.
+    """
+    by_transaction = {(one.device, one.command, one.transaction_id): id for id, one in written.items()}
+    given: defaultdict[str, list[CallLine]] = defaultdict(list)
+    silent = []
+    for line in found.calls:
+        id = line.id if line.answer in ("given", "unknown") else ""
+        if not id and line.answer == "no answer":
+            id = by_transaction.get((line.device, line.command, line.transaction_id), "")
+        if id:
+            given[id].append(line)
+        elif line.answer in ("no answer", "not sent"):
+            silent.append(line)
+    devices = {match[1]: line.device for line in found.calls if (match := _UNDER_WAY.search(line.text))}
+    devices |= {id: command.device for id, command in written.items()}
+    for id in devices.keys() - given.keys():
+        for line in silent:
+            is_then = line.called <= issued(id) / 1e6 <= line.called + line.seconds
+            if is_then and line.device == devices[id] and id.endswith(f"_{line.command}"):
+                given[id].append(line)
+    return given
+
+
+def _read(line: SeenLine) -> Operation:
+    span: dict[str, Any] = {"client": line.client, "device": line.device, "call": _us(line.called)}
+    into: dict[str, Any] = {"op": "look", "id": line.what}
+    out: dict[str, Any] = {"status": line.value}
+    if line.what in _ATTRIBUTES:
+        into = {"op": "read", "attribute": line.what}
+        out = {"scan": int(line.value)} if line.what == "scanID" else {"got": line.value}
+    return Operation(**span, returned=_us(line.called + line.seconds), input=into, output=out)
+
+
+def _refused(line: CallLine) -> Iterator[Operation]:
+    """Return a refusal that says something of the subarray."""
+    state, under_way = _STATE.search(line.text), _UNDER_WAY.search(line.text)
+    if state or under_way:
+        yield Operation(
+            client=line.client,
+            device=line.device,
+            call=_us(line.called),
+            returned=_us(line.called + line.seconds),
+            input={"op": "refuse", "command": line.command},
+            output={"got": state[1]} if state else {"while": under_way and under_way[1]},
+        )
+
+
+def _command(
+    id: str, calls: Sequence[CallLine], outcome: str, ack: AckMessage | None, seen: float | None, executed: int
+) -> Iterator[Operation]:
+    """Return the operations of a command; of one without an answer nobody knows how late it was admitted."""
+    first = calls[0]
+    answers = [line.called + line.seconds for line in calls if line.answer == "given"]
+    answered = _us(min(answers)) if answers else None
+    span: dict[str, Any] = {"client": first.client, "device": first.device, "call": _us(first.called)}
+    into = {"op": "give", "id": id, "command": first.command, "scan": first.scan}
+    yield Operation(**span, returned=answered, input={**into, "outcome": outcome, "executions": executed})
+    if outcome != UNDELIVERED:
+        yield Operation(**span, returned=answered, input={"op": "take", "id": id})
+    if outcome:
+        out: dict[str, Any] = {"status": outcome}
+        span["client"] = _CONTROLLER
+        if ack is not None:
+            span["call"] = max(span["call"], ack.time)  # it is not an outcome before it is written
+            if outcome == REJECTED and (state := _STATE.search(ack.text)):
+                out["got"] = state[1]
+            if outcome == REJECTED and ack.text.startswith("$.resources."):
+                out["absent"] = True
+        yield Operation(**span, returned=None if seen is None else _us(seen), input={"op": "end", "id": id}, output=out)
+
+
+def _us(seconds: float) -> int:
+    return round(seconds * 1e6)

@@ -55,7 +55,8 @@ from facade.infra.local import BROKERS
 from facade.infra.ports import HOST
 from facade.infra.processes import Process
 from proving.fault_runs.alerts import AlertFaultRun
-from proving.fault_runs.commands import Answer, CallLine, CommandFaultRun, judge, read_calls
+from proving.fault_runs.callers import Answer, CallLine, answer_of, read_calls
+from proving.fault_runs.commands import CommandFaultRun
 from proving.fault_runs.frame import READY_WITHIN, Balance, FaultRun, Gap, Size
 from proving.fault_runs.heaps import HeapFaultRun
 from proving.fault_runs.tables import TableFaultRun
@@ -163,7 +164,7 @@ class _Heaps(HeapFaultRun):
 
 
 class _Commands(CommandFaultRun):
-    pause, standstill = 2.0, _STANDSTILL
+    pause, standstill = 6.0, _STANDSTILL
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
         return {**super().parts(), "alerts": lambda: self.deployment.server("alerts")}
@@ -451,7 +452,7 @@ class ClusterRun(FaultRun):
             proxy.command_inout(command, text)
         except tango.DevFailed as failed:
             error = failed.args[0].desc
-            answer = judge(failed.args[0].reason, error)
+            answer = answer_of(failed.args[0].reason, error)
         took = self.clock.monotonic() - begin
         return CallLine(device=device, command=command, called=called, seconds=took, answer=answer, text=error)
 

@@ -1,32 +1,29 @@
 """Commands through kills: TM commands all subarrays while device server, controller and broker are killed.
 
-Sent: each call of TM, one line of a journal. Expected: one outcome of each command that is on the bus, and no other
-command. Observed: topics, `GetCommandHistory` of the devices, and the report of the controller.
+Sent: each call of TM's clients, one line of a journal. Expected: one outcome of each command that is on the bus, and no
+other command. Observed: topics, `GetCommandHistory` of the devices, and the report of the controller. The history of
+all clients is judged by a checker that is not ours; see `proving.history`.
 """
 
-import json
-import os
-import random
-import re
-import threading
+import shutil
+import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar
 
 import msgspec
 import tango
 from msgspec.json import decode
 
 from facade.bus.kafka.bus import KafkaBus
-from facade.clock import Clock
 from facade.controller.simulator.controller import ExecutionLine
 from facade.errors import InfraError
 from facade.flows.commands.messages import ACKS, COMMANDS, AckMessage, CommandMessage
 from facade.flows.commands.outcomes import COMPLETED, FINAL, REJECTED, TIMED_OUT, UNDELIVERED
 from facade.infra.processes import Process
+from proving.fault_runs.callers import NOT_GIVEN, CallLine, call_random_commands, read_calls, read_seen
 from proving.fault_runs.frame import (
     ALWAYS,
     BROKER,
@@ -39,215 +36,7 @@ from proving.fault_runs.frame import (
     Size,
     Tally,
 )
-from proving.roles import RoleContext
-
-Answer = Literal["given", "refused", "not sent", "unknown", "no answer"]
-NOT_GIVEN: tuple[Answer, ...] = ("unknown", "no answer", "refused", "not sent")
-
-CHOICES: dict[str, dict[str, int]] = {
-    "OFF": {"On": 1},
-    "EMPTY": {"AssignResources": 20, "Off": 1},
-    "IDLE": {"Configure": 10, "ReleaseAllResources": 3, "ReleaseResources": 2, "Abort": 1},
-    "READY": {"Scan": 10, "Configure": 3, "End": 3, "Abort": 1},
-    "SCANNING": {"EndScan": 10, "Abort": 1},
-    "ABORTED": {"ObsReset": 1, "Restart": 1},
-    "FAULT": {"ObsReset": 1, "Restart": 1},
-    "RESOURCING": {"Abort": 1},
-    "CONFIGURING": {"Abort": 1},
-    "RESETTING": {"Abort": 1},
-    "ABORTING": {"Off": 1},
-    "RESTARTING": {"Off": 1},
-}
-"""Commands by what the device shows, with how often each is chosen."""
-
-_PATIENCE = {"RESOURCING": 2.0, "CONFIGURING": 2.0, "RESETTING": 2.0, "ABORTING": 20.0, "RESTARTING": 20.0}
-"""For so long TM waits for what passes by itself [s], then aborts it or switches the subarray off. A controller that
-writes wrong ids and is killed while it aborts leaves it so: the next one cannot know that it has begun."""
-_REPEATS = 30.0
-"""For so long TM repeats a call whose outcome it does not know; a killed server is back much sooner."""
-_PAUSE = 0.01
-_AWAY = 0.1
-_ID = re.compile(r"GetCommand\('([^']+)'\)|command (\S+) of this transaction_id never")
-"""An id in the text of an error."""
-
-
-class CallLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One call of a command."""
-
-    device: str
-    command: str
-    called: float
-    """[Unix s]."""
-    seconds: float
-    """Until there was an answer, or an error instead."""
-    answer: Answer
-    id: str = ""
-    """Where the answer, or the error, has one."""
-    text: str = ""
-    """The error."""
-    transaction_id: str = ""
-    """Of the argument, if it has one."""
-    again: bool = False
-    """Whether the call repeats one whose answer was lost or unknown, with the same transaction_id."""
-
-
-def read_calls(path: Path) -> list[CallLine]:
-    """Return all calls so far; a line that is being written is left for the next time."""
-    try:
-        lines = path.read_bytes().splitlines(keepends=True)
-    except FileNotFoundError:
-        return []
-    return [msgspec.json.decode(line, type=CallLine) for line in lines if line.endswith(b"\n")]
-
-
-class Caller:
-    """One subarray as TM commands it."""
-
-    def __init__(self, tango_host: str, device: str, journal: int, seed: int, clock: Clock) -> None:
-        self._name, self._device = f"tango://{tango_host}/{device}", device
-        self._journal, self._clock = journal, clock
-        self._chance = random.Random(f"{seed}/{device}")  # noqa: S311 - a schedule that can be repeated
-        self._proxy: Any = None
-        self._labels: list[str] = []
-        self._count = 0
-
-    def drive(self, commands: int, called_off: Callable[[], bool], pause: float = 0.0) -> None:
-        """Give some commands, with a pause [s] before each; one that was surely not sent does not count."""
-        given = 0
-        while given < commands and not called_off():
-            self._clock.sleep(pause)
-            shown = self._settled()
-            choices = CHOICES[shown]
-            (name,) = self._chance.choices([*choices], [*choices.values()])
-            given += self._call(name) in ("given", "unknown", "no answer")
-
-    def _settled(self) -> str:
-        """Wait until nothing is under way, but not for ever, and give what the device shows."""
-        begin = self._clock.monotonic()
-        while True:
-            shown = self._look()
-            if shown and self._clock.monotonic() - begin >= _PATIENCE.get(shown, 0.0):
-                return shown
-            self._clock.sleep(_PAUSE)
-
-    def _look(self) -> str:
-        try:
-            if self._proxy is None:
-                self._proxy = tango.DeviceProxy(self._name)
-                self._labels = list(self._proxy.get_attribute_config("obsState").enum_labels)
-            state = str(self._proxy.state())
-            return self._labels[self._proxy.obsState] if state == "ON" else "OFF" if state == "OFF" else ""
-        except tango.DevFailed:
-            self._proxy = None  # one that has failed waits before it tries again
-            self._clock.sleep(_AWAY)
-            return ""
-
-    def _call(self, name: str) -> Answer:
-        argument = self._argument(name)
-        answer = last = self._try(name, argument)
-        until = self._clock.monotonic() + _REPEATS
-        while argument is not None and last in ("unknown", "no answer") and self._clock.monotonic() < until:
-            while self._proxy is None and self._clock.monotonic() < until:
-                self._look()
-            if self._proxy is None:
-                break
-            last = self._try(name, argument, again=True)
-            if last == "not sent":  # it says nothing of the call before
-                last = "unknown"
-        return answer
-
-    def _try(self, name: str, argument: dict[str, Any] | None, *, again: bool = False) -> Answer:
-        called, begin = self._clock.now(), self._clock.monotonic()
-        answer: Answer
-        try:
-            _, (id,) = self._proxy.command_inout(name, *([] if argument is None else [json.dumps(argument)]))
-            answer, text = "given", ""
-        except tango.DevFailed as failed:
-            error = failed.args[0]
-            answer, text = judge(error.reason, error.desc), error.desc
-            found = _ID.search(text)
-            id = (found.group(1) or found.group(2)) if found else ""
-        line = CallLine(
-            device=self._device,
-            command=name,
-            called=called,
-            seconds=self._clock.monotonic() - begin,
-            answer=answer,
-            id=id,
-            text=text[:300],
-            transaction_id="" if argument is None else argument["transaction_id"],
-            again=again,
-        )
-        os.write(self._journal, msgspec.json.encode(line) + b"\n")
-        if answer != "given":
-            self._proxy = None if answer == "no answer" else self._proxy
-            self._clock.sleep(_AWAY)
-        return answer
-
-    def _argument(self, name: str) -> dict[str, Any] | None:
-        self._count += 1
-        number = int(self._device.rsplit("/", 1)[-1])
-        schema = "https://schema.skao.int/ska-sdp-{}/0.4".format
-        first, second = f"SKA{2 * number - 1:03d}", f"SKA{2 * number:03d}"  # no two subarrays reserve the same
-        by_name: dict[str, dict[str, Any]] = {
-            "AssignResources": {"interface": schema("assignres"), "resources": {"receptors": [first, second]}},
-            "ReleaseResources": {"interface": schema("releaseres"), "resources": {"receptors": [first]}},
-            "Configure": {
-                "interface": schema("configure"),
-                "scan_type": "science",
-                "new_scan_types": [{"scan_type_id": "science", "beams": {}}],
-            },
-            "Scan": {"interface": schema("scan"), "scan_id": self._count},
-        }
-        if name not in by_name:
-            return None
-        return {**by_name[name], "transaction_id": f"txn-faults-20270101-{number:02d}{self._count:06d}"}
-
-
-def judge(reason: str, text: str) -> Answer:
-    if reason == "API_CommandTimedOut" and "outcome unknown" in text:
-        return "unknown"
-    if reason == "API_CommandNotAllowed":
-        return "refused"
-    if reason == "API_CommandFailed":
-        return "not sent" if "not sent" in text or "still starting" in text else "refused"
-    return "no answer"
-
-
-def call_random_commands(
-    context: RoleContext, *, journal: str, commands: int, seed: int, devices: list[str], pause: float
-) -> None:
-    file = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-
-    def drive(device: str, share: int) -> None:
-        with tango.EnsureOmniThread():
-            caller = Caller(context.tango_host, device, file, seed, context.clock)
-            caller.drive(share, lambda: context.called_off, pause)
-
-    each, rest = divmod(commands, len(devices))
-    threads = [
-        threading.Thread(target=drive, args=(device, each + (number < rest)), name=device)
-        for number, device in enumerate(devices)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundCommands:
-    """Expected and observed."""
-
-    calls: Sequence[CallLine]
-    commands: Sequence[CommandMessage]
-    """The topic, in its order for each device."""
-    acks: Sequence[AckMessage]
-    """The topic, in its order for each device."""
-    shown: Mapping[str, str]
-    """Status by id, from GetCommandHistory of all devices."""
-    executions: Sequence[ExecutionLine]
-    """The controller's report."""
+from proving.history import FoundCommands, first_outcomes, judge, operations
 
 
 def account(found: FoundCommands) -> Balance:
@@ -293,18 +82,6 @@ def _tally(found: FoundCommands, written: Mapping[str, CommandMessage], outcomes
     answered = sorted(line.called + line.seconds for line in given)
     gaps = [Gap(one, later - one) for one, later in pairwise(answered)]
     return Tally(len(sent), len(known), len(sent - known), len(again) + len(_twice(written, found.acks)), gaps)
-
-
-def first_outcomes(acks: Sequence[AckMessage]) -> dict[str, str]:
-    """Return the first final acknowledgement by id, judged without the tracker's code."""
-    outcomes: dict[str, str] = {}
-    at_work: set[str] = set()
-    for ack in acks:
-        if ack.status == "IN_PROGRESS" and ack.id not in outcomes:
-            at_work.add(ack.id)
-        elif ack.status in FINAL and not (ack.status == "REJECTED" and ack.id in at_work):
-            outcomes.setdefault(ack.id, ack.status)
-    return outcomes
 
 
 def _contrary(acks: Sequence[AckMessage], outcomes: Mapping[str, str]) -> int:
@@ -397,7 +174,7 @@ QUICK_CONTROLLER_FAULTS = tuple(
 """The same, but nothing whose outcome takes a minute."""
 
 _SPEED = 50.0
-_SUBARRAYS = 8
+_SUBARRAYS, _CLIENTS = 8, 3
 _BETWEEN, _QUICK_BETWEEN = (3.0, 7.0), (1.0, 2.0)
 _ENDS_WITHIN = 150.0
 """Longest wait for the last outcomes [s]: some deadlines are a minute."""
@@ -414,6 +191,7 @@ class CommandFaultRun(FaultRun):
     # The kills of a short run have an end: a slow machine gets little done between two.
     full, short = Size(10_000, ALWAYS), Size(200, 2)
     most = _REMEMBERED * _SUBARRAYS
+    has_history = True
     settings: ClassVar = {"nodes": 1, "subarrays": _SUBARRAYS}
     faults: ClassVar[Sequence[str]] = (SERVER, CONTROLLER, BROKER, STANDSTILL)
     standstill = 120.0
@@ -425,6 +203,7 @@ class CommandFaultRun(FaultRun):
         self._devices = self.deployment.devices("SdpSubarray")
         folder = self.deployment.folder
         self._calls, self._executions = folder / "calls.jsonl", folder / "executions.jsonl"
+        self._seen = folder / "seen.jsonl"
         self._controller_faults = QUICK_CONTROLLER_FAULTS if self.quick else CONTROLLER_FAULTS
         self._given = 0
 
@@ -444,10 +223,12 @@ class CommandFaultRun(FaultRun):
             call_random_commands,
             ends=True,
             journal=str(self._calls),
+            seen=str(self._seen),
             commands=self.count,
             seed=self.seed,
             devices=self._devices,
             pause=self.pause,
+            clients=_CLIENTS,
         )
         self.moved = self.clock.monotonic()
 
@@ -479,15 +260,31 @@ class CommandFaultRun(FaultRun):
             proxy.set_timeout_millis(_ANSWERS_WITHIN)
             history = proxy.command_inout("GetCommandHistory", 2000)
             shown |= {one["id"]: one["status"] for one in msgspec.json.decode(history)}
-        return account(
-            FoundCommands(
-                calls=read_calls(self._calls),
-                commands=[decode(record.value or b"", type=CommandMessage) for record in bus.read_all(COMMANDS)],
-                acks=[decode(record.value or b"", type=AckMessage) for record in bus.read_all(ACKS)],
-                shown=shown,
-                executions=_executions(self._executions),
-            )
+        found = FoundCommands(
+            calls=read_calls(self._calls),
+            commands=[decode(record.value or b"", type=CommandMessage) for record in bus.read_all(COMMANDS)],
+            acks=[decode(record.value or b"", type=AckMessage) for record in bus.read_all(ACKS)],
+            shown=shown,
+            executions=_executions(self._executions),
+            seen=read_seen(self._seen),
         )
+        made = account(found)
+        if self.is_judged:
+            self._judge(found, made)
+        return made
+
+    def _judge(self, found: FoundCommands, made: Balance) -> None:
+        """Have the history judged by a checker that is not ours."""
+        history = list(operations(found, self.clock.now()))
+        begin = self.clock.monotonic()
+        folder = Path(tempfile.mkdtemp(prefix="history-"))
+        wrong = judge(history, folder)
+        what = f"operations of {_CLIENTS * len(self._devices)} clients, judged by Porcupine"
+        made.rows.append((what, f"{len(history):,}, {self.clock.monotonic() - begin:.1f} s"))
+        if wrong:  # what is wrong can be looked at
+            made.wrong.append(wrong)
+        else:
+            shutil.rmtree(folder)
 
     def _is_quiet(self) -> bool:
         """Return whether no device has a command without an outcome."""

@@ -163,6 +163,9 @@ class FaultRun:
     settings: ClassVar[Mapping[str, Any]] = {"nodes": 1}
     """Settings of the deployment."""
     brokers: ClassVar[int] = 1
+    has_history: ClassVar[bool] = False
+    """Whether it can have a history judged by Porcupine."""
+    is_judged: bool = False
     is_whole: ClassVar[bool] = False
     """Whether all device servers and workers run before the run begins, rather than only its own parts."""
     faults: ClassVar[Sequence[str]] = ()
@@ -365,6 +368,9 @@ def prove(
         float | None, typer.Option(min=0.0, help="No further accident after this time; for cluster.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A short run, for a first look.")] = False,
+    judge: Annotated[
+        bool, typer.Option("--judge", help="Have Porcupine judge the history of the clients (needs Go); for commands.")
+    ] = False,
     secure: Annotated[bool, typer.Option("--secure", help="Brokers with TLS, logins and rights; for cluster.")] = False,
     folder: Annotated[
         Path, typer.Option(help="Folder for the broker, the Tango database and the logs of the run.")
@@ -387,12 +393,15 @@ def prove(
     for option, is_given in (("--secure", secure), ("--minutes", minutes is not None)):
         if is_given and made.brokers == 1:
             raise ConfigError(f"{option}: expected cluster, got {flow}")
+    if judge and not made.has_history:
+        raise ConfigError(f"--judge: expected commands, got {flow}")
     progress = ProgressLine(OUT, SystemClock())
     made.before()
     with terminable(), testbed(folder, progress, brokers=made.brokers, secure=secure) as bed:
         with (bed.system if made.is_whole else bed.deployment)(f"prove-{flow}", **made.settings) as deployment:
             run = made(deployment, size, seed, quick=quick)
             run.within = math.inf if minutes is None else 60.0 * minutes
+            run.is_judged = judge
             account = run.run()
     _print(progress, f"{size.amount:,} {made.unit}, seed {seed}", run, account)
     if account.wrong:

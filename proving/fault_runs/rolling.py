@@ -24,7 +24,8 @@ from facade.flows.telemetry.simulator.ingest import read_report
 from facade.flows.telemetry.simulator.telemetry_cli import TelemetryReport
 from facade.infra.processes import Process
 from proving.fault_runs.alerts import FollowerReport, digest, follow_alerts, read_entries
-from proving.fault_runs.commands import CONTROLLER, CallLine, CommandFaultRun, read_calls
+from proving.fault_runs.callers import CallLine, read_calls
+from proving.fault_runs.commands import CONTROLLER, CommandFaultRun
 from proving.fault_runs.frame import READY_WITHIN, Balance, Size
 from proving.testbed import WORKERS
 

@@ -2,8 +2,8 @@
 //
 // HISTORY has one operation a line, as a JSON object: client, device, call and return [us], input and output; without
 // return, the operation may have happened at any later time. The exit code is 0 if the history is linearizable, 1 if it
-// is not, 2 if it cannot be read, and 3 if the time for it was too short. A history that is not linearizable is named by
-// its first part that is not, and Porcupine draws that part: PICTURE is a page for a browser.
+// is not, or not decided in time, and 2 if it cannot be read. The parts that are not linearizable are named, and
+// Porcupine draws the first of them: PICTURE is a page for a browser.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-const longest = 120 * time.Second
+const longest = 60 * time.Second
 
 type line struct {
 	Client int    `json:"client"`
@@ -37,7 +37,7 @@ func main() {
 	if err != nil {
 		end(2, "%s: %v", os.Args[1], err)
 	}
-	count := 0
+	count, found := 0, ""
 	for _, name := range names {
 		model := ofSubarrays
 		if isOfCommand(parts[name][0]) {
@@ -45,16 +45,22 @@ func main() {
 		}
 		count += len(parts[name])
 		result, info := porcupine.CheckOperationsVerbose(model, parts[name], longest)
-		switch result {
-		case porcupine.Unknown:
-			end(3, "%s: not decided within %s", name, longest)
-		case porcupine.Illegal:
-			picture := os.Args[2]
-			if err := porcupine.VisualizePath(model, info, picture); err != nil {
-				picture = err.Error()
-			}
-			end(1, "%s\n%s", explain(name, parts[name], info), picture)
+		if result == porcupine.Ok {
+			continue
 		}
+		if found == "" {
+			if err := porcupine.VisualizePath(model, info, os.Args[2]); err != nil {
+				end(2, "%v", err)
+			}
+		}
+		verdict := "not linearizable"
+		if result == porcupine.Unknown {
+			verdict = fmt.Sprintf("not decided within %s", longest)
+		}
+		found += fmt.Sprintf("%s: %s\n", verdict, explain(name, parts[name], info))
+	}
+	if found != "" {
+		end(1, "%s%s shows the first", found, os.Args[2])
 	}
 	fmt.Printf("linearizable: %d operations, %d parts\n", count, len(names))
 }
@@ -116,7 +122,7 @@ func explain(name string, history []porcupine.Operation, info porcupine.Lineariz
 			best = order
 		}
 	}
-	text := fmt.Sprintf("not linearizable: %s: an order of %d of %d operations was found", name, len(best), len(history))
+	text := fmt.Sprintf("%s: an order of %d of %d operations was found", name, len(best), len(history))
 	ids := make([]int, 0, len(history))
 	for id := range history {
 		if !slices.Contains(best, id) {

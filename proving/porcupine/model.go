@@ -57,6 +57,8 @@ type input struct {
 	Scan       int64  `json:"scan,omitempty"`
 	Attribute  string `json:"attribute,omitempty"`
 	Repeatable bool   `json:"repeatable,omitempty"`
+	Outcome    string `json:"outcome,omitempty"`    // of a command that is given: what it comes to in the end
+	Executions int    `json:"executions,omitempty"` // the same
 }
 
 type output struct {
@@ -78,10 +80,26 @@ const (
 )
 
 type command struct {
-	id, name string
-	scan     int64
-	taken    bool
-	phase    phase
+	id, name   string
+	scan       int64
+	outcome    string
+	executions int
+	taken      bool
+	phase      phase
+}
+
+// mayBecome says whether a phase can lead to the outcome that the command has in the end; this spares the search what
+// would fail there.
+func (c command) mayBecome(to phase) bool {
+	switch c.outcome {
+	case "COMPLETED":
+		return to != faulty
+	case "ABORTED":
+		return to != faulty && c.executions > 1 // a crash came between the effect and the outcome
+	case "REJECTED", "UNDELIVERED":
+		return to == faulty
+	}
+	return true
 }
 
 func (c command) settled() bool {
@@ -172,11 +190,14 @@ func (s subarray) next(at int) []subarray {
 		return []subarray{done}
 	}
 	var found []subarray
-	for _, left := range s.partly(c) {
-		left.obsState = "FAULT"
-		found = append(found, left.with(at, faulty))
+	if c.mayBecome(faulty) && (c.outcome != "REJECTED" || slices.Contains(passing, s.obsState)) {
+		for _, left := range s.partly(c) {
+			left.obsState = "FAULT"
+			found = append(found, left.with(at, faulty))
+		}
 	}
 	switch {
+	case !c.mayBecome(effective):
 	case c.name == "On":
 		on := s.with(at, halfway)
 		on.state = "ON"
@@ -184,9 +205,9 @@ func (s subarray) next(at int) []subarray {
 	case c.name == "Off":
 		found = append(found, s.after(c).with(at, halfway))
 	case c.name == "ReleaseResources" && !s.assigned:
-	case d.overtakes:
+	case d.overtakes && s.state == d.state:
 		found = append(found, s.after(c).with(at, effective).overtake(at))
-	case s.permits(d, s.obsState):
+	case !d.overtakes && s.permits(d, s.obsState):
 		found = append(found, s.after(c).with(at, effective))
 	}
 	return found
@@ -227,7 +248,9 @@ func (s subarray) step(in input, out output) []subarray {
 		if at >= 0 || !s.permits(d, s.shown()) || under && !d.overtakes {
 			return nil
 		}
-		s.given = append(slices.Clone(s.given), command{id: in.Id, name: in.Command, scan: in.Scan})
+		s.given = append(slices.Clone(s.given), command{
+			id: in.Id, name: in.Command, scan: in.Scan, outcome: in.Outcome, executions: in.Executions,
+		})
 		return []subarray{s}
 	case "take":
 		if at < 0 {
@@ -276,7 +299,8 @@ func (s subarray) end(c command, out output) []subarray {
 			return nil
 		}
 	case out.Status == "REJECTED":
-		if c.phase != waiting && c.phase != faulty ||
+		// An expired command is refused even though Abort or Off, which came later, have taken effect.
+		if c.phase == halfway || c.phase == effective || c.phase == overtaken && out.Got != "" ||
 			out.Got != "" && !s.forbids(d, out.Got, s.obsState) || out.Absent && s.assigned {
 			return nil
 		}

@@ -1,13 +1,16 @@
 """The judge of histories accepts a correct one, and refuses each kind of wrong one; it is built by Go."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from facade.errors import InfraError
-from proving.history import Operation, has_judge, judge
+from proving.history import Operation, judge
 
-pytestmark = pytest.mark.skipif(not has_judge(), reason="the judge is written in Go, and there is no Go here")
+pytestmark = pytest.mark.skipif(
+    shutil.which("go") is None, reason="the judge is written in Go, and there is no Go here"
+)
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +85,12 @@ RIGHT = {
         *command(100, None, None, "scan", command="Scan"),
         read(300, "READY"),
     ],
+    "an expired command behind Off": [
+        *READY,
+        *command(100, 110, 300, "abort", "REJECTED", command="Abort"),
+        *command(120, 130, 140, "off", command="Off"),
+        operation(150, 160, "refuse", command="End", got="OFF"),
+    ],
     "one outcome": [look(0, "SENT"), execute(10), look(20, "COMPLETED"), look(30, "COMPLETED")],
     "a repeatable command after a crash": [
         execute(10, repeatable=True),
@@ -133,6 +142,15 @@ WRONG = {
         ],
         "read obsState READY",
     ),
+    "an abort where everything is off": (
+        [
+            *READY,
+            *command(100, 110, 200, "off", command="Off"),
+            *command(120, 130, 220, "abort", command="Abort"),
+            operation(230, 231, "refuse", command="On", got="ABORTED"),
+        ],
+        "refuse On ABORTED",
+    ),
     "a lost outcome": ([execute(10), look(20, "COMPLETED"), look(30, "SENT")], "look a SENT"),
     "two outcomes": ([execute(10), look(20, "COMPLETED"), look(30, "TIMED_OUT")], "look a TIMED_OUT"),
     "two executions": ([execute(10), execute(20), look(30, "COMPLETED")], "execute a"),
@@ -155,3 +173,9 @@ def test_a_history_that_the_interface_forbids_is_refused(name: str, folder: Path
 def test_what_is_no_history_is_not_judged(folder: Path) -> None:
     with pytest.raises(InfraError, match='line 1: unknown operation "dance"'):
         judge([operation(0, 1, "dance")], folder)
+
+
+def test_without_go_nothing_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InfraError, match="there is no Go here"):
+        judge(RIGHT["a scan"], tmp_path)

@@ -14,6 +14,7 @@ from rich.table import Table
 from facade.clock import ManualClock
 from facade.infra import local
 from facade.infra.local import BROKERS
+from proving.fault_runs.callers import Answer, CallLine
 from proving.fault_runs.cluster import (
     ALL,
     CONTROLLER,
@@ -31,7 +32,6 @@ from proving.fault_runs.cluster import (
     partition_of,
     schedule,
 )
-from proving.fault_runs.commands import Answer, CallLine
 from proving.fault_runs.frame import Balance, Gap, Gaps, Size, Tally
 
 
