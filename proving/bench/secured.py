@@ -44,12 +44,12 @@ def secured(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     with beds.testbed(testbed.folder / "secured", testbed.progress, brokers=3, secure=True) as three:
         sides = {SECURED: three, OPEN: testbed}
         for form, (fill, rows, amount) in forms.items():
-            verdicts += worker_verdicts(form, _workers(sides, fill, rows, amount, runs), rows)
+            verdicts += worker_verdicts(form, _workers(form, sides, fill, rows, amount, runs), rows)
         found: list[Round] = []
-        for _ in range(rounds):
+        for number in range(rounds):
             made = {}
             for side, bed in sides.items():
-                with commands_and_alerts(bed, "secured", quick=quick) as (_, measure):
+                with commands_and_alerts(bed, f"secured-{number}", quick=quick) as (_, measure):
                     made[side] = measure(side, warm_up)
             found.append(made)
     return BenchOutcome(
@@ -62,12 +62,12 @@ def secured(testbed: Testbed, *, quick: bool) -> BenchOutcome:
 
 
 def _workers(
-    sides: Mapping[str, Testbed], fill: Callable[..., Any], rows: int, amount: int, runs: int
+    form: str, sides: Mapping[str, Testbed], fill: Callable[..., Any], rows: int, amount: int, runs: int
 ) -> list[tuple[RoleTiming, RoleTiming]]:
     """Time a worker on both sides, with the same records; the first pair is a warm-up."""
     numbers = itertools.count()
     with ExitStack() as stack:
-        made = [stack.enter_context(bed.deployment("secured")) for bed in sides.values()]
+        made = [stack.enter_context(bed.deployment(f"secured-{form}")) for bed in sides.values()]
         for deployment in made:
             _grant(deployment)
             fill(deployment, amount, **{"partitions": 1} if fill is fill_batches else {})
