@@ -121,3 +121,16 @@ def test_alerts_of_a_rolling_upgrade_are_those_that_were_sent(sent, received, sa
     assert len(found) == bool(says)
     assert all(says in one for one in found)
     assert wrong_alerts({}, LOG, RECEIVED, ["numbers 7 to 9"]) == ["the client was told of a loss: numbers 7 to 9"]
+
+
+def test_a_command_that_was_given_up_and_is_there_after_all_is_wrong_only_if_it_was_executed():
+    """The device server told the caller that the record never came: it had not read it yet."""
+    calls = [
+        call(answer="unknown"),
+        call(answer="refused", again=True, text=f"command {ID} of this transaction_id never"),
+    ]
+    given_up = GOOD | {"calls": calls, "acks": [ack("UNDELIVERED"), ack("TIMED_OUT")], "shown": {ID: "TIMED_OUT"}}
+    assert account(FoundCommands(**given_up | {"executions": []})).wrong == []
+    executed = given_up | {"acks": [ack("UNDELIVERED"), ack()], "shown": {ID: "COMPLETED"}}
+    (finding,) = account(FoundCommands(**executed)).wrong
+    assert "told that it is not on the bus, and it is" in finding
