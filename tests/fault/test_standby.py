@@ -1,46 +1,91 @@
-"""Two processes that may serve the same subarray: one serves, the other one stands by and takes its place."""
+"""Processes that may serve the same devices: one serves, the others stand by and take its place."""
 
+import signal
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
+import msgspec
 import pytest
 import tango
 
-from tests.support.deployment import Deployment, subarray_device
+from facade.flows.alerts.follower import Page
+from tests.support.alerting import alert
+from tests.support.deployment import MASTER, Deployment, subarray_device
 from tests.support.processes import Running
-from tests.support.waiting import until
+from tests.support.waiting import until, until_equal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
-DEVICE = subarray_device(1)
-NEVER = "ObsReset"
-"""A command that is not allowed in OFF: what refuses it says whether the server may command."""
+ALERTS = "mid-sdp/alerts/0"
+COMMANDS = {"subarray": (subarray_device(1), "ObsReset"), "control": (MASTER, "Off")}
+"""Instance to a device, and a command of it."""
 
 
-def test_a_standby_takes_the_place_of_a_server_that_stops_and_of_one_that_is_killed(
+def test_a_standby_takes_the_place_of_a_server_that_stops_is_killed_or_stands_still(
     deploy: Callable[..., Deployment],
 ) -> None:
-    deployment = deploy(subarrays=1)
+    deployment = deploy(subarrays=1, without="calibration,quality,mirror,logs,alerts-intake,tables-assemble")
 
-    def stand_by(name: str) -> Running:
-        process = deployment.start(name, ["SdpFacade", "subarray", "--standby"])
-        until(lambda: "standing by" in process.text, f"{name} stands by")
-        return process
+    # The order in which they begin is that of their turns.
+    processes = {
+        instance: [
+            deployment.start(f"{instance}-{number}", ["SdpFacade", instance, "--standby"]) for number in range(3)
+        ]
+        for instance in (*COMMANDS, "alerts")
+    }
+    served = dict[str, list[Running]]((instance, []) for instance in processes)
 
-    def commands() -> bool:
-        """Return whether a server that the database names may command: it refuses by the state of the subarray."""
+    def proxy(device: str) -> Any:
+        return tango.DeviceProxy(f"tango://{deployment.tango_host}/{device}")
+
+    def commands(instance: str) -> bool:
+        """Return whether a server that the database names may command: only its state makes it refuse."""
+        device, command = COMMANDS[instance]
         try:
-            tango.DeviceProxy(f"tango://{deployment.tango_host}/{DEVICE}").command_inout(NEVER)
+            proxy(device).command_inout(command)
         except tango.DevFailed as failed:
-            return "expected State ON" in failed.args[0].desc
-        return False
+            return "not allowed" in failed.args[0].desc
+        return True
 
-    one = stand_by("one")
-    until(commands, "the first one serves, as nobody else does")
-    two = stand_by("two")
-    assert one.terminate() == 0
-    until(commands, "the second one serves after the goodbye")
-    assert "taking the place" in two.text
-    three = stand_by("three")
-    two.kill()
-    until(commands, "the third one serves after the silence")
-    assert three.running
+    sent: list[int] = []
+
+    def shown() -> list[int]:
+        """Return what sources have numbered the alerts, in the order of the numbers of SdpAlerts."""
+        try:
+            page = msgspec.json.decode(proxy(ALERTS).command_inout("GetAlertsSince", 0), type=Page)
+        except tango.DevFailed:
+            return []
+        assert [entry.previous for entry in page.entries] == [0, *(entry.sequence for entry in page.entries[:-1])]
+        alerts = (entry.alert or {} for entry in page.entries)
+        return [one["sequence"] for one in alerts if one.get("source") == "receive/1"]
+
+    def serve(turns: int, after: str) -> dict[str, Running]:
+        """Wait until all instances serve after some turns, and return their servers."""
+        sent.append(len(sent) + 1)
+        deployment.send(alert(sent[-1]))
+        for instance, known in served.items():
+
+            def has_begun(instance: str = instance, known: list[Running] = known) -> bool:
+                known += [one for one in processes[instance] if one not in known and "taking the place" in one.text]
+                return len(known) >= turns and "bus opened" in known[-1].text
+
+            until(has_begun, f"{instance} has another server after {after}")
+        for instance in COMMANDS:
+            until(partial(commands, instance), f"{instance} commands after {after}")
+        until_equal(shown, sent, f"alerts after {after}")
+        return {instance: known[-1] for instance, known in served.items()}
+
+    first = serve(1, "the start")
+    for server in first.values():
+        server.signal(signal.SIGTERM)
+    assert [server.exit_code() for server in first.values()] == [0, 0, 0]
+    second = serve(2, "the goodbye")
+    second["subarray"].kill()
+    second["alerts"].kill()
+    second["control"].signal(signal.SIGSTOP)
+    third = serve(3, "the silence")
+    second["control"].signal(signal.SIGCONT)
+    assert second["control"].exit_code() == 1, "it was replaced"
+    assert serve(3, "the return of the one that stood still") == third
+    assert all(server.running for server in third.values())
