@@ -2,7 +2,7 @@
 
 Sent: each call of TM's clients, one line of a journal. Expected: one outcome of each command that is on the bus, and no
 other command. Observed: topics, `GetCommandHistory` of the devices, and the report of the controller. The history of
-all clients is judged by a checker that is not ours; see `proving.history`.
+all clients is judged by a checker that is not ours; see `proving.fault_runs.history`.
 """
 
 import shutil
@@ -36,7 +36,7 @@ from proving.fault_runs.frame import (
     Size,
     Tally,
 )
-from proving.history import FoundCommands, first_outcomes, judge, operations
+from proving.fault_runs.history import FoundCommands, first_outcomes, judge, operations
 
 
 def account(found: FoundCommands) -> Balance:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from facade.errors import InfraError
-from proving.history import Operation, judge
+from proving.fault_runs.history import Operation, judge
 
 pytestmark = pytest.mark.skipif(
     shutil.which("go") is None, reason="the judge is written in Go, and there is no Go here"

@@ -8,8 +8,8 @@ from facade.flows.commands.messages import AckMessage, CommandMessage
 from proving.fault_runs.alerts import digest
 from proving.fault_runs.callers import CallLine
 from proving.fault_runs.commands import account
+from proving.fault_runs.history import FoundCommands
 from proving.fault_runs.rolling import not_taken, wrong_alerts
-from proving.history import FoundCommands
 
 DEVICE, ID = "mid-sdp/subarray/01", "1800000000.000000_1_Scan"
 T0 = 1_800_000_000_000_000

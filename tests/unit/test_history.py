@@ -6,7 +6,7 @@ import pytest
 
 from facade.flows.commands.messages import AckMessage, CommandMessage
 from proving.fault_runs.callers import CallLine, SeenLine
-from proving.history import FoundCommands, operations
+from proving.fault_runs.history import FoundCommands, operations
 
 DEVICE, ID, OTHER = "mid-sdp/subarray/01", "100.500000_1_Scan", "100.700000_2_Scan"
 END = 900.0

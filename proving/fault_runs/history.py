@@ -1,4 +1,4 @@
-"""A history of commands, and its judge: the checker Porcupine, with the model in ``proving/porcupine/model.go``.
+"""A history of commands, and its judge: the checker Porcupine, with the model in ``proving/fault_runs/porcupine/model.go``.
 
 The history has what clients saw: each call with its answer, each value that was read, and each look at the outcome of a
 command, with its times. The judge finds an order of all these operations that respects the times, and that the
@@ -33,7 +33,7 @@ _UNDER_WAY = re.compile(r"not allowed while \w+ \(([^)]+)\) is under way")
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One operation of a history, as ``proving/porcupine/main.go`` reads it."""
+    """One operation of a history, as ``proving/fault_runs/porcupine/main.go`` reads it."""
 
     client: int
     device: str
