@@ -1,4 +1,4 @@
-"""A history of commands, and its judge: the checker Porcupine, with the model in ``proving/fault_runs/porcupine/model.go``.
+"""A history of commands, and its judge: the checker Porcupine, with the model in ``porcupine/model.go``.
 
 The history has what clients saw: each call with its answer, each value that was read, and each look at the outcome of a
 command, with its times. The judge finds an order of all these operations that respects the times, and that the
