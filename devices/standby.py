@@ -62,7 +62,7 @@ _ANSWERS_WITHIN = 1.0
 """A process that stands still takes connections and answers nothing [s]."""
 
 
-class Presence(Enum):
+class Reachability(Enum):
     """How a server treats clients."""
 
     ANSWERS = "answers"
@@ -114,7 +114,7 @@ class Succession:
         heartbeat, at = self._server
         return float("inf") if heartbeat.stopping else self._now - at
 
-    def is_due(self, ask: Callable[[], Presence]) -> bool:
+    def is_due(self, ask: Callable[[], Reachability]) -> bool:
         """Return whether it is the turn of this standby.
 
         `ask`: says how the server treats clients; called only when the server has missed some signs of life.
@@ -126,7 +126,7 @@ class Succession:
         if missed <= _MISSED_IF_GONE or not self._is_first():
             return False
         presence = ask()
-        return presence is Presence.GONE or (presence is Presence.HANGS and missed > _MISSED)
+        return presence is Reachability.GONE or (presence is Reachability.HANGS and missed > _MISSED)
 
     def _is_first(self) -> bool:
         alive = (one for one, at in self._standbys.items() if self._now - at <= SILENT)
@@ -242,23 +242,25 @@ def _end_server(database: tango.Database, instance: str) -> None:
     """
     name = _admin(instance)
     try:
-        if _presence(database, instance) is not Presence.ANSWERS:
+        if _presence(database, instance) is not Reachability.ANSWERS:
             database.unexport_device(name)
             return
         proxy = tango.DeviceProxy(name)
         proxy.command_inout("Kill")
     except tango.DevFailed:
         _log.info("%s/%s does not answer", SERVER, instance)
-    while _presence(database, instance) is Presence.ANSWERS:  # it unexports its devices: later it would unexport ours
+    while (
+        _presence(database, instance) is Reachability.ANSWERS
+    ):  # it unexports its devices: later it would unexport ours
         SystemClock().sleep(_WAIT)
 
 
-def _presence(database: tango.Database, instance: str) -> Presence:
+def _presence(database: tango.Database, instance: str) -> Reachability:
     try:
         found = database.get_device_info(_admin(instance))
     except tango.DevFailed:  # the database is away, or does not know it yet
-        return Presence.HANGS
-    return ask_locator(found.ior, _ANSWERS_WITHIN) if found.exported else Presence.GONE
+        return Reachability.HANGS
+    return ask_locator(found.ior, _ANSWERS_WITHIN) if found.exported else Reachability.GONE
 
 
 def _admin(instance: str) -> str:
@@ -294,7 +296,7 @@ class Encapsulation:
         return self._data[self._at - size : self._at]
 
 
-def ask_locator(ior: str, within: float) -> Presence:
+def ask_locator(ior: str, within: float) -> Reachability:
     """Ask the server of a CORBA object whether it has it; each step takes at most some time [s]."""
     try:
         whole = Encapsulation(bytes.fromhex(ior[4:]))
@@ -305,8 +307,8 @@ def ask_locator(ior: str, within: float) -> Presence:
         question = struct.pack("<II", 1, len(key)) + key
         with socket.create_connection((host, port), timeout=within) as connection:
             connection.sendall(_LOCATE_REQUEST + struct.pack("<I", len(question)) + question)
-            return Presence.ANSWERS if connection.recv(4) == _LOCATE_REQUEST[:4] else Presence.HANGS
+            return Reachability.ANSWERS if connection.recv(4) == _LOCATE_REQUEST[:4] else Reachability.HANGS
     except ConnectionRefusedError:
-        return Presence.GONE
+        return Reachability.GONE
     except (OSError, ValueError, IndexError, struct.error, StopIteration):
-        return Presence.HANGS
+        return Reachability.HANGS

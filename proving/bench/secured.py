@@ -30,7 +30,7 @@ SHARED: Final = (
 _ROLE: Final = "aggregate"
 
 Pairs = Sequence[tuple[RoleTiming, RoleTiming]]
-Round = Mapping[str, Mapping[str, Sequence[Sample]]]
+SecuredRound = Mapping[str, Mapping[str, Sequence[Sample]]]
 """Samples by side, and by what was measured."""
 
 
@@ -45,7 +45,7 @@ def secured(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         sides = {SECURED: three, OPEN: testbed}
         for form, (fill, rows, amount) in forms.items():
             verdicts += worker_verdicts(form, _workers(form, sides, fill, rows, amount, runs), rows)
-        found: list[Round] = []
+        found: list[SecuredRound] = []
         for number in range(rounds):
             made = {}
             for side, bed in sides.items():
@@ -97,7 +97,7 @@ def worker_verdicts(form: str, pairs: Pairs, rows: int) -> list[BarVerdict]:
     ]
 
 
-def hop_verdicts(rounds: Sequence[Round]) -> list[BarVerdict]:
+def hop_verdicts(rounds: Sequence[SecuredRound]) -> list[BarVerdict]:
     """Set the times of commands and alerts beside each other, in each round; there is no bar."""
     verdicts = []
     for name in rounds[0][SECURED]:

@@ -35,8 +35,8 @@ from proving.fault_runs.frame import (
     SERVER,
     Balance,
     FaultRun,
-    Gap,
     Gaps,
+    Silence,
     Size,
     Tally,
     process_name,
@@ -205,7 +205,7 @@ class FollowerReport(msgspec.Struct, frozen=True, kw_only=True):
     """How often it has subscribed."""
     silence: float
     """Longest time without an entry, but for its own slowness [s]."""
-    gaps: list[Gap] = []
+    gaps: list[Silence] = []
     """The times without one."""
     lost: list[str]
     """Entries that nobody can deliver, in words."""

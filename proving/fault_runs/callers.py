@@ -91,7 +91,7 @@ class SeenLine(msgspec.Struct, frozen=True, kw_only=True):
     value: str
 
 
-Line = TypeVar("Line", CallLine, SeenLine)
+JournalLine = TypeVar("JournalLine", CallLine, SeenLine)
 
 
 def read_calls(path: Path) -> list[CallLine]:
@@ -104,7 +104,7 @@ def read_seen(path: Path) -> list[SeenLine]:
     return _read(path, SeenLine)
 
 
-def _read(path: Path, kind: type[Line]) -> list[Line]:
+def _read(path: Path, kind: type[JournalLine]) -> list[JournalLine]:
     try:
         lines = path.read_bytes().splitlines(keepends=True)
     except FileNotFoundError:

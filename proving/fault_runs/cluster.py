@@ -57,7 +57,7 @@ from facade.infra.processes import Process
 from proving.fault_runs.alerts import AlertFaultRun
 from proving.fault_runs.callers import Answer, CallLine, answer_of, read_calls
 from proving.fault_runs.commands import CommandFaultRun
-from proving.fault_runs.frame import READY_WITHIN, Balance, FaultRun, Gap, Size
+from proving.fault_runs.frame import READY_WITHIN, Balance, FaultRun, Silence, Size
 from proving.fault_runs.heaps import HeapFaultRun
 from proving.fault_runs.tables import TableFaultRun
 from proving.testbed import Testbed
@@ -344,7 +344,7 @@ class ClusterRun(FaultRun):
         """Explain the longest silence of each flow."""
         rows = []
         for flow, tally in made.tallies.items():
-            gap = max(tally.gaps, key=lambda one: one.seconds, default=Gap(0.0, 0.0))
+            gap = max(tally.gaps, key=lambda one: one.seconds, default=Silence(0.0, 0.0))
             number, spans = self._cause(gap)
             cause = "no accident before it"
             if number >= 0:
@@ -370,7 +370,7 @@ class ClusterRun(FaultRun):
         flows = (f"{flow} silent [s]" for flow in made.tallies)
         return _table("accident", "number", "in sync after [s]", *flows, rows=rows)
 
-    def _cause(self, gap: Gap) -> tuple[int, int]:
+    def _cause(self, gap: Silence) -> tuple[int, int]:
         """Return which accident a silence is put down to, and how many more began in it; -1: none was before it."""
         within = [n for n, one in enumerate(self._accidents) if gap.began <= one.began <= gap.began + gap.seconds]
         before = [n for n, one in enumerate(self._accidents) if one.began < gap.began]

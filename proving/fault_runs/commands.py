@@ -32,7 +32,7 @@ from proving.fault_runs.frame import (
     STANDSTILL,
     Balance,
     FaultRun,
-    Gap,
+    Silence,
     Size,
     Tally,
 )
@@ -84,7 +84,7 @@ def _tally(found: FoundCommands, written: Mapping[str, CommandMessage], outcomes
     sent = written.keys() | {line.id for line in given}
     again = [id for id, times in executed.items() if times > 1 and id in written and not written[id].repeatable]
     answered = sorted(line.called + line.seconds for line in given)
-    gaps = [Gap(one, later - one) for one, later in pairwise(answered)]
+    gaps = [Silence(one, later - one) for one, later in pairwise(answered)]
     return Tally(len(sent), len(known), len(sent - known), len(again) + len(_twice(written, found.acks)), gaps)
 
 

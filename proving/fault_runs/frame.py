@@ -79,7 +79,7 @@ class Size(NamedTuple):
     """Of each part."""
 
 
-class Gap(NamedTuple):
+class Silence(NamedTuple):
     """A time without a record."""
 
     began: float
@@ -93,7 +93,7 @@ class Gaps:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._heard = 0.0
-        self.found: list[Gap] = []
+        self.found: list[Silence] = []
         """Those of a second or more, and each that was the longest until then."""
 
     @property
@@ -104,7 +104,7 @@ class Gaps:
     def hear(self) -> None:
         """Take note of a record."""
         if self._heard:
-            gap = Gap(self._heard, self._clock.now() - self._heard)
+            gap = Silence(self._heard, self._clock.now() - self._heard)
             if gap.seconds >= _LONG or gap.seconds > self.longest:
                 self.found.append(gap)
         self.wait_anew()
@@ -114,7 +114,7 @@ class Gaps:
         self._heard = self._clock.now()
 
 
-def longest(gaps: Iterable[Gap]) -> float:
+def longest(gaps: Iterable[Silence]) -> float:
     return max((gap.seconds for gap in gaps), default=0.0)
 
 
@@ -125,7 +125,7 @@ class Tally(NamedTuple):
     found: int
     lost: int
     doubled: int
-    gaps: Sequence[Gap]
+    gaps: Sequence[Silence]
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ _STATE = re.compile(r"not allowed when (?:State|obsState) is (\w+);")
 _UNDER_WAY = re.compile(r"not allowed while \w+ \(([^)]+)\) is under way")
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HistoryOperation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One operation of a history, as ``proving/fault_runs/porcupine/main.go`` reads it."""
 
     client: int
@@ -45,7 +45,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     output: dict[str, Any] = {}
 
 
-def judge(operations: Iterable[Operation], folder: Path) -> str:
+def judge(operations: Iterable[HistoryOperation], folder: Path) -> str:
     """Return which parts of a history are not linearizable, or were not decided in time, or an empty text.
 
     The history is ``history.jsonl`` in the folder, beside the picture of what is wrong.
@@ -100,7 +100,7 @@ def first_outcomes(acks: Sequence[AckMessage]) -> dict[str, str]:
     return outcomes
 
 
-def operations(found: FoundCommands, end: float) -> Iterator[Operation]:
+def operations(found: FoundCommands, end: float) -> Iterator[HistoryOperation]:
     """Return the history of a run.
 
     Parameters
@@ -131,7 +131,7 @@ def operations(found: FoundCommands, end: float) -> Iterator[Operation]:
     for execution in found.executions:
         into = {"op": "execute", "id": execution.id, "repeatable": execution.repeatable}
         at = execution.begun_at
-        yield Operation(client=_CONTROLLER, device=execution.device, call=at, returned=at, input=into)
+        yield HistoryOperation(client=_CONTROLLER, device=execution.device, call=at, returned=at, input=into)
 
 
 def _given(found: FoundCommands, written: Mapping[str, CommandMessage]) -> dict[str, list[CallLine]]:
@@ -161,21 +161,21 @@ def _given(found: FoundCommands, written: Mapping[str, CommandMessage]) -> dict[
     return given
 
 
-def _read(line: SeenLine) -> Operation:
+def _read(line: SeenLine) -> HistoryOperation:
     span: dict[str, Any] = {"client": line.client, "device": line.device, "call": _us(line.called)}
     into: dict[str, Any] = {"op": "look", "id": line.what}
     out: dict[str, Any] = {"status": line.value}
     if line.what in _ATTRIBUTES:
         into = {"op": "read", "attribute": line.what}
         out = {"scan": int(line.value)} if line.what == "scanID" else {"got": line.value}
-    return Operation(**span, returned=_us(line.called + line.seconds), input=into, output=out)
+    return HistoryOperation(**span, returned=_us(line.called + line.seconds), input=into, output=out)
 
 
-def _refused(line: CallLine) -> Iterator[Operation]:
+def _refused(line: CallLine) -> Iterator[HistoryOperation]:
     """Return a refusal that says something of the subarray."""
     state, under_way = _STATE.search(line.text), _UNDER_WAY.search(line.text)
     if state or under_way:
-        yield Operation(
+        yield HistoryOperation(
             client=line.client,
             device=line.device,
             call=_us(line.called),
@@ -187,16 +187,16 @@ def _refused(line: CallLine) -> Iterator[Operation]:
 
 def _command(
     id: str, calls: Sequence[CallLine], outcome: str, ack: AckMessage | None, seen: float | None, executed: int
-) -> Iterator[Operation]:
+) -> Iterator[HistoryOperation]:
     """Return the operations of a command; of one without an answer nobody knows how late it was admitted."""
     first = calls[0]
     answers = [line.called + line.seconds for line in calls if line.answer == "given"]
     answered = _us(min(answers)) if answers else None
     span: dict[str, Any] = {"client": first.client, "device": first.device, "call": _us(first.called)}
     into = {"op": "give", "id": id, "command": first.command, "scan": first.scan}
-    yield Operation(**span, returned=answered, input={**into, "outcome": outcome, "executions": executed})
+    yield HistoryOperation(**span, returned=answered, input={**into, "outcome": outcome, "executions": executed})
     if outcome != UNDELIVERED:
-        yield Operation(**span, returned=answered, input={"op": "take", "id": id})
+        yield HistoryOperation(**span, returned=answered, input={"op": "take", "id": id})
     if outcome:
         out: dict[str, Any] = {"status": outcome}
         span["client"] = _CONTROLLER
@@ -206,7 +206,9 @@ def _command(
                 out["got"] = state[1]
             if outcome == REJECTED and ack.text.startswith("$.resources."):
                 out["absent"] = True
-        yield Operation(**span, returned=None if seen is None else _us(seen), input={"op": "end", "id": id}, output=out)
+        yield HistoryOperation(
+            **span, returned=None if seen is None else _us(seen), input={"op": "end", "id": id}, output=out
+        )
 
 
 def _us(seconds: float) -> int:

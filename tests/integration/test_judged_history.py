@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from facade.errors import InfraError
-from proving.fault_runs.history import Operation, judge
+from proving.fault_runs.history import HistoryOperation, judge
 
 pytestmark = pytest.mark.skipif(
     shutil.which("go") is None, reason="the judge is written in Go, and there is no Go here"
@@ -19,14 +19,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("judge")
 
 
-def operation(call: int, returned: int | None, op: str, id: str = "", **more) -> Operation:
+def operation(call: int, returned: int | None, op: str, id: str = "", **more) -> HistoryOperation:
     names = ("command", "attribute", "repeatable", *["scan"] * (op == "give"))
     given = {name: more.pop(name) for name in names if name in more}
     into = {"op": op, "id": id, **given}
-    return Operation(client=0, device="subarray", call=call, returned=returned, input=into, output=more)
+    return HistoryOperation(client=0, device="subarray", call=call, returned=returned, input=into, output=more)
 
 
-def command(call: int, answer: int, seen: int | None, id: str, status: str = "COMPLETED", **more) -> list[Operation]:
+def command(
+    call: int, answer: int, seen: int | None, id: str, status: str = "COMPLETED", **more
+) -> list[HistoryOperation]:
     """Return the operations of a command that was given."""
     return [
         operation(call, answer, "give", id, **more),
@@ -35,15 +37,15 @@ def command(call: int, answer: int, seen: int | None, id: str, status: str = "CO
     ]
 
 
-def read(call: int, obs_state: str) -> Operation:
+def read(call: int, obs_state: str) -> HistoryOperation:
     return operation(call, call + 5, "read", attribute="obsState", got=obs_state)
 
 
-def look(call: int, status: str) -> Operation:
+def look(call: int, status: str) -> HistoryOperation:
     return operation(call, call + 5, "look", "a", status=status)
 
 
-def execute(call: int, *, repeatable: bool = False) -> Operation:
+def execute(call: int, *, repeatable: bool = False) -> HistoryOperation:
     return operation(call, call, "execute", "a", repeatable=repeatable)
 
 

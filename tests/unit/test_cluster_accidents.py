@@ -32,7 +32,7 @@ from proving.fault_runs.cluster import (
     partition_of,
     schedule,
 )
-from proving.fault_runs.frame import Balance, Gap, Gaps, Size, Tally
+from proving.fault_runs.frame import Balance, Gaps, Silence, Size, Tally
 
 
 def test_a_seed_gives_the_same_accidents_and_each_kind_comes_before_one_comes_again() -> None:
@@ -170,13 +170,15 @@ def test_an_act_that_nobody_could_confirm_or_that_is_forbidden_is_a_finding_if_i
 def test_a_silence_is_put_down_to_the_first_accident_in_it_or_else_to_the_last_before_it(run: ClusterRun) -> None:
     faults = [ClusterFault(KILL, whom, 1.0, 0.0) for whom in (ONE, TWO, ALL)]
     run._accidents = [_Accident(fault, 100.0 * number, 7.0) for number, fault in enumerate(faults, 1)]
-    assert [run._cause(Gap(*gap)) for gap in ((50.0, 20.0), (90.0, 20.0), (190.0, 200.0), (150.0, 5.0))] == [
+    assert [run._cause(Silence(*gap)) for gap in ((50.0, 20.0), (90.0, 20.0), (190.0, 200.0), (150.0, 5.0))] == [
         (-1, 0),
         (0, 0),
         (1, 1),
         (0, 0),
     ]
-    made = Balance(tallies={"heaps": Tally(1, 1, 0, 0, [Gap(101.0, 4.0), Gap(190.0, 200.0), Gap(301.0, 3.0)])})
+    made = Balance(
+        tallies={"heaps": Tally(1, 1, 0, 0, [Silence(101.0, 4.0), Silence(190.0, 200.0), Silence(301.0, 3.0)])}
+    )
     (longest,), kinds = rows_of(run._silences(made)), rows_of(run._by_kind(made))
     assert longest == ("heaps", "200.0 s", f"no. 2: {faults[1]}, 1.0 s; in sync 7.0 s later", "1")
     assert kinds == [

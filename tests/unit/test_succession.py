@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from devices import standby
-from devices.standby import STANDBY, Presence, Replacement, Succession, ask_locator
+from devices.standby import STANDBY, Reachability, Replacement, Succession, ask_locator
 from facade.bus.memory import MemoryBus, MemoryLog
 from facade.bus.port import Reader
 from facade.clock import ManualClock, SystemClock
@@ -40,16 +40,16 @@ def sign(incarnation: str, component: str = SERVER, *, stopping: bool = False) -
     )
 
 
-def gone() -> Presence:
-    return Presence.GONE
+def gone() -> Reachability:
+    return Reachability.GONE
 
 
-def hangs() -> Presence:
-    return Presence.HANGS
+def hangs() -> Reachability:
+    return Reachability.HANGS
 
 
-def answers() -> Presence:
-    return Presence.ANSWERS
+def answers() -> Reachability:
+    return Reachability.ANSWERS
 
 
 class Log:
@@ -97,7 +97,7 @@ def test_a_locator_tells_whether_a_server_is_gone_hangs_or_answers() -> None:
         profile = b"\x01\x01\x00\x00" + struct.pack("<I10sHI4s", 10, b"127.0.0.1\0", port, 4, b"key0")
         ior = b"\x01\0\0\0" + struct.pack("<I4sIII", 4, b"IDL\0", 1, 0, len(profile)) + profile
         text = f"IOR:{ior.hex()}"
-        assert ask_locator(text, 0.01) is Presence.HANGS
+        assert ask_locator(text, 0.01) is Reachability.HANGS
         asked: list[bytes] = []
 
         def answer() -> None:
@@ -109,11 +109,11 @@ def test_a_locator_tells_whether_a_server_is_gone_hangs_or_answers() -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        assert ask_locator(text, 10.0) is Presence.ANSWERS
+        assert ask_locator(text, 10.0) is Reachability.ANSWERS
         thread.join()
     assert asked[1] == b"GIOP\1\0\1\3" + struct.pack("<III4s", 12, 1, 4, b"key0")
-    assert ask_locator(text, 10.0) is Presence.GONE
-    assert ask_locator("nonsense", 10.0) is Presence.HANGS
+    assert ask_locator(text, 10.0) is Reachability.GONE
+    assert ask_locator("nonsense", 10.0) is Reachability.HANGS
 
 
 def test_while_the_bus_is_away_nobody_is_silent() -> None:
@@ -272,9 +272,9 @@ def test_while_another_one_holds_the_lease_signs_of_life_come_more_often() -> No
     assert given_in_a_second() <= 3
 
 
-@pytest.mark.parametrize("presence", [Presence.HANGS, Presence.GONE])
+@pytest.mark.parametrize("presence", [Reachability.HANGS, Reachability.GONE])
 def test_the_address_of_a_server_that_does_not_answer_is_removed_before_tango_asks_it(
-    monkeypatch: pytest.MonkeyPatch, presence: Presence
+    monkeypatch: pytest.MonkeyPatch, presence: Reachability
 ) -> None:
     removed: list[str] = []
     database: Any = SimpleNamespace(unexport_device=removed.append)
