@@ -196,6 +196,16 @@ def test_a_lost_host_is_one_alarm_which_names_its_processes_and_three_processes_
     assert {one["source"] for one in site.alarms("UNACK")} == {f"sdp-facade/{rack}" for rack in RACKS[:3]}
 
 
+def test_an_acknowledged_loss_of_processes_asks_again_with_each_further_one() -> None:
+    site, servers = Deployment(), [f"SdpFacade-{rack}" for rack in RACKS[:15]]
+    site.found = look((), host=servers)
+    site.seconds(20)
+    site.alerts.acknowledge("processesGone", "all")
+    site.found = look((), host=[*servers, "SdpFacade-subarray"])
+    site.seconds(20)
+    assert site.alerts.state("processesGone", "all") == "UNACK", "it may be the server that TM commands"
+
+
 def test_one_rack_is_one_alarm_and_three_nodes_of_it_are_three() -> None:
     site = Deployment()
     site.found = look([50, 51, 52])
