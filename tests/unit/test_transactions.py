@@ -292,6 +292,18 @@ def test_a_producer_writes_transaction_after_transaction_until_a_connection_is_l
     assert Transactions.made == 2
 
 
+@pytest.mark.parametrize(("took", "goes_on"), [(1.9, True), (2.0, False)])
+def test_a_transaction_in_which_a_connection_may_have_been_closed_as_idle_is_the_last_one_of_its_producer(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, took: float, goes_on: bool
+) -> None:
+    """The client closes a connection whose request has no answer for 2 to 4 s, says nothing, and sends it again."""
+    producer = TransactionalProducer(Connection(Settings(prefix="t."), clock=clock), "t.aggregate-0", BusHealth())
+    monkeypatch.setattr(Transactions, "commit_transaction", lambda self, timeout: clock.sleep(took))
+    first = producer.open(Client({}))
+    producer.write([], [], Client({}))
+    assert (producer.open(Client({})) is first) is goes_on
+
+
 @pytest.mark.parametrize(
     ("waited", "retriable", "made"), [(5.0, True, 1), (30.0, True, 2), (5.0, False, 3)], ids=["slow", "hanging", "no"]
 )

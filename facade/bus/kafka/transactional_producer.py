@@ -48,6 +48,12 @@ _NEVER_UP = re.compile(r"in state (?:CONNECT|SSL_HANDSHAKE)\b")
 """In the line about a connection that could not be made: no request was on it. A broker that is away has one for each
 new client."""
 
+_IDLE = timeouts.STEP
+"""Time without traffic after which the client closes a connection [s]."""
+_MAY_HAVE_CLOSED = _IDLE - 2.0
+"""A transaction that took so long may have lost a connection with a request on it [s]: the client subtracts up to 2 s
+from the time above at random, and logs no such close."""
+
 
 class TransactionalProducer:
     """Writes records and commits offsets, all or nothing.
@@ -178,6 +184,7 @@ class TransactionalProducer:
     def _transact(
         self, producer: ProducerCore, records: Iterable[Record], places: Sequence[TopicPartition], member: Consumer
     ) -> None:
+        began = self._connection.clock.monotonic()
         producer.client.begin_transaction()
         for record in records:
             self._unended.add((record.topic, record.partition, record.key if record.partition < 0 else None))
@@ -189,6 +196,8 @@ class TransactionalProducer:
         self._asked = places
         producer.client.commit_transaction(timeouts.STEP)
         self._settle()
+        if self._connection.clock.monotonic() - began >= _MAY_HAVE_CLOSED:
+            self._link.was_lost = True
 
     def found_positions(self) -> None:
         """Note that the brokers have returned positions."""
@@ -256,7 +265,7 @@ def _settings(name: str) -> dict[str, object]:
     return {
         "transactional.id": name,
         "client.id": name,
-        # Report every closed connection except an idle one, on which no request was in flight.
+        # Report every closed connection, except those that the client itself has closed as idle.
         "log.connection.close": True,
         # When all brokers are away, the client would forget them and begin with the bootstrap servers, except for the
         # group's coordinator: send_offsets_to_transaction waits for the forgotten one, with any time-out. After a lost
@@ -265,7 +274,8 @@ def _settings(name: str) -> dict[str, object]:
         # If the group's coordinator is a broker that the client has just dropped, as the cluster has lost it,
         # send_offsets_to_transaction waits until any connection of the client comes or goes, for minutes, and ignores
         # its time-out (librdkafka issues 5456 and 5511). So connections without traffic are closed: that wakes it.
-        "connections.max.idle.ms": round(timeouts.STEP * 1000),
+        # A connection also counts as idle while a request on it has no answer: see `_MAY_HAVE_CLOSED`.
+        "connections.max.idle.ms": round(_IDLE * 1000),
         "transaction.timeout.ms": round(timeouts.TRANSACTION * 1000),
         "linger.ms": 0,
         **LARGEST,
