@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
+from facade.clock import SystemClock, wait_until
 from facade.config import LONGEST_COMMAND_TIMEOUT
 from facade.infra import kafka
-from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.kafka,
@@ -28,6 +28,8 @@ VARYING = re.compile(
     r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d[.,\d]*|\d{6,}[\d._]*|(?<=:)\d{5}\b"
     r"|(?<=process )\d+|(?<=│ )\d+(?= +│)|\d+\.\d+(?= s\b)|[\d,]+(?=/s)|^ *\d+(?= +UNACK)"
 )
+LONGEST = 600.0
+"""For a command, such as the start of three brokers [s]."""
 ANYTHING = "..."
 """A line of the page that stands for lines that are left out, and the end of a line for its rest."""
 
@@ -86,7 +88,7 @@ class Shell:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{command}\necho '{end}'$?\n")
         self._process.stdin.flush()
-        until(lambda: end in self._text() or self._process.poll() is not None, command)
+        wait_until(SystemClock(), lambda: end in self._text() or self._process.poll() is not None, LONGEST, 0.05)
         said, _, code = self._text()[before:].partition(end)
         assert code.strip() == "0", f"{command}\n{said}exit code {code}"
         return said
