@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Event
 from typing import Any, Protocol, TypeVar
 
-from facade.bus.offsets import TopicWatch
+from facade.bus.offsets import Extent, TopicWatch
 from facade.bus.port import QueueingWriter, Record
 from facade.clock import Clock
 from facade.config import Settings
@@ -124,6 +124,10 @@ class Server:
     def is_at_end(self, *topics: str) -> bool:
         """Return whether some topics have no unread records; see `facade.runtime.event_loop.EventLoop`."""
         return self._event_loop is not None and all(map(self._event_loop.is_at_end, topics))
+
+    def has_read_to(self, topic: str, now: Extent) -> bool:
+        """Return whether a topic has been read to an end; see `facade.runtime.event_loop.EventLoop`."""
+        return self._event_loop is not None and self._event_loop.has_read_to(topic, now)
 
     def state(self, device: str) -> str:
         """Return the Tango State that a device of this server shows; from any thread."""

@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from facade.bus.dead_letters import dead_letter
-from facade.bus.offsets import is_other
+from facade.bus.offsets import Extent, is_other
 from facade.bus.port import QueueingWriter, Reader, Record
 from facade.clock import Clock
 from facade.errors import BusError, ConfigError
@@ -201,6 +201,13 @@ class EventLoop:
     def is_at_end(self, topic: str) -> bool:
         """Return whether a topic has no unread records, by the brokers' last report."""
         return self.has_read(topic) and self._reader is not None and not any(self._reader.behind(topic).values())
+
+    def has_read_to(self, topic: str, now: Extent) -> bool:
+        """Return whether all records of a topic have been read that it had when the brokers were asked."""
+        if self._reader is None or is_other(self._progress[topic].topic_id, now.id):
+            return False
+        reached = self._reader.reached(topic)
+        return all(reached.get(partition, 0) >= end for partition, (_, end) in now.ranges.items())
 
     def run(self, stop: threading.Event) -> None:
         """Work until `stop` is set."""

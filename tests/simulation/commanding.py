@@ -13,6 +13,7 @@ from facade.bus.kafka.producer import KafkaSender
 from facade.bus.port import Record
 from facade.controller import Call, Rejected
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
+from facade.flows.commands.composition import CommandsEnd
 from facade.flows.commands.gateway import Gateway
 from facade.flows.commands.lease import TERM
 from facade.flows.commands.messages import COMMANDS, CommandMessage, decode_command
@@ -20,6 +21,7 @@ from facade.flows.commands.outcomes import FINAL
 from facade.icd.load import load
 from facade.runtime.composition import Server
 from tests.simulation.scheduler import Process
+from tests.simulation.threads import Event
 from tests.support.arguments import example
 
 if TYPE_CHECKING:
@@ -134,7 +136,9 @@ class Commanding:
 
     def operate(self, site: "Site", process: Process, server: Server) -> None:
         """Let an operator give commands to each device of a server, by Tango calls into its process."""
-        gateway = server.find(Gateway)
+        gateway, end = server.find(Gateway), server.find(CommandsEnd)
+        if end is not None:
+            process.spawn(lambda: end.run(Event(site.scheduler)))  # type: ignore[arg-type]
         if gateway is not None:
             for device in server.devices_with_commands():
                 process.spawn(lambda device=device: self._give(site, process, gateway, device))

@@ -6,6 +6,7 @@ from typing import Any
 from facade.bus.port import Headers
 from facade.clock import ManualClock
 from facade.config import Settings
+from facade.flows.commands.composition import CommandsEnd
 from facade.flows.commands.gateway import Gateway
 from facade.flows.commands.messages import AckMessage, CommandMessage, ack_record, decode_ack, decode_command
 from facade.icd.load import load
@@ -106,9 +107,12 @@ class Server:
         return self.service.find(Gateway).tracker
 
     def cycle(self, times: int = 3) -> None:
-        """Let the event loop read and publish."""
+        """Let the event loop read and publish, and the thread beside it ask for the end of `commands`."""
+        end = self.service.find(CommandsEnd)
+        assert end is not None
         for _ in range(times):
             self.service.event_loop.cycle(self.reader)
+            end.step()
 
     def give(self, name: str, argument: Any = None, device: str = SUBARRAY, headers: Headers = (), **who: str) -> str:
         self.bench.clock.sleep(0.001)

@@ -128,7 +128,7 @@ def test_who_is_a_second_person(site: Site, first: tuple[str, str], second: tupl
 
 def test_without_an_approval_it_ends_with_the_reason_and_is_not_executed(site: Site) -> None:
     id = site.ask()
-    site.wait(62)
+    site.wait(63)  # with the question to the brokers
     found = site.now.tracker.find(id)
     assert (found.status, found.text) == ("UNDELIVERED", "no second person approved it within 60 s")
     assert site.now.shows("longRunningCommandStatus") == (id, "FAILED")

@@ -28,6 +28,11 @@ WAY = {
 numbers = itertools.count()
 
 
+def has_read_all(_: int) -> bool:
+    """Say that everything on the log has been read."""
+    return True
+
+
 def command(name: str = "Configure", **changes) -> CommandMessage:
     fields = {
         "id": command_id(T0, next(numbers), name),
@@ -147,9 +152,9 @@ def test_acknowledgements_of_no_command_are_counted_and_forgotten():
     tracker = Tracker([DEVICE])
     for _ in range(3):
         tracker.fold_ack(ack(command(), "COMPLETED"), 0.0)
-    assert tracker.due(T0, 5.0, "server") == []
+    assert tracker.due(T0, 5.0, "server", has_read_all) == []
     assert tracker.unknown[DEVICE] == 0
-    tracker.due(T0, 11.0, "server")
+    tracker.due(T0, 11.0, "server", has_read_all)
     assert tracker.unknown[DEVICE] == 3
     noisy = command()
     for _ in range(5000):
@@ -178,7 +183,7 @@ def test_deadlines_and_ceilings(acks, silent_until, timed_out):
     tracker = tracker_with(one, "SENT")
     for status, at, remaining in acks:
         tracker.fold_ack(ack(one, status, T0 + round(at * S), remaining=remaining), 0.0)
-    made = tracker.due(T0 + round(silent_until * S), 100.0, "server")
+    made = tracker.due(T0 + round(silent_until * S), 100.0, "server", has_read_all)
     assert [(a.id, a.status, a.origin) for a in made] == ([(one.id, "TIMED_OUT", "server")] if timed_out else [])
 
 
@@ -186,8 +191,8 @@ def test_a_command_that_the_bus_has_is_never_undelivered_and_its_time_out_says_h
     one, tracker = command(), Tracker([DEVICE])
     tracker.begin(one)
     tracker.sent(one.id)
-    assert tracker.due(one.not_after + S + 1, 0.0, "server") == []
-    (made,) = tracker.due(T0 + 25 * S // 2, 0.0, "server")
+    assert tracker.due(one.not_after + S + 1, 0.0, "server", has_read_all) == []
+    (made,) = tracker.due(T0 + 25 * S // 2, 0.0, "server", has_read_all)
     assert made.text == "no outcome within 12.5 s; whether it took effect is not known"
 
 
@@ -222,9 +227,9 @@ def test_acknowledgements_that_wait_for_a_command_are_few_and_the_first_outcome_
     one, tracker = command(), Tracker([DEVICE], acks=2)
     for status in statuses:
         tracker.fold_ack(ack(one, status), 8.0)
-    tracker.due(T0, 18.0, "server")
+    tracker.due(T0, 18.0, "server", has_read_all)
     assert tracker.unknown[DEVICE] == 0
-    tracker.due(T0, 18.1, "server")
+    tracker.due(T0, 18.1, "server", has_read_all)
     assert tracker.unknown[DEVICE] == kept
 
 
@@ -238,7 +243,7 @@ def test_the_version_of_a_device_grows_with_all_that_happens_to_its_commands():
         lambda: tracker.fold_ack(ack(one, "ACCEPTED"), 0.0),
         lambda: tracker.fold_ack(ack(one, "NEW"), 0.0),  # late
         lambda: tracker.fold_ack(ack(one, "COMPLETED"), 0.0),
-        lambda: [tracker.fold_ack(ack(command(), "ACCEPTED"), 0.0), tracker.due(T0, 11.0, "server")],
+        lambda: [tracker.fold_ack(ack(command(), "ACCEPTED"), 0.0), tracker.due(T0, 11.0, "server", has_read_all)],
     ):
         happens()
         versions.append(tracker.version(DEVICE))
@@ -248,10 +253,10 @@ def test_the_version_of_a_device_grows_with_all_that_happens_to_its_commands():
 def test_a_time_out_counts_once_the_log_has_it_and_not_before():
     one = command()
     tracker = tracker_with(one, "ACCEPTED")
-    (made,) = tracker.due(T0 + 11 * S, 100.0, "server")
-    assert tracker.due(T0 + 11 * S, 101.0, "server") == [], "not once more in each cycle"
-    assert tracker.due(T0 + 20 * S, 105.0, "server") == []
-    assert len(tracker.due(T0 + 20 * S, 105.1, "server")) == 1, "but again when it does not come back"
+    (made,) = tracker.due(T0 + 11 * S, 100.0, "server", has_read_all)
+    assert tracker.due(T0 + 11 * S, 101.0, "server", has_read_all) == [], "not once more in each cycle"
+    assert tracker.due(T0 + 20 * S, 105.0, "server", has_read_all) == []
+    assert len(tracker.due(T0 + 20 * S, 105.1, "server", has_read_all)) == 1, "but again when it does not come back"
     assert tracker.find(one.id).status == "ACCEPTED"
     tracker.fold_ack(ack(one, "COMPLETED"), 0.0)  # was on the log before
     tracker.fold_ack(made, 0.0)
@@ -262,11 +267,27 @@ def test_a_time_out_counts_once_the_log_has_it_and_not_before():
 def test_a_command_that_never_appears_on_the_log_ends_undelivered_once_it_could_not_be_executed_any_more():
     one, tracker = command(), Tracker([DEVICE])
     tracker.begin(one)
-    assert tracker.due(one.not_after + S, 0.0, "server") == []
-    (made,) = tracker.due(one.not_after + S + 1, 0.0, "server")
+    assert tracker.due(one.not_after + S, 0.0, "server", has_read_all) == []
+    (made,) = tracker.due(one.not_after + S + 1, 0.0, "server", has_read_all)
     assert (made.status, made.text) == ("UNDELIVERED", "its record never appeared on the bus")
     tracker.fold_ack(made, 0.0)
     assert tracker.find(one.id).status == "UNDELIVERED"
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_command_whose_record_may_be_unread_is_not_undelivered(is_held: bool) -> None:
+    one, tracker, asked = command(), Tracker([DEVICE]), []
+    tracker.hold(one) if is_held else tracker.begin(one)
+
+    def has_read(time_us: int) -> bool:
+        asked.append(time_us)
+        return False
+
+    assert tracker.due(one.not_after + S, 0.0, "server", has_read) == []
+    assert asked == [], "as it is not overdue"
+    assert tracker.due(one.not_after + 99 * S, 99.0, "server", has_read) == []
+    assert asked == [one.not_after + S]
+    assert len(tracker.due(one.not_after + 99 * S, 99.0, "server", has_read_all)) == 1
 
 
 def test_a_record_that_was_given_up_and_is_there_after_all_is_a_command():

@@ -1,10 +1,13 @@
 """The command path of a device server: flows, views, the gateway, and its periodic tasks."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
+from threading import Event
 
+from facade.bus.offsets import Extent
 from facade.bus.port import Record
 from facade.clock import Clock
-from facade.errors import ConfigError
+from facade.errors import BusError, ConfigError
 from facade.flows.commands.arguments import arguments_of
 from facade.flows.commands.flow import Components, flows
 from facade.flows.commands.gateway import Gateway
@@ -24,6 +27,71 @@ from facade.severities import ALARM, CRITICAL
 
 SUBARRAY = "SdpSubarray"
 _STUCK = "subarrayStuck"
+_ASK_EACH = 1.0
+"""Pause before a question to the brokers [s]."""
+
+_log = logging.getLogger(__name__)
+
+
+class CommandsEnd:
+    """Asks the brokers for the end of `commands`, as proof that a record is not there.
+
+    The end in the newest fetch answer does not prove it. A leader may stand still, so that this server's fetch gets no
+    answer, while a controller reads the record from the new leader. Once `not_after` has passed by a second, no
+    controller begins the command. So this server asks for the end after that time, and reads up to it. A command whose
+    record was not there will never be executed.
+
+    The brokers are asked only while a command lacks this proof. The next question follows after a pause.
+
+    Parameters
+    ----------
+    extents
+        Asks the brokers, and waits for the answer; see `facade.bus.offsets.TopicWatch.extents`.
+    has_read_to
+        Whether this server has read up to the end in an answer.
+    """
+
+    def __init__(
+        self,
+        extents: Callable[[list[str]], Mapping[str, Extent]],
+        has_read_to: Callable[[str, Extent], bool],
+        clock: Clock,
+    ) -> None:
+        self._extents, self._has_read_to, self._clock = extents, has_read_to, clock
+        self._is_wanted = False
+        self._answer: tuple[int, Extent] | None = None
+        """The newest answer, and when it was asked for [Unix us]."""
+
+    def has_read(self, time_us: int) -> bool:
+        """Return whether every record on the log at a time has been read; if that is not known, have it asked."""
+        if self._answer is not None:
+            asked_us, now = self._answer
+            if asked_us > time_us and self._has_read_to(COMMANDS, now):
+                return True
+        self._is_wanted = True
+        return False
+
+    def run(self, stop: Event) -> None:
+        """Ask when it is wanted, until `stop` is set: in a thread of its own, as an answer may take seconds."""
+        while not stop.wait(_ASK_EACH):
+            try:
+                self.step()
+            except Exception:  # a bug must not end the thread
+                _log.exception("asking for the end of %s failed", COMMANDS)
+
+    def step(self) -> None:
+        """Ask once if it is wanted, and wait for the answer."""
+        if not self._is_wanted:
+            return
+        asked_us = round(self._clock.now() * 1e6)
+        try:
+            found = self._extents([COMMANDS])
+            if COMMANDS in found:
+                self._answer = asked_us, found[COMMANDS]
+        except BusError as error:
+            _log.warning("overdue commands stay open, as the end of %s is not known: %s", COMMANDS, error)
+        finally:
+            self._is_wanted = False  # until the next cycle, which knows the answer
 
 
 class CommandDeadlines:
@@ -37,6 +105,8 @@ class CommandDeadlines:
         Queues a record without waiting.
     caught_up
         Whether all commands and acknowledgements on the bus have been read: one of them may be an outcome, which holds.
+    has_read
+        See `CommandsEnd.has_read`.
     """
 
     def __init__(
@@ -47,10 +117,11 @@ class CommandDeadlines:
         lease: Lease,
         tracker: Tracker,
         caught_up: Callable[[], bool],
+        has_read: Callable[[int], bool],
         clock: Clock,
     ) -> None:
         self._origin, self._post, self._lease, self._tracker = origin, post, lease, tracker
-        self._caught_up, self._clock = caught_up, clock
+        self._caught_up, self._has_read, self._clock = caught_up, has_read, clock
 
     def perform(self) -> None:
         """Send due outcomes."""
@@ -59,7 +130,7 @@ class CommandDeadlines:
             return  # the outcomes of the night are still to come
         # A server whose own heartbeats do not come back does not read acknowledgements either.
         if self._caught_up() and self._lease.held_for(monotonic) >= TERM:
-            for ack in self._tracker.due(round(self._clock.now() * 1e6), monotonic, self._origin):
+            for ack in self._tracker.due(round(self._clock.now() * 1e6), monotonic, self._origin, self._has_read):
                 self._post(ack_record(ack))
 
     def end(self) -> None:
@@ -136,6 +207,8 @@ def compose(server: Server) -> None:
         timeout=server.settings.command_timeout,
     )
     server.share(Gateway, lambda: gateway)
+    end = server.share(CommandsEnd, lambda: CommandsEnd(server.bus.watch().extents, server.has_read_to, clock))
+    server.threads.append(end.run)
     server.periodic_tasks.append(refusals)
     server.periodic_tasks.append(
         CommandDeadlines(
@@ -144,6 +217,7 @@ def compose(server: Server) -> None:
             lease=lease,
             tracker=tracker,
             caught_up=lambda: sources.known() and server.is_at_end(COMMANDS, ACKS),
+            has_read=end.has_read,
             clock=clock,
         )
     )

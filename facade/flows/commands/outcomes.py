@@ -7,7 +7,7 @@ UNDELIVERED.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,12 +147,19 @@ class Tracked:
             return self.noted
         return self.outcome or self.begun or self.noted
 
-    def overdue(self, now_us: int, origin: str) -> AckMessage | None:
-        """Return the outcome of an overdue command; None: it is not overdue."""
+    def overdue(self, now_us: int, origin: str, has_read: Callable[[int], bool]) -> AckMessage | None:
+        """Return the outcome of an overdue command; None: it is not overdue, or its record may still be found.
+
+        Parameters
+        ----------
+        has_read
+            Whether every record that was on `commands` at a time [Unix us] has been read.
+        """
         status: AckStatus
         if self.status in (HELD, NEW) and not self.place:
             # After that time it cannot be executed any more, even if its record still comes.
-            if now_us <= self.not_after + MICRO:
+            too_late = self.not_after + MICRO
+            if now_us <= too_late or not has_read(too_late):
                 return None
             status, text = "UNDELIVERED", "its record never appeared on the bus"
             if self.status == HELD:

@@ -7,7 +7,7 @@ the tracker of a controller only acknowledgements.
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from facade.bus.port import Record
@@ -223,8 +223,8 @@ class Tracker:
         if self.live and len(self._orphans) > _ORPHANS:
             self._drop_orphans([next(iter(self._orphans))])
 
-    def due(self, now_us: int, monotonic: float, origin: str) -> list[AckMessage]:
-        """Return the outcomes that the facade has to write.
+    def due(self, now_us: int, monotonic: float, origin: str, has_read: Callable[[int], bool]) -> list[AckMessage]:
+        """Return the outcomes that the facade has to write; `has_read`: see `Tracked.overdue`.
 
         They count when they come back: the first outcome on the log holds.
         """
@@ -235,7 +235,7 @@ class Tracker:
             made = []
             for device in self._devices.values():
                 for tracked in device.pending.values():
-                    ack = tracked.overdue(now_us, origin)
+                    ack = tracked.overdue(now_us, origin, has_read)
                     if ack is not None and monotonic - tracked.closed_at > _AGAIN:
                         tracked.closed_at = monotonic
                         made.append(ack)
