@@ -308,11 +308,10 @@ _INTERNET = 0
 """Tag of a profile with a host and a port."""
 _LOCATE_REQUEST = b"GIOP\x01\x00\x01\x03"
 """GIOP 1.0, little-endian, message 3."""
-_LOCATE_REPLY = 4
 _REPLY_SIZE = 20
-"""Of its header (12 octets), the number of the request, and the status."""
-_UNKNOWN_OBJECT = 0
-"""Status: the server does not have the object."""
+"""Of a LocateReply: its header (12 octets), the number of the request, and the status."""
+_UNKNOWN_OBJECT = bytes(4)
+"""Status, in either order of bytes: the server does not have the object."""
 
 
 class Encapsulation:
@@ -359,14 +358,13 @@ def ask_locator(ior: str, within: float, *, is_one_host: bool) -> Reachability:
             connection.sendall(_LOCATE_REQUEST + struct.pack("<I", len(question)) + question)
             with connection.makefile("rb") as answer:
                 reply = answer.read(_REPLY_SIZE)
-        (status,) = struct.unpack_from("<I" if reply[6] & 1 else ">I", reply, 16)
-        if reply[:4] != _LOCATE_REQUEST[:4] or reply[7] != _LOCATE_REPLY:
-            return Reachability.HANGS
     except ConnectionRefusedError:
         return Reachability.GONE
     except (OSError, ValueError, IndexError, struct.error, StopIteration):
         return Reachability.HANGS
-    return Reachability.GONE if status == _UNKNOWN_OBJECT else Reachability.ANSWERS
+    if reply[:4] != _LOCATE_REQUEST[:4] or len(reply) < _REPLY_SIZE:
+        return Reachability.HANGS
+    return Reachability.GONE if reply.endswith(_UNKNOWN_OBJECT) else Reachability.ANSWERS
 
 
 def _is_loopback(address: str) -> bool:
