@@ -1,19 +1,32 @@
-"""A device server that waits while another process serves its instance, and the end of one that was replaced.
+"""A device server that waits while another process serves its instance, and the end of a server that was replaced.
 
 Theory of operation
 -------------------
-Processes that may serve the same devices are all started as standbys. Each gives signs of life under the name of the
-server with `STANDBY`, and reads those of the server. It is its turn when the server says goodbye, or when the log shows
-that it is silent: the standby's own signs of life come back, and those of the server do not. So a broker that is away
-gives nobody a turn. A server whose address refuses connections needs to be silent for less time: it is surely gone.
+All processes that may serve the same devices are started as standbys. A standby writes heartbeats under the name of the
+server with `STANDBY`, and reads the server's heartbeats. It has its turn after the server's final heartbeat, or when
+the log shows that the server is silent: the standby's own heartbeats come back, and the server's do not. The silence
+begins again when the standby's own heartbeats come back after a gap, or with a time in the past: the bus was away, or
+the broker's clock was set. So an outage of the bus gives no standby a turn.
 
-Of several standbys the first one on the log has the turn: all read it in one order, so two that
-begin at once agree. It stands first until it is heard as the server, which takes seconds. If it said goodbye at its
-turn, the next one would find no server and nobody before itself.
+Before its turn the standby asks the Tango database for the server's address, and asks the server there for its admin
+device by CORBA. The answer decides how long the silence has to be:
 
-A server that was silent and goes on, as its host stood still, reads a sign of life of its successor, and ends. Until
-then it commands nothing: it has no lease (`facade.flows.commands.lease`). A successor is an incarnation that began
-later. The order of the signs of life does not tell: those of a server that goes on come after its successor's, too.
+- GONE: the host refuses connections, or another CORBA server has the port. The server does not exist any more.
+- UNEXPORTED: the database has no address of the server, which may still run.
+- HANGS: nothing answers in time, or the address has no meaning on this host.
+- ANSWERS: the server is busy, or has lost the bus.
+- UNKNOWN: the database does not answer. Without it no server can start, so the standby goes on waiting.
+
+The server's final heartbeat comes before its last events and snapshots. So the standby waits until the server is GONE
+or UNEXPORTED, for some seconds at most. A question may take seconds: heartbeats that came meanwhile count.
+
+The first standby on the log has the turn: all standbys read the log in one order, so two that begin at the same time
+agree. The standby remains the first until its first heartbeat as the server is on the log, which takes seconds. With a
+final heartbeat at its turn, the next standby would find no server and no standby before itself.
+
+A server whose host stood still goes on after its silence. It reads a heartbeat of its successor, and ends. Until then
+it commands nothing: it has no lease (`facade.flows.commands.lease`). A successor is an incarnation that began later.
+The order of heartbeats does not tell: those of a server that goes on come after its successor's, too.
 """
 
 import logging
@@ -21,7 +34,9 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
+from math import inf
 
 import tango
 
@@ -29,7 +44,7 @@ from facade.bus.kafka.admin import find_range
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.port import Reader
-from facade.clock import SystemClock
+from facade.clock import Clock, SystemClock
 from facade.config import Settings
 from facade.errors import BusError
 from facade.runtime.composition import Server
@@ -50,28 +65,38 @@ _log = logging.getLogger(__name__)
 SERVER = "SdpFacade"
 """Name of the server in the Tango database, of the executable, and of Starter's entry."""
 INTERVAL = 0.25
-"""Time between two signs of life of a standby [s]: so often it sees that the bus is there."""
+"""Time between two heartbeats of a standby [s]: so often it sees that the bus is there."""
 SERVER_INTERVAL = 0.5
-"""Most time between two signs of life of a server that has standbys [s]."""
-_MISSED, _MISSED_IF_GONE = 3.0, 1.5
-"""Signs of life that a server may miss before it counts as silent, and before one that is gone does."""
-_NEWEST, _TAKEN, _WAIT = 500, 1000, 0.05
+"""Longest time between two heartbeats of a server that has standbys [s]."""
+_BUS_AWAY = SILENT - SERVER_INTERVAL
+"""Time between two of the own heartbeats that shows an outage [s]; the server's last one was earlier than the first."""
+_ENDS_WITHIN = 5.0
+"""Time of a server for its last events and snapshots, after its final heartbeat [s]."""
+_KILLED_WITHIN = 10.0
+"""Longest wait for the end of a server that answers [s]: one that is blocked in Python answers, and does not end."""
+_TAKEN, _WAIT = 1000, 0.05
 _AGAIN = 1.0
-"""Time between two tries to read signs of life [s]."""
+"""Time between two tries to read heartbeats [s]."""
 _ANSWERS_WITHIN = 1.0
 """A process that stands still takes connections and answers nothing [s]."""
 
 
 class Reachability(Enum):
-    """How a server treats clients."""
+    """The answer to the question where a server is."""
 
-    ANSWERS = "answers"
-    HANGS = "takes no connection or gives no answer, in the time that it has"
-    GONE = "its address refuses connections"
+    ANSWERS = "it has its admin device"
+    HANGS = "it takes no connection or gives no answer in time, or its address has no meaning on this host"
+    UNEXPORTED = "the Tango database has no address of it"
+    GONE = "its address refuses connections, or belongs to another CORBA server"
+    UNKNOWN = "the Tango database does not answer"
+
+
+_MISSED = {Reachability.GONE: 1.5, Reachability.UNEXPORTED: 3.0, Reachability.HANGS: 3.0}
+"""Heartbeats that a server may miss before it counts as silent, if this is less than `SILENT`."""
 
 
 class Succession:
-    """Tells a standby when it is its turn, by the signs of life on the log.
+    """Tells a standby when it has its turn, by the heartbeats on the log.
 
     Parameters
     ----------
@@ -83,53 +108,56 @@ class Succession:
 
     def __init__(self, component: str, incarnation: str) -> None:
         self._component, self._incarnation = component, incarnation
-        self._now = self._since = self._newest = 0.0
-        self._server: tuple[HeartbeatMessage, float] | None = None
+        self._now = self._newest = self._silent_from = 0.0
+        self._server: HeartbeatMessage | None = None
         self._standbys: dict[str, float] = {}
-        """Time of the last sign of life of each, by the broker's clock [Unix s], in the order on the log."""
+        """Time of the last heartbeat of each, by the broker's clock [Unix s], in the order on the log."""
 
     def fold(self, heartbeat: HeartbeatMessage, appended_us: int) -> None:
-        """Take a sign of life from the log, with the broker's time stamp [Unix us]."""
+        """Process a heartbeat from the log, with the broker's timestamp [Unix us]."""
         at = appended_us / 1e6
         if heartbeat.component == self._component:
             self._newest = max(self._newest, began(heartbeat.incarnation))
-            # The goodbye of a server that was replaced says nothing of its successor.
+            # The final heartbeat of a server that was replaced says nothing of its successor.
             if not heartbeat.stopping or began(heartbeat.incarnation) == self._newest:
-                self._server = heartbeat, at
+                # It stands behind the own heartbeat on the log: with an earlier time, the clock was set back.
+                self._server, self._silent_from = heartbeat, max(at, self._now)
         elif heartbeat.component == self._component + STANDBY:
             last = self._standbys.get(heartbeat.incarnation, at)
-            if heartbeat.stopping or at - last > SILENT:  # others that came meanwhile stand before it
+            if heartbeat.stopping or abs(at - last) > SILENT:  # others that came meanwhile stand before it
                 self._standbys.pop(heartbeat.incarnation, None)
             if not heartbeat.stopping:
                 self._standbys[heartbeat.incarnation] = at
             if heartbeat.incarnation == self._incarnation:
-                self._now, self._since = at, self._since or at
+                if abs(at - self._now) > _BUS_AWAY:  # the bus was away, or its clock was set
+                    self._silent_from = at
+                self._now = at
 
     def silence(self) -> float:
-        """Return for how long the bus has been there without a sign of life of the server [s]; goodbye: for ever."""
-        if not self._since:
-            return 0.0
-        if self._server is None:
-            return self._now - self._since
-        heartbeat, at = self._server
-        return float("inf") if heartbeat.stopping else self._now - at
+        """Return for how long the bus has been there without a heartbeat of the server [s]."""
+        return self._now - self._silent_from
 
     def is_due(self, ask: Callable[[], Reachability]) -> bool:
-        """Return whether it is the turn of this standby.
+        """Return whether this standby has its turn.
 
-        `ask`: says how the server treats clients; called only when the server has missed some signs of life.
+        `ask`: returns where the server is, and folds heartbeats that came meanwhile; called only if it can matter.
         """
-        silence = self.silence()
-        if silence > SILENT or self._server is None:
-            return silence > SILENT and self._is_first()
-        missed = silence / self._server[0].interval
-        if missed <= _MISSED_IF_GONE or not self._is_first():
-            return False
-        presence = ask()
-        return presence is Reachability.GONE or (presence is Reachability.HANGS and missed > _MISSED)
+        return self._is_due(Reachability.GONE) and self._is_due(ask())
+
+    def _is_due(self, server: Reachability) -> bool:
+        return self._is_first() and self.silence() > self._patience(server)
+
+    def _patience(self, server: Reachability) -> float:
+        if server is Reachability.UNKNOWN:
+            return inf
+        if self._server is None:
+            return SILENT
+        if self._server.stopping:
+            return -inf if server in {Reachability.GONE, Reachability.UNEXPORTED} else _ENDS_WITHIN
+        return min(SILENT, _MISSED.get(server, inf) * self._server.interval)
 
     def _is_first(self) -> bool:
-        alive = (one for one, at in self._standbys.items() if self._now - at <= SILENT)
+        alive = (one for one, at in self._standbys.items() if abs(self._now - at) <= SILENT)
         return next(alive, "") == self._incarnation
 
 
@@ -141,7 +169,7 @@ class Replacement:
     act
         Takes the incarnation of the other process.
     heard
-        Is called once, when all who follow the log know the server.
+        Is called once, when all processes that follow the log know the server.
     """
 
     def __init__(
@@ -149,10 +177,10 @@ class Replacement:
     ) -> None:
         self._component, self._incarnation, self._act, self._heard = component, incarnation, act, heard
         self._is_heard = False
-        """Whether an own sign of life came back: before it stand those of servers that have ended."""
+        """Whether an own heartbeat came back: those before it on the log are of servers that have ended."""
 
     def fold(self, heartbeat: HeartbeatMessage, appended_us: int) -> None:
-        """Take a sign of life from the log."""
+        """Process a heartbeat from the log."""
         if heartbeat.component != self._component:
             return
         if heartbeat.incarnation == self._incarnation:
@@ -169,7 +197,7 @@ def await_turn(settings: Settings, instance: str) -> Pulse:
     Returns
     -------
     Pulse
-        Signs of life of the standby, by which the others wait for the server that it becomes.
+        Heartbeats of the standby, by which other standbys wait for the server that it becomes.
     """
     clock, component = SystemClock(), f"{SERVER}-{instance}"
     bus = KafkaBus(Connection(settings, clock=clock), client=component + STANDBY)
@@ -177,26 +205,32 @@ def await_turn(settings: Settings, instance: str) -> Pulse:
     sign.interval, sign.flush = INTERVAL, bus.writer().close
     succession = Succession(component, sign.incarnation)
     reader, database = _open(settings, bus), tango.Database()
+
+    def ask() -> Reachability:
+        answer = _presence(database, instance)
+        _take(reader, succession.fold)
+        return answer
+
     _log.info("standing by for %s", component)
+    pulse = Pulse(sign, clock)  # a question may take seconds
+    pulse.start()
     with stopping() as is_told:
-        while not is_told() and not succession.is_due(lambda: _presence(database, instance)):
-            sign.perform()
+        while not is_told() and not succession.is_due(ask):
+            pulse.came_round()
             _take(reader, succession.fold)
-    if is_told():  # looked at once more: the server may have been told at the same time, and said goodbye
-        sign.end()
+    if is_told():  # looked at once more: the server may have been told at the same time, and have ended
+        pulse.end()
         end_process()
     _log.warning("taking the place of %s", component)
-    pulse = Pulse(sign, clock)
-    pulse.start()
-    _end_server(database, instance)
+    _end_server(database, instance, clock)
     return pulse
 
 
 def end_when_replaced(server: Server, pulse: Pulse) -> None:
-    """Let a server end when another process has taken its place, and the standby that it was when it is heard itself.
+    """Let a server end when another process has taken its place; end its heartbeats as a standby when it is heard.
 
-    It ends at once: in order it would unexport the devices of the other one. It says no goodbye, which would be one of
-    the other one too: they have the same name.
+    It ends at once: in order it would unexport the devices of its successor. It writes no final heartbeat, which would
+    be one of its successor, too: they have the same name.
     """
     bus = KafkaBus(Connection(server.settings, clock=server.clock), client=f"{server.instance}-replacement")
     server.sign_of_life.interval = min(server.sign_of_life.interval, SERVER_INTERVAL)
@@ -223,9 +257,10 @@ def end_when_replaced(server: Server, pulse: Pulse) -> None:
 
 
 def _open(settings: Settings, bus: KafkaBus) -> Reader:
-    """Open a reader of the newest signs of life; those of earlier hours tell nothing."""
-    ends = find_range(Connection(settings), TOPIC, newest=_NEWEST)
-    return bus.open_reader({TOPIC: None}, {TOPIC: {partition: first for partition, (first, _) in ends.items()}})
+    """Open a reader of the heartbeats of the last seconds: each living process is among them."""
+    connection, since = Connection(settings), SystemClock().now() - 2 * SILENT
+    ranges = find_range(connection, TOPIC, newest=1) | find_range(connection, TOPIC, since=since)
+    return bus.open_reader({TOPIC: None}, {TOPIC: {partition: first for partition, (first, _) in ranges.items()}})
 
 
 def _take(reader: Reader, fold: Callable[[HeartbeatMessage, int], None]) -> None:
@@ -235,32 +270,32 @@ def _take(reader: Reader, fold: Callable[[HeartbeatMessage, int], None]) -> None
             fold(heartbeat, record.timestamp_us)
 
 
-def _end_server(database: tango.Database, instance: str) -> None:
-    """Let a server end that answers clients though the bus does not hear of it; forget the address of one that hangs.
+def _end_server(database: tango.Database, instance: str, clock: Clock) -> None:
+    """End a server that answers clients though it is silent on the bus; forget its address.
 
-    Else Tango would ask that address before it starts, for up to 9 s.
+    Otherwise Tango would ask that address before it starts, for up to 9 s.
     """
-    name = _admin(instance)
-    try:
-        if _presence(database, instance) is not Reachability.ANSWERS:
-            database.unexport_device(name)
-            return
-        proxy = tango.DeviceProxy(name)
-        proxy.command_inout("Kill")
-    except tango.DevFailed:
-        _log.info("%s/%s does not answer", SERVER, instance)
-    while (
-        _presence(database, instance) is Reachability.ANSWERS
-    ):  # it unexports its devices: later it would unexport ours
-        SystemClock().sleep(_WAIT)
+    until = clock.monotonic() + _KILLED_WITHIN
+    if _presence(database, instance) is Reachability.ANSWERS:
+        with suppress(tango.DevFailed):  # it has ended meanwhile, or is blocked
+            tango.DeviceProxy(_admin(instance)).command_inout("Kill")
+    # It unexports its devices: later it would unexport those of this process.
+    while _presence(database, instance) is Reachability.ANSWERS and clock.monotonic() < until:
+        clock.sleep(_WAIT)
+    with suppress(tango.DevFailed):  # Tango reports it at the start
+        database.command_inout("DbUnExportServer", f"{SERVER}/{instance}")  # pytango-db unexports no single device
 
 
 def _presence(database: tango.Database, instance: str) -> Reachability:
     try:
-        found = database.get_device_info(_admin(instance))
-    except tango.DevFailed:  # the database is away, or does not know it yet
-        return Reachability.HANGS
-    return ask_locator(found.ior, _ANSWERS_WITHIN) if found.exported else Reachability.GONE
+        # Other calls of the database keep Python's lock while they use the network.
+        (is_exported, *_), (_, ior, *_) = database.command_inout("DbGetDeviceInfo", _admin(instance))
+    except tango.DevFailed as failed:
+        never_started = failed.args[0].reason == "DB_DeviceNotDefined"
+        return Reachability.UNEXPORTED if never_started else Reachability.UNKNOWN
+    if not is_exported:
+        return Reachability.UNEXPORTED
+    return ask_locator(ior, _ANSWERS_WITHIN, is_one_host=_is_loopback(tango.ApiUtil.get_env_var("TANGO_HOST")))
 
 
 def _admin(instance: str) -> str:
@@ -273,6 +308,10 @@ _INTERNET = 0
 """Tag of a profile with a host and a port."""
 _LOCATE_REQUEST = b"GIOP\x01\x00\x01\x03"
 """GIOP 1.0, little-endian, message 3."""
+_REPLY_SIZE = 20
+"""Of a LocateReply: its header (12 octets), the number of the request, and the status."""
+_UNKNOWN_OBJECT = bytes(4)
+"""Status, in either order of bytes: the server does not have the object."""
 
 
 class Encapsulation:
@@ -296,19 +335,37 @@ class Encapsulation:
         return self._data[self._at - size : self._at]
 
 
-def ask_locator(ior: str, within: float) -> Reachability:
-    """Ask the server of a CORBA object whether it has it; each step takes at most some time [s]."""
+def ask_locator(ior: str, within: float, *, is_one_host: bool) -> Reachability:
+    """Ask the server of a CORBA object whether it has the object.
+
+    Parameters
+    ----------
+    within
+        Longest time of each step [s].
+    is_one_host
+        Whether all servers run on this host: elsewhere a loopback address tells nothing of a server.
+    """
     try:
         whole = Encapsulation(bytes.fromhex(ior[4:]))
         whole.octets()  # the type
         profiles = [(whole.number(), whole.octets()) for _ in range(whole.number())]
         profile = Encapsulation(next(body for tag, body in profiles if tag == _INTERNET), skipped=2)  # its version
         host, port, key = profile.octets()[:-1].decode(), profile.number("H"), profile.octets()
+        if port == 0 or (_is_loopback(host) and not is_one_host):
+            return Reachability.HANGS
         question = struct.pack("<II", 1, len(key)) + key
         with socket.create_connection((host, port), timeout=within) as connection:
             connection.sendall(_LOCATE_REQUEST + struct.pack("<I", len(question)) + question)
-            return Reachability.ANSWERS if connection.recv(4) == _LOCATE_REQUEST[:4] else Reachability.HANGS
+            with connection.makefile("rb") as answer:
+                reply = answer.read(_REPLY_SIZE)
     except ConnectionRefusedError:
         return Reachability.GONE
     except (OSError, ValueError, IndexError, struct.error, StopIteration):
         return Reachability.HANGS
+    if reply[:4] != _LOCATE_REQUEST[:4] or len(reply) < _REPLY_SIZE:
+        return Reachability.HANGS
+    return Reachability.GONE if reply.endswith(_UNKNOWN_OBJECT) else Reachability.ANSWERS
+
+
+def _is_loopback(address: str) -> bool:
+    return address.startswith(("127.", "localhost", "::1"))

@@ -4,10 +4,14 @@ import signal
 import socket
 import struct
 import threading
+import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
+import tango
 
 from devices import standby
 from devices.standby import STANDBY, Reachability, Replacement, Succession, ask_locator
@@ -18,7 +22,7 @@ from facade.config import Settings
 from facade.errors import BusError
 from facade.flows.commands.lease import Lease
 from facade.messages import Heartbeat
-from facade.runtime.heartbeats import TOPIC, SignOfLife, began, decode_heartbeat, heartbeat_record
+from facade.runtime.heartbeats import TOPIC, Pulse, SignOfLife, began, decode_heartbeat, heartbeat_record
 from tests.support.waiting import until
 
 SERVER = "SdpFacade-subarray"
@@ -53,7 +57,7 @@ def answers() -> Reachability:
 
 
 class Log:
-    """Gives signs of life to one standby, `b`."""
+    """Gives heartbeats to one standby, `b`."""
 
     def __init__(self) -> None:
         self.succession = Succession(SERVER, "b")
@@ -65,65 +69,209 @@ class Log:
         self.succession.fold(sign(incarnation, SERVER + STANDBY, stopping=stopping), round(at * 1e6))
 
 
-def test_a_server_that_says_goodbye_is_followed_at_once() -> None:
+def test_a_server_that_has_ended_in_order_is_followed_at_once() -> None:
     log = Log()
     log.standby(100.0)
     log.server(100.1)
     assert not log.succession.is_due(gone)
     log.server(100.2, stopping=True)
     assert log.succession.is_due(gone)
+    assert log.succession.is_due(lambda: Reachability.UNEXPORTED)
 
 
-def test_a_server_that_missed_signs_of_life_is_asked_and_followed_soon_if_it_is_gone_later_if_it_hangs() -> None:
+def test_a_server_that_ends_has_time_for_its_last_events() -> None:
     log = Log()
+    log.standby(100.0)
+    log.server(100.2, stopping=True)
+    for at in range(101, 106):
+        log.standby(at)
+        assert not log.succession.is_due(answers)
+        assert not log.succession.is_due(hangs)
+    log.standby(105.25)
+    assert log.succession.is_due(answers)
+    assert log.succession.is_due(hangs)
+
+
+def test_a_server_that_missed_heartbeats_is_asked_and_followed_soon_if_it_is_gone_later_if_it_hangs() -> None:
+    log = Log()
+    log.standby(99.9)
     log.server(100.0)
     log.standby(100.75)
     assert not log.succession.is_due(gone)
     log.standby(101.0)
     assert log.succession.is_due(gone)
+    assert not log.succession.is_due(lambda: Reachability.UNEXPORTED), "it may run"
     log.standby(101.5)
     assert not log.succession.is_due(hangs)
     log.standby(101.75)
     assert log.succession.is_due(hangs)
+    assert log.succession.is_due(lambda: Reachability.UNEXPORTED)
     log.standby(103.5)
     assert not log.succession.is_due(answers), "a busy machine"
     log.standby(103.75)
     assert log.succession.is_due(answers), "its event loop hangs, or it has lost the bus"
 
 
-def test_a_locator_tells_whether_a_server_is_gone_hangs_or_answers() -> None:
+def test_without_a_tango_database_a_standby_goes_on_waiting() -> None:
+    log = Log()
+    log.standby(99.9)
+    log.server(100.0)
+    log.standby(102.0)
+    log.standby(104.0)
+    assert not log.succession.is_due(lambda: Reachability.UNKNOWN)
+    log.server(104.1, stopping=True)
+    assert not log.succession.is_due(lambda: Reachability.UNKNOWN)
+
+
+def test_heartbeats_that_came_during_the_question_count() -> None:
+    log = Log()
+    log.standby(99.9)
+    log.server(100.0)
+    log.standby(101.75)
+
+    def ask() -> Reachability:
+        log.server(102.0)
+        log.standby(103.0)
+        return Reachability.HANGS
+
+    assert not log.succession.is_due(ask)
+
+
+def ior_of(host: str, port: int) -> str:
+    name = host.encode() + b"\0"
+    body = b"\x01\x01\x00\x00" + struct.pack("<I", len(name)) + name
+    profile = body + bytes(len(body) % 2) + struct.pack("<H", port)
+    profile += bytes(-len(profile) % 4) + struct.pack("<I4s", 4, b"key0")
+    whole = b"\x01\0\0\0" + struct.pack("<I4sIII", 4, b"IDL\0", 1, 0, len(profile)) + profile
+    return f"IOR:{whole.hex()}"
+
+
+HERE, UNKNOWN_OBJECT = (b"GIOP\1\0\1\4" + struct.pack("<III", 8, 1, status) for status in (1, 0))
+BIG_ENDIAN = b"GIOP\1\0\0\4" + struct.pack(">III", 8, 1, 1)
+CLOSE = b"GIOP\1\0\1\5" + struct.pack("<I", 0)
+
+
+@pytest.mark.parametrize(
+    ("reply", "found"),
+    [
+        (HERE, Reachability.ANSWERS),
+        (BIG_ENDIAN, Reachability.ANSWERS),
+        (UNKNOWN_OBJECT, Reachability.GONE),  # of another server, which has got the port
+        (CLOSE, Reachability.HANGS),
+        (b"HTTP/1.1 400 Bad Request", Reachability.HANGS),
+        (b"", Reachability.HANGS),
+    ],
+)
+def test_the_reply_of_a_locator_tells_whether_a_server_answers(reply: bytes, found: Reachability) -> None:
+    asked: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        profile = b"\x01\x01\x00\x00" + struct.pack("<I10sHI4s", 10, b"127.0.0.1\0", port, 4, b"key0")
-        ior = b"\x01\0\0\0" + struct.pack("<I4sIII", 4, b"IDL\0", 1, 0, len(profile)) + profile
-        text = f"IOR:{ior.hex()}"
-        assert ask_locator(text, 0.01) is Reachability.HANGS
-        asked: list[bytes] = []
 
         def answer() -> None:
-            for _ in range(2):  # the first connection waits in the queue
-                connection, _ = server.accept()
-                with connection:
-                    asked.append(connection.recv(100))
-                    connection.sendall(b"GIOP\1\0\1\4")
+            connection, _ = server.accept()
+            with connection:
+                asked.append(connection.recv(100))
+                connection.sendall(reply)
 
         thread = threading.Thread(target=answer)
         thread.start()
-        assert ask_locator(text, 10.0) is Reachability.ANSWERS
+        assert ask_locator(ior_of("127.0.0.1", server.getsockname()[1]), 10.0, is_one_host=True) is found
         thread.join()
-    assert asked[1] == b"GIOP\1\0\1\3" + struct.pack("<III4s", 12, 1, 4, b"key0")
-    assert ask_locator(text, 10.0) is Reachability.GONE
-    assert ask_locator("nonsense", 10.0) is Reachability.HANGS
+    assert asked == [b"GIOP\1\0\1\3" + struct.pack("<III4s", 12, 1, 4, b"key0")]
+
+
+def test_a_server_that_does_not_reply_hangs_and_one_that_refuses_connections_is_gone() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        text = ior_of("127.0.0.1", server.getsockname()[1])
+        assert ask_locator(text, 0.01, is_one_host=True) is Reachability.HANGS
+    assert ask_locator(text, 10.0, is_one_host=True) is Reachability.GONE
+    assert ask_locator(text, 10.0, is_one_host=False) is Reachability.HANGS, "it may be of another host"
+    assert ask_locator(ior_of("localhost", 1), 10.0, is_one_host=False) is Reachability.HANGS
+    assert ask_locator(ior_of("127.0.0.1", 0), 10.0, is_one_host=True) is Reachability.HANGS
+    assert ask_locator("nonsense", 10.0, is_one_host=True) is Reachability.HANGS
+
+
+def test_the_database_tells_where_to_ask_and_may_be_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    def presence(reply: Any, host: str = "127.0.0.1") -> Reachability:
+        monkeypatch.setenv("TANGO_HOST", f"{host}:10000")
+
+        def command_inout(name: str, device: str) -> Any:
+            assert (name, device) == ("DbGetDeviceInfo", "dserver/SdpFacade/subarray")
+            if isinstance(reply, str):
+                tango.Except.throw_exception(reply, "", "")
+            return reply
+
+        database: Any = SimpleNamespace(command_inout=command_inout)
+        return standby._presence(database, "subarray")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ior = ior_of("127.0.0.1", server.getsockname()[1])
+    assert presence(([1, 7], ["name", ior])) is Reachability.GONE
+    assert presence(([1, 7], ["name", ior]), "localhost") is Reachability.GONE
+    assert presence(([1, 7], ["name", ior]), "db.site") is Reachability.HANGS
+    assert presence(([0, 7], ["name", ior])) is Reachability.UNEXPORTED
+    assert presence("DB_DeviceNotDefined") is Reachability.UNEXPORTED
+    assert presence("API_CorbaException") is Reachability.UNKNOWN
 
 
 def test_while_the_bus_is_away_nobody_is_silent() -> None:
     log = Log()
     log.server(100.0)
-    assert not log.succession.is_due(gone), "its own signs of life do not come back"
+    assert not log.succession.is_due(gone), "its own heartbeats do not come back"
     log.standby(100.1)
     log.server(160.0)
     log.standby(160.1)
     assert not log.succession.is_due(gone)
+
+
+def test_after_an_outage_of_the_bus_a_server_has_time_for_its_next_heartbeat() -> None:
+    for outage in (2.5, 3.0, 3.5, 60.0):
+        log = Log()
+        log.standby(99.5)
+        log.server(99.8)
+        log.standby(100.25)
+        log.standby(100.25 + outage)
+        assert not log.succession.is_due(answers), outage
+        log.server(100.5 + outage)
+        log.standby(100.5 + outage)
+        assert not log.succession.is_due(gone), outage
+
+
+def test_a_standby_that_begins_after_an_outage_of_the_bus_waits_for_the_server() -> None:
+    log = Log()
+    log.server(40.0)
+    log.standby(100.0)
+    assert not log.succession.is_due(gone)
+
+
+def test_after_the_clock_of_the_broker_was_set_a_server_that_lives_has_a_successor_only_when_it_is_silent() -> None:
+    for now in (13600.0, 6400.0):
+        for server_first in (True, False):
+            log = Log()
+            log.standby(9990.0)
+            log.standby(9992.0)
+            log.server(10000.0)
+            log.standby(10000.0)
+            if server_first:
+                log.server(now)
+                assert not log.succession.is_due(gone)
+            log.standby(now + 0.1)
+            assert not log.succession.is_due(gone)
+            log.server(now + 0.5)
+            log.standby(now + 1.0)
+            assert not log.succession.is_due(gone)
+            log.standby(now + 1.5)
+            assert log.succession.is_due(gone)
+
+
+def test_after_the_clock_of_the_broker_was_set_back_standbys_stand_in_a_new_order() -> None:
+    log = Log()
+    log.standby(10000.0, "a2")
+    log.standby(10000.0)
+    log.standby(6400.0)
+    log.server(6400.1, stopping=True)
+    assert log.succession.is_due(gone)
+    log.standby(6400.2, "a2")
+    assert log.succession.is_due(gone), "a standby that begins now reads this one first"
 
 
 def test_a_server_that_nobody_has_heard_of_is_waited_for() -> None:
@@ -153,13 +301,13 @@ def test_a_standby_that_was_silent_stands_behind_those_that_came_meanwhile() -> 
     log.server(100.0, stopping=True)
     log.standby(103.9, "c")
     log.standby(104.0)
-    assert not log.succession.is_due(gone), "for c, which knows nothing of its signs of life, c is the first"
+    assert not log.succession.is_due(gone), "for c, which knows nothing of its heartbeats, c is the first"
     log.standby(107.4)
     log.standby(107.5)
     assert log.succession.is_due(gone), "c is silent"
 
 
-def test_a_goodbye_of_a_server_that_was_replaced_is_none_of_its_successor() -> None:
+def test_the_final_heartbeat_of_a_server_that_was_replaced_is_none_of_its_successor() -> None:
     log = Log()
     log.standby(100.0)
     log.server(100.0, FIRST)
@@ -220,7 +368,7 @@ class Ended(Exception):
     """Stands for the end of the process."""
 
 
-def test_a_server_whose_reader_fails_tries_again_and_ends_without_goodbye_when_it_is_replaced(
+def test_a_server_whose_reader_fails_tries_again_and_ends_without_a_final_heartbeat_when_it_is_replaced(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     log, clock = MemoryLog({TOPIC: 1}), ManualClock()
@@ -249,10 +397,10 @@ def test_a_server_whose_reader_fails_tries_again_and_ends_without_goodbye_when_i
         follow(stop)
     assert stop.waits == 2
     assert caplog.text.count("no broker") == 1
-    assert len(log.records(TOPIC)) == 2, "no goodbye"
+    assert len(log.records(TOPIC)) == 2, "no final heartbeat"
 
 
-def test_while_another_one_holds_the_lease_signs_of_life_come_more_often() -> None:
+def test_while_another_server_holds_the_lease_heartbeats_come_more_often() -> None:
     log, clock, lease = MemoryLog({TOPIC: 1}), ManualClock(), Lease(SERVER, "b")
     own = SignOfLife(SERVER, "server", log.append, clock)
     own.interval, own.hurries = 0.5, lambda: lease.is_another_s
@@ -272,29 +420,116 @@ def test_while_another_one_holds_the_lease_signs_of_life_come_more_often() -> No
     assert given_in_a_second() <= 3
 
 
+class Admin:
+    """A database and an admin device: notes commands, and fails one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *presence: Reachability, fails: str) -> None:
+        self.commands: list[Any] = []
+        self.clock = ManualClock()
+        self._fails, answers = fails, [*presence]
+        monkeypatch.setattr(
+            standby, "_presence", lambda database, instance: answers.pop(0) if answers[1:] else answers[0]
+        )
+        monkeypatch.setattr(tango, "DeviceProxy", lambda name: self)
+        database: Any = self
+        standby._end_server(database, "subarray", self.clock)
+
+    def command_inout(self, *command: str) -> None:
+        self.commands.append(command)
+        if command[0] == self._fails:
+            tango.Except.throw_exception("", "", "")
+
+
+UNEXPORT = ("DbUnExportServer", "SdpFacade/subarray")
+
+
 @pytest.mark.parametrize("presence", [Reachability.HANGS, Reachability.GONE])
 def test_the_address_of_a_server_that_does_not_answer_is_removed_before_tango_asks_it(
     monkeypatch: pytest.MonkeyPatch, presence: Reachability
 ) -> None:
-    removed: list[str] = []
-    database: Any = SimpleNamespace(unexport_device=removed.append)
-    monkeypatch.setattr(standby, "_presence", lambda database, instance: presence)
-    standby._end_server(database, "subarray")
-    assert removed == ["dserver/SdpFacade/subarray"]
+    admin = Admin(monkeypatch, presence, fails="DbUnExportServer")
+    assert admin.commands == [UNEXPORT]
+
+
+def test_a_server_that_answers_is_killed_and_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = Admin(monkeypatch, *[Reachability.ANSWERS] * 3, Reachability.GONE, fails="")
+    assert admin.commands == [("Kill",), UNEXPORT]
+    assert admin.clock.monotonic() - ManualClock().monotonic() == pytest.approx(0.1)
+
+
+def test_a_server_that_answers_for_ever_and_does_not_end_is_awaited_for_some_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    admin = Admin(monkeypatch, Reachability.ANSWERS, fails="Kill")
+    assert admin.commands == [("Kill",), UNEXPORT]
+    assert admin.clock.monotonic() - ManualClock().monotonic() == pytest.approx(10.0, abs=0.1)
+
+
+def test_heartbeats_are_read_from_some_seconds_ago_or_from_the_newest_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = time.time()
+    opened: list[Any] = []
+
+    def find_range(connection: object, topic: str, *, newest: int = 0, since: float = 0.0) -> dict[int, Any]:
+        if newest:
+            return {0: (99, 100), 1: (49, 50)}
+        assert since == pytest.approx(started - 7.0, abs=60.0)
+        return {0: (40, 100)}
+
+    monkeypatch.setattr(standby, "find_range", find_range)
+    bus: Any = SimpleNamespace(open_reader=lambda *arguments: opened.append(arguments))
+    standby._open(Settings(), bus)
+    assert opened == [({TOPIC: None}, {TOPIC: {0: 40, 1: 49}})]
+
+
+def stand_by(monkeypatch: pytest.MonkeyPatch, log: MemoryLog, presence: Callable[[], Reachability]) -> Pulse:
+    """Stand by until the turn comes."""
+    bus: Any = MemoryBus(log)
+    bus.close = lambda timeout: None
+    monkeypatch.setattr(standby, "KafkaBus", lambda connection, client: bus)
+    monkeypatch.setattr(standby, "_open", lambda settings, bus: bus.open_reader({TOPIC: None}, {}))
+    monkeypatch.setattr(standby.tango, "Database", lambda: None)
+    monkeypatch.setattr(standby, "_end_server", lambda database, instance, clock: None)
+    monkeypatch.setattr(standby, "_presence", lambda database, instance: presence())
+    return standby.await_turn(Settings(), "subarray")
+
+
+def test_a_standby_writes_heartbeats_while_it_asks_and_for_as_long_as_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, clock = MemoryLog({TOPIC: 1}), ManualClock()
+    monkeypatch.setattr(standby, "SystemClock", lambda: clock)
+    log.append(heartbeat_record(sign("0.000-a", stopping=True)))
+    found = [Reachability.GONE, Reachability.UNKNOWN]
+
+    def presence() -> Reachability:
+        before = len(log.records(TOPIC))
+        clock.sleep(40.0)
+        until(lambda: len(log.records(TOPIC)) > before, "it goes on")
+        return found.pop()
+
+    stand_by(monkeypatch, log, presence).end()
+
+
+def test_a_server_that_is_heard_while_a_standby_asks_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = MemoryLog({TOPIC: 1})
+    log.append(heartbeat_record(sign("0.000-a", stopping=True)))
+    heard = [msgspec.structs.replace(sign("1.000-b"), interval=0.05)]
+    asked: list[bool] = []
+
+    def presence() -> Reachability:
+        asked.append(bool(heard))
+        if heard:
+            log.append(heartbeat_record(heard.pop()))
+        return Reachability.GONE
+
+    stand_by(monkeypatch, log, presence).end()
+    assert asked == [True, False]
 
 
 def test_a_standby_whose_turn_it_is_stands_first_until_it_is_heard_as_the_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log, stop = MemoryLog({TOPIC: 1}), threading.Event()
-    bus: Any = MemoryBus(log)
-    bus.close = lambda timeout: None
-    monkeypatch.setattr(standby, "KafkaBus", lambda connection, client: bus)
-    monkeypatch.setattr(standby, "_open", lambda settings, bus: bus.open_reader({TOPIC: None}, {}))
-    monkeypatch.setattr(standby.tango, "Database", lambda: None)
-    monkeypatch.setattr(standby, "_end_server", lambda database, instance: None)
     log.append(heartbeat_record(sign("0.000-a", stopping=True)))
-    pulse = standby.await_turn(Settings(), "subarray")
+    pulse = stand_by(monkeypatch, log, gone)
 
     def told() -> list[tuple[str, bool]]:
         found = [decode_heartbeat(one.value) for one in log.records(TOPIC)[1:]]
@@ -311,16 +546,13 @@ def test_a_standby_whose_turn_it_is_stands_first_until_it_is_heard_as_the_server
     own.perform()
     following = threading.Thread(target=server.threads[0], args=(stop,))
     following.start()
-    until(lambda: (SERVER + STANDBY, True) in told(), "the standby says goodbye")
+    until(lambda: (SERVER + STANDBY, True) in told(), "the standby has ended")
     stop.set()
     following.join()
     assert told().index((SERVER, False)) < told().index((SERVER + STANDBY, True))
 
 
-def test_a_standby_that_is_told_to_end_when_the_server_says_goodbye_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    bus: Any = MemoryBus(MemoryLog({TOPIC: 1}))
-    bus.close = lambda timeout: None
-
+def test_a_standby_that_is_told_to_end_when_the_server_ends_does_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     def end_process() -> None:
         raise Ended
 
@@ -328,10 +560,7 @@ def test_a_standby_that_is_told_to_end_when_the_server_says_goodbye_ends(monkeyp
         signal.raise_signal(signal.SIGTERM)
         return True
 
-    monkeypatch.setattr(standby, "KafkaBus", lambda connection, client: bus)
-    monkeypatch.setattr(standby, "_open", lambda settings, bus: bus.open_reader({TOPIC: None}, {}))
-    monkeypatch.setattr(standby.tango, "Database", lambda: None)
     monkeypatch.setattr(standby, "end_process", end_process)
     monkeypatch.setattr(Succession, "is_due", is_due)
     with pytest.raises(Ended):
-        standby.await_turn(Settings(), "subarray")
+        stand_by(monkeypatch, MemoryLog({TOPIC: 1}), gone)
