@@ -105,6 +105,8 @@ class CommandedDevice(FacadeDevice):
             raise refusal("the bus was not reached yet, so the present mode is not known; try again later", name)
         if why := why_refused(self.clock):
             raise refusal(why, name, _NOT_ALLOWED)
+        if why := self.gateway(name).why_not_held():
+            raise refusal(f"adminMode {wanted} was not sent: {why}", name)
         current = service.states.label(device, name)
         if not allowed(current, wanted):
             why = f"from {current} the SKA control model does not lead to {wanted}; OFFLINE is between"

@@ -12,6 +12,7 @@ from facade.flows.commands.audit import command_entry, held_entry, withdrawal_en
 from facade.flows.commands.gateway import MOST_PENDING, Decision, read_decision
 from facade.flows.commands.messages import HELD_COMMANDS
 from facade.flows.commands.view import as_dict
+from facade.runtime.event_loop import Timing
 from tests.support.commanding import ICD, OTHER, SUBARRAY, Bench, Server
 
 SETTINGS = Settings(approvals="SdpMaster.Off, SdpSubarray.ReleaseAllResources, SdpSubarray.Configure")
@@ -194,6 +195,39 @@ def test_a_withdrawal_that_the_bus_does_not_confirm_leaves_the_command_waiting_o
         site.approve(id)
     site.withdraw(id)
     assert (site.status(id), site.commands()) == ("ABORTED", [])
+
+
+def test_a_withdrawal_during_which_another_server_may_have_approved_the_command_is_not_confirmed(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process stands still between its checks and its send."""
+
+    def stand_still(record: Any, timeout: float, queued: Callable[[], None]) -> None:
+        queued()
+        site.start()
+        site.approve(id)
+        site.broker.append(record)
+
+    id, before = site.ask(), site.now
+    monkeypatch.setattr(before.gateway.sender, "send", stand_still)
+    with pytest.raises(OutcomeUnknown, match="another device server may have had it approved meanwhile"):
+        before.gateway.withdraw(SUBARRAY, Decision(id=id, operator="ann"), client=ANN)
+    site.now.cycle()
+    assert (site.status(id), len(site.commands())) == ("SENT", 1)
+
+
+@pytest.mark.parametrize("decide", [Site.approve, Site.withdraw])
+def test_nobody_decides_before_the_newest_commands_and_acknowledgements_have_been_read(
+    site: Site, decide: Callable[[Site, str], str]
+) -> None:
+    id = site.ask()
+    for number in range(2 * Timing().batch):
+        site.ack(f"{site.clock.now():.6f}_{number}_Scan", "ACCEPTED")
+    site.now.cycle(1)
+    with pytest.raises(CommandRefused, match="are still being read; try again"):
+        decide(site, id)
+    site.now.cycle()
+    assert decide(site, id) == id
 
 
 @pytest.mark.parametrize("approved", ["before", "after", "never"])
