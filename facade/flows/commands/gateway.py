@@ -228,6 +228,10 @@ class Gateway:
         command = commands[name]
         where = f"{self.classes[device].name}.{name}"
         self._require_host(name, client, where)
+        if where in self.approvals and not operator:
+            how = "give it with GiveCommand, or with `sdp-facade command --operator NAME`"
+            what = f"{name} waits for a second person: expected the name of the operator, got none; {how}"
+            raise CommandRefused(NOT_ALLOWED, what, where)
         try:
             checked = None if command.argument is None else self.arguments.check(command.argument, text or "")
         except ArgumentError as error:
@@ -279,7 +283,7 @@ class Gateway:
         where = f"{self.classes[device].name}.{name}"
         with self._noted(device, name, decision.id, client, operator), ExitStack() as order:
             tracked, waiting = self._decided(device, decision, name, client, order)
-            if not is_second_person(waiting, client, operator):
+            if not is_second_person(waiting, operator):
                 what = (
                     f"{waiting.command}: expected another person than {_first(waiting)}, got {operator}, from {client}"
                 )
@@ -317,7 +321,7 @@ class Gateway:
         with self._noted(device, name, decision.id, client, operator), ExitStack() as order:
             tracked, waiting = self._decided(device, decision, name, client, order)
             # Nobody may both approve and withdraw a command, and everybody may do one of them.
-            if is_second_person(waiting, client, operator):
+            if is_second_person(waiting, operator):
                 expected = f"expected the person who gave it, {_first(waiting)}"
                 what = f"{waiting.command}: {expected}, got {operator}, from {client}"
                 raise CommandRefused(NOT_ALLOWED, what, where)
