@@ -67,6 +67,11 @@ class CommandedDevice(FacadeDevice):
             return state
         return getattr(tango.DevState, gateway.show(self.get_name().lower())[0])
 
+    def dev_status(self) -> str:
+        """Return the Status, which names the State of a read at the same time."""
+        told, now = (f"The device is in {state} state" for state in (self.get_state(), self.dev_state()))
+        return super().dev_status().replace(told, now, 1)
+
     def _newest(self, name: str) -> Reading | None:
         """Return the reading of an attribute that calls or outcomes change; None: it is another one, or unknown."""
         device, service = self.get_name().lower(), self.service

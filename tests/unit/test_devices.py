@@ -312,10 +312,13 @@ def test_after_a_call_state_and_obs_state_are_read_as_the_command_has_made_them(
         assert read()[0] == "EMPTY"
         assert str(proxy.state()) == "UNKNOWN"
         subarray.show("State", Reading("OFF", 6.0))
+        subarray.show("Status", Reading("The device is in OFF state; health is OK.", 6.0))
+        assert proxy.status() == proxy.read_attribute("Status").value == "The device is in ON state; health is OK."
         assert (str(proxy.state()), str(proxy.read_attribute("State").value)) == ("ON", "ON")
         gateway.known = False  # half of the log tells of states that are long over
         assert read() == ("RESOURCING", 5.0)
         assert str(proxy.state()) == "OFF"
+        assert "in OFF state" in proxy.status()
 
 
 def test_a_command_is_given_with_tangos_identity_of_its_client_and_its_refusal_is_read_at_once():
