@@ -67,6 +67,11 @@ class CommandedDevice(FacadeDevice):
             return state
         return getattr(tango.DevState, gateway.show(self.get_name().lower())[0])
 
+    def dev_status(self) -> str:
+        """Return the Status, which names the State of a read at the same time."""
+        told, now = (f"The device is in {state} state" for state in (self.get_state(), self.dev_state()))
+        return super().dev_status().replace(told, now, 1)
+
     def _newest(self, name: str) -> Reading | None:
         """Return the reading of an attribute that calls or outcomes change; None: it is another one, or unknown."""
         device, service = self.get_name().lower(), self.service
@@ -105,6 +110,8 @@ class CommandedDevice(FacadeDevice):
             raise refusal("the bus was not reached yet, so the present mode is not known; try again later", name)
         if why := why_refused(self.clock):
             raise refusal(why, name, _NOT_ALLOWED)
+        if why := self.gateway(name).why_not_held():
+            raise refusal(f"adminMode {wanted} was not sent: {why}", name)
         current = service.states.label(device, name)
         if not allowed(current, wanted):
             why = f"from {current} the SKA control model does not lead to {wanted}; OFFLINE is between"

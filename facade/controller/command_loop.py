@@ -84,8 +84,16 @@ class Handling:
     def _repeat(self, execution: Execution) -> None:
         """Write the known outcome again for a client that asks in time, without its states, which may be outdated."""
         known = self.tracker.newest(execution.id)
-        if known is not None and known.status not in BY_FACADE and not self.is_late(execution):
-            self.outbox.send(msgspec.structs.replace(known, states={}), execution.headers)
+        if known is None or known.status in BY_FACADE:
+            return
+        if known.withdrawer:
+            # The command was approved as well, so the withdrawal does not count for others: without an outcome of its
+            # controller it would time out.
+            origin = self.controller.component
+            known = msgspec.structs.replace(known, origin=origin, withdrawer="", withdrawer_client="")
+        elif self.is_late(execution):
+            return
+        self.outbox.send(msgspec.structs.replace(known, states={}), execution.headers)
 
     def call_hook(self, device: str, command: str, id: str) -> None:
         """Run the `interrupted` hook for a device whose command will not resume.

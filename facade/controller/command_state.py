@@ -110,9 +110,9 @@ def _skip(reason: str, *before: Effect) -> Transition:
 
 _LEFT = Transition(State.LEFT)
 _MOVED = Transition(State.MOVED, reason="moved")
-_HAS_OUTCOME = _skip("ended-before")
+_HAS_OUTCOME = _skip("ended-before", Effect.REPEAT)
 _BY_THE_LOG = {
-    Event.HAS_OUTCOME: _skip("ended-before", Effect.REPEAT),
+    Event.HAS_OUTCOME: _HAS_OUTCOME,
     Event.BEGUN_HERE: _end("FAILED", Effect.HOOK),
     Event.BEGUN_ELSEWHERE: _skip("begun-before"),
 }

@@ -75,7 +75,7 @@ class ParentOrders:
 
     def fold(self, ack: AckMessage) -> None:
         """Process an acknowledgement of any command from the log."""
-        if ack.status in FINAL - BY_FACADE and ack.id not in self._ended:
+        if ack.status in FINAL - BY_FACADE and not ack.withdrawer and ack.id not in self._ended:
             self._ended[ack.id] = ack
             if len(self._ended) > _KEPT:
                 self._ended.popitem(last=False)

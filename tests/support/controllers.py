@@ -107,7 +107,9 @@ class Site:
             message = StateMessage(device=device, attribute=name, value=value, time=self.now_us, origin="earlier")
             self.broker.append(state_record(message))
 
-    def acknowledge(self, message: CommandMessage, status: str, origin: str = "another") -> None:
+    def acknowledge(
+        self, message: CommandMessage, status: str, origin: str = "another", *, withdrawer: str = ""
+    ) -> None:
         ack = AckMessage(
             id=message.id,
             device=message.device,
@@ -115,6 +117,7 @@ class Site:
             status=status,
             time=self.now_us,
             origin=origin,
+            withdrawer=withdrawer,
         )
         self.broker.append(ack_record(ack))
 

@@ -312,10 +312,13 @@ def test_after_a_call_state_and_obs_state_are_read_as_the_command_has_made_them(
         assert read()[0] == "EMPTY"
         assert str(proxy.state()) == "UNKNOWN"
         subarray.show("State", Reading("OFF", 6.0))
+        subarray.show("Status", Reading("The device is in OFF state; health is OK.", 6.0))
+        assert proxy.status() == proxy.read_attribute("Status").value == "The device is in ON state; health is OK."
         assert (str(proxy.state()), str(proxy.read_attribute("State").value)) == ("ON", "ON")
         gateway.known = False  # half of the log tells of states that are long over
         assert read() == ("RESOURCING", 5.0)
         assert str(proxy.state()) == "OFF"
+        assert "in OFF state" in proxy.status()
 
 
 def test_a_command_is_given_with_tangos_identity_of_its_client_and_its_refusal_is_read_at_once():
@@ -422,7 +425,7 @@ def test_a_device_is_read_and_pushes_while_calls_wait_for_the_bus(name):
     held, server = HeldBus(), context(name)
     with server as proxy, ThreadPoolExecutor(12) as pool:
         target, device_name = device(proxy), proxy.dev_name().lower()
-        gateway = SimpleNamespace(give=held, classes={device_name: None}, ready=lambda: False)
+        gateway = SimpleNamespace(give=held, classes={device_name: None}, ready=lambda: False, why_not_held=lambda: "")
         operators = SimpleNamespace(act=held)
         FacadeDevice.service = SimpleNamespace(
             find={CommandGateway: gateway, OperatorApi: operators}.get,
@@ -457,17 +460,20 @@ def test_a_mode_cannot_be_set_before_the_bus_was_reached():
 
 
 def test_a_mode_is_read_as_the_call_has_set_it_and_shown_by_the_event_loop():
-    written = []
+    written, troubles = [], ["another device server is alive", ""]
     with context("SdpMaster") as proxy:
         name, offline = proxy.dev_name().lower(), ICD.enums["AdminMode"].index("OFFLINE")
         states = DeviceStates(ICD, {name: "SdpMaster"})
+        gateway = SimpleNamespace(classes={name: None}, ready=lambda: False, why_not_held=lambda: troubles.pop(0))
         FacadeDevice.service = SimpleNamespace(
-            find=lambda kind: None,
+            find={CommandGateway: gateway}.get,
             has_read=lambda *topics: True,
             states=states,
             send_durably=lambda record: written.append(record),
         )
         before = device(proxy)._shown["adminMode"]
+        with pytest.raises(tango.DevFailed, match="adminMode OFFLINE was not sent: another device server is alive"):
+            proxy.adminMode = offline
         proxy.adminMode = offline
         assert proxy.adminMode == offline
         assert len(written) == 1

@@ -12,8 +12,10 @@ from types import SimpleNamespace
 import pytest
 
 from facade.bus.port import Record
+from facade.config import LONGEST_COMMAND_TIMEOUT, Settings
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.gateway import MOST_PENDING, Gateway, read_request
+from facade.flows.commands.lease import INTERVAL
 from facade.flows.commands.messages import ReportedState, decode_command, decode_refusal
 from facade.flows.commands.view import as_dict
 from facade.runtime.event_loop import Timing
@@ -382,6 +384,21 @@ def test_a_server_that_is_about_to_end_takes_no_commands(server):
     server.stop()
     with pytest.raises(CommandRefused, match="about to end"):
         server.give("Configure", CONFIGURE)
+
+
+@pytest.mark.parametrize(("timeout", "spare"), [(0.4, 0.4), (LONGEST_COMMAND_TIMEOUT, INTERVAL)])
+def test_no_command_leaves_when_another_server_may_hold_the_lease(bench, timeout, spare):
+    """It may leave until its timeout; a long timeout counts for one heartbeat only."""
+    server = bench.server(settings=Settings(command_timeout=timeout))
+    on(bench, server, "READY")
+    lease, began = server.gateway.lease, bench.clock.monotonic()
+    lease._good_until = began + spare + 0.1
+    server.give("End")
+    lease._good_until = bench.clock.monotonic() + spare
+    with pytest.raises(CommandRefused, match="heartbeats do not come back"):
+        server.give("Abort")
+    assert lease.held(bench.clock.monotonic())
+    assert [one.command for one in bench.commands()] == ["End"]
 
 
 def test_a_clock_that_is_set_back_hides_no_command(bench):

@@ -180,6 +180,18 @@ def test_a_command_that_waits_for_a_second_person_is_shown_until_and_after_its_a
     assert not json.loads(run(f"show {held.id} --json"))["held"]
 
 
+def test_a_withdrawal_beside_an_approval_is_no_outcome(topics):
+    held = topics.held(50)
+    topics.ack(held.id, "ABORTED", after=1, withdrawer="ann", origin="subarray")
+    assert run(f"show {held.id}").splitlines()[0].split()[:2] == [held.id, "ABORTED"]
+    topics.approval(held, 40)
+    assert run(f"show {held.id}").splitlines()[0].split()[:2] == [held.id, "OPEN"]
+    topics.ack(held.id, "COMPLETED", after=20, origin="c")
+    assert run(f"show {held.id}").splitlines()[0].split()[:2] == [held.id, "COMPLETED"]
+    (one,) = json.loads(run("list --json"))["commands"]
+    assert one["outcome"] == "COMPLETED"
+
+
 def test_a_command_is_shown_with_its_orders_and_theirs(cascade, topics):
     below = topics.command(100, "Prepare", WORKER, parent=cascade[TWO], given_after=3.0)
     topics.ack(below, "FAILED", device=WORKER, after=3.5, origin="w", text="no memory")

@@ -95,7 +95,8 @@ def test_an_acknowledgement_does_what_the_table_says(before, status):
     tracker.fold_ack(ack(one, status, withdrawer="ann" if (before, status) == ("HELD", "ABORTED") else ""), 0.0)
     allowed = status in TRANSITIONS[before]
     assert tracker.find(one.id).status == (status if allowed else before)
-    waits = before in ("HELD", "UNDELIVERED")  # its record may still be read
+    # Its record may still be read.
+    waits = before == "HELD" or (before == "UNDELIVERED" and status != "UNDELIVERED")
     assert tracker.late[DEVICE] == (0 if allowed or waits else 1)
 
 
@@ -114,6 +115,28 @@ def test_a_withdrawal_beside_an_approval_does_not_count(order):
             tracker.fold_ack(ack(one, "COMPLETED"), 0.0)
     found = tracker.find(one.id)
     assert (found.status, tracker.finished_total(DEVICE), tracker.pending(DEVICE)) == ("COMPLETED", 1, [])
+
+
+@pytest.mark.parametrize("is_read_first", [True, False])
+def test_a_withdrawal_that_is_repeated_is_late_and_not_of_an_unknown_command(is_read_first):
+    one, tracker = command(), Tracker([DEVICE])
+    if is_read_first:
+        tracker.fold_held(one, record())
+    for _ in range(3):
+        tracker.fold_ack(ack(one, "ABORTED", withdrawer="ann"), 0.0)
+    tracker.fold_held(one, record())
+    tracker.due(0, 20.0, "server")
+    assert (tracker.find(one.id).status, tracker.late[DEVICE], tracker.unknown[DEVICE]) == ("ABORTED", 2, 0)
+
+
+@pytest.mark.parametrize("begun", [("ACCEPTED", "COMPLETED"), ("ABORTED",)])
+def test_an_acknowledgement_of_a_controller_says_that_the_command_was_not_withdrawn(begun):
+    one, controller = command(), Tracker([DEVICE], with_commands=False)
+    controller.fold_ack(ack(one, "ABORTED", withdrawer="ann"), 0.0)
+    for status in begun:
+        controller.fold_ack(ack(one, status), 0.0)
+    found = controller.find(one.id)
+    assert (found.status, found.outcome.withdrawer, controller.finished_total(DEVICE)) == (begun[-1], "", 1)
 
 
 def test_a_completed_command_is_done_to_the_end():

@@ -138,6 +138,24 @@ class CommandDeadlines:
         self._lease.release()
 
 
+class CaughtUp:
+    """Notes in each cycle whether some topics have no unread records; see `facade.runtime.event_loop`.
+
+    Other threads cannot ask the reader, which may have taken records that the loop has not processed.
+    """
+
+    def __init__(self, is_at_end: Callable[[], bool]) -> None:
+        self._is_at_end = is_at_end
+        self.now = False
+
+    def perform(self) -> None:
+        """Note it."""
+        self.now = self._is_at_end()
+
+    def end(self) -> None:
+        """Do nothing."""
+
+
 def compose(server: Server) -> None:
     """Add the command path to a device server."""
     icd, states, clock, instance = server.icd, server.states, server.clock, server.instance
@@ -190,6 +208,7 @@ def compose(server: Server) -> None:
             }
 
         server.report(find_stuck, lambda key: key[0] == _STUCK, STATES, COMMANDS, ACKS)
+    caught_up = CaughtUp(lambda: sources.known() and server.is_at_end(COMMANDS, ACKS))
     gateway = Gateway(
         classes=classes,
         arguments=arguments_of(icd),
@@ -200,6 +219,7 @@ def compose(server: Server) -> None:
         sender=sender,
         refusals=refusals,
         ready=sources.known,
+        caught_up=lambda: caught_up.now,
         origin=instance,
         clock=clock,
         commanders=server.settings.may_command,
@@ -209,7 +229,7 @@ def compose(server: Server) -> None:
     server.share(Gateway, lambda: gateway)
     end = server.share(CommandsEnd, lambda: CommandsEnd(server.bus.watch().extents, server.has_read_to, clock))
     server.threads.append(end.run)
-    server.periodic_tasks.append(refusals)
+    server.periodic_tasks += [refusals, caught_up]
     server.periodic_tasks.append(
         CommandDeadlines(
             origin=instance,

@@ -25,7 +25,7 @@ from facade.bus.port import Headers, Record
 from facade.clock import Clock
 from facade.errors import ArgumentError, CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.arguments import Arguments
-from facade.flows.commands.lease import Lease
+from facade.flows.commands.lease import INTERVAL, Lease
 from facade.flows.commands.messages import (
     AckMessage,
     CommandMessage,
@@ -57,6 +57,11 @@ _log = logging.getLogger(__name__)
 MOST_PENDING = 32
 """Most commands of one device without an outcome."""
 NOT_ALLOWED = "API_CommandNotAllowed"
+_LONGEST_SENDING = INTERVAL
+"""Longest time of sending for which the lease must still last [s].
+
+A longer timeout is for busy machines, whose heartbeats are late as well; they would refuse commands all the time.
+"""
 
 
 class CommandRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -164,6 +169,8 @@ class Gateway:
     refusals: Refusals
     ready: Callable[[], bool]
     """Whether all records from before the start have been read."""
+    caught_up: Callable[[], bool]
+    """Whether all commands and acknowledgements on the bus have been read."""
     origin: str
     clock: Clock
     timeout: float = 0.4
@@ -221,6 +228,10 @@ class Gateway:
         command = commands[name]
         where = f"{self.classes[device].name}.{name}"
         self._require_host(name, client, where)
+        if where in self.approvals and not operator:
+            how = "give it with GiveCommand, or with `sdp-facade command --operator NAME`"
+            what = f"{name} waits for a second person: expected the name of the operator, got none; {how}"
+            raise CommandRefused(NOT_ALLOWED, what, where)
         try:
             checked = None if command.argument is None else self.arguments.check(command.argument, text or "")
         except ArgumentError as error:
@@ -272,7 +283,7 @@ class Gateway:
         where = f"{self.classes[device].name}.{name}"
         with self._noted(device, name, decision.id, client, operator), ExitStack() as order:
             tracked, waiting = self._decided(device, decision, name, client, order)
-            if not is_second_person(waiting, client, operator):
+            if not is_second_person(waiting, operator):
                 what = (
                     f"{waiting.command}: expected another person than {_first(waiting)}, got {operator}, from {client}"
                 )
@@ -310,7 +321,7 @@ class Gateway:
         with self._noted(device, name, decision.id, client, operator), ExitStack() as order:
             tracked, waiting = self._decided(device, decision, name, client, order)
             # Nobody may both approve and withdraw a command, and everybody may do one of them.
-            if is_second_person(waiting, client, operator):
+            if is_second_person(waiting, operator):
                 expected = f"expected the person who gave it, {_first(waiting)}"
                 what = f"{waiting.command}: {expected}, got {operator}, from {client}"
                 raise CommandRefused(NOT_ALLOWED, what, where)
@@ -326,9 +337,13 @@ class Gateway:
                 withdrawer_client=client[:200],
             )
             self._sending.add(waiting.id)
-            is_first = self.tracker.withdraw(tracked, self.clock.monotonic())
+            began = self.clock.monotonic()
+            is_first = self.tracker.withdraw(tracked, began)
             try:
                 self.sender.send(ack_record(ack, headers), self.timeout, order.close)
+                now = self.clock.monotonic()
+                if self.lease.held_for(now) <= now - began:  # this process stood still
+                    raise OutcomeUnknown("another device server may have had it approved meanwhile")
             except (NotSent, OutcomeUnknown) as error:
                 if is_first and isinstance(error, NotSent):  # otherwise it says nothing about the first time
                     self.tracker.wait_on(tracked)
@@ -350,6 +365,9 @@ class Gateway:
         self._require_host(name, client, where)
         order.enter_context(self._checking)
         self._require_readiness(name, where)
+        if not self.caught_up():
+            what = "was not sent: the newest commands and acknowledgements are still being read; try again"
+            raise CommandRefused(FAILED, f"{name} {what}", where)
         id = decision.id
         found = self.tracker.find(id)
         if found is None or found.held is None or found.status != HELD or found.device != device:
@@ -357,6 +375,14 @@ class Gateway:
         if id in self._sending or self._now_us() > found.held.not_after:
             raise _not_waiting(id, where)
         return found, found.held
+
+    def why_not_held(self) -> str:
+        """Return the reason why the lease does not allow this server to write to the bus; empty: it does.
+
+        The record may leave at any time until the timeout, and another server may hold the lease by then.
+        """
+        by = self.clock.monotonic() + min(self.timeout, _LONGEST_SENDING)
+        return self.lease.why_not_held(by, self.clock.now())
 
     def _require_place(self, device: str, name: str, where: str) -> None:
         waiting = len(self.tracker.pending(device)) - len(self.tracker.under_way(device))
@@ -394,12 +420,11 @@ class Gateway:
             raise CommandRefused(NOT_ALLOWED, f"{name} is not taken from there: {expected}", where)
 
     def _require_readiness(self, name: str, where: str) -> None:
-        now, monotonic = self.clock.now(), self.clock.monotonic()
         if why := why_refused(self.clock):
             what = f"was not sent: {why}"
         elif not self.ready():
             what = "was not sent: the bus was not read yet, so the present state is not known; try again later"
-        elif why := self.lease.why_not_held(monotonic, now):
+        elif why := self.why_not_held():
             what = f"was not sent: {why}"
         else:
             return

@@ -100,15 +100,14 @@ def why_not_allowed(command: CommandDefinition, *, state: str, obs_state: str | 
     return ""
 
 
-def is_second_person(first: CommandMessage, client: str, operator: str) -> bool:
-    """Return whether the caller is not the person who issued the command, judged by operator name or Tango client.
+def is_second_person(first: CommandMessage, operator: str) -> bool:
+    """Return whether the caller is not the person who issued the command, by the names that both gave.
 
-    Names are compared if the first caller gave one; otherwise hosts and processes. A program that acts for several
-    people, such as the operator's page, is one process.
+    Hosts and processes are not compared: one process may act for several people, and after a failover Tango gives it
+    another name.
     """
-    if first.operator:
-        return operator.strip().casefold() != first.operator.strip().casefold()
-    return bool(first.client) and client[:200] != first.client
+    before = first.operator.strip().casefold()  # without a name: from a release that did not require one
+    return bool(before) and operator.strip().casefold() != before
 
 
 def contradiction(family: str, document: Mapping[str, Any], reported: Mapping[str, Value]) -> str:

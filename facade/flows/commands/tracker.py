@@ -25,6 +25,7 @@ from facade.flows.commands.outcomes import (
     TRANSITIONS,
     UNDELIVERED,
     Tracked,
+    ends_waiting,
 )  # fmt: skip
 from facade.outcome import USED, Outcome, RecordRejected, Suppressed, Unused
 
@@ -165,7 +166,7 @@ class Tracker:
             self.hold(command)
             self._by_id[command.id].appended_us = record.timestamp_us
             acks = self._orphans.pop(command.id, [])
-            if acks and _ends_waiting(acks[0][1]):
+            while acks and ends_waiting(acks[0][1]):
                 self._apply(self._by_id[command.id], acks.pop(0)[1])
             if acks:  # the outcome of a controller says that it was approved
                 self._orphans[command.id] = acks
@@ -179,9 +180,9 @@ class Tracker:
             tracked = self._by_id.get(ack.id)
             if not self._with_commands:
                 self._apply(tracked or self._add(Tracked.acknowledged(ack)), ack)
-            elif tracked is None or (tracked.final and tracked.is_given_up):
+            elif tracked is None or (tracked.final and tracked.is_given_up and not ends_waiting(ack)):
                 self._keep_orphan(ack, monotonic)
-            elif tracked.status == HELD and not _ends_waiting(ack):
+            elif tracked.status == HELD and not ends_waiting(ack):
                 self._keep_orphan(ack, monotonic)  # approved in a record that is still to be read
             else:
                 self._apply(tracked, ack)
@@ -299,10 +300,12 @@ class Tracker:
         device.version += 1
 
     def _apply(self, tracked: Tracked, ack: AckMessage) -> None:
+        by_facade = ack.status in BY_FACADE or bool(ack.withdrawer)
+        if tracked.outcome is not None and tracked.outcome.withdrawer and not by_facade:
+            self._reopen(tracked)  # a controller has read it: then it was approved, and not withdrawn
         if len(tracked.acks) < self._most_acks:
             tracked.acks.append(ack)
         self._devices[tracked.device].version += 1
-        by_facade = ack.status in BY_FACADE or bool(ack.withdrawer)
         tracked.answered |= ack.status in FINAL and not by_facade
         # A command that is on the bus was approved: then it was not withdrawn.
         if ack.status not in TRANSITIONS[tracked.status] or (ack.withdrawer and tracked.status not in (HELD, NEW)):
@@ -354,8 +357,3 @@ class Tracker:
             acks = self._orphans.pop(id)
             self.unknown[acks[0][1].device] += len(acks)
             self._devices[acks[0][1].device].version += 1
-
-
-def _ends_waiting(ack: AckMessage) -> bool:
-    """Return whether an acknowledgement is the outcome of a command that waits, and not a controller's."""
-    return ack.status == UNDELIVERED or bool(ack.withdrawer)
