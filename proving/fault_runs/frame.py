@@ -32,6 +32,7 @@ from facade.errors import BusError, ConfigError
 from facade.infra.processes import Process
 from facade.runtime.stopping import terminable
 from proving.deployment import Deployment
+from proving.fault_runs.history import build_judge
 from proving.progress import ProgressLine
 from proving.testbed import testbed
 
@@ -396,6 +397,8 @@ def prove(
     if judge and not made.has_history:
         raise ConfigError(f"--judge: expected commands, got {flow}")
     progress = ProgressLine(OUT, SystemClock())
+    if judge:  # what cannot be built is told now, not at the end; and `before` may take the network away
+        build_judge()
     made.before()
     with terminable(), testbed(folder, progress, brokers=made.brokers, secure=secure) as bed:
         with (bed.system if made.is_whole else bed.deployment)(f"prove-{flow}", **made.settings) as deployment:

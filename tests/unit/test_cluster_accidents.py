@@ -158,13 +158,25 @@ def test_a_refusal_that_takes_too_long_is_named_in_its_row(run: ClusterRun, seco
 
 def test_an_act_that_nobody_could_confirm_or_that_is_forbidden_is_a_finding_if_it_was_taken(run: ClusterRun) -> None:
     run.injected["kill"] = 1
-    run._acts = [made_line(0.1, "given", "")]
+    run._alone, run._acts = [(1.0, 10.0)], [made_line(0.1, "given", "")]
     run._forbidden = [("logs", "write to x.alerts", "TOPIC_AUTHORIZATION_FAILED"), ("storage", "write to y", "done")]
     assert run.account().wrong == [
         ": was given, and no two brokers could confirm it",
         "storage may not write to y: done",
     ]
     assert not run.injected, "accidents have a table of their own"
+
+
+@pytest.mark.parametrize(("seconds", "again", "count"), [(0.9, False, 1), (1.1, False, 0), (0.9, True, 0)])
+def test_a_command_that_brokers_may_have_confirmed_was_rightly_given(
+    run: ClusterRun, seconds: float, again: bool, count: int
+) -> None:
+    """They are back before a long call ends, and a repeated one returns the id of a record confirmed before."""
+    line = msgspec.structs.replace(made_line(seconds, "given", ""), again=again)
+    file = run._all["commands"].deployment.folder / "calls.jsonl"
+    file.write_bytes(msgspec.json.encode(line) + b"\n")
+    run._alone = [(1.0, 6.0)]
+    assert len(run.account().wrong) == count
 
 
 def test_a_silence_is_put_down_to_the_first_accident_in_it_or_else_to_the_last_before_it(run: ClusterRun) -> None:
