@@ -203,6 +203,7 @@ class ClusterRun(FaultRun):
     full, short = Size(20, 0), Size(4, 0)
     settings = HeapFaultRun.settings
     brokers = len(BROKERS)
+    has_history = True
     flows: ClassVar[Mapping[str, type[FaultRun]]] = {
         _HEAPS: _Heaps,
         _COMMANDS: _Commands,
@@ -256,6 +257,7 @@ class ClusterRun(FaultRun):
                     deployment.register()
                 size = Size(min(made.most, _LARGE_ENOUGH), 0)
                 self._goes_on[name] = made(deployment, size, self.seed, quick=True)
+                self._goes_on[name].is_judged = self.is_judged
             self._all = dict(self._goes_on)
             return super().run()
 

@@ -32,6 +32,7 @@ from proving.fault_runs.cluster import (
     partition_of,
     schedule,
 )
+from proving.fault_runs.commands import CommandFaultRun
 from proving.fault_runs.frame import Balance, Gaps, Silence, Size, Tally
 
 
@@ -129,6 +130,19 @@ def test_no_accident_begins_after_the_time_that_is_given(run: ClusterRun) -> Non
     run.clock.sleep(60.0)
     assert not run.step()
     assert run.due() == ""
+
+
+@pytest.mark.parametrize("is_judged", [False, True])
+def test_the_history_of_the_commands_is_judged_if_that_is_asked_for(
+    run: ClusterRun, is_judged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ClusterRun, "flows", {"commands": CommandFaultRun})
+    monkeypatch.setattr(run, "_endpoints_of_operators", MagicMock())
+    monkeypatch.setattr("proving.fault_runs.cluster.Testbed", MagicMock())
+    monkeypatch.setattr("proving.fault_runs.frame.FaultRun.run", lambda self: Balance())
+    run.is_judged = is_judged
+    run.run()
+    assert run._all["commands"].is_judged == is_judged
 
 
 def made_line(seconds: float, answer: Answer, text: str = "no broker") -> CallLine:
