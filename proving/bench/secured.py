@@ -29,7 +29,7 @@ SHARED: Final = (
 )
 _ROLE: Final = "aggregate"
 
-Side = TypeVar("Side")
+_Side = TypeVar("_Side")
 Pairs = Sequence[tuple[RoleTiming, RoleTiming]]
 SecuredRound = Mapping[str, Mapping[str, Sequence[Sample]]]
 """Samples by side, and by what was measured."""
@@ -80,7 +80,7 @@ def _workers(
     return [(one[SECURED], one[OPEN]) for one in found[1:]]
 
 
-def _in_turn(sides: Mapping[str, Side], number: int) -> Sequence[tuple[str, Side]]:
+def _in_turn(sides: Mapping[str, _Side], number: int) -> Sequence[tuple[str, _Side]]:
     """Return the sides, in the other order each second time: what is measured first has a colder machine."""
     return [*sides.items()][:: -1 if number % 2 else 1]
 
