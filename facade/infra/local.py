@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final
 
@@ -437,7 +438,6 @@ __all__ = [
 DEFAULT_STATE_DIR: Final = Path(".run")
 
 _TOPIC_PREFIX: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
-_ADDRESS: Final = re.compile(r"[1-9][0-9]*(\.[0-9]+){3}")
 _HEAP: Final = re.compile(r"[1-9][0-9]*[kmg]", re.IGNORECASE)
 
 
@@ -652,7 +652,7 @@ def _merged(state: InfraState, options: LocalOptions) -> InfraState:
             " `sdp-facade infra down --wipe` first"
         )
     host = options.address or state.host
-    if not _ADDRESS.fullmatch(host) or not is_free(0, host):
+    if not _is_unicast(host) or not is_free(0, host):
         raise InfraError(f"the address {host!r} is wrong: expected one of this machine, as `ip -4 address` lists them")
     if host != state.host and state.services:
         raise InfraError(
@@ -661,6 +661,14 @@ def _merged(state: InfraState, options: LocalOptions) -> InfraState:
         )
     quorum = make_quorum(wanted, host) if wanted > brokers else state.quorum
     return replace(state, topic_prefix=prefix, kafka_heap=heap, quorum=quorum, secure=secure, host=host)
+
+
+def _is_unicast(host: str) -> bool:
+    try:
+        address = IPv4Address(host)
+    except ValueError:
+        return False
+    return not (address.is_multicast or address.is_unspecified or address.is_reserved)
 
 
 def _service_name(name: str) -> ServiceName:

@@ -1,14 +1,14 @@
 """The price of three secured brokers: a worker, a command and an alert there, and on one open broker.
 
 All four brokers run all the time, on the same cores and with the same options of Java. Those of the side that is not
-measured are idle. Each side is measured in turn, with all that a deployment needs.
+measured are idle. Each side is measured in turn, with all that a deployment needs; each second time in the other order.
 """
 
 import itertools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from facade.bus import rights
 from facade.bus.kafka import access
@@ -29,6 +29,7 @@ SHARED: Final = (
 )
 _ROLE: Final = "aggregate"
 
+_Side = TypeVar("_Side")
 Pairs = Sequence[tuple[RoleTiming, RoleTiming]]
 SecuredRound = Mapping[str, Mapping[str, Sequence[Sample]]]
 """Samples by side, and by what was measured."""
@@ -48,7 +49,7 @@ def secured(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         found: list[SecuredRound] = []
         for number in range(rounds):
             made = {}
-            for side, bed in sides.items():
+            for side, bed in _in_turn(sides, number):
                 with commands_and_alerts(bed, f"secured-{number}", quick=quick) as (_, measure):
                     made[side] = measure(side, warm_up)
             found.append(made)
@@ -67,16 +68,21 @@ def _workers(
     """Time a worker on both sides, with the same records; the first pair is a warm-up."""
     numbers = itertools.count()
     with ExitStack() as stack:
-        made = [stack.enter_context(bed.deployment(f"secured-{form}")) for bed in sides.values()]
-        for deployment in made:
+        made = {side: stack.enter_context(bed.deployment(f"secured-{form}")) for side, bed in sides.items()}
+        for deployment in made.values():
             _grant(deployment)
             fill(deployment, amount, **{"partitions": 1} if fill is fill_batches else {})
 
         def timed(deployment: Deployment) -> RoleTiming:
             return run_worker(deployment, amount, rows=rows, login=_ROLE, group=f"{_ROLE}-{next(numbers)}")
 
-        pairs = [(timed(made[0]), timed(made[1])) for _ in range(1 + runs)]
-    return pairs[1:]
+        found = [{side: timed(one) for side, one in _in_turn(made, number)} for number in range(1 + runs)]
+    return [(one[SECURED], one[OPEN]) for one in found[1:]]
+
+
+def _in_turn(sides: Mapping[str, _Side], number: int) -> Sequence[tuple[str, _Side]]:
+    """Return the sides, in the other order each second time: what is measured first has a colder machine."""
+    return [*sides.items()][:: -1 if number % 2 else 1]
 
 
 def _grant(deployment: Deployment) -> None:

@@ -243,6 +243,10 @@ def _judge(instance: str, seen: SeenService, changes: Sequence[tuple[bool, float
 
 
 def _longest(times: Sequence[float], changes: Sequence[float]) -> float | None:
-    """Return the longest gap that began after one of the changes."""
-    found = (then - before for before, then in pairwise(times) if any(0 <= then - one < _SETTLE for one in changes))
+    """Return the longest gap in which one of the changes fell, or which began soon after one."""
+    found = (
+        then - before
+        for before, then in pairwise(times)
+        if any(then > one and before < one + _SETTLE for one in changes)
+    )
     return max(found, default=None)

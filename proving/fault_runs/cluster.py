@@ -203,6 +203,7 @@ class ClusterRun(FaultRun):
     full, short = Size(20, 0), Size(4, 0)
     settings = HeapFaultRun.settings
     brokers = len(BROKERS)
+    has_history = True
     flows: ClassVar[Mapping[str, type[FaultRun]]] = {
         _HEAPS: _Heaps,
         _COMMANDS: _Commands,
@@ -256,6 +257,7 @@ class ClusterRun(FaultRun):
                     deployment.register()
                 size = Size(min(made.most, _LARGE_ENOUGH), 0)
                 self._goes_on[name] = made(deployment, size, self.seed, quick=True)
+                self._goes_on[name].is_judged = self.is_judged
             self._all = dict(self._goes_on)
             return super().run()
 
@@ -329,7 +331,11 @@ class ClusterRun(FaultRun):
         made.rows.append(("longest recovery after an accident: all replicas in sync", f"{recovery:.1f} s"))
         for what, alone in (("commands", self._calls_alone()), ("acts on alarms", self._acts)):
             made.rows += _refusals(what, alone)
-            made.wrong += [f"{one.id}: was given, and no two brokers could confirm it" for one in alone if not one.text]
+            made.wrong += [
+                f"{one.id}: was given, and no two brokers could confirm it"
+                for one in alone
+                if not one.text and not one.again and self._has_ended_alone(one)
+            ]
         made.wrong += [
             f"{role} may not {act}: {answer}"
             for role, act, answer in self._forbidden
@@ -550,6 +556,10 @@ class ClusterRun(FaultRun):
         """Return the calls of commands made while no two brokers could confirm one."""
         calls = read_calls(self._all[_COMMANDS].deployment.folder / "calls.jsonl")
         return [one for one in calls if any(begin <= one.called <= end - _BAR for begin, end in self._alone)]
+
+    def _has_ended_alone(self, one: CallLine) -> bool:
+        """Return whether a call also ended in that time: brokers that are back may have confirmed a longer one."""
+        return any(begin <= one.called and one.called + one.seconds <= end for begin, end in self._alone)
 
 
 def _refusals(what: str, alone: Sequence[CallLine]) -> list[tuple[str, int | str]]:

@@ -36,7 +36,7 @@ from proving.fault_runs.frame import (
     Size,
     Tally,
 )
-from proving.fault_runs.history import FoundCommands, first_outcomes, judge, operations
+from proving.fault_runs.history import FoundCommands, first_outcomes, judge, late_commands, operations
 
 
 def account(found: FoundCommands) -> Balance:
@@ -44,10 +44,7 @@ def account(found: FoundCommands) -> Balance:
     answers = Counter(line.answer for line in found.calls if not line.again)
     repeated = Counter(line.answer for line in found.calls if line.again)
     written = {command.id: command for command in found.commands}
-    # A device server gives a command up when it has not read its record in time. Should the record be there after all,
-    # that outcome does not count, for any reader; what its caller was told is right if the command was not executed.
-    late = {ack.id for ack in found.acks if ack.status == UNDELIVERED} & written.keys()
-    outcomes = first_outcomes([ack for ack in found.acks if ack.status != UNDELIVERED or ack.id not in late])
+    outcomes, late = first_outcomes(found.acks, written), late_commands(found.acks, written)
     executed = Counter(line.id for line in found.executions)
     ended = Counter(outcomes.get(id, "none") for id in written)
     made.rows += [(f"calls: {answer}", answers[answer]) for answer in ("given", *NOT_GIVEN)]
@@ -62,6 +59,7 @@ def account(found: FoundCommands) -> Balance:
         ("executed again after a crash (repeatable)", sum(line.again for line in found.executions)),
     ]
     made.rows.append(("given up, and on the bus after all", len(late)))
+    # What the caller of a late command was told is right if it was not executed.
     made.wrong += _calls(found.calls, written, found.shown, late - executed.keys())
     made.wrong += _twice(written, found.acks)
     for id, command in written.items():
@@ -295,7 +293,10 @@ class CommandFaultRun(FaultRun):
         history = list(operations(found, self.clock.now()))
         begin = self.clock.monotonic()
         folder = Path(tempfile.mkdtemp(prefix="history-"))
-        wrong = judge(history, folder)
+        try:
+            wrong = judge(history, folder)
+        except InfraError as error:  # the account holds nevertheless
+            wrong = f"the history in {folder} was not judged: {error}"
         what = f"operations of {_CLIENTS * len(self._devices)} clients, judged by Porcupine"
         made.rows.append((what, f"{len(history):,}, {self.clock.monotonic() - begin:.1f} s"))
         if wrong:  # what is wrong can be looked at

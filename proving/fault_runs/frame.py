@@ -32,6 +32,7 @@ from facade.errors import BusError, ConfigError
 from facade.infra.processes import Process
 from facade.runtime.stopping import terminable
 from proving.deployment import Deployment
+from proving.fault_runs.history import build_judge
 from proving.progress import ProgressLine
 from proving.testbed import testbed
 
@@ -369,7 +370,8 @@ def prove(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A short run, for a first look.")] = False,
     judge: Annotated[
-        bool, typer.Option("--judge", help="Have Porcupine judge the history of the clients (needs Go); for commands.")
+        bool,
+        typer.Option("--judge", help="Have Porcupine judge the history of TM's clients (needs Go); commands, cluster."),
     ] = False,
     secure: Annotated[bool, typer.Option("--secure", help="Brokers with TLS, logins and rights; for cluster.")] = False,
     folder: Annotated[
@@ -394,8 +396,10 @@ def prove(
         if is_given and made.brokers == 1:
             raise ConfigError(f"{option}: expected cluster, got {flow}")
     if judge and not made.has_history:
-        raise ConfigError(f"--judge: expected commands, got {flow}")
+        raise ConfigError(f"--judge: expected commands or cluster, got {flow}")
     progress = ProgressLine(OUT, SystemClock())
+    if judge:  # what cannot be built is told now, not at the end; and `before` may take the network away
+        build_judge()
     made.before()
     with terminable(), testbed(folder, progress, brokers=made.brokers, secure=secure) as bed:
         with (bed.system if made.is_whole else bed.deployment)(f"prove-{flow}", **made.settings) as deployment:

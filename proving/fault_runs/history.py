@@ -5,11 +5,12 @@ command, with its times. The judge finds an order of all these operations that r
 interface allows; or it says that there is none. It shares no code with the facade.
 """
 
+import os
 import re
 import shutil
 import subprocess
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,21 @@ class HistoryOperation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     output: dict[str, Any] = {}
 
 
+def build_judge(program: Path = Path(os.devnull)) -> None:
+    """Build the judge; Go keeps the modules that it has fetched, so the next time needs no network.
+
+    Raises
+    ------
+    InfraError
+        There is no Go, or it is too old, or it cannot fetch Porcupine.
+    """
+    if shutil.which("go") is None:
+        raise InfraError("the judge is written in Go, and there is no Go here")
+    made = _run("go", "build", "-o", program.absolute(), ".", cwd=_SOURCE)
+    if made.returncode:
+        raise InfraError(f"the judge cannot be built: {made.stderr.strip()}")
+
+
 def judge(operations: Iterable[HistoryOperation], folder: Path) -> str:
     """Return which parts of a history are not linearizable, or were not decided in time, or an empty text.
 
@@ -53,22 +69,22 @@ def judge(operations: Iterable[HistoryOperation], folder: Path) -> str:
     Raises
     ------
     InfraError
-        There is no Go, or Go cannot fetch Porcupine, or this is no history.
+        The judge cannot be built, or gives no judgement in time, or this is no history.
     """
-    if shutil.which("go") is None:
-        raise InfraError("the judge is written in Go, and there is no Go here")
     program, history = folder / "porcupine", folder / "history.jsonl"
     history.write_bytes(msgspec.json.Encoder().encode_lines(operations))
-    build = subprocess.run(
-        ["go", "build", "-o", str(program.absolute()), "."], cwd=_SOURCE, text=True, capture_output=True, check=False
-    )
-    if build.returncode:
-        raise InfraError(f"the judge cannot be built: {build.stderr.strip()}")
-    words = [program.absolute(), history, folder / "history.html"]
-    judged = subprocess.run(words, text=True, capture_output=True, check=False, timeout=_WITHIN)
+    build_judge(program)
+    judged = _run(program.absolute(), history, folder / "history.html")
     if judged.returncode not in (_LINEARIZABLE, _NOT_LINEARIZABLE):
         raise InfraError(f"the judge of histories gives no judgement: {judged.stderr}")
     return judged.stderr.strip()
+
+
+def _run(*words: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(words, cwd=cwd, text=True, capture_output=True, check=False, timeout=_WITHIN)
+    except subprocess.TimeoutExpired as error:
+        raise InfraError(f"the judge of histories takes too long: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +104,22 @@ class FoundCommands:
     """What clients have read."""
 
 
-def first_outcomes(acks: Sequence[AckMessage]) -> dict[str, str]:
+def late_commands(acks: Iterable[AckMessage], written: Container[str]) -> set[str]:
+    """Return the ids of commands that were given up, and are on the bus after all.
+
+    A device server gives a command up when it has not read its record in time. Should the record be there after all,
+    that outcome does not count, for any reader.
+    """
+    return {ack.id for ack in acks if ack.status == UNDELIVERED and ack.id in written}
+
+
+def first_outcomes(acks: Sequence[AckMessage], written: Container[str]) -> dict[str, str]:
     """Return the first final acknowledgement by id, judged without the tracker's code."""
     outcomes: dict[str, str] = {}
     at_work: set[str] = set()
     for ack in acks:
+        if ack.status == UNDELIVERED and ack.id in written:
+            continue
         if ack.status == "IN_PROGRESS" and ack.id not in outcomes:
             at_work.add(ack.id)
         elif ack.status in FINAL and not (ack.status == "REJECTED" and ack.id in at_work):
@@ -110,10 +137,13 @@ def operations(found: FoundCommands, end: float) -> Iterator[HistoryOperation]:
     """
     written = {command.id: command for command in found.commands}
     given = _given(found, written)
-    outcomes = first_outcomes(found.acks)
+    outcomes, late = first_outcomes(found.acks, written), late_commands(found.acks, written)
     acks: dict[tuple[str, str], AckMessage] = {(ack.id, ack.status): ack for ack in reversed(found.acks)}
     seen: dict[str, float] = {}
     for line in found.seen:
+        # A server that has just started knows no command yet.
+        if not line.value or (line.value == UNDELIVERED and line.what in late):
+            continue
         if line.value in FINAL:
             seen[line.what] = min(line.called + line.seconds, seen.get(line.what, end))
         # A server that has just started does not know the State.
@@ -201,7 +231,8 @@ def _command(
         out: dict[str, Any] = {"status": outcome}
         span["client"] = _CONTROLLER
         if ack is not None:
-            span["call"] = max(span["call"], ack.time)  # it is not an outcome before it is written
+            # It is not an outcome before it is written, unless a client saw it earlier, which the judge decides.
+            span["call"] = max(span["call"], ack.time if seen is None else min(ack.time, _us(seen)))
             if outcome == REJECTED and (state := _STATE.search(ack.text)):
                 out["got"] = state[1]
             if outcome == REJECTED and ack.text.startswith("$.resources."):

@@ -1,12 +1,13 @@
 """The judge of histories accepts a correct one, and refuses each kind of wrong one; it is built by Go."""
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from facade.errors import InfraError
-from proving.fault_runs.history import HistoryOperation, judge
+from proving.fault_runs.history import _SOURCE, HistoryOperation, judge
 
 pytestmark = pytest.mark.skipif(
     shutil.which("go") is None, reason="the judge is written in Go, and there is no Go here"
@@ -16,6 +17,9 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return one folder for all tests, so that the judge is built once."""
+    fetched = subprocess.run(["go", "mod", "download"], cwd=_SOURCE, text=True, capture_output=True, check=False)
+    if fetched.returncode:
+        pytest.skip(f"Go cannot fetch Porcupine: {fetched.stderr.strip()}")
     return tmp_path_factory.mktemp("judge")
 
 

@@ -15,7 +15,8 @@ from proving.bench.lost_broker import (
     read_window,
     verdicts,
 )
-from proving.bench.secured import OPEN, SECURED, hop_verdicts, worker_verdicts
+from proving.bench.secured import OPEN, SECURED, _in_turn, hop_verdicts, worker_verdicts
+from proving.bench.standby import _longest
 from proving.bench.sweep import ROWS, SweepResult
 from proving.bench.throughput_roles import ProgressMark, RoleTiming
 
@@ -67,6 +68,24 @@ def test_each_row_of_the_paper_stands_beside_its_figures():
         "32 B, batches of 20: in 1,000/s (paper 63,615), out 2,000/s (paper 79,900),"
         " both: in 1,000/s (paper 28,774), both: out 2,000/s (paper 32,488)"
     )
+
+
+@pytest.mark.parametrize(
+    ("times", "longest"),
+    [([0, 1, 2, 10, 11], 8), ([0, 1, 2, 3, 7, 30], 23), ([0, 1, 2, 3, 9, 30], 6), ([0, 2], None)],
+)
+def test_the_gap_of_a_hand_over_counts_however_long_it_is(times: list[float], longest: float | None) -> None:
+    """The change is at 2.05; what begins more than 6 s later is none of its."""
+    assert _longest(times, [2.05]) == longest
+
+
+def test_the_side_that_is_measured_first_alternates():
+    sides = {SECURED: 1, OPEN: 2}
+    assert [[side for side, _ in _in_turn(sides, number)] for number in range(3)] == [
+        [SECURED, OPEN],
+        [OPEN, SECURED],
+        [SECURED, OPEN],
+    ]
 
 
 def timing(seconds: float, cpu: float) -> RoleTiming:

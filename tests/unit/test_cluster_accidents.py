@@ -32,6 +32,7 @@ from proving.fault_runs.cluster import (
     partition_of,
     schedule,
 )
+from proving.fault_runs.commands import CommandFaultRun
 from proving.fault_runs.frame import Balance, Gaps, Silence, Size, Tally
 
 
@@ -131,6 +132,19 @@ def test_no_accident_begins_after_the_time_that_is_given(run: ClusterRun) -> Non
     assert run.due() == ""
 
 
+@pytest.mark.parametrize("is_judged", [False, True])
+def test_the_history_of_the_commands_is_judged_if_that_is_asked_for(
+    run: ClusterRun, is_judged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ClusterRun, "flows", {"commands": CommandFaultRun})
+    monkeypatch.setattr(run, "_endpoints_of_operators", MagicMock())
+    monkeypatch.setattr("proving.fault_runs.cluster.Testbed", MagicMock())
+    monkeypatch.setattr("proving.fault_runs.frame.FaultRun.run", lambda self: Balance())
+    run.is_judged = is_judged
+    run.run()
+    assert run._all["commands"].is_judged == is_judged
+
+
 def made_line(seconds: float, answer: Answer, text: str = "no broker") -> CallLine:
     return CallLine(device="d", command="Scan", called=5.0, seconds=seconds, answer=answer, text=text)
 
@@ -158,13 +172,25 @@ def test_a_refusal_that_takes_too_long_is_named_in_its_row(run: ClusterRun, seco
 
 def test_an_act_that_nobody_could_confirm_or_that_is_forbidden_is_a_finding_if_it_was_taken(run: ClusterRun) -> None:
     run.injected["kill"] = 1
-    run._acts = [made_line(0.1, "given", "")]
+    run._alone, run._acts = [(1.0, 10.0)], [made_line(0.1, "given", "")]
     run._forbidden = [("logs", "write to x.alerts", "TOPIC_AUTHORIZATION_FAILED"), ("storage", "write to y", "done")]
     assert run.account().wrong == [
         ": was given, and no two brokers could confirm it",
         "storage may not write to y: done",
     ]
     assert not run.injected, "accidents have a table of their own"
+
+
+@pytest.mark.parametrize(("seconds", "again", "count"), [(0.9, False, 1), (1.1, False, 0), (0.9, True, 0)])
+def test_a_command_that_brokers_may_have_confirmed_was_rightly_given(
+    run: ClusterRun, seconds: float, again: bool, count: int
+) -> None:
+    """They are back before a long call ends, and a repeated one returns the id of a record confirmed before."""
+    line = msgspec.structs.replace(made_line(seconds, "given", ""), again=again)
+    file = run._all["commands"].deployment.folder / "calls.jsonl"
+    file.write_bytes(msgspec.json.encode(line) + b"\n")
+    run._alone = [(1.0, 6.0)]
+    assert len(run.account().wrong) == count
 
 
 def test_a_silence_is_put_down_to_the_first_accident_in_it_or_else_to_the_last_before_it(run: ClusterRun) -> None:

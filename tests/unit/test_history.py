@@ -1,11 +1,22 @@
 """The history of a run has what clients saw, and says of what nobody learned that it may have happened later."""
 
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
+from facade.clock import ManualClock
+from facade.errors import InfraError
 from facade.flows.commands.messages import AckMessage, CommandMessage
+from facade.flows.commands.outcomes import UNDELIVERED
+from proving.fault_runs import frame
 from proving.fault_runs.callers import CallLine, SeenLine
+from proving.fault_runs.commands import CommandFaultRun
+from proving.fault_runs.frame import Balance
 from proving.fault_runs.history import FoundCommands, operations
 
 DEVICE, ID, OTHER = "mid-sdp/subarray/01", "100.500000_1_Scan", "100.700000_2_Scan"
@@ -104,6 +115,51 @@ def test_a_refusal_by_state_is_a_read_of_it(text: str, said: dict[str, str] | No
 )
 def test_an_outcome_has_the_reason_why_the_controller_refused(text: str, said: dict[str, Any]) -> None:
     assert history(acks=[ack("REJECTED", text)])[-1][3] == {"status": "REJECTED"} | said
+
+
+def test_the_log_is_right_about_a_command_that_was_given_up_and_is_on_the_bus_after_all() -> None:
+    """As in the account of the run: what its device server said before does not count for any reader."""
+    looks = [seen(ID, UNDELIVERED, 101.0), seen(ID, "COMPLETED", 103.0)]
+    acks = [ack(UNDELIVERED), ack()]
+    assert history(acks=acks, seen=looks)[-1] == ("end", 102.0, 103.5, {"status": "COMPLETED"})
+    assert statuses(looks, acks) == ["COMPLETED", "COMPLETED"]
+    assert statuses(looks, [ack()]) == [UNDELIVERED, "COMPLETED", "COMPLETED"]
+
+
+def test_a_server_that_does_not_know_a_command_yet_says_nothing_of_its_outcome() -> None:
+    assert statuses([seen(ID, "COMPLETED", 103.0), seen(ID, "", 104.0)], [ack()]) == ["COMPLETED", "COMPLETED"]
+
+
+def test_an_outcome_seen_before_its_acknowledgement_ends_no_earlier_than_it_begins() -> None:
+    assert history(seen=[seen(ID, "TIMED_OUT", 101.0)])[-1] == ("end", 101.5, 101.5, {"status": "COMPLETED"})
+
+
+def statuses(looks: list[SeenLine], acks: list[AckMessage]) -> list[str]:
+    found = FoundCommands(calls=[call()], commands=[command()], acks=acks, shown={}, executions=[], seen=looks)
+    return [one.output["status"] for one in operations(found, END) if one.input["op"] == "look"]
+
+
+def test_without_go_a_judged_run_ends_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(frame, "testbed", MagicMock(side_effect=AssertionError))
+    with pytest.raises(InfraError, match="there is no Go here"):
+        frame.prove("commands", None, None, judge=True)
+
+
+def test_a_judge_that_takes_too_long_is_a_finding_beside_the_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(shutil, "which", lambda _: "go")
+    monkeypatch.setattr(subprocess, "run", MagicMock(side_effect=subprocess.TimeoutExpired("go", 600)))
+    run = object.__new__(CommandFaultRun)
+    run.clock, run._devices = ManualClock(), [DEVICE]
+    made = Balance()
+    run._judge(FoundCommands(calls=[call()], commands=[command()], acks=[ack()], shown={}, executions=[]), made)
+    (wrong,) = made.wrong
+    assert "was not judged: the judge of histories takes too long: Command 'go' timed out" in wrong
 
 
 def test_topics_and_devices_are_looked_at_once_more_in_the_end() -> None:

@@ -120,7 +120,7 @@ def test_a_broker_for_other_hosts_has_its_address_in_its_certificate(tmp_path: P
     assert made.address(tmp_path / "server.properties").startswith(f"{host}:")
 
 
-@pytest.mark.parametrize("address", ["192.0.2.1", "0.0.0.0", "localhost", "kafka.example.org"])
+@pytest.mark.parametrize("address", ["192.0.2.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "127.0.0.01", "localhost"])
 def test_an_address_that_is_none_of_this_machine_is_refused(address: str) -> None:
     with pytest.raises(InfraError, match=f"the address '{address}' is wrong: expected one of this machine"):
         local._merged(InfraState(), local.LocalOptions(address=address))

@@ -287,8 +287,6 @@ func (s subarray) forbids(d definition, label, obsState string) bool {
 // end returns what an outcome may leave; the caller takes the command away.
 func (s subarray) end(c command, out output) []subarray {
 	d := definitions[c.name]
-	fault := s
-	fault.obsState = "FAULT"
 	passed := s
 	passed.obsState = d.transitional
 	switch {
