@@ -125,7 +125,7 @@ def test_a_withdrawal_that_is_repeated_is_late_and_not_of_an_unknown_command(is_
     for _ in range(3):
         tracker.fold_ack(ack(one, "ABORTED", withdrawer="ann"), 0.0)
     tracker.fold_held(one, record())
-    tracker.due(0, 20.0, "server")
+    tracker.due(0, 20.0, "server", has_read_all)
     assert (tracker.find(one.id).status, tracker.late[DEVICE], tracker.unknown[DEVICE]) == ("ABORTED", 2, 0)
 
 
