@@ -9,7 +9,7 @@ from proving.fault_runs.alerts import digest
 from proving.fault_runs.callers import CallLine
 from proving.fault_runs.commands import account
 from proving.fault_runs.history import FoundCommands
-from proving.fault_runs.rolling import not_taken, wrong_alerts
+from proving.fault_runs.rolling import wrong_alerts
 
 DEVICE, ID = "mid-sdp/subarray/01", "1800000000.000000_1_Scan"
 T0 = 1_800_000_000_000_000
@@ -75,24 +75,6 @@ GOOD = {
 def test_each_kind_of_wrong_is_found(changes, words):
     (finding,) = account(FoundCommands(**GOOD | changes)).wrong
     assert words in finding
-
-
-@pytest.mark.parametrize(
-    ("changes", "is_found"),
-    [
-        ({}, False),
-        ({"answer": "no answer", "text": "timed out"}, True),
-        ({"answer": "no answer", "text": "timed out", "called": T0 / 1e6 + 10.5}, False),
-        ({"answer": "not sent", "text": "about to end", "called": T0 / 1e6 + 9.0, "seconds": 1.5}, False),
-        ({"answer": "refused", "text": "Command Scan not allowed while On (7_On) is under way"}, False),
-        ({"answer": "refused", "text": "Command Scan not allowed when obsState is IDLE; expected"}, False),
-        ({"answer": "refused", "text": "Command Scan not allowed when State is UNKNOWN; expected"}, True),
-        ({"answer": "refused", "text": "another server has the lease"}, True),
-    ],
-)
-def test_a_call_that_was_not_taken_beyond_the_restart_of_its_server_is_found(changes, is_found):
-    """The server was away from the 10th to the 12th second."""
-    assert bool(not_taken([call(**changes)], [(T0 / 1e6 + 10.0, T0 / 1e6 + 12.0)])) == is_found
 
 
 LOG = [

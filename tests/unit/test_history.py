@@ -1,22 +1,12 @@
 """The history of a run has what clients saw, and says of what nobody learned that it may have happened later."""
 
-import shutil
-import subprocess
-import tempfile
-from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 
-from facade.clock import ManualClock
-from facade.errors import InfraError
 from facade.flows.commands.messages import AckMessage, CommandMessage
 from facade.flows.commands.outcomes import UNDELIVERED
-from proving.fault_runs import frame
 from proving.fault_runs.callers import CallLine, SeenLine
-from proving.fault_runs.commands import CommandFaultRun
-from proving.fault_runs.frame import Balance
 from proving.fault_runs.history import FoundCommands, operations
 
 DEVICE, ID, OTHER = "mid-sdp/subarray/01", "100.500000_1_Scan", "100.700000_2_Scan"
@@ -66,13 +56,6 @@ def test_a_command_whose_caller_got_no_answer_may_be_admitted_at_any_later_time(
     assert (give[:3], take[:3], end[:3]) == (("give", 100.0, None), ("take", 100.0, None), ("end", 102.0, None))
 
 
-def test_a_call_that_is_repeated_is_the_same_command() -> None:
-    first = call(answer="no answer", id="", transaction_id="txn")
-    (give, take, _) = history(calls=[first, call(110.0, transaction_id="txn", again=True)])
-    assert give[:3] == ("give", 100.0, 111.0)
-    assert take[:3] == ("take", 100.0, 111.0)
-
-
 def test_a_command_that_is_not_on_the_bus_was_admitted_only_if_its_id_was_told() -> None:
     told = call(answer="unknown")
     assert history(calls=[told], commands=[], acks=[]) == [
@@ -92,31 +75,6 @@ def test_a_command_that_is_not_on_the_bus_was_admitted_only_if_its_id_was_told()
     assert [one[0] for one in history(calls=[elsewhere, refused], commands=[], acks=[])] == ["refuse"]
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("Command Scan not allowed when obsState is IDLE; expected obsState READY, got IDLE", {"got": "IDLE"}),
-        ("Command Scan not allowed when State is OFF; expected State ON, got OFF", {"got": "OFF"}),
-        ("Scan was not sent: the bus was not read yet", None),
-    ],
-)
-def test_a_refusal_by_state_is_a_read_of_it(text: str, said: dict[str, str] | None) -> None:
-    refused = call(answer="refused", id="", text=text)
-    assert history(calls=[refused], commands=[]) == ([("refuse", 100.0, 101.0, said)] if said else [])
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("Command Scan not allowed when obsState is FAULT; expected obsState READY, got FAULT", {"got": "FAULT"}),
-        ("$.resources.receptors: expected some of [], got ['SKA001']", {"absent": True}),
-        ("simulated refusal", {}),
-    ],
-)
-def test_an_outcome_has_the_reason_why_the_controller_refused(text: str, said: dict[str, Any]) -> None:
-    assert history(acks=[ack("REJECTED", text)])[-1][3] == {"status": "REJECTED"} | said
-
-
 def test_the_log_is_right_about_a_command_that_was_given_up_and_is_on_the_bus_after_all() -> None:
     """As in the account of the run: what its device server said before does not count for any reader."""
     looks = [seen(ID, UNDELIVERED, 101.0), seen(ID, "COMPLETED", 103.0)]
@@ -126,53 +84,6 @@ def test_the_log_is_right_about_a_command_that_was_given_up_and_is_on_the_bus_af
     assert statuses(looks, [ack()]) == [UNDELIVERED, "COMPLETED", "COMPLETED"]
 
 
-def test_a_server_that_does_not_know_a_command_yet_says_nothing_of_its_outcome() -> None:
-    assert statuses([seen(ID, "COMPLETED", 103.0), seen(ID, "", 104.0)], [ack()]) == ["COMPLETED", "COMPLETED"]
-
-
-def test_an_outcome_seen_before_its_acknowledgement_ends_no_earlier_than_it_begins() -> None:
-    assert history(seen=[seen(ID, "TIMED_OUT", 101.0)])[-1] == ("end", 101.5, 101.5, {"status": "COMPLETED"})
-
-
 def statuses(looks: list[SeenLine], acks: list[AckMessage]) -> list[str]:
     found = FoundCommands(calls=[call()], commands=[command()], acks=acks, shown={}, executions=[], seen=looks)
     return [one.output["status"] for one in operations(found, END) if one.input["op"] == "look"]
-
-
-def test_without_go_a_judged_run_ends_before_anything_is_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(frame, "testbed", MagicMock(side_effect=AssertionError))
-    with pytest.raises(InfraError, match="there is no Go here"):
-        frame.prove("commands", None, None, judge=True)
-
-
-def test_a_judge_that_takes_too_long_is_a_finding_beside_the_account(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(shutil, "which", lambda _: "go")
-    monkeypatch.setattr(subprocess, "run", MagicMock(side_effect=subprocess.TimeoutExpired("go", 600)))
-    run = object.__new__(CommandFaultRun)
-    run.clock, run._devices = ManualClock(), [DEVICE]
-    made = Balance()
-    run._judge(FoundCommands(calls=[call()], commands=[command()], acks=[ack()], shown={}, executions=[]), made)
-    (wrong,) = made.wrong
-    assert "was not judged: the judge of histories takes too long: Command 'go' timed out" in wrong
-
-
-def test_topics_and_devices_are_looked_at_once_more_in_the_end() -> None:
-    found = FoundCommands(
-        calls=[call()],
-        commands=[command()],
-        acks=[ack()],
-        shown={ID: "FAILED"},
-        executions=[],
-        seen=[seen("scanID", "7", 5.0)],
-    )
-    looks = [one for one in operations(found, END) if one.input["op"] == "look"]
-    assert {one.output["status"] for one in looks} == {"COMPLETED", "FAILED"}
-    assert {one.call for one in looks} == {900_000_000}
-    (read,) = (one for one in operations(found, END) if one.input["op"] == "read")
-    assert (read.input["attribute"], read.output) == ("scanID", {"scan": 7})
