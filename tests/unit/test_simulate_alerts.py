@@ -1,7 +1,6 @@
 """The simulator of alerts: what it says it sent is what it sent, and what is to be bad is refused for that reason."""
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -9,23 +8,12 @@ from typer.testing import CliRunner
 from facade.bus.port import Record
 from facade.cli.app import app
 from facade.clock import ManualClock
-from facade.errors import ConfigError
-from facade.files import write_json
 from facade.flows.alerts.messages import decode_alert
-from facade.flows.alerts.packets import Packet, PacketCodec
-from facade.flows.alerts.simulator.stream import (
-    BAD_ALERTS,
-    AlertMixture,
-    AlertReport,
-    AlertSimulator,
-    AlertStream,
-    bad_packets,
-    read_alert_report,
-)
+from facade.flows.alerts.packets import PacketCodec
+from facade.flows.alerts.simulator.stream import BAD_ALERTS, AlertMixture, AlertSimulator, AlertStream, bad_packets
 from facade.icd.load import load
 from facade.outcome import RecordRejected
 from facade.simulate import sender, sending
-from facade.simulate.pacing import Bursts
 from facade.simulate.sender import Stop
 from tests.support.alerting import Bench
 
@@ -68,16 +56,6 @@ def stream(codec=None, **options) -> AlertStream:
 
 def taken(one: AlertStream, count: int, now_us: int = NOW_US) -> list:
     return [decode_alert(value) for value in one.take(count, now_us)[1]]
-
-
-def test_the_same_seed_gives_the_same_alerts_however_they_are_cut():
-    options = {"seed": 5, "unknown": 0.1, "garbage": 0.1, "chatter": True}
-    whole, parts = stream(**options), stream(**options)
-    keys, values = whole.take(1000, NOW_US)
-    cut = [parts.take(10, NOW_US) for _ in range(100)]
-    assert [key for part, _ in cut for key in part] == keys
-    assert [value for _, part in cut for value in part] == values
-    assert stream(**{**options, "seed": 6}).take(1000, NOW_US)[1] != values
 
 
 @pytest.mark.parametrize("options", [{}, {"flood": True}, {"chatter": True}, {"unknown": 0.3}], ids=str)
@@ -132,49 +110,8 @@ def test_each_bad_packet_is_refused_for_the_reason_foretold(kind):
     assert refused.reason == reason
 
 
-def test_a_night_is_packets_of_two_images_by_detector():
-    one = stream(CODEC, sources=189, packet_size=136_000, conditions=("transientDetected",))
-    keys, values = one.take(30, NOW_US)
-    assert one.topic == "alert-packets"
-    for key, value in zip(keys, values, strict=True):
-        packet = CODEC.decode(value)
-        assert isinstance(packet, Packet)
-        assert packet.alert.source.encode() == key
-        assert (packet.alert.condition, packet.alert.state) == ("transientDetected", "ACTIVE")
-        assert [len(content.content) for content in packet.contents] == [68_000, 68_000]
-        assert 136_000 < len(value) < 136_500
-    assert len(set(values)) == 30
-
-
 def simulator(one: AlertStream, outlet: Outlet, clock: ManualClock, reports: list, **options) -> AlertSimulator:
     return AlertSimulator(one, outlet, clock=clock, topic_name="t.alerts", each_second=reports.append, **options)
-
-
-def test_bursts_begin_on_time_and_leave_nothing_out():
-    clock = ManualClock()
-    bursts, begin, given = Bursts(1200, 10.0, clock), clock.monotonic(), Counter()
-    while clock.monotonic() - begin < 35:
-        given[round(clock.monotonic() - begin)] += bursts.take()
-    assert +given == Counter({0: 1200, 10: 1200, 20: 1200, 30: 1200})
-
-
-def test_a_run_ends_with_its_count_and_reports_it():
-    clock, outlet, reports = ManualClock(), Outlet(), []
-    final = simulator(stream(garbage=0.1), outlet, clock, reports, bursts=(1000, 10.0)).run(Stop(count=2500))
-    assert (final.finished, final.stopped_by, final.alerts, final.undelivered) == (True, "count", 2500, 0)
-    assert final.queued == final.sent == len(outlet.records) == 2500 + sum(final.garbage.values())
-    assert final.elapsed == pytest.approx(20, abs=0.5)
-    assert reports[-1] is final
-    assert {topic for topic, _, _ in outlet.records} == {"alerts"}
-
-
-def test_a_stop_ends_the_run_with_a_report():
-    clock, outlet, reports = ManualClock(), Outlet(), []
-    one = simulator(stream(), outlet, clock, reports, rate=100.0)
-    one._each_second = lambda report: (reports.append(report), one.stop())
-    final = one.run(Stop())
-    assert final.stopped_by == "signal"
-    assert final.alerts == sum(source.count for source in final.sources.values()) > 0
 
 
 def test_what_was_not_confirmed_is_said():
@@ -184,33 +121,6 @@ def test_what_was_not_confirmed_is_said():
     one.stop()
     one.stop()
     assert one.run(Stop()).undelivered == 30
-
-
-def test_the_report_is_read_as_it_was_written(tmp_path: Path):
-    final: AlertReport = simulator(stream(), Outlet(), ManualClock(), [], rate=10.0).run(Stop(count=20))
-    write_json(tmp_path / "sent.json", final)
-    assert read_alert_report(tmp_path / "sent.json") == final
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"unknown": 1.5}, "unknown: expected a share"),
-        ({"conditions": ()}, "expected sources and conditions"),
-        ({"packet_size": 10**9}, "packet size"),
-        ({"packet_size": 1000}, "expected a codec"),
-    ],
-)
-def test_a_scenario_that_cannot_be_is_refused(options, says):
-    with pytest.raises(ConfigError, match=says):
-        stream(**options)
-
-
-@pytest.mark.parametrize(("options", "says"), [(["--every", "5"], "--burst"), (["--visits", "2"], "--night")])
-def test_options_that_need_others_say_so(options, says):
-    done = CliRunner().invoke(app, ["simulate", "alerts", *options])
-    assert isinstance(done.exception, ConfigError)
-    assert says in str(done.exception)
 
 
 def test_a_run_without_a_broker_says_so_at_its_begin_and_at_its_end(monkeypatch):

@@ -13,7 +13,6 @@ import pytest
 from facade.codec.columns import ColumnDecoder
 from facade.errors import ConfigError
 from facade.flows.telemetry.simulator.faults import Faults, Scenario, Silence, Skew, TimeLimits
-from facade.flows.telemetry.simulator.garbage import GARBAGE
 from facade.flows.telemetry.simulator.heaps import HeapBatch, HeapStream
 from facade.icd.load import load
 from facade.sequences import SeenNumbers
@@ -22,10 +21,6 @@ ICD = load()
 SCHEMA = ICD.messages["heap"]
 NOW_US = 1_800_000_000_000_000
 TIME = re.compile(rb'"time":\d+')
-VALID = (
-    b'{"schema":"heap/1","node":1,"scan_id":7,"seq":5,"time":1800000000000000,"channel_start":0,"channel_count":16384,'
-    b'"received":511,"lost":1,"late":0,"flagged_fraction":0.0123,"latency":0.002134}'
-)
 PLAIN = Scenario(nodes=3, rate=1000.0, seed=5)
 FAULTS = {
     "none": Faults(),
@@ -139,26 +134,6 @@ def test_the_same_seed_gives_the_same_bytes(name: str) -> None:
     assert timeless(scenario, 97) != timeless(replace(scenario, seed=6), 97)
 
 
-def test_a_fault_leaves_the_values_alone() -> None:
-    """Duplicates switched on add records, and change none of the others."""
-    _, plain = cut(PLAIN, 3000)
-    _, doubled = cut(replace(PLAIN, faults=Faults(duplicates=0.1)), 3000)
-    assert list(dict.fromkeys(values(doubled))) == values(plain)
-
-
-def test_chance_ends_after_its_time_and_clocks_stay_wrong() -> None:
-    """A demo that stays is well once its story is over; its dead letters never ended."""
-    faults = replace(FAULTS["everything"], chance_seconds=20.0)
-    stream, _ = cut(replace(PLAIN, faults=faults), 60_000)
-    assert stream.account.expected() == cut(replace(PLAIN, faults=faults), 60_000, size=1000)[0].account.expected()
-    fired = dict(stream.account.fired)
-    assert all(fired[name] for name in ("gaps", "duplicates", "disorder", "late", "ahead", "garbage"))
-    for _ in range(10):
-        stream.take(1000, NOW_US)
-    later = stream.account.fired
-    assert all(later[name] == fired[name] for name in ("gaps", "duplicates", "disorder", "garbage"))
-
-
 @pytest.mark.parametrize("name", FAULTS)
 @pytest.mark.parametrize("nodes", [3, 40])
 def test_the_account_equals_a_recount(name: str, nodes: int) -> None:
@@ -173,14 +148,6 @@ def test_the_account_equals_a_recount(name: str, nodes: int) -> None:
     if name == "certain":
         wanted = {*stream.account.fired} - {"silence"}
     assert fired == wanted
-
-
-def test_garbage_has_no_sequence_number_of_its_own() -> None:
-    """A stream full of garbage has no holes, and each kind comes equally often."""
-    stream, _ = cut(replace(PLAIN, faults=Faults(garbage=0.5)), 3000)
-    assert {account.missing for account in stream.account.nodes().values()} == {0}
-    assert set(stream.account.garbage) == {kind.name for kind in GARBAGE}
-    assert max(stream.account.garbage.values()) - min(stream.account.garbage.values()) <= 1
 
 
 @pytest.mark.parametrize(
