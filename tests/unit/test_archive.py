@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from facade.bus.memory import MemoryBus, MemoryLog
 from facade.bus.offsets import Extent, PartitionReplicas, TopicShape
-from facade.bus.port import Headers, PartitionColumns, Record
+from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.errors import ConfigError
-from facade.flows.archive.files import ArchiveError, event_times, inspect, parse_name, sizes_of, to_batch, verify
+from facade.flows.archive.files import ArchiveError, event_times, inspect, parse_name, verify
 from facade.flows.archive.stores import FolderStore, open_store
 from facade.flows.archive.worker import ArchiveLimits
 from tests.support.archives import HOUR, ICD, START, TOPIC, archive, faults, kept, record, worker
@@ -61,13 +61,6 @@ def test_which_records_share_a_file(case: Case, tmp_path: Path) -> None:
     counts = {parse_name(name): inspect(store.read(name)).records for name in store.names()}
     assert [counts[one] for one in sorted(counts)] == case.files  # type: ignore[type-var]
     assert faults(store) == []
-
-
-def test_a_file_is_named_by_the_hour_of_its_first_record(tmp_path: Path) -> None:
-    log, store = MemoryLog({TOPIC: 1}), FolderStore(tmp_path)
-    log.append(record(START + HOUR))
-    archive(log, store)
-    assert store.names() == ["topic=alerts/hour=2027-01-15T09/0000-00000000.parquet"]
 
 
 class Killed(BaseException):
@@ -314,14 +307,6 @@ def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
         log.append(one)
     archive(log, store)
     assert kept(store) == log.records(TOPIC)
-
-
-def test_the_size_of_a_record_is_that_of_its_bytes() -> None:
-    headers: list[Headers] = [(("ä", b"12"), ("b", b"")), (), (("name", b"1"),)]
-    values = [b"1234", None, b""]
-    columns = PartitionColumns(TOPIC, 0, [1, 2, 3], [0, 0, 0], [None, b"k", b"key"], values, headers)
-    sizes = sizes_of(to_batch(columns, event_times(ICD, TOPIC)))
-    assert (sizes - min(sizes)).tolist() == [4 + 2 + 2 + 1 - 1, 0, 3 + 4 + 1 - 1]
 
 
 @pytest.mark.parametrize("topic", ["alert-state", "tables"])

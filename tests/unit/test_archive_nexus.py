@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -31,7 +30,7 @@ from facade.errors import ConfigError
 from facade.flows.archive import nexus, nexus_groups
 from facade.flows.archive.files import ArchiveError
 from facade.flows.archive.nexus import export, find_time
-from facade.flows.archive.nexus_groups import QUALITIES, EventGroup, Log, WindowGrid
+from facade.flows.archive.nexus_groups import QUALITIES, WindowGrid
 from facade.flows.archive.stores import FolderStore
 from facade.flows.tables.solution import Solution
 from facade.flows.tables.solution import encode as encode_solution
@@ -135,27 +134,6 @@ def test_notifications_are_events_with_their_fields_as_columns(tmp_path: Path) -
         assert (texts(account["topic"]), account["records"][:].tolist()) == (["ingest.heaps"], [6])
         assert account["not_decoded"][:].tolist() == [1]
         assert "version" in texts(account["first_reason"])[0]
-
-
-def test_indices_of_more_than_four_billion_events_have_64_bits(tmp_path: Path) -> None:
-    many = 5_000_000_000
-    with h5py.File(tmp_path / "sparse.nxs", "w") as file:
-        group = nexus_groups.child(file, "notifications", "NXevent_data")
-        events = EventGroup(group, START, {"lost": "packets"})
-        pulse = np.array([7, 8]), np.array([START, START + 5]), {"lost": np.array([1, 2])}
-        events.add(*pulse)
-        events.flush()
-        for name in ("event_id", "event_time_offset", "lost"):
-            group[name].resize(many, 0)  # as if they had come: what was not written takes no room
-        events.add(*pulse)
-        events.flush()
-    with h5py.File(tmp_path / "sparse.nxs") as file:
-        group = file["notifications"]
-        assert group["event_index"].dtype == np.int64
-        assert group["event_index"][:].tolist() == [0, many]
-        assert group["event_id"].shape == (many + 2,)
-        assert group["event_id"][many:].tolist() == [7, 8]
-    assert (tmp_path / "sparse.nxs").stat().st_size < 1_000_000
 
 
 # Windows
@@ -550,11 +528,6 @@ def test_what_a_killed_export_left_is_removed_and_two_at_once_are_refused(tmp_pa
     assert sorted(tmp_path.iterdir()) == [store, file]
 
 
-def test_a_time_that_is_longer_than_the_archive_is_cut(tmp_path: Path) -> None:
-    made = export(FolderStore(alerts(tmp_path)), ICD, tmp_path / "night.nxs", 0, 2 * START)
-    assert (made.begin_us, made.end_us) == (START, START + HOUR)
-
-
 def test_a_file_is_replaced_only_by_force(tmp_path: Path) -> None:
     store, file = alerts(tmp_path), tmp_path / "night.nxs"
     file.write_text("mine")
@@ -598,21 +571,6 @@ def test_a_disk_that_fills_ends_the_export_before_hdf5_meets_its_end(
     assert [*tmp_path.iterdir()] == [store]
 
 
-def test_a_folder_that_is_missing_or_without_archive_is_said(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    done = command_line(tmp_path / "empty", tmp_path / "night.nxs", *TIMES)
-    assert f"{tmp_path / 'empty'}: expected files topic=TOPIC/" in str(done.exception)
-    done = command_line(alerts(tmp_path), tmp_path / "none" / "night.nxs", *TIMES)
-    assert "cannot be written: No such file or directory" in str(done.exception)
-
-
-def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("facade.flows.archive.nexus")
-    monkeypatch.setitem(sys.modules, "facade.flows.archive.nexus", None)
-    done = command_line(tmp_path, tmp_path / "night.nxs", *TIMES)
-    assert "pip install 'sdp-tango-facade[nexus]'" in str(done.exception)
-
-
 def test_an_export_that_ends_early_leaves_no_file(tmp_path: Path) -> None:
     store, file = alerts(tmp_path, 100), tmp_path / "night.nxs"
     log = MemoryLog({"commands": 1})
@@ -625,32 +583,6 @@ def test_an_export_that_ends_early_leaves_no_file(tmp_path: Path) -> None:
         export(FolderStore(store), ICD, file, START, START + HOUR, replace=True)
     assert file.read_text() == "mine"
     assert sorted(tmp_path.iterdir()) == [store, file]
-
-
-def test_rows_go_to_the_file_while_records_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nexus, "_RECORDS", 10)
-    monkeypatch.setattr(nexus, "_PENDING", 20_000)
-    rows: list[int] = []
-    add = Log.add
-    monkeypatch.setattr(Log, "add", lambda log, *row: (add(log, *row), rows.append(len(log._rows))))
-    parts: list[float] = []
-    store = FolderStore(alerts(tmp_path, 1000))
-    export(store, ICD, tmp_path / "night.nxs", START, START + HOUR, progress=lambda topic, part: parts.append(part))
-    assert (len(rows), max(rows) < 50) == (1000, True)
-    assert len(parts) > 100
-    assert all(0 <= part <= 1 for part in parts)
-    with h5py.File(tmp_path / "night.nxs") as file:
-        assert file["entry/alerts/alert/value"].shape == (1000,)
-
-
-def test_labels_are_limited(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "log.nxs", "w") as file:
-        log = Log(nexus_groups.child(file, "log", "NXlog"), START, "t", {})
-        for number in range(300):
-            log.add(START, f"text {number}")
-        log.finish()
-        assert file["log/value"][:].tolist() == [*range(256), *[-1] * 44]
-        assert len(file["log/labels"]) == 256
 
 
 def test_the_time_of_an_execution_block_is_from_its_command_until_its_subarray_left_it(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from facade.clock import utc_text
 from facade.flows.archive.files import VERSION, ArchiveError, hour_in, parse_name
 from facade.flows.archive.reading import extent, newest_entries, read_records, require_disjoint, topics
 from facade.flows.archive.stores import FolderStore, Store, open_store
-from tests.support.archives import HOUR, START, TOPIC, archive, changed, faults, record
+from tests.support.archives import HOUR, START, TOPIC, archive, changed, record
 
 TIMES = [0, HOUR // 2, HOUR - 1000, HOUR // 3, HOUR, 3 * HOUR]
 
@@ -33,12 +33,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 def test_each_record_of_a_time_is_read_once(store: Store, begin: int, end: int) -> None:
     found = [int(one.value or b"") for one in read_records(store, TOPIC, START + begin, START + end)]
     assert sorted(found) == sorted(time for time in TIMES if begin <= time < end)
-
-
-def test_a_record_is_what_it_was_on_the_bus(store: Store) -> None:
-    (found,) = read_records(store, "state", START, START + 1)
-    assert (found.topic, found.partition, found.offset, found.timestamp_us) == ("state", 0, 0, START)
-    assert (found.key, found.value, found.headers) == (b"k", None, (("h", b"\xff"),))
 
 
 def test_topics_are_named(store: Store) -> None:
@@ -123,19 +117,6 @@ def test_times_that_no_calendar_has_are_read(at: int, tmp_path: Path) -> None:
     begin, end = extent(store) or (0, 0)
     assert (utc_text(begin), begin < end) == (utc_text(START), True)
     assert utc_text(end)
-
-
-def test_a_file_of_an_hour_that_no_calendar_has_is_none_of_an_archive(tmp_path: Path) -> None:
-    log, store = MemoryLog({TOPIC: 1}), FolderStore(tmp_path)
-    log.append(record(START))
-    archive(log, store)
-    for hour in ("2026-99-99T99", "0000-01-01T00", "1969-12-31T23"):
-        (tmp_path / f"topic={TOPIC}/hour={hour}").mkdir()
-        (tmp_path / f"topic={TOPIC}/hour={hour}/0000-00000007.parquet").touch()
-    assert extent(store) == (START, START + HOUR)
-    assert len([*read_records(store, TOPIC, 0, 2 * START)]) == 1
-    assert all("expected a name as of an archive's files" in one for one in faults(store))
-    assert len(faults(store)) == 3
 
 
 def test_a_file_of_a_newer_version_is_not_read_as_one_of_this(tmp_path: Path) -> None:

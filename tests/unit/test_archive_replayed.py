@@ -2,8 +2,6 @@
 
 import math
 import random
-import re
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +24,7 @@ from facade.cli.app import app
 from facade.clock import ManualClock
 from facade.codec.decode import BatchDecoder
 from facade.config import Settings
-from facade.errors import BusError, ConfigError, FacadeError
+from facade.errors import BusError, ConfigError
 from facade.flows.archive import compare as comparing
 from facade.flows.archive.compare import ArchiveComparison, compare
 from facade.flows.archive.files import ArchiveError
@@ -176,29 +174,6 @@ def test_a_replay_gives_the_same_windows_however_its_transactions_are_cut(tmp_pa
     assert sorted(letters[0], key=repr) == sorted(letters[1], key=repr)
 
 
-def test_windows_are_what_the_sender_sent(tmp_path: Path) -> None:
-    bus = Bus(BASE_US / 1e6)
-    for seq, value in enumerate((1, 7, 3)):
-        bus.send(*encoded(heap(2, seq, at=seq / 10, received=value, latency=value / 8)), node=2)
-        bus.run(0.3)
-    bus.send(*encoded(heap(2, 4, at=-10.5)), node=2)
-    bus.run(2)
-    store = bus.archived(tmp_path)
-    side = comparing._Side(store, ICD, 0, 2**62)
-    (tmp_path / "spool").mkdir()
-    spool = side.windows(tmp_path / "spool" / "a")
-    windows = {
-        key: values for part in spool.parts[HEAPS] for key, values in comparing._merged(spool, HEAPS, part).items()
-    }
-    (whole,) = [values for key, values in windows.items() if "node 2, window 2027-01-15T08:00:00.000" in key]
-    assert (whole["count"], whole["runs"]) == (3, {"7": [[0, 2]]})
-    assert (whole["oldest"], whole["newest"]) == (BASE_US, BASE_US + 200_000)
-    assert (whole["received.sum"], whole["latency.min"], whole["latency.max"]) == (11, 0.125, 0.875)
-    assert sum(whole["latency.sketch"].values()) == 3
-    late = windows[f"{HEAPS}, node 2, late records"]
-    assert (late["count"], late["runs"], late["oldest"]) == (1, {"7": [[4, 4]]}, BASE_US - 10_500_000)
-
-
 def test_a_changed_value_is_named_with_both_values(tmp_path: Path) -> None:
     bus = night()
     store = bus.archived(tmp_path / "night")
@@ -280,45 +255,6 @@ def test_windows_of_a_time_are_compared(tmp_path: Path) -> None:
         "not compared: it is about offsets, not about a time",
     }
     assert {kind.note for kind in compare(store, store, ICD).kinds} == {""}
-
-
-def test_memory_has_some_windows_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = night().archived(tmp_path / "night")
-    whole = compare(store, store, ICD)
-    monkeypatch.setattr(comparing, "_TOGETHER", 1)
-    monkeypatch.setattr(comparing, "_PENDING", 100)
-    sizes: list[int] = []
-    merged = comparing._merged
-
-    def counted(*place: Any) -> Any:
-        found = merged(*place)
-        sizes.append(len(found))
-        return found
-
-    monkeypatch.setattr(comparing, "_merged", counted)
-    parts = compare(store, store, ICD)
-    assert (max(sizes), len(sizes) > 10) == (4, True)
-    assert found(parts) == found(whole)
-
-
-def test_a_disk_without_room_for_temporary_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = night().archived(tmp_path / "night")
-    monkeypatch.setattr(comparing._Spool, "_path", lambda *_: Path("/dev/full"))
-    with pytest.raises(FacadeError, match=r"cannot be written: No space left on device; name another folder: TMPDIR"):
-        compare(store, store, ICD)
-
-
-def test_heaps_with_the_time_of_the_replay_would_all_be_late(tmp_path: Path) -> None:
-    class Retimed(Bus):
-        def copy(self, columns: PartitionColumns) -> None:
-            super().copy(columns._replace(timestamps=[0] * len(columns.timestamps)))
-
-    store, bus = night().archived(tmp_path / "night"), Retimed(BASE_US / 1e6 + 86400)
-    play(store, planned(store), bus, bus.clock, report=lambda *_: None)
-    bus.run(3)
-    comparison = compare(store, bus.archived(tmp_path / "replay"), ICD)
-    assert found(comparison)[f"windows of {HEAPS}"][1] > 4 * SECONDS
-    assert any(re.search(r"node 0, late records: count: 2 in A, \d\d in B$", one) for one in differences(comparison))
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.5])
@@ -526,15 +462,6 @@ def test_topics_are_merged_by_time_and_partitions_keep_their_order(tmp_path: Pat
     assert offsets == [*range(50)], "also where times go back"
 
 
-def test_records_come_in_the_order_of_their_time(tmp_path: Path) -> None:
-    store = states(tmp_path, *(START + number // 7 * 1000 for number in range(3000)))
-    copies = Copies(ManualClock())
-    play(store, planned(store), copies, copies.clock, report=lambda *_: None)
-    times = [record.timestamp_us for _, record in copies.taken]
-    assert len(times) == 3000
-    assert times == sorted(times)
-
-
 @pytest.mark.parametrize(("speed", "wanted"), [(1.0, [0, 5, 9]), (10.0, [0, 0.5, 0.9]), (math.inf, [0, 0, 0])])
 def test_records_come_at_their_pace_and_the_progress_is_told(tmp_path: Path, speed: float, wanted: list[float]) -> None:
     store = states(tmp_path, *(START + second * SECOND for second in (60, 65, 69)))
@@ -584,12 +511,6 @@ def test_topics_keep_the_time_of_records_and_all_records(tmp_path: Path) -> None
     assert SUMMARY not in kept, "readers judge silence by it"
 
 
-def test_the_time_ends_just_behind_the_newest_record(tmp_path: Path) -> None:
-    store = states(tmp_path, START, START + 7 * SECOND, START + 5 * SECOND)
-    assert planned(store).end_us == planned(store, "state").end_us == START + 7 * SECOND + 1000, "whatever its topic"
-    assert planned(store, times=(START, START + 6 * SECOND)).end_us == START + 6 * SECOND
-
-
 def test_the_newest_record_may_be_before_the_clock_of_a_broker_went_back(tmp_path: Path) -> None:
     log, store = MemoryLog({"state": 1}), FolderStore(tmp_path)
     for seconds in (50, 20):
@@ -621,11 +542,6 @@ def test_a_plan_is_refused(tmp_path: Path, times: tuple[int, int], only: Sequenc
     store = states(tmp_path, START, START + SECOND)
     with pytest.raises(ConfigError, match=what):
         planned(store, *only, prefix=prefix, times=times)
-
-
-def test_no_archive_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="got none"):
-        planned(FolderStore(tmp_path))
 
 
 def half(raw: bytes) -> bytes:
@@ -683,14 +599,6 @@ def test_damaged_files_of_another_month_do_not_refuse_a_night(tmp_path: Path) ->
     (tmp_path / first).write_bytes(b"damaged")
     decoder = BatchDecoder[Any](IngestSummary)
     assert len([*comparing._Side(store, ICD, *times)._decoded(SUMMARY, decoder)]) == 3, "written then or later"
-
-
-def test_two_archives_in_a_folder_are_not_played(tmp_path: Path) -> None:
-    files_of(tmp_path / "a", 2, 3)
-    files_of(tmp_path / "b", 1, at_us=START + HOUR)
-    shutil.copytree(tmp_path / "b", tmp_path / "a", dirs_exist_ok=True)
-    with pytest.raises(ArchiveError, match="archives overlap"):
-        planned(FolderStore(tmp_path / "a"))
 
 
 def at_brokers(plan: ReplayPlan, names: Iterable[str], **changes: str) -> dict[str, FoundTopic]:

@@ -1,9 +1,7 @@
 """Reports of an archive worker: how far it is behind, how fast it writes, its errors, and the space of its disk."""
 
 import errno
-import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +13,7 @@ from facade.flows.alerts.messages import Alert, decode_alert
 from facade.flows.alerts.source import AlertSource
 from facade.flows.archive.files import ArchiveError
 from facade.flows.archive.reports import BEHIND, DISK_LOW, FAILING, REPORT_EACH, ArchiveAlarms, ArchiveReporter
-from facade.flows.archive.stores import FolderStore, open_store
+from facade.flows.archive.stores import FolderStore
 from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker
 from facade.runtime.device_state import StateMessage, decode_state
 from tests.support.archives import ICD, START, TOPIC, faults, kept, record, worker
@@ -145,17 +143,6 @@ def test_a_worker_that_cannot_know_how_far_it_is_behind_does_not_say_it(bench: B
     assert int(bench.states["errors"]) > 0
 
 
-def test_the_rate_is_the_mean_over_some_files(bench: Bench) -> None:
-    for _ in range(6):
-        bench.write(bytes(range(256)) * 4)
-        bench.run(AGE)
-    sizes = [len(bench.store.read(name)) for name in bench.store.names()]
-    mean = sum(sizes) / len(sizes) / AGE
-    assert 0.5 * mean <= int(bench.states["writeRate"]) <= 1.5 * mean
-    bench.run(4 * AGE)
-    assert bench.states["writeRate"] == "0"
-
-
 def test_errors_are_counted_and_the_last_one_has_its_time(bench: Bench) -> None:
     bench.run(11)
     assert bench.states["errors"] == "0"
@@ -199,19 +186,6 @@ def test_what_goes_stale_is_written_each_time_and_the_rest_when_it_changes(bench
     more = [one.attribute for one in bench.reports[before:]]
     assert (more.count("errors"), more.count("newestFile")) == (1, 1), "a record that got lost does no harm for long"
     assert {(one.device, one.origin) for one in bench.reports} == {(DEVICE, "archive-0")}
-
-
-def test_free_space_is_that_of_the_disk_of_a_folder(tmp_path: Path) -> None:
-    found = FolderStore(tmp_path / "not" / "yet").space()
-    assert found is not None
-    free, size = found
-    assert 0 <= free <= size
-    assert open_store("memory://space").space() is None
-
-
-def test_a_disk_that_does_not_tell_its_size_ends_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=0, used=0, free=0))
-    assert FolderStore(tmp_path).space() is None
 
 
 def test_a_disk_that_fills_is_an_alarm_before_it_is_full_and_loses_nothing(bench: Bench) -> None:

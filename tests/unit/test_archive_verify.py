@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from facade.bus.memory import MemoryLog
 from facade.cli.app import app
-from facade.errors import ConfigError
 from facade.flows.archive.files import VERSION, ArchiveError, inspect, verify
 from facade.flows.archive.stores import FolderStore, open_store
 from tests.support.archives import HOUR, START, archive_of, changed, faults, worker
@@ -122,13 +121,6 @@ def test_where_there_is_no_archive_it_is_said(tmp_path: Path) -> None:
         [*verify(FolderStore(tmp_path / "nothing"))]
     with pytest.raises(ArchiveError, match=r"^memory://nothing: expected files"):
         [*verify(open_store("memory://nothing"))]
-
-
-def test_a_file_is_no_place_of_an_archive(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("")
-    for place in (f"{tmp_path}/notes.txt", f"file://{tmp_path}/notes.txt"):
-        with pytest.raises(ConfigError, match=f"^{tmp_path}/notes.txt: expected a folder, got a file"):
-            open_store(place)
 
 
 def test_a_worker_does_not_go_on_behind_a_damaged_file(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import io
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib.axes import Axes
 from typer.testing import CliRunner
 
 from facade.bus.memory import MemoryLog
@@ -23,7 +21,7 @@ from facade.cli.app import app
 from facade.clock import ManualClock
 from facade.flows.archive import files
 from facade.flows.archive.files import ArchiveError
-from facade.flows.archive.history import SILENT_US, HistoryArchive, draw, sketch, unit_in
+from facade.flows.archive.history import SILENT_US, HistoryArchive, unit_in
 from facade.flows.archive.reading import read_records
 from facade.flows.archive.recording import HISTORY, REPEAT, HistoryRecorder
 from facade.flows.archive.stores import FolderStore, Store, open_store
@@ -66,11 +64,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 def shown(found: HistoryArchive, begin: int, end: int, name: str = RATE) -> list[Any]:
     return [one.value for _, one in found.read(name, START + begin, START + end).points]
-
-
-def test_a_long_key_hides_no_other_one(store: Store) -> None:
-    found = archived(store, [record(0, 1), record(SECOND, 2), replace(record(0, 3), key=b"z" * 5000)])
-    assert shown(found, 0, MINUTE) == [1, 2]
 
 
 def test_files_are_sorted_by_key_and_read_in_the_order_of_the_log(
@@ -125,13 +118,6 @@ def test_gaps_and_silence_are_seen(store: Store) -> None:
         (MINUTE, 0),
         (MINUTE + 2 * SILENT_US + 1000, MINUTE + SILENT_US),
     }
-
-
-def test_numbers_that_json_lacks_are_kept(tmp_path: Path) -> None:
-    found = archived(
-        FolderStore(tmp_path), [record(0, "NaN"), record(1000, "-Infinity"), record(2000, [1, "Infinity"])]
-    )
-    assert shown(found, 0, HOUR) == ["NaN", "-Infinity", [1, "Infinity"]]
 
 
 def test_files_that_come_later_are_seen(tmp_path: Path) -> None:
@@ -207,12 +193,6 @@ def test_a_time_outside_the_archive_is_told(tmp_path: Path, begin: int, end: int
         found.read(RATE, START + begin, START + end)
     with pytest.raises(ArchiveError, match="expected a time from"):
         found.at(START + begin if begin < 0 else START + end)
-
-
-def test_a_name_without_its_device_is_told_with_those_of_devices(store: Store) -> None:
-    found = archived(store, [record(0, 1), record(0, 1, "mid-sdp/ingest/0002/heapRate"), record(0, 1, LAG)])
-    with pytest.raises(ArchiveError, match=f"expected DEVICE/ATTRIBUTE .* near ones: {RATE}, mid-sdp/ingest/0002/heap"):
-        found.read("heaprate", START, START + HOUR)
 
 
 def test_an_archive_without_a_history_is_told(store: Store) -> None:
@@ -315,18 +295,6 @@ def test_the_command_draws_in_the_terminal(folder: Path) -> None:
     assert [line.split(" |")[0].strip() for line in states[2:4]] == ["a\\u001b[31", "ON"]
 
 
-def test_a_line_in_a_terminal_has_the_extremes_of_each_column(tmp_path: Path) -> None:
-    """A day has a value each second; of a column a few points are drawn, and a spike is among them."""
-    records = [record(at * SECOND, 900 if at == 1234 else at % 7, time=at * SECOND) for at in range(3000)]
-    found = archived(FolderStore(tmp_path), [*records, record(3001 * SECOND, 1, quality="WARNING")])
-    series = found.read(RATE, START, START + HOUR)
-    _, _, *drawn, _, _, warning = sketch("x", "", series, START, START + HOUR, 80).split("\n")
-    rows = [line.split("| ⡇")[1].replace("\u2800", "") for line in drawn[:15]]
-    assert rows == ["⢸"] * 15
-    assert warning == "W: WARNING"
-    assert "W" in drawn[15]
-
-
 @pytest.mark.parametrize(
     ("name", "unit"),
     [
@@ -339,13 +307,6 @@ def test_a_line_in_a_terminal_has_the_extremes_of_each_column(tmp_path: Path) ->
 )
 def test_the_unit_is_that_of_the_interface(name: str, unit: str) -> None:
     assert unit_in(ICD, name) == unit
-
-
-def test_what_ends_early_is_noted(folder: Path) -> None:
-    archived(FolderStore(folder.parent / "other"), [record(0, 1), record(HOUR, 1, LAG)])
-    done = run(folder.parent / "other", RATE, "--from", "2027-01-15T08:00", "--to", "2027-01-15T10:00")
-    assert "note: not recorded after 2027-01-15T08:00:00" in done.stderr
-    assert "note" not in run(folder, RATE, *SPAN).stderr
 
 
 MISTAKES = {
@@ -372,19 +333,3 @@ def test_mistakes_are_told(folder: Path, arguments: list[str], text: str) -> Non
     done = CliRunner().invoke(app, ["history", str(folder), *arguments])
     assert done.exit_code != 0
     assert text in " ".join(f"{done.output} {done.exception}".split())
-
-
-@pytest.mark.parametrize("time", [0, 30 * MINUTE])
-def test_a_picture_has_nothing_where_values_are_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: int
-) -> None:
-    """The value after the gap may be one of before it: the device server has it from its snapshot."""
-    drawn: list[tuple[Any, Any]] = []
-    step = Axes.step
-    monkeypatch.setattr(Axes, "step", lambda self, x, y, **more: drawn.append((x, y)) or step(self, x, y, **more))
-    records = [record(0, 1), record(MINUTE, 1, time=0), record(30 * MINUTE, 1, time=time, gap=True)]
-    series = archived(FolderStore(tmp_path), records).read(RATE, START, START + HOUR)
-    draw(tmp_path / "x.svg", RATE, "1/s", series, START, START + HOUR)
-    ((times, heights),) = drawn
-    assert ((times.astype(int) - START) // MINUTE).tolist() == [0, 1, 1, 30, 30]
-    assert [*map(str, heights)] == ["1.0", "1.0", "nan", "1.0", "1.0"]

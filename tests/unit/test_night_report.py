@@ -23,8 +23,7 @@ from facade.flows.alerts.ledger import AlarmLedger
 from facade.flows.alerts.messages import Alert, state_record
 from facade.flows.archive.files import ArchiveError
 from facade.flows.archive.night.html import number, percent
-from facade.flows.archive.night.html import table as html_table
-from facade.flows.archive.night.page import _length, render
+from facade.flows.archive.night.page import render
 from facade.flows.archive.night.report import NightReport, read_night
 from facade.flows.archive.night.span import Night, choose_night, utc
 from facade.flows.archive.stores import FolderStore
@@ -555,11 +554,6 @@ def test_records_that_no_file_has_are_told(tmp_path: Path) -> None:
     assert "note: " + line.missing[0] in " ".join(done.stderr.split())
 
 
-def test_a_folder_without_an_archive_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ArchiveError, match=f"^{tmp_path}: expected files topic=TOPIC/"):
-        read_night(FolderStore(tmp_path), ICD, NIGHT, 50)
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -692,29 +686,6 @@ def test_the_page_has_the_figures(page: Parsed) -> None:
     assert "From 2027-01-14 12:00:00 UTC to 2027-01-15 12:00:00 UTC (24 h)" in page.text
 
 
-def test_a_page_of_a_time_that_has_not_ended_says_it(tmp_path: Path, page: Parsed) -> None:
-    early = Parsed(render(made(tmp_path / "early", full_night()), "/data", NIGHT.end_us - 1))
-    assert "This time had not ended when the report was written." in early.text
-    assert "had not ended" not in page.text
-
-
-def test_only_long_words_are_broken_in_tables() -> None:
-    cells = html_table("Words", ["Word"], [["ingest.heaps"], ["2027-01-14 12:00:00.000 UTC"], ["x" * 25], ["50.0 %"]])
-    assert cells.count('class="long"') == 1
-    assert f'<th scope="row" class="long">{"x" * 25}</th>' in cells
-
-
-def test_lengths_have_no_zeros() -> None:
-    assert [*map(_length, (0, 59.6, 300, 3600, 5400, 90061))] == [
-        "0 s",
-        "1 min",
-        "5 min",
-        "1 h",
-        "1 h 30 min",
-        "25 h 1 min 1 s",
-    ]
-
-
 def test_the_page_stands_alone_and_markup_from_the_bus_is_text(page: Parsed) -> None:
     assert not {"script", "link", "img", "iframe", "object"} & {*page.tags}
     assert page.text.count(MARKUP) > 10
@@ -729,15 +700,6 @@ def test_the_page_is_for_screen_readers_too(page: Parsed) -> None:
     assert "rate: from 0 to 0.00111 heaps/s, highest in the slot of 2027-01-15 08:00 UTC" in page.text
 
 
-def test_the_page_says_of_which_topics_there_is_nothing(tmp_path: Path) -> None:
-    records = [letter("schema"), on("tables", None, NOON - HOUR)]
-    page = Parsed(render(made(tmp_path, records), "/data", NIGHT.end_us))
-    assert "The topic alert-state was not kept, or had no records: the archive has no file of it." in page.text
-    assert "The archive has no records of the topic tables of this time." in page.text
-    assert "Performance of the alarm system" not in page.tables
-    assert ["alert-state", "0", "", "no file", "0"] in page.tables["Records of this time, by topic"]
-
-
 def test_the_command_writes_the_page(tmp_path: Path) -> None:
     folder, file = tmp_path / "archive", tmp_path / "night.html"
     made(folder, full_night())
@@ -748,8 +710,3 @@ def test_the_command_writes_the_page(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir() if one != folder] == ["night.html"]
     wrong = CliRunner().invoke(app, [*words[:-1], str(tmp_path / "none" / "night.html")])
     assert "cannot be written: No such file or directory" in str(wrong.exception)
-
-
-@pytest.mark.parametrize(("value", "text"), [(999.7, "1,000"), (999.4, "999"), (12.345, "12.3"), (0.0, "0")])
-def test_numbers_are_read_without_powers_of_ten(value: float, text: str) -> None:
-    assert number(value) == text
