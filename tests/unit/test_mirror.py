@@ -27,13 +27,12 @@ from facade.flows.mirror.messages import (
     device_of,
     rule_record,
 )
-from facade.flows.mirror.mirror import CHECK, CONFIRM, FAILED_AGAIN, MOST_UNDER_WAY, REPEAT, Mirror
+from facade.flows.mirror.mirror import CHECK, CONFIRM, MOST_UNDER_WAY, REPEAT, Mirror
 from facade.flows.mirror.source import (
     AttributeValue,
     DeviceJob,
     DeviceLost,
     DeviceSearch,
-    EventsMissed,
     JobResult,
     SearchResult,
     SourceEvent,
@@ -321,23 +320,6 @@ def test_events_of_a_connection_that_is_given_up_hide_no_gap():
     assert bench.new(AZ)[1:] == [(1.0, "DISCONNECTED", False), (7.0, "CONNECTED", True)]
 
 
-def test_while_a_subscription_fails_each_value_that_is_read_may_be_one_of_many():
-    """On a busy machine a subscription takes too long: that says nothing of whether the device pushes its values."""
-    bench = Bench(AZ)
-    bench.telescope.failing = {AZ}
-    bench.settle()
-    for value in range(50):
-        bench.telescope.set(AZ, float(value))
-        bench.turn(0.05)
-    assert {gap for value, _, gap in bench.new(AZ)[1:]} == {True}
-    bench.telescope.failing = set()
-    bench.settle(FAILED_AGAIN + 2 * CONFIRM)
-    for value in (100.0, 101.0):
-        bench.telescope.set(AZ, value)
-        bench.turn()
-    assert bench.new(AZ)[-2:] == [(100.0, "CONNECTED", False), (101.0, "CONNECTED", False)]
-
-
 def test_a_read_before_a_subscription_does_not_replace_its_first_event():
     bench = Bench(AZ)
     while not any(isinstance(one, DeviceJob) and one.subscribe for one in bench.telescope.waiting):
@@ -352,22 +334,6 @@ def test_a_read_before_a_subscription_does_not_replace_its_first_event():
     bench.telescope.news.append(JobResult(job._replace(read=(AZ,)), (old,), frozenset({AZ})))
     bench.settle(2 * CONFIRM)
     assert bench.new(AZ) == [(1.0, "CONNECTED", False), (5.0, "CONNECTED", True)]
-
-
-@pytest.mark.parametrize("lost", [True, False], ids=["all lost", "the second came"])
-def test_what_was_pushed_while_the_subscription_was_made_is_a_gap(lost: bool):
-    bench = Bench(AZ)
-    while AZ not in bench.telescope.subscribed:
-        bench.turn()
-    bench.telescope.is_deaf = True
-    bench.telescope.set(AZ, 5.0)
-    bench.telescope.is_deaf = lost
-    bench.telescope.set(AZ, 6.0)
-    bench.telescope.is_deaf = False
-    bench.settle(2 * CONFIRM)
-    bench.telescope.set(AZ, 7.0)
-    bench.turn()
-    assert bench.new(AZ)[1:] == [(6.0, "CONNECTED", True), (7.0, "CONNECTED", False)]
 
 
 def test_an_event_that_comes_after_the_read_of_its_value_is_no_gap():
@@ -387,26 +353,6 @@ def test_an_event_that_comes_after_the_read_of_its_value_is_no_gap():
 BEFORE = TelescopeAttribute(
     name=AZ, number=41, time=1, value=0.5, type="DevDouble", quality="VALID", connection="CONNECTED", by="EVENT"
 )
-
-
-@pytest.mark.parametrize(
-    ("before", "is_away", "said"),
-    [
-        ({}, False, ("second", 1, 42, 1.0, "CONNECTED", True)),
-        ({"value": 1.0, "time": 1_800_000_000_000_000}, False, ("second", 1, 42, 1.0, "CONNECTED", False)),
-        ({"incarnation": "first", "epoch": 3}, False, ("second", 4, 42, 1.0, "CONNECTED", True)),
-        ({"connection": "DISCONNECTED", "quality": "INVALID"}, True, ("second", 1, 42, 0.5, "DISCONNECTED", True)),
-    ],
-    ids=["missed values", "the value still holds", "the writer has another name", "the device is still away"],
-)
-def test_a_mirror_that_starts_goes_on_behind_the_records_of_the_one_before(before, is_away, said):
-    """Its numbers go on, its values are a gap unless nothing was missed, and its signs of life are its own."""
-    bench = Bench(AZ, before=[msgspec.structs.replace(BEFORE, **before)])
-    if is_away:
-        bench.telescope.die(DISH)
-    bench.settle(REPEAT + 1)
-    found = [(one.incarnation, one.epoch, one.number, one.value, one.connection, one.gap) for one in bench.said(AZ)]
-    assert found == [said] * 2
 
 
 def written(bench: Bench, at: float, incarnation: str) -> Record:
@@ -461,17 +407,6 @@ def test_a_pattern_is_searched_for_and_searched_for_again():
     bench.telescope.times[f"{DISH}/new"] = 1
     bench.settle(SEARCH_AGAIN + ALIVE)
     assert f"{DISH}/new" in bench.mirror.entries
-
-
-def test_a_search_that_fails_says_so_and_is_made_again():
-    bench = Bench(f"{DISH}/*")
-    bench.mirror.step()
-    bench.telescope.waiting.clear()
-    bench.telescope.news.append(SearchResult(DISH, trouble="no database"))
-    bench.turn()
-    assert bench.mirror.searches.troubles == {f"{DISH}/*": "no database"}
-    bench.settle(2 * AGAIN)
-    assert (bench.mirror.searches.troubles, set(bench.mirror.entries)) == ({}, {AZ, EL, T})
 
 
 def test_receptors_and_pointing_are_mirrored_while_resources_are_held():
@@ -716,13 +651,3 @@ def test_every_device_that_is_away_is_found():
     bench.telescope.away = set(map(device_of, many(100)))
     bench.settle()
     assert (find_disconnected(bench.mirror) or {}).keys() == {(DISCONNECTED, device_of(name)) for name in many(100)}
-
-
-def test_missed_events_are_a_gap_and_the_newest_is_read():
-    bench = Bench(AZ)
-    bench.settle()
-    bench.telescope.is_deaf = True
-    bench.telescope.set(AZ, 5.0)
-    bench.telescope.news.append(EventsMissed(AZ))
-    bench.settle(0.2)
-    assert bench.new(AZ)[1:] == [(5.0, "CONNECTED", True)]

@@ -245,11 +245,3 @@ def test_a_thread_that_waits_for_a_device_holds_up_no_other(monkeypatch: pytest.
         until(source.take, "the search is made")
     assert len(source._threads) == before == 21
     source.close()
-
-
-def test_an_event_costs_no_wrapper():
-    """The name is PyTango's own business: this fails where another version has another one."""
-
-    def callback() -> None: ...
-
-    assert tango.green.green_callback.__globals__["_forcefully_traced_method"](callback) is callback
