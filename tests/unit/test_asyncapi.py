@@ -7,18 +7,14 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
-import yaml
 
 from facade.errors import IcdError
-from facade.exports.asyncapi import document, ends, export, operation_id
+from facade.exports.asyncapi import document, ends, operation_id
 from facade.icd.load import load
 from facade.icd.model import Icd
-from facade.manifest import Isolation, Manifest, WorkerEntry, manifests
-from facade.resources import resource
 
 ICD = load()
 DOCUMENT = document(ICD)
-TEXT = export(ICD)["schemas/asyncapi.yaml"]
 EXAMPLES = {name: example for name, schema in ICD.messages.items() for example in schema.get("examples", ())}
 
 
@@ -43,18 +39,6 @@ def at(reference: str) -> Any:
 
 def payload(name: str) -> Any:
     return DOCUMENT["components"]["messages"][name]["payload"]
-
-
-def test_yaml_says_the_same_without_anchors() -> None:
-    assert yaml.safe_load(TEXT) == DOCUMENT
-    assert not [event for event in yaml.parse(TEXT) if getattr(event, "anchor", None)]
-
-
-def test_every_reference_leads_somewhere() -> None:
-    found = list(references(DOCUMENT))
-    assert len(found) > 100
-    for reference in found:
-        assert at(reference)
 
 
 @pytest.mark.parametrize("name", ICD.topics)
@@ -115,21 +99,6 @@ def test_each_model_has_a_title_of_its_own_that_is_a_name_of_code() -> None:
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize(
-    ("topic", "header", "name"), [("calibration", "segment", "table-segment"), ("quality", "metric", "metric")]
-)
-def test_bytes_are_described_by_a_header(topic: str, header: str, name: str) -> None:
-    message = DOCUMENT["components"]["messages"][topic]
-    assert message["headers"]["required"] == [header]
-    assert message["headers"]["properties"][header] == {"$ref": f"#/components/schemas/{name}"}
-
-
-def test_a_packet_is_avro_as_in_its_file() -> None:
-    written = msgspec.json.decode(resource("schemas", "messages", "alert-packet.avsc").read_bytes())
-    assert payload("alert-packets")["schema"] == written
-    assert payload("alert-packets")["schemaFormat"].startswith("application/vnd.apache.avro")
-
-
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_is_legal_and_shown(name: str) -> None:
     example = EXAMPLES[name]
@@ -180,26 +149,6 @@ def changed(**changes: Any) -> Icd:
 def test_a_topic_that_no_flow_has_is_refused() -> None:
     with pytest.raises(IcdError, match=r"topics\[lost\]: expected a topic of some flow's manifest"):
         document(changed(topics={**ICD.topics, "lost": ICD.topics["state"]}))
-
-
-def test_a_topic_without_operations_is_described_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = WorkerEntry("controller", ("weather",), ())
-    flow = Manifest(name="weather", summary="", topics={"weather": Isolation.READ_COMMITTED}, workers=(worker,))
-    monkeypatch.setattr("facade.exports.asyncapi.manifests", lambda: (*manifests(), flow))
-    assert document(ICD) == DOCUMENT, "what else is installed changes nothing of an interface without it"
-    bare = msgspec.structs.replace(ICD.topics["state"], operations=())
-    grouped = msgspec.structs.replace(ICD.roles["controller"], group="weather")
-    roles = {**ICD.roles, "controller": grouped}
-    found = document(changed(topics={**ICD.topics, "weather": bare}, roles=roles))["operations"]
-    assert found["controllerSendsWeather"]["summary"] == "Write records."
-    assert found["controllerReceivesWeather"]["summary"] == "Read records."
-    assert "`weather`" in found["controllerReceivesWeather"]["bindings"]["kafka"]["groupId"]["description"]
-
-
-def test_a_topic_of_unknown_bytes_is_refused() -> None:
-    bare = msgspec.structs.replace(ICD.topics["state"], message=None)
-    with pytest.raises(IcdError, match=r"state.*expected a message"):
-        document(changed(topics={**ICD.topics, "state": bare}))
 
 
 def test_a_keyword_that_asyncapi_lacks_is_refused_with_its_place() -> None:

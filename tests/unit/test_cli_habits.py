@@ -9,7 +9,6 @@ from types import ModuleType
 
 import pytest
 import typer
-from rich.text import Text
 from typer.testing import CliRunner
 
 from devices.server import main as server
@@ -18,7 +17,7 @@ from facade.cli import app as command_line
 from facade.cli import topics
 from facade.cli.app import app, run
 from facade.errors import BusError, ConfigError
-from facade.manifest import SECTIONS, Subcommand
+from facade.manifest import Subcommand
 from proving.fault_runs.frame import FLOWS
 from tests.support.command_line import walk
 from tests.support.waiting import HANG
@@ -32,21 +31,6 @@ def test_each_help_has_an_example(words: str) -> None:
     text = f"{COMMANDS[words].help}\n{COMMANDS[words].epilog or ''}"
     assert "Example" in text, "add a line `Example: sdp-facade ...` to the docstring"
     assert f"sdp-facade {words}" in text[text.index("Example") :]
-
-
-@pytest.mark.parametrize("words", COMMANDS)
-def test_a_help_is_shown_as_it_is_written(words: str) -> None:
-    for parameter in COMMANDS[words].params:
-        written = getattr(parameter, "help", None) or ""
-        assert Text.from_markup(written).plain == written
-
-
-def test_the_help_has_sections_and_each_command_stands_in_one() -> None:
-    text = CliRunner().invoke(app, ["--help"]).output
-    places = [text.index(f"\n{section}:\n") for section in SECTIONS]
-    assert places == sorted(places)
-    for words in COMMANDS:
-        assert len(re.findall(rf"^  {words.split()[0]} ", text, re.MULTILINE)) == 1
 
 
 @pytest.mark.parametrize(
@@ -192,11 +176,6 @@ for words in {calls!r}:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def test_help_names_each_sub_command_of_a_group_with_its_line() -> None:
-    printed = CliRunner().invoke(app, ["alerts", "--help"]).output
-    assert {"ack", "attachment", "follow", "intake"} < {*re.findall(r"^  ([\w-]+)  +\S", printed, re.MULTILINE)}
 
 
 def test_a_wrong_name_is_answered_with_the_nearest_one() -> None:

@@ -96,34 +96,6 @@ def test_lag_is_judged_by_the_limits_of_the_icd() -> None:
     assert found
 
 
-def test_rules_are_about_jobs_that_are_scraped() -> None:
-    jobs = {
-        job["job_name"]
-        for job in yaml.safe_load((DOCKER / "prometheus" / "prometheus.yml").read_text())["scrape_configs"]
-    }
-    for expression in expressions():
-        for job in re.findall(r'job=~"([^"]+)"', expression):
-            assert set(job.split("|")) <= jobs
-
-
-def test_panels_are_placed_side_by_side_and_use_the_datasource_that_is_provisioned() -> None:
-    (source,) = yaml.safe_load((DOCKER / "grafana/provisioning/datasources/prometheus.yml").read_text())["datasources"]
-    places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
-    cells = [(x, y) for p in places for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])]
-    assert len(set(cells)) == len(cells)
-    assert all(x < 24 for x, _ in cells)
-    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
-    assert all(panel["datasource"]["uid"] == source["uid"] and panel["description"] for panel in DASHBOARD["panels"])
-
-
-def test_the_dashboard_is_where_grafana_looks_for_it() -> None:
-    compose = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]["grafana"]
-    (provider,) = yaml.safe_load((DOCKER / "grafana/provisioning/dashboards/sdp-facade.yml").read_text())["providers"]
-    assert f"./grafana/dashboards:{provider['options']['path']}:ro" in compose["volumes"]
-    home = compose["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
-    assert home == f"{provider['options']['path']}/sdp-facade.json"
-
-
 def test_the_rules_about_the_status_use_what_the_script_of_a_site_writes(tmp_path: Path) -> None:
     program = tmp_path / "sdp-facade"
     alarm = {"condition": "lowDisk", "source": 'node "7"', "severity": "CRITICAL", "state": "UNACK", "text": "..."}

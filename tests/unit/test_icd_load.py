@@ -330,13 +330,6 @@ def test_a_missing_file_is_refused(folder: Path, name: str) -> None:
         load(folder)
 
 
-@pytest.mark.parametrize(("name", "text"), [("icd/Node.toml", b"\xff"), ("messages/heap.schema.json", b"\xff")])
-def test_bytes_that_are_no_text_are_refused(folder: Path, name: str, text: bytes) -> None:
-    (folder / name).write_bytes(text)
-    with pytest.raises(IcdError, match=r"(Node\.toml|heap\.schema\.json): expected UTF-8 text"):
-        load(folder)
-
-
 def test_argument_schemas_are_in_the_order_of_their_versions(folder: Path) -> None:
     text = GOOD[SCAN]
     for version in ("0.10", "10.0", "0.5", "2.1"):
@@ -348,13 +341,6 @@ def test_argument_schemas_are_in_the_order_of_their_versions(folder: Path) -> No
 def test_an_argument_schema_says_its_version_in_its_name(folder: Path, name: str) -> None:
     (folder / "commands" / name).write_text("{}")
     with pytest.raises(IcdError, match=rf"{name}: expected a name of the form family-MAJOR\.MINOR"):
-        load(folder)
-
-
-@pytest.mark.parametrize("text", ["[]", "3", "[" * 100_000])
-def test_a_schema_that_is_no_object_is_refused(folder: Path, text: str) -> None:
-    (folder / "messages/heap.schema.json").write_text(text)
-    with pytest.raises(IcdError, match=r"heap\.schema\.json: expected (a JSON object|JSON)"):
         load(folder)
 
 

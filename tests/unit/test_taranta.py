@@ -13,12 +13,6 @@ from facade.icd.model import DeviceClass
 from tests.support.docker import DOCKER, ICD
 
 FILES = sorted((DOCKER / "taranta").glob("*.wj"))
-TOP = {
-    *("name", "version", "user", "insertTime", "updateTime", "group", "groupWriteAccess", "lastUpdatedBy"),
-    *("widget", "variables", "environment", "filters"),
-}
-"""What a file that Taranta exported has."""
-WIDGET = {"id", "x", "y", "canvas", "width", "height", "type", "inputs", "order", "valid"}
 STANDARD = {"state", "status"}
 
 
@@ -54,10 +48,6 @@ def dashboard(request: pytest.FixtureRequest) -> dict[str, Any]:
     return json.loads(file.read_text())
 
 
-def test_there_is_one_for_each_purpose() -> None:
-    assert [file.stem for file in FILES] == ["alerts", "ingest", "operator-overview", "subarray"]
-
-
 def test_every_attribute_is_one_of_the_device(dashboard: dict[str, Any]) -> None:
     there, found = classes(), list(within(dashboard["widget"], "attribute"))
     assert found
@@ -79,26 +69,6 @@ def test_every_device_whose_state_is_shown_is_registered(dashboard: dict[str, An
     states = [widget["inputs"]["device"] for widget in dashboard["widget"] if widget["type"] == "DEVICE_STATUS"]
     assert states
     assert set(states) <= set(classes())
-
-
-def test_only_numbers_are_plotted(dashboard: dict[str, Any]) -> None:
-    for widget in dashboard["widget"]:
-        if widget["type"] == "ATTRIBUTE_PLOT":
-            for one in within(widget, "attribute"):
-                assert attributes(classes()[one["device"]])[one["attribute"]] in ("DevDouble", "DevLong", "DevLong64")
-
-
-def test_it_has_the_form_of_an_exported_file(dashboard: dict[str, Any]) -> None:
-    assert set(dashboard) == TOP
-    assert all(set(widget) == WIDGET for widget in dashboard["widget"])
-    assert len({widget["id"] for widget in dashboard["widget"]}) == len(dashboard["widget"])
-
-
-def test_no_widget_covers_another(dashboard: dict[str, Any]) -> None:
-    boxes = [(w["x"], w["y"], w["x"] + w["width"], w["y"] + w["height"]) for w in dashboard["widget"]]
-    for index, (left, top, right, bottom) in enumerate(boxes):
-        for other in boxes[:index]:
-            assert right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top
 
 
 def test_every_condition_is_on_the_dashboard_of_alerts() -> None:
