@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from facade.icd.load import load
 from facade.producer.folder import DiskFolder
 from facade.producer.heaps import HeapProducer
 from facade.producer.spool import Spool
-from tests.support.waiting import until
 
 READER = BatchReader(load().messages["heap"], ["seq", "time"])
 
@@ -169,14 +167,6 @@ def test_a_batch_is_cut_by_rows_age_and_scan(bench: Bench) -> None:
     assert {record.key for record in bench.log.records} == {b"42"}
 
 
-def test_values_that_need_more_bits_get_them(bench: Bench) -> None:
-    bench.send(10, lost=[70_000] * 10, received=[-1] * 10)
-    bench.producer.step()
-    (batch,) = bench.log.batches()
-    assert batch.content.columns["lost"].tolist() == [70_000] * 10
-    assert batch.content.columns["received"].tolist() == [-1] * 10, "the worker refuses it, by row"
-
-
 @pytest.mark.parametrize("changed", [{"lost": [1.5] * 10}, {"lost": ["x"] * 10}, {"lost": [1]}, {"more": [1] * 10}])
 def test_what_is_no_notification_is_refused(bench: Bench, changed: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="expected"):
@@ -303,39 +293,6 @@ def test_what_was_in_memory_when_it_crashed_is_counted(bench: Bench, away: bool)
     assert bench.producer.standing.missing == 0
 
 
-def test_what_waits_in_memory_goes_to_the_disk_once_that_takes_it(bench: Bench) -> None:
-    bench.log.away = True
-    bench.send_often(1)
-    bench.write = full
-    bench.send_often(3)
-    bench.write = write_all
-    bench.producer.step()
-    assert bench.producer.standing.disk == ""
-    bench.start()
-    assert (bench.producer.standing.missing, bench.producer.standing.waiting) == (0, 4)
-    bench.log.back()
-    bench.send_often(2)
-    bench.run()
-    assert bench.log.seqs() == list(range(60))
-
-
-def test_a_disk_that_is_full_at_the_first_start(bench: Bench, tmp_path: Path) -> None:
-    def no_room(folder: DiskFolder, name: str, begin: int, content: bytes) -> None:
-        write_all(folder, name, begin, content[:3])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    other = Bench.__new__(Bench)
-    vars(other).update(vars(bench), folder=tmp_path / "other", write=no_room)
-    del other.producer
-    with pytest.raises(ConfigError, match="No space left"):
-        other.start()
-    other.write = write_all
-    other.start()
-    other.send_often(1)
-    other.run()
-    assert [len(batch.header.producer) for batch in other.log.batches()] == [len("node-42-") + 12]
-
-
 def test_a_file_that_cannot_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spool = Spool(DiskFolder(tmp_path), segment_bytes=100)
     for number in range(4):
@@ -365,21 +322,6 @@ def test_nothing_is_sent_that_a_crash_would_repeat(bench: Bench) -> None:
     bench.start()
     bench.run()
     assert bench.log.seqs() == list(range(30))
-
-
-def test_a_mark_that_is_written_again_is_no_trouble(bench: Bench) -> None:
-    def write(folder: DiskFolder, name: str, begin: int, content: bytes) -> None:
-        if name == "mark":
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        write_all(folder, name, begin, content)
-
-    bench.send()
-    bench.write = write
-    bench.run(1.0)
-    assert "Input/output error" in bench.producer.standing.disk
-    bench.write = write_all
-    bench.run(5.0)
-    assert (bench.log.seqs(), bench.producer.standing.disk) == (list(range(10)), "")
 
 
 def test_what_finds_no_room_is_counted_and_told(bench: Bench) -> None:
@@ -444,16 +386,6 @@ def test_a_mark_that_cannot_be_read(bench: Bench, content: bytes) -> None:
     assert bench.log.seqs() == list(range(40))
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff" * 12, bytes(12)], ids=["none", "no text", "zeros"])
-def test_a_name_that_cannot_be_read(bench: Bench, content: bytes) -> None:
-    (bench.folder / "id").write_bytes(content)
-    bench.start()
-    bench.send()
-    bench.run()
-    assert bench.log.seqs() == list(range(10))
-    assert bench.log.batches()[0].header.producer.removeprefix("node-42-").isalnum()
-
-
 def test_old_files_are_removed_and_nothing_comes_again(tmp_path: Path) -> None:
     spool = Spool(DiskFolder(tmp_path), segment_bytes=100)
     for number in range(10):
@@ -478,30 +410,3 @@ def test_the_end(bench: Bench) -> None:
     bench.clock.sleep(1)
     again.close(60)
     assert bench.log.seqs() == list(range(30))
-
-
-def test_nothing_is_taken_after_the_end(bench: Bench) -> None:
-    bench.log.away = True
-    bench.send(15)
-    bench.producer.close()
-    owner = Spool(DiskFolder(bench.folder))
-    before = {path.name: path.read_bytes() for path in bench.folder.iterdir()}
-    with pytest.raises(ValueError, match="closed"):
-        bench.send(10)
-    bench.producer.flush()
-    bench.log.away = False
-    bench.run()
-    assert {path.name: path.read_bytes() for path in bench.folder.iterdir()} == before
-    assert sum(stored.rows for stored in owner.head(9)) == 15
-    owner.close()
-
-
-def test_a_mistake_of_ours_does_not_end_the_sending(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.log, "post", MagicMock(side_effect=RuntimeError("no such thing")))
-    with bench.producer as producer:
-        producer.start()
-        bench.send()
-        until(lambda: producer.standing.bus == "internal error: RuntimeError: no such thing", "the mistake is told")
-        monkeypatch.undo()
-        bench.clock.sleep(1.0)
-        until(lambda: bench.log.seqs() == list(range(10)), "the batch is sent")

@@ -100,16 +100,6 @@ def test_a_text_stays_true_and_is_no_flood(bench):
     assert [one.text for one in bench.alerts()[len(alerts) :]] == ["61 records"]
 
 
-def test_many_texts_that_change_take_turns(bench):
-    sources = [f"ingest/{node:04d}" for node in range(40)]
-    for second in range(40):
-        bench.found = {("streamSilent", source): Fault("ALARM", f"for {second} s") for source in sources}
-        bench.look(1)
-    news = bench.alerts()[len(sources) :]
-    assert len(news) <= 5 * 40
-    assert {one.source for one in news} == set(sources)
-
-
 def many(count: int, first: int = 0, severity: str = "WARNING") -> dict:
     """Return faults of one cause; the ones with the most errors come first, as in `LogFlow.find`."""
     return {("errorsRising", f"c{number:02d}"): Fault(severity, "rising") for number in range(first, first + count)}
@@ -184,14 +174,6 @@ def test_faults_that_take_turns_before_they_are_told_are_told_all_the_same():
         bench.found = dict(sorted(many(40).items(), reverse=turn % 2 == 1))
         bench.look(1)
     assert len(bench.alerts()) == 33
-
-
-def test_a_severity_that_flickers_is_not_told_each_time(bench):
-    bench.found = WRONG
-    bench.look()
-    for severity in ("WARNING", "CRITICAL", "WARNING", "WARNING", "CRITICAL"):
-        bench.found = {KEY: Fault(severity, "workers come and go")}
-        assert bench.look(1) == [("ACTIVE", "CRITICAL")]
 
 
 def test_while_nothing_can_be_known_nothing_is_told(bench):

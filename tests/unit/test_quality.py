@@ -9,8 +9,7 @@ import pytest
 from devices.mapping import to_tango
 from facade.bus.port import Record
 from facade.config import Settings
-from facade.errors import ConfigError
-from facade.flows.quality.flow import AHEAD, BEHIND, fit
+from facade.flows.quality.flow import AHEAD, BEHIND
 from facade.icd.load import load
 from facade.reading import Quality
 from facade.runtime.composition import Server
@@ -281,20 +280,6 @@ def test_before_the_bus_was_read_the_state_is_unknown():
     assert "not read from the bus yet" in bench.shown("Status").value
 
 
-def test_a_device_without_a_number_stops_the_server(bench):
-    with pytest.raises(ConfigError, match="expected the number of the subarray"):
-        Server(
-            ICD,
-            Settings(),
-            {"SdpQuality": ["mid-sdp/quality/all"]},
-            bench.sink,
-            bench.bus,
-            instance="q",
-            clock=bench.clock,
-            versions={},
-        )
-
-
 def test_a_longer_array_is_shown_as_means_of_blocks(bench):
     spectrum = np.arange(10_000, dtype=np.float64)
     bench.tell("bandpassSpectrum", spectrum)
@@ -305,17 +290,3 @@ def test_a_longer_array_is_shown_as_means_of_blocks(bench):
     assert np.shape(bench.shown("visibilityAmplitude").value) == (197, 64)
     bench.tell("antennaNames", np.array([f"A{number}" for number in range(394)]))
     assert bench.shown("antennaNames").value[:2] == ("A0", "A2")
-
-
-def test_blocks_are_means_of_what_is_finite():
-    nan, inf = math.nan, math.inf
-    array = np.array([[1.0, nan, 5.0, inf], [3.0, 4.0, nan, -inf]])
-    value, known = fit(array, (1, 2))
-    assert known
-    assert value[0][0] == pytest.approx(8 / 3)
-    assert value[0][1] == 5.0
-    assert fit(np.array([True, False, True, True]), (2,)) == ((0.5, 1.0), True)
-    assert fit(np.array([1e308, 1e308, 1.0]), (2,))[0][0] == 1e308
-    value, known = fit(np.array([nan, inf]), (1,))
-    assert math.isnan(value[0])
-    assert not known

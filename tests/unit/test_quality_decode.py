@@ -48,22 +48,10 @@ def test_what_was_written_is_read(encoding, array):
         assert np.array_equal(found, array, equal_nan=array.dtype.kind == "f")
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("code", ["<f8", ">f8", ">i4", ">U3"])
-def test_npy_in_either_order_is_read(order, code):
-    array = np.asarray(IMAGE.astype(code), order=order)
-    assert np.array_equal(read("npy", npy(array), array), array)
-
-
 def test_msgpack_numpy_with_texts_as_keys_and_other_byte_order_is_read():
     array = IMAGE.astype(">f8")
     content = msgpack({"nd": True, "type": ">f8", "kind": "", "shape": [2, 3], "data": array.tobytes()})
     assert np.array_equal(read("msgpack-numpy", content, array), array)
-
-
-def test_msgpack_numpy_of_a_single_number_is_read():
-    content = msgpack({b"nd": False, b"type": "<f8", b"data": np.float64(2.5).tobytes()})
-    assert read("msgpack-numpy", content, np.array(2.5)) == 2.5
 
 
 class Bomb:
@@ -151,12 +139,6 @@ def test_names_that_nobody_can_print_are_refused(encoding, name):
     assert why(read(encoding, WRITERS[encoding](array), array)).startswith(
         ("dtype: expected names of 1", "text: expected")
     )
-
-
-@pytest.mark.parametrize("encoding", ["npy", "msgpack-numpy"])
-def test_names_of_what_are_no_characters_are_refused(encoding):
-    array = np.frombuffer(b"\xff" * 16, "<U2")
-    assert why(read(encoding, WRITERS[encoding](array), array)).startswith("text: expected printable names")
 
 
 def test_names_of_no_length_take_no_memory():

@@ -11,23 +11,13 @@ from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.flows.reservations import cli
 from facade.flows.reservations import ledger as ledgers
-from facade.flows.reservations.flow import MOST_SHOWN, readings
-from facade.flows.reservations.ledger import (
-    MOST_NAMES_SHOWN,
-    RESERVATIONS,
-    STATES,
-    ReservationLedger,
-    owner_of,
-    read_ledger,
-)
+from facade.flows.reservations.ledger import RESERVATIONS, STATES, ReservationLedger, read_ledger
 from facade.flows.reservations.source import ReservationSource
-from facade.icd.load import load
 from facade.outcome import TOMBSTONE, USED, Suppressed
 from facade.runtime.device_state import StateMessage, state_record
 from tests.support.commanding import DeviceServers
 from tests.support.heaps import BASE_US
 
-ICD = load()
 FIRST, SECOND, MASTER = "mid-sdp/subarray/01", "mid-sdp/subarray/02", "mid-sdp/control/0"
 
 
@@ -144,17 +134,6 @@ def test_a_conflict_is_an_alarm_until_one_owner_releases(bench: Bench) -> None:
     bench.cycle(20)
     assert bench.alerts("reservationConflict")[-1] == ("sdp-facade/reservations", "CLEARED")
     assert bench.shown("reservationConflicts", SECOND) == 0
-
-
-def test_a_conflict_ends_with_the_expiry_of_one(bench: Bench) -> None:
-    bench.reserve(1, "SKA001", seconds=30.0)
-    bench.reserve(2, "SKA001")
-    bench.cycle()
-    assert bench.shown("reservationConflicts") == 1
-    bench.clock.sleep(30.0)
-    bench.cycle(20)
-    assert (bench.shown("reservationConflicts"), bench.shown("reservationConflicts", MASTER)) == (0, 0)
-    assert bench.alerts("reservationConflict")[-1] == ("sdp-facade/reservations", "CLEARED")
 
 
 def test_resources_in_use_whose_reservation_has_expired_are_an_alarm(bench: Bench) -> None:
@@ -377,21 +356,6 @@ def test_memory_is_bounded_and_expired_ones_make_room(monkeypatch: pytest.Monkey
         assert ledger.fold(told(number, "RELEASED", 3), NOW) is USED
     assert (ledger.left_out(NOW + 20), len(ledger._left_out)) == (0, 0)
     assert (len(ledger._released), len([*ledger.all()]), ledger._names) == (50, 0, 0)
-
-
-def test_what_is_shown_is_bounded() -> None:
-    names = [f"n{number}" for number in range(1000)]
-    ledger = read_ledger([told(number, names=names, subarray=1 + number % 16) for number in range(99)], NOW)
-    shown: dict[str, Any] = {name: one.value for name, one in readings(ledger, NOW / 1e6).items()}
-    assert (len(shown["reservations"]), shown["reservationsHeld"]) == (MOST_SHOWN, 99)
-    assert len(json.loads(shown["reservations"][0])["names"]) == MOST_NAMES_SHOWN
-    assert (len(shown["conflictingReservations"]), shown["reservationConflicts"]) == (MOST_SHOWN, 1000)
-    assert json.loads(shown["reservations"][0])["quantity"] == 1000
-
-
-def test_the_owner_is_a_block_or_its_subarray() -> None:
-    ledger = read_ledger([told(1), told(2, pb_id="pb-1")], NOW)
-    assert {owner_of(one) for one in ledger.all()} == {"subarray/01", "pb-1"}
 
 
 def test_a_person_sees_who_holds_what_until_when(

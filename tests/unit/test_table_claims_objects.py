@@ -3,7 +3,6 @@
 import errno
 import hashlib
 import socket
-import sys
 import tracemalloc
 from threading import Event
 
@@ -191,18 +190,6 @@ def test_one_that_trickles_is_given_up():
     Faulty.follow((SIZE, [lambda: (clock.sleep(1), TABLE[:1])[1]] * SIZE))
     assert check(checker) == "unavailable"
     assert len(Faulty.opened) == 1
-
-
-@pytest.mark.parametrize(("missing", "package"), [("fsspec", "[objects]"), ("absent", "absent_fs")])
-def test_what_is_to_be_installed_is_said(monkeypatch, missing, package):
-    if missing == "fsspec":
-        monkeypatch.setitem(sys.modules, "fsspec", None)
-    else:
-        what = "Install absent_fs to access Absent"
-        fsspec.register_implementation("absent", "absent_fs.core.Absent", clobber=True, errtxt=what)
-    rejected = read(claims("absent://bucket"), "absent://bucket/x", SIZE, DIGEST)
-    assert isinstance(rejected, RecordRejected)
-    assert (rejected.reason, package in rejected.detail) == ("not-configured", True)
 
 
 def test_a_web_server_is_read_and_not_followed_elsewhere():

@@ -9,9 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import facade.flows.tables.solution
-from facade.errors import ConfigError
-from facade.flows.tables.content import ARROW, JSON, NPY, decode, encode, encode_pointing, picture, summarise
+from facade.flows.tables.content import ARROW, JSON, decode, encode, encode_pointing, picture, summarise
 from facade.flows.tables.simulator.cli import PointingSeries, SolutionScenario, SolutionSeries
 from facade.flows.tables.solution import HEADER, Solution, decode_npy
 from facade.simulate.array import antenna_names
@@ -160,13 +158,6 @@ def test_a_solution_that_contradicts_itself_is_not_written(changes):
         encode(solution(**changes))
 
 
-def test_without_the_library_it_is_said_what_to_install(monkeypatch):
-    monkeypatch.setattr(facade.flows.tables.solution, "pa", None)
-    for attempt in (lambda: encode(solution()), lambda: summarise("gains", ARROW, memoryview(b""))):
-        with pytest.raises(ConfigError, match=r"pip install 'sdp-tango-facade\[tables\]'"):
-            attempt()
-
-
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("kind", ["<c8", ">c8", "<c16", ">c16"])
 def test_npy_is_read(order, kind):
@@ -305,27 +296,6 @@ def test_a_large_table_has_a_small_summary():
     assert len(json.dumps(found)) < 1_000_000
 
 
-def test_npy_has_a_summary_without_names_and_times():
-    found = summarise("bandpass", NPY, memoryview(npy(solution().gains)))
-    assert (found["amplitude"], found["antennas"]) == ([[1.0] * 4, [2.0] * 4, [3.0] * 4], ["0", "1", "2"])
-    assert (found["solution_id"], found["valid_from"], found["snr"], found["channel_frequencies"]) == (
-        "",
-        None,
-        None,
-        [],
-    )
-
-
-def test_a_file_is_summarised_as_its_content_is(tmp_path):
-    file = tmp_path / "table"
-    file.write_bytes(encode(solution()))
-    assert summarise("gains", ARROW, file) == summary(solution())
-    file.write_bytes(b"")
-    assert "expected" in summarise("gains", ARROW, file)
-    with pytest.raises(FileNotFoundError):
-        summarise("gains", ARROW, tmp_path / "none")
-
-
 def test_the_kind_must_be_that_of_the_header():
     assert "kind: expected bandpass" in summarise("bandpass", ARROW, memoryview(encode(solution())))
 
@@ -335,10 +305,6 @@ def test_of_what_is_not_known_there_is_a_note(kind, media):
     found = summarise(kind, media, memoryview(b"whatever"))
     assert list(found) == ["note"]
     assert kind in found["note"]
-
-
-def test_parameters_of_a_media_type_do_not_matter():
-    assert "pointing" in summarise("pointing", "Application/JSON; charset=utf-8", memoryview(b"[]"))
 
 
 def test_pointing_offsets_are_by_dish():
@@ -379,8 +345,3 @@ def test_a_picture_of_any_summary_is_a_png(holes):
     one = solution(flags=np.full((3, 4, 2), holes))
     assert png_size(picture(summary(one))) == (1320, 704)
     assert picture(summary(one)) == picture(summary(one))
-
-
-def test_a_picture_of_something_else_is_refused():
-    with pytest.raises(ValueError, match="got pointing"):
-        picture({"pointing": {}})

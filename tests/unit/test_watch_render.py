@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from clients.events import DeviceEvent, EventRecord
-from clients.scene import ALERTS, BUS, CALIBRATION, MASTER, NODE, SUBARRAY, Scene, cell
-from clients.terminal import SHOWN, draw, render, rows_in, summary
+from clients.scene import ALERTS, BUS, CALIBRATION, MASTER, NODE, SUBARRAY, Scene
+from clients.terminal import SHOWN, render, rows_in, summary
 from facade.icd.load import load
 from facade.reading import Quality
 
@@ -208,10 +208,6 @@ def test_totals_of_a_device_that_does_not_answer_are_a_dash() -> None:
         assert re.search("no answer from mid-sdp/alerts/0 and 2 more since", text, re.IGNORECASE)
 
 
-def test_an_old_value_in_a_plain_line_is_a_dash() -> None:
-    assert "- heaps/s" in summary(scene(quality=Quality.INVALID, heapRate=777.0))
-
-
 @pytest.mark.parametrize(
     ("quality", "codes"),
     [(Quality.WARNING, "\x1b[33m"), (Quality.ALARM, "\x1b[1;31m"), (Quality.INVALID, "\x1b[2;9m"), (Quality.VALID, "")],
@@ -221,11 +217,6 @@ def test_quality_is_seen(quality: Quality, codes: str) -> None:
     found = [line for line in text.splitlines() if "0002" in line]
     assert len(found) == 1
     assert (f" {codes}777\x1b[0m " if codes else " 777 ") in found[0]
-
-
-def test_invalid_without_any_value_is_a_dash() -> None:
-    assert cell(record(None, Quality.INVALID), str).plain == "-"
-    assert cell(EventRecord(errors=1, last_error="nobody answers"), str).plain == "-"
 
 
 def test_nothing_heard_at_all_is_no_error() -> None:
@@ -250,18 +241,6 @@ def test_a_subarray_has_a_row_with_its_last_command() -> None:
     assert ["01", "ON", "CONFIGURING", "OK", "7", "Configure", "IN_PROGRESS", "-"] in [
         line.split() for line in shown(other).splitlines()
     ]
-
-
-@pytest.mark.parametrize(
-    ("status", "colour"), [("COMPLETED", "\x1b[32m"), ("TIMED_OUT", "\x1b[1;31m"), ("SENT", "\x1b[33m")]
-)
-def test_how_a_command_ended_is_seen(status: str, colour: str) -> None:
-    assert f"{colour}{status}" in shown(scene(lastCommand=f"1_2_Scan Scan {status}"), colour=True)
-
-
-def test_a_deployment_without_subarrays_has_no_empty_table() -> None:
-    assert "subarray" not in shown(scene(subarrays=0))
-    assert "subarray" in shown(scene())
 
 
 def test_alarms_that_need_an_operator_are_shown_once() -> None:
@@ -322,14 +301,6 @@ def test_one_plain_line_says_it_all() -> None:
         assert value in line
 
 
-def test_the_picture_fetches_nothing(tmp_path: Path) -> None:
-    file = tmp_path / "images" / "watch.svg"
-    draw(scene(), file)
-    picture = file.read_text()
-    assert "1,234,567" in picture
-    assert "url(http" not in picture
-
-
 def test_the_picture_of_the_pages_agrees_with_itself() -> None:
     """D18: the rates of its nodes make that of the system, and its complaints are those of its panels."""
     rows: dict[float, dict[float, str]] = {}
@@ -352,12 +323,3 @@ def test_solutions_are_shown_with_what_is_under_way() -> None:
     for text in ("01", "ON", "2 antennas x 4,096 channels", "2.1% flagged", "snr 31", "12 s old", "gains 35%"):
         assert text in line
     assert len(shown(view, rows=rows_in(40, 2, calibrated=2)).splitlines()) <= 40
-
-
-def test_a_subarray_without_a_solution_says_so() -> None:
-    view = scene(calibrated=1)
-    records = view.records["mid-sdp/calibration/01"]
-    records["solutionId"] = record(None, Quality.INVALID)  # as it is read before anything has come
-    assert "no solution yet" in shown(view)
-    records.clear()
-    assert "no solution yet" in shown(view)
