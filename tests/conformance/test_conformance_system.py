@@ -102,22 +102,6 @@ def interrupt(deployment: Deployment) -> None:
     assert kit.exit_code() == NOT_RUN
 
 
-def test_each_outcome_that_is_no_good_is_shown(deploy: Deploy) -> None:
-    deployment = deploy(nodes=1, subarrays=1)
-    deployment.serve()
-    for fault, outcome, aspect in (
-        ("reject:AssignResources", "AssignResources=REJECTED", "is-rejected"),
-        ("hang:On", "On=TIMED_OUT", "times-out"),
-    ):
-        controller = deployment.controller("--fault", fault)
-        until(lambda: deployment.read_one(subarray_device(1), "healthState") == 0, "the controller is heard")
-        found, outcomes, text = run_kit(deployment, "--active", "--outcome", outcome, "--only", f"{WALK}/*")
-        assert found == 0, text
-        assert (outcomes[f"{WALK}/{aspect}"], outcomes[f"{WALK}/observation"]) == ("passed", "passed"), text
-        assert outcomes[f"{WALK}/put-back"] == "passed"
-        controller.terminate()
-
-
 def test_where_nothing_can_be_asked_the_kit_says_so(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
     deployment = deploy(prepare=False)
     here = {"tango_host": deployment.tango_host, "bootstrap": deployment.bootstrap, "prefix": deployment.prefix}

@@ -3,25 +3,16 @@
 How soon the answers come is measured by `make bench`: reads, outage.
 """
 
-import itertools
-import re
-import shutil
-from pathlib import Path
-
 import pytest
 import tango
 
-import facade
 from tests.conftest import Deploy
 from tests.support.deployment import BUS, ICD, MASTER, Deployment, await_totals, node_device
 from tests.support.events import Subscriber
-from tests.support.ports import nobody
 from tests.support.subarrays import standing_still
-from tests.support.waiting import until, until_equal
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
-
-KINDS = ("change", "archive")
 
 
 def all_can_be_read(deployment: Deployment, devices: tuple[str, ...]) -> None:
@@ -40,21 +31,6 @@ def all_can_be_read(deployment: Deployment, devices: tuple[str, ...]) -> None:
 
 def write_mode(deployment: Deployment, label: str) -> None:
     deployment.proxy(MASTER).write_attribute("adminMode", ICD.enums["AdminMode"].index(label))
-
-
-def set_mode(deployment: Deployment, label: str) -> None:
-    """Write the mode until the bus has confirmed it: a broker that stands still may take longer than a call."""
-
-    def confirmed() -> bool:
-        try:
-            write_mode(deployment, label)
-        except tango.DevFailed as failed:
-            if not re.search("was not (sent|confirmed)", failed.args[0].desc):
-                raise
-            return False
-        return True
-
-    until(confirmed, f"adminMode {label} is confirmed")
 
 
 def mode(deployment: Deployment) -> str:
@@ -94,49 +70,6 @@ def test_the_broker_is_away_at_the_start(deploy: Deploy) -> None:
     until(lambda: mode(deployment) == "ONLINE", "the mode is known")
     assert all(process.running for process in (worker, *servers.values()))
     assert worker.text.count("Traceback") == 0
-
-
-def test_admin_mode(deploy: Deploy) -> None:
-    """adminMode follows the control model: an allowed move holds at once, a forbidden one is refused with from and to.
-    It is pushed, makes State DISABLE, and outlives a kill -9, after which no other mode or State is shown."""
-    deployment = deploy(nodes=1)
-    server = deployment.server("control")
-    until(lambda: mode(deployment) == "ONLINE", "the initial mode")
-    subscriber = Subscriber(deployment, [MASTER])
-    modes = itertools.cycle(("OFFLINE", "ONLINE"))
-
-    def events_come() -> bool:
-        """Change the mode: Tango loses events that are pushed before the client's connection stands."""
-        set_mode(deployment, next(modes))
-        return all(len(subscriber.by_attribute(kind)[MASTER, "adminMode"]) > 1 for kind in KINDS)
-
-    until(events_come, "adminMode is pushed")
-    for wanted in ("OFFLINE", "NOT_FITTED", "RESERVED", "OFFLINE", "ENGINEERING", "ONLINE", "OFFLINE", "RESERVED"):
-        set_mode(deployment, wanted)
-        assert mode(deployment) == wanted, "a read right after the write gives what was written"
-    with pytest.raises(tango.DevFailed, match=r"from RESERVED.* to ONLINE"):
-        write_mode(deployment, "ONLINE")
-    with pytest.raises(tango.DevFailed):
-        deployment.proxy(MASTER).write_attribute("adminMode", 17)
-    until(lambda: deployment.proxy(MASTER).state() == tango.DevState.DISABLE, "out of use")
-    for kind in KINDS:
-        until_equal(
-            lambda kind=kind: subscriber.value(MASTER, "adminMode", kind),
-            ICD.enums["AdminMode"].index("RESERVED"),
-            f"adminMode as {kind} event",
-        )
-    server.kill()
-    deployment.forget_proxies()
-    deployment.server("control")
-    seen: set[tuple[str, str]] = set()
-
-    def known() -> bool:
-        seen.add((mode(deployment), str(deployment.proxy(MASTER).state())))
-        return ("RESERVED", "DISABLE") in seen
-
-    until(known, "the mode from before", every=0.002)
-    assert {m for m, _ in seen} <= {"unknown", "RESERVED"}, seen
-    assert {s for _, s in seen} <= {"UNKNOWN", "DISABLE"}, seen
 
 
 def restart(deployment: Deployment, device: str, command: str) -> None:
@@ -235,48 +168,12 @@ def while_the_broker_hangs(deployment: Deployment) -> None:
 
 @pytest.mark.slow
 def test_sigterm(deploy: Deploy) -> None:
-    """SIGTERM ends each kind of worker and device server with exit code 0, also with no broker to say goodbye to."""
+    """SIGTERM ends workers, device servers and a controller with exit code 0, with no broker to say goodbye to."""
     deployment = deploy(nodes=1, subarrays=1)
-    end_first = [
-        deployment.start("tables", ["sdp-facade", "tables", "assemble"]),
-        deployment.start("intake", ["sdp-facade", "alerts", "intake"]),
-        deployment.controller(),
-        *(deployment.server(name, ready=False) for name in ("alerts", "calibration", "quality")),
-    ]
-    end_without = [deployment.worker(), *deployment.serve().values()]
-    for server in end_first[3:]:
-        deployment.await_server(server, server.name)
+    intake = deployment.start("intake", ["sdp-facade", "alerts", "intake"])
+    running = [intake, deployment.worker(), deployment.controller(), *deployment.serve().values()]
     until(lambda: deployment.read_one(BUS, "connected") is True, "connected")
-    for process in end_first:
-        assert process.terminate() == 0, process.tail()
     deployment.broker.kill()
     until(lambda: deployment.read_one(BUS, "connected") is False, "the broker is missed")
-    for process in end_without:
+    for process in running:
         assert process.terminate() == 0, process.tail()
-
-
-def test_a_server_that_cannot_start_says_why(deploy: Deploy, tmp_path: Path) -> None:
-    """A wrong setting, a device outside the deployment, no database, a mistake in the ICD: one message."""
-    deployment = deploy(nodes=3)
-    root, copy = Path(facade.__file__).parents[1], tmp_path / "copy"
-    for name in ("facade", "devices", "schemas", "docker", "tango-db"):
-        shutil.copytree(root / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    wrong = copy / "schemas" / "icd" / "SdpIngestNode.toml"
-    wrong.write_text(wrong.read_text().replace('rule = "max"', 'rule = "maximum"'))
-    server, worker = ["SdpFacade", "control"], ["sdp-facade", "aggregate"]
-    with nobody() as nowhere:
-        cases: list[tuple[list[str], dict[str, str], tuple[str, ...]]] = [
-            *((argv, {"SDP_RACK_SIZE": "abc"}, ("SDP_RACK_SIZE",)) for argv in (server, worker)),
-            (["SdpFacade", "ingest-00"], {"SDP_INGEST_NODES": "2"}, ("mid-sdp/ingest/0002", "SDP_INGEST_NODES")),
-            (["SdpFacade", "nonsense"], {}, ("nonsense",)),
-            (server, {"TANGO_HOST": nowhere}, (nowhere,)),
-            (server, {"PYTHONPATH": str(copy)}, ("SdpIngestNode.toml", "maximum")),
-        ]
-        started = [
-            (deployment.start(f"refused-{number}", argv, **changes), words)
-            for number, (argv, changes, words) in enumerate(cases)
-        ]
-        for process, words in started:
-            assert process.exit_code() not in (0, None), process.tail()
-            assert all(word in process.text for word in words), process.tail()
-            assert "Traceback" not in process.text

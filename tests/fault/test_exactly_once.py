@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import signal
-import sys
 
 import pytest
 
@@ -78,45 +76,6 @@ def test_workers_join_leave_and_take_each_others_slot(deploy: Deploy) -> None:
     await_totals(deployment, simulation.stop())
     offsets_are_disjoint(deployment)
     assert newer.terminate() == 0
-
-
-LEAVES = """
-import os, signal, sys
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-import msgspec
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.port import BusHealth
-from facade.config import load_settings
-
-settings = msgspec.structs.replace(load_settings(), kafka={"partition.assignment.strategy": "cooperative-sticky"})
-logs = [
-    KafkaTransactionalLog(Connection(settings), "ingest.heaps", group=group, slot="0", health=BusHealth())
-    for group in sys.argv[1:]
-]
-signal.sigwait([signal.SIGTERM])
-for log in logs:
-    log.close()
-os._exit(0)
-"""
-"""Workers that have not looked yet at what their groups have given them. Closing the client then froze one of five
-or ten; with incremental assignment more often."""
-
-
-def test_a_worker_leaves_while_partitions_come(deploy: Deploy) -> None:
-    """Workers that are told to stop when their groups have just given them partitions end all the same: one that
-    closed its client might freeze for ever, with all its threads."""
-    deployment = deploy(nodes=1)
-    groups = [f"leaving-{number}" for number in range(10)]
-    process = deployment.start("workers", [sys.executable, "-c", LEAVES, *groups])
-
-    def assigned(group: str) -> bool:
-        return any(member.partitions for member in members(deployment.bootstrap, deployment.topic(group)).values())
-
-    for group in groups:
-        until(lambda group=group: assigned(group), f"{group} has given its worker the partitions")
-    process.signal(signal.SIGTERM)
-    assert process.exit_code() == 0
 
 
 @pytest.mark.slow

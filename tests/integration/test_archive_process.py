@@ -25,7 +25,7 @@ COMPACTED = "state"
 TOPICS = ("alerts", COMPACTED, "ingest.heaps")
 Known = set[tuple[object, ...]]
 EACH = 1000
-KILLS = 3
+KILLS = 2
 
 
 def upstream(deployment: Deployment, first: int) -> None:

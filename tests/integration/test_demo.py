@@ -256,20 +256,6 @@ def assert_observed(report: DemoReport) -> None:
     assert (first.executions, second.outcome) == (1, "COMPLETED")
 
 
-def test_a_guard_that_is_killed_leaves_nothing(start: Start, tmp_path: Path) -> None:
-    """What it cannot do any more, its player does."""
-    process = start("--seconds", "60")
-    wait_for(tmp_path, "devices registered", process)
-    # While the next process is started, which must not be forgotten.
-    assert running(tmp_path)
-    process.kill()
-    code, output = finish(process)
-    assert code == -signal.SIGKILL, output
-    assert "nothing of this demo is left running" in output
-    assert "Traceback" not in output
-    until_equal(lambda: running(tmp_path), [], "nothing is left")
-
-
 def test_a_signal_clears_away_all_but_the_services_that_the_user_has_started(start: Start, tmp_path: Path) -> None:
     """A demo stops those of a demo that was killed, and no others."""
     local.up(local.LocalOptions(state_dir=tmp_path))

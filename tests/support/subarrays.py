@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import tango
-from confluent_kafka import Message
 
 from tests.support import topics
 from tests.support.deployment import ICD, Deployment, subarray_device
@@ -22,8 +21,6 @@ ARGUMENTS = {"Configure": {"scan_type": "target:a"}, "Scan": {"scan_id": 7}}
 ORDER = {"partitioner": "murmur2_random"}
 """Producers of the bus choose partitions as Java clients do."""
 _OBS_STATES = ICD.enums["ObsState"]
-_TARGETS = {one.name: one.targets[0] for one in ICD.classes["SdpSubarray"].commands if one.reports == "obsState"}
-"""The obsState to which each command leads."""
 
 
 class Subarrays:
@@ -53,14 +50,6 @@ class Subarrays:
     def kill_controller(self) -> None:
         if self._controller is not None:
             self._controller.kill()
-
-    def kill_server(self) -> None:
-        self.server.kill()
-        self.deployment.forget_proxies()
-
-    def start_server(self) -> None:
-        self.server = self.deployment.server("subarray")
-        self.until_ready(self.devices[-1])
 
     def until_ready(self, device: str) -> None:
         """Wait until the state is known and this server may command."""
@@ -98,13 +87,6 @@ class Subarrays:
 
         return until(taken, f"{name} is taken")
 
-    def refusal(self, device: str, name: str, argument: Any = None) -> str:
-        try:
-            id = self.call(device, name, argument)
-        except tango.DevFailed as failed:
-            return failed.args[0].desc
-        raise AssertionError(f"{name} was taken: {id}")
-
     def told(self, device: str, id: str) -> dict[str, Any]:
         """Return what the device says of a command; it raises where it does not know it."""
         return json.loads(self.deployment.proxy(device).GetCommand(id))
@@ -116,14 +98,6 @@ class Subarrays:
             return told if told["status"] in FINAL else None
 
         return until(final, f"an outcome of {id}")
-
-    def does(self, device: str, name: str, argument: Any = None) -> str:
-        """Give a command, and wait for its outcome and its effect: the two are on different topics."""
-        id = self.give(device, name, argument)
-        told = self.outcome(device, id)
-        assert told["status"] == "COMPLETED", told
-        self.becomes(device, _TARGETS[name])
-        return id
 
     def read(self, device: str, name: str) -> Any:
         return self.deployment.read_one(device, name)
@@ -142,13 +116,6 @@ class Subarrays:
 
     def write(self, topic: str, *records: tuple[bytes | None, bytes | None]) -> None:
         topics.send(self.deployment.bootstrap, self.deployment.topic(topic), records, settings=ORDER)
-
-    def messages(self, topic: str) -> list[Message]:
-        return self.deployment.messages(topic)
-
-    def written(self, topic: str, id: str) -> list[dict[str, Any]]:
-        """Return what is on a topic of one command."""
-        return [json.loads(message.value()) for message in self.messages(topic) if id.encode() in message.value()]
 
 
 def id_in(why: str) -> str:
