@@ -1,4 +1,4 @@
-"""The Python code on the pages runs as it stands there, twice in a row, on a system that runs."""
+"""The Python code on the pages runs as it stands there, on a system that runs."""
 
 import json
 import os
@@ -95,7 +95,7 @@ def test_the_pages(system: Deployment, tmp_path: Path) -> None:
     switched = [system.proxy(subarray_device(number)) for number in (1, 2)]
     switch_off(switched)  # other tests may have left them on
     alone = {"README.md": pages.pop("README.md")}  # as the tutorial, it switches the first subarray on
-    for together in (pages, alone, pages, alone):
+    for together in (pages, alone):
         system.command(*"simulate alerts --flood --sources 4 --count 8 --rate 100".split())
         until(lambda: simulated_alarms(system), "alarms wait")
         running = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from jsonschema.validators import extend
@@ -17,6 +17,7 @@ from support.arguments import example
 from facade.errors import ArgumentError
 from facade.flows.commands.arguments import Arguments, CheckedArgument, violations
 from facade.icd.load import load
+from tests.support.examples import examples
 
 ICD = load()
 ARGUMENTS = Arguments(ICD)
@@ -83,6 +84,7 @@ def mutated(draw: st.DrawFn, document: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("family", "version"), SCHEMAS)
+@settings(max_examples=examples(100))
 @given(data=st.data())
 def test_a_mutation_is_accepted_exactly_if_schema_and_rules_allow_it(
     family: str, version: str, data: st.DataObject

@@ -344,7 +344,7 @@ def test_an_argument_schema_says_its_version_in_its_name(folder: Path, name: str
         load(folder)
 
 
-JUNK = ["null", "3", '"x"', "[]", "[3]", "{}", '{"a": 3}', "true"]
+JUNK = ["null", '"x"', "[3]", '{"a": 3}']
 
 
 @pytest.mark.parametrize("junk", JUNK)

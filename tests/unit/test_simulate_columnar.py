@@ -15,7 +15,7 @@ from facade.icd.load import load
 from tests.unit.test_simulate_heaps import FAULTS, NOW_US
 
 ICD = load()
-SIZE, ROUNDS = 9_001, 3
+SIZE, ROUNDS = 9_001, 2
 """Heaps of a call: more than a block has, and no whole number of rounds."""
 
 
@@ -47,11 +47,10 @@ def expand(reader: BatchReader, keys, values, headers) -> list[bytes | None]:
     return found
 
 
-@pytest.mark.parametrize("nodes", [3, 40])
 @pytest.mark.parametrize("fault", [name for name in FAULTS if name not in ("garbage", "everything", "certain")])
-def test_the_heaps_are_those_of_the_other_form(nodes, fault):
+def test_the_heaps_are_those_of_the_other_form(fault):
     first = 7 if fault not in ("silence", "skew") else 0  # those name their nodes
-    scenario = Scenario(nodes=nodes, rate=1000.0, seed=5, first_node=first, faults=FAULTS[fault])
+    scenario = Scenario(nodes=40, rate=1000.0, seed=5, first_node=first, faults=FAULTS[fault])
     plain, columnar = HeapStream(scenario), ColumnarHeapStream(scenario)
     reader = BatchReader(ICD.messages["heap"], ["seq", "time"])
     for turn in range(1, ROUNDS + 1):
