@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import tango
-from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from clients.sample_arguments import sample
 from facade.bus.dead_letters import dead_letter
@@ -41,7 +41,6 @@ _offsets = itertools.count(int(time.time()))
 """Each dead letter is of a record of its own."""
 AXE = Path(__file__).parents[2] / ".venv/web/node_modules/axe-core/axe.min.js"
 TIME_IN_UTC = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\S* UTC")
-OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 expect.set_options(timeout=HANG * 1000)
 
 
@@ -203,20 +202,6 @@ def test_text_of_the_bus_is_text_in_every_field(open_page: Open) -> None:
         expect(waiting(page)).to_contain_text(f"{markup} of {SUBARRAY}, given by {markup}, from {markup}")
         assert page.locator("#page img, #page script").count() == 0
     assert page.title() == "SDP"
-
-
-def test_who_has_not_signed_in_cannot_act(open_page: Open, web: Web) -> None:
-    page = open_page(f"subarray/{SUBARRAY}")
-    expect(page.get_by_role("button", name="Abort", exact=True).first).to_be_disabled()
-    body = json.dumps({"device": SUBARRAY, "command": "Abort", "argument": ""}).encode()
-    for origin in (web.address, "http://evil.example"):
-        request = urllib.request.Request(
-            f"{web.address}/api/command", body, {"Content-Type": "application/json", "Origin": origin}
-        )
-        with pytest.raises(urllib.error.HTTPError) as refused:
-            OPENER.open(request, timeout=HANG)
-        assert refused.value.code == 403
-        refused.value.close()
 
 
 def test_an_observation_runs_by_forms_and_another_is_aborted(open_page: Open) -> None:
@@ -392,61 +377,6 @@ def heap_now(seq: int) -> bytes:
     (value,) = encoded(heap(seq=seq, scan_id=6, time=round(time.time() * 1e6)))
     assert value is not None
     return value
-
-
-def test_what_would_fail_again_is_not_put_back(open_page: Open, system: Deployment) -> None:
-    bad, good = set_aside(system, b"<script>no heap</script>", heap_now(0))
-    page = open_page("bus")
-    sign_in(page, "expert")
-    row = page.get_by_role("row").filter(has_text=bad)
-    row.get_by_role("button").click()
-    expect(page.locator("pre")).to_contain_text("<script>no heap</script>")  # text is text
-    row.get_by_role("checkbox").check()
-    page.get_by_role("row").filter(has_text=good).get_by_role("checkbox").check()
-    page.get_by_role("button", name="Try 2 chosen (dry run)").click()
-    dry = page.get_by_role("table").filter(has_text="Dry run")
-    expect(dry).to_contain_text("1 of 2 would be put back")
-    expect(dry.get_by_role("row").filter(has_text="fails")).to_contain_text("ingest.heaps")
-    row.get_by_role("checkbox").uncheck()
-    expect(dry).to_have_count(0)  # what is put back has been tried
-    expect(page.get_by_role("button", name=re.compile("^Put back"))).to_have_count(0)
-
-
-def test_a_flow_has_a_page_where_it_is_deployed(open_page: Open, system: Deployment) -> None:
-    page = open_page("")
-    pages = page.get_by_role("navigation", name="Pages")
-    pages.get_by_role("link", name="Calibration").click()
-    device = "mid-sdp/calibration/01"
-    expect(value(page, device, "solutionId")).to_contain_text(system.read_one(device, "solutionId"))
-    expect(value(page, device, "validUntilUtc")).to_contain_text(TIME_IN_UTC)
-    gains = page.get_by_role("img", name=re.compile("^Gain amplitude over Channel frequencies"))
-    expect(gains).to_have_accessible_name(
-        re.compile(r"from 0\.\d+ to 1\.\d+, of .* 8 rows of 64, from left to right .*Hz to ")
-    )
-    expect(page.get_by_role("img", name=re.compile("^Amplitude per antenna over Antennas: from 0"))).to_be_visible()
-    pages.get_by_role("link", name="Quality").click()
-    limits = page.locator("dd").filter(has=page.locator('[data-value="mid-sdp/quality/01/flaggedFraction"]'))
-    expect(limits).to_contain_text("warning above 0.3, alarm above 0.7")
-    fall = page.get_by_role("img", name=re.compile("^Bandpass over Channel frequencies .*waterfall"))
-    expect(fall).to_have_accessible_name(re.compile("; ([2-9]|[0-9]{2,}) rows of 1024"))
-    pages.get_by_role("link", name="Processing blocks").click()
-    expect(value(page, MASTER, "blocksRunning")).to_contain_text("0")
-    page.get_by_role("navigation", name="Devices").get_by_role("link", name=SUBARRAY).click()
-    expect(value(page, SUBARRAY, "blocksRunning")).to_contain_text("0")
-    for title in ("Logs", "Telescope model", "Reservations"):
-        pages.get_by_role("link", name=title).click()
-        expect(page.get_by_role("heading", name=f"{title}: mid-sdp/")).to_be_visible()
-
-    def without(route: Route) -> None:
-        site = route.fetch().json()
-        for kind in ("SdpLogs", "SdpMirror"):
-            site["devices"] = {device: one for device, one in site["devices"].items() if one != kind}
-        route.fulfill(json=site)
-
-    page.route("**/api/site", without)
-    page.reload()
-    expect(pages.get_by_role("link", name="Quality")).to_be_visible()
-    expect(pages.get_by_role("link", name=re.compile("Logs|Telescope"))).to_have_count(0)
 
 
 class Asking:
