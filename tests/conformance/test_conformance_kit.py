@@ -1,7 +1,6 @@
-"""The kit itself: every field of the ICD has a check or a reason, and every entry has its checks."""
+"""The kit itself: every entry of the ICD has its checks."""
 
 import re
-from fnmatch import fnmatchcase
 from types import SimpleNamespace
 
 import msgspec
@@ -20,115 +19,12 @@ from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.errors import ArgumentError, ConfigError
 from facade.flows.commands.arguments import Arguments
-from facade.icd import model, topic_model
 from facade.icd.load import load
 from facade.outcome import RecordRejected
 
 ICD = load()
 NOW = 1_800_000_000.0
 COMMANDS = {command.name: command for command in ICD.classes["SdpSubarray"].commands}
-
-
-def fields() -> set[str]:
-    both = {**vars(topic_model), **vars(model)}.values()
-    tables = [one for one in both if isinstance(one, type) and issubclass(one, topic_model.IcdTable)]
-    return {f"{one.__name__}.{name}" for one in tables for name in one.__struct_fields__}
-
-
-CHECKED = {
-    "icd/version": "Icd.version",
-    "SdpBus/devices": "Icd.classes DeviceClass.name DeviceClass.device",
-    "SdpBus/instance": "DeviceClass.instance",
-    "SdpBus/streams/exists": "Attribute.name Attribute.each DeviceClass.attributes",
-    "SdpBus/streams/type": "Attribute.type",
-    "SdpBus/streams/dimensions": "Attribute.length Attribute.height",
-    "SdpBus/streams/access": "Attribute.access",
-    "SdpBus/streams/unit": "Attribute.unit",
-    "SdpBus/streams/label": "Attribute.label",
-    "SdpBus/streams/description": "Attribute.description",
-    "SdpMaster/heapsTotal/format": "Attribute.format",
-    "SdpBus/streams/level": "Attribute.expert",
-    "SdpMaster/heapsTotal/limits": """Attribute.limits Limits.min_alarm Limits.min_warning Limits.max_warning
-        Limits.max_alarm""",
-    "SdpMaster/healthState/enum": "Attribute.enum Icd.enums",
-    "SdpMaster/latencyP99/value": "Window.ahead",
-    "SdpMaster/latencyP99/pace": "Attribute.sampling DeviceClass.sampling Sampling.shortest",
-    "SdpMaster/latencyP99/fresh": "Attribute.stale_after DeviceClass.stale_after Window.lateness",
-    "SdpMaster/adminMode/on-bus": "Attribute.reported",
-    "SdpSubarray/Scan/exists": "CommandDefinition.name DeviceClass.commands",
-    "SdpSubarray/Scan/types": "CommandDefinition.argument",
-    "SdpSubarray/Scan/refuses-state": "CommandDefinition.state CommandDefinition.obs_state",
-    "SdpSubarray/Scan/knows-version-0.4": "Icd.arguments",
-    "SdpSubarray/Scan/durable": """CommandDefinition.repeatable CommandDefinition.start_within
-        CommandDefinition.deadline CommandDefinition.ceiling""",
-    "SdpSubarray/Scan/effect": """CommandDefinition.reports CommandDefinition.transitional CommandDefinition.targets
-        CommandDefinition.commanded""",
-    "SdpSubarray/Abort/overtakes": "CommandDefinition.overtakes",
-    "SdpAlerts/GetAlarms/exists": "Query.name DeviceClass.queries",
-    "SdpAlerts/GetAlarms/types": "Query.argument Query.result",
-    "SdpAlerts/GetAlarms/description": "Query.argument_description Query.result_description",
-    "SdpCalibration/GetTableContent/content": "Query.max_bytes",
-    "SdpAlerts/storageLow/exists": "Icd.conditions DeviceClass.conditions",
-    "SdpAlerts/storageLow/label": "Condition.label",
-    "SdpAlerts/storageLow/description": "Condition.description",
-    "SdpAlerts/mid-sdp/alerts/0/test-alert-cleared": "Condition.latching",
-    "topics/commands/exists": "Icd.topics",
-    "topics/commands/partitions": "Topic.partitions Topic.partitions_may_grow",
-    "topics/commands/retention.ms": "Topic.retention",
-    "topics/commands/max.message.bytes": "Topic.max_bytes",
-    "topics/commands/message.timestamp.type": "Topic.timestamp",
-    "topics/state/cleanup.policy": "Topic.cleanup",
-    "topics/alert-state/segment.ms": "Topic.config",
-    "topics/commands/records": "Topic.message Topic.also Topic.encodings Icd.messages",
-    "topics/quality/records": "Topic.header RecordHeader.name RecordHeader.message",
-    "topics/commands/keys": "Topic.key",
-}
-"""Fields of the ICD, by a check that looks at them."""
-UNCHECKED = {
-    "how a value is made of records; whether it is right only the account of the demo shows, record by record": """
-        Attribute.source Attribute.account Source.topic Source.rule Source.field Source.over Source.q Source.of
-        AccountSource.stream AccountSource.figure DeviceClass.state_source""",
-    "for people; neither Tango nor Kafka has a place for it": """
-        CommandDefinition.description Query.description DeviceClass.description Topic.description
-        Role.description Role.side Role.group Role.own_groups Role.transactional_id Role.every_topic Role.every_group
-        Topic.operations Topic.bytes Topic.traits Operation.action Operation.summary Operation.roles Operation.messages
-        Operation.reply Icd.participants Icd.qos
-        Condition.causes Condition.check Condition.response Condition.ends Condition.priority""",
-    "rights are for the broker's access rules; a record does not name its writer": """
-        Topic.writers Topic.readers Icd.roles Icd.quotas""",
-    "a rule of the aggregate workers; the demo's account shows it": """
-        Window.length Window.disorder Window.time Window.group Window.sequence Window.epoch Window.quantile_error
-        Window.summary Window.groups Window.most_groups Window.all_expected""",
-    "no Tango device: only its own controller executes its orders": """
-        Icd.executors Executor.description Executor.device Executor.commands""",
-    "has become attributes when the interface was read, which are compared one by one": """
-        Topic.account Account.about Account.figures Account.suppressed Account.lag DeviceClass.accounts
-        AccountFigure.label AccountFigure.description AccountFigure.format AccountFigure.stale_after
-        AccountFigure.limits AccountFigure.expert""",
-    "shown by the tests of the alarms only: the test alert takes a condition without": """
-        Condition.on_delay Condition.off_delay Condition.re_alarm Condition.re_alarm_growth Condition.suppressed_by
-        Condition.gathers Icd.locations Location.description Location.sources Location.within""",
-    "what a deadband holds back cannot be seen from outside": "Sampling.absolute Sampling.relative",
-    "an event is due by then only if a value was held back, which cannot be seen from outside": "Sampling.longest",
-    "shown only by a system on which nothing was ever reported": "Attribute.initial",
-    "shown only by a system on which the device has a fault": "DeviceClass.complains",
-    "how flows are kept apart inside the facade; a topic does not show it": "Topic.qos",
-    "a setting of the deployment, which neither Tango nor Kafka shows": """
-        Topic.setting CommandDefinition.approval_within""",
-    "see its fields": "Topic.window",
-    "which there may be; each attribute's own is compared": "Icd.units",
-}
-"""Fields that no check looks at, by the reason."""
-
-
-def test_every_field_of_the_icd_is_checked_or_it_is_said_why_not():
-    checked, unchecked = (
-        {field for fields in table.values() for field in fields.split()} for table in (CHECKED, UNCHECKED)
-    )
-    assert checked | unchecked == fields()
-    assert not checked & unchecked
-    found = ids(active=True, subarray="mid-sdp/subarray/01")
-    assert [pattern for pattern in CHECKED if not any(fnmatchcase(id, pattern) for id in found)] == []
 
 
 def test_every_query_is_asked_in_some_way():

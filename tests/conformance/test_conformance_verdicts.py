@@ -5,14 +5,12 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from types import SimpleNamespace
 
-import msgspec
 import pytest
 
-from clients.conformance import alarm_checks, command_checks
+from clients.conformance import command_checks
 from clients.conformance.attributes import (
     judge_alarms,
     judge_events,
-    judge_freshness,
     judge_reported,
     judge_sampling,
     judge_value,
@@ -35,10 +33,6 @@ from clients.conformance.command_checks import (
 )
 from clients.conformance.live_system import AttributeTrace, EventStream, TangoValue
 from clients.conformance.subarray_run import CommandAnswer, RefusedCall, SubarrayRun, TakenCall
-from clients.conformance.topics import find_invalid, judge_records
-from facade.bus.port import Record
-from facade.flows.alerts.messages import PACKETS, Alert
-from facade.flows.alerts.packets import PacketCodec
 from facade.icd import model
 from facade.icd.load import load
 from facade.icd.model import Sampling
@@ -109,13 +103,6 @@ def test_reported_values(attribute, texts, shown, ends):
     reported = entry("SdpSubarray", attribute)
     written = newest_valid(ICD, reported, texts)
     assert verdict(lambda: judge_reported(reported, written, shown)).startswith(ends)
-
-
-def test_freshness():
-    assert verdict(lambda: judge_freshness(3.0, [seen(age=4.9), seen(None, "INVALID", age=100)])) == "passed"
-    assert verdict(lambda: judge_freshness(3.0, [seen(age=5.1)])).startswith(
-        "Mismatch: expected ATTR_INVALID after 3 s"
-    )
 
 
 def at(*times: float, quality: str = "VALID") -> list[TangoValue]:
@@ -386,47 +373,3 @@ def test_overtaking(status, ends):
     first = given("AssignResources", overtaken=True, known={"status": status})
     found = SubarrayRun(device="d", began=NOW, taken=[first, given("Abort")])
     assert verdict(lambda: judge_overtaking(found, COMMANDS["Abort"])).startswith(ends)
-
-
-@pytest.mark.parametrize(
-    ("topic", "value", "headers", "ends"),
-    [
-        ("state", None, (), "passed"),
-        ("commands", None, (), "passed"),
-        (
-            "commands",
-            b"{}",
-            (),
-            "Mismatch: expected 1 records by the schema, or their dead letters, got 1 with neither; the first one,",
-        ),
-        ("commands", b"[" * 20_000, (), "Mismatch"),
-        ("alerts", b'{"schema": "alert-action/1"}', (), "Mismatch"),
-        ("quality", b"x", (("metric", b"{}"),), "Mismatch"),
-        ("quality", b"x", (), "Mismatch"),
-        ("dead-letters", b"x", (("dl.reason", b"late"),), "passed"),
-        ("dead-letters", b"x", (), "Mismatch"),
-    ],
-)
-def test_records(topic, value, headers, ends):
-    record = Record(topic=topic, key=b"k", value=value, headers=headers, partition=0, offset=1)
-    bad = find_invalid(ICD, topic, ICD.topics[topic], [record])
-    assert verdict(lambda: judge_records([record], bad, frozenset())).startswith(ends)
-    assert verdict(lambda: judge_records([record], bad, frozenset({(0, 1)}))).startswith("passed")
-
-
-@pytest.mark.parametrize(
-    ("text", "ends"),
-    [('{"newest": 1, "entries": []}', "passed"), ("{}", "Mismatch"), ("[]", "Mismatch"), ("{", "Mismatch")],
-)
-def test_answers(text, ends):
-    assert verdict(lambda: alarm_checks.QUERIES["GetAlertsSince"].judge(text)).startswith(ends)
-
-
-def test_packets():
-    codec = PacketCodec(ICD)
-    alert = Alert(
-        condition="storageLow", source="s", severity="WARNING", state="ACTIVE", text="t", raised_at=1, sequence=1
-    )
-    values = [codec.encode(alert), b"1", codec.head, codec.encode(msgspec.structs.replace(alert, condition=""))]
-    records = [Record(topic=PACKETS, key=b"k", value=value, partition=0, offset=n) for n, value in enumerate(values)]
-    assert [record.offset for record, _ in alarm_checks.find_invalid_packets(ICD, records)] == [1, 2, 3]
