@@ -11,19 +11,14 @@ import pytest
 
 from facade.bus.port import Fenced, Record
 from facade.clock import ManualClock
-from facade.controller import Call, Controller, Device, NotFollowed, Rejected
+from facade.controller import Call, Controller, NotFollowed, Rejected
 from facade.controller.command_loop import LONGEST_QUEUE
-from facade.controller.execution_state import Reports
-from facade.controller.inbox import CommandHistory
-from facade.controller.outbox import Outbox, ReportedStates
 from facade.controller.process import Threads
 from facade.errors import ConfigError
-from facade.flows.commands.messages import ACKS, COMMANDS, AckMessage
+from facade.flows.commands.messages import ACKS, COMMANDS
 from facade.flows.commands.past import CommandFamily
 from facade.flows.commands.tracker import Tracker
-from facade.runtime.device_state import DeviceStates, StateMessage, state_record
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Life, Site, live
-from tests.support.simulated_bus import MemoryBus
 
 HANDLING = "facade.controller.command_loop"
 """The logger of what handlers do."""
@@ -820,69 +815,6 @@ class TestGroup:
         assert life.loop.account.balance == 0
         live(site)
         assert len(site.begun) == 1
-
-
-def test_the_log_says_which_outcome_was_first() -> None:
-    site, tracker = Site(), Tracker(DEVICES, with_commands=False)
-    message = site.command()
-    ours, theirs = (AckMessage(id=message.id, device=FIRST, command="", status=status, time=1, origin=origin)
-                    for status, origin in (("COMPLETED", COMPONENT), ("TIMED_OUT", "facade")))  # fmt: skip
-    tracker.note(ours)
-    assert tracker.newest(message.id) == ours
-    tracker.fold_ack(theirs, 0.0)
-    tracker.fold_ack(ours, 0.0)
-    tracker.note(ours)
-    assert tracker.newest(message.id) == theirs
-
-
-def test_a_state_is_not_written_again_behind_a_newer_one() -> None:
-    clock, writer, states = ManualClock(), MagicMock(), DeviceStates(ICD, DEVICES)
-    outbox = Outbox(COMPONENT, writer, states, clock=clock)
-    device = Device(Reports(FIRST), outbox)
-    device.report(obsState="CONFIGURING")
-    before = msgspec.json.decode(writer.post.call_args.args[0][0].value, type=StateMessage)
-    clock.sleep(1.0)
-    device.report(obsState="READY")
-    outbox.record_again([before])
-    assert states.label(FIRST, "obsState") == "READY"
-    assert not writer.send.called
-    newest = msgspec.json.decode(writer.post.call_args.args[0][0].value, type=StateMessage)
-    outbox.record_again([newest])
-    assert [call.args[0].value for call in writer.send.call_args_list] == [state_record(newest).value]
-
-
-@pytest.mark.parametrize("value", [b"junk", None])
-def test_an_acknowledgement_that_cannot_be_read_says_nothing(site: Site, value: bytes | None) -> None:
-    site.broker.append(Record(topic="command-acks", key=FIRST.encode(), value=value))
-    tracker = Tracker(DEVICES, with_commands=False)
-    message = site.command()
-    site.acknowledge(message, "COMPLETED")
-    assert CommandHistory(
-        MemoryBus(site.broker).open_reader, tracker, DeviceStates(ICD, DEVICES), ReportedStates(), component=COMPONENT
-    ).catch_up(0.0)
-    assert tracker.newest(message.id).status == "COMPLETED"
-
-
-def test_an_own_report_that_comes_back_late_undoes_nothing(site: Site) -> None:
-    """But what others report holds, and after a restart what we reported ourselves."""
-    bus, states = MemoryBus(site.broker), DeviceStates(ICD, DEVICES)
-    history = CommandHistory(
-        bus.open_reader, Tracker(DEVICES, with_commands=False), states, ReportedStates(), component=COMPONENT
-    )
-
-    def message(value: str, origin: str) -> StateMessage:
-        return StateMessage(device=FIRST, attribute="obsState", value=value, time=1, origin=origin)
-
-    site.broker.append(state_record(message("CONFIGURING", COMPONENT)))
-    assert history.catch_up(0.0)
-    assert states.label(FIRST, "obsState") == "CONFIGURING"
-    site.broker.append(state_record(message("IDLE", COMPONENT)))
-    states.set(message("READY", COMPONENT))
-    history.follow(0.0)
-    assert states.label(FIRST, "obsState") == "READY"
-    site.broker.append(state_record(message("FAULT", "another")))
-    history.follow(0.0)
-    assert states.label(FIRST, "obsState") == "FAULT"
 
 
 def test_who_has_lost_its_name_cancels_what_runs_at_once() -> None:

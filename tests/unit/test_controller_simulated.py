@@ -70,31 +70,6 @@ def test_receive_addresses_follow_the_channels() -> None:
     Arguments(ICD).check("recvaddrs", msgspec.json.encode(found).decode())
 
 
-@pytest.mark.parametrize(("count", "hosts"), [(0, 1), (1, 1), (4096, 1), (4097, 2), (9_000_000_000_000, 64)], ids=str)
-def test_any_number_of_channels_has_a_bounded_map(count: int, hosts: int) -> None:
-    """The largest number that a schema allows does not fill the memory."""
-    block = {**BLOCK, "channels": [{"channels_id": "wide", "spectral_windows": [{**WINDOW, "count": count}]}]}
-    assert len(receive_addresses(block, 1)["target:a"]["vis0"]["host"]) == hosts
-
-
-def test_a_circle_of_scan_types_ends() -> None:
-    """The facade refuses it, but a controller does not rely on that."""
-    entries = [{"scan_type_id": "a", "derive_from": "b"}, {"scan_type_id": "b", "derive_from": "a"}]
-    assert receive_addresses({"beams": [], "scan_types": entries}, 1)["a"] == {}
-
-
-@pytest.mark.parametrize(
-    ("given", "left", "obs_state"),
-    [(["SKA001"], {"receptors": ["SKA002"]}, "IDLE"), (["SKA001", "SKA002"], {}, "EMPTY")],
-)
-def test_released_resources(given: list[str], left: dict[str, Any], obs_state: str) -> None:
-    """IDLE while some remain, EMPTY with nothing left of the execution block when none do."""
-    before = Subarray(resources={"receptors": ["SKA001", "SKA002"]})
-    changes = COMMANDS["ReleaseResources"](before, {"resources": {"receptors": given}})
-    assert (changes["resources"], changes["obsState"]) == (left, obs_state)
-    assert ("receiveAddresses" in changes) is (obs_state == "EMPTY")
-
-
 def test_what_is_not_there_is_refused_unless_it_was_done_already() -> None:
     """A release that a crash has cut short finds its receptors gone."""
     argument = {"resources": {"receptors": ["SKA001"]}}
@@ -105,41 +80,10 @@ def test_what_is_not_there_is_refused_unless_it_was_done_already() -> None:
         COMMANDS["Configure"](Subarray(scan_types=("a",)), {"scan_type": "b"})
 
 
-def test_new_scan_types_are_added() -> None:
-    """And can be configured at once."""
-    argument = {"scan_type": "b", "new_scan_types": [{"scan_type_id": "b", "derive_from": "a"}]}
-    changes = COMMANDS["Configure"](Subarray(scan_types=("a",)), argument)
-    assert (changes["scanTypes"], changes["scanType"]) == (["a", "b"], "b")
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("fail", ControllerFault("fail")),
-        ("hang:Scan", ControllerFault("hang", "Scan")),
-        ("slow::0.5", ControllerFault("slow", "", 0.5)),
-        ("no-acks:Abort:0.01", ControllerFault("no-acks", "Abort", 0.01)),
-    ],
-)
-def test_faults_are_read(text: str, fault: ControllerFault) -> None:
-    """KIND, KIND:COMMAND, KIND:COMMAND:PROBABILITY."""
-    assert ControllerFault.parse(text) == fault
-
-
 @pytest.mark.parametrize("text", ["", "explode", "fail:Scan:x", "fail:Scan:2", "fail:Scan:nan", "fail:Dance"])
 def test_wrong_faults_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="fault: expected"):
         simulated(faults=[ControllerFault.parse(text)])
-
-
-def test_a_fault_strikes_as_often_as_it_should_and_always_the_same_commands() -> None:
-    """The draw depends on the seed and the command's id alone, so that a restart changes nothing."""
-    fault = ControllerFault("fail", "Scan", 0.3)
-    struck = [fault.strikes(1, str(number), "Scan") for number in range(2000)]
-    assert struck == [fault.strikes(1, str(number), "Scan") for number in range(2000)]
-    assert sum(struck) == pytest.approx(600, abs=80)
-    assert struck != [fault.strikes(2, str(number), "Scan") for number in range(2000)]
-    assert not fault.strikes(1, "0", "EndScan")
 
 
 def simulated(*, clock: Any = None, **options: Any) -> SimulatedController:

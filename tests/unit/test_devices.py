@@ -454,11 +454,6 @@ def test_a_device_is_read_and_pushes_while_calls_wait_for_the_bus(name):
         assert not any(call.exception() for call in calls if name != "SdpMaster")
 
 
-def test_a_mode_cannot_be_set_before_the_bus_was_reached():
-    with context("SdpMaster") as proxy, pytest.raises(tango.DevFailed, match="bus was not reached yet"):
-        proxy.adminMode = 1
-
-
 def test_a_mode_is_read_as_the_call_has_set_it_and_shown_by_the_event_loop():
     written, troubles = [], ["another device server is alive", ""]
     with context("SdpMaster") as proxy:
@@ -496,14 +491,6 @@ def test_an_entry_without_a_handler_stops_the_server():
 
     with pytest.raises(IcdError, match=r"SdpMaster\.toml.*write_adminMode"):
         device_class(ICD, "SdpMaster", SdpMaster)
-
-
-def test_a_class_that_the_icd_does_not_know_stops_the_server():
-    class SdpColour(FacadeDevice):
-        pass
-
-    with pytest.raises(IcdError, match="SdpColour is not in the ICD"):
-        device_class(ICD, "SdpColour", SdpColour)
 
 
 @pytest.mark.parametrize(

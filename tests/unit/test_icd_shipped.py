@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 from facade.cli.app import app
 from facade.icd.load import check, inspect, load
 from facade.icd.model import AccountSource, Icd, Sampling
-from facade.icd.topic_model import Limits, Operation, RecordHeader, Role
-from facade.icd.units import UNITS, unit_of
+from facade.icd.topic_model import Limits, Operation, Role
 
 NODE, SUBARRAY, MASTER = "SdpIngestNode", "SdpSubarray", "SdpMaster"
 replace = msgspec.structs.replace
@@ -149,9 +148,6 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("condition_texts_are_complete", condition("label", " "), "label"),
     ("condition_texts_are_complete", condition("response", "Do it"), "response"),
     ("condition_texts_are_complete", condition("check", ""), "check"),
-    ("condition_texts_are_complete", condition("ends", ""), "ends"),
-    ("condition_texts_are_complete", condition("causes", ()), "causes"),
-    ("condition_texts_are_complete", condition("causes", ("Rain", "Hail.")), "causes[0]"),
     ("condition_delays_are_possible", condition("on_delay", -1.0), "on_delay"),
     ("condition_delays_are_possible", condition("off_delay", 1000000.0), "off_delay"),
     ("condition_delays_are_possible", condition("re_alarm", 1000000.0), "re_alarm"),
@@ -168,20 +164,11 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("locations_are_complete", location(description="racks"), "description"),
     ("locations_are_complete", location(sources=()), "sources"),
     ("locations_are_complete", location(sources=("rack/{room}",)), "sources"),
-    ("locations_are_complete", location(sources=("rack/{rack:02d}", "{subarray}")), "sources"),
-    ("locations_are_complete", location(within="room"), "within"),
-    ("locations_are_complete", location(within="rack"), "within"),
-    ("locations_are_complete", location(within="node"), "within"),
     ("topic_messages_exist", topic("alerts", also=("nothing",)), "also"),
     ("topic_messages_exist", topic("alerts", also=("alert",)), "also"),
     ("records_are_described", topic("state", message=None), ""),
     ("records_are_described", topic("logs", bytes={}), ""),
     ("records_are_described", topic("quality", bytes={"name": "Metric"}), ""),
-    (
-        "records_are_described",
-        topic("quality", header=RecordHeader(name="metric", message="metrics")),
-        "header.message",
-    ),
     *(
         (
             "operations_are_of_the_topic",
@@ -200,11 +187,6 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("device_patterns_are_names", device_class(device="a/b"), "device"),
     ("device_patterns_are_names", device_class(device="a/b/{rack}"), "device"),
     ("device_patterns_are_names", device_class(device="a/b/{node.real}"), "device"),
-    ("device_patterns_are_names", device_class(device="a/b/{node:s}"), "device"),
-    ("device_patterns_are_names", device_class(device="a/b/{}"), "device"),
-    ("device_patterns_are_names", device_class(device="a//{node}"), "device"),
-    ("device_patterns_are_names", device_class(device="a/{subarray}/{node}"), "device"),
-    ("device_patterns_are_names", device_class(device="a/b/{subarray:s}"), "device"),
     ("instance_patterns_are_names", device_class(instance="x/{rack}"), "instance"),
     ("instance_patterns_are_names", device_class(instance="x-{node}"), "instance"),
     ("device_patterns_are_unique", device_class(device="MID-sdp/bus/0"), "device"),
@@ -240,9 +222,6 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("sampling_is_possible", device_class(sampling=Sampling(shortest=-1)), "sampling.shortest"),
     ("sampling_is_possible", device_class(sampling=Sampling(shortest=0, longest=0)), "sampling.longest"),
     ("sampling_is_possible", attribute("heapRate", sampling=Sampling(shortest=-1)), "sampling.shortest"),
-    ("sampling_is_possible", attribute("heapRate", sampling=Sampling(longest=0.5)), "sampling.longest"),
-    ("sampling_is_possible", attribute("heapRate", sampling=Sampling(absolute=-1)), "sampling.absolute"),
-    ("sampling_is_possible", attribute("heapRate", sampling=Sampling(relative=-1)), "sampling.relative"),
     ("staleness_outlasts_sampling", device_class(stale_after=0.5), "stale_after"),
     ("staleness_outlasts_sampling", attribute("heapRate", stale_after=-1.0), "stale_after"),
     ("staleness_outlasts_sampling", attribute("heapRate", sampling=WIDE), "stale_after"),
@@ -275,9 +254,6 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("types_fit", attribute("heapsTotal", type="DevLong"), "type"),
     ("types_fit", attribute("packetsLost", type="DevDouble"), "type"),
     ("types_fit", attribute("latencyMean", type="DevLong64"), "type"),
-    ("types_fit", attribute("scanID", type="DevLong"), "type"),
-    ("types_fit", attribute("scanID", source_field="schema"), "type"),
-    ("types_fit", attribute("ingestHeapsLag", "SdpBus", type="DevLong"), "type"),
     ("topic_names_are_legal", RENAMED, "topics.toml: topics[a b]"),
     ("topic_names_are_legal", topic("state", description="No stop"), "description"),
     ("topic_messages_exist", topic("state", message="stat"), "message"),
@@ -302,10 +278,6 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("window_numbers_are_possible", topic("ingest.heaps", window_length=0.0), "window.length"),
     ("window_numbers_are_possible", topic("ingest.heaps", window_length=float("inf")), "window.length"),
     ("window_numbers_are_possible", topic("ingest.heaps", window_disorder=-1.0), "window.disorder"),
-    ("window_numbers_are_possible", topic("ingest.heaps", window_quantile_error=1.0), "window.quantile_error"),
-    ("window_numbers_are_possible", topic("ingest.heaps", window_length=0.5), "window.length"),
-    ("window_numbers_are_possible", topic("storage", window_length=86401.0), "window.length"),
-    ("window_numbers_are_possible", topic("storage", window_lateness=1000000000.0), "window.lateness"),
     ("window_fields_have_the_right_type", topic("ingest.heaps", window_sequence="latency"), "window.sequence"),
     ("window_fields_have_the_right_type", topic("ingest.heaps", window_epoch="scan"), "window.epoch"),
     ("window_fields_have_the_right_type", topic("flagging", window_group="seqq"), "window.group"),
@@ -319,7 +291,6 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("window_groups_are_bounded", topic("ingest.heaps", window_groups=None), "window.most_groups"),
     ("window_groups_are_bounded", topic("ingest.heaps", window_most_groups=9), "window.most_groups"),
     ("window_groups_are_bounded", topic("storage", window_all_expected=True), "window.all_expected"),
-    ("window_groups_are_bounded", topic("storage", window_groups="subarray"), "window.groups"),
     ("window_times_are_the_brokers", topic("ingest.heaps", timestamp="CreateTime"), "timestamp"),
     ("window_times_are_the_brokers", topic("ingest.summary", timestamp="CreateTime"), "timestamp"),
     ("window_summaries_have_a_topic", topic("storage", window_summary="state"), "window.summary"),
@@ -379,7 +350,6 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("bounds_are_ordered", message("properties/node/maximum", -1), "properties.node.maximum"),
     ("field_units_are_known", message("properties/latency/x-unit", "ms"), "properties.latency.x-unit"),
     ("field_units_are_known", message("properties/schema/x-unit", "s"), "properties.schema.x-unit"),
-    ("numbers_are_finite", command("Scan", ceiling=float("inf")), "ceiling"),
     ("reported_values_have_no_source", attribute("heapRate", reported=True), "reported"),
     ("reported_values_have_no_source", attribute("scanID", SUBARRAY, account=ACCOUNT), "reported"),
     ("reported_values_have_a_topic", without("state"), "topics.toml: topics[state]"),
@@ -389,23 +359,15 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("initial_values_fit", attribute("versionId", SUBARRAY, initial="1"), "initial"),
     ("initial_values_fit", attribute("obsState", SUBARRAY, initial="RED"), "initial"),
     ("initial_values_fit", attribute("scanID", SUBARRAY, initial="1.0"), "initial"),
-    ("initial_values_fit", attribute("scanID", SUBARRAY, initial="true"), "initial"),
-    ("initial_values_fit", attribute("scanID", SUBARRAY, initial=str(2**63)), "initial"),
-    ("initial_values_fit", attribute("scanTypes", SUBARRAY, initial="{}"), "initial"),
-    ("initial_values_fit", attribute("scanTypes", SUBARRAY, initial="[1]"), "initial"),
-    ("initial_values_fit", attribute("scanTypes", SUBARRAY, initial="["), "initial"),
     ("obs_states_have_a_beginning", attribute("obsState", SUBARRAY, initial=None), "initial"),
     ("command_names_are_camel_case", command("Scan", name="scan"), "name"),
     ("command_names_are_camel_case", query("GetCommand", name="get"), "name"),
     ("command_names_are_free", command("Scan", name="Init"), "name"),
     ("command_names_are_free", command("Scan", name="STATE"), "name"),
     ("command_names_are_free", command("Scan", name="ScanId"), "name"),
-    ("command_names_are_free", command("Scan", name="ENDSCAN"), "SdpSubarray.toml: commands[EndScan].name"),
-    ("command_names_are_free", query("GetCommand", name="SCAN"), "name"),
     ("command_texts_are_complete", command("Scan", description="No stop"), "description"),
     ("command_texts_are_complete", query("GetCommand", description=""), "description"),
     ("command_texts_are_complete", query("GetCommand", argument_description=""), "argument_description"),
-    ("command_texts_are_complete", query("GetCommand", result_description=""), "result_description"),
     ("queries_describe_arguments", query("GetCommand", argument="DevVoid"), "argument_description"),
     ("encoded_results_are_bounded", query("GetCommand", max_bytes=1), "max_bytes"),
     ("encoded_results_are_bounded", query("GetCommand", result="DevEncoded"), "max_bytes"),
@@ -414,8 +376,6 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("command_states_exist", command("Scan", state=()), "state"),
     ("command_states_exist", command("Scan", state=("RED",)), "state"),
     ("command_states_exist", command("Scan", state=("ON", "ON")), "state"),
-    ("command_states_exist", command("Scan", obs_state=("ON",)), "obs_state"),
-    ("command_states_exist", command("On", MASTER, obs_state=("IDLE",)), "obs_state"),
     ("command_reports_exist", command("On", MASTER, reports="obsState"), "reports"),
     (
         "command_reports_exist",
@@ -425,15 +385,12 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("command_targets_exist", command("Scan", targets=()), "targets"),
     ("command_targets_exist", command("Scan", targets=("ON",)), "targets"),
     ("command_targets_exist", command("On", targets=("IDLE",)), "targets"),
-    ("command_targets_exist", command("Scan", transitional="ON"), "transitional"),
-    ("command_targets_exist", command("Scan", transitional="SCANNING"), "transitional"),
     ("commanded_states_exist", command("Scan", commanded="ON"), "commanded"),
     ("commanded_states_exist", command("On", MASTER, commanded="IDLE"), "commanded"),
     ("command_times_are_ordered", command("Scan", start_within=0.0), "start_within"),
     ("command_times_are_ordered", command("Scan", start_within=11.0), "deadline"),
     ("overtaking_commands_never_wait", command("Abort", approval_within=60.0), "approval_within"),
     ("command_times_are_ordered", command("Scan", ceiling=9.0), "ceiling"),
-    ("command_times_are_ordered", command("Scan", deadline=float("nan")), "deadline"),
     (
         "transitions_can_be_left",
         NO_WAY_OUT,
@@ -445,11 +402,7 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("executors_are_complete", executor(description="No stop"), "description"),
     ("executors_are_complete", executor(device="MID-sdp/control/0"), "device"),
     ("executors_are_complete", executor(commands=()), "commands"),
-    ("executors_are_complete", executor(commands_description="No"), "commands[Prepare].description"),
-    ("executors_are_complete", executor(commands_state=("ON",)), "commands[Prepare].state"),
     ("command_arguments_exist", executor(commands_argument="none"), "commands[Prepare].argument"),
-    ("command_times_are_ordered", executor(commands_deadline=1.0), "commands[Prepare].deadline"),
-    ("numbers_are_finite", executor(commands_ceiling=float("inf")), "commands[Prepare].ceiling"),
     ("command_topics_exist", without("heartbeats"), "topics.toml: topics[heartbeats]"),
     ("command_topics_exist", topic("commands", message="heap"), "message"),
     ("command_topics_exist", topic("commands", timestamp="CreateTime"), "timestamp"),
@@ -479,12 +432,6 @@ def test_the_shipped_interface_is_clean() -> None:
     assert inspect(thorough=True)[1] == []
 
 
-def test_every_shipped_unit_is_known() -> None:
-    for one in ICD.classes.values():
-        for attribute in one.attributes:
-            assert unit_of(ICD, attribute) in UNITS
-
-
 @pytest.mark.parametrize(("name", "edit", "where"), FAILING)
 def test_a_rule_fires(name: str, edit: Edit, where: str) -> None:
     where = where if ": " in where else f"{edit.place}{where}".rstrip(".")
@@ -497,13 +444,6 @@ def test_the_command_reports_a_clean_interface() -> None:
     assert result.exit_code == 0
     assert "no findings" in result.stdout
     assert "ingest.heaps" in result.stdout
-
-
-def test_the_command_reports_findings(tmp_path: Any) -> None:
-    result = CliRunner().invoke(app, ["icd", "check", "--folder", str(tmp_path)])
-    assert result.exit_code == 1
-    assert "topics.toml: expected a file" in result.output
-    assert "4 finding(s)" in result.output
 
 
 def test_no_state_of_a_subarray_is_a_dead_end():

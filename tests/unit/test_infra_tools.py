@@ -1,6 +1,5 @@
 """Locks, things that are installed once, ports, and the question whether Kafka answers."""
 
-import json
 import socket
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from facade.bus.kafka.admin import find_cluster
 from facade.cli.app import app
 from facade.errors import InfraError
 from facade.infra import kafka, local, ports, tools
-from facade.infra.local import InfraState, ServiceName, ServiceState, load, save
+from facade.infra.local import InfraState, ServiceName, ServiceState, save
 from facade.infra.ports import HOST, choose_port, is_free
 from facade.infra.processes import Process, ProcessRecord
 from tests.support.waiting import HANG
@@ -104,10 +103,6 @@ class TestLimping:
         assert (code, "yes" in text) == (0, True)
 
 
-def test_nobody_listens() -> None:
-    assert find_cluster(f"{HOST}:{choose_port()}", 0.1) is None
-
-
 def test_a_port_in_use_is_not_free_and_a_chosen_one_is() -> None:
     with socket.create_server((HOST, 0)) as listener:
         assert not is_free(listener.getsockname()[1])
@@ -179,15 +174,6 @@ def test_a_failing_program_is_quoted_without_stack_frames() -> None:
     with pytest.raises(InfraError, match=r"brewing failed: .*no-such"):
         tools.run(["/no-such"], what="brewing")
     assert tools.run(["echo", "said"], what="echo") == "said\n"
-
-
-def test_the_state_is_read_as_it_was_written(tmp_path: Path) -> None:
-    assert load(tmp_path) == InfraState()
-    state = InfraState(topic_prefix="x.").with_service(ServiceName.KAFKA, ServiceState(port=1, since=2.5))
-    save(tmp_path, state)
-    assert load(tmp_path) == state
-    assert json.loads((tmp_path / "infra.json").read_text())["services"]["kafka"]["port"] == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["infra.json"]
 
 
 def test_a_service_that_nobody_could_write_down_is_stopped_with_the_others(tmp_path: Path) -> None:

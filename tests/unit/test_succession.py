@@ -4,7 +4,6 @@ import signal
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +21,7 @@ from facade.config import Settings
 from facade.errors import BusError
 from facade.flows.commands.lease import Lease
 from facade.messages import Heartbeat
-from facade.runtime.heartbeats import TOPIC, Pulse, SignOfLife, began, decode_heartbeat, heartbeat_record
+from facade.runtime.heartbeats import TOPIC, Pulse, SignOfLife, decode_heartbeat, heartbeat_record
 from tests.support.waiting import until
 
 SERVER = "SdpFacade-subarray"
@@ -330,14 +329,6 @@ def test_a_server_ends_when_a_later_one_has_its_name_and_not_for_an_earlier_one(
     assert ended_for == [THIRD]
 
 
-def test_a_server_does_not_end_for_its_predecessor_that_goes_on_and_was_not_heard_of_before() -> None:
-    ended_for: list[str] = []
-    replacement = Replacement(SERVER, SECOND, ended_for.append)
-    replacement.fold(sign(SECOND), 1)
-    replacement.fold(sign(FIRST), 2)
-    assert ended_for == []
-
-
 def test_a_server_that_reads_late_ends_for_a_successor_that_goes_on_and_not_for_what_stood_before_itself() -> None:
     ended_for: list[str] = []
     replacement = Replacement(SERVER, FIRST, ended_for.append)
@@ -346,12 +337,6 @@ def test_a_server_that_reads_late_ends_for_a_successor_that_goes_on_and_not_for_
     assert ended_for == [], "a clock that was ahead before"
     replacement.fold(sign(SECOND), 3)
     assert ended_for == [SECOND]
-
-
-def test_the_text_of_an_incarnation_says_when_it_began() -> None:
-    clock = ManualClock(1_000_000_000.25)
-    assert began(SignOfLife(SERVER, "server", lambda record: None, clock).incarnation) == 1_000_000_000.25
-    assert [began(text) for text in ("", "inf-1", "62a9f1-1f", "5", "-1.000-a")] == [0.0] * 5
 
 
 class Stop(threading.Event):
@@ -455,30 +440,6 @@ def test_a_server_that_answers_is_killed_and_awaited(monkeypatch: pytest.MonkeyP
     admin = Admin(monkeypatch, *[Reachability.ANSWERS] * 3, Reachability.GONE, fails="")
     assert admin.commands == [("Kill",), UNEXPORT]
     assert admin.clock.monotonic() - ManualClock().monotonic() == pytest.approx(0.1)
-
-
-def test_a_server_that_answers_for_ever_and_does_not_end_is_awaited_for_some_seconds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    admin = Admin(monkeypatch, Reachability.ANSWERS, fails="Kill")
-    assert admin.commands == [("Kill",), UNEXPORT]
-    assert admin.clock.monotonic() - ManualClock().monotonic() == pytest.approx(10.0, abs=0.1)
-
-
-def test_heartbeats_are_read_from_some_seconds_ago_or_from_the_newest_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    started = time.time()
-    opened: list[Any] = []
-
-    def find_range(connection: object, topic: str, *, newest: int = 0, since: float = 0.0) -> dict[int, Any]:
-        if newest:
-            return {0: (99, 100), 1: (49, 50)}
-        assert since == pytest.approx(started - 7.0, abs=60.0)
-        return {0: (40, 100)}
-
-    monkeypatch.setattr(standby, "find_range", find_range)
-    bus: Any = SimpleNamespace(open_reader=lambda *arguments: opened.append(arguments))
-    standby._open(Settings(), bus)
-    assert opened == [({TOPIC: None}, {TOPIC: {0: 40, 1: 49}})]
 
 
 def stand_by(monkeypatch: pytest.MonkeyPatch, log: MemoryLog, presence: Callable[[], Reachability]) -> Pulse:

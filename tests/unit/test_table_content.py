@@ -83,10 +83,6 @@ def test_the_gains_are_read_without_a_copy():
     assert place <= read.gains.__array_interface__["data"][0] < place + len(content)
 
 
-def test_the_rows_may_be_spread_over_batches():
-    assert same(decode(altered()), solution())
-
-
 def case(value):
     """Name a case the same in each process: the text of an array has its address in it."""
     return json.dumps(value, default=lambda array: str(array.type)) if isinstance(value, dict) else value
@@ -217,69 +213,6 @@ def test_a_summary_says_what_is_in_a_solution():
     }
 
 
-def test_flagged_gains_count_nowhere_and_holes_are_null():
-    one = solution()
-    one.flags[1], one.flags[0, 2] = True, True
-    one.flags[2, 0, 1] = True
-    one.gains[1], one.gains[0, 2], one.gains[2, 0, 1] = 1e6, 1e6, 1e6
-    one.snr[1] = 1e6
-    found = summary(one)
-    assert found["amplitude"] == [[1.0, 1.0, None, 1.0], [None] * 4, [3.0] * 4]
-    assert found["phase"] == [[0.0, 0.0, None, 0.0], [None] * 4, [0.0] * 4]
-    assert found["antenna_amplitude"] == [1.0, None, 3.0]
-    assert found["antenna_phase_rms"] == [0.0, None, 0.0]
-    assert found["antenna_flagged"] == [0.25, 1.0, 0.125]
-    assert found["flagged_fraction"] == pytest.approx(11 / 24, rel=1e-4)
-    assert found["snr"] == 50.0
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, complex(np.nan, 1), complex(1, -np.inf)])
-def test_gains_that_are_no_numbers_count_as_flagged_and_are_said(bad):
-    one = solution()
-    one.gains[0, 1] = bad
-    found = summary(one)
-    assert found["not_finite"] == 2
-    assert found["amplitude"][0] == [1.0, None, 1.0, 1.0]
-    assert found["antenna_flagged"] == [0.25, 0.0, 0.0]
-    one.gains[...] = bad
-    assert "expected finite ones, got 24" in summarise("gains", ARROW, memoryview(encode(one)))
-
-
-def test_only_parallel_polarisations_are_drawn():
-    gains = np.zeros((3, 4, 4), np.complex64)
-    gains[..., 0], gains[..., 3] = 1j, 3j
-    gains[..., 1] = gains[..., 2] = -0.1
-    parts = {"gains": gains, "flags": np.zeros(gains.shape, np.bool_), "polarisations": ("XX", "XY", "YX", "YY")}
-    found = summary(solution(**parts))
-    assert found["amplitude"] == [[2.0] * 4] * 3
-    assert found["phase"] == [[1.5708] * 4] * 3
-    crossed = summary(solution(**{**parts, "polarisations": ("a", "b", "c", "d")}))
-    assert crossed["amplitude"] == [[1.05] * 4] * 3
-
-
-def test_channels_are_averaged_in_blocks_of_neighbours():
-    """130 channels in 64 blocks, of two or three: by hand for each of them; the mean of gains that turn is complex."""
-    channels = 130
-    gains = (np.arange(1, channels + 1) * np.exp(0.3j * np.arange(channels))).astype(np.complex64)
-    one = solution(
-        antennas=("A",),
-        polarisations=("XX",),
-        frequencies=np.arange(1, channels + 1) * 1e6,
-        gains=gains.reshape(1, channels, 1),
-        flags=np.zeros((1, channels, 1), np.bool_),
-        snr=np.ones((1, channels), np.float32),
-    )
-    one.flags[0, 5] = True
-    found = summary(one)
-    begins = [block * channels // 64 for block in range(64)] + [channels]
-    for block in range(64):
-        members = [c for c in range(begins[block], begins[block + 1]) if c != 5]
-        frequencies = [(c + 1) * 1e6 for c in range(begins[block], begins[block + 1])]
-        assert found["amplitude"][0][block] == pytest.approx(np.mean([c + 1 for c in members]), rel=1e-4)
-        assert found["phase"][0][block] == pytest.approx(np.angle(gains[members].sum()), abs=1e-4)
-        assert found["channel_frequencies"][block] == pytest.approx(np.mean(frequencies))
-
-
 def test_the_phase_rms_is_about_the_mean_of_each_polarisation_and_never_wraps():
     gains = np.ones((3, 4, 2), np.complex64)
     gains[..., 1] = np.exp(3.1j)
@@ -294,10 +227,6 @@ def test_a_large_table_has_a_small_summary():
     assert np.shape(found["amplitude"]) == np.shape(found["phase"]) == (197, 64)
     assert len(found["channel_frequencies"]) == 64
     assert len(json.dumps(found)) < 1_000_000
-
-
-def test_the_kind_must_be_that_of_the_header():
-    assert "kind: expected bandpass" in summarise("bandpass", ARROW, memoryview(encode(solution())))
 
 
 @pytest.mark.parametrize(("kind", "media"), [("sky-model", ARROW), ("gains", "image/png"), ("pointing", ARROW)])
