@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.simulation.controllers import PAIR, Controllers
+from tests.simulation.controllers import GROUP, PAIR, Controllers
 from tests.simulation.faults import Fault
 from tests.simulation.logs import Author, Partition
 from tests.simulation.mutants import MUTANTS, hunt
@@ -55,9 +56,12 @@ def test_no_alert_of_a_device_server_is_told_twice_though_it_is_killed_while_nob
     assert result.failures == [], "\n".join(result.lines)
 
 
-def test_a_seed_of_two_controllers_that_finds_something_finds_nothing() -> None:
-    """One stood still while the other repeated its command; see above."""
-    result = run(17, 60.0, flows=["commands"], controllers=Controllers(PAIR, gives_orders=False))
+@pytest.mark.parametrize(
+    ("seed", "names", "gives_orders"), [(17, PAIR, False), (1, PAIR, False), (1, (GROUP,), True), (2, (GROUP,), True)]
+)
+def test_controllers_that_share_devices_or_give_orders(seed: int, names: Sequence[str], gives_orders: bool) -> None:
+    """17: one stood still while the other repeated its command; see above."""
+    result = run(seed, 60.0, flows=["commands"], controllers=Controllers(names, gives_orders=gives_orders))
     assert result.failures == [], "\n".join(result.lines)
 
 
