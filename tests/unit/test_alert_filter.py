@@ -5,10 +5,8 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from typer.testing import CliRunner
 
 from clients import alert_subscription
-from facade.cli.app import app
 from facade.errors import ConfigError
 from facade.flows.alerts.filter import AlertFilter, Comparison
 from facade.flows.alerts.follower import FollowedAlert
@@ -50,24 +48,6 @@ def only(*fields: str, **names: str) -> AlertFilter:
 def test_all_that_is_named_must_be_so(chosen, alert, action):
     assert chosen.wants(FollowedAlert(sequence=1, previous=0, time=1.0, alert=ALERT)) is alert
     assert chosen.wants(FollowedAlert(sequence=1, previous=0, time=1.0, action=ACTION)) is action
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (("--field", "values.snr"), "expected FIELD>=VALUE (or <= == != > <), got 'values.snr'"),
-        (("--field", "snr >= 7"), "or values.NAME, got 'snr >= 7.0'"),
-        (("--field", "values. >= 7"), "or values.NAME"),
-        (("--field", "values.snr >= high"), "values.snr is a number: expected a number after it, got"),
-        (("--field", "values.snr >= nan"), "values.snr is a number"),
-        (("--field", "text > a"), "text is a text: expected == or != and a text, got 'text > a'"),
-        (("--severity", "BAD"), "'BAD' is not one of"),
-    ],
-)
-def test_follow_says_what_is_wrong_with_a_filter(options, says):
-    done = CliRunner().invoke(app, ["alerts", "follow", "--tango-host", "localhost:1", *options])
-    assert done.exit_code != 0
-    assert says in done.output + str(done.exception)
 
 
 def test_a_filter_of_a_program_is_checked_as_well():

@@ -11,7 +11,6 @@ from facade.controller import Rejected
 from facade.controller.simulator.controller import ExecutionLine, SimulatedController
 from facade.controller.simulator.faults import ControllerFault
 from facade.controller.simulator.observation import COMMANDS, Subarray, receive_addresses
-from facade.errors import ConfigError
 from facade.flows.blocks.source import BLOCKS
 from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.messages import ACKS, AckMessage, CommandMessage, ack_record
@@ -78,12 +77,6 @@ def test_what_is_not_there_is_refused_unless_it_was_done_already() -> None:
     assert COMMANDS["ReleaseResources"](Subarray(again=True), argument)["obsState"] == "EMPTY"
     with pytest.raises(Rejected, match=r"\$\.scan_type: expected one of a, got 'b'"):
         COMMANDS["Configure"](Subarray(scan_types=("a",)), {"scan_type": "b"})
-
-
-@pytest.mark.parametrize("text", ["", "explode", "fail:Scan:x", "fail:Scan:2", "fail:Scan:nan", "fail:Dance"])
-def test_wrong_faults_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="fault: expected"):
-        simulated(faults=[ControllerFault.parse(text)])
 
 
 def simulated(*, clock: Any = None, **options: Any) -> SimulatedController:
@@ -246,19 +239,6 @@ def test_receptors_that_are_not_there_or_that_another_subarray_has_are_refused()
     assert outcome(send(SECOND, "SKA003")) == ("COMPLETED", "")
     assert outcome(site.send("ReleaseAllResources", FIRST)) == ("COMPLETED", "")
     assert outcome(send(SECOND, "SKA001", "SKA002")) == ("COMPLETED", "")
-
-
-@pytest.mark.parametrize("reported", ["null", "x", "[" * 100_000, '{"receptors": {"SKA001": [1, null]}}'])
-def test_resources_that_cannot_be_read_hold_nobody_up(reported: str) -> None:
-    site = Site()
-    site.say(FIRST, State="ON", obsState="IDLE", resources=reported)
-    site.say(SECOND, State="ON", obsState="EMPTY")
-    life = Life(site, controller=simulated(clock=site.clock, receptors=["SKA001", "SKA002"]).controller)
-    argument = {"resources": {"receptors": ["SKA001"]}, "execution_block": BLOCK}
-    second = site.send("AssignResources", SECOND, argument=argument, repeatable=False)
-    first = site.send("ReleaseAllResources", FIRST)
-    life.work()
-    assert [site.outcome(message) for message in (first, second)] == ["COMPLETED", "COMPLETED"]
 
 
 def test_the_attributes_that_say_where_fields_are_hold_as_long_as_the_resources() -> None:

@@ -7,13 +7,10 @@ from google.protobuf import json_format
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from facade.clock import ManualClock, SystemClock
-from facade.config import Settings
-from facade.errors import ConfigError
 from facade.flows.logs.formats import decode
 from facade.flows.logs.records import LOG_SEVERITIES
-from facade.icd.load import load
 from facade.runtime import log_export
-from facade.runtime.log_export import LogExport, resource_of, start_log_export
+from facade.runtime.log_export import LogExport, resource_of
 from tests.support.waiting import until
 
 EB = "eb-test-20261123-00001"
@@ -148,15 +145,6 @@ def test_a_batch_that_is_lost_counts_as_dropped(bus, export, logger):
     assert [one.body for one in bus.lines()][1:] == ["two", "log lines dropped, as the bus did not take them: 1"]
 
 
-def test_many_lines_are_several_batches_that_any_topic_takes(bus, export, logger):
-    for _ in range(100):
-        logger.info("\x00" * 8000)
-    for _ in range(20):
-        export.step()
-    assert len(bus.lines()) == 100
-    assert max(len(one.value) for one in bus.records) < 1_000_000
-
-
 def test_what_the_export_itself_logs_is_not_exported(bus):
     """Neither what its thread says of a bus that fails, nor what Kafka's client logs in it."""
     logger, said = logging.getLogger("facade"), []
@@ -191,17 +179,3 @@ def test_what_waits_at_the_end_is_sent_and_a_bus_that_is_away_holds_nobody_up(bu
         assert bus.lines()[-1].body == "last"
         logger.info("after the end")
     assert len(bus.records) == 2
-
-
-def test_where_a_process_runs_is_opentelemetry_s_variable():
-    variable = log_export.RESOURCE_VARIABLE
-    assert resource_of("a", {variable: "rack = r%2001 ,service.name=x"})["rack"] == "r 01"
-    assert resource_of("a", {variable: "service.name=x"})["service.name"] == "a"
-    with pytest.raises(ConfigError, match=f"{variable}: expected name=text"):
-        resource_of("a", {variable: "rack"})
-
-
-@pytest.mark.parametrize("topic", ["nothing", "commands", "state", "logs.summary"])
-def test_a_topic_that_takes_no_logs_is_refused(topic):
-    with pytest.raises(ConfigError, match="SDP_LOG_EXPORT"):
-        start_log_export(load(), Settings(log_export=topic), "a", ManualClock())

@@ -602,21 +602,6 @@ def test_what_has_ended_is_mirrored_again_while_its_device_is_away():
     assert bench.new(AZ)[-1][:2] == (1.0, "DISCONNECTED")
 
 
-def test_one_device_that_hangs_does_not_hold_up_a_search():
-    bench = Bench("mid-dish/*/*/azimuth")
-    bench.telescope.hanging = {DISH}
-    bench.settle()
-    assert set(bench.mirror.entries) == {f"{OTHER}/azimuth"}
-    bench.telescope.waiting.clear()
-    bench.telescope.hanging, bench.telescope.away = set(), {DISH}
-    bench.telescope.news.append(JobResult(DeviceJob(DISH, anew=True, names=True), trouble="API_DeviceTimedOut"))
-    bench.turn()
-    assert bench.mirror.refused() == {"mid-dish/*/*/azimuth": f"{DISH} could not be asked: API_DeviceTimedOut"}
-    bench.telescope.away = set()
-    bench.settle(2 * AGAIN)
-    assert (set(bench.mirror.entries), bench.mirror.refused()) == ({AZ, f"{OTHER}/azimuth"}, {})
-
-
 def test_a_database_that_hangs_holds_one_thread_and_no_other_database():
     bench = Bench("a/*/1/x", "a/*/2/x", "tango://other:10000/a/*/1/x")
     bench.mirror.step()

@@ -25,7 +25,7 @@ from facade.flows.archive.files import ArchiveError
 from facade.flows.archive.night.html import number, percent
 from facade.flows.archive.night.page import render
 from facade.flows.archive.night.report import NightReport, read_night
-from facade.flows.archive.night.span import Night, choose_night, utc
+from facade.flows.archive.night.span import Night, choose_night
 from facade.flows.archive.stores import FolderStore
 from facade.flows.telemetry.worker import TelemetryWorker
 from facade.outcome import RecordRejected
@@ -570,15 +570,6 @@ def test_records_that_no_file_has_are_told(tmp_path: Path) -> None:
 def test_a_time_that_is_none_is_refused(options: tuple[str | None, ...], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         choose_night(*options)
-
-
-def test_times_are_utc_unless_they_say_otherwise() -> None:
-    found = choose_night(None, "2026-11-21T18:00", "2026-11-22T02:00+02:00")
-    assert (utc(found.begin_us), utc(found.end_us)) == ("2026-11-21 18:00:00 UTC", "2026-11-22 00:00:00 UTC")
-    assert (found.slot_us, len(found.slots)) == (20 * MINUTE, 18)
-    night = choose_night("2026-11-21", None, None)
-    assert (utc(night.begin_us), utc(night.end_us)) == ("2026-11-21 12:00:00 UTC", "2026-11-22 12:00:00 UTC")
-    assert len(night.slots) == 24
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from typing import Any
 import psutil
 import pytest
 
-from facade.errors import InfraError
 from facade.infra.processes import Process, ProcessRecord, started_in
 from tests.support.waiting import HANG
 
@@ -44,14 +43,6 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "logs" / "sample.log"
 
 
-def test_a_spawned_process_is_alive_until_it_is_stopped(log: Path) -> None:
-    with spawned(log, "sleep", "60") as process:
-        assert process.is_alive
-        assert process.stop(HANG) is True
-        assert not process.is_alive
-        assert not Path(f"/proc/{process.pid}").exists(), "a zombie was left behind"
-
-
 def test_a_signal_while_it_starts_waits_until_it_has_its_own_environment(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,11 +67,6 @@ def test_a_signal_while_it_starts_waits_until_it_has_its_own_environment(
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_it_is_detached_from_its_parent(log: Path) -> None:
-    with spawned(log, "sleep", "60") as process:
-        assert os.getsid(process.pid) == process.pid != os.getsid(0)
-
-
 def test_both_output_streams_go_to_the_log_and_the_last_log_is_kept(log: Path) -> None:
     for word in ("first", "second"):
         code = f"import sys; print('{word} out', flush=True); print('{word} err', file=sys.stderr)"
@@ -88,13 +74,6 @@ def test_both_output_streams_go_to_the_log_and_the_last_log_is_kept(log: Path) -
             wait_for(lambda process=process: not process.is_alive)
     assert log.read_text() == "second out\nsecond err\n"
     assert log.with_name("sample.log.1").read_text() == "first out\nfirst err\n"
-
-
-def test_the_environment_is_the_given_one(log: Path) -> None:
-    code = "import os; print(os.environ.get('SAMPLE'), 'HOME' in os.environ)"
-    process = Process.start("sample", python(code), log=log, env={"SAMPLE": "yes"})
-    wait_for(lambda: not process.is_alive)
-    assert log.read_text() == "yes False\n"
 
 
 def test_a_successor_with_the_same_pid_is_not_the_process_and_is_never_signalled(log: Path) -> None:
@@ -113,17 +92,6 @@ def test_it_is_found_again_by_its_record_also_when_the_clock_was_set_a_little(lo
             assert Process(record).is_alive
         assert Process(process.record).stop(HANG) is True
         assert not process.is_alive
-
-
-def test_the_exit_code_is_known_after_the_end(log: Path) -> None:
-    with spawned(log, "sh", "-c", "exit 3") as process:
-        assert process.wait(HANG)
-        assert process.code == 3
-    with spawned(log, "sleep", "60") as process:
-        assert not process.wait(0.0)
-        assert process.code is None
-        process.kill()
-        assert process.code == -signal.SIGKILL
 
 
 def test_a_zombie_of_another_parent_is_dead(log: Path) -> None:
@@ -165,11 +133,6 @@ def test_the_children_of_others_in_this_process_keep_their_exit_code(log: Path) 
         forged = ProcessRecord(name="old", pid=other.pid, created=1.0, argv=(), log="")
         assert not Process(forged).is_alive
         assert other.wait(HANG) == 3
-
-
-def test_a_program_that_does_not_exist_is_a_clear_error(log: Path) -> None:
-    with pytest.raises(InfraError, match=r"sample cannot be started: .*no-such-program"):
-        Process.start("sample", ["/no-such-program", "-x"], log=log)
 
 
 def test_a_successor_may_go_on_in_the_same_log(log: Path) -> None:

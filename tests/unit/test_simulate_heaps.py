@@ -12,7 +12,7 @@ import pytest
 
 from facade.codec.columns import ColumnDecoder
 from facade.errors import ConfigError
-from facade.flows.telemetry.simulator.faults import Faults, Scenario, Silence, Skew, TimeLimits
+from facade.flows.telemetry.simulator.faults import Faults, Scenario, Silence, Skew
 from facade.flows.telemetry.simulator.heaps import HeapBatch, HeapStream
 from facade.icd.load import load
 from facade.sequences import SeenNumbers
@@ -170,21 +170,3 @@ def test_a_senseless_scenario_is_refused(changes: dict[str, Any], complaint: str
     """The message says what is wrong."""
     with pytest.raises(ConfigError, match=complaint):
         HeapStream(replace(PLAIN, **changes))
-
-
-def test_faults_are_read_from_text() -> None:
-    """The forms of the command line, right and wrong."""
-    assert Silence.parse("2:10:25.5") == Silence(2, 10.0, 25.5)
-    assert Skew.parse("1:-30") == Skew(1, -30.0)
-    for text in ("2:10", "a:1:2", "1:5:5", "1:-1:5"):
-        with pytest.raises(ConfigError, match="silence: expected"):
-            Silence.parse(text)
-    with pytest.raises(ConfigError, match="skew: expected"):
-        Skew.parse("1")
-
-
-def test_limits_judge_by_the_time_of_arrival() -> None:
-    """A wait makes a record older."""
-    limits = TimeLimits(lateness=10.0, ahead=5.0)
-    assert [limits.outcome(shift).name for shift in (-11.0, 0.0, 6.0)] == ["LATE", "USED", "AHEAD"]
-    assert [limits.outcome(shift, 11.0).name for shift in (0.0, 6.0, 17.0)] == ["LATE", "USED", "AHEAD"]

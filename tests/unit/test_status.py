@@ -10,7 +10,6 @@ from clients import ask, cli
 from clients.status import Seen, judge, without
 from facade.cli.app import app
 from facade.config import Settings
-from facade.errors import InfraError
 from facade.findings import EXIT_CODES, line
 from facade.icd.load import load
 
@@ -169,17 +168,3 @@ def test_the_exit_code_follows_the_word(sees, word):
     assert plain.output.startswith(word)
     assert "2 of 2 device servers answer" in plain.output
     assert "\x1b" not in plain.output
-
-
-def test_no_database_is_unknown_and_said(sees):
-    sees(InfraError("the Tango database at 'here:1' does not answer"))
-    done = CliRunner().invoke(app, ["status", "--tango-host", "here:1"])
-    assert done.exit_code == 3
-    assert "does not answer" in done.output
-
-
-def test_no_address_is_unknown_and_said(monkeypatch):
-    monkeypatch.delenv("TANGO_HOST", raising=False)
-    done = CliRunner().invoke(app, ["status"])
-    assert done.exit_code == 3
-    assert "TANGO_HOST: expected host:port of the Tango database, got nothing" in done.output

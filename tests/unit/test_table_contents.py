@@ -16,7 +16,6 @@ from facade.flows.tables.flow import TablesFlow
 from facade.flows.tables.messages import segment_record
 from facade.flows.tables.places import parse_roots
 from facade.flows.tables.references import References
-from facade.icd.load import load
 from facade.messages import TableSegment
 from facade.outcome import TOMBSTONE, USED
 from tests.support.simulated_bus import MemoryBus, MemoryReader
@@ -24,7 +23,6 @@ from tests.support.stores import SCHEME, Faulty
 from tests.support.tables import Desk, cut
 from tests.support.waiting import HANG, until
 
-ICD = load()
 FIRST, SECOND = "subarray/01/", "subarray/02/"
 GAINS = f"{FIRST}gains"
 MOST = 1000
@@ -125,14 +123,6 @@ def test_a_larger_one_is_refused_and_never_fetched(bench):
     assert bench.fetch() == 0
     wanted = f"expected a table of at most 1000 bytes, got t1 of 1001; fetch it with `sdp-facade tables get {GAINS}`"
     assert bench.find().startswith(wanted)
-
-
-def test_a_name_that_is_not_known_or_of_another_subarray(bench):
-    bench.table("t1")
-    bench.fetch()
-    assert f"or one of its products ({GAINS}), got 'nothing'" in bench.find("nothing")
-    for name in (GAINS, "t1"):
-        assert "expected the id of a complete table of this subarray" in bench.find(name, SECOND)
 
 
 def test_a_newer_table_takes_the_place_once_it_is_there(bench):

@@ -134,11 +134,6 @@ def test_a_rule_can_be_read_and_names_what_there_is(line: str) -> None:
         assert (entry.enum == "AlarmState") == (value in ("UNACK", "ACKED", "8"))
 
 
-def test_the_tags_are_unique_without_regard_to_case() -> None:
-    tags = [parsed_rule(line)["tag"].lower() for line in RULES]
-    assert len(set(tags)) == len(tags)
-
-
 def told_by_condition(entry: Attribute) -> bool:
     return entry.account is not None or entry.name in tango_db._TOLD
 
@@ -149,13 +144,6 @@ def test_a_limit_has_no_rule_only_if_a_condition_tells_of_it() -> None:
     assert tango_db._TOLD.keys() <= with_limits | figures
     assert figures <= tango_db._TOLD.keys()
     assert set(tango_db._TOLD.values()) <= ICD.conditions.keys()
-
-
-def test_what_a_deployment_does_not_run_has_no_rules() -> None:
-    found = [*tango_db.rules(ICD, Settings(without="quality,ingest"))]
-    gone = ("/quality/", "/ingest/")
-    assert found == [line for line in RULES if not any(one in line for one in gone)]
-    assert any(one in line for line in RULES for one in gone)
 
 
 def test_there_is_a_rule_for_each_condition_and_each_limit() -> None:

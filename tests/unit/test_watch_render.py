@@ -253,17 +253,6 @@ def test_alarms_that_need_an_operator_are_shown_once() -> None:
     assert "7 more: sdp-facade alerts list" in shown(scene(alerts=True, activeAlerts=many), height=40)
 
 
-def test_many_nodes_are_cut_and_counted() -> None:
-    text = shown(scene(nodes=1500), rows=rows_in(30, 2))
-    assert len(text.splitlines()) <= 30
-    assert f"and {1500 - rows_in(30, 2)} more" in text
-    assert len(shown(scene(nodes=1500, subarrays=0), rows=rows_in(30)).splitlines()) <= 30
-    assert "and 1460 more" in shown(scene(nodes=1500), rows=rows_in(2000))
-    assert rows_in(10) >= 4
-    with_alerts = scene(nodes=1500, alerts=True)
-    assert len(shown(with_alerts, rows=rows_in(40, 2, alerts=True)).splitlines()) <= 40
-
-
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_no_figure_of_a_node_is_cut_off_on_a_narrow_terminal(width: int) -> None:
     text = shown(scene(alerts=True, heapsTotal=123_456_789), width=width, height=40)
@@ -284,21 +273,6 @@ def test_the_alarms_that_wait_for_somebody_come_first_and_each_has_its_line() ->
     text = shown(scene(alerts=True, activeAlerts=(*seen, *waiting), unacknowledgedAlerts=waiting), width=80, height=40)
     assert [text.count(f"UNACK ALARM    receiveOverrun of receive/{n}  drops") for n in range(3)] == [1, 1, 1]
     assert "3 more: sdp-facade alerts list" in text
-
-
-def test_one_plain_line_says_it_all() -> None:
-    line = summary(scene())
-    assert "\n" not in line
-    for value in (
-        "08:00:00 UTC",
-        "ON DEGRADED",
-        "nodes 3/4",
-        "95,400 heaps/s",
-        "lag 642",
-        "dead letters 961",
-        "02 CONFIGURING",
-    ):
-        assert value in line
 
 
 def test_the_picture_of_the_pages_agrees_with_itself() -> None:
