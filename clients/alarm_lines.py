@@ -33,17 +33,7 @@ def entry_line(entry: FollowedAlert, *, date: bool = False) -> str:
 def alarm_lines(
     alarm: Mapping[str, Any], conditions: Mapping[str, Condition], *, clients: bool = False
 ) -> Iterator[str]:
-    """Return an alarm as some lines with rich's markup: state, time, text, actions and response.
-
-    Parameters
-    ----------
-    alarm
-        In the form of GetAlarms.
-    conditions
-        Conditions of the ICD.
-    clients
-        Also name the Tango client of each action.
-    """
+    """Return an alarm, in the form of GetAlarms, as lines with rich's markup: state, time, text, actions, response."""
     state, severity = alarm["state"], alarm["severity"]
     number = alarm["occurrence"] or "-"
     since = f"  since {_moment(alarm['raised_at'])}" if alarm["raised_at"] else ""

@@ -63,12 +63,12 @@ class AskedDevice:
             raise self._away(failed) from failed
 
     def give(self, name: str, argument: str | None, operator: str) -> str:
-        """Give a command in the name of an operator, and return its id; errors as of `command`."""
+        """Give a command in the name of an operator, and return its id."""
         _, (id,) = self.command("GiveCommand", in_name_of(operator, name, argument))
         return str(id)
 
     def write(self, attribute: str, value: Any) -> None:
-        """Write an attribute; errors as of `command`."""
+        """Write an attribute."""
         try:
             self._proxy.write_attribute(attribute, value)
         except tango.DevFailed as failed:
@@ -78,13 +78,7 @@ class AskedDevice:
             raise self._away(failed) from failed
 
     def read(self, *attributes: str) -> dict[str, Any]:
-        """Return the values of attributes; None for an attribute without a valid value.
-
-        Raises
-        ------
-        InfraError
-            The device does not answer.
-        """
+        """Return the values of attributes; None for an attribute without a valid value."""
         try:
             found = self._proxy.read_attributes(list(attributes), extract_as=tango.ExtractAs.List)
         except tango.DevFailed as failed:
@@ -92,7 +86,7 @@ class AskedDevice:
         return {one.name: None if one.has_failed else one.value for one in found}
 
     def event(self, attribute: str) -> DeviceEvent:
-        """Return the value of an attribute with its quality and time; errors as of `read`."""
+        """Return the value of an attribute with its quality and time."""
         try:
             found = self._proxy.read_attribute(attribute)
         except tango.DevFailed as failed:
@@ -113,13 +107,7 @@ Question = Callable[[], Any]
 
 
 def look(tango_host: str, clock: Clock, health_labels: Sequence[str]) -> Seen:
-    """Return the answers of the devices.
-
-    Raises
-    ------
-    InfraError
-        The Tango database does not answer.
-    """
+    """Return the answers of the devices."""
     found = _all({"": lambda: list(open_database(tango_host).get_server_list(f"{SERVER}/*"))}, clock)[""]
     if isinstance(found, Exception):
         raise InfraError(f"the Tango database at {tango_host!r} does not answer: {found}")

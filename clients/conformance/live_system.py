@@ -208,13 +208,7 @@ _SET_ASIDE_WITHIN = 10.0
 
 
 class LiveSystem:
-    """Asks the system, and remembers the answers that cannot change during a run.
-
-    Raises
-    ------
-    InfraError
-        The Tango database does not answer.
-    """
+    """Asks the system, and remembers the answers that cannot change during a run."""
 
     def __init__(self, icd: Icd, options: CheckOptions, settings: Settings, clock: Clock) -> None:
         self.absent = [

@@ -114,13 +114,7 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class Feed:
-    """Turns marks of changed attributes into frames; see the theory of operation of this module.
-
-    Parameters
-    ----------
-    recorder, pulse
-        Sources of values and of silent devices.
-    """
+    """Turns marks of changed attributes into frames; see the theory of operation of this module."""
 
     def __init__(self, recorder: Recorder, pulse: ServerPulse, clock: Clock) -> None:
         self._recorder, self._pulse, self._clock = recorder, pulse, clock

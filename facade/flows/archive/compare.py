@@ -108,13 +108,6 @@ def compare(a: Store, b: Store, icd: Icd, begin_us: int = 0, end_us: int = _LATE
 
     A window belongs to a time by its begin, an outcome and a table by the time in the message. Alarms are compared in
     their last state; balances and sums of logs only in whole archives.
-
-    Raises
-    ------
-    ConfigError
-        The archives have no comparable results in common.
-    ArchiveError
-        A file of an archive cannot be read.
     """
     judge = _Judge()
     sides = _Side(a, icd, begin_us, end_us), _Side(b, icd, begin_us, end_us)

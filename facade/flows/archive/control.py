@@ -22,15 +22,6 @@ class ReplayControl:
     def give(self, command: str, *, seconds: int = 1, time: str | None = None) -> str:
         """Write an order to the bus, and return its id.
 
-        Parameters
-        ----------
-        command
-            Tango command: Pause, Resume, Step or Seek.
-        seconds
-            For Step: the time to play [s].
-        time
-            For Seek: time of the archive, as of `facade.durations.parse_time`.
-
         Raises
         ------
         CommandRefused

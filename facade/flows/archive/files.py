@@ -320,13 +320,7 @@ class PartitionReport:
 
 
 def verify(store: Store, topic: str = "*") -> Iterator[PartitionReport]:
-    """Verify all files of an archive, or of one of its topics, partition by partition.
-
-    Raises
-    ------
-    ArchiveError
-        There are no files.
-    """
+    """Verify all files of an archive, or of one of its topics, partition by partition."""
     names = store.names(topic)
     if not names:
         raise no_archive(store)

@@ -149,15 +149,7 @@ class TopicExport:
 
 
 class TopicWriter:
-    """Writes the topics of an archive.
-
-    Parameters
-    ----------
-    made
-        Description of the file, filled here.
-    folder
-        Directory for temporary files.
-    """
+    """Writes the topics of an archive."""
 
     def __init__(
         self, store: Store, icd: Icd, file: Any, made: TopicExport, folder: Path, progress: ExportProgress
@@ -484,13 +476,7 @@ def _numbers(value: Any, shape: tuple[int, ...]) -> Any:
 
 
 def find_time(store: Store, eb: str) -> tuple[int, int]:
-    """Return the time of an execution block [Unix us]: from its first record until its subarray has left it.
-
-    Raises
-    ------
-    ConfigError
-        The archive does not have the block.
-    """
+    """Return the time of an execution block [Unix us]: from its first record until its subarray has left it."""
     name, active, begin, end = f'"{eb}"'.encode(), set[str](), _LATEST, 0
     decoder = BatchDecoder(State)
     for topic in (COMMANDS, BLOCKS, STATE):
@@ -519,17 +505,7 @@ def export(
     replace: bool = False,
     progress: ExportProgress = lambda topic, part: None,
 ) -> TopicExport:
-    """Write the records of a time [Unix us] to a NeXus file.
-
-    Raises
-    ------
-    ConfigError
-        There is such a file already, or the archive has nothing of that time.
-    ArchiveError
-        A file of the archive is damaged, or there are no files.
-    OSError
-        The file cannot be written.
-    """
+    """Write the records of a time [Unix us] to a NeXus file."""
     if begin_us >= end_us:
         raise ConfigError(
             f"--from, --to: expected a begin before the end, got {utc_text(begin_us)}, {utc_text(end_us)}"

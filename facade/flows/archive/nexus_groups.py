@@ -190,11 +190,6 @@ class EventGroup:
     """An NXevent_data: notifications as events, with nodes as ids.
 
     A pulse is a number of consecutive notifications. Indices have 64 bits.
-
-    Parameters
-    ----------
-    units
-        Unit of each further column.
     """
 
     def __init__(self, group: Any, origin_us: int, units: Mapping[str, str]) -> None:

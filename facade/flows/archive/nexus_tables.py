@@ -62,13 +62,7 @@ class _Spool:
 
 
 class TableGroups:
-    """Assembles the tables of a topic, and writes the complete ones.
-
-    Parameters
-    ----------
-    folder
-        Directory for temporary files.
-    """
+    """Assembles the tables of a topic, and writes the complete ones."""
 
     def __init__(self, group: Any, folder: Path) -> None:
         self._group, self._folder = group, folder

@@ -53,13 +53,7 @@ def extent(store: Store) -> tuple[int, int] | None:
 
 
 def newest_entries(store: Store, topics: Collection[str]) -> list[ArchiveEntry]:
-    """Return the entry of the newest file of each partition of some topics.
-
-    Raises
-    ------
-    ArchiveError
-        A file has no readable entry; the message names it.
-    """
+    """Return the entry of the newest file of each partition of some topics."""
     found = []
     for name in _newest_files(store, topics):
         with opened(store, name) as file:
@@ -72,11 +66,6 @@ def newest_time(store: Store) -> int:
 
     The first record of a file of the newest hour is of this hour, so one of these files has the newest record. It may
     be any of them, as the clock of a broker may have gone back.
-
-    Raises
-    ------
-    ArchiveError
-        A file cannot be read; the message names it.
     """
     newest = 0
     names = [name for name in store.names() if parse_name(name)]
@@ -93,16 +82,6 @@ def require_disjoint(store: Store, topic: str, begin_us: int, end_us: int) -> No
     """Make sure that no record of a topic is in two files, as happens if two archives share a folder.
 
     The files from the hour before a time to the hour after it are checked.
-
-    Parameters
-    ----------
-    begin_us, end_us
-        Bounds of Kafka's time [Unix us].
-
-    Raises
-    ------
-    ArchiveError
-        The files of a partition overlap, or one of them cannot be read; the message names it.
     """
     ends: dict[tuple[int, str], int] = {}
     for names in by_partition(store.names(topic)).values():
@@ -134,19 +113,9 @@ def _newest_files(store: Store, topics: Collection[str]) -> list[str]:
 
 
 def read_records(store: Store, topic: str, begin_us: int, end_us: int) -> Iterator[Record]:
-    """Return the records of a topic with a timestamp in [begin, end), in bounded memory.
+    """Return the records of a topic with Kafka's time in [begin, end) [Unix us], in bounded memory.
 
     Records of a partition come in the order of the log, and partitions are merged by timestamp.
-
-    Parameters
-    ----------
-    begin_us, end_us
-        Bounds of Kafka's time [Unix us].
-
-    Raises
-    ------
-    ArchiveError
-        A file is damaged or was removed, or the store does not answer; the message names the file.
     """
     partitions = (
         (record for columns in one for record in columns.records())
@@ -164,11 +133,6 @@ def read_partitions(store: Store, topic: str, begin_us: int, end_us: int) -> lis
 @contextmanager
 def opened(store: Store, name: str, **options: Any) -> Iterator[pq.ParquetFile]:
     """Open a file; its pages are verified as they are read.
-
-    Parameters
-    ----------
-    options
-        Of pyarrow's `ParquetFile`.
 
     Raises
     ------

@@ -137,15 +137,7 @@ def _in_json(value: Value) -> Any:
 
 
 class RecordingSink:
-    """Writes the pushed readings; see `facade.runtime.publisher.EventSink`.
-
-    Parameters
-    ----------
-    sink
-        Pushes the readings.
-    unrecorded
-        Attributes that are pushed without archive events.
-    """
+    """Writes the pushed readings; see `facade.runtime.publisher.EventSink`."""
 
     def __init__(self, sink: EventSink, recorder: HistoryRecorder, unrecorded: Collection[AttributeKey]) -> None:
         self._sink, self._recorder, self._unrecorded = sink, recorder, unrecorded

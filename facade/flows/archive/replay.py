@@ -94,16 +94,7 @@ class ReplayPlan:
 def plan_replay(
     store: Store, icd: Icd, begin_us: int, end_us: int, *, prefix: str, only: Collection[str] = ()
 ) -> ReplayPlan:
-    """Return the plan of a replay into a deployment with a prefix; `only`: these topics.
-
-    Raises
-    ------
-    ConfigError
-        The prefix is empty or that of the archive's deployment, the time is not within the archive, or the archive has
-        none of the topics.
-    ArchiveError
-        A file of the archive cannot be read, or has records of another one.
-    """
+    """Return the plan of a replay into a deployment with a prefix; `only`: these topics."""
     has = extent(store)
     if has is None:
         raise ConfigError("expected an archive, with files topic=TOPIC/hour=HOUR/PARTITION-NUMBER.parquet, got none")
@@ -145,13 +136,7 @@ def plan_replay(
 def require_place(
     plan: ReplayPlan, prefix: str, found: Mapping[str, FoundTopic], extents: Mapping[str, Extent], replicas: int
 ) -> None:
-    """Make sure that any topics of a prefix were made by a replay and are ready for this one.
-
-    Raises
-    ------
-    ConfigError
-        A topic is not made by a replay, or has records already.
-    """
+    """Make sure that any topics of a prefix were made by a replay and are ready for this one."""
     elsewhere = "choose a new SDP_TOPIC_PREFIX, or delete the topics of this one"
     for name, topic in found.items():
         for difference in differences(plan.topics[name], topic, replicas):

@@ -22,11 +22,6 @@ def parse_keep(rules: Collection[str], topics: Collection[str]) -> dict[str, flo
     ----------
     rules
         Such as ``400d`` for all topics, or ``ingest.heaps=30d`` for one.
-
-    Raises
-    ------
-    ConfigError
-        A rule has another form, or an unknown topic, or there are two of a kind.
     """
     found: dict[str, float] = {}
     for rule in rules:
@@ -47,11 +42,6 @@ def expired(store: Store, keep: Mapping[str, float], now_us: int) -> Iterator[st
     ----------
     keep
         Retention of each topic [s].
-
-    Raises
-    ------
-    OSError
-        The store does not answer.
     """
     latest = hour_text(hour_of(now_us) + 1)
     for topic, age in keep.items():

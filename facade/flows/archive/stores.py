@@ -25,13 +25,7 @@ class Store(Protocol):
     """Stores the files of an archive, by name."""
 
     def names(self, topic: str = "*") -> list[str]:
-        """Return the names of the files, of one topic or of all.
-
-        Raises
-        ------
-        OSError
-            The location cannot be read.
-        """
+        """Return the names of the files, of one topic or of all."""
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file."""
@@ -193,13 +187,7 @@ class ObjectStore:
 
 
 def open_store(place: str) -> Store:
-    """Return the archive in a folder or at a URL.
-
-    Raises
-    ------
-    ConfigError
-        A store of this kind cannot hold an archive, its package is missing, or the folder is a file.
-    """
+    """Return the archive in a folder or at a URL."""
     scheme, is_url, _ = place.partition("://")
     if not is_url or place.startswith(_FILE):
         root = Path(place.removeprefix(_FILE))

@@ -165,13 +165,7 @@ class ArchiveWorker:
         self._last_error = self._newest_file = self._failing = ""
 
     def step(self) -> None:
-        """Write due files, and read some records.
-
-        Raises
-        ------
-        ArchiveError
-            Another worker writes the same files, or the newest file of a partition is damaged.
-        """
+        """Write due files, and read some records."""
         self._report()
         try:
             self._remove_expired()  # first, as it may make room

@@ -97,13 +97,7 @@ def rank(block: ProcessingBlock) -> tuple[int, int, str]:
 
 
 class BlocksFlow(Flow):
-    """A flow: the newest state of each processing block; see `facade.runtime.flow.Flow`.
-
-    Parameters
-    ----------
-    subarrays
-        Numbers of the subarrays to show.
-    """
+    """A flow: the newest state of each processing block; see `facade.runtime.flow.Flow`."""
 
     topic = BLOCKS
 
@@ -169,13 +163,7 @@ class BlocksFlow(Flow):
 
 
 class BlocksView:
-    """A view: the processing blocks of one subarray; see `facade.runtime.flow.View`.
-
-    Parameters
-    ----------
-    known
-        Whether all records from before the start have been read.
-    """
+    """A view: the processing blocks of one subarray; see `facade.runtime.flow.View`."""
 
     def __init__(self, device: str, blocks: Blocks, known: Callable[[], bool]) -> None:
         self._device, self._blocks, self._known = device, blocks, known

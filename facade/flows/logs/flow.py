@@ -332,13 +332,7 @@ class LogLedger:
         return found
 
     def restore(self, state: Any) -> None:
-        """Restore the state of a snapshot.
-
-        Raises
-        ------
-        msgspec.ValidationError
-            It has another form.
-        """
+        """Restore the state of a snapshot."""
         self.state = msgspec.convert(state, LogState, strict=False)
 
 
@@ -536,13 +530,7 @@ def _line(what: str, names: list[str]) -> list[str]:
 
 
 def compose(server: Server) -> None:
-    """Add logs and metrics to a device server.
-
-    Raises
-    ------
-    ConfigError
-        There are several devices: each fault would be reported twice.
-    """
+    """Add logs and metrics to a device server."""
     device, *more = server.devices[CLASS]
     if more:
         raise ConfigError(f"devices of {CLASS} in instance {server.instance}: expected one, got {device} and {more}")

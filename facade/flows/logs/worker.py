@@ -47,13 +47,7 @@ class LogBatching:
 
 
 class LogWorker(TransactionalWorker):
-    """One slot of the group that processes logs and metrics.
-
-    Parameters
-    ----------
-    slot
-        Name of the slot; each running worker has its own.
-    """
+    """One slot of the group that processes logs and metrics."""
 
     def __init__(
         self, log: TransactionalLog, icd: Icd, *, slot: str, clock: Clock, batching: LogBatching | None = None

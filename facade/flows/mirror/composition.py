@@ -139,13 +139,7 @@ def _why(entries: list[MirroredAttribute]) -> str:
 
 
 def compose(server: Server) -> None:
-    """Add the mirror to a device server.
-
-    Raises
-    ------
-    ConfigError
-        There are several devices: each attribute would be mirrored twice. Or a chosen form is unavailable.
-    """
+    """Add the mirror to a device server."""
     forms = forms_of(server.settings)
     device, *more = server.devices[CLASS]
     if more:

@@ -75,13 +75,7 @@ _MANY, _FEW = 10_000, 200
 
 
 class Turns:
-    """Turns of the devices: the queue, and the jobs under way.
-
-    Parameters
-    ----------
-    most
-        Most jobs under way: the threads of the source.
-    """
+    """Turns of the devices: the queue, and the jobs under way."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -139,13 +133,7 @@ class Latency:
 
 
 class ModelOutbox:
-    """Writes records of attributes; never waits.
-
-    Parameters
-    ----------
-    forms
-        Makes further records from each record.
-    """
+    """Writes records of attributes; never waits."""
 
     def __init__(self, writer: QueueingWriter, forms: Forms = no_forms) -> None:
         self._writer, self._forms = writer, forms

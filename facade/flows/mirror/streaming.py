@@ -44,13 +44,7 @@ def no_forms(message: TelescopeAttribute) -> Iterator[Record]:
 
 
 def forms_of(settings: Settings) -> Forms:
-    """Return the function that makes further records of an attribute, by the settings.
-
-    Raises
-    ------
-    ConfigError
-        A form does not exist, or the library is missing.
-    """
+    """Return the function that makes further records of an attribute, by the settings."""
     chosen = {name.strip() for name in settings.mirror_forms.split(",")} - {""}
     if odd := sorted(chosen - {*FORMS}):
         raise ConfigError(f"mirror_forms (SDP_MIRROR_FORMS): expected some of {', '.join(FORMS)}, got {odd[0]!r:.80}")

@@ -69,15 +69,7 @@ _CONDITIONS = dict.fromkeys(
 
 
 class Overview:
-    """Model of the overview's devices.
-
-    Parameters
-    ----------
-    bus_class
-        The device class with an attribute for each figure of each account, and its limits.
-    flows
-        Health sources of the flows.
-    """
+    """Model of the overview's devices."""
 
     def __init__(
         self,
@@ -276,16 +268,6 @@ class Presence(HealthSource):
 
     Expected are each device-server instance of the deployment, at least one worker of each kind, and every worker with
     a heartbeat within the retention of the topic, unless its last one was final.
-
-    Parameters
-    ----------
-    accounts_us
-        Time of the last account of each device server, by its own clock [Unix us].
-
-    Raises
-    ------
-    ConfigError
-        The setting `without` names an unknown role.
     """
 
     def __init__(self, server: Server, accounts_us: Mapping[str, int]) -> None:

@@ -87,11 +87,6 @@ class QualityFlow(Flow):
     """A flow: the newest value of each metric; see `facade.runtime.flow.Flow`.
 
     The topic is compacted and has a key for each metric, so a read from its beginning gives all metrics at any start.
-
-    Parameters
-    ----------
-    subarrays
-        Numbers of the subarrays that this server shows.
     """
 
     topic = QUALITY
@@ -340,13 +335,7 @@ def _line(what: str, names: list[str]) -> list[str]:
 
 
 class Excesses:
-    """Finds the metrics beyond their limits.
-
-    Parameters
-    ----------
-    views
-        Views of the metrics.
-    """
+    """Finds the metrics beyond their limits."""
 
     def __init__(self, views: Sequence[QualityView], health: BusHealth) -> None:
         self._views = views

@@ -83,11 +83,6 @@ def metric_record(header: Metric, content: bytes) -> Record:
 def decode(encoding: str, content: bytes, shape: Sequence[int], dtype: str) -> Array | RecordRejected:
     """Decode an array.
 
-    Parameters
-    ----------
-    encoding, shape, dtype
-        Fields of the record's header.
-
     Returns
     -------
     numpy.ndarray or Rejected

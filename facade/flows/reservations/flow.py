@@ -74,13 +74,7 @@ class Look:
 
 
 class ReservationsView:
-    """A view: the reservations of one subarray; see `facade.runtime.flow.View`.
-
-    Parameters
-    ----------
-    known
-        Whether all records from before the start have been read.
-    """
+    """A view: the reservations of one subarray; see `facade.runtime.flow.View`."""
 
     def __init__(self, device: str, subarray: int, ledger: ReservationLedger, known: Callable[[], bool]) -> None:
         self._device, self._subarray, self._ledger, self._known = device, subarray, ledger, known

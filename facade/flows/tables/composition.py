@@ -36,11 +36,6 @@ class Losses:
 
     The losses follow from ``tables`` alone, so a restart finds the same. A loss that was repaired before its report
     stays until it has been reported.
-
-    Parameters
-    ----------
-    has_reported
-        Whether an alert of a condition and source that began at a time [Unix us], or later, is on the bus.
     """
 
     def __init__(

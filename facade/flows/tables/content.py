@@ -243,15 +243,7 @@ _EVEN, _TURN = "viridis", "twilight_shifted"
 
 
 def picture(summary: SummaryDict) -> bytes:
-    """Draw the summary of gains or a bandpass as a PNG, antenna x channel; unknown cells are grey.
-
-    Raises
-    ------
-    ConfigError
-        The drawing library is not installed.
-    ValueError
-        It is the summary of another kind of table.
-    """
+    """Draw the summary of gains or a bandpass as a PNG, antenna x channel; unknown cells are grey."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine

@@ -149,15 +149,7 @@ def fetch(
     references: References | None = None,
     progress: Callable[[int], None] = lambda size: None,
 ) -> None:
-    """Write the content of a complete table to a file; the file appears after its checksum was verified.
-
-    Raises
-    ------
-    BusError
-        The table has gone, or is not the announced one.
-    ConfigError
-        The file cannot be written.
-    """
+    """Write the content of a complete table to a file; the file appears after its checksum was verified."""
     paths: list[Path] = []
     """Files beside the output; the last one opened becomes the output."""
     reported = 0

@@ -122,13 +122,7 @@ def _cell(value: Cell, *, is_first: bool) -> str:
 
 
 def plot(name: str, title: str, unit: str, lines: Sequence[SvgLine], night: Night, *, bars: bool = False) -> str:
-    """Return a figure of values over the night.
-
-    Parameters
-    ----------
-    name
-        Unique name of the figure on the page.
-    """
+    """Return a figure of values over the night."""
     top = max((one for line in lines for one in line.values if one is not None), default=0.0) or 1.0
     step = _step(top / _TICKS)
     top = math.ceil(top / step) * step

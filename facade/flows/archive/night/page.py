@@ -34,15 +34,7 @@ def title_of(night: Night) -> str:
 
 
 def render(report: NightReport, place: str, written_us: int) -> str:
-    """Return the page.
-
-    Parameters
-    ----------
-    place
-        The archive, without secrets.
-    written_us
-        Time of the writing [Unix us].
-    """
+    """Return the page."""
     night, title = report.night, title_of(report.night)
     sections = {
         "Heaps by rack": _telemetry(report),

@@ -116,11 +116,6 @@ def read_night(
     ----------
     rack_size
         Nodes of a rack, for summaries of older workers, which do not have it.
-
-    Raises
-    ------
-    ArchiveError
-        The archive has no files, or no records of that time, or a file is damaged.
     """
     kept = topics(store)
     if not kept:

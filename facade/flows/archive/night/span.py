@@ -51,20 +51,7 @@ class Night:
 
 
 def choose_night(night: str | None, begin: str | None, end: str | None) -> Night:
-    """Return the time given by the options of a command line.
-
-    Parameters
-    ----------
-    night
-        Date of its evening: the night lasts from 12:00 UTC to 12:00 UTC of the next day.
-    begin, end
-        Times in the form of ISO 8601, in UTC by default.
-
-    Raises
-    ------
-    ConfigError
-        An option is missing, or is not a date or time.
-    """
+    """Return the time given by the options of a command line."""
     if (night is None) == (begin is None and end is None) or (begin is None) != (end is None):
         raise ConfigError("expected either --night, or --from and --to")
     if night is not None:
