@@ -29,13 +29,7 @@ def in_name_of(operator: str, command: str, argument: str | None) -> str:
 
 
 class AskedDevice:
-    """One device of a deployment.
-
-    Parameters
-    ----------
-    server
-        The instance that serves it, for the advice to an operator.
-    """
+    """One device of a deployment; `server` is the instance that serves it, for the advice to an operator."""
 
     def __init__(self, tango_host: str, name: str, server: str) -> None:
         self._name, self._server = name, server

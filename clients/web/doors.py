@@ -124,13 +124,7 @@ class Doors:
         return person if self._clock.monotonic() < until else NOBODY
 
     def count(self, key: str) -> None:
-        """Count a request for an action.
-
-        Raises
-        ------
-        TooManyRequests
-            The rate is exceeded.
-        """
+        """Count a request for an action; `TooManyRequests` if the rate is exceeded."""
         now = self._clock.monotonic()
         left, at = self._buckets.get(key, (_AT_ONCE, now))
         left = min(_AT_ONCE, left + (now - at) * _PER_SECOND)

@@ -69,13 +69,7 @@ class ServerPulse(Protocol):
 
 
 class Trend:
-    """Values of one scalar during the last hour; a value that is not valid is NaN, a gap.
-
-    Parameters
-    ----------
-    spacing
-        Least time between two points [s].
-    """
+    """Values of one scalar during the last hour, `spacing` apart [s]; a value that is not valid is NaN, a gap."""
 
     def __init__(self, spacing: float = 1.0) -> None:
         self.spacing = spacing

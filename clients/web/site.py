@@ -42,17 +42,7 @@ _Known = TypeVar("_Known")
 
 
 class Site:
-    """One deployment, as its Tango database and the ICD describe it.
-
-    Parameters
-    ----------
-    devices
-        Returns the class of each device of the deployment.
-    instances
-        Returns the instance of the device server of each device.
-    banner
-        Text on every page, such as that the data are simulated; empty: none.
-    """
+    """One deployment, as its Tango database and the ICD describe it."""
 
     def __init__(
         self,
@@ -205,15 +195,7 @@ class Site:
         return []
 
     def command(self, person: Person, device: str, name: str, argument: str) -> str:
-        """Give a command in the name of a person, and return its id.
-
-        Raises
-        ------
-        ConfigError
-            Device or command is unknown, or the argument is none.
-        CommandRefused, InfraError
-            As of `clients.ask.AskedDevice.command`.
-        """
+        """Give a command in the name of a person, and return its id."""
         entry = self._entry(device, name)
         if wrong := self.check(device, name, argument):
             raise ConfigError(f"{wrong[0]}; nothing was sent")
@@ -228,13 +210,7 @@ class Site:
         self._note(person, f"{name} id={id}", device)
 
     def alarm_action(self, person: Person, name: str, asked: Mapping[str, Any]) -> str:
-        """Act about one alarm in the name of a person, and return the id of the action.
-
-        Parameters
-        ----------
-        asked
-            condition, source and, as the action needs them: occurrence, comment, duration [s].
-        """
+        """Act about one alarm in the name of a person, and return the id of the action."""
         action = _known(ACTIONS, name, "action")
         comment = str(asked.get("comment") or "")
         if action.why and not comment:

@@ -20,15 +20,7 @@ class ReplayControl:
         self._clock: Clock = server.clock
 
     def give(self, command: str, *, seconds: int = 1, time: str | None = None) -> str:
-        """Write an order to the bus, and return its id.
-
-        Raises
-        ------
-        CommandRefused
-            The deployment shows no replay, or the replay cannot do it; nothing was sent.
-        BusError
-            The bus did not confirm it.
-        """
+        """Write an order to the bus, and return its id; `CommandRefused` if no replay can do it."""
         where, clock = f"SdpArchive.{command}", self._clock
         if not 0 < seconds <= LONGEST_STEP:
             raise CommandRefused(_FAILED, f"expected 1 to {LONGEST_STEP} s, got {seconds}", where)

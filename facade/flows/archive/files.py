@@ -249,13 +249,7 @@ def advice(place: object) -> str:
 
 
 def inspect(raw: bytes) -> ArchiveEntry:
-    """Return the entry of a file, after its digest was verified.
-
-    Raises
-    ------
-    ArchiveError
-        The file is damaged, or of a newer version.
-    """
+    """Return the entry of a file, after its digest was verified."""
     if not (raw.startswith(_END) and raw.endswith(_END)):
         raise ArchiveError(f"expected a whole Parquet file, got {len(raw)} bytes without its mark at the begin or end")
     view = memoryview(raw)  # a copy of the bytes would take longer than their digest
@@ -275,13 +269,7 @@ def inspect(raw: bytes) -> ArchiveEntry:
 
 
 def read_entry(footer: pq.FileMetaData) -> ArchiveEntry:
-    """Return the entry of a file.
-
-    Raises
-    ------
-    ArchiveError
-        It is missing, or the file is of a newer version.
-    """
+    """Return the entry of a file; an `ArchiveError` if it is missing, or the file is of a newer version."""
     try:
         entry = (footer.metadata or {})[_ENTRY]
         version = msgspec.json.decode(entry, type=_Version).version

@@ -132,13 +132,7 @@ def read_partitions(store: Store, topic: str, begin_us: int, end_us: int) -> lis
 
 @contextmanager
 def opened(store: Store, name: str, **options: Any) -> Iterator[pq.ParquetFile]:
-    """Open a file; its pages are verified as they are read.
-
-    Raises
-    ------
-    ArchiveError
-        It is damaged, of a newer version, or was removed, or the store does not answer; also while the file is open.
-    """
+    """Open a file; its pages are verified as they are read. Any trouble with it, also later, is an `ArchiveError`."""
     try:
         with store.open(name) as source, pq.ParquetFile(source, page_checksum_verification=True, **options) as file:
             try:

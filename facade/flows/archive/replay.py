@@ -250,13 +250,6 @@ def play(
 ) -> int:
     """Write the records of a plan; return their number after all are confirmed.
 
-    Parameters
-    ----------
-    speed
-        Speed relative to the clock; infinite: as fast as the brokers allow.
-    steering
-        Publishes the position, and reads orders; None: neither.
-
     Raises
     ------
     BusError

@@ -16,13 +16,7 @@ from facade.flows.archive.stores import Store
 
 
 def parse_keep(rules: Collection[str], topics: Collection[str]) -> dict[str, float]:
-    """Return the retention of each topic [s]; a topic without a rule is kept for ever.
-
-    Parameters
-    ----------
-    rules
-        Such as ``400d`` for all topics, or ``ingest.heaps=30d`` for one.
-    """
+    """Return the retention of each topic [s] by rules such as ``400d`` for all, or ``ingest.heaps=30d`` for one."""
     found: dict[str, float] = {}
     for rule in rules:
         topic, _, duration = rule.rpartition("=")

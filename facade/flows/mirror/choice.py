@@ -34,13 +34,7 @@ _ASKED_WITHIN = 10.0
 
 
 class Choice(Flow):
-    """A flow: the rules and the reports about subarrays; another thread asks for the choice.
-
-    Parameters
-    ----------
-    is_own
-        Whether a device belongs to the facade; such devices are never mirrored.
-    """
+    """A flow: the rules and the reports about subarrays; another thread asks for the choice."""
 
     topic = RULES
 
@@ -160,13 +154,7 @@ class _Database:
 
 
 class Searches:
-    """The searches for devices and attributes, and their results.
-
-    Parameters
-    ----------
-    is_own
-        Whether a device belongs to the facade; such devices are not asked.
-    """
+    """The searches for devices and attributes, and their results."""
 
     def __init__(self, source: DeviceSource, is_own: Callable[[str], bool]) -> None:
         self._source, self._is_own = source, is_own
@@ -227,15 +215,7 @@ class Searches:
             yield device, now + (number * _ASKED_WITHIN / len(asked) if device in self._names else 0.0)
 
     def answer(self, device: str, names: frozenset[str] | None, why: str = "") -> bool:
-        """Store the names of a device's attributes; return whether they have changed.
-
-        Parameters
-        ----------
-        names
-            None: the device could not be asked.
-        why
-            The reason.
-        """
+        """Store the names of a device's attributes; None: it could not be asked. Return whether they have changed."""
         if names is None:
             self._silent[device] = why
             return False

@@ -19,15 +19,7 @@ AGAIN, _LONGEST_PAUSE = 1.0, 30.0
 
 
 class MirroredAttribute:
-    """One attribute.
-
-    Parameters
-    ----------
-    own
-        The mirror of its records.
-    newest
-        Its newest record, from an earlier mirror; later values were missed.
-    """
+    """One attribute; `newest` is its newest record, from an earlier mirror: later values were missed."""
 
     def __init__(self, name: str, own: MirrorWriter, newest: TelescopeAttribute | None = None) -> None:
         self.name, self._own = name, own

@@ -193,17 +193,7 @@ class ModelOutbox:
 
 
 class Mirror:
-    """Mirrors the chosen attributes; `run` is the body of a thread, and `step` is one turn of it.
-
-    Parameters
-    ----------
-    known
-        Whether all rules and reports from before the start have been read.
-    incarnation
-        Identity of this mirror among earlier and parallel ones.
-    forms
-        Makes further records from each record.
-    """
+    """Mirrors the chosen attributes; `run` is the body of a thread, and `step` is one turn of it."""
 
     def __init__(
         self,

@@ -183,20 +183,7 @@ def axes(attribute: Attribute) -> tuple[int, ...]:
 
 
 def fit(array: Array, most: tuple[int, ...]) -> tuple[Value, bool]:
-    """Reduce an array to the size of its attribute.
-
-    Parameters
-    ----------
-    array
-        With as many axes as the attribute.
-    most
-        From `axes`.
-
-    Returns
-    -------
-    value, known
-        The value, and whether it has anything but NaN.
-    """
+    """Reduce an array to the size of its attribute, from `axes`; return it, and whether it has anything but NaN."""
     if array.dtype.kind == "U":
         for axis, limit in enumerate(most):
             array = array.take(_begins(array.shape[axis], limit), axis)

@@ -81,13 +81,7 @@ def metric_record(header: Metric, content: bytes) -> Record:
 
 
 def decode(encoding: str, content: bytes, shape: Sequence[int], dtype: str) -> Array | RecordRejected:
-    """Decode an array.
-
-    Returns
-    -------
-    numpy.ndarray or Rejected
-        The array, with that shape, or a reason.
-    """
+    """Return the array of a record by the fields of its header, or the reason of its rejection."""
     limit = MOST_NAMES if dtype == TEXT else MOST_ELEMENTS
     if math.prod(shape) > limit:
         return RecordRejected("shape", "$", f"expected at most {limit} elements, got {math.prod(shape):.15g}")

@@ -56,13 +56,6 @@ def summarise(kind: str, content_type: str, content: memoryview | Path) -> Summa
 
     It has only a note if kind or content type is unknown. A text is the reason why the content contradicts itself or
     its kind.
-
-    Raises
-    ------
-    ConfigError
-        The library for this type is not installed.
-    OSError
-        The file cannot be read.
     """
     media = content_type.partition(";")[0].strip().lower()
     known = (

@@ -56,17 +56,7 @@ class _Trouble:
 
 
 class Contents:
-    """Holds the newest small tables; `run` is the body of the thread.
-
-    Parameters
-    ----------
-    prefixes
-        Beginnings of the products' names, for each subarray.
-    most
-        Size of the largest table to hold [bytes].
-    known
-        Whether all announcements from before the start have been read.
-    """
+    """Holds the newest small tables; `run` is the body of the thread."""
 
     def __init__(
         self,

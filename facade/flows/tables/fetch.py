@@ -55,15 +55,7 @@ class TableFetch:
             self._reader = bus.open_reader({CALIBRATION: [self._partition]}, {CALIBRATION: start})
 
     def step(self) -> Content | RecordRejected | None:
-        """Continue, with a short wait; None: the table is not complete yet. The content is valid until `close`.
-
-        Raises
-        ------
-        BusError
-            The bus is silent.
-        OSError
-            The bytes cannot be stored.
-        """
+        """Continue, with a short wait; None: the table is not complete yet. The content is valid until `close`."""
         if self._reference is None:
             return self._step_on_bus()
         is_done = self._reference.step()

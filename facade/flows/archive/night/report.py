@@ -110,13 +110,7 @@ class NightReport:
 def read_night(
     store: Store, icd: Icd, night: Night, rack_size: int, told: Told = lambda topic, records, at_us: None
 ) -> NightReport:
-    """Return the figures of a night.
-
-    Parameters
-    ----------
-    rack_size
-        Nodes of a rack, for summaries of older workers, which do not have it.
-    """
+    """Return the figures of a night."""
     kept = topics(store)
     if not kept:
         raise no_archive(store)
