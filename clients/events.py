@@ -60,7 +60,6 @@ class EventRecord:
 
 
 EventRecords = Mapping[str, Mapping[str, EventRecord]]
-"""By device and attribute."""
 
 
 @dataclass(slots=True)
@@ -120,7 +119,6 @@ class EventRecorder:
         self._subscriptions: dict[str, _Subscription] = {}
         self._compared = clock.monotonic()
         self._next = 0
-        """Index of the device to compare next."""
 
     def subscribe(self, device: str, attributes: Iterable[str]) -> None:
         """Subscribe to attributes; for a server that is down, Tango tries again every ten seconds."""

@@ -26,14 +26,11 @@ class Scene:
 
     tango_host: str
     devices: Mapping[str, Sequence[str]]
-    """Device names by class."""
     records: EventRecords
     now: float
     """[Unix s]."""
     health_labels: tuple[str, ...]
-    """Labels of healthState."""
     obs_states: tuple[str, ...] = ()
-    """Labels of obsState."""
     silent: Mapping[str, float] = field(default_factory=dict)
     """Devices whose server does not answer, with the time of its last answer [Unix s]."""
 

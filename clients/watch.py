@@ -19,7 +19,6 @@ from facade.icd.model import Icd
 PLAIN_INTERVAL: Final = 5.0
 """Time between the lines that replace the live view without a terminal [s]."""
 _REFRESH: Final = 4.0
-"""Pictures per second."""
 
 
 class Watch:

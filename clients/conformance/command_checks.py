@@ -64,7 +64,6 @@ class BusRecords:
     records: Mapping[str, tuple[dict[str, Any], float]]
     """By id, with the time of the record [Unix s]."""
     acks: Mapping[str, tuple[str, ...]]
-    """Statuses by id."""
 
 
 @cache

@@ -167,7 +167,6 @@ class QueryAnswer:
     """A question that changes nothing, and the form of its answer."""
 
     kind: type[dict[str, Any]] | type[list[Any]]
-    """JSON object or list."""
     keys: tuple[str, ...]
     """Keys of the object, or of each object in the list."""
     argument: Callable[[LiveSystem, str], Any] = lambda system, device: None
@@ -216,7 +215,6 @@ QUERY_CHECKS = (
 # --- The archive: orders to a replay, in a deployment that shows none ---
 
 _ORDERS: Mapping[str, Any] = {"Pause": None, "Resume": None, "Step": 1, "Seek": "2027-01-14T18:00"}
-"""Queries with an argument."""
 
 
 def _replay_order(system: LiveSystem, of: Subject) -> str:

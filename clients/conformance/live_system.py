@@ -86,7 +86,6 @@ class AttributeTrace:
     after: TangoValue
     """Read at the end."""
     streams: dict[str, EventStream]
-    """By kind of event."""
 
 
 def observe(

@@ -192,7 +192,6 @@ def _line(text: str) -> str:
 
 
 PASSED, FAILED, NOT_RUN = 0, 1, 2
-"""Exit codes."""
 
 
 def run(options: CheckOptions, console: Console, clock: Clock) -> int:

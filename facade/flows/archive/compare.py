@@ -57,7 +57,6 @@ _OF_BALANCE: Final = ("consumed", "used", "late", "suppressed", "dead_lettered")
 _CLOSE = 1e-9
 """Tolerated relative difference of sums, which depend on the order of the addition."""
 _TOGETHER = 60
-"""Windows per temporary file."""
 _PENDING = 8_000_000
 """Size of the partials that wait in memory for a file [bytes]."""
 _OF_LATE = -1
@@ -368,7 +367,6 @@ class _Window:
     oldest: int | None = None
     newest: int | None = None
     runs: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    """By epoch."""
     fields: dict[str, Any] = field(default_factory=dict)
 
     def add(self, partial: Partial) -> None:

@@ -42,7 +42,6 @@ from facade.icd.model import Icd
 VERSION = 1
 """Version of the format. Every version has the digest, and the version in the entry."""
 BY_KEY = frozenset({"history"})
-"""Topics whose files are sorted by key."""
 _SORTED_GROUP = 2000
 """Rows of a row group of such a file."""
 HOUR_US = 3_600_000_000

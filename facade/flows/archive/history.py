@@ -72,7 +72,6 @@ class Series:
     last: int = 0
     """Time of the last record [Unix us]: it may repeat the last point."""
     unreadable: int = 0
-    """Undecodable records."""
 
 
 class _Rows(NamedTuple):

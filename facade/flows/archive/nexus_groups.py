@@ -36,7 +36,6 @@ _PACKED: Final = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
 """Filters that every HDF5 library has."""
 _MOST_LABELS = 256
 MOST_EVENTS: Final = 250_000
-"""Most events in memory."""
 _MOST_PULSES = 1000
 
 
@@ -221,9 +220,7 @@ class EventGroup:
 
 
 _PAGE = 64
-"""Windows per page."""
 _PAGES = 4
-"""Pages in memory."""
 _NEWEST: Final = "newest"
 """Log of the newest data time, which decides on the last value."""
 _MERGE: Final[Mapping[str, Any]] = {"sum": np.add, "min": np.fmin, "max": np.fmax, "last": None}

@@ -52,7 +52,6 @@ class _Spool:
     header: TableSegment
     path: Path
     seen: dict[int, int] = field(default_factory=dict)
-    """Bytes of each segment."""
 
 
 class TableGroups:

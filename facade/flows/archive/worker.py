@@ -55,11 +55,9 @@ from facade.runtime.readers import Bus
 _log = logging.getLogger(__name__)
 
 _TAKE = 10_000
-"""Records read at once."""
 _REMOVE_EACH = 3600.0
 """Time between two searches for old files [s]."""
 _REMOVE = 20
-"""Most files removed at once."""
 _LONGEST = 500
 """Longest text of an error on the bus [characters]."""
 
@@ -156,7 +154,6 @@ class ArchiveWorker:
         self._due = deque[_File]()
         self._keep = keep or {}
         self._expired: Iterator[str] = iter(())
-        """Files to remove."""
         self._look_at = float("-inf")
         """Time of the next search for old files [monotonic s]."""
         self._reporter, self._report_at = reporter, float("-inf")

@@ -26,7 +26,6 @@ _SHORTEST = 0.1
 PERIOD = 1.0
 """Default of the time between two reads [s]."""
 MOST_FOUND = 20_000
-"""Most attributes chosen by a pattern."""
 SEARCH_AGAIN = 30.0
 """Time between two searches for a pattern [s]; shorter after a failure of the database."""
 _ASKED_WITHIN = 10.0
@@ -149,7 +148,6 @@ class _Database:
 
     is_asked = False
     failures = 0
-    """Consecutive failed searches."""
     trouble = ""
 
 

@@ -50,7 +50,6 @@ SLOW = 0.1
 _OVER = 10
 """Period of the longest latency that is shown [s]."""
 MOST_UNDER_WAY = 5000
-"""Most unconfirmed records."""
 REPEAT = 10.0
 """Time between two records of an unchanged attribute [s]."""
 CONFIRM = 0.5
@@ -210,9 +209,7 @@ class Mirror:
         self.outbox = ModelOutbox(writer, forms)
         self.own = MirrorWriter(1, incarnation)
         self.writers = Writers()
-        """The writers of the telescope model."""
         self.entries: dict[str, MirroredAttribute] = {}
-        """The mirrored attributes, by name."""
         self.searches = Searches(source, choice.is_own)
         self.values = 0
         self._latency = Latency()

@@ -49,7 +49,6 @@ _HANGING = "transactionHanging"
 _MOST_ISSUES = 64
 """Issues listed by `healthIssues`; `healthInfo` merges many of one condition."""
 _MOST_LINES = 64
-"""Length of `healthInfo`."""
 _MOST_NAMED = 20
 """Most partitions named by an issue."""
 _MOST_REASONS = 64
@@ -87,7 +86,6 @@ class Overview:
         self._counts: dict[tuple[str, str], tuple[int, float, int]] = {}
         """By kind and stream: last count, time of its last growth [Unix s], and the count before that growth."""
         self._said: dict[HealthSource, list[HealthIssue]] = {}
-        """Last issues of each flow."""
         self._failed: set[tuple[HealthSource, type[Exception]]] = set()
         """Failures of flows that have been logged."""
         self._has_looked = False

@@ -47,7 +47,6 @@ _RATE_OVER = 10.0
 _MOST_NAMES = 8
 """Names of metrics in a line of Status, or of health."""
 QUALITY_LOW = "qualityLow"
-"""Condition of the alerts about limits."""
 _BACK = 15.0
 """Time after an outage of the bus in which a metric may still be on its way [s]; producers retry after up to 10 s."""
 _SEVERITY_OF_QUALITY = {Quality.WARNING: WARNING, Quality.ALARM: ALARM}
@@ -74,11 +73,9 @@ class Measured:
     """The metrics of one subarray."""
 
     newest: dict[str, NewestMetric] = field(default_factory=dict)
-    """By name."""
     unknown: dict[str, None] = field(default_factory=dict)
     """Metrics that are not in the ICD, the newest last."""
     used: int = 0
-    """Records used."""
     scan: tuple[int, float] | None = None
     """The newest scan id, and the time of its data [Unix s]."""
 
@@ -93,7 +90,6 @@ class QualityFlow(Flow):
 
     def __init__(self, icd: Icd, subarrays: Collection[int]) -> None:
         self.measured = {number: Measured() for number in subarrays}
-        """By subarray."""
         self._metrics = {one.name: _Wanted.of(icd, one) for one in icd.classes[CLASS].attributes if is_metric(one)}
 
     def fold(self, record: Record, *, count: bool) -> Outcome:

@@ -33,7 +33,6 @@ from facade.outcome import RecordRejected
 from facade.printable import excerpt
 
 QUALITY = "quality"
-"""Topic, by its name in the ICD."""
 METRIC = "metric"
 """Header that describes the bytes of a record."""
 _decoder = BatchDecoder(Metric)

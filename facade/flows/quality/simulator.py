@@ -99,7 +99,6 @@ class QualitySeries:
         self._noise = _NOISE * self._dice.uniform(0.8, 1.2, scenario.antennas)
         self._flagged = self._dice.uniform(0.0, 0.03, scenario.antennas)
         self.bad = int(self._dice.integers(1, scenario.antennas))
-        """Number of the bad antenna."""
         self._noise[self.bad] *= _BAD
         self._flagged[self.bad] = 0.6
 

@@ -30,7 +30,6 @@ from facade.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSo
 from facade.severities import ALARM
 
 MOST_SHOWN = 64
-"""Most reservations, or conflicts, in one attribute."""
 SUBARRAY, MASTER = "SdpSubarray", "SdpMaster"
 _RESOURCES = "resources"
 """Reported attribute with the resources of a subarray."""

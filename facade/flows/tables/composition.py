@@ -25,7 +25,6 @@ from facade.runtime.view import NewestView
 from facade.severities import ALARM
 
 TABLE_LOST = "tableLost"
-"""Condition of the alerts about lost tables."""
 
 _MADE_GOOD = 600.0
 """Longest time after which a repaired loss is still reported [s]: alarms at rest are remembered as long."""

@@ -72,11 +72,8 @@ class Contents:
         self._flow, self._prefixes, self._bus, self._clock = flow, prefixes, bus, clock
         self._most, self._references, self._known = most, references, known
         self._held: dict[str, Held] = {}
-        """By product."""
         self._troubles: dict[str, _Trouble] = {}
-        """By product."""
         self._fetching: Table | None = None
-        """The table that is being fetched."""
         self._fetch: TableFetch | None = None
 
     def run(self, stop: threading.Event) -> None:

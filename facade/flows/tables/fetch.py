@@ -36,7 +36,6 @@ class TableFetch:
         clock: Clock,
     ) -> None:
         self.received = 0
-        """Number of received bytes."""
         self._table, self._clock = table, clock
         self._heard = clock.monotonic()
         self._reader: Reader | None = None

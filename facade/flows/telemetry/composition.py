@@ -53,7 +53,6 @@ class ShownTopic:
     """The windowed topic."""
     view: TelemetryView
     marker: Marker | None = None
-    """Marker of the last readings."""
 
 
 class TelemetryFlow(Flow):

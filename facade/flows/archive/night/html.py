@@ -25,7 +25,6 @@ _LONG_WORD = 24
 """Length above which a word may be broken anywhere, so that it widens no table [characters]."""
 _LABELS = 8
 _STYLES = (("#0b3d91", ""), ("#8a1c1c", "7 4"))
-"""Colour and dashes of each line."""
 STYLE = """
 :root { color-scheme: light; }
 body { color: #111; background: #fff; font: 16px/1.45 Arial, Helvetica, "Liberation Sans", sans-serif;

@@ -36,7 +36,6 @@ from facade.runtime.accounts import ACCOUNTS
 from facade.runtime.stream_accounts import StreamTotals, WorkerAccounts
 
 _EACH = 1000
-"""Records between two reports of progress."""
 Told = Callable[[str, int, int], None]
 """Called with the topic, the number of records read from it, and the time of the last one [Unix us]."""
 

@@ -88,9 +88,7 @@ class Faults:
     """The faults of a stream; probabilities are per heap."""
 
     gaps: float = 0.0
-    """Probability that a sequence number is skipped."""
     duplicates: float = 0.0
-    """Probability that a record is sent twice."""
     disorder: float = 0.0
     """Probability, per pair, that two neighbours of one node swap places."""
     late: float = 0.0
