@@ -33,9 +33,9 @@ from clients.conformance.command_checks import (
     judge_reports,
     judge_taken,
 )
+from clients.conformance.devices import find_invalid, judge_records
 from clients.conformance.live_system import AttributeTrace, EventStream, TangoValue
 from clients.conformance.subarray_run import CommandAnswer, RefusedCall, SubarrayRun, TakenCall
-from clients.conformance.topics import find_invalid, judge_records
 from facade.bus.port import Record
 from facade.flows.alerts.messages import PACKETS, Alert
 from facade.flows.alerts.packets import PacketCodec
