@@ -33,10 +33,7 @@ class AskedDevice:
 
     def __init__(self, tango_host: str, name: str, server: str) -> None:
         self._name, self._server = name, server
-        try:
-            self._proxy = tango.DeviceProxy(f"tango://{tango_host}/{name}")
-        except tango.DevFailed as failed:
-            raise self._away(failed) from failed
+        self._proxy = self._ask(lambda: tango.DeviceProxy(f"tango://{tango_host}/{name}"))
 
     def command(self, name: str, argument: Any = None) -> Any:
         """Call a command.
@@ -44,17 +41,11 @@ class AskedDevice:
         Raises
         ------
         CommandRefused
-            The device refuses, with a reason.
+            The device refuses, with a reason; as by each method.
         InfraError
-            It does not answer.
+            It does not answer; as by each method.
         """
-        try:
-            return self._proxy.command_inout(name, argument)
-        except tango.DevFailed as failed:
-            error = failed.args[0]
-            if error.reason in _REFUSALS:
-                raise CommandRefused(error.reason, error.desc, error.origin) from failed
-            raise self._away(failed) from failed
+        return self._ask(lambda: self._proxy.command_inout(name, argument))
 
     def give(self, name: str, argument: str | None, operator: str) -> str:
         """Give a command in the name of an operator, and return its id."""
@@ -63,35 +54,29 @@ class AskedDevice:
 
     def write(self, attribute: str, value: Any) -> None:
         """Write an attribute."""
-        try:
-            self._proxy.write_attribute(attribute, value)
-        except tango.DevFailed as failed:
-            error = failed.args[0]
-            if error.reason in _REFUSALS:
-                raise CommandRefused(error.reason, error.desc, error.origin) from failed
-            raise self._away(failed) from failed
+        self._ask(lambda: self._proxy.write_attribute(attribute, value))
 
     def read(self, *attributes: str) -> dict[str, Any]:
         """Return the values of attributes; None for an attribute without a valid value."""
-        try:
-            found = self._proxy.read_attributes(list(attributes), extract_as=tango.ExtractAs.List)
-        except tango.DevFailed as failed:
-            raise self._away(failed) from failed
+        found = self._ask(lambda: self._proxy.read_attributes(list(attributes), extract_as=tango.ExtractAs.List))
         return {one.name: None if one.has_failed else one.value for one in found}
 
     def event(self, attribute: str) -> DeviceEvent:
         """Return the value of an attribute with its quality and time."""
-        try:
-            found = self._proxy.read_attribute(attribute)
-        except tango.DevFailed as failed:
-            raise self._away(failed) from failed
+        found = self._ask(lambda: self._proxy.read_attribute(attribute))
         return as_event(found, found.time.totime())
 
-    def _away(self, failed: tango.DevFailed) -> InfraError:
-        why = failed.args[0].desc.partition("\n")[0]
-        return InfraError(
-            f"{self._name} does not answer: {why}; start its device server: sdp-facade serve {self._server}"
-        )
+    def _ask(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except tango.DevFailed as failed:
+            error = failed.args[0]
+            if error.reason in _REFUSALS:
+                raise CommandRefused(error.reason, error.desc, error.origin) from failed
+            why = error.desc.partition("\n")[0]
+            raise InfraError(
+                f"{self._name} does not answer: {why}; start its device server: sdp-facade serve {self._server}"
+            ) from failed
 
 
 WITHIN = 3.0

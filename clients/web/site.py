@@ -38,6 +38,10 @@ _LONGEST_RUN: Final = 30.0
 _RUNS = threading.BoundedSemaphore(2)
 _SINCE = re.compile(r"\d{1,6}[smhd]")
 _LETTER = re.compile(r"\d{1,9}:\d{1,18}")
+_OF_ATTRIBUTE: Final = ("label", "type", "description", "format", "enum", "length", "height", "expert", "limits")
+_OF_COMMAND: Final = ("description", "argument", "obs_state", "overtakes")
+_OF_CONDITION: Final = ("label", "response", "description", "priority", "causes", "check", "ends")
+"""Fields of the interface that the page needs as they are."""
 _Known = TypeVar("_Known")
 
 
@@ -70,11 +74,7 @@ class Site:
             "enums": self._icd.enums,
             "flows": {one.name: self._flow(one) for one in manifests()},
             "actions": {name: sorted(one.fits) for name, one in ACTIONS.items()},
-            "conditions": {
-                name: {"label": one.label, "response": one.response, "description": one.description}
-                | {"priority": one.priority, "causes": one.causes, "check": one.check, "ends": one.ends}
-                for name, one in self._icd.conditions.items()
-            },
+            "conditions": {name: _fields(one, _OF_CONDITION) for name, one in self._icd.conditions.items()},
         }
 
     def _flow(self, flow: Manifest) -> dict[str, Any]:
@@ -96,32 +96,15 @@ class Site:
             "description": kind.description,
             "family": kind.family,
             "attributes": {one.name: self._attribute(one) for one in kind.attributes},
-            "commands": {one.name: self._command(one) for one in kind.commands},
+            "commands": {one.name: _fields(one, _OF_COMMAND) for one in kind.commands},
         }
 
     def _attribute(self, entry: Attribute) -> dict[str, Any]:
-        return {
-            "label": entry.label,
+        return _fields(entry, _OF_ATTRIBUTE) | {
             "unit": unit_of(self._icd, entry),
-            "type": entry.type,
-            "description": entry.description,
-            "format": entry.format,
-            "enum": entry.enum,
-            "length": entry.length,
-            "height": entry.height,
-            "expert": entry.expert,
-            "limits": entry.limits,
             "followed": is_followed(entry),
             "stream": entry.account.stream if entry.account else None,
             "figure": entry.account.figure if entry.account else None,
-        }
-
-    def _command(self, entry: CommandDefinition) -> dict[str, Any]:
-        return {
-            "description": entry.description,
-            "argument": entry.argument,
-            "obs_state": entry.obs_state,
-            "overtakes": entry.overtakes,
         }
 
     def schemas(self, family: str) -> Mapping[str, Schema]:
@@ -254,6 +237,10 @@ class Site:
         if device is None:
             raise ConfigError(f"the Tango database {self._tango_host} has no device of the class {kind}")
         return self._asked(device)
+
+
+def _fields(entry: object, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(entry, name) for name in names}
 
 
 def _letters(given: Sequence[str]) -> Sequence[str]:
