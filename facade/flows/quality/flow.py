@@ -10,7 +10,7 @@ A metric is ATTR_INVALID, and raises no alert, if it has stopped for longer than
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 from facade.bus.port import BusHealth, Record
 from facade.codec.arrays import Array
 from facade.flows.quality.records import METRIC, QUALITY, TEXT, decode, read_header
-from facade.icd.model import Attribute, DeviceClass, Icd
+from facade.icd.model import Attribute, Icd
 from facade.icd.topic_model import Limits
 from facade.icd.units import unit_of
 from facade.instances import device_number, devices_of, number_of
@@ -228,19 +228,8 @@ class QualityView(NewestView):
 
     what = "metrics"
 
-    def __init__(
-        self,
-        device: str,
-        device_class: DeviceClass,
-        flow: QualityFlow,
-        health: BusHealth,
-        *,
-        known: Callable[[], bool],
-        version: str,
-        subarray: int,
-    ) -> None:
-        super().__init__(device, device_class, health, known=known, version=version)
-        self._stale_after = device_class.stale_after
+    def __init__(self, device: str, server: Server, flow: QualityFlow, subarray: int) -> None:
+        super().__init__(device, server, flow.topic)
         self.subarray = subarray
         self._measured = flow.measured[subarray]
         self._shown: dict[str, _Shown] = {}
@@ -280,7 +269,7 @@ class QualityView(NewestView):
             shown = self._shown[name] = _Shown(metric, _reading(attribute, metric))
         if shown is None:
             return None
-        limit = self._stale_after if attribute.stale_after is None else attribute.stale_after
+        limit = self._class.stale_after if attribute.stale_after is None else attribute.stale_after
         stopped = metric is None or (limit > 0 and now - metric.appended > limit)
         if stopped:
             self.stopped.append(name)
@@ -357,14 +346,7 @@ def compose(server: Server) -> None:
     numbers = [device_number(entry, device, server.settings) for device in devices]
     flow = QualityFlow(server.icd, numbers)
     server.flows.append(flow)
-
-    def known() -> bool:
-        return server.has_read(flow.topic)
-
-    views = [
-        QualityView(device, entry, flow, health, known=known, version=server.version, subarray=number)
-        for device, number in zip(devices, numbers, strict=True)
-    ]
+    views = [QualityView(device, server, flow, number) for device, number in zip(devices, numbers, strict=True)]
     server.views += views
     excesses = Excesses(views, health)
     server.report(excesses.find, excesses.is_excess, flow.topic)
