@@ -77,10 +77,7 @@ def test_pointing_offsets_walk_scan_by_scan():
     ("options", "says"),
     [
         ({"kind": "delays"}, "expected one of gains, bandpass"),
-        ({"antennas": 0}, "antennas: expected 1 to 4096"),
         ({"channels": 0}, "expected 1 to 1000000 channels"),
-        ({"failed": 1.5}, "a share"),
-        ({"interval": 0}, "an interval"),
     ],
 )
 def test_a_scenario_that_cannot_be_is_refused(options, says):

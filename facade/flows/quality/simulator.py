@@ -80,12 +80,6 @@ class QualityScenario:
     encoding: MetricEncoding = "npy"
     scan_id: int = 1
 
-    def __post_init__(self) -> None:
-        if not 2 <= self.antennas <= MOST_ANTENNAS:
-            raise ConfigError(f"antennas: expected 2 to {MOST_ANTENNAS}, got {self.antennas}")
-        if not 1 <= self.channels <= _MOST_CHANNELS:
-            raise ConfigError(f"channels: expected 1 to {_MOST_CHANNELS}, got {self.channels}")
-
 
 class QualitySeries:
     """Generates metrics, round after round."""
