@@ -71,9 +71,5 @@ def choose_night(night: str | None, begin: str | None, end: str | None) -> Night
 
 def utc(at_us: int, *, fraction: int = 0) -> str:
     """Return a time as text, with some digits of the second's fraction."""
-    try:
-        found = datetime.fromtimestamp(at_us // MICRO, UTC)
-    except (ValueError, OverflowError, OSError):
-        return f"{at_us} us (Unix time, UTC)"
     part = f".{at_us % MICRO:06d}"[: fraction + 1] if fraction else ""
-    return f"{found:%Y-%m-%d %H:%M:%S}{part} UTC"
+    return f"{datetime.fromtimestamp(at_us // MICRO, UTC):%Y-%m-%d %H:%M:%S}{part} UTC"
