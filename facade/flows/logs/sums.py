@@ -145,11 +145,7 @@ class LogSums:
         """Return the summaries of the partition, none larger than `most` [bytes]."""
         counts = [
             LogCount(
-                component=one.component,
-                severity=one.severity,
-                host=one.host,
-                rack=one.rack,
-                observation=one.observation,
+                **msgspec.structs.asdict(one),
                 count=found[_COUNT],
                 late=found[_LATE_COUNT],
                 time_min=found[_OLDEST],
