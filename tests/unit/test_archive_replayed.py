@@ -624,7 +624,7 @@ def test_a_plan_is_refused(tmp_path: Path, times: tuple[int, int], only: Sequenc
 
 
 def test_no_archive_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="got none"):
+    with pytest.raises(ArchiveError, match="got none"):
         planned(FolderStore(tmp_path))
 
 

@@ -247,8 +247,8 @@ def advice(place: object) -> str:
     return f"`sdp-facade archive verify {place}` names each missing and each damaged file"
 
 
-def inspect(raw: bytes) -> ArchiveEntry:
-    """Return the entry of a file, after its digest was verified."""
+def inspect(raw: bytes, name: str = "") -> ArchiveEntry:
+    """Return the entry of a file, after its digest was verified; `name`: it must have this name."""
     if not (raw.startswith(_END) and raw.endswith(_END)):
         raise ArchiveError(f"expected a whole Parquet file, got {len(raw)} bytes without its mark at the begin or end")
     view = memoryview(raw)  # a copy of the bytes would take longer than their digest
@@ -262,9 +262,12 @@ def inspect(raw: bytes) -> ArchiveEntry:
     if found.hexdigest().encode() != view[place:end]:
         raise ArchiveError("expected the bytes that were written, got others: the digest differs")
     try:
-        return read_entry(pq.read_metadata(pa.BufferReader(raw)))
+        entry = read_entry(pq.read_metadata(pa.BufferReader(raw)))
     except (pa.ArrowException, OSError) as error:
         raise ArchiveError(f"expected a file of an archive, got one that cannot be read: {error}") from error
+    if name and entry.name != name:
+        raise ArchiveError(f"expected the file that its name says, got {entry.name}")
+    return entry
 
 
 def read_entry(footer: pq.FileMetaData) -> ArchiveEntry:
@@ -401,9 +404,7 @@ def _read(store: Store, name: str) -> ArchiveEntry:
         raise
     except OSError as error:
         raise ArchiveError(f"cannot be read: {error.strerror or error}") from error
-    found = inspect(raw)
-    if found.name != name:
-        raise ArchiveError(f"expected the file that its name says, got {found.name}")
+    found = inspect(raw, name)
     with pq.ParquetFile(pa.BufferReader(raw)) as file:
         offsets = file.read(["offset"], use_threads=False)["offset"].to_numpy()
     if found.topic in BY_KEY:

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from facade.clock import utc_text
-from facade.errors import ConfigError
+from facade.errors import ConfigError, writing
 from facade.flows.archive.files import ArchiveError, by_partition, no_archive
 from facade.flows.archive.reading import bounds, opened
 from facade.flows.archive.recording import HISTORY, REPEAT
@@ -354,11 +354,10 @@ def draw(file: Path, name: str, unit: str, series: Series, begin: int, end: int)
     axes.set(xlabel="UTC", xlim=_dates([begin, end]))
     axes.grid(visible=True, alpha=0.3)
     try:
-        figure.savefig(file)
+        with writing(file):
+            figure.savefig(file)
     except ValueError as error:
         raise ConfigError(f"{file}: expected a file .svg, .png or .pdf") from error
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be written: {error.strerror or error}") from error
 
 
 def sketch(name: str, unit: str, series: Series, begin: int, end: int, width: int) -> str:

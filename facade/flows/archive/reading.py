@@ -54,11 +54,14 @@ def extent(store: Store) -> tuple[int, int] | None:
 
 def newest_entries(store: Store, topics: Collection[str]) -> list[ArchiveEntry]:
     """Return the entry of the newest file of each partition of some topics."""
-    found = []
-    for name in _newest_files(store, topics):
-        with opened(store, name) as file:
-            found.append(read_entry(file.metadata))
-    return found
+    files = by_partition(store.names())
+    return [entry_of(store, names[-1]) for (topic, _), names in files.items() if topic in topics]
+
+
+def entry_of(store: Store, name: str) -> ArchiveEntry:
+    """Return the entry of a file."""
+    with opened(store, name) as file:
+        return read_entry(file.metadata)
 
 
 def newest_time(store: Store) -> int:
@@ -67,12 +70,9 @@ def newest_time(store: Store) -> int:
     The first record of a file of the newest hour is of this hour, so one of these files has the newest record. It may
     be any of them, as the clock of a broker may have gone back.
     """
-    newest = 0
-    names = [name for name in store.names() if parse_name(name)]
+    names, newest = [name for name in store.names() if parse_name(name)], 0
     hour = max(map(hour_in, names), default="")
-    for name in names:
-        if hour_in(name) != hour:
-            continue
+    for name in (one for one in names if hour_in(one) == hour):
         with opened(store, name) as file:
             newest = max(newest, *(times[1] * 1000 for times in bounds(file, "timestamp") if times), 0)
     return newest
@@ -86,8 +86,7 @@ def require_disjoint(store: Store, topic: str, begin_us: int, end_us: int) -> No
     ends: dict[tuple[int, str], int] = {}
     for names in by_partition(store.names(topic)).values():
         for name in _around(names, begin_us - HOUR_US, end_us):
-            with opened(store, name) as file:
-                entry = read_entry(file.metadata)
+            entry = entry_of(store, name)
             end = ends.get(place := (entry.partition, entry.log), entry.first)
             if entry.first < end:
                 raise ArchiveError(f"{name}: expected offset {end} or later, got {entry.first}: archives overlap")
@@ -106,10 +105,6 @@ def _around(names: Sequence[str], begin_us: int, end_us: int) -> list[str]:
             found.append(name)
         behind = min(behind or hour, hour)
     return found[::-1]
-
-
-def _newest_files(store: Store, topics: Collection[str]) -> list[str]:
-    return [names[-1] for (topic, _), names in by_partition(store.names()).items() if topic in topics]
 
 
 def read_records(store: Store, topic: str, begin_us: int, end_us: int) -> Iterator[Record]:

@@ -36,7 +36,7 @@ from facade.bus.offsets import Extent
 from facade.bus.port import PartitionColumns
 from facade.clock import Clock, utc_text
 from facade.errors import BusError, ConfigError
-from facade.flows.archive.files import HOUR_US
+from facade.flows.archive.files import HOUR_US, no_archive
 from facade.flows.archive.reading import extent, newest_entries, newest_time, read_partitions, require_disjoint
 from facade.flows.archive.reading import topics as topics_of
 from facade.flows.archive.stores import Store
@@ -97,7 +97,7 @@ def plan_replay(
     """Return the plan of a replay into a deployment with a prefix; `only`: these topics."""
     has = extent(store)
     if has is None:
-        raise ConfigError("expected an archive, with files topic=TOPIC/hour=HOUR/PARTITION-NUMBER.parquet, got none")
+        raise no_archive(store)
     if not has[0] <= begin_us < end_us <= has[1]:
         raise ConfigError(
             f"--from, --to: expected a begin before the end, both within the archive, which is from {utc_text(has[0])}"
