@@ -55,11 +55,6 @@ def choose(
         Numbers of occurrences, conditions (all their alarms to which it applies), or condition@source.
     every
         All alarms to which it applies, without words.
-
-    Raises
-    ------
-    ConfigError
-        A word names no alarm, or there are words and `every`, or neither.
     """
     words = list(words)
     if every == bool(words):

@@ -1,9 +1,12 @@
-"""The sub-commands of `sdp-facade alerts` with which an operator views and handles alarms."""
+"""The sub-commands of `sdp-facade alerts` with which an operator views, handles and follows alarms."""
 
 import getpass
 import json
 import os
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
 from inspect import Signature, signature
 from typing import Annotated, Any
 
@@ -13,19 +16,28 @@ from rich.markup import escape
 from rich.progress import track
 
 from clients.alarm_choice import ACTIONS, AlarmDict, OperatorAction, choose, request, urgency
-from clients.alarm_lines import alarm_lines, entry_line, without_repeats
-from facade.cli.tango_host import TangoHost, require_tango_database
+from facade.cli.tango_host import TangoHost, require_tango_database, require_tango_host
+from facade.clock import SystemClock
 from facade.console import ERR, OUT, AsJson, say
 from facade.durations import parse_duration
 from facade.errors import CommandRefused, ConfigError
+from facade.flows.alerts.filter import AlertFilter, Comparison
 from facade.flows.alerts.follower import FollowedAlert
 from facade.icd.load import load
+from facade.icd.model import Condition
+from facade.icd.words import runbook
+from facade.printable import printable
+from facade.runtime.stopping import stopping
+from facade.severities import Severity
 
 DEVICE, SERVER = "mid-sdp/alerts/0", "alerts"
 _MOST_ENTRIES = 1000
 """Entries requested from SdpAlerts at once; entries that only changed a text are removed."""
 _MANY = 100
 """Number of alarms above which progress is shown."""
+_LOOK = 0.1
+_COLOURS = {"CRITICAL": "bold red", "ALARM": "red", "WARNING": "yellow", "INFO": "cyan"}
+_STATES = {"UNACK": "bold red", "LTUNK": "bold red", "RTNUN": "yellow"}
 
 DeviceName = Annotated[str, typer.Option(help="The device of the alerts.")]
 Which = Annotated[
@@ -34,6 +46,7 @@ Which = Annotated[
 Every = Annotated[bool, typer.Option("--all", help="All alarms to which the action applies.")]
 Why = Annotated[str, typer.Option(help="The reason; it is kept with the alarm.")]
 User = Annotated[str, typer.Option(help="Name of the operator. Default: the login name.")]
+_wanted: Callable[..., Any] = partial(typer.Option, rich_help_panel="Only some")
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask, also for several alarms at once.")]
 
 
@@ -121,6 +134,62 @@ def _entries(server: Any, condition: str, source: str | None) -> list[FollowedAl
     asked |= {} if source is None else {"source": source}
     answer = server.command("GetAlertHistory", json.dumps(asked))
     return without_repeats(msgspec.json.decode(answer, type=list[FollowedAlert]))
+
+
+def follow(
+    tango_host: TangoHost = "",
+    device: DeviceName = DEVICE,
+    since: Annotated[
+        int | None, typer.Option(min=0, help="Begin after this sequence number. Default: only new entries.")
+    ] = None,
+    most: Annotated[int | None, typer.Option(min=1, help="Stop after this many. Default: at Ctrl-C.")] = None,
+    condition: Annotated[str, _wanted(help="Name, or pattern with * and ?.")] = "*",
+    source: Annotated[str, _wanted(help="Name, or pattern with * and ?.")] = "*",
+    severity: Annotated[Severity | None, _wanted(help="Lowest severity.")] = None,
+    field: Annotated[
+        list[str] | None, _wanted(metavar="FIELD>=VALUE", help="Such as 'values.snr >= 7'; repeatable, all must hold.")
+    ] = None,
+) -> None:
+    """Print each alert and each action of an operator, live. Lost events are fetched again.
+
+    With --severity or --field it prints no actions, as they have neither.
+
+    The exit code is 1 if entries could no longer be fetched.
+
+    Example: TANGO_HOST=localhost:10000 sdp-facade alerts follow --since 0
+    """
+    fields = tuple(map(Comparison.parse, field or ()))
+    only = AlertFilter(condition=condition, source=source, severity=severity, fields=fields)
+    require_tango_host(tango_host)
+    from clients.alert_subscription import AlertSubscription  # imports Tango, which takes a second
+
+    clock, enough, lost = SystemClock(), threading.Event(), threading.Event()
+    printed = 0
+
+    def on_entry(entry: FollowedAlert) -> None:
+        nonlocal printed
+        if not enough.is_set():
+            OUT.print(entry_line(entry))
+            printed += 1
+            if printed == most:
+                enough.set()
+
+    def on_lost(text: str) -> None:
+        lost.set()
+        ERR.print(f"[bold red]lost:[/bold red] {escape(text)}")
+
+    with stopping() as stopped:
+        name = f"tango://{tango_host}/{device}"
+        subscription = AlertSubscription(name, on_entry, start=since, on_lost=on_lost, only=only)
+        is_known = False
+        while not stopped() and not enough.is_set():
+            if not is_known and subscription.place is not None:
+                is_known = True  # from here on no entry is missed
+                ERR.print(f"following {escape(name)} after number {subscription.place}; Ctrl-C ends it")
+            clock.sleep(_LOOK)
+        subscription.close()
+    if lost.is_set():
+        raise typer.Exit(1)
 
 
 def _command(name: str, text: str) -> Callable[..., None]:
@@ -265,3 +334,73 @@ def _login() -> str:
         raise ConfigError(
             f"--user: expected the name of the operator, got none, and user {os.getuid()} has no login name"
         ) from error
+
+
+# --- Lines for a terminal, without control characters of the bus ---
+
+
+def entry_line(entry: FollowedAlert, *, date: bool = False) -> str:
+    """Return one entry as a line with rich's markup."""
+    at = _moment(entry.time) if date else datetime.fromtimestamp(entry.time, UTC).strftime("%H:%M:%S.%f")[:-3]
+    head = f"[dim]{entry.sequence:>8}  {at}[/dim]"
+    if (alert := entry.alert) is not None:
+        severity, state = alert["severity"], alert["state"]
+        colour = _COLOURS.get(severity, "") if state == "ACTIVE" else "green"
+        what = f"[{colour}]{severity:<8} {state:<7}[/{colour}]" if colour else f"{severity:<8} {state:<7}"
+        return f"{head}  {what}  {_name(alert)}  {_plain(alert['text'])}"
+    action = entry.action or {}
+    until = f" until {_moment(action['until'] / 1e6)}" if action.get("until") else ""
+    comment = f": {action['comment']}" if action.get("comment") else ""
+    said = f"{action.get('operator', '')}{until}{comment}"
+    return f"{head}  {action.get('action', ''):<16}  {_name(action)}  {_plain(said)}"
+
+
+def alarm_lines(
+    alarm: Mapping[str, Any], conditions: Mapping[str, Condition], *, clients: bool = False
+) -> Iterator[str]:
+    """Return an alarm, in the form of GetAlarms, as lines with rich's markup: state, time, text, actions, response."""
+    state, severity = alarm["state"], alarm["severity"]
+    number = alarm["occurrence"] or "-"
+    since = f"  since {_moment(alarm['raised_at'])}" if alarm["raised_at"] else ""
+    style = _STATES.get(state, "default")
+    colour = _COLOURS.get(severity, "default")
+    what = f"[{style}]{state:<5}[/{style}]  [{colour}]{severity:<8}[/{colour}]"
+    yield f"{number:>8}  {what}  [bold]{_name(alarm)}[/bold]{since}"
+    if alarm["text"]:
+        yield f"          {_plain(alarm['text'])}"
+    if alarm.get("suppressed_by"):
+        yield f"          suppressed by {_plain(alarm['suppressed_by'])}"
+    if alarm.get("shelved_until"):
+        yield f"          shelved until {_moment(alarm['shelved_until'])}"
+    for one in alarm.get("actions", ()):
+        comment = f": {one['comment']}" if one["comment"] else ""
+        client = f" ({one['client']})" if clients and one.get("client") else ""
+        did = f"{one['action']} by {one['operator']}{client} at {_moment(one['time'])}{comment}"
+        yield f"          [dim]{_plain(did)}[/dim]"
+    if (condition := conditions.get(alarm["condition"])) is not None:
+        yield f"          -> {escape(condition.response)} [dim](see {runbook(alarm['condition'])})[/dim]"
+
+
+def without_repeats(entries: list[FollowedAlert]) -> list[FollowedAlert]:
+    """Return entries, the newest first, without alerts that only changed the text of an occurrence."""
+    kept: list[FollowedAlert] = []
+    for entry in entries:
+        before, newer = entry.alert, kept[-1].alert if kept else None
+        same = (
+            before and newer and all(before[key] == newer[key] for key in ("source", "state", "severity", "raised_at"))
+        )
+        if not same:
+            kept.append(entry)
+    return kept
+
+
+def _name(content: Mapping[str, Any]) -> str:
+    return _plain(f"{content.get('condition')} of {content.get('source')}")
+
+
+def _plain(text: str) -> str:
+    return escape(printable(text))
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

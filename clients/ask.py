@@ -29,20 +29,11 @@ def in_name_of(operator: str, command: str, argument: str | None) -> str:
 
 
 class AskedDevice:
-    """One device of a deployment.
-
-    Parameters
-    ----------
-    server
-        The instance that serves it, for the advice to an operator.
-    """
+    """One device of a deployment; `server` is the instance that serves it, for the advice to an operator."""
 
     def __init__(self, tango_host: str, name: str, server: str) -> None:
         self._name, self._server = name, server
-        try:
-            self._proxy = tango.DeviceProxy(f"tango://{tango_host}/{name}")
-        except tango.DevFailed as failed:
-            raise self._away(failed) from failed
+        self._proxy = self._ask(lambda: tango.DeviceProxy(f"tango://{tango_host}/{name}"))
 
     def command(self, name: str, argument: Any = None) -> Any:
         """Call a command.
@@ -50,60 +41,42 @@ class AskedDevice:
         Raises
         ------
         CommandRefused
-            The device refuses, with a reason.
+            The device refuses, with a reason; as by each method.
         InfraError
-            It does not answer.
+            It does not answer; as by each method.
         """
-        try:
-            return self._proxy.command_inout(name, argument)
-        except tango.DevFailed as failed:
-            error = failed.args[0]
-            if error.reason in _REFUSALS:
-                raise CommandRefused(error.reason, error.desc, error.origin) from failed
-            raise self._away(failed) from failed
+        return self._ask(lambda: self._proxy.command_inout(name, argument))
 
     def give(self, name: str, argument: str | None, operator: str) -> str:
-        """Give a command in the name of an operator, and return its id; errors as of `command`."""
+        """Give a command in the name of an operator, and return its id."""
         _, (id,) = self.command("GiveCommand", in_name_of(operator, name, argument))
         return str(id)
 
     def write(self, attribute: str, value: Any) -> None:
-        """Write an attribute; errors as of `command`."""
+        """Write an attribute."""
+        self._ask(lambda: self._proxy.write_attribute(attribute, value))
+
+    def read(self, *attributes: str) -> dict[str, Any]:
+        """Return the values of attributes; None for an attribute without a valid value."""
+        found = self._ask(lambda: self._proxy.read_attributes(list(attributes), extract_as=tango.ExtractAs.List))
+        return {one.name: None if one.has_failed else one.value for one in found}
+
+    def event(self, attribute: str) -> DeviceEvent:
+        """Return the value of an attribute with its quality and time."""
+        found = self._ask(lambda: self._proxy.read_attribute(attribute))
+        return as_event(found, found.time.totime())
+
+    def _ask(self, call: Callable[[], Any]) -> Any:
         try:
-            self._proxy.write_attribute(attribute, value)
+            return call()
         except tango.DevFailed as failed:
             error = failed.args[0]
             if error.reason in _REFUSALS:
                 raise CommandRefused(error.reason, error.desc, error.origin) from failed
-            raise self._away(failed) from failed
-
-    def read(self, *attributes: str) -> dict[str, Any]:
-        """Return the values of attributes; None for an attribute without a valid value.
-
-        Raises
-        ------
-        InfraError
-            The device does not answer.
-        """
-        try:
-            found = self._proxy.read_attributes(list(attributes), extract_as=tango.ExtractAs.List)
-        except tango.DevFailed as failed:
-            raise self._away(failed) from failed
-        return {one.name: None if one.has_failed else one.value for one in found}
-
-    def event(self, attribute: str) -> DeviceEvent:
-        """Return the value of an attribute with its quality and time; errors as of `read`."""
-        try:
-            found = self._proxy.read_attribute(attribute)
-        except tango.DevFailed as failed:
-            raise self._away(failed) from failed
-        return as_event(found, found.time.totime())
-
-    def _away(self, failed: tango.DevFailed) -> InfraError:
-        why = failed.args[0].desc.partition("\n")[0]
-        return InfraError(
-            f"{self._name} does not answer: {why}; start its device server: sdp-facade serve {self._server}"
-        )
+            why = error.desc.partition("\n")[0]
+            raise InfraError(
+                f"{self._name} does not answer: {why}; start its device server: sdp-facade serve {self._server}"
+            ) from failed
 
 
 WITHIN = 3.0
@@ -113,13 +86,7 @@ Question = Callable[[], Any]
 
 
 def look(tango_host: str, clock: Clock, health_labels: Sequence[str]) -> Seen:
-    """Return the answers of the devices.
-
-    Raises
-    ------
-    InfraError
-        The Tango database does not answer.
-    """
+    """Return the answers of the devices."""
     found = _all({"": lambda: list(open_database(tango_host).get_server_list(f"{SERVER}/*"))}, clock)[""]
     if isinstance(found, Exception):
         raise InfraError(f"the Tango database at {tango_host!r} does not answer: {found}")

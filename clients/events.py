@@ -60,7 +60,6 @@ class EventRecord:
 
 
 EventRecords = Mapping[str, Mapping[str, EventRecord]]
-"""By device and attribute."""
 
 
 @dataclass(slots=True)
@@ -120,7 +119,6 @@ class EventRecorder:
         self._subscriptions: dict[str, _Subscription] = {}
         self._compared = clock.monotonic()
         self._next = 0
-        """Index of the device to compare next."""
 
     def subscribe(self, device: str, attributes: Iterable[str]) -> None:
         """Subscribe to attributes; for a server that is down, Tango tries again every ten seconds."""
@@ -250,11 +248,6 @@ class EventPulse:
 
     Tango's own events report a hanging server only after ten seconds. A call to such a server waits for three, so each
     server has a thread of its own.
-
-    Parameters
-    ----------
-    servers
-        Devices by server.
     """
 
     def __init__(self, tango_host: str, servers: Mapping[str, Iterable[str]], clock: Clock) -> None:
@@ -324,13 +317,7 @@ _LONGEST_CALL: Final = 3.5
 
 
 def find_servers(tango_host: str, server: str) -> dict[str, dict[str, str]]:
-    """Return the class of each device in the Tango database, by instance of a server and by device.
-
-    Raises
-    ------
-    InfraError
-        The database does not answer.
-    """
+    """Return the class of each device in the Tango database, by instance of a server and by device."""
     found: dict[str, dict[str, str]] = {}
     try:
         database = open_database(tango_host)
@@ -344,7 +331,7 @@ def find_servers(tango_host: str, server: str) -> dict[str, dict[str, str]]:
 
 
 def find_devices(tango_host: str, server: str) -> dict[str, list[str]]:
-    """Return the devices of all instances of a server, by class; errors as of `find_servers`."""
+    """Return the devices of all instances of a server, by class."""
     return by_class(find_servers(tango_host, server))
 
 

@@ -11,7 +11,6 @@ from referencing.jsonschema import DRAFT202012
 from facade.icd.model import Icd
 
 VERSION: Final = "0.4"
-"""Version of their schemas."""
 SCAN_TYPE: Final = "target:a"
 FAMILIES: Final = ("assignres", "releaseres", "configure", "scan")
 

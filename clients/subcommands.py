@@ -7,7 +7,7 @@ _ALERTS = "clients.alert_commands"
 SUBCOMMANDS = (
     Subcommand(("alerts", "ack"), f"{_ALERTS}:acknowledge", "Acknowledge an alarm."),
     Subcommand(("alerts", "comment"), f"{_ALERTS}:comment", "Add a comment to an alarm."),
-    Subcommand(("alerts", "follow"), "clients.alert_follow:follow", "Print alerts and operators' actions, live."),
+    Subcommand(("alerts", "follow"), f"{_ALERTS}:follow", "Print alerts and operators' actions, live."),
     Subcommand(("alerts", "history"), f"{_ALERTS}:history", "Print the history of an alarm."),
     Subcommand(("alerts", "list"), f"{_ALERTS}:list_alarms", "Print all alarms that are not at rest."),
     Subcommand(("alerts", "remove-from-service"), f"{_ALERTS}:remove_from_service", "Take an alarm out of service."),

@@ -34,13 +34,7 @@ class Bunch(msgspec.Struct, frozen=True, kw_only=True):
         return self.events - 1 - self.within / self.shortest
 
     def is_too_close(self, patience: float = 1.0) -> bool:
-        """Return whether a delay of one event cannot be the reason.
-
-        Parameters
-        ----------
-        patience
-            Factor for a slow machine.
-        """
+        """Return whether a delay of one event cannot be the reason."""
         return self.ahead > HELD_UP * patience
 
     def __str__(self) -> str:
@@ -48,13 +42,7 @@ class Bunch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def closest(arrivals: Sequence[float], shortest: float) -> Bunch | None:
-    """Find the successive events with the largest lead; None if there are fewer than two.
-
-    Parameters
-    ----------
-    arrivals
-        Arrival times of the events, in order [s].
-    """
+    """Find the successive events with the largest lead; None if there are fewer than two."""
     bunches = [
         Bunch(events=gaps + 1, within=last - first, shortest=shortest)
         for gaps in range(1, LASTING + 1)

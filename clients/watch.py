@@ -10,8 +10,7 @@ from typing import Final
 from rich.live import Live
 
 from clients.events import EventPulse, EventRecorder
-from clients.scene import ALERTS, CALIBRATION, SUBARRAY, Scene
-from clients.terminal import MOST_ROWS, SHOWN, render, rows_in, summary
+from clients.terminal import ALERTS, CALIBRATION, MOST_ROWS, SHOWN, SUBARRAY, Scene, render, rows_in, summary
 from facade.clock import Clock
 from facade.console import Console
 from facade.icd.model import Icd
@@ -19,7 +18,6 @@ from facade.icd.model import Icd
 PLAIN_INTERVAL: Final = 5.0
 """Time between the lines that replace the live view without a terminal [s]."""
 _REFRESH: Final = 4.0
-"""Pictures per second."""
 
 
 class Watch:

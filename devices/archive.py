@@ -6,7 +6,7 @@ import tango
 
 from devices.queries import QueriedDevice, as_tango, refusal
 from facade.errors import BusError
-from facade.flows.archive.control import ReplayControl
+from facade.flows.archive.flow import ReplayControl
 
 
 class SdpArchive(QueriedDevice):

@@ -4,7 +4,9 @@ Bad *data* is never an exception (it is a result, see ``facade.codec``); these e
 wrong ICD, an absent service, or a mistake of the caller.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 
 class FacadeError(Exception):
@@ -69,3 +71,12 @@ class ArgumentError(FacadeError):
     def __init__(self, *faults: str) -> None:
         super().__init__("; ".join(faults))
         self.faults = faults
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an error of the disk into a `ConfigError` about the file that is written."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from error

@@ -30,7 +30,6 @@ TEXT = "Test of the conformance kit: nothing is wrong, and it goes by itself."
 _WITHIN = 10.0
 """Longest wait for the effect of an alert or an action [s]."""
 _FEW = 5
-"""Alerts in an answer."""
 _PRIORITIES = ("LOW", "MEDIUM", "HIGH", "HIGHEST")
 _RAISED, _GONE = "raised", "gone"
 _STEPS: Mapping[str, Callable[["_TestAlert"], str]] = {

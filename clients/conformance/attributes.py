@@ -118,10 +118,6 @@ def _trace(system: LiveSystem, of: Subject) -> AttributeTrace:
     return system.traces[of.device, of.entry.name]
 
 
-def _value(system: LiveSystem, of: Subject) -> str:
-    return judge_value(system.icd, of.entry, _trace(system, of).before)
-
-
 def judge_freshness(allowed: float, looks: Sequence[TangoValue]) -> str:
     """Judge whether values without confirmation become ATTR_INVALID in time."""
     found = []
@@ -312,7 +308,7 @@ ATTRIBUTE_CHECKS: tuple[LiveCheck, ...] = (
         lambda c: ", ".join(c.enum_labels),
         lambda of: of.entry.enum is not None,
     ),
-    LiveCheck("value", _value),
+    LiveCheck("value", lambda system, of: judge_value(system.icd, of.entry, _trace(system, of).before)),
     LiveCheck("events", _events),
     LiveCheck("pace", _pace, lambda of: _sampling(of).shortest > 0),
     LiveCheck("fresh", _fresh, lambda of: _stale_after(of) > 0),

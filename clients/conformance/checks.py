@@ -102,7 +102,8 @@ class Case:
     """A check of one entry: one item of a run."""
 
     id: str
-    run: Callable[["LiveSystem"], str]
+    check: LiveCheck
+    of: Subject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,25 +117,19 @@ class CheckResult:
     seconds: float = 0.0
 
 
-def cases(checks: Iterable[LiveCheck], subject: Subject, id: str) -> Iterator[Case]:
+def cases(checks: Iterable[LiveCheck], of: Subject, id: str) -> Iterator[Case]:
     """Yield the cases of one entry."""
-
-    def run(check: LiveCheck, system: "LiveSystem") -> str:
-        if check.asks and subject.device and system.is_silent(subject.device):
-            raise NotShown(f"{subject.device} does not answer")
-        return check.judge(system, subject)
-
-    for check in checks:
-        if check.applies(subject):
-            yield Case(f"{id}/{check.aspect}", lambda system, check=check: run(check, system))  # type: ignore[misc]
+    return (Case(f"{id}/{check.aspect}", check, of) for check in checks if check.applies(of))
 
 
 def decide(case: Case, system: "LiveSystem") -> CheckResult:
     """Run a case."""
-    begin = system.clock.monotonic()
+    begin, check, of = system.clock.monotonic(), case.check, case.of
     outcome: Literal["passed", "failed", "skipped"]
     try:
-        outcome, detail = "passed", case.run(system)
+        if check.asks and of.device and system.is_silent(of.device):
+            raise NotShown(f"{of.device} does not answer")
+        outcome, detail = "passed", check.judge(system, of)
     except NotShown as reason:
         outcome, detail = "skipped", str(reason)
     except Exception as error:

@@ -64,7 +64,6 @@ class BusRecords:
     records: Mapping[str, tuple[dict[str, Any], float]]
     """By id, with the time of the record [Unix s]."""
     acks: Mapping[str, tuple[str, ...]]
-    """Statuses by id."""
 
 
 @cache
@@ -368,13 +367,7 @@ RUN_CHECKS = (
 
 
 def require_outcome(options: CheckOptions) -> None:
-    """Demand that ``--outcome`` names a command of the run and a forced outcome, and that commands may be given.
-
-    Raises
-    ------
-    ConfigError
-        It does not.
-    """
+    """Demand that ``--outcome`` names a command of the run and a forced outcome, and that commands may be given."""
     if options.outcome is None:
         return
     commands = [step for step in STEPS if isinstance(step, str)]

@@ -86,7 +86,6 @@ class AttributeTrace:
     after: TangoValue
     """Read at the end."""
     streams: dict[str, EventStream]
-    """By kind of event."""
 
 
 def observe(
@@ -141,10 +140,6 @@ def _reason(errors: Sequence[Any]) -> str:
     return str(errors[0].desc) if errors else "no reason"
 
 
-def _has_begun(stream: EventStream) -> bool:
-    return bool(stream.first or stream.errors) or stream.kind == "data-ready"
-
-
 class EventStreams:
     """Subscriptions to events, until they are closed."""
 
@@ -167,7 +162,11 @@ class EventStreams:
     def begin(self) -> None:
         """Wait for the first event of each stream, and forget those that were pushed."""
         streams = [stream for stream, _, _ in self._subscribed]
-        wait_until(self._clock, lambda: all(map(_has_begun, streams)), _FIRST_WITHIN)
+        wait_until(
+            self._clock,
+            lambda: all(one.first or one.errors or one.kind == "data-ready" for one in streams),
+            _FIRST_WITHIN,
+        )
         with self._lock:
             for stream in streams:
                 stream.pushed.clear()
@@ -208,13 +207,7 @@ _SET_ASIDE_WITHIN = 10.0
 
 
 class LiveSystem:
-    """Asks the system, and remembers the answers that cannot change during a run.
-
-    Raises
-    ------
-    InfraError
-        The Tango database does not answer.
-    """
+    """Asks the system, and remembers the answers that cannot change during a run."""
 
     def __init__(self, icd: Icd, options: CheckOptions, settings: Settings, clock: Clock) -> None:
         self.absent = [

@@ -34,10 +34,10 @@ from clients.conformance.devices import (
     DEVICE_CHECKS,
     ICD_CHECKS,
     QUERY_CHECKS,
+    topic_checks,
     wanted_devices,
 )
 from clients.conformance.live_system import LiveSystem
-from clients.conformance.topics import topic_checks
 from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings
 from facade.console import Console, table, wide
@@ -192,7 +192,6 @@ def _line(text: str) -> str:
 
 
 PASSED, FAILED, NOT_RUN = 0, 1, 2
-"""Exit codes."""
 
 
 def run(options: CheckOptions, console: Console, clock: Clock) -> int:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 STATIC: Final = Path(str(files(__name__))) / "static"
-"""Folder of the static files for browsers."""
 
 
 def how_to_install() -> str:

@@ -109,35 +109,25 @@ class _Pages:
         """Return the answers to GET, by path."""
         site = self._site
 
-        def asked(call: Callable[..., Any], *names: str) -> Endpoint:
+        def asked(call: Callable[..., Any], *names: str, about: Callable[..., str] | None = None) -> Endpoint:
+            """Answer by a call; an answer from before a change of the device that `about` names is not shared."""
             shared = _Shared(call)
 
             async def answer(request: Request) -> Response:
-                return await shared.answer(tuple(request.query_params.get(name, "") for name in names))
+                given = tuple(request.query_params.get(name, "") for name in names)
+                return await shared.answer(given, 0 if about is None else self._feed.changed(about(*given)))
 
             return answer
-
-        alarms = _Shared(lambda _: site.alarms())
-
-        waiting = _Shared(lambda device, _: site.waiting(device))
-
-        async def waiting_commands(request: Request) -> Response:
-            device = request.query_params.get("device", "")
-            return await waiting.answer((device, str(self._feed.changed(device))))
-
-        async def newest_alarms(request: Request) -> Response:
-            # An older answer lacks the newest alarm.
-            return await alarms.answer((str(self._feed.changed(site.alerts_device)),))
 
         return {
             "site": asked(lambda: {**site.description(), "problem": self._problem()}),
             "me": self._me,
             "follow": asked(self._follow, "device"),
             "trend": asked(self._trend, "device", "attribute"),
-            "alarms": newest_alarms,
+            "alarms": asked(site.alarms, about=lambda: site.alerts_device),
             "alarm-history": asked(site.alarm_history, "condition", "source"),
             "commands": asked(site.commands, "device"),
-            "waiting": waiting_commands,
+            "waiting": asked(site.waiting, "device", about=str),
             "schemas": asked(site.schemas, "family"),
             "read": asked(site.read, "device", "attribute"),
             "dead-letters": asked(site.dead_letters, "since"),
@@ -250,13 +240,13 @@ class _Shared:
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call = call
-        self._under_way: dict[tuple[str, ...], asyncio.Task[bytes]] = {}
+        self._under_way: dict[object, asyncio.Task[bytes]] = {}
 
-    async def answer(self, asked: tuple[str, ...]) -> Response:
-        task = self._under_way.get(asked)
+    async def answer(self, asked: tuple[str, ...], version: int) -> Response:
+        task = self._under_way.get(key := (asked, version))
         if task is None:
-            task = self._under_way[asked] = asyncio.create_task(self._ask(asked))
-            task.add_done_callback(lambda _: asyncio.get_running_loop().call_later(_SHARED, self._under_way.pop, asked))
+            task = self._under_way[key] = asyncio.create_task(self._ask(asked))
+            task.add_done_callback(lambda _: asyncio.get_running_loop().call_later(_SHARED, self._under_way.pop, key))
         return _encoded(await asyncio.shield(task))
 
     async def _ask(self, asked: tuple[str, ...]) -> bytes:

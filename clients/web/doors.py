@@ -52,13 +52,7 @@ class TooManyRequests(Exception):
 
 
 def read_tokens(text: str, where: str) -> dict[bytes, Person]:
-    """Return the people of a list of tokens: a line each with role, name and token; # begins a comment.
-
-    Raises
-    ------
-    ConfigError
-        A line has another form, a role is unknown, or a token is too short or repeated. It names no token.
-    """
+    """Return the people of a list of tokens: a line each with role, name and token; # begins a comment."""
     people: dict[bytes, Person] = {}
     roles = [role.name.lower() for role in PageRole]
     for number, line in enumerate(text.splitlines(), 1):
@@ -82,13 +76,7 @@ def read_tokens(text: str, where: str) -> dict[bytes, Person]:
 
 
 def load_tokens(path: Path) -> dict[bytes, Person]:
-    """Return the people of a file of tokens; errors as of `read_tokens`.
-
-    Raises
-    ------
-    ConfigError
-        The file cannot be read, or others than its owner may read it.
-    """
+    """Return the people of a file of tokens, which only its owner may read."""
     try:
         mode = path.stat().st_mode
         text = path.read_text()
@@ -100,13 +88,7 @@ def load_tokens(path: Path) -> dict[bytes, Person]:
 
 
 class Doors:
-    """Sessions of people, their rights and their rates.
-
-    Parameters
-    ----------
-    people
-        By the digest of their tokens; see `read_tokens`.
-    """
+    """Sessions of people, their rights and their rates; people are known by the digests of their tokens."""
 
     def __init__(self, people: Mapping[bytes, Person], clock: Clock) -> None:
         self._people, self._clock = people, clock
@@ -142,13 +124,7 @@ class Doors:
         return person if self._clock.monotonic() < until else NOBODY
 
     def count(self, key: str) -> None:
-        """Count a request for an action.
-
-        Raises
-        ------
-        TooManyRequests
-            The rate is exceeded.
-        """
+        """Count a request for an action; `TooManyRequests` if the rate is exceeded."""
         now = self._clock.monotonic()
         left, at = self._buckets.get(key, (_AT_ONCE, now))
         left = min(_AT_ONCE, left + (now - at) * _PER_SECOND)
@@ -160,13 +136,7 @@ class Doors:
 
 
 def is_own_origin(origin: str, host: str, sec_fetch_site: str) -> bool:
-    """Return whether a request for an action comes from our own page.
-
-    Parameters
-    ----------
-    origin, host, sec_fetch_site
-        Headers of the request; empty text: absent. Browsers send `Origin` with each POST.
-    """
+    """Return whether a request for an action comes from our own page."""
     own = origin.partition("://")[2] == host and origin.partition("://")[0] in ("http", "https")
     return own and sec_fetch_site in ("", "same-origin")
 

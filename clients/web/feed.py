@@ -69,13 +69,7 @@ class ServerPulse(Protocol):
 
 
 class Trend:
-    """Values of one scalar during the last hour; a value that is not valid is NaN, a gap.
-
-    Parameters
-    ----------
-    spacing
-        Least time between two points [s].
-    """
+    """Values of one scalar during the last hour, `spacing` apart [s]; a value that is not valid is NaN, a gap."""
 
     def __init__(self, spacing: float = 1.0) -> None:
         self.spacing = spacing
@@ -114,13 +108,7 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class Feed:
-    """Turns marks of changed attributes into frames; see the theory of operation of this module.
-
-    Parameters
-    ----------
-    recorder, pulse
-        Sources of values and of silent devices.
-    """
+    """Turns marks of changed attributes into frames; see the theory of operation of this module."""
 
     def __init__(self, recorder: Recorder, pulse: ServerPulse, clock: Clock) -> None:
         self._recorder, self._pulse, self._clock = recorder, pulse, clock

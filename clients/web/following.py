@@ -23,13 +23,7 @@ _DATABASE: Final = "sys/database/2"
 
 
 class Following:
-    """Subscribes in one thread, since a subscription takes milliseconds, and seconds for a dead server.
-
-    Parameters
-    ----------
-    on_change, on_forget
-        Called with a device and a changed attribute, or with attributes that are no longer followed.
-    """
+    """Subscribes in one thread, since a subscription takes milliseconds, and seconds for a dead server."""
 
     def __init__(
         self,

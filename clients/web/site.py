@@ -38,21 +38,15 @@ _LONGEST_RUN: Final = 30.0
 _RUNS = threading.BoundedSemaphore(2)
 _SINCE = re.compile(r"\d{1,6}[smhd]")
 _LETTER = re.compile(r"\d{1,9}:\d{1,18}")
+_OF_ATTRIBUTE: Final = ("label", "type", "description", "format", "enum", "length", "height", "expert", "limits")
+_OF_COMMAND: Final = ("description", "argument", "obs_state", "overtakes")
+_OF_CONDITION: Final = ("label", "response", "description", "priority", "causes", "check", "ends")
+"""Fields of the interface that the page needs as they are."""
 _Known = TypeVar("_Known")
 
 
 class Site:
-    """One deployment, as its Tango database and the ICD describe it.
-
-    Parameters
-    ----------
-    devices
-        Returns the class of each device of the deployment.
-    instances
-        Returns the instance of the device server of each device.
-    banner
-        Text on every page, such as that the data are simulated; empty: none.
-    """
+    """One deployment, as its Tango database and the ICD describe it."""
 
     def __init__(
         self,
@@ -80,11 +74,7 @@ class Site:
             "enums": self._icd.enums,
             "flows": {one.name: self._flow(one) for one in manifests()},
             "actions": {name: sorted(one.fits) for name, one in ACTIONS.items()},
-            "conditions": {
-                name: {"label": one.label, "response": one.response, "description": one.description}
-                | {"priority": one.priority, "causes": one.causes, "check": one.check, "ends": one.ends}
-                for name, one in self._icd.conditions.items()
-            },
+            "conditions": {name: _fields(one, _OF_CONDITION) for name, one in self._icd.conditions.items()},
         }
 
     def _flow(self, flow: Manifest) -> dict[str, Any]:
@@ -106,32 +96,15 @@ class Site:
             "description": kind.description,
             "family": kind.family,
             "attributes": {one.name: self._attribute(one) for one in kind.attributes},
-            "commands": {one.name: self._command(one) for one in kind.commands},
+            "commands": {one.name: _fields(one, _OF_COMMAND) for one in kind.commands},
         }
 
     def _attribute(self, entry: Attribute) -> dict[str, Any]:
-        return {
-            "label": entry.label,
+        return _fields(entry, _OF_ATTRIBUTE) | {
             "unit": unit_of(self._icd, entry),
-            "type": entry.type,
-            "description": entry.description,
-            "format": entry.format,
-            "enum": entry.enum,
-            "length": entry.length,
-            "height": entry.height,
-            "expert": entry.expert,
-            "limits": entry.limits,
             "followed": is_followed(entry),
             "stream": entry.account.stream if entry.account else None,
             "figure": entry.account.figure if entry.account else None,
-        }
-
-    def _command(self, entry: CommandDefinition) -> dict[str, Any]:
-        return {
-            "description": entry.description,
-            "argument": entry.argument,
-            "obs_state": entry.obs_state,
-            "overtakes": entry.overtakes,
         }
 
     def schemas(self, family: str) -> Mapping[str, Schema]:
@@ -205,15 +178,7 @@ class Site:
         return []
 
     def command(self, person: Person, device: str, name: str, argument: str) -> str:
-        """Give a command in the name of a person, and return its id.
-
-        Raises
-        ------
-        ConfigError
-            Device or command is unknown, or the argument is none.
-        CommandRefused, InfraError
-            As of `clients.ask.AskedDevice.command`.
-        """
+        """Give a command in the name of a person, and return its id."""
         entry = self._entry(device, name)
         if wrong := self.check(device, name, argument):
             raise ConfigError(f"{wrong[0]}; nothing was sent")
@@ -228,13 +193,7 @@ class Site:
         self._note(person, f"{name} id={id}", device)
 
     def alarm_action(self, person: Person, name: str, asked: Mapping[str, Any]) -> str:
-        """Act about one alarm in the name of a person, and return the id of the action.
-
-        Parameters
-        ----------
-        asked
-            condition, source and, as the action needs them: occurrence, comment, duration [s].
-        """
+        """Act about one alarm in the name of a person, and return the id of the action."""
         action = _known(ACTIONS, name, "action")
         comment = str(asked.get("comment") or "")
         if action.why and not comment:
@@ -278,6 +237,10 @@ class Site:
         if device is None:
             raise ConfigError(f"the Tango database {self._tango_host} has no device of the class {kind}")
         return self._asked(device)
+
+
+def _fields(entry: object, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(entry, name) for name in names}
 
 
 def _letters(given: Sequence[str]) -> Sequence[str]:

@@ -1,12 +1,11 @@
 """The base of views of the newest records of a topic that is read completely at the start."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from facade.bus.port import BusHealth
-from facade.icd.model import DeviceClass
 from facade.printable import printable
 from facade.reading import Changes, Reading, Value, judge
+from facade.runtime.composition import Server
 from facade.runtime.flow import DeviceReading, is_due
 
 _GAP = 0.2
@@ -18,18 +17,17 @@ class NewestView(ABC):
 
     Parameters
     ----------
-    known
-        Whether all records of the topic from before the start have been read.
+    topics
+        Topics whose records from before the start must have been read.
     """
 
     what: str
     """Content of the topic, for Status."""
 
-    def __init__(
-        self, device: str, device_class: DeviceClass, health: BusHealth, *, known: Callable[[], bool], version: str
-    ) -> None:
-        self._device, self._health, self._known, self._version = device, health, known, version
-        self._attributes = {one.name: one for one in device_class.attributes}
+    def __init__(self, device: str, server: Server, *topics: str) -> None:
+        self._device, self._server, self._topics = device, server, topics
+        self._health, self._class = server.bus.health, server.icd.classes[server.classes[device]]
+        self._attributes = {one.name: one for one in self._class.attributes}
         self._looked_at = 0.0
         self._changes = Changes()
         """Shown values without a time of their own."""
@@ -39,9 +37,9 @@ class NewestView(ABC):
         if not is_due(now, self._looked_at, _GAP):
             return
         self._looked_at = now
-        values: dict[str, Value] = {"connected": self._health.connected, "versionId": self._version}
+        values: dict[str, Value] = {"connected": self._health.connected, "versionId": self._server.version}
         error = self._health.last_error or "none yet"
-        if is_known := self._known():
+        if is_known := self._server.has_read(*self._topics):
             values |= self._look(now)
             state, lines = self._judge(now)
             lines = [f"The device is in {state} state.", *lines]

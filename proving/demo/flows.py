@@ -11,7 +11,7 @@ import tango
 from msgspec.json import decode
 
 from clients.alert_subscription import AlertSubscription
-from clients.scene import ALERTS, CALIBRATION
+from clients.terminal import ALERTS, CALIBRATION
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.port import BusHealth

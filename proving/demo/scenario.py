@@ -12,7 +12,7 @@ import tango
 from rich.markup import escape
 
 from clients.events import DeviceEvent, EventPulse, EventRecords, find_servers
-from clients.scene import MASTER, NODE
+from clients.terminal import MASTER, NODE
 from clients.timing import LASTING, RATE_SLACK
 from clients.watch import Watch
 from facade.clock import Clock

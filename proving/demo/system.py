@@ -11,7 +11,7 @@ import msgspec
 import tango
 
 from clients.events import EventRecorder, find_devices
-from clients.scene import BUS, MASTER, NODE, SUBARRAY
+from clients.terminal import BUS, MASTER, NODE, SUBARRAY
 from facade.bus.kafka.topics import delete_topics
 from facade.clock import Clock
 from facade.config import LONGEST_COMMAND_TIMEOUT, Settings

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import ClassVar
 
-from clients.scene import BUS, MASTER, NODE
+from clients.terminal import BUS, MASTER, NODE
 from facade.flows.telemetry.simulator.ingest import read_report
 from facade.infra.processes import Process
 from proving.demo.account import disagreements

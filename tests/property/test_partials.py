@@ -13,7 +13,7 @@ from facade import sketch
 from facade.codec.columns import ColumnDecoder
 from facade.flows.telemetry.partial import gather
 from facade.flows.telemetry.plan import plan
-from facade.flows.telemetry.reduce import AppendTimes, NumberedGroups, reduce
+from facade.flows.telemetry.reduce import AppendTimes, _NumberedGroups, reduce
 from facade.icd.load import load
 from facade.messages import Partial
 from facade.sequences import SeenNumbers, size, union
@@ -22,7 +22,7 @@ from tests.support.heaps import BASE_US, encoded, heap
 ICD = load()
 PLAN = plan(ICD, "ingest.heaps")
 DECODER = ColumnDecoder("heap", ICD.messages["heap"])
-KNOWN = NumberedGroups("node", range(3))
+KNOWN = _NumberedGroups("node", range(3))
 NOW_US = BASE_US + 5_000_000
 
 heaps = st.lists(

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from rich.text import Text
 
-from clients.alarm_lines import entry_line
+from clients.alert_commands import entry_line
 from facade.flows.alerts.follower import Follower
 from facade.flows.alerts.operator_api import OperatorApi
 from tests.support.alerting import Bench

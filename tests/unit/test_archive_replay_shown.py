@@ -17,7 +17,7 @@ from facade.config import Settings
 from facade.errors import CommandRefused
 from facade.flows.alerts.messages import Alert, alert_record
 from facade.flows.alerts.operator_api import OperatorApi
-from facade.flows.archive.control import ReplayControl
+from facade.flows.archive.flow import ReplayControl
 from facade.flows.archive.replay import Course, plan_replay, play
 from facade.flows.archive.stores import FolderStore
 from facade.flows.commands.gateway import Gateway

@@ -10,9 +10,8 @@ import pytest
 from facade.bus.memory import MemoryLog
 from facade.clock import ManualClock
 from facade.errors import ConfigError
-from facade.flows.archive.retention import parse_keep
 from facade.flows.archive.stores import FolderStore, Store, open_store
-from facade.flows.archive.worker import ArchiveLimits
+from facade.flows.archive.worker import ArchiveLimits, parse_keep
 from tests.support.archives import HOUR, START, TOPIC, faults, kept, record, worker
 
 DAY = 86400.0

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -41,10 +42,10 @@ class Bench:
         self.worker = LogWorker(log, ICD, slot="0", clock=self.clock, batching=LogBatching(interval=0.2))
         self.flow = LogFlow()
         self._folded = 0
-        health = type("Health", (), {"connected": True, "last_error": ""})()
-        self.view = LogsView(
-            "mid-sdp/logs/0", ICD.classes["SdpLogs"], self.flow.ledger, health, known=lambda: True, version="1"
-        )
+        bus = SimpleNamespace(health=SimpleNamespace(connected=True, last_error=""))
+        classes = {(device := "mid-sdp/logs/0"): "SdpLogs"}
+        server = SimpleNamespace(icd=ICD, bus=bus, classes=classes, version="1", has_read=lambda *_: True)
+        self.view = LogsView(device, server, self.flow)
 
     def _fail(self) -> None:
         if self.fault:

@@ -7,7 +7,7 @@ import pytest
 from streaming_data_types import deserialise_al00, deserialise_f144
 from streaming_data_types.alarm_al00 import Severity
 
-from clients.conformance.topics import find_unknown_flatbuffers
+from clients.conformance.devices import find_unknown_flatbuffers
 from facade.bus.port import Record
 from facade.config import Settings
 from facade.errors import ConfigError

@@ -129,7 +129,7 @@ def test_figures_of_alarms_are_those_worked_by_hand(
     assert found.average == pytest.approx(annunciated / 144)
     assert found.flood_fraction == pytest.approx(floods / 144)
     assert [one.most for one in found.chattering] == chattering
-    assert [(one.until_us - one.since_us) / HOUR for one in found.stale] == stale
+    assert [(until - since) / HOUR for _, since, until in found.stale] == stale
 
 
 def test_the_worst_ten_and_their_share(tmp_path: Path) -> None:
@@ -464,14 +464,14 @@ def test_restarts_and_silence_of_a_component(
     found = made(tmp_path, [*ALWAYS, *(one for part in records for one in part)]).components
     (line,) = (one for one in found.lines if one.name == "w")
     assert (line.restarts, line.unsaid, line.silences) == (restarts, unsaid, silences)
-    said = [f"{(one.at_us - NOON) // SECOND} {one.component} {one.text}" for one in found.accidents]
+    said = [f"{(at - NOON) // SECOND} {component} {text}" for at, component, text in found.accidents]
     assert len(said) == len(texts)
     assert all(one.startswith(text) for one, text in zip(said, texts, strict=True)), said
 
 
 def test_while_nobody_is_heard_nothing_is_known_of_anybody(tmp_path: Path) -> None:
     found = made(tmp_path, [*beats("v", "1", 0, 1, 600, 601), *beats("w", "2", 0, 1, 600, 601)]).components
-    assert [(one.at_us - NOON, one.component) for one in found.accidents] == [(SECOND, "all components")]
+    assert [(at - NOON, component) for at, component, _ in found.accidents] == [(SECOND, "all components")]
     assert [one.silences for one in found.lines] == [0, 0]
 
 

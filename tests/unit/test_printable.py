@@ -13,10 +13,9 @@ from jsonschema import Draft202012Validator
 from rich.table import Table
 from rich.text import Text
 
-from clients.alarm_lines import alarm_lines, entry_line
+from clients.alert_commands import alarm_lines, entry_line
 from clients.events import DeviceEvent, EventRecord
-from clients.scene import Scene
-from clients.terminal import render, summary
+from clients.terminal import Scene, render, summary
 from devices.base import FacadeDevice
 from devices.mapping import tango_text
 from devices.queries import refusal

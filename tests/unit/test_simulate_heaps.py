@@ -157,7 +157,6 @@ def test_the_account_equals_a_recount(name: str, nodes: int) -> None:
         ({"nodes": 10_000}, "plays the stranger"),
         ({"rate": 0.0}, "rate: expected more than 0"),
         ({"rate": float("nan")}, "rate: expected more than 0"),
-        ({"scan_id": 0}, "scan id"),
         ({"faults": Faults(gaps=1.5)}, "gaps: expected a probability"),
         ({"faults": Faults(late=0.6, ahead=0.6)}, "late \\+ ahead"),
         ({"faults": Faults(late=0.1, late_seconds=10.5)}, "too near to a limit"),

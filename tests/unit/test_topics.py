@@ -18,7 +18,7 @@ from confluent_kafka.admin import ConfigResource, NewTopic
 from typer.testing import CliRunner
 
 from clients.conformance.checks import Mismatch, Subject
-from clients.conformance.topics import topic_checks
+from clients.conformance.devices import topic_checks
 from facade.bus.kafka import connection, topics
 from facade.bus.kafka.admin import FoundTopic, KafkaTopicWatch
 from facade.bus.kafka.connection import Clients, Connection

@@ -11,8 +11,19 @@ import pytest
 from rich.console import Console
 
 from clients.events import DeviceEvent, EventRecord
-from clients.scene import ALERTS, BUS, CALIBRATION, MASTER, NODE, SUBARRAY, Scene
-from clients.terminal import SHOWN, render, rows_in, summary
+from clients.terminal import (
+    ALERTS,
+    BUS,
+    CALIBRATION,
+    MASTER,
+    NODE,
+    SHOWN,
+    SUBARRAY,
+    Scene,
+    render,
+    rows_in,
+    summary,
+)
 from facade.icd.load import load
 from facade.reading import Quality
 

@@ -17,7 +17,7 @@ from facade.clock import Clock, SystemClock, utc_text
 from facade.config import load_settings, without_secrets
 from facade.console import ERR, OUT, table, wide
 from facade.durations import parse_duration, parse_time
-from facade.errors import ConfigError
+from facade.errors import ConfigError, writing
 from facade.files import write_whole
 from facade.icd.load import load
 from facade.printable import printable
@@ -32,9 +32,8 @@ try:
     from facade.flows.archive.night.report import read_night
     from facade.flows.archive.night.span import choose_night, utc
     from facade.flows.archive.reports import ArchiveAlarms, ArchiveReporter
-    from facade.flows.archive.retention import parse_keep
     from facade.flows.archive.stores import open_store
-    from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker
+    from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker, parse_keep
 except ImportError as error:
     raise ConfigError("archives need pyarrow: pip install 'sdp-tango-facade[batches]'") from error
 
@@ -140,17 +139,15 @@ def export(
         def report(topic: str, part: float) -> None:
             progress.update(task, description=topic, completed=part)
 
-        try:
+        with writing(nexus):
             made = files.export(store, load(), nexus, *times, eb=eb, replace=force, progress=report)
-        except OSError as error:
-            raise ConfigError(f"{nexus}: cannot be written: {error.strerror or error}") from error
     titles = ("topic", "records", "not decoded", "the first of these")
     rows = [
         (topic, f"{one.records:,}" if one.is_exported else "not exported", f"{one.undecoded:,}", one.reason)
-        for topic, one in made.accounts.items()
+        for topic, one in made.items()
     ]
     wide().print(table(titles, rows, whole=titles[:3], box=None))
-    _tell_missing(place, (said for one in made.accounts.values() for said in one.missing))
+    _tell_missing(place, (said for one in made.values() for said in one.missing))
     OUT.print(f"{nexus}", markup=False)
 
 
@@ -180,12 +177,8 @@ def report(
     file = output or Path(
         f"night-{night}.html" if night else f"report-{utc(span.begin_us)[:16].replace(' ', 'T')}.html"
     )
-    try:
+    with writing(file):
         write_whole(file, page.encode())
-    except OSError as error:
-        raise ConfigError(
-            f"{file}: cannot be written: {error.strerror or error}; name another with --output"
-        ) from error
     _tell_missing(place, (said for one in made.topics.values() for said in one.missing))
     OUT.print(f"{file}", markup=False)
 

@@ -57,7 +57,6 @@ _OF_BALANCE: Final = ("consumed", "used", "late", "suppressed", "dead_lettered")
 _CLOSE = 1e-9
 """Tolerated relative difference of sums, which depend on the order of the addition."""
 _TOGETHER = 60
-"""Windows per temporary file."""
 _PENDING = 8_000_000
 """Size of the partials that wait in memory for a file [bytes]."""
 _OF_LATE = -1
@@ -108,13 +107,6 @@ def compare(a: Store, b: Store, icd: Icd, begin_us: int = 0, end_us: int = _LATE
 
     A window belongs to a time by its begin, an outcome and a table by the time in the message. Alarms are compared in
     their last state; balances and sums of logs only in whole archives.
-
-    Raises
-    ------
-    ConfigError
-        The archives have no comparable results in common.
-    ArchiveError
-        A file of an archive cannot be read.
     """
     judge = _Judge()
     sides = _Side(a, icd, begin_us, end_us), _Side(b, icd, begin_us, end_us)
@@ -375,7 +367,6 @@ class _Window:
     oldest: int | None = None
     newest: int | None = None
     runs: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    """By epoch."""
     fields: dict[str, Any] = field(default_factory=dict)
 
     def add(self, partial: Partial) -> None:

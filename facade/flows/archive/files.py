@@ -42,7 +42,6 @@ from facade.icd.model import Icd
 VERSION = 1
 """Version of the format. Every version has the digest, and the version in the entry."""
 BY_KEY = frozenset({"history"})
-"""Topics whose files are sorted by key."""
 _SORTED_GROUP = 2000
 """Rows of a row group of such a file."""
 HOUR_US = 3_600_000_000
@@ -248,14 +247,8 @@ def advice(place: object) -> str:
     return f"`sdp-facade archive verify {place}` names each missing and each damaged file"
 
 
-def inspect(raw: bytes) -> ArchiveEntry:
-    """Return the entry of a file, after its digest was verified.
-
-    Raises
-    ------
-    ArchiveError
-        The file is damaged, or of a newer version.
-    """
+def inspect(raw: bytes, name: str = "") -> ArchiveEntry:
+    """Return the entry of a file, after its digest was verified; `name`: it must have this name."""
     if not (raw.startswith(_END) and raw.endswith(_END)):
         raise ArchiveError(f"expected a whole Parquet file, got {len(raw)} bytes without its mark at the begin or end")
     view = memoryview(raw)  # a copy of the bytes would take longer than their digest
@@ -269,19 +262,16 @@ def inspect(raw: bytes) -> ArchiveEntry:
     if found.hexdigest().encode() != view[place:end]:
         raise ArchiveError("expected the bytes that were written, got others: the digest differs")
     try:
-        return read_entry(pq.read_metadata(pa.BufferReader(raw)))
+        entry = read_entry(pq.read_metadata(pa.BufferReader(raw)))
     except (pa.ArrowException, OSError) as error:
         raise ArchiveError(f"expected a file of an archive, got one that cannot be read: {error}") from error
+    if name and entry.name != name:
+        raise ArchiveError(f"expected the file that its name says, got {entry.name}")
+    return entry
 
 
 def read_entry(footer: pq.FileMetaData) -> ArchiveEntry:
-    """Return the entry of a file.
-
-    Raises
-    ------
-    ArchiveError
-        It is missing, or the file is of a newer version.
-    """
+    """Return the entry of a file; an `ArchiveError` if it is missing, or the file is of a newer version."""
     try:
         entry = (footer.metadata or {})[_ENTRY]
         version = msgspec.json.decode(entry, type=_Version).version
@@ -320,13 +310,7 @@ class PartitionReport:
 
 
 def verify(store: Store, topic: str = "*") -> Iterator[PartitionReport]:
-    """Verify all files of an archive, or of one of its topics, partition by partition.
-
-    Raises
-    ------
-    ArchiveError
-        There are no files.
-    """
+    """Verify all files of an archive, or of one of its topics, partition by partition."""
     names = store.names(topic)
     if not names:
         raise no_archive(store)
@@ -420,9 +404,7 @@ def _read(store: Store, name: str) -> ArchiveEntry:
         raise
     except OSError as error:
         raise ArchiveError(f"cannot be read: {error.strerror or error}") from error
-    found = inspect(raw)
-    if found.name != name:
-        raise ArchiveError(f"expected the file that its name says, got {found.name}")
+    found = inspect(raw, name)
     with pq.ParquetFile(pa.BufferReader(raw)) as file:
         offsets = file.read(["offset"], use_threads=False)["offset"].to_numpy()
     if found.topic in BY_KEY:

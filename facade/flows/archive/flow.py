@@ -1,21 +1,26 @@
-"""The device of an archive worker: the states that the worker reports, as long as they are fresh."""
+"""The device of an archive worker: fresh reports of the worker, and orders to a replay."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from facade.bus.port import BusHealth
-from facade.flows.archive.control import ReplayControl
+from facade.clock import Clock
+from facade.durations import parse_time
+from facade.errors import CommandRefused, ConfigError
 from facade.flows.archive.recording import record
-from facade.icd.model import DeviceClass
+from facade.messages import ReplayOrderAction
 from facade.reading import Quality, Reading, Value
 from facade.runtime.composition import Server
 from facade.runtime.device_state import DeviceStates
 from facade.runtime.flow import DeviceReading, LastReadings
+from facade.runtime.replay import ReplayClock, make_order, replay_record, why_not
 from facade.runtime.view import NewestView
 
 CLASS = "SdpArchive"
 _ALWAYS = "writeRate"
 """Attribute of each report."""
+LONGEST_STEP = 86_400
+"""[s]"""
+_NOT_ALLOWED, _FAILED = "API_CommandNotAllowed", "API_CommandFailed"
 
 
 class ArchiveStates(DeviceStates):
@@ -31,18 +36,9 @@ class ArchiveView(NewestView):
 
     what = "states"
 
-    def __init__(
-        self,
-        device: str,
-        device_class: DeviceClass,
-        states: ArchiveStates,
-        health: BusHealth,
-        *,
-        known: Callable[[], bool],
-        version: str,
-    ) -> None:
-        super().__init__(device, device_class, health, known=known, version=version)
-        self._states, self._stale_after = states, device_class.stale_after
+    def __init__(self, device: str, server: Server, states: ArchiveStates) -> None:
+        super().__init__(device, server, states.topic)
+        self._states = states
 
     def _look(self, now: float) -> dict[str, Value]:
         return {}
@@ -65,7 +61,35 @@ class ArchiveView(NewestView):
                 yield name, Reading(told.value, told.time, Quality.INVALID if is_stale else Quality.VALID)
 
     def _is_stale(self, appended_us: int, now: float) -> bool:
-        return now - appended_us / 1e6 > self._stale_after
+        return now - appended_us / 1e6 > self._class.stale_after
+
+
+class ReplayControl:
+    """Gives orders to the replay."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._clock: Clock = server.clock
+
+    def give(self, command: str, *, seconds: int = 1, time: str | None = None) -> str:
+        """Write an order to the bus, and return its id; `CommandRefused` if no replay can do it."""
+        where, clock = f"SdpArchive.{command}", self._clock
+        if not 0 < seconds <= LONGEST_STEP:
+            raise CommandRefused(_FAILED, f"expected 1 to {LONGEST_STEP} s, got {seconds}", where)
+        try:
+            to = 0 if time is None else parse_time(time, "argument")
+        except ConfigError as error:
+            raise CommandRefused(_FAILED, str(error), where) from error
+        if not isinstance(clock, ReplayClock):
+            why = "expected a deployment that shows a replay, got one whose setting replay is not true"
+            raise CommandRefused(_NOT_ALLOWED, why, where)
+        actions: dict[str, ReplayOrderAction] = {"Pause": "PAUSE", "Resume": "RESUME", "Step": "STEP", "Seek": "SEEK"}
+        today, origin = clock.today.now(), self._server.instance
+        order = make_order(actions[command], origin, now=today, seconds=float(seconds), to=to)
+        if why := why_not(order, clock.position):
+            raise CommandRefused(_NOT_ALLOWED, why, where)
+        self._server.send_durably(replay_record(order))
+        return order.id
 
 
 def compose(server: Server) -> None:
@@ -76,10 +100,4 @@ def compose(server: Server) -> None:
     server.share(ReplayControl, lambda: ReplayControl(server))
     states = ArchiveStates(server.icd, dict.fromkeys(devices, CLASS))
     server.flows.append(states)
-
-    def known() -> bool:
-        return server.has_read(states.topic)
-
-    for device in devices:
-        entry, health = server.icd.classes[CLASS], server.bus.health
-        server.views.append(ArchiveView(device, entry, states, health, known=known, version=server.version))
+    server.views += [ArchiveView(device, server, states) for device in devices]

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from facade.clock import utc_text
-from facade.errors import ConfigError
+from facade.errors import ConfigError, writing
 from facade.flows.archive.files import ArchiveError, by_partition, no_archive
 from facade.flows.archive.reading import bounds, opened
 from facade.flows.archive.recording import HISTORY, REPEAT
@@ -72,7 +72,6 @@ class Series:
     last: int = 0
     """Time of the last record [Unix us]: it may repeat the last point."""
     unreadable: int = 0
-    """Undecodable records."""
 
 
 class _Rows(NamedTuple):
@@ -117,13 +116,7 @@ class HistoryArchive:
         return self._extent(self._partitions())
 
     def read(self, name: str, begin: int, end: int) -> Series:
-        """Return the history of an attribute in [begin, end) [Unix us].
-
-        Raises
-        ------
-        ArchiveError
-            The archive has nothing of this time, or of this attribute; the message describes its content.
-        """
+        """Return the history of an attribute in [begin, end) [Unix us]."""
         partitions = self._partitions()
         self._require(partitions, begin, end)
         found = self._find(partitions, name, begin, end)
@@ -151,13 +144,7 @@ class HistoryArchive:
         return series
 
     def at(self, time: int) -> dict[str, Point]:
-        """Return the values of all attributes at a time [Unix us], by name.
-
-        Raises
-        ------
-        ArchiveError
-            The archive has nothing of this time.
-        """
+        """Return the values of all attributes at a time [Unix us], by name."""
         partitions = self._partitions()
         self._require(partitions, time, time + 1)
         return self._at(partitions, time)
@@ -347,13 +334,7 @@ def unit_in(icd: Icd, name: str) -> str:
 
 
 def draw(file: Path, name: str, unit: str, series: Series, begin: int, end: int) -> None:
-    """Draw an attribute from `begin` to `end` [Unix us] to a file.
-
-    Raises
-    ------
-    ConfigError
-        The values cannot be drawn, or the file cannot be written, or matplotlib is missing.
-    """
+    """Draw an attribute from `begin` to `end` [Unix us] to a file."""
     try:
         from matplotlib.figure import Figure  # takes a second to load
     except ImportError as error:
@@ -373,21 +354,14 @@ def draw(file: Path, name: str, unit: str, series: Series, begin: int, end: int)
     axes.set(xlabel="UTC", xlim=_dates([begin, end]))
     axes.grid(visible=True, alpha=0.3)
     try:
-        figure.savefig(file)
+        with writing(file):
+            figure.savefig(file)
     except ValueError as error:
         raise ConfigError(f"{file}: expected a file .svg, .png or .pdf") from error
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be written: {error.strerror or error}") from error
 
 
 def sketch(name: str, unit: str, series: Series, begin: int, end: int, width: int) -> str:
-    """Return a drawing of an attribute for a terminal of some columns.
-
-    Raises
-    ------
-    ConfigError
-        The values cannot be drawn, or plotille is missing.
-    """
+    """Return a drawing of an attribute for a terminal of some columns."""
     try:
         from plotille import Figure
     except ImportError as error:

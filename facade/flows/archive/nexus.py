@@ -139,32 +139,16 @@ class TopicAccount:
             self.reason = self.reason or str(why)
 
 
-@dataclass(slots=True)
-class TopicExport:
-    """Description of a written file."""
-
-    begin_us: int
-    end_us: int
-    accounts: dict[str, TopicAccount] = field(default_factory=dict)
-
-
 class TopicWriter:
-    """Writes the topics of an archive.
-
-    Parameters
-    ----------
-    made
-        Description of the file, filled here.
-    folder
-        Directory for temporary files.
-    """
+    """Writes the topics of an archive."""
 
     def __init__(
-        self, store: Store, icd: Icd, file: Any, made: TopicExport, folder: Path, progress: ExportProgress
+        self, store: Store, icd: Icd, file: Any, times: tuple[int, int], folder: Path, progress: ExportProgress
     ) -> None:
-        self._store, self._icd, self._file, self._made = store, icd, file, made
+        self._store, self._icd, self._file = store, icd, file
         self._folder, self._progress = folder, progress
-        self._begin, self._end = made.begin_us, made.end_us
+        self._begin, self._end = times
+        self._accounts: dict[str, TopicAccount] = {}
         self._reported = {
             one.name: (one.type or "", one.unit or "", icd.enums.get(one.enum or "", ()))
             for device_class in icd.classes.values()
@@ -173,8 +157,8 @@ class TopicWriter:
         }
         """Type, unit and labels of reported attributes, by name."""
 
-    def write(self, name: str, eb: str) -> TopicExport:
-        """Write all topics to a file, optionally of one execution block."""
+    def write(self, name: str, eb: str) -> dict[str, TopicAccount]:
+        """Write all topics to a file, optionally of one execution block; return their outcomes."""
         self._file.attrs.update({"NX_class": "NXroot", "file_name": name, "creator": "sdp-facade"})
         self._file.attrs["HDF5_Version"], self._file.attrs["h5py_version"] = h5py.version.hdf5_version, h5py.__version__
         self._entry = entry = child(self._file, "entry", "NXentry")
@@ -187,7 +171,7 @@ class TopicWriter:
         windowed = {name: one.window for name, one in self._icd.topics.items() if one.window is not None}
         summaries = {window.summary for window in windowed.values()}
         for topic in sorted(topics(self._store), key=lambda topic: topic not in summaries):  # summaries are drawn first
-            account = self._made.accounts[topic] = TopicAccount()
+            account = self._accounts[topic] = TopicAccount()
             account.missing += missing(self._store, topic, self._begin, self._end)
             if topic in windowed:
                 self._write_events(topic, windowed[topic], account)
@@ -211,7 +195,7 @@ class TopicWriter:
             else:
                 account.is_exported = False
         self._write_account()
-        return self._made
+        return self._accounts
 
     def _group(self, name: str) -> Any:
         return self._entry.get(legal(name)) or child(self._entry, name, "NXcollection")
@@ -386,7 +370,7 @@ class TopicWriter:
         log.add(item.time, value, said, QUALITIES.index(item.quality), _CONNECTIONS.index(item.connection))
 
     def _write_account(self) -> None:
-        group, accounts = child(self._entry, "account", "NXcollection"), self._made.accounts
+        group, accounts = child(self._entry, "account", "NXcollection"), self._accounts
         append(group, "topic", np.array([*accounts], TEXT))
         append(group, "records", np.array([one.records for one in accounts.values()], np.int64))
         append(group, "not_decoded", np.array([one.undecoded for one in accounts.values()], np.int64))
@@ -484,13 +468,7 @@ def _numbers(value: Any, shape: tuple[int, ...]) -> Any:
 
 
 def find_time(store: Store, eb: str) -> tuple[int, int]:
-    """Return the time of an execution block [Unix us]: from its first record until its subarray has left it.
-
-    Raises
-    ------
-    ConfigError
-        The archive does not have the block.
-    """
+    """Return the time of an execution block [Unix us]: from its first record until its subarray has left it."""
     name, active, begin, end = f'"{eb}"'.encode(), set[str](), _LATEST, 0
     decoder = BatchDecoder(State)
     for topic in (COMMANDS, BLOCKS, STATE):
@@ -518,18 +496,8 @@ def export(
     eb: str = "",
     replace: bool = False,
     progress: ExportProgress = lambda topic, part: None,
-) -> TopicExport:
-    """Write the records of a time [Unix us] to a NeXus file.
-
-    Raises
-    ------
-    ConfigError
-        There is such a file already, or the archive has nothing of that time.
-    ArchiveError
-        A file of the archive is damaged, or there are no files.
-    OSError
-        The file cannot be written.
-    """
+) -> dict[str, TopicAccount]:
+    """Write the records of a time [Unix us] to a NeXus file, and return their outcomes by topic."""
     if begin_us >= end_us:
         raise ConfigError(
             f"--from, --to: expected a begin before the end, got {utc_text(begin_us)}, {utc_text(end_us)}"
@@ -548,10 +516,11 @@ def export(
     begin_us, end_us = max(begin_us, has[0]), min(end_us, has[1])
     with _whole(path) as (part, folder):
         with h5py.File(part, "w-") as file:
-            made = TopicWriter(store, icd, file, TopicExport(begin_us, end_us), folder, progress).write(path.name, eb)
-        if not any(account.records for account in made.accounts.values()):
+            writer = TopicWriter(store, icd, file, (begin_us, end_us), folder, progress)
+            accounts = writer.write(path.name, eb)
+        if not any(account.records for account in accounts.values()):
             raise nothing
-    return made
+    return accounts
 
 
 @contextmanager

@@ -36,7 +36,6 @@ _PACKED: Final = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
 """Filters that every HDF5 library has."""
 _MOST_LABELS = 256
 MOST_EVENTS: Final = 250_000
-"""Most events in memory."""
 _MOST_PULSES = 1000
 
 
@@ -190,11 +189,6 @@ class EventGroup:
     """An NXevent_data: notifications as events, with nodes as ids.
 
     A pulse is a number of consecutive notifications. Indices have 64 bits.
-
-    Parameters
-    ----------
-    units
-        Unit of each further column.
     """
 
     def __init__(self, group: Any, origin_us: int, units: Mapping[str, str]) -> None:
@@ -226,9 +220,7 @@ class EventGroup:
 
 
 _PAGE = 64
-"""Windows per page."""
 _PAGES = 4
-"""Pages in memory."""
 _NEWEST: Final = "newest"
 """Log of the newest data time, which decides on the last value."""
 _MERGE: Final[Mapping[str, Any]] = {"sum": np.add, "min": np.fmin, "max": np.fmax, "last": None}

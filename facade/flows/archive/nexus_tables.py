@@ -42,13 +42,7 @@ _LEAST_ROOM, _COPIES = 100_000_000, 3
 
 
 def require_room(folder: Path, more: int = 0) -> None:
-    """Require disk space for the next write, as HDF5 loses data or crashes on a full disk.
-
-    Raises
-    ------
-    OSError
-        It has less than the data in memory and some `more` [bytes].
-    """
+    """Require disk space for data in memory and some `more` [bytes], as HDF5 loses data or crashes on a full disk."""
     if shutil.disk_usage(folder).free < _LEAST_ROOM + more:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -58,17 +52,10 @@ class _Spool:
     header: TableSegment
     path: Path
     seen: dict[int, int] = field(default_factory=dict)
-    """Bytes of each segment."""
 
 
 class TableGroups:
-    """Assembles the tables of a topic, and writes the complete ones.
-
-    Parameters
-    ----------
-    folder
-        Directory for temporary files.
-    """
+    """Assembles the tables of a topic, and writes the complete ones."""
 
     def __init__(self, group: Any, folder: Path) -> None:
         self._group, self._folder = group, folder

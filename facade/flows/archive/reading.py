@@ -53,18 +53,15 @@ def extent(store: Store) -> tuple[int, int] | None:
 
 
 def newest_entries(store: Store, topics: Collection[str]) -> list[ArchiveEntry]:
-    """Return the entry of the newest file of each partition of some topics.
+    """Return the entry of the newest file of each partition of some topics."""
+    files = by_partition(store.names())
+    return [entry_of(store, names[-1]) for (topic, _), names in files.items() if topic in topics]
 
-    Raises
-    ------
-    ArchiveError
-        A file has no readable entry; the message names it.
-    """
-    found = []
-    for name in _newest_files(store, topics):
-        with opened(store, name) as file:
-            found.append(read_entry(file.metadata))
-    return found
+
+def entry_of(store: Store, name: str) -> ArchiveEntry:
+    """Return the entry of a file."""
+    with opened(store, name) as file:
+        return read_entry(file.metadata)
 
 
 def newest_time(store: Store) -> int:
@@ -72,18 +69,10 @@ def newest_time(store: Store) -> int:
 
     The first record of a file of the newest hour is of this hour, so one of these files has the newest record. It may
     be any of them, as the clock of a broker may have gone back.
-
-    Raises
-    ------
-    ArchiveError
-        A file cannot be read; the message names it.
     """
-    newest = 0
-    names = [name for name in store.names() if parse_name(name)]
+    names, newest = [name for name in store.names() if parse_name(name)], 0
     hour = max(map(hour_in, names), default="")
-    for name in names:
-        if hour_in(name) != hour:
-            continue
+    for name in (one for one in names if hour_in(one) == hour):
         with opened(store, name) as file:
             newest = max(newest, *(times[1] * 1000 for times in bounds(file, "timestamp") if times), 0)
     return newest
@@ -93,22 +82,11 @@ def require_disjoint(store: Store, topic: str, begin_us: int, end_us: int) -> No
     """Make sure that no record of a topic is in two files, as happens if two archives share a folder.
 
     The files from the hour before a time to the hour after it are checked.
-
-    Parameters
-    ----------
-    begin_us, end_us
-        Bounds of Kafka's time [Unix us].
-
-    Raises
-    ------
-    ArchiveError
-        The files of a partition overlap, or one of them cannot be read; the message names it.
     """
     ends: dict[tuple[int, str], int] = {}
     for names in by_partition(store.names(topic)).values():
         for name in _around(names, begin_us - HOUR_US, end_us):
-            with opened(store, name) as file:
-                entry = read_entry(file.metadata)
+            entry = entry_of(store, name)
             end = ends.get(place := (entry.partition, entry.log), entry.first)
             if entry.first < end:
                 raise ArchiveError(f"{name}: expected offset {end} or later, got {entry.first}: archives overlap")
@@ -129,24 +107,10 @@ def _around(names: Sequence[str], begin_us: int, end_us: int) -> list[str]:
     return found[::-1]
 
 
-def _newest_files(store: Store, topics: Collection[str]) -> list[str]:
-    return [names[-1] for (topic, _), names in by_partition(store.names()).items() if topic in topics]
-
-
 def read_records(store: Store, topic: str, begin_us: int, end_us: int) -> Iterator[Record]:
-    """Return the records of a topic with a timestamp in [begin, end), in bounded memory.
+    """Return the records of a topic with Kafka's time in [begin, end) [Unix us], in bounded memory.
 
     Records of a partition come in the order of the log, and partitions are merged by timestamp.
-
-    Parameters
-    ----------
-    begin_us, end_us
-        Bounds of Kafka's time [Unix us].
-
-    Raises
-    ------
-    ArchiveError
-        A file is damaged or was removed, or the store does not answer; the message names the file.
     """
     partitions = (
         (record for columns in one for record in columns.records())
@@ -163,18 +127,7 @@ def read_partitions(store: Store, topic: str, begin_us: int, end_us: int) -> lis
 
 @contextmanager
 def opened(store: Store, name: str, **options: Any) -> Iterator[pq.ParquetFile]:
-    """Open a file; its pages are verified as they are read.
-
-    Parameters
-    ----------
-    options
-        Of pyarrow's `ParquetFile`.
-
-    Raises
-    ------
-    ArchiveError
-        It is damaged, of a newer version, or was removed, or the store does not answer; also while the file is open.
-    """
+    """Open a file; its pages are verified as they are read. Any trouble with it, also later, is an `ArchiveError`."""
     try:
         with store.open(name) as source, pq.ParquetFile(source, page_checksum_verification=True, **options) as file:
             try:

@@ -34,11 +34,9 @@ from facade.runtime.publisher import AttributeKey, EventSink
 _log = logging.getLogger(__name__)
 
 HISTORY: Final = "history"
-"""Topic, by its name in the ICD."""
 REPEAT: Final = 60.0
 """Time between two records of an unchanged attribute [s]."""
 MOST_UNDER_WAY: Final = 5000
-"""Most unconfirmed records."""
 _TELL: Final = 60.0
 """Least time between two log lines about dropped records [s]."""
 _LAST: Final = 0.5
@@ -63,7 +61,6 @@ class HistoryRecorder:
         self._failed = 0
         self._told, self._told_at = 0, -math.inf
         self.records = 0
-        """Queued records."""
         self._refused = 0
 
     @property
@@ -137,15 +134,7 @@ def _in_json(value: Value) -> Any:
 
 
 class RecordingSink:
-    """Writes the pushed readings; see `facade.runtime.publisher.EventSink`.
-
-    Parameters
-    ----------
-    sink
-        Pushes the readings.
-    unrecorded
-        Attributes that are pushed without archive events.
-    """
+    """Writes the pushed readings; see `facade.runtime.publisher.EventSink`."""
 
     def __init__(self, sink: EventSink, recorder: HistoryRecorder, unrecorded: Collection[AttributeKey]) -> None:
         self._sink, self._recorder, self._unrecorded = sink, recorder, unrecorded

@@ -36,7 +36,7 @@ from facade.bus.offsets import Extent
 from facade.bus.port import PartitionColumns
 from facade.clock import Clock, utc_text
 from facade.errors import BusError, ConfigError
-from facade.flows.archive.files import HOUR_US
+from facade.flows.archive.files import HOUR_US, no_archive
 from facade.flows.archive.reading import extent, newest_entries, newest_time, read_partitions, require_disjoint
 from facade.flows.archive.reading import topics as topics_of
 from facade.flows.archive.stores import Store
@@ -94,19 +94,10 @@ class ReplayPlan:
 def plan_replay(
     store: Store, icd: Icd, begin_us: int, end_us: int, *, prefix: str, only: Collection[str] = ()
 ) -> ReplayPlan:
-    """Return the plan of a replay into a deployment with a prefix; `only`: these topics.
-
-    Raises
-    ------
-    ConfigError
-        The prefix is empty or that of the archive's deployment, the time is not within the archive, or the archive has
-        none of the topics.
-    ArchiveError
-        A file of the archive cannot be read, or has records of another one.
-    """
+    """Return the plan of a replay into a deployment with a prefix; `only`: these topics."""
     has = extent(store)
     if has is None:
-        raise ConfigError("expected an archive, with files topic=TOPIC/hour=HOUR/PARTITION-NUMBER.parquet, got none")
+        raise no_archive(store)
     if not has[0] <= begin_us < end_us <= has[1]:
         raise ConfigError(
             f"--from, --to: expected a begin before the end, both within the archive, which is from {utc_text(has[0])}"
@@ -145,13 +136,7 @@ def plan_replay(
 def require_place(
     plan: ReplayPlan, prefix: str, found: Mapping[str, FoundTopic], extents: Mapping[str, Extent], replicas: int
 ) -> None:
-    """Make sure that any topics of a prefix were made by a replay and are ready for this one.
-
-    Raises
-    ------
-    ConfigError
-        A topic is not made by a replay, or has records already.
-    """
+    """Make sure that any topics of a prefix were made by a replay and are ready for this one."""
     elsewhere = "choose a new SDP_TOPIC_PREFIX, or delete the topics of this one"
     for name, topic in found.items():
         for difference in differences(plan.topics[name], topic, replicas):
@@ -264,13 +249,6 @@ def play(
     steering: Steering | None = None,
 ) -> int:
     """Write the records of a plan; return their number after all are confirmed.
-
-    Parameters
-    ----------
-    speed
-        Speed relative to the clock; infinite: as fast as the brokers allow.
-    steering
-        Publishes the position, and reads orders; None: neither.
 
     Raises
     ------

@@ -55,11 +55,6 @@ class ArchiveAlarms:
     """Raises and clears the alarms of one worker.
 
     At a start it also clears alarms that are not active: an earlier run may have raised them.
-
-    Parameters
-    ----------
-    age
-        Longest time that a record waits in memory [s].
     """
 
     def __init__(self, alerts: Alerts, *, age: float) -> None:
@@ -97,19 +92,7 @@ class ArchiveAlarms:
 
 
 class ArchiveReporter:
-    """Writes the reports of one worker.
-
-    Parameters
-    ----------
-    device
-        Name of the worker's device.
-    origin
-        Name of the worker.
-    send
-        Queues a record, and never waits.
-    age
-        Longest time that a record waits in memory [s].
-    """
+    """Writes the reports of one worker."""
 
     def __init__(
         self,

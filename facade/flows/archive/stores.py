@@ -25,13 +25,7 @@ class Store(Protocol):
     """Stores the files of an archive, by name."""
 
     def names(self, topic: str = "*") -> list[str]:
-        """Return the names of the files, of one topic or of all.
-
-        Raises
-        ------
-        OSError
-            The location cannot be read.
-        """
+        """Return the names of the files, of one topic or of all."""
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file."""
@@ -133,7 +127,7 @@ def _sync(folder: Path) -> None:
         os.close(number)
 
 
-class ObjectStore:
+class _ObjectStore:
     """An archive in an object store: each file is one put, which fails if the name exists."""
 
     def __init__(self, url: str) -> None:
@@ -149,23 +143,19 @@ class ObjectStore:
         return self._place
 
     def names(self, topic: str = "*") -> list[str]:
-        """Return the names of the files; see `Store`."""
         self._system.invalidate_cache()
         found = self._ask("glob", f"{self._root}/{_PATTERN.format(topic)}*.parquet")
         return [name.removeprefix(f"{self._root}/") for name in found]
 
     def read(self, name: str) -> bytes:
-        """Return the bytes of a file."""
         content: bytes = self._ask("cat_file", f"{self._root}/{name}")
         return content
 
     def open(self, name: str) -> BinaryIO:
-        """Return a file to read parts of it."""
         file: BinaryIO = self._ask("open", f"{self._root}/{name}", "rb")
         return file
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file; see `Store`."""
         try:
             self._ask("pipe_file", f"{self._root}/{name}", content, mode="create")
         except FileExistsError:
@@ -173,7 +163,6 @@ class ObjectStore:
                 raise
 
     def remove(self, name: str) -> None:
-        """Remove a file; see `Store`."""
         with contextlib.suppress(FileNotFoundError):
             self._ask("rm_file", f"{self._root}/{name}")
 
@@ -193,13 +182,7 @@ class ObjectStore:
 
 
 def open_store(place: str) -> Store:
-    """Return the archive in a folder or at a URL.
-
-    Raises
-    ------
-    ConfigError
-        A store of this kind cannot hold an archive, its package is missing, or the folder is a file.
-    """
+    """Return the archive in a folder or at a URL."""
     scheme, is_url, _ = place.partition("://")
     if not is_url or place.startswith(_FILE):
         root = Path(place.removeprefix(_FILE))
@@ -209,4 +192,4 @@ def open_store(place: str) -> Store:
     if scheme not in _CONDITIONAL:
         known = ", ".join(_CONDITIONAL[:-1])
         raise ConfigError(f"{without_secrets(place)}: expected a folder, or a store with conditional puts ({known})")
-    return ObjectStore(place)
+    return _ObjectStore(place)

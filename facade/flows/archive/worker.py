@@ -13,14 +13,17 @@ which `verify` shows.
 
 While a file cannot be written, nothing is read.
 
-About once an hour, files beyond the retention are removed, see `facade.flows.archive.retention`.
+About once an hour, files beyond their retention are removed. The oldest files of a partition go in their order, up to
+the first one to keep, so the rest has no gap, also if the worker is killed in between. The newest file of a partition
+stays at any age: it is the worker's position. The name of a file suffices to judge it: a record of a later hour begins
+another file. A name with a future time comes from a wrong clock: such a file is removed together with the next one.
 
 A step begins with a report of the worker's state, also while a store does not answer.
 """
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
@@ -32,20 +35,23 @@ from facade.bus.offsets import PartitionFacts, WorkerPosition, begin
 from facade.bus.port import ColumnReader, PartitionColumns, TopicPartition
 from facade.clock import Clock
 from facade.config import without_secrets
-from facade.errors import BusError
+from facade.durations import parse_duration
+from facade.errors import BusError, ConfigError
 from facade.flows.archive.files import (
     ArchiveEntry,
     ArchiveError,
     by_partition,
     encode,
     event_times,
+    hour_in,
+    hour_of,
+    hour_text,
     hours_of,
     inspect,
     sizes_of,
     to_batch,
 )
 from facade.flows.archive.reports import REPORT_EACH, ArchiveFigures, ArchiveReporter
-from facade.flows.archive.retention import expired
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
 from facade.printable import printable
@@ -55,11 +61,9 @@ from facade.runtime.readers import Bus
 _log = logging.getLogger(__name__)
 
 _TAKE = 10_000
-"""Records read at once."""
 _REMOVE_EACH = 3600.0
 """Time between two searches for old files [s]."""
 _REMOVE = 20
-"""Most files removed at once."""
 _LONGEST = 500
 """Longest text of an error on the bus [characters]."""
 
@@ -156,7 +160,6 @@ class ArchiveWorker:
         self._due = deque[_File]()
         self._keep = keep or {}
         self._expired: Iterator[str] = iter(())
-        """Files to remove."""
         self._look_at = float("-inf")
         """Time of the next search for old files [monotonic s]."""
         self._reporter, self._report_at = reporter, float("-inf")
@@ -165,13 +168,7 @@ class ArchiveWorker:
         self._last_error = self._newest_file = self._failing = ""
 
     def step(self) -> None:
-        """Write due files, and read some records.
-
-        Raises
-        ------
-        ArchiveError
-            Another worker writes the same files, or the newest file of a partition is damaged.
-        """
+        """Write due files, and read some records."""
         self._report()
         try:
             self._remove_expired()  # first, as it may make room
@@ -240,11 +237,9 @@ class ArchiveWorker:
 
     def _inspect(self, name: str) -> ArchiveEntry:
         try:
-            found = inspect(self._store.read(name))
+            found = inspect(self._store.read(name), name)
         except ArchiveError as error:
             raise ArchiveError(f"{name}: {error}; if it is damaged, move it away to write its records again") from error
-        if found.name != name:
-            raise ArchiveError(f"{name}: expected the file that its name says, got {found.name}")
         if found.deployment != self._deployment:
             what = f"expected files of the deployment {self._deployment!r}, got one of {found.deployment!r}"
             raise ArchiveError(f"{name}: {what}; give each deployment an archive of its own")
@@ -337,7 +332,7 @@ class ArchiveWorker:
         if self._clock.monotonic() >= self._look_at:
             self._look_at = self._clock.monotonic() + _REMOVE_EACH
             now_us = round(self._clock.now() * 1e6)
-            self._expired = expired(self._store, self._keep, now_us)
+            self._expired = _expired(self._store, self._keep, now_us)
         try:
             for name in islice(self._expired, _REMOVE):
                 self._store.remove(name)
@@ -393,3 +388,34 @@ def _position(file: ArchiveEntry) -> WorkerPosition:
     return WorkerPosition(
         group="archive", topic=file.topic, partition=file.partition, log=file.log, next=file.next, worker="archive"
     )
+
+
+def parse_keep(rules: Collection[str], topics: Collection[str]) -> dict[str, float]:
+    """Return the retention of each topic [s] by rules such as ``400d`` for all, or ``ingest.heaps=30d`` for one."""
+    found: dict[str, float] = {}
+    for rule in rules:
+        topic, _, duration = rule.rpartition("=")
+        if "=" in rule and topic not in topics:
+            raise ConfigError(f"--keep: expected TOPIC=DURATION with some of {', '.join(topics)}, got {rule!r:.100}")
+        if topic in found:
+            raise ConfigError(f"--keep: expected one rule for {topic or 'all topics'}, got two")
+        found[topic] = parse_duration(duration, "--keep")
+    default = found.pop("", None)
+    return (dict.fromkeys(topics, default) if default else {}) | found
+
+
+def _expired(store: Store, keep: Mapping[str, float], now_us: int) -> Iterator[str]:
+    """Return the names of the files to remove, in order. The store is asked during the iteration."""
+    latest = hour_text(hour_of(now_us) + 1)
+    for topic, age in keep.items():
+        hour = hour_text(hour_of(now_us - round(age * 1e6)))
+        for files in by_partition(store.names(topic)).values():
+            due: list[str] = []
+            for name in files[:-1]:
+                due.append(name)
+                if hour_in(name) > latest:
+                    continue
+                if hour_in(name) >= hour:
+                    break
+                yield from due
+                due.clear()

@@ -34,7 +34,6 @@ MOST_FAILED = 1024
 _ORDER = {RUNNING: 0, STARTING: 1, WAITING: 2}
 """Order of states among shown open blocks."""
 MOST_SHOWN = 64
-"""Most open blocks in `processingBlocks`."""
 SUBARRAY, MASTER = "SdpSubarray", "SdpMaster"
 _CONDITION = "processingBlockFailed"
 
@@ -54,9 +53,7 @@ class Blocks:
     """The processing blocks of one subarray, or of several."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    """By state."""
     open: dict[str, ProcessingBlock] = field(default_factory=dict)
-    """By id."""
     _order: list[tuple[int, int, str]] = field(default_factory=list)
     """A heap of ranks of open blocks; outdated ones are dropped when they reach the top."""
     failed: dict[str, ProcessingBlock] = field(default_factory=dict)
@@ -97,19 +94,12 @@ def rank(block: ProcessingBlock) -> tuple[int, int, str]:
 
 
 class BlocksFlow(Flow):
-    """A flow: the newest state of each processing block; see `facade.runtime.flow.Flow`.
-
-    Parameters
-    ----------
-    subarrays
-        Numbers of the subarrays to show.
-    """
+    """A flow: the newest state of each processing block; see `facade.runtime.flow.Flow`."""
 
     topic = BLOCKS
 
     def __init__(self, subarrays: Collection[int]) -> None:
         self.subarrays = {number: Blocks() for number in subarrays}
-        """By number."""
         self._open: dict[str, _Known] = {}
         self._open_bytes = 0
         self._ended: dict[str, _Known] = {}
@@ -169,13 +159,7 @@ class BlocksFlow(Flow):
 
 
 class BlocksView:
-    """A view: the processing blocks of one subarray; see `facade.runtime.flow.View`.
-
-    Parameters
-    ----------
-    known
-        Whether all records from before the start have been read.
-    """
+    """A view: the processing blocks of one subarray; see `facade.runtime.flow.View`."""
 
     def __init__(self, device: str, blocks: Blocks, known: Callable[[], bool]) -> None:
         self._device, self._blocks, self._known = device, blocks, known

@@ -17,7 +17,6 @@ from facade.messages import ProcessingBlock
 from facade.outcome import RecordRejected, Unused
 
 BLOCKS = "processing-blocks"
-"""Topic, by its name in the ICD."""
 STARTING: Final = "STARTING"
 WAITING: Final = "WAITING"
 RUNNING: Final = "RUNNING"

@@ -5,20 +5,19 @@ component silent, and a restart judges as before.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from facade.bus.offsets import CountedOffsets, Overlap
-from facade.bus.port import BusHealth, Record
+from facade.bus.port import Record
 from facade.clock import utc_text
 from facade.errors import ConfigError
 from facade.flows.logs.messages import SUMMARY, LogCount, LogSummary, decode_summary
 from facade.flows.logs.names import ATTRIBUTES
 from facade.flows.logs.records import ERROR, LOG_SEVERITIES
 from facade.flows.logs.sums import OTHER
-from facade.icd.model import DeviceClass
 from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected
 from facade.printable import excerpt, listed
 from facade.reading import Reading, Value, judge
@@ -332,13 +331,7 @@ class LogLedger:
         return found
 
     def restore(self, state: Any) -> None:
-        """Restore the state of a snapshot.
-
-        Raises
-        ------
-        msgspec.ValidationError
-            It has another form.
-        """
+        """Restore the state of a snapshot."""
         self.state = msgspec.convert(state, LogState, strict=False)
 
 
@@ -425,18 +418,9 @@ class LogsView(NewestView):
 
     what = "sums"
 
-    def __init__(
-        self,
-        device: str,
-        device_class: DeviceClass,
-        ledger: LogLedger,
-        health: BusHealth,
-        *,
-        known: Callable[[], bool],
-        version: str,
-    ) -> None:
-        super().__init__(device, device_class, health, known=known, version=version)
-        self._ledger = ledger
+    def __init__(self, device: str, server: Server, flow: LogFlow) -> None:
+        super().__init__(device, server, flow.topic)
+        self._ledger = flow.ledger
         self._silent: list[str] = []
         self._rising: list[str] = []
         self._beyond: list[str] = []
@@ -536,22 +520,11 @@ def _line(what: str, names: list[str]) -> list[str]:
 
 
 def compose(server: Server) -> None:
-    """Add logs and metrics to a device server.
-
-    Raises
-    ------
-    ConfigError
-        There are several devices: each fault would be reported twice.
-    """
+    """Add logs and metrics to a device server."""
     device, *more = server.devices[CLASS]
     if more:
         raise ConfigError(f"devices of {CLASS} in instance {server.instance}: expected one, got {device} and {more}")
     flow = LogFlow()
     server.flows.append(flow)
-
-    def known() -> bool:
-        return server.has_read(flow.topic)
-
-    entry, health = server.icd.classes[CLASS], server.bus.health
-    server.views.append(LogsView(device, entry, flow.ledger, health, known=known, version=server.version))
+    server.views.append(LogsView(device, server, flow))
     server.report(flow.find, lambda key: key[0] in (RISING, COMPONENT_SILENT), flow.topic, others=device)

@@ -377,13 +377,7 @@ def log_event(value: bytes) -> LogRecord:
 
 
 def metrics_event(value: bytes) -> Iterator[MetricRecord | BadRow]:
-    """Return the values of an event of Metricbeat that attributes show; if there are none, one without an attribute.
-
-    Raises
-    ------
-    ValueError
-        It is not such an event.
-    """
+    """Return the values of an event of Metricbeat that attributes show; if there are none, one without an attribute."""
     one = _decoded(_metrics_event_decoder, value)
     if not one.timestamp:
         raise ValueError("expected an export request of OTLP, or an event of Metricbeat with @timestamp")

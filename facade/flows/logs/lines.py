@@ -65,11 +65,6 @@ def syslog_message(value: bytes) -> LogRecord:
     """Decode a message of RFC 5424 or 3164; of structured data, `sequenceId`, `rack` and `eb_id` are known.
 
     The older form usually has neither year nor zone: such a message counts as one without a time.
-
-    Raises
-    ------
-    ValueError
-        It is not such a message.
     """
     split = _split(value)
     if split is None:
@@ -140,13 +135,7 @@ def _parse(value: bytes) -> LogRecord:
 
 
 def ska_line(value: bytes) -> LogRecord:
-    """Decode a line of SKA's log form: ``1|time|level|thread|function|file#line|tags|message``.
-
-    Raises
-    ------
-    ValueError
-        It is not such a line.
-    """
+    """Decode a line of SKA's log form: ``1|time|level|thread|function|file#line|tags|message``."""
     found = _SKA.fullmatch(text := value.decode("utf-8", "replace").rstrip("\n"))
     if found is None:
         raise ValueError(f"expected eight fields of SKA's form, got {text[:60]!r}")

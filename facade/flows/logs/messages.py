@@ -10,8 +10,6 @@ from facade.messages import NodeMetric as NodeMetric
 from facade.messages import ShipperSequence as ShipperSequence
 
 LOGS, METRICS, SUMMARY = "logs", "metrics", "logs.summary"
-"""Topics, by their names in the ICD."""
 TOPICS: Final = (LOGS, METRICS)
-"""Topics of the shippers."""
 
 decode_summary = BatchDecoder(LogSummary).decode_one

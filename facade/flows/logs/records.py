@@ -120,13 +120,7 @@ def body_of(text: str | bytes) -> str:
 
 
 def time_of(text: str) -> int:
-    """Return the time of an ISO 8601 text [Unix us]; UTC without a zone.
-
-    Raises
-    ------
-    ValueError
-        It is not a time, or before 1970.
-    """
+    """Return the time of an ISO 8601 text [Unix us]; UTC without a zone."""
     when = datetime.fromisoformat(text)
     since = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)) - _EPOCH
     time = (since.days * 86_400 + since.seconds) * _MICRO + since.microseconds
@@ -136,13 +130,7 @@ def time_of(text: str) -> int:
 
 
 def micro(seconds: float) -> int:
-    """Convert a time [Unix s] to [Unix us].
-
-    Raises
-    ------
-    ValueError
-        It is out of the range of records.
-    """
+    """Convert a time [Unix s] to [Unix us]."""
     if not 0.0 <= seconds * _MICRO <= LARGEST:
         raise ValueError(f"expected a time since 1970, got {seconds!r:.40} s")
     return round(seconds * _MICRO)

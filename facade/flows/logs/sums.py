@@ -61,15 +61,7 @@ class LogSums:
         return is_late
 
     def add_columns(self, found: Columns, appended: Indices, text: Callable[[int], str | bytes]) -> int:
-        """Count messages, as `add` does one by one; return the number of late ones.
-
-        Parameters
-        ----------
-        appended
-            Append time of each [Unix us].
-        text
-            Returns the text of a message by its row.
-        """
+        """Count messages, as `add` does one by one; return the number of late ones."""
         time = np.where((found.time > 0) & (found.time < appended), found.time, appended)
         is_late = appended - time > LATE
         kinds = len(found.sources)
@@ -153,11 +145,7 @@ class LogSums:
         """Return the summaries of the partition, none larger than `most` [bytes]."""
         counts = [
             LogCount(
-                component=one.component,
-                severity=one.severity,
-                host=one.host,
-                rack=one.rack,
-                observation=one.observation,
+                **msgspec.structs.asdict(one),
                 count=found[_COUNT],
                 late=found[_LATE_COUNT],
                 time_min=found[_OLDEST],

@@ -37,7 +37,6 @@ class LogBatching:
     """Time between commits while records come [s]; a second of delay is acceptable for logs."""
     batch: int = 10_000
     limit: int = 2_000_000
-    """Most records in one transaction."""
     limit_bytes: int = 32_000_000
     """Most bytes of dead letters in one transaction, as they are kept whole."""
     letters: int = 10_000
@@ -47,13 +46,7 @@ class LogBatching:
 
 
 class LogWorker(TransactionalWorker):
-    """One slot of the group that processes logs and metrics.
-
-    Parameters
-    ----------
-    slot
-        Name of the slot; each running worker has its own.
-    """
+    """One slot of the group that processes logs and metrics."""
 
     def __init__(
         self, log: TransactionalLog, icd: Icd, *, slot: str, clock: Clock, batching: LogBatching | None = None

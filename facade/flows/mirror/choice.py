@@ -26,7 +26,6 @@ _SHORTEST = 0.1
 PERIOD = 1.0
 """Default of the time between two reads [s]."""
 MOST_FOUND = 20_000
-"""Most attributes chosen by a pattern."""
 SEARCH_AGAIN = 30.0
 """Time between two searches for a pattern [s]; shorter after a failure of the database."""
 _ASKED_WITHIN = 10.0
@@ -34,13 +33,7 @@ _ASKED_WITHIN = 10.0
 
 
 class Choice(Flow):
-    """A flow: the rules and the reports about subarrays; another thread asks for the choice.
-
-    Parameters
-    ----------
-    is_own
-        Whether a device belongs to the facade; such devices are never mirrored.
-    """
+    """A flow: the rules and the reports about subarrays; another thread asks for the choice."""
 
     topic = RULES
 
@@ -155,18 +148,11 @@ class _Database:
 
     is_asked = False
     failures = 0
-    """Consecutive failed searches."""
     trouble = ""
 
 
 class Searches:
-    """The searches for devices and attributes, and their results.
-
-    Parameters
-    ----------
-    is_own
-        Whether a device belongs to the facade; such devices are not asked.
-    """
+    """The searches for devices and attributes, and their results."""
 
     def __init__(self, source: DeviceSource, is_own: Callable[[str], bool]) -> None:
         self._source, self._is_own = source, is_own
@@ -227,15 +213,7 @@ class Searches:
             yield device, now + (number * _ASKED_WITHIN / len(asked) if device in self._names else 0.0)
 
     def answer(self, device: str, names: frozenset[str] | None, why: str = "") -> bool:
-        """Store the names of a device's attributes; return whether they have changed.
-
-        Parameters
-        ----------
-        names
-            None: the device could not be asked.
-        why
-            The reason.
-        """
+        """Store the names of a device's attributes; None: it could not be asked. Return whether they have changed."""
         if names is None:
             self._silent[device] = why
             return False

@@ -4,7 +4,6 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from facade.bus.port import BusHealth
 from facade.errors import ConfigError
 from facade.flows.mirror.choice import Choice
 from facade.flows.mirror.device import MirroredAttribute
@@ -12,7 +11,7 @@ from facade.flows.mirror.messages import CONNECTED, MirrorWriter, device_of
 from facade.flows.mirror.mirror import Mirror
 from facade.flows.mirror.source import DeviceSource
 from facade.flows.mirror.streaming import forms_of
-from facade.icd.model import DeviceClass, Icd
+from facade.icd.model import Icd
 from facade.instances import pattern_of
 from facade.manifest import load
 from facade.printable import excerpt, printable
@@ -38,18 +37,8 @@ class MirrorView(NewestView):
 
     what = "rules"
 
-    def __init__(
-        self,
-        device: str,
-        device_class: DeviceClass,
-        mirror: Mirror,
-        choice: Choice,
-        health: BusHealth,
-        *,
-        known: Callable[[], bool],
-        version: str,
-    ) -> None:
-        super().__init__(device, device_class, health, known=known, version=version)
+    def __init__(self, device: str, server: Server, mirror: Mirror, choice: Choice) -> None:
+        super().__init__(device, server, choice.topic, STATES)
         self._mirror, self._choice = mirror, choice
         self._counts: deque[tuple[float, int, int]] = deque()
         """Values and records up to a time, oldest first."""
@@ -139,13 +128,7 @@ def _why(entries: list[MirroredAttribute]) -> str:
 
 
 def compose(server: Server) -> None:
-    """Add the mirror to a device server.
-
-    Raises
-    ------
-    ConfigError
-        There are several devices: each attribute would be mirrored twice. Or a chosen form is unavailable.
-    """
+    """Add the mirror to a device server."""
     forms = forms_of(server.settings)
     device, *more = server.devices[CLASS]
     if more:
@@ -157,18 +140,21 @@ def compose(server: Server) -> None:
         server.flows.append(server.states)
     server.states.listeners.append(choice.take)
 
-    def known() -> bool:
-        return server.has_read(choice.topic, STATES)
+    topics = choice.topic, STATES
 
     def make() -> Mirror:
         source = server.share(DeviceSource, load(SOURCE))  # type: ignore[type-abstract]
         writer, incarnation = server.bus.writer(), server.sign_of_life.incarnation
-        return Mirror(*(source, writer, choice), known=known, clock=server.clock, incarnation=incarnation, forms=forms)
+        return Mirror(
+            *(source, writer, choice),
+            known=lambda: server.has_read(*topics),
+            clock=server.clock,
+            incarnation=incarnation,
+            forms=forms,
+        )
 
     mirror = server.share(Mirror, make)
-    entry, health = server.icd.classes[CLASS], server.bus.health
-    server.views.append(MirrorView(device, entry, mirror, choice, health, known=known, version=server.version))
-    topics = choice.topic, STATES
+    server.views.append(MirrorView(device, server, mirror, choice))
     server.report(lambda _: find_faults(mirror, device), lambda key: key[0] in CONDITIONS, *topics, others=device)
     server.threads.append(lambda stop: mirror.run(stop, server.bus))
 

@@ -13,21 +13,12 @@ _LONGEST_LABEL, _LONGEST_ERROR = 200, 500
 ALIVE = 2.0
 """Time between two keep-alive requests to a device [s]."""
 MOST_AT_ONCE = 50
-"""Most attributes in one job."""
 AGAIN, _LONGEST_PAUSE = 1.0, 30.0
 """Pause after one failed try, and after many [s]."""
 
 
 class MirroredAttribute:
-    """One attribute.
-
-    Parameters
-    ----------
-    own
-        The mirror of its records.
-    newest
-        Its newest record, from an earlier mirror; later values were missed.
-    """
+    """One attribute; `newest` is its newest record, from an earlier mirror: later values were missed."""
 
     def __init__(self, name: str, own: MirrorWriter, newest: TelescopeAttribute | None = None) -> None:
         self.name, self._own = name, own
@@ -155,7 +146,6 @@ class MirroredDevice:
         self.unread: list[str] = []
         """Attributes not yet read on this connection."""
         self.failures = 0
-        """Number of consecutive failures."""
         self.list_at = float("inf")
         """Time of the next request for its attributes [monotonic s]."""
 

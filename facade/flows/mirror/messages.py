@@ -12,7 +12,6 @@ from facade.messages import MirrorRule as MirrorRule
 from facade.messages import TelescopeAttribute as TelescopeAttribute
 
 MODEL, RULES = "telescope.model", "telescope.mirror"
-"""Topics, by their names in the ICD."""
 decode_attribute = BatchDecoder(TelescopeAttribute).decode_one
 decode_rule = BatchDecoder(MirrorRule).decode_one
 CONNECTED: Final = "CONNECTED"
@@ -26,7 +25,6 @@ OVERLAP = 2.0
 SILENT = 25.0
 """Time without records after which a mirror counts as ended; each attribute has a heartbeat every 10 s."""
 _MOST = 100
-"""Most mirrors remembered."""
 
 
 def is_name(text: str) -> bool:

@@ -50,7 +50,6 @@ SLOW = 0.1
 _OVER = 10
 """Period of the longest latency that is shown [s]."""
 MOST_UNDER_WAY = 5000
-"""Most unconfirmed records."""
 REPEAT = 10.0
 """Time between two records of an unchanged attribute [s]."""
 CONFIRM = 0.5
@@ -75,13 +74,7 @@ _MANY, _FEW = 10_000, 200
 
 
 class Turns:
-    """Turns of the devices: the queue, and the jobs under way.
-
-    Parameters
-    ----------
-    most
-        Most jobs under way: the threads of the source.
-    """
+    """Turns of the devices: the queue, and the jobs under way."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -139,13 +132,7 @@ class Latency:
 
 
 class ModelOutbox:
-    """Writes records of attributes; never waits.
-
-    Parameters
-    ----------
-    forms
-        Makes further records from each record.
-    """
+    """Writes records of attributes; never waits."""
 
     def __init__(self, writer: QueueingWriter, forms: Forms = no_forms) -> None:
         self._writer, self._forms = writer, forms
@@ -205,17 +192,7 @@ class ModelOutbox:
 
 
 class Mirror:
-    """Mirrors the chosen attributes; `run` is the body of a thread, and `step` is one turn of it.
-
-    Parameters
-    ----------
-    known
-        Whether all rules and reports from before the start have been read.
-    incarnation
-        Identity of this mirror among earlier and parallel ones.
-    forms
-        Makes further records from each record.
-    """
+    """Mirrors the chosen attributes; `run` is the body of a thread, and `step` is one turn of it."""
 
     def __init__(
         self,
@@ -232,9 +209,7 @@ class Mirror:
         self.outbox = ModelOutbox(writer, forms)
         self.own = MirrorWriter(1, incarnation)
         self.writers = Writers()
-        """The writers of the telescope model."""
         self.entries: dict[str, MirroredAttribute] = {}
-        """The mirrored attributes, by name."""
         self.searches = Searches(source, choice.is_own)
         self.values = 0
         self._latency = Latency()

@@ -51,7 +51,6 @@ class JobResult(NamedTuple):
 
     job: DeviceJob
     seen: tuple[AttributeValue, ...] = ()
-    """Values of the attributes to read."""
     pushed: frozenset[str] = frozenset()
     """Attributes with a new subscription that will send events."""
     failed: frozenset[str] = frozenset()

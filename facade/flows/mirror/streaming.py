@@ -14,7 +14,6 @@ from facade.errors import ConfigError
 from facade.flows.mirror.messages import CONNECTED, TelescopeAttribute
 
 STREAMING = "telescope.streaming"
-"""Topic, by its name in the ICD."""
 F144, AL00 = FORMS = ("f144", "al00")
 """Forms of a value, and of an alarm."""
 _TYPES: Mapping[str, str] = {
@@ -35,7 +34,6 @@ _SEVERITIES: Mapping[str, str] = {"VALID": "OK", "CHANGING": "OK", "WARNING": "M
 """Severities of al00, by Tango's qualities; others are INVALID."""
 
 Forms = Callable[[TelescopeAttribute], Iterator[Record]]
-"""Returns further records of an attribute."""
 
 
 def no_forms(message: TelescopeAttribute) -> Iterator[Record]:
@@ -44,13 +42,7 @@ def no_forms(message: TelescopeAttribute) -> Iterator[Record]:
 
 
 def forms_of(settings: Settings) -> Forms:
-    """Return the function that makes further records of an attribute, by the settings.
-
-    Raises
-    ------
-    ConfigError
-        A form does not exist, or the library is missing.
-    """
+    """Return the function that makes further records of an attribute, by the settings."""
     chosen = {name.strip() for name in settings.mirror_forms.split(",")} - {""}
     if odd := sorted(chosen - {*FORMS}):
         raise ConfigError(f"mirror_forms (SDP_MIRROR_FORMS): expected some of {', '.join(FORMS)}, got {odd[0]!r:.80}")

@@ -235,13 +235,10 @@ class TelescopeModel:
 
 def _numbers(message: TelescopeAttribute) -> Any:
     if message.type not in _FLOATS or message.value is None:
-        return np.asarray(message.value) if _is_table(message) else message.value
+        is_table = isinstance(message.value, list) and message.type not in ("DevString", "DevState")
+        return np.asarray(message.value) if is_table else message.value
     value = np.asarray(message.value, dtype=float)  # NumPy parses NaN and Infinity, too
     return float(value) if value.ndim == 0 else value
-
-
-def _is_table(message: TelescopeAttribute) -> bool:
-    return isinstance(message.value, list) and message.type not in ("DevString", "DevState")
 
 
 def _between(before: Any, after: Any, share: float, wrap: float | None) -> Any:

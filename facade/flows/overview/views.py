@@ -49,7 +49,6 @@ _HANGING = "transactionHanging"
 _MOST_ISSUES = 64
 """Issues listed by `healthIssues`; `healthInfo` merges many of one condition."""
 _MOST_LINES = 64
-"""Length of `healthInfo`."""
 _MOST_NAMED = 20
 """Most partitions named by an issue."""
 _MOST_REASONS = 64
@@ -69,15 +68,7 @@ _CONDITIONS = dict.fromkeys(
 
 
 class Overview:
-    """Model of the overview's devices.
-
-    Parameters
-    ----------
-    bus_class
-        The device class with an attribute for each figure of each account, and its limits.
-    flows
-        Health sources of the flows.
-    """
+    """Model of the overview's devices."""
 
     def __init__(
         self,
@@ -95,7 +86,6 @@ class Overview:
         self._counts: dict[tuple[str, str], tuple[int, float, int]] = {}
         """By kind and stream: last count, time of its last growth [Unix s], and the count before that growth."""
         self._said: dict[HealthSource, list[HealthIssue]] = {}
-        """Last issues of each flow."""
         self._failed: set[tuple[HealthSource, type[Exception]]] = set()
         """Failures of flows that have been logged."""
         self._has_looked = False
@@ -276,16 +266,6 @@ class Presence(HealthSource):
 
     Expected are each device-server instance of the deployment, at least one worker of each kind, and every worker with
     a heartbeat within the retention of the topic, unless its last one was final.
-
-    Parameters
-    ----------
-    accounts_us
-        Time of the last account of each device server, by its own clock [Unix us].
-
-    Raises
-    ------
-    ConfigError
-        The setting `without` names an unknown role.
     """
 
     def __init__(self, server: Server, accounts_us: Mapping[str, int]) -> None:

@@ -10,7 +10,7 @@ A metric is ATTR_INVALID, and raises no alert, if it has stopped for longer than
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 from facade.bus.port import BusHealth, Record
 from facade.codec.arrays import Array
 from facade.flows.quality.records import METRIC, QUALITY, TEXT, decode, read_header
-from facade.icd.model import Attribute, DeviceClass, Icd
+from facade.icd.model import Attribute, Icd
 from facade.icd.topic_model import Limits
 from facade.icd.units import unit_of
 from facade.instances import device_number, devices_of, number_of
@@ -47,7 +47,6 @@ _RATE_OVER = 10.0
 _MOST_NAMES = 8
 """Names of metrics in a line of Status, or of health."""
 QUALITY_LOW = "qualityLow"
-"""Condition of the alerts about limits."""
 _BACK = 15.0
 """Time after an outage of the bus in which a metric may still be on its way [s]; producers retry after up to 10 s."""
 _SEVERITY_OF_QUALITY = {Quality.WARNING: WARNING, Quality.ALARM: ALARM}
@@ -74,11 +73,9 @@ class Measured:
     """The metrics of one subarray."""
 
     newest: dict[str, NewestMetric] = field(default_factory=dict)
-    """By name."""
     unknown: dict[str, None] = field(default_factory=dict)
     """Metrics that are not in the ICD, the newest last."""
     used: int = 0
-    """Records used."""
     scan: tuple[int, float] | None = None
     """The newest scan id, and the time of its data [Unix s]."""
 
@@ -87,18 +84,12 @@ class QualityFlow(Flow):
     """A flow: the newest value of each metric; see `facade.runtime.flow.Flow`.
 
     The topic is compacted and has a key for each metric, so a read from its beginning gives all metrics at any start.
-
-    Parameters
-    ----------
-    subarrays
-        Numbers of the subarrays that this server shows.
     """
 
     topic = QUALITY
 
     def __init__(self, icd: Icd, subarrays: Collection[int]) -> None:
         self.measured = {number: Measured() for number in subarrays}
-        """By subarray."""
         self._metrics = {one.name: _Wanted.of(icd, one) for one in icd.classes[CLASS].attributes if is_metric(one)}
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
@@ -188,20 +179,7 @@ def axes(attribute: Attribute) -> tuple[int, ...]:
 
 
 def fit(array: Array, most: tuple[int, ...]) -> tuple[Value, bool]:
-    """Reduce an array to the size of its attribute.
-
-    Parameters
-    ----------
-    array
-        With as many axes as the attribute.
-    most
-        From `axes`.
-
-    Returns
-    -------
-    value, known
-        The value, and whether it has anything but NaN.
-    """
+    """Reduce an array to the size of its attribute, from `axes`; return it, and whether it has anything but NaN."""
     if array.dtype.kind == "U":
         for axis, limit in enumerate(most):
             array = array.take(_begins(array.shape[axis], limit), axis)
@@ -250,19 +228,8 @@ class QualityView(NewestView):
 
     what = "metrics"
 
-    def __init__(
-        self,
-        device: str,
-        device_class: DeviceClass,
-        flow: QualityFlow,
-        health: BusHealth,
-        *,
-        known: Callable[[], bool],
-        version: str,
-        subarray: int,
-    ) -> None:
-        super().__init__(device, device_class, health, known=known, version=version)
-        self._stale_after = device_class.stale_after
+    def __init__(self, device: str, server: Server, flow: QualityFlow, subarray: int) -> None:
+        super().__init__(device, server, flow.topic)
         self.subarray = subarray
         self._measured = flow.measured[subarray]
         self._shown: dict[str, _Shown] = {}
@@ -302,7 +269,7 @@ class QualityView(NewestView):
             shown = self._shown[name] = _Shown(metric, _reading(attribute, metric))
         if shown is None:
             return None
-        limit = self._stale_after if attribute.stale_after is None else attribute.stale_after
+        limit = self._class.stale_after if attribute.stale_after is None else attribute.stale_after
         stopped = metric is None or (limit > 0 and now - metric.appended > limit)
         if stopped:
             self.stopped.append(name)
@@ -340,13 +307,7 @@ def _line(what: str, names: list[str]) -> list[str]:
 
 
 class Excesses:
-    """Finds the metrics beyond their limits.
-
-    Parameters
-    ----------
-    views
-        Views of the metrics.
-    """
+    """Finds the metrics beyond their limits."""
 
     def __init__(self, views: Sequence[QualityView], health: BusHealth) -> None:
         self._views = views
@@ -385,14 +346,7 @@ def compose(server: Server) -> None:
     numbers = [device_number(entry, device, server.settings) for device in devices]
     flow = QualityFlow(server.icd, numbers)
     server.flows.append(flow)
-
-    def known() -> bool:
-        return server.has_read(flow.topic)
-
-    views = [
-        QualityView(device, entry, flow, health, known=known, version=server.version, subarray=number)
-        for device, number in zip(devices, numbers, strict=True)
-    ]
+    views = [QualityView(device, server, flow, number) for device, number in zip(devices, numbers, strict=True)]
     server.views += views
     excesses = Excesses(views, health)
     server.report(excesses.find, excesses.is_excess, flow.topic)

@@ -33,7 +33,6 @@ from facade.outcome import RecordRejected
 from facade.printable import excerpt
 
 QUALITY = "quality"
-"""Topic, by its name in the ICD."""
 METRIC = "metric"
 """Header that describes the bytes of a record."""
 _decoder = BatchDecoder(Metric)
@@ -81,18 +80,7 @@ def metric_record(header: Metric, content: bytes) -> Record:
 
 
 def decode(encoding: str, content: bytes, shape: Sequence[int], dtype: str) -> Array | RecordRejected:
-    """Decode an array.
-
-    Parameters
-    ----------
-    encoding, shape, dtype
-        Fields of the record's header.
-
-    Returns
-    -------
-    numpy.ndarray or Rejected
-        The array, with that shape, or a reason.
-    """
+    """Return the array of a record by the fields of its header, or the reason of its rejection."""
     limit = MOST_NAMES if dtype == TEXT else MOST_ELEMENTS
     if math.prod(shape) > limit:
         return RecordRejected("shape", "$", f"expected at most {limit} elements, got {math.prod(shape):.15g}")

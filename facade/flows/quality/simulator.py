@@ -80,12 +80,6 @@ class QualityScenario:
     encoding: MetricEncoding = "npy"
     scan_id: int = 1
 
-    def __post_init__(self) -> None:
-        if not 2 <= self.antennas <= MOST_ANTENNAS:
-            raise ConfigError(f"antennas: expected 2 to {MOST_ANTENNAS}, got {self.antennas}")
-        if not 1 <= self.channels <= _MOST_CHANNELS:
-            raise ConfigError(f"channels: expected 1 to {_MOST_CHANNELS}, got {self.channels}")
-
 
 class QualitySeries:
     """Generates metrics, round after round."""
@@ -99,7 +93,6 @@ class QualitySeries:
         self._noise = _NOISE * self._dice.uniform(0.8, 1.2, scenario.antennas)
         self._flagged = self._dice.uniform(0.0, 0.03, scenario.antennas)
         self.bad = int(self._dice.integers(1, scenario.antennas))
-        """Number of the bad antenna."""
         self._noise[self.bad] *= _BAD
         self._flagged[self.bad] = 0.6
 

@@ -30,7 +30,6 @@ from facade.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSo
 from facade.severities import ALARM
 
 MOST_SHOWN = 64
-"""Most reservations, or conflicts, in one attribute."""
 SUBARRAY, MASTER = "SdpSubarray", "SdpMaster"
 _RESOURCES = "resources"
 """Reported attribute with the resources of a subarray."""
@@ -74,13 +73,7 @@ class Look:
 
 
 class ReservationsView:
-    """A view: the reservations of one subarray; see `facade.runtime.flow.View`.
-
-    Parameters
-    ----------
-    known
-        Whether all records from before the start have been read.
-    """
+    """A view: the reservations of one subarray; see `facade.runtime.flow.View`."""
 
     def __init__(self, device: str, subarray: int, ledger: ReservationLedger, known: Callable[[], bool]) -> None:
         self._device, self._subarray, self._ledger, self._known = device, subarray, ledger, known

@@ -18,7 +18,6 @@ from facade.messages import Reservation
 from facade.outcome import INCONSISTENT, TOMBSTONE, USED, Outcome, RecordRejected, Suppressed, Unused
 
 RESERVATIONS = "reservations"
-"""Topic, by its name in the ICD."""
 REQUESTED: Final = "REQUESTED"
 GRANTED: Final = "GRANTED"
 REFUSED: Final = "REFUSED"

@@ -40,7 +40,6 @@ class AssemblyLimits:
     expiry: float = 600.0
     """Time without records after which a table is given up [s]."""
     segments: int = 200_000
-    """Most segments of one table."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -51,7 +51,6 @@ class SegmentBuffer:
         self._runs: list[tuple[int, int]] = []
         """Positions and lengths of the hashed bytes, in the order of the table."""
         self.size = 0
-        """Number of received bytes."""
         self.hashed = 0
         """Bytes of the segments before `next`."""
         self.next = 0

@@ -13,7 +13,7 @@ from facade.bus.kafka.transactional_member import KafkaTransactionalMember
 from facade.clock import SystemClock
 from facade.config import load_settings
 from facade.console import ERR, OUT, table, wide
-from facade.errors import ConfigError
+from facade.errors import ConfigError, writing
 from facade.flows.tables.assembly import AssemblyLimits
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.content import summarise
@@ -161,11 +161,10 @@ def plot(
     table = find(KafkaBus(Connection(load_settings()), client="tables-plot"), name)
     summary = table.summary if isinstance(table.summary, dict) else {}
     try:
-        output.write_bytes(picture(summary))
+        with writing(output):
+            output.write_bytes(picture(summary))
     except ValueError as error:
         raise ConfigError(f"table {table.table} of {table.product}: {error}") from error
-    except OSError as error:
-        raise ConfigError(f"{output}: cannot be written: {error.strerror or error}") from error
     ERR.print(f"{output}: {table.table} of {table.product}", markup=False)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from facade.bus.port import BusHealth
 from facade.clock import utc_text
 from facade.errors import IcdError
 from facade.flows.tables.contents import Contents
@@ -15,7 +14,7 @@ from facade.flows.tables.messages import place
 from facade.flows.tables.places import parse_roots
 from facade.flows.tables.references import References
 from facade.flows.tables.summaries import PointingSummary, SolutionSummary
-from facade.icd.model import DeviceClass, Icd
+from facade.icd.model import Icd
 from facade.messages import Table
 from facade.printable import listed
 from facade.reading import Changes, Image, Quality, Reading, Value, judge
@@ -25,7 +24,6 @@ from facade.runtime.view import NewestView
 from facade.severities import ALARM
 
 TABLE_LOST = "tableLost"
-"""Condition of the alerts about lost tables."""
 
 _MADE_GOOD = 600.0
 """Longest time after which a repaired loss is still reported [s]: alarms at rest are remembered as long."""
@@ -36,11 +34,6 @@ class Losses:
 
     The losses follow from ``tables`` alone, so a restart finds the same. A loss that was repaired before its report
     stays until it has been reported.
-
-    Parameters
-    ----------
-    has_reported
-        Whether an alert of a condition and source that began at a time [Unix us], or later, is on the bus.
     """
 
     def __init__(
@@ -84,17 +77,8 @@ class CalibrationView(NewestView):
 
     what = "tables"
 
-    def __init__(
-        self,
-        device: str,
-        device_class: DeviceClass,
-        flow: TablesFlow,
-        health: BusHealth,
-        *,
-        known: Callable[[], bool],
-        version: str,
-    ) -> None:
-        super().__init__(device, device_class, health, known=known, version=version)
+    def __init__(self, device: str, server: Server, flow: TablesFlow) -> None:
+        super().__init__(device, server, flow.topic)
         self._flow, self.prefix = flow, products_of(device)
         self._values: dict[str, Value] = {}
         self._changes = Changes()
@@ -229,14 +213,7 @@ def compose(server: Server) -> None:
     losses: Losses  # it and the reporter need each other
     reporter = server.report(lambda now: losses.find(now), lambda key: losses.is_loss(key), flow.topic)
     losses = Losses(flow, prefixes, reporter.has_reported)
-
-    def known() -> bool:
-        return server.has_read(flow.topic)
-
-    server.views += [
-        CalibrationView(device, icd.classes[CLASS], flow, server.bus.health, known=known, version=server.version)
-        for device in devices
-    ]
+    server.views += [CalibrationView(device, server, flow) for device in devices]
     contents = server.share(
         Contents,
         lambda: Contents(
@@ -245,7 +222,7 @@ def compose(server: Server) -> None:
             server.bus,
             most=largest(icd),
             references=References(parse_roots(server.settings.table_roots), clock=clock, patience=_PATIENCE),
-            known=known,
+            known=lambda: server.has_read(flow.topic),
             clock=clock,
         ),
     )

@@ -56,13 +56,6 @@ def summarise(kind: str, content_type: str, content: memoryview | Path) -> Summa
 
     It has only a note if kind or content type is unknown. A text is the reason why the content contradicts itself or
     its kind.
-
-    Raises
-    ------
-    ConfigError
-        The library for this type is not installed.
-    OSError
-        The file cannot be read.
     """
     media = content_type.partition(";")[0].strip().lower()
     known = (
@@ -243,15 +236,7 @@ _EVEN, _TURN = "viridis", "twilight_shifted"
 
 
 def picture(summary: SummaryDict) -> bytes:
-    """Draw the summary of gains or a bandpass as a PNG, antenna x channel; unknown cells are grey.
-
-    Raises
-    ------
-    ConfigError
-        The drawing library is not installed.
-    ValueError
-        It is the summary of another kind of table.
-    """
+    """Draw the summary of gains or a bandpass as a PNG, antenna x channel; unknown cells are grey."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine

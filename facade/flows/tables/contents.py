@@ -56,17 +56,7 @@ class _Trouble:
 
 
 class Contents:
-    """Holds the newest small tables; `run` is the body of the thread.
-
-    Parameters
-    ----------
-    prefixes
-        Beginnings of the products' names, for each subarray.
-    most
-        Size of the largest table to hold [bytes].
-    known
-        Whether all announcements from before the start have been read.
-    """
+    """Holds the newest small tables; `run` is the body of the thread."""
 
     def __init__(
         self,
@@ -82,11 +72,8 @@ class Contents:
         self._flow, self._prefixes, self._bus, self._clock = flow, prefixes, bus, clock
         self._most, self._references, self._known = most, references, known
         self._held: dict[str, Held] = {}
-        """By product."""
         self._troubles: dict[str, _Trouble] = {}
-        """By product."""
         self._fetching: Table | None = None
-        """The table that is being fetched."""
         self._fetch: TableFetch | None = None
 
     def run(self, stop: threading.Event) -> None:

@@ -36,7 +36,6 @@ class TableFetch:
         clock: Clock,
     ) -> None:
         self.received = 0
-        """Number of received bytes."""
         self._table, self._clock = table, clock
         self._heard = clock.monotonic()
         self._reader: Reader | None = None
@@ -55,15 +54,7 @@ class TableFetch:
             self._reader = bus.open_reader({CALIBRATION: [self._partition]}, {CALIBRATION: start})
 
     def step(self) -> Content | RecordRejected | None:
-        """Continue, with a short wait; None: the table is not complete yet. The content is valid until `close`.
-
-        Raises
-        ------
-        BusError
-            The bus is silent.
-        OSError
-            The bytes cannot be stored.
-        """
+        """Continue, with a short wait; None: the table is not complete yet. The content is valid until `close`."""
         if self._reference is None:
             return self._step_on_bus()
         is_done = self._reference.step()
@@ -149,15 +140,7 @@ def fetch(
     references: References | None = None,
     progress: Callable[[int], None] = lambda size: None,
 ) -> None:
-    """Write the content of a complete table to a file; the file appears after its checksum was verified.
-
-    Raises
-    ------
-    BusError
-        The table has gone, or is not the announced one.
-    ConfigError
-        The file cannot be written.
-    """
+    """Write the content of a complete table to a file; the file appears after its checksum was verified."""
     paths: list[Path] = []
     """Files beside the output; the last one opened becomes the output."""
     reported = 0

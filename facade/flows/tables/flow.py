@@ -35,7 +35,6 @@ class TablesFlow(Flow):
         self.failed: dict[str, Table] = {}
         """The table that failed last, by product."""
         self.changes = 0
-        """Number of changes."""
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Process a report about a table; see `facade.runtime.flow.Flow`."""

@@ -20,7 +20,6 @@ from facade.messages import Table, TableSegment, TableState
 from facade.outcome import USED, Outcome, RecordRejected
 
 CALIBRATION, TABLES = "calibration", "tables"
-"""Topics, by their names in the ICD."""
 
 SEGMENT = "segment"
 """Header that describes the bytes of a record."""

@@ -88,11 +88,6 @@ def find(
     """Return the state of partitions from before, and warnings about it.
 
     The group is asked before the topics are read, see `TransactionalMember`.
-
-    Raises
-    ------
-    BusError
-        The brokers do not answer, or a partition does not exist.
     """
     extent = bus.watch().extents([CALIBRATION]).get(CALIBRATION, Extent("", {}))
     if missing := sorted(set(partitions) - set(extent.ranges)):

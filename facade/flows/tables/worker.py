@@ -45,7 +45,6 @@ MOST_LOOKED_INTO = 64_000_000
 
 
 BATCH = 16
-"""Records read at once."""
 _WAIT = 0.2
 """Longest wait for the first record [s]."""
 _IDLE = 1.0

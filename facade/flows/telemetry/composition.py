@@ -53,7 +53,6 @@ class ShownTopic:
     """The windowed topic."""
     view: TelemetryView
     marker: Marker | None = None
-    """Marker of the last readings."""
 
 
 class TelemetryFlow(Flow):
@@ -211,7 +210,7 @@ class TelemetryFlow(Flow):
         return {"streams": {stream: ledger.as_dict() for stream, ledger in self.ledgers.items()}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of all ledgers; see `WindowLedger.parse` for errors."""
+        """Restore the state of all ledgers."""
         stored = msgspec.convert(state, _State).streams
         # All or nothing: everything that can fail comes before the first change.
         found = {stream: ledger.parse(stored.get(stream, _NOTHING)) for stream, ledger in self.ledgers.items()}

@@ -224,7 +224,6 @@ class LedgerState(msgspec.Struct, omit_defaults=True):
     windows: dict[str, list[Partial]] = {}
     """Long windows by group."""
     all_groups: dict[str, list[tuple[Partial, list[Group]]]] = {}
-    """Windows over all groups."""
     counted: Coverage = msgspec.field(default_factory=Coverage)
     watermarks: Watermarks = msgspec.field(default_factory=Watermarks)
 

@@ -106,28 +106,14 @@ def merge(into: Partial, other: Partial) -> None:
 
 def copy_partial(partial: Partial) -> Partial:
     """Return an independent copy without the runs."""
-    return Partial(
-        epoch=partial.epoch,
-        window=partial.window,
-        late=partial.late,
-        count=partial.count,
-        time_min=partial.time_min,
-        time_max=partial.time_max,
-        runs=[],
-        fields={name: copy_statistics(statistics) for name, statistics in partial.fields.items()},
-    )
+    fields = {name: copy_statistics(statistics) for name, statistics in partial.fields.items()}
+    return msgspec.structs.replace(partial, runs=[], fields=fields)
 
 
 def copy_statistics(statistics: FieldStatistics) -> FieldStatistics:
     """Return an independent copy."""
-    return FieldStatistics(
-        sum=statistics.sum,
-        min=statistics.min,
-        max=statistics.max,
-        m2=statistics.m2,
-        last=statistics.last,
-        sketch=None if statistics.sketch is None else dict(statistics.sketch),
-    )
+    sketch = None if statistics.sketch is None else dict(statistics.sketch)
+    return msgspec.structs.replace(statistics, sketch=sketch)
 
 
 def _merge_statistics(a: FieldStatistics, n_a: int, b: FieldStatistics, n_b: int, *, newer: bool) -> None:

@@ -32,7 +32,6 @@ _STATISTICS: dict[Rule, frozenset[str]] = {
     "std": frozenset({"sum", "m2"}),
     "quantile": frozenset({"sketch"}),
 }
-"""Statistics of a field for each rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,6 @@ class FieldPlan:
     """One field of the message, with the statistics to keep."""
 
     name: str
-    """Name in the message."""
     first_name: str
     """Name in summaries; see `facade.icd.fields.first_name`."""
     integer: bool
@@ -58,7 +56,6 @@ class Plan:
     window: Window
     fields: tuple[FieldPlan, ...]
     form: type[Summary]
-    """Struct of the summaries."""
     names: bool
     """Whether groups have names instead of numbers."""
     racks: bool = False

@@ -47,28 +47,26 @@ def groups(plan: Plan, settings: Settings) -> Groups:
     if rule.group is None:
         return Groups()
     known = plan.groups(settings)
-    return NumberedGroups(rule.group, known) if isinstance(known, range) else NamedGroups(rule.group, plan)
+    return _NumberedGroups(rule.group, known) if isinstance(known, range) else _NamedGroups(rule.group, plan)
 
 
-class NumberedGroups(Groups):
+class _NumberedGroups(Groups):
     """Groups with consecutive numbers, such as the nodes."""
 
     def __init__(self, field: str, known: range) -> None:
         self._field, self._known = field, known
 
     def codes(self, columns: Mapping[str, Column], rows: int) -> Column:
-        """See `Groups`."""
         column, known = columns[self._field], self._known
         if not rows or (known.start <= column.min() and column.max() < known.stop):
             return column
         return np.where((column >= known.start) & (column < known.stop), column, UNKNOWN)
 
     def group(self, code: int) -> Group:
-        """See `Groups`."""
         return code
 
 
-class NamedGroups(Groups):
+class _NamedGroups(Groups):
     """Groups with names, numbered in the order of their first records, up to the ICD's limit."""
 
     def __init__(self, field: str, plan: Plan) -> None:
@@ -77,11 +75,9 @@ class NamedGroups(Groups):
         self._codes = {name: code for code, name in enumerate(self._names)}
 
     def codes(self, columns: Mapping[str, Column], rows: int) -> Column:
-        """See `Groups`."""
         return np.fromiter(map(self._code, columns[self._field]), np.int64, rows)
 
     def group(self, code: int) -> Group:
-        """See `Groups`."""
         return self._names[code]
 
     def _code(self, name: str) -> int:

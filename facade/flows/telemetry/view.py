@@ -58,7 +58,6 @@ def evaluate(source: Source, partial: Partial, plan: Plan) -> Number | None:
 DeviceReadings = Mapping[str, Reading]
 Marker = tuple[int, ...]
 NamedReading = tuple[str, Reading]
-"""Attribute name and reading."""
 _LATE_OVER, _LATE_PART = 10.0, 0.01
 """Period of the count of late records [s], and the share of them from which the Status mentions them."""
 
@@ -68,7 +67,6 @@ class _Looked:
     """The state of a ledger at an update."""
 
     window: Partial | None
-    """The newest closed window."""
     is_whole: bool
     """Whether it has every expected group, and no record came after its closing."""
     totals: list[GroupTotals]

@@ -69,14 +69,9 @@ class Watermarks(msgspec.Struct):
         return 0 < before < self.partitions
 
     def read_to(self, sources: Collection[int], summaries: Collection[int]) -> int:
-        """Return the least watermark of some partitions [Unix us]; 0: unknown.
+        """Return the least watermark of some partitions of the windowed topic, by default all [Unix us]; 0: unknown.
 
-        Parameters
-        ----------
-        sources
-            Partitions of the windowed topic; none: all of it.
-        summaries
-            Partitions of the summary topic that must have the watermark.
+        Each must have it on the given partitions of the summary topic.
         """
         times = [
             mark.read_to if (mark := marks.get(summary)) is not None else 0

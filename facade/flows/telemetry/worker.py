@@ -70,9 +70,7 @@ class BatchLimits:
     batch: int = 10_000
     """Records read at once; decoding more at once is no faster."""
     rows: int = 262_144
-    """Rows of columnar batches read at once."""
     limit: int = 20_000_000
-    """Most notifications in one transaction."""
     limit_bytes: int = 32_000_000
     """Most bytes of dead letters in one transaction."""
     letters: int = 10_000
@@ -180,7 +178,6 @@ class TelemetryWorker(TransactionalWorker):
         most_bytes = {topic: icd.topics[topic].max_bytes for topic in self.streams}
         super().__init__(log, most_bytes, name=slot, clock=clock, retry=self._limits.retry)
         self._most = self._limits.batch
-        """Records to read at once."""
         self._told: dict[tuple[str, int], float] = {}
         """Times of the last summaries of each topic and partition [monotonic s]."""
         self._by = f"aggregate-{slot}"

@@ -16,7 +16,6 @@ States of the days before the night show the alarms that stand at its begin.
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
@@ -40,35 +39,10 @@ _ACTIVE = frozenset({"UNACK", "ACKED"})
 _decode = BatchDecoder(AlertState).decode_one
 
 
-class StaleAlarm(NamedTuple):
-    """An alarm that was active for too long."""
-
-    condition: str
-    source: str
-    since_us: int
-    until_us: int
-    """Its end, or the end of the night."""
-
-
-class ChatteringAlarm(NamedTuple):
-    """An alarm that was annunciated again and again."""
-
-    condition: str
-    source: str
-    most: int
-    """Annunciations in the worst minute."""
-
-
-class FrequentAlarm(NamedTuple):
-    """An alarm with its number of annunciations."""
-
-    condition: str
-    source: str
-    times: int
-
-
 @dataclass(slots=True)
-class _Alarm:
+class NightAlarm:
+    """One alarm in a night."""
+
     condition: str
     source: str
     raised: int = 0
@@ -76,12 +50,13 @@ class _Alarm:
     active_since: int | None = None
     annunciated: bool = True
     """Whether the newest occurrence was annunciated."""
-    count: int = 0
+    times: int = 0
     recent: deque[tuple[int, int]] = field(default_factory=deque)
     """Times of the last minute, each with a number of annunciations."""
     most: int = 0
-    stale_since: int | None = None
-    stale_until: int = 0
+    """Annunciations in the worst minute."""
+    stale_us: tuple[int, int] | None = None
+    """Begin and end of the last time in which it was active for too long."""
 
 
 class NightAlarms:
@@ -89,7 +64,7 @@ class NightAlarms:
 
     def __init__(self, night: Night) -> None:
         self._night = night
-        self._alarms: dict[bytes, _Alarm] = {}
+        self._alarms: dict[bytes, NightAlarm] = {}
         self.annunciated = 0
         self.covered = 0
         """Alarms raised while shelved, suppressed by design or out of service."""
@@ -104,7 +79,7 @@ class NightAlarms:
         if state is TOMBSTONE:
             alarm = self._alarms.get(record.key or b"")
             if alarm is not None:
-                self._stand(alarm, record.timestamp_us, None)
+                self._rest(alarm, record.timestamp_us)
                 alarm.raised = alarm.occurrence = 0
         if not isinstance(state, AlertState):
             return state
@@ -112,7 +87,7 @@ class NightAlarms:
         alarm = self._alarms.get(key)
         at_us = since_us = min(state.changed_at or record.timestamp_us, record.timestamp_us)
         if alarm is None:
-            alarm = self._alarms[key] = _Alarm(state.condition, state.source)
+            alarm = self._alarms[key] = NightAlarm(state.condition, state.source)
             since_us = min(at_us, state.raised_at or at_us)
             if since_us < self._night.begin_us:  # earlier occurrences are outside the night
                 alarm.raised, alarm.occurrence = state.raised, state.occurrence
@@ -128,7 +103,10 @@ class NightAlarms:
         elif state.annunciated and not alarm.annunciated and record.timestamp_us >= self._night.begin_us:
             self._annunciate(alarm, at_us, 1)  # its cause has ended first
         alarm.annunciated = state.annunciated
-        self._stand(alarm, at_us, since_us if state.state in _ACTIVE else None)
+        if state.state not in _ACTIVE:
+            self._rest(alarm, at_us)
+        elif alarm.active_since is None:
+            alarm.active_since = since_us
         return USED
 
     def end(self) -> None:
@@ -149,61 +127,46 @@ class NightAlarms:
         return sum(min(PERIOD_US, whole - at * PERIOD_US) for at in floods) / whole
 
     @property
-    def stale(self) -> list[StaleAlarm]:
-        """Return the stale alarms, the oldest first."""
-        found = [
-            StaleAlarm(one.condition, one.source, one.stale_since, one.stale_until)
-            for one in self._alarms.values()
-            if one.stale_since is not None
-        ]
-        return sorted(found, key=lambda one: one.since_us)
+    def stale(self) -> list[tuple[NightAlarm, int, int]]:
+        """Return the stale alarms, the oldest first, with the begin and the end of that time [Unix us]."""
+        found = [(one, *one.stale_us) for one in self._alarms.values() if one.stale_us is not None]
+        return sorted(found, key=lambda one: one[1])
 
     @property
-    def chattering(self) -> list[ChatteringAlarm]:
+    def chattering(self) -> list[NightAlarm]:
         """Return the chattering alarms, the worst first."""
-        found = [
-            ChatteringAlarm(one.condition, one.source, one.most)
-            for one in self._alarms.values()
-            if one.most >= CHATTERING
-        ]
-        return sorted(found, key=lambda one: (-one.most, one))
+        found = (one for one in self._alarms.values() if one.most >= CHATTERING)
+        return sorted(found, key=lambda one: (-one.most, one.condition, one.source))
 
     @property
-    def worst(self) -> list[FrequentAlarm]:
+    def worst(self) -> list[NightAlarm]:
         """Return the ten alarms with most annunciations."""
-        found = [FrequentAlarm(one.condition, one.source, one.count) for one in self._alarms.values() if one.count]
-        return sorted(found, key=lambda one: (-one.times, one))[:_WORST]
+        found = (one for one in self._alarms.values() if one.times)
+        return sorted(found, key=lambda one: (-one.times, one.condition, one.source))[:_WORST]
 
     @property
     def worst_fraction(self) -> float:
         """Return the share of the ten alarms with most annunciations."""
         return sum(one.times for one in self.worst) / self.annunciated if self.annunciated else 0.0
 
-    def _annunciate(self, alarm: _Alarm, at_us: int, times: int) -> None:
+    def _annunciate(self, alarm: NightAlarm, at_us: int, times: int) -> None:
         at_us = min(max(at_us, self._night.begin_us), self._night.end_us - 1)
         self.annunciated += times
         self.periods[(at_us - self._night.begin_us) // PERIOD_US] += times
         self.slots[self._night.slot(at_us)] += times
-        alarm.count += times
+        alarm.times += times
         alarm.recent.append((at_us, times))
         while at_us - alarm.recent[0][0] >= _MINUTE_US:
             alarm.recent.popleft()
         alarm.most = max(alarm.most, sum(number for _, number in alarm.recent))
 
-    def _stand(self, alarm: _Alarm, at_us: int, since_us: int | None) -> None:
-        """Note that an alarm is active from a time on; `since_us`: None if it is not active."""
-        if since_us is None:
-            self._rest(alarm, at_us)
-        elif alarm.active_since is None:
-            alarm.active_since = since_us
-
-    def _rest(self, alarm: _Alarm, at_us: int) -> None:
+    def _rest(self, alarm: NightAlarm, at_us: int) -> None:
         since, alarm.active_since = alarm.active_since, None
         if since is not None and at_us > self._night.begin_us and at_us - since > STALE_US:
-            alarm.stale_since, alarm.stale_until = since, at_us
+            alarm.stale_us = since, at_us
 
 
-def _times_raised(alarm: _Alarm, state: AlertState) -> int:
+def _times_raised(alarm: NightAlarm, state: AlertState) -> int:
     """Return the number of occurrences of an alarm between two records of its state."""
     if state.occurrence == alarm.occurrence and state.raised == alarm.raised:
         return 0

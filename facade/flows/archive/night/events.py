@@ -9,7 +9,7 @@ heartbeat, the bus was away, or the archive was not written: the state of all co
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, get_args
+from typing import get_args
 
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
@@ -98,14 +98,6 @@ class Commands:
         return USED
 
 
-class Interruption(NamedTuple):
-    """An event of a component."""
-
-    at_us: int
-    component: str
-    text: str
-
-
 @dataclass(slots=True)
 class ComponentLine:
     """One component."""
@@ -133,7 +125,8 @@ class NightComponents:
     def __init__(self) -> None:
         self._known: dict[str, ComponentLine] = {}
         self._first_us = self._newest_us = self._back_us = 0
-        self.accidents: list[Interruption] = []
+        self.accidents: list[tuple[int, str, str]] = []
+        """Interruptions: time [Unix us], component and text."""
         self.left_out = 0
         """Interruptions beyond the limit."""
 
@@ -200,6 +193,6 @@ class NightComponents:
 
     def _tell(self, at_us: int, component: str, text: str) -> None:
         if len(self.accidents) < _MOST_EVENTS:
-            self.accidents.append(Interruption(at_us, component, text))
+            self.accidents.append((at_us, component, text))
         else:
             self.left_out += 1

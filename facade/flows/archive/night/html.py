@@ -25,7 +25,6 @@ _LONG_WORD = 24
 """Length above which a word may be broken anywhere, so that it widens no table [characters]."""
 _LABELS = 8
 _STYLES = (("#0b3d91", ""), ("#8a1c1c", "7 4"))
-"""Colour and dashes of each line."""
 STYLE = """
 :root { color-scheme: light; }
 body { color: #111; background: #fff; font: 16px/1.45 Arial, Helvetica, "Liberation Sans", sans-serif;
@@ -122,13 +121,7 @@ def _cell(value: Cell, *, is_first: bool) -> str:
 
 
 def plot(name: str, title: str, unit: str, lines: Sequence[SvgLine], night: Night, *, bars: bool = False) -> str:
-    """Return a figure of values over the night.
-
-    Parameters
-    ----------
-    name
-        Unique name of the figure on the page.
-    """
+    """Return a figure of values over the night."""
     top = max((one for line in lines for one in line.values if one is not None), default=0.0) or 1.0
     step = _step(top / _TICKS)
     top = math.ceil(top / step) * step

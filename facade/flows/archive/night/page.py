@@ -5,6 +5,7 @@ a table beside each. All text from the bus is escaped, see `facade.flows.archive
 """
 
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from statistics import median
 
 from facade import __version__
@@ -23,6 +24,9 @@ _NOON_US, _DAY_US = 43_200 * MICRO, 86_400 * MICRO
 _UNFINISHED = (
     "This time had not ended when the report was written. Averages and shares of the time are over the whole of it."
 )
+_FIGURES = attrgetter(
+    *("consumed", "used", "late", "suppressed", "dead_lettered", "balance", "skipped", "overlap", "redriven")
+)
 _CAN_HAVE = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -34,15 +38,7 @@ def title_of(night: Night) -> str:
 
 
 def render(report: NightReport, place: str, written_us: int) -> str:
-    """Return the page.
-
-    Parameters
-    ----------
-    place
-        The archive, without secrets.
-    written_us
-        Time of the writing [Unix us].
-    """
+    """Return the page."""
     night, title = report.night, title_of(report.night)
     sections = {
         "Heaps by rack": _telemetry(report),
@@ -262,11 +258,11 @@ def _alarms(report: NightReport) -> Iterator[str]:
         shares = ((one.condition, one.source, one.times, percent(one.times / total)) for one in worst)
         yield table("Most frequent alarms", ("Condition", "Source", "Times", "Share"), shares)
     if chattering:
-        yield table("Chattering alarms", ("Condition", "Source", "Most in a minute"), chattering)
+        most_each = ((one.condition, one.source, one.most) for one in chattering)
+        yield table("Chattering alarms", ("Condition", "Source", "Most in a minute"), most_each)
     if stale:
         long = (
-            (one.condition, one.source, _at(one.since_us), _length((one.until_us - one.since_us) / MICRO))
-            for one in stale
+            (one.condition, one.source, _at(since), _length((until - since) / MICRO)) for one, since, until in stale
         )
         yield table("Stale alarms", ("Condition", "Source", "Active since", "Active for"), long)
 
@@ -287,7 +283,11 @@ def _commands(report: NightReport) -> Iterator[str]:
     headings = ("Command", "Outcome", "Commands", "Median time [s]", "Longest time [s]")
     yield table("Commands by outcome", headings, rows)
     each: Iterable[tuple[Cell, ...]] = (
-        (_at(one.given_us), one.command, one.device, one.by, one.outcome, *_seconds(one), one.text)
+        (
+            *(_at(one.given_us), one.command, one.device, one.by, one.outcome),
+            "" if one.seconds is None else one.seconds,
+            one.text,
+        )
         for one in lines[:_MOST_COMMANDS]
     )
     each_headings = ("Given at", "Command", "Device", "By", "Outcome", "Time [s]", "Text")
@@ -299,10 +299,6 @@ def _commands(report: NightReport) -> Iterator[str]:
 def _times(lines: list[NightCommand]) -> tuple[Cell, Cell]:
     known = [one.seconds for one in lines if one.seconds is not None]
     return (median(known), max(known)) if known else ("", "")
-
-
-def _seconds(line: NightCommand) -> tuple[Cell]:
-    return ("" if line.seconds is None else line.seconds,)
 
 
 # Tables, quality and components
@@ -357,7 +353,7 @@ def _accidents(report: NightReport) -> Iterator[str]:
     if not components.accidents:
         yield paragraph("No component was restarted or silent.")
         return
-    each = ((_at(one.at_us), one.component, one.text) for one in components.accidents)
+    each = ((_at(at_us), component, said) for at_us, component, said in components.accidents)
     yield table("Interruptions in the order of time", ("At", "Component", "Interruption"), each)
     if components.left_out:
         yield paragraph(f"{number(components.left_out)} further interruptions are left out of this list.", note=True)
@@ -369,21 +365,7 @@ def _accidents(report: NightReport) -> Iterator[str]:
 def _unaccounted(report: NightReport, place: str) -> Iterator[str]:
     yield from _absent(report, ACCOUNTS)
     if streams := report.streams:
-        rows = (
-            (
-                name,
-                a.consumed,
-                a.used,
-                a.late,
-                a.suppressed,
-                a.dead_lettered,
-                a.balance,
-                a.skipped,
-                a.overlap,
-                a.redriven,
-            )
-            for name, a in ((name, stream.account) for name, stream in streams.items())
-        )
+        rows = ((name, *_FIGURES(stream.account)) for name, stream in streams.items())
         headings = ["Topic", "Taken", "Used", "Late", "Suppressed", "Dead-lettered", "Not accounted for"]
         headings += ("Offsets not taken", "Refused as counted before", "Put back")
         yield table("Records that workers took, and what became of them", headings, rows)

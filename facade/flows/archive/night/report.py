@@ -36,7 +36,6 @@ from facade.runtime.accounts import ACCOUNTS
 from facade.runtime.stream_accounts import StreamTotals, WorkerAccounts
 
 _EACH = 1000
-"""Records between two reports of progress."""
 Told = Callable[[str, int, int], None]
 """Called with the topic, the number of records read from it, and the time of the last one [Unix us]."""
 
@@ -110,18 +109,7 @@ class NightReport:
 def read_night(
     store: Store, icd: Icd, night: Night, rack_size: int, told: Told = lambda topic, records, at_us: None
 ) -> NightReport:
-    """Return the figures of a night.
-
-    Parameters
-    ----------
-    rack_size
-        Nodes of a rack, for summaries of older workers, which do not have it.
-
-    Raises
-    ------
-    ArchiveError
-        The archive has no files, or no records of that time, or a file is damaged.
-    """
+    """Return the figures of a night."""
     kept = topics(store)
     if not kept:
         raise no_archive(store)

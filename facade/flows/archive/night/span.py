@@ -51,20 +51,7 @@ class Night:
 
 
 def choose_night(night: str | None, begin: str | None, end: str | None) -> Night:
-    """Return the time given by the options of a command line.
-
-    Parameters
-    ----------
-    night
-        Date of its evening: the night lasts from 12:00 UTC to 12:00 UTC of the next day.
-    begin, end
-        Times in the form of ISO 8601, in UTC by default.
-
-    Raises
-    ------
-    ConfigError
-        An option is missing, or is not a date or time.
-    """
+    """Return the time given by the options of a command line."""
     if (night is None) == (begin is None and end is None) or (begin is None) != (end is None):
         raise ConfigError("expected either --night, or --from and --to")
     if night is not None:
@@ -84,9 +71,5 @@ def choose_night(night: str | None, begin: str | None, end: str | None) -> Night
 
 def utc(at_us: int, *, fraction: int = 0) -> str:
     """Return a time as text, with some digits of the second's fraction."""
-    try:
-        found = datetime.fromtimestamp(at_us // MICRO, UTC)
-    except (ValueError, OverflowError, OSError):
-        return f"{at_us} us (Unix time, UTC)"
     part = f".{at_us % MICRO:06d}"[: fraction + 1] if fraction else ""
-    return f"{found:%Y-%m-%d %H:%M:%S}{part} UTC"
+    return f"{datetime.fromtimestamp(at_us // MICRO, UTC):%Y-%m-%d %H:%M:%S}{part} UTC"

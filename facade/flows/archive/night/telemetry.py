@@ -73,13 +73,10 @@ class RackFigures:
     """The first and the last node of the rack."""
     slots: list[HeapSlot]
     nodes: set[int] = field(default_factory=set)
-    """Nodes with records."""
     used: int = 0
     late: int = 0
     packets: list[int | float] = field(default_factory=lambda: [0] * len(_PACKETS))
-    """Received, lost and late packets."""
     distinct: int = 0
-    """Number of received sequence numbers."""
     missing: int = 0
     doubled: int = 0
     uncovered: int = 0

@@ -43,9 +43,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     used: int
     late: int
     suppressed: dict[str, int]
-    """By reason."""
     dead_lettered: dict[str, int]
-    """By reason."""
 
 
 class SentAccount:
@@ -57,7 +55,6 @@ class SentAccount:
         self.fired: Counter[str] = Counter(
             dict.fromkeys(("gaps", "duplicates", "disorder", "late", "ahead", "garbage", "silence"), 0)
         )
-        """Number of occurrences of each fault."""
         self.garbage: Counter[str] = Counter()
         """Malformed records by kind."""
         self._suppressed: Counter[str] = Counter()

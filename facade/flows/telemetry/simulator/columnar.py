@@ -21,7 +21,6 @@ _DRAWN = [name for name in TYPES if name != "channel_start"]
 _NARROW = {name: kind for name, kind in TYPES.items() if name not in ("seq", "time")}
 """Types of the columns, narrow enough for a fast sort."""
 _MOST_ROWS = 65_536
-"""Most rows of one batch."""
 
 
 class ColumnarBatch(NamedTuple):

@@ -12,7 +12,6 @@ from facade.codec.columns import Column as Column
 from facade.flows.telemetry.simulator.faults import MICRO, Faults, HeapOutcome, Scenario
 
 PACKETS = 512
-"""Packets of one heap."""
 FRACTION_STEPS = 10_000
 """Resolution of a flagged fraction."""
 LATENCY_LIMIT = 20_000

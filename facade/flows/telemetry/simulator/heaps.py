@@ -38,7 +38,6 @@ class HeapNumbers(ABC):
     tick: ClassVar[float]
     """Time between two calls of `take` [s]."""
     most_at_once: ClassVar[int]
-    """Most heaps of one call."""
     most_waiting: ClassVar[int]
     """Most unconfirmed records: few enough that the client's queue never fills."""
 

@@ -36,7 +36,6 @@ class HeapReport(StreamReport, frozen=True, kw_only=True):
     certain: bool
     """Whether all records arrived soon enough for certain outcomes."""
     fired: dict[str, int]
-    """Number of occurrences of each fault."""
     garbage: dict[str, int]
     """Malformed records by kind, see `facade.flows.telemetry.simulator.garbage`."""
     expected: Expected

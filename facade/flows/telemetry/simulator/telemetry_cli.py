@@ -95,7 +95,6 @@ class RecordStream:
 
 VERSION = "simulate-telemetry/1"
 _MOST_WAITING = 50_000
-"""Most unconfirmed records."""
 
 
 class TelemetryReport(StreamReport, frozen=True, kw_only=True):
