@@ -188,7 +188,7 @@ def plan(
 
     Parameters
     ----------
-    letters
+    dead_letters
         All records from the beginning of the topic: a mark may be anywhere after its dead letter.
     trial
         Reads the record of a dead letter; see `facade.cli.dead_letters.trials_of`.
@@ -306,7 +306,7 @@ class Redrive:
 
     Parameters
     ----------
-    letters
+    dead_letters
         Dead letters in the order of the log, selected or not.
     most
         Most records of one transaction.
