@@ -174,7 +174,6 @@ Times = npt.NDArray[np.float64]
 
 
 def latency(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Measure the whole path under the full load of four nodes."""
     seconds = 12.0 if quick else 30.0
     with testbed.system("latency", nodes=NODES) as running:
         heard = listen(running, [ATTRIBUTE], RATE, seconds, warm_up=WARM_UP)
@@ -232,7 +231,6 @@ PhaseTimes = list[tuple[str, float]]
 
 
 def reads(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Read everything again and again while the bus has its troubles."""
     calm, trouble = (12.0, 6.0) if quick else (40.0, 15.0)
     with testbed.system("reads", nodes=NODES) as running:
         devices = running.devices()
@@ -309,7 +307,6 @@ _DRAINS_WITHIN: Final = 60.0
 
 
 def live(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Run more and more nodes until one limit is passed."""
     seconds, held = 10.0 if quick else 20.0, 0
     tried: list[str] = []
     notes: list[str] = []
@@ -378,7 +375,6 @@ class _Run:
 
 
 def scale(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Run all nodes and look whether each of them is updated each second."""
     seconds = 15.0 if quick else 40.0
     runs = {form: _run(testbed, form, seconds) for form in ("JSON", "columnar")}
     return BenchOutcome(

@@ -85,7 +85,6 @@ class RawSender:
         self.refused: Counter[str] = Counter()
 
     def send(self, record: Record) -> None:
-        """Queue a record, as soon as there is room."""
         name = self._connection.topic(record.topic)
 
         def on_delivery(error: KafkaError | None, _: Message) -> None:

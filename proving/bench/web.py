@@ -47,7 +47,6 @@ _BEGINS_WITHIN, _ANSWERS_WITHIN = 60.0, 30.0
 
 
 def web(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Measure the page in one browser, then the server with 2,000 browsers, one of which is frozen."""
     nodes, alerts, seconds = (4, 50, 10.0) if quick else (1500, 300, 30.0)
     with testbed.system("web", nodes=nodes, rack_size=500) as system:
         port = choose_port()
@@ -125,7 +124,6 @@ _VALUES = ".value.valid"
 
 
 def _usable(browser: "Browser", port: int, clock: Clock) -> float:
-    """Return the time until a browser without a cache shows valid values [s]."""
     began = clock.monotonic()
     page = _open(browser, port)
     page.locator(_VALUES).first.wait_for()
@@ -257,7 +255,6 @@ class _Listener:
         threading.Thread(target=self._run, daemon=True).start()
 
     def wait(self, text: str) -> float:
-        """Return when an alert with a text came [s], by the monotonic clock."""
         with self._news:
             if not self._news.wait_for(lambda: text in self.came, _ANSWERS_WITHIN):
                 raise InfraError(f"the alert {text!r} did not reach the browser within {_ANSWERS_WITHIN:g} s")

@@ -252,7 +252,6 @@ def follow_alerts(context: RoleContext, *, device: str, journal: str) -> Followe
 
 
 def packed(sequence: int, content: bytes) -> bytes:
-    """Return the bytes of an entry in the journal."""
     return _ENTRY.pack(sequence, content)
 
 
@@ -342,7 +341,6 @@ def _disorder(found: FoundAlerts, place: Mapping[bytes, int]) -> list[int]:
 
 
 def _states(found: FoundAlerts) -> list[str]:
-    """Compare the state of each alarm at the device with the scenario."""
     shown = {(one["condition"], one["source"]): one for one in found.shown}
     wrong = []
     for key, alarm in found.wanted.items():
@@ -468,7 +466,6 @@ class AlertFaultRun(FaultRun):
         self._patience = self.chance.randint(0, min(_BURSTS * self._burst, _AHEAD - self._burst))
 
     def _answers(self) -> bool:
-        """Return whether the device server runs and has read everything."""
         try:
             return self.deployment.answers("alerts") and (
                 self.deployment.proxy(self._device).state() != tango.DevState.UNKNOWN

@@ -179,7 +179,6 @@ def _tell(blocks: BlockSource, subarray: int, step: Step) -> tuple[int, int]:
 
 
 def _until_confirmed(blocks: BlockSource, subarray: int, step: Step, clock: Clock) -> tuple[int, int]:
-    """Tell again and again until the bus has confirmed it."""
     while True:
         try:
             return _tell(blocks, subarray, step)

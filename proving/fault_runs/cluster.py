@@ -347,7 +347,6 @@ class ClusterRun(FaultRun):
         return made
 
     def _silences(self, made: Balance) -> Table:
-        """Explain the longest silence of each flow."""
         rows = []
         for flow, tally in made.tallies.items():
             gap = max(tally.gaps, key=lambda one: one.seconds, default=Silence(0.0, 0.0))
@@ -360,7 +359,6 @@ class ClusterRun(FaultRun):
         return _table("flow", "longest silence", "accident", "further ones in it", rows=rows)
 
     def _by_kind(self, made: Balance) -> Table:
-        """Return number, longest recovery and longest silences of each kind of accident."""
         kinds = sorted({str(one.fault) for one in self._accidents})
         longest = {kind: dict.fromkeys(made.tallies, 0.0) for kind in kinds}
         for flow, tally in made.tallies.items():
@@ -489,7 +487,6 @@ class ClusterRun(FaultRun):
         self._forbidden.append((role, f"write transactions as {name}", answers[0]))
 
     def _hit(self, to: str) -> list[int]:
-        """Return the numbers of the brokers that an accident hits."""
         every = range(1, len(BROKERS) + 1)
         if to in (ONE, TWO, ALL):
             return self._chance.sample(every, (ONE, TWO, ALL).index(to) + 1)
@@ -503,7 +500,6 @@ class ClusterRun(FaultRun):
         return [partitions[partition].leader]
 
     def _is_whole(self) -> bool:
-        """Return whether all replicas are in sync."""
         try:
             topics = self._admin.list_topics(timeout=5.0).topics.values()
         except KafkaException:

@@ -99,11 +99,9 @@ class Gaps:
 
     @property
     def longest(self) -> float:
-        """Return the longest one [s]."""
         return longest(self.found)
 
     def hear(self) -> None:
-        """Take note of a record."""
         if self._heard:
             gap = Silence(self._heard, self._clock.now() - self._heard)
             if gap.seconds >= _LONG or gap.seconds > self.longest:
@@ -234,7 +232,6 @@ class FaultRun:
         raise NotImplementedError
 
     def run(self) -> Balance:
-        """Run to the end."""
         self.deployment.register()
         self.revive()
         self.begin()
@@ -273,7 +270,6 @@ class FaultRun:
         return self._next.pop()
 
     def revive(self) -> None:
-        """Start every part that does not run."""
         running = {process.name: process for process in self.deployment.processes if process.is_alive}
         for name, start in self.parts().items():
             if process_name(name) not in running:

@@ -120,7 +120,6 @@ class Fuzz(FaultRun):
                 yield f"{topic}: {self.delivered[topic]:,} records on the topic, {found:,} in the account"
 
     def _read_all(self, after: str) -> int:
-        """Read each attribute of each device; return their number."""
         read = 0
         for device in self.deployment.devices():
             proxy = self.deployment.proxy(device)

@@ -147,7 +147,6 @@ class MirrorFaultRun(FaultRun):
 
 
 def differences(name: str, found: MirrorFound) -> list[str]:
-    """Return the faults of the records of an attribute."""
     wrong = {
         "values missing without a word": found.unsaid,
         "values that nobody pushed": found.foreign,

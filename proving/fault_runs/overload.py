@@ -179,7 +179,6 @@ class Overload(FaultRun):
         self.deployment.processes.check()
 
     def _refused(self) -> float:
-        """Give a command that is refused, and return how long that took [s]."""
         called = self.clock.monotonic()
         try:
             self.deployment.proxy("mid-sdp/subarray/01").command_inout("AssignResources", '{"resources": 1}')
