@@ -291,14 +291,16 @@ class Events:
 
         def on_event(event: Any) -> None:
             now = self._clock.monotonic()
-            if event.err or event.attr_value is None or not event.attr_value.value:
-                return
-            with self._changed:
-                self._came.setdefault(about(event.attr_value.value), (now, event.attr_value.value))
-                self._changed.notify_all()
+            if not event.err and event.attr_value is not None and (value := event.attr_value.value):
+                self.note(about(value), now, value)
 
         self._proxies.append(proxy)
         proxy.subscribe_event(attribute, tango.EventType.CHANGE_EVENT, on_event)
+
+    def note(self, about: str, time: float, value: Any) -> None:
+        with self._changed:
+            self._came.setdefault(about, (time, value))
+            self._changed.notify_all()
 
     def wait(self, about: str) -> tuple[float, Any]:
         """Return when the event about something came (monotonic time), and its value."""

@@ -366,26 +366,18 @@ _NOT_OURS = ("hear", SIMULATOR)
 """Processes that play the client and the nodes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """What one form of notifications came to."""
-
-    verdicts: Sequence[BarVerdict]
-    notes: Sequence[str]
-
-
 def scale(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     seconds = 15.0 if quick else 40.0
-    runs = {form: _run(testbed, form, seconds) for form in ("JSON", "columnar")}
+    runs = [_run(testbed, form, seconds) for form in ("JSON", "columnar")]
     return BenchOutcome(
         name="scale",
         what=f"{ALL_NODES:,} SdpIngestNode devices on one machine, each to be updated at 1 Hz",
-        verdicts=tuple(verdict for run in runs.values() for verdict in run.verdicts),
-        notes=tuple(note for run in runs.values() for note in run.notes),
+        verdicts=tuple(verdict for verdicts, _ in runs for verdict in verdicts),
+        notes=tuple(note for _, notes in runs for note in notes),
     )
 
 
-def _run(testbed: Testbed, form: str, seconds: float) -> _Run:
+def _run(testbed: Testbed, form: str, seconds: float) -> tuple[Sequence[BarVerdict], Sequence[str]]:
     clock = testbed.progress.clock
     began = clock.monotonic()
     with testbed.system(f"scale-{form.lower()}", within=180.0, nodes=ALL_NODES, rack_size=RACK) as running:
@@ -422,7 +414,7 @@ def _run(testbed: Testbed, form: str, seconds: float) -> _Run:
         in_words(heard.cores),
         f"memory: {', '.join(f'{name} {used:.0f} MB' for name, used in heard.memory.items())}",
     )
-    return _Run(verdicts=verdicts, notes=notes)
+    return verdicts, notes
 
 
 def gaps_between(events: Iterable[HeardEvent]) -> tuple[list[float], dict[tuple[str, str], int]]:

@@ -13,6 +13,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -293,7 +294,7 @@ def account(found: FoundAlerts) -> Balance:
     lost = [number for digest, number in place.items() if digest not in got]
     foreign = [sequence for sequence, digest in found.received if digest not in place]
     doubled = [place.get(digest, 0) for digest, count in got.items() if count > 1]
-    disorder = _disorder(found, place)
+    disorder = [later for (one, _), (later, _) in pairwise(found.received) if later < one]
     misnumbered = [sequence for sequence, digest in found.received if place.get(digest, sequence) != sequence]
     states = _states(found)
     made.rows += [
@@ -308,7 +309,7 @@ def account(found: FoundAlerts) -> Balance:
         ("subscriptions made", client.renewed),
         ("lost", len(lost)),
         ("given to the client twice", len(doubled)),
-        ("out of order at the client, for their source", len(disorder)),
+        ("out of order at the client", len(disorder)),
         ("received, and never sent", len(foreign)),
         ("alarms compared", len(found.wanted)),
         ("... in another state", len(states)),
@@ -317,27 +318,13 @@ def account(found: FoundAlerts) -> Balance:
     made.wrong += _named("was sent and never received: number", lost)
     made.wrong += _named("was given to the client twice: number", doubled)
     made.wrong += _named("was received and never sent: number", foreign)
-    made.wrong += _named("came to the client after a later one of its source: number", disorder)
+    made.wrong += _named("came to the client after a later one: number", disorder)
     made.wrong += _named("has another number at the client than on the log: number", misnumbered)
     made.wrong += states
     made.wrong += [f"the client was told of a loss: {text}" for text in client.lost]
     if client.unusable:
         made.wrong.append(f"{client.unusable} events could not be read")
     return made
-
-
-def _disorder(found: FoundAlerts, place: Mapping[bytes, int]) -> list[int]:
-    newest: dict[str, int] = {}
-    late = []
-    for _, digest in found.received:
-        number = place.get(digest)
-        if number is None:
-            continue
-        source = found.sent[number - 1][0]
-        if number < newest.get(source, 0):
-            late.append(number)
-        newest[source] = max(number, newest.get(source, 0))
-    return late
 
 
 def _states(found: FoundAlerts) -> list[str]:

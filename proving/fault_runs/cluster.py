@@ -27,7 +27,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -38,7 +38,6 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 import tango
 from confluent_kafka import KafkaException, Producer
-from rich.markup import escape
 from rich.table import Table
 
 from facade.bus import rights
@@ -47,6 +46,7 @@ from facade.bus.port import BusHealth
 from facade.bus.quotas import name_of
 from facade.clock import wait_until
 from facade.config import Settings
+from facade.console import table
 from facade.errors import InfraError
 from facade.flows.alerts.messages import ALERTS, Alert, alert_record
 from facade.icd.topic_model import slot_name
@@ -343,7 +343,7 @@ class ClusterRun(FaultRun):
         ]
         made.tables += [self._silences(made), self._by_kind(made)]
         if self._forbidden:
-            made.tables.append(_table("role", "forbidden act", "answer", rows=sorted(self._forbidden)))
+            made.tables.append(table(("role", "forbidden act", "answer"), sorted(self._forbidden)))
         return made
 
     def _silences(self, made: Balance) -> Table:
@@ -356,7 +356,7 @@ class ClusterRun(FaultRun):
                 fault, _, recovery = self._accidents[number]
                 cause = f"no. {number + 1}: {fault}, {fault.seconds:.1f} s; in sync {recovery:.1f} s later"
             rows.append((flow, f"{gap.seconds:.1f} s", cause, str(spans)))
-        return _table("flow", "longest silence", "accident", "further ones in it", rows=rows)
+        return table(("flow", "longest silence", "accident", "further ones in it"), rows)
 
     def _by_kind(self, made: Balance) -> Table:
         kinds = sorted({str(one.fault) for one in self._accidents})
@@ -372,7 +372,7 @@ class ClusterRun(FaultRun):
             silences = (f"{seconds:.1f}" for seconds in longest[kind].values())
             rows.append((kind, str(len(recoveries)), f"{max(recoveries):.1f}", *silences))
         flows = (f"{flow} silent [s]" for flow in made.tallies)
-        return _table("accident", "number", "in sync after [s]", *flows, rows=rows)
+        return table(("accident", "number", "in sync after [s]", *flows), rows)
 
     def _cause(self, gap: Silence) -> tuple[int, int]:
         """Return which accident a silence is put down to, and how many more began in it; -1: none was before it."""
@@ -569,13 +569,6 @@ def _refusals(what: str, alone: Sequence[CallLine]) -> list[tuple[str, int | str
         rows += [(f"... {answer}", len(reasons)), ("... ... a reason", reasons[-1])] if reasons else []
     longest_wait = f"{max(times, default=0.0):.3f} s{f', missed by {late}' * (late > 0)}"
     return [*rows, (f"... the longest wait, which is to be at most {_BAR:g} s", longest_wait)]
-
-
-def _table(*columns: str, rows: Iterable[Sequence[str]]) -> Table:
-    made = Table(*columns)
-    for row in rows:
-        made.add_row(*map(escape, row))
-    return made
 
 
 class _QuorumState(msgspec.Struct):
