@@ -185,7 +185,6 @@ class _Session:
         self._proxy.get_attribute_config("State")
 
     def read(self, names: Sequence[str]) -> tuple[AttributeValue, ...]:
-        """Return values of attributes."""
         found = self._proxy.read_attributes([name.rpartition("/")[2] for name in names])
         return tuple(self._seen(name, one) for name, one in zip(names, found, strict=True))
 
@@ -225,13 +224,11 @@ class _Session:
         return True
 
     def leave(self, name: str) -> None:
-        """Unsubscribe from an attribute."""
         if (number := self.subscriptions.pop(name, None)) is not None:
             with suppress(tango.DevFailed, KeyError):
                 self._proxy.unsubscribe_event(number)
 
     def close(self) -> None:
-        """End all subscriptions."""
         self._is_closed = True
         for name in list(self.subscriptions):
             self.leave(name)

@@ -45,7 +45,6 @@ class Broker:
 
     @property
     def pid(self) -> int:
-        """Return its process id; 0 while it does not run."""
         lines = local.status(self._state_dir)
         return next((line.pid or 0 for line in lines if line.service is local.ServiceName.KAFKA and line.alive), 0)
 
@@ -54,7 +53,6 @@ class Broker:
         return self.pid != 0
 
     def kill(self) -> None:
-        """End it as a power cut would."""
         local.stop_services(self._state_dir, local.ServiceName.KAFKA, kill=True, clock=self._clock)
 
     def start(self) -> None:
@@ -181,7 +179,6 @@ class Deployment:
         return self.launch(f"aggregate-{slot}", "aggregate", "--slot", slot, login="aggregate")
 
     def answers(self, instance: str) -> bool:
-        """Return whether an instance of the device server answers."""
         return answers(self.tango_host, f"dserver/{SERVER}/{instance}")
 
     def proxy(self, device: str) -> Any:
@@ -197,7 +194,6 @@ class Deployment:
         return {one.name: one.value for one in answers if not one.has_failed}
 
     def alarms(self, device: str) -> list[dict[str, Any]]:
-        """Return the alarms that SdpAlerts has."""
         return list(msgspec.json.decode(self.proxy(device).command_inout("GetAlarms")))
 
     def play(self, role: Play, *, name: str = "", ends: bool = False, login: str = "", **task: Any) -> RoleProcess:

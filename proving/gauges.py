@@ -41,7 +41,6 @@ def peak_resident(pid: int | str = "self") -> float:
 
 
 def cpu_of_all(deployment: Deployment) -> dict[str, float]:
-    """Return the processor time of each process so far, the broker included [s]."""
     return {**{one.name: cpu(one.pid) for one in deployment.processes}, "kafka": cpu(deployment.broker.pid)}
 
 
@@ -57,12 +56,10 @@ def _proportional(pid: int) -> float:
 
 
 def memory_of_all(deployment: Deployment) -> dict[str, float]:
-    """Return the resident memory of each process [MB]."""
     return {process.name: round(resident(process.pid), 1) for process in deployment.processes}
 
 
 def cores_used(before: Mapping[str, float], after: Mapping[str, float], seconds: float) -> dict[str, float]:
-    """Return how much of a core each process used meanwhile."""
     return {name: round((after[name] - used) / seconds, 3) for name, used in before.items() if name in after}
 
 

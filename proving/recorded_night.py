@@ -181,7 +181,6 @@ class RecordedNight:
             return None
 
     def _workers(self) -> dict[WorkerEntry, set[str]]:
-        """Return all workers, with the topics that they read."""
         windowed = {name for name, topic in self._deployment.icd.topics.items() if topic.window is not None}
         return {worker: {*worker.topics} or windowed for one in manifests() for worker in one.workers}
 
@@ -208,8 +207,6 @@ class RecordedNight:
     # Waiting, with a line now and then
 
     def finished(self, process: Process, name: str) -> float:
-        """Wait until a process has done its work; return how long it took [s]."""
-
         def newest_line() -> str:
             return (process.tail().strip().rpartition("\n")[2].strip() or "begins") if process.is_alive else ""
 
@@ -220,13 +217,11 @@ class RecordedNight:
         return took
 
     def work(self, what: str, work: Callable[[], Made]) -> tuple[Made, float]:
-        """Do something in a thread; return its result, and how long it took [s]."""
         future = ThreadPoolExecutor(1).submit(work)
         took = self._await(lambda: "" if future.done() else "reads on", what)
         return future.result(), took
 
     def _await(self, left: Callable[[], str], what: str) -> float:
-        """Wait until nothing is said to be left; return how long it took [s]."""
         clock = self._deployment.clock
         began = clock.monotonic()
         tell = began + _TOLD_AFTER

@@ -44,7 +44,6 @@ class RoleProcess(Process):
         self.result.with_suffix(".go").touch()
 
     def call_off(self) -> None:
-        """Ask it to come to its end and deliver."""
         self.result.with_suffix(".stop").touch()
 
 

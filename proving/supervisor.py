@@ -83,12 +83,10 @@ class Supervisor:
         return process
 
     def start_again(self, name: str) -> Process:
-        """Start a process that was killed or has ended, with the same arguments."""
         process, environment, ends = self._newest[name]
         return self.start(type(process), name, process.record.argv, environment, ends=ends)
 
     def forget(self, name: str) -> None:
-        """Take note that a process has done its work."""
         self._running.pop(name, None)
 
     def kill(self, name: str) -> None:
@@ -148,5 +146,4 @@ class Supervisor:
         return "\n".join(f"    {name}: {line or '(nothing)'}" for name, line in lines)
 
     def alive(self) -> list[str]:
-        """Return the names of all processes started here that still run."""
         return [f"{process.name} (process {process.pid})" for process in started_in(self.folder)]

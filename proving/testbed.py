@@ -94,7 +94,6 @@ class Testbed:
 
 @contextmanager
 def testbed(parent: Path, progress: ProgressLine, *, brokers: int, secure: bool) -> Iterator[Testbed]:
-    """Start brokers and a Tango database in a new folder, and leave nothing of it behind."""
     logging.getLogger("facade.bus").setLevel(logging.CRITICAL)  # runs take the broker away on purpose
     parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=parent.resolve(), ignore_cleanup_errors=True) as folder:

@@ -8,13 +8,14 @@ records that were put back on each topic.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from facade.bus.dead_letters import COUNT, NUMBER, PREFIX, ROW, TOPIC, original
+from facade.bus.dead_letters import COUNT, NUMBER, PREFIX, ROW, original
+from facade.bus.dead_letters import dead_letter as make_dead_letter
 from facade.bus.offsets import ACCOUNTS
 from facade.bus.port import Record
 from facade.clock import Clock
@@ -188,7 +189,7 @@ def plan(
 
     Parameters
     ----------
-    letters
+    dead_letters
         All records from the beginning of the topic: a mark may be anywhere after its dead letter.
     trial
         Reads the record of a dead letter; see `facade.cli.dead_letters.trials_of`.
@@ -252,26 +253,13 @@ def put_back(dead_letter: Record, client: str = "") -> list[Record]:
     whole, at = original(dead_letter), str(DeadLetterOffset(dead_letter.partition, dead_letter.offset))
     first = dict(whole.headers).get(FIRST, f"{whole.topic}/{whole.partition}/{whole.offset}".encode())
     kept = [header for header in whole.headers if header[0] not in (FROM, FIRST)]
-    record = Record(
-        topic=whole.topic,
-        key=whole.key,
-        value=whole.value,
-        headers=(*kept, (FROM, at.encode()), (FIRST, first)),
-    )
-    said = {
-        "topic": whole.topic,
-        "partition": str(whole.partition),
-        "offset": str(whole.offset),
-        "timestamp_us": str(whole.timestamp_us),
-        "reason": REDRIVEN,
-        "path": "",
-        "detail": f"put back from dead letter {at}",
-        "by": BY,
-        **{name[len(PREFIX) :]: raw.decode() for name, raw in dead_letter.headers if name == PREFIX + ROW},
-    }
-    said |= {CLIENT.removeprefix(PREFIX): client} if client else {}
-    headers = tuple((PREFIX + name, text.encode()) for name, text in said.items())
-    return [record, Record(topic=TOPIC, key=None, value=None, headers=headers)]
+    headers = (*kept, (FROM, at.encode()), (FIRST, first))
+    record = Record(topic=whole.topic, key=whole.key, value=whole.value, headers=headers)
+    why = RecordRejected(REDRIVEN, "", f"put back from dead letter {at}")
+    mark = make_dead_letter(replace(whole, key=None, value=None, headers=()), why, by=BY)
+    row = [header for header in dead_letter.headers if header[0] == PREFIX + ROW]
+    who = [(CLIENT, client.encode())] if client else []
+    return [record, replace(mark, headers=(*mark.headers, *row, *who))]
 
 
 class TransactionWriter(Protocol):
@@ -306,7 +294,7 @@ class Redrive:
 
     Parameters
     ----------
-    letters
+    dead_letters
         Dead letters in the order of the log, selected or not.
     most
         Most records of one transaction.

@@ -101,7 +101,6 @@ class _Root(TyperGroup):
             groups[above].add_command(LazyCommand(one) if one.target else groups.setdefault(one.words, _group(one)))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the sub-commands by section."""
         for section in SECTIONS:
             names = [name for name in sorted(self.commands) if self._sections.get(name, "Develop") == section]
             if names:

@@ -319,23 +319,18 @@ class _Table:
 
     @classmethod
     def root(cls, data: memoryview) -> "_Table":
-        """Return the root table of a message."""
         return cls(data, _offset(data, 0))
 
     def has(self, number: int) -> bool:
-        """Return whether a field is present."""
         return number < len(self._slots) and self._slots[number] != 0
 
     def number(self, form: str, number: int) -> int:
-        """Return a field that is a number."""
         return int(struct.unpack_from(f"<{form}", self._data, self._place(number))[0]) if self.has(number) else 0
 
     def table(self, number: int) -> "_Table":
-        """Return a field that is a table."""
         return _Table(self._data, _offset(self._data, self._required(number)))
 
     def tables(self, number: int) -> Iterator["_Table"]:
-        """Yield the tables of a field that is a vector of them."""
         begin, count = self._vector(number)
         if count > _MOST_COLUMNS:
             raise ValueError(f"expected at most {_MOST_COLUMNS} columns, got {count}")

@@ -90,7 +90,6 @@ class _Place:
         return _Place(self.file, (*self.path, *path), self.type_name + _camel_case(path[-1]))
 
     def error(self, what: str) -> IcdError:
-        """Return the error at this position."""
         return IcdError(": ".join(part for part in (self.file, ".".join(self.path), what) if part))
 
 

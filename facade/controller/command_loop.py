@@ -187,7 +187,6 @@ class Handling:
         )
 
     def _has_expired(self, execution: Execution) -> bool:
-        """End a late command; return whether it is late."""
         if not self.is_late(execution):
             return False
         late = (self.outbox.now_us() - execution.message.not_after) / 1e6

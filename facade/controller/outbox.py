@@ -288,7 +288,6 @@ class Outbox:
         return max(self.now_us(), 0 if before is None else round(before.time * 1e6) + 1)
 
     def _keep(self, message: StateMessage) -> None:
-        """Store a value among the known states."""
         if len(message.value) > _LONGEST_VALUE:
             raise ValueError(
                 f"{message.attribute}: expected at most {_LONGEST_VALUE} characters, got {len(message.value)}"

@@ -5,36 +5,33 @@ SDP_SUBARRAYS, SDP_FACADE_CONFIG).
 """
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-from facade import __version__, instances, tracing
+from facade import instances, tracing
 from facade.bus.kafka.admin import newest_records
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.group import KafkaGroupMember
-from facade.bus.port import Fenced, Writer
+from facade.bus.port import Fenced, Record, Writer
 from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_client_settings
 from facade.controller.api import Controller
 from facade.controller.command_loop import CommandLoop
 from facade.errors import BusError
 from facade.flows.commands.flow import Components
-from facade.flows.commands.messages import COMMANDS, HeartbeatMessage, heartbeat_record
+from facade.flows.commands.messages import COMMANDS, HeartbeatMessage
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.logs import start_logging
-from facade.runtime.heartbeats import SILENT, TOPIC, decode_heartbeat
+from facade.runtime.heartbeats import INTERVAL, SILENT, TOPIC, SignOfLife, decode_heartbeat
 from facade.runtime.log_export import start_log_export
 from facade.runtime.metrics import serve_metrics
 from facade.runtime.stopping import on_stop
 
 _log = logging.getLogger(__name__)
 
-INTERVAL = 1.0
-"""Time between two heartbeats [s]."""
 _WAIT = 0.1
 """Longest wait for a command before other work is checked [s]."""
 _GRACE = 3.0
@@ -99,8 +96,8 @@ def run(
             ordered=devices_of(controller.orders, icd, settings),
         )
         serve_metrics({COMMANDS: loop.account})
-        beat = _beats(controller, list(devices), bus.writer(), clock)
-        Threads(loop, list(devices), beat, stop, clock=clock).run()
+        sign = sign_of_life(controller, devices, bus.writer().send, clock)
+        Threads(loop, list(devices), sign, stop, clock=clock).run()
         bus.writer().close(1.0)
 
 
@@ -157,24 +154,13 @@ def _duplicate_controllers(
     }
 
 
-def _beats(controller: Controller, devices: Sequence[str], writer: Writer, clock: Clock) -> Callable[[bool], None]:
-    """Return a function that writes a heartbeat; its argument: whether it is the final one."""
-    incarnation = f"{round(clock.now() * 1e6):x}-{os.getpid():x}"
-
-    def beat(stopping: bool) -> None:
-        heartbeat = HeartbeatMessage(
-            component=controller.component,
-            group=controller.group,
-            incarnation=incarnation,
-            devices=list(devices),
-            time=round(clock.now() * 1e6),
-            interval=INTERVAL,
-            stopping=stopping,
-            version=__version__,
-        )
-        writer.send(heartbeat_record(heartbeat))
-
-    return beat
+def sign_of_life(
+    controller: Controller, devices: Collection[str], send: Callable[[Record], None], clock: Clock
+) -> SignOfLife:
+    """Return the heartbeats of a controller."""
+    sign = SignOfLife(controller.component, "controller", send, clock)
+    sign.devices, sign.group = [*devices], controller.group
+    return sign
 
 
 def devices_of(classes: Sequence[str], icd: Icd, settings: Settings) -> dict[str, str]:
@@ -194,14 +180,14 @@ class Threads:
         self,
         loop: CommandLoop,
         devices: Sequence[str],
-        beat: Callable[[bool], None],
+        sign: SignOfLife,
         stop: threading.Event,
         *,
         clock: Clock,
     ) -> None:
         self._clock = clock
         self._loop = loop
-        self._beat = beat
+        self._sign = sign
         self._stop = stop
         self._failure: BaseException | None = None
         self._workers = [
@@ -232,16 +218,16 @@ class Threads:
         self._join(_CANCELLED)
         self._loop.close()
         self._stop.set()
-        self._beat(True)
+        self._sign.end()
 
     def _work(self, device: str) -> None:
         while self._loop.await_command(device):
             self._loop.execute_next(device)
 
     def _live(self) -> None:
-        self._beat(False)
+        self._sign.beat()
         while not self._stop.wait(INTERVAL):
-            self._beat(False)
+            self._sign.beat()
 
     def _guard(self, work: Callable[..., None], *arguments: str) -> None:
         """End the process when a thread fails: half a controller is worse than none."""

@@ -269,7 +269,6 @@ def operation_id(role: str, action: Side, topic: str) -> str:
 
 
 def _introduction(icd: Icd) -> str:
-    """Return the text for all topics."""
     *others, last = (f"`{name}`" for name, topic in icd.topics.items() if topic.message is None)
     listed = f"{', '.join(others)} and {last}" if others else last
     text = resource("schemas", "icd", "introduction.md").read_text(encoding="utf-8").rstrip("\n")

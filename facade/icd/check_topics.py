@@ -193,7 +193,6 @@ def _of_argument(icd: Icd, family: str, version: str, schema: Schema) -> Iterato
 
 
 def _parts(schema: Schema) -> Iterator[tuple[str, Schema, bool]]:
-    """Visit every schema below one, and below its definitions."""
     yield from walk(schema)
     definitions = schema.get("$defs")
     if isinstance(definitions, dict):

@@ -439,7 +439,6 @@ class HeapProducer:
             self._dropped += rows
 
     def _tell(self) -> None:
-        """Log changes."""
         now = self.standing
         said = (now.disk, now.bus, now.dropped > 0 or now.missing > 0)
         if said != self._said:

@@ -83,6 +83,8 @@ class SignOfLife:
         """Returns whether the next sign should come as soon as possible."""
         self.devices: Sequence[str] = ()
         """Devices whose commands this process executes."""
+        self.group = ""
+        """Group of controllers that share these devices; empty: none."""
         self.interval = INTERVAL
         """Time between two heartbeats [s]."""
         self.send = send
@@ -98,7 +100,11 @@ class SignOfLife:
         now = self._clock.monotonic()
         if now >= self._next:
             self._next = now + (min(_HURRY, self.interval) if self.hurries() else self.interval)
-            self._give(stopping=False)
+            self.beat()
+
+    def beat(self) -> None:
+        """Write a heartbeat."""
+        self._give(stopping=False)
 
     def end(self) -> None:
         """Write the final heartbeat."""
@@ -110,6 +116,7 @@ class SignOfLife:
             component=self._component,
             incarnation=self.incarnation,
             devices=list(self.devices),
+            group=self.group,
             time=round(self._clock.now() * 1e6),
             interval=self.interval,
             role=self._role,

@@ -125,7 +125,6 @@ def read(context: RoleContext, *, folder: str, what: str) -> ReadTiming:
 
 
 def archive(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Measure all in one run."""
     pairs, folder = (2, testbed.folder / "archive") if quick else (3, testbed.folder / "archive")
     folder.mkdir(parents=True, exist_ok=True)
     verdicts = [

@@ -141,7 +141,6 @@ def blocks(testbed: Testbed, *, quick: bool) -> BenchOutcome:
 
 
 def _watch(system: Deployment, load: Any, seconds: float) -> dict[str, list[float]]:
-    """Sample the memory of the device servers while states are published [MB]."""
     found: dict[str, list[float]] = {name: [] for name in _SERVERS}
 
     def look() -> bool:

@@ -36,7 +36,6 @@ _STARTS_WITHIN: Final = 120.0
 
 
 def start_rabbitmq(deployment: Deployment) -> tuple[Process, int]:
-    """Start a node; return its process and its port."""
     root = unpacked_packages(_PACKAGES, deployment.progress.step).path
     (erts,) = (root / "usr/lib/erlang").glob("erts-*")
     (scripts,) = (root / "usr/lib/rabbitmq/lib").glob("rabbitmq_server-*/sbin")
@@ -347,7 +346,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def brokers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Send the same messages over each, one after the other, again and again."""
     if lacking := [name for name in ("pika", "zmq") if find_spec(name) is None]:
         raise InfraError(f"{', '.join(lacking)} not installed; expected the extra `bench`: pip install -e '.[bench]'")
     part, asked = (5, 300) if quick else (1, 2000)
@@ -371,7 +369,6 @@ def brokers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
 
 
 def verdicts(found: list[dict[str, Run]], halves: Mapping[str, list[float]]) -> Iterator[BarVerdict]:
-    """Set Kafka beside each other way; there is no bar."""
     for what in found[0]:
         if what != KAFKA:
             rate = ratios((one[KAFKA].rate, one[what].rate) for one in found)

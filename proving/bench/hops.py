@@ -274,7 +274,6 @@ def _reader(context: RoleContext, topic: str) -> KafkaReader:
 
 
 def bare_connection(context: RoleContext, prefix: str) -> Connection:
-    """Return how the topics of another deployment on the same brokers are reached."""
     return Connection(msgspec.structs.replace(context.settings, prefix=prefix), clock=context.clock)
 
 
@@ -292,14 +291,16 @@ class Events:
 
         def on_event(event: Any) -> None:
             now = self._clock.monotonic()
-            if event.err or event.attr_value is None or not event.attr_value.value:
-                return
-            with self._changed:
-                self._came.setdefault(about(event.attr_value.value), (now, event.attr_value.value))
-                self._changed.notify_all()
+            if not event.err and event.attr_value is not None and (value := event.attr_value.value):
+                self.note(about(value), now, value)
 
         self._proxies.append(proxy)
         proxy.subscribe_event(attribute, tango.EventType.CHANGE_EVENT, on_event)
+
+    def note(self, about: str, time: float, value: Any) -> None:
+        with self._changed:
+            self._came.setdefault(about, (time, value))
+            self._changed.notify_all()
 
     def wait(self, about: str) -> tuple[float, Any]:
         """Return when the event about something came (monotonic time), and its value."""
@@ -369,14 +370,12 @@ def commands_and_alerts(
 
 
 def commands(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Measure from a Tango call to the event with the command's outcome."""
     what = "Tango call -> durable record -> controller -> final ack -> event in the caller's process"
     first = {"warm_up": WARM_UP}
     return _measure(testbed, "commands", what, begin_commands, call_commands, 200 if quick else 1000, first)
 
 
 def large_commands(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Measure commands with arguments of 512 KB, from the Tango call to the event with the outcome."""
     count = 20 if quick else 200
     with testbed.system("large-commands", nodes=NODES) as system, testbed.deployment("large-commands-bare") as bare:
         task = {**begin_commands(system, bare), "warm_up": WARM_UP, "count": count, "size": _LARGE}
@@ -390,7 +389,6 @@ def large_commands(testbed: Testbed, *, quick: bool) -> BenchOutcome:
 
 
 def alerts(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Measure from an alert on the bus to its event."""
     what = "alert on the bus -> event of lastAlert in another process"
     return _measure(testbed, "alerts", what, begin_bridge, send_alerts, 300 if quick else 2000, {})
 

@@ -174,7 +174,6 @@ Times = npt.NDArray[np.float64]
 
 
 def latency(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Measure the whole path under the full load of four nodes."""
     seconds = 12.0 if quick else 30.0
     with testbed.system("latency", nodes=NODES) as running:
         heard = listen(running, [ATTRIBUTE], RATE, seconds, warm_up=WARM_UP)
@@ -232,7 +231,6 @@ PhaseTimes = list[tuple[str, float]]
 
 
 def reads(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Read everything again and again while the bus has its troubles."""
     calm, trouble = (12.0, 6.0) if quick else (40.0, 15.0)
     with testbed.system("reads", nodes=NODES) as running:
         devices = running.devices()
@@ -309,7 +307,6 @@ _DRAINS_WITHIN: Final = 60.0
 
 
 def live(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Run more and more nodes until one limit is passed."""
     seconds, held = 10.0 if quick else 20.0, 0
     tried: list[str] = []
     notes: list[str] = []
@@ -369,27 +366,18 @@ _NOT_OURS = ("hear", SIMULATOR)
 """Processes that play the client and the nodes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """What one form of notifications came to."""
-
-    verdicts: Sequence[BarVerdict]
-    notes: Sequence[str]
-
-
 def scale(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Run all nodes and look whether each of them is updated each second."""
     seconds = 15.0 if quick else 40.0
-    runs = {form: _run(testbed, form, seconds) for form in ("JSON", "columnar")}
+    runs = [_run(testbed, form, seconds) for form in ("JSON", "columnar")]
     return BenchOutcome(
         name="scale",
         what=f"{ALL_NODES:,} SdpIngestNode devices on one machine, each to be updated at 1 Hz",
-        verdicts=tuple(verdict for run in runs.values() for verdict in run.verdicts),
-        notes=tuple(note for run in runs.values() for note in run.notes),
+        verdicts=tuple(verdict for verdicts, _ in runs for verdict in verdicts),
+        notes=tuple(note for _, notes in runs for note in notes),
     )
 
 
-def _run(testbed: Testbed, form: str, seconds: float) -> _Run:
+def _run(testbed: Testbed, form: str, seconds: float) -> tuple[Sequence[BarVerdict], Sequence[str]]:
     clock = testbed.progress.clock
     began = clock.monotonic()
     with testbed.system(f"scale-{form.lower()}", within=180.0, nodes=ALL_NODES, rack_size=RACK) as running:
@@ -426,7 +414,7 @@ def _run(testbed: Testbed, form: str, seconds: float) -> _Run:
         in_words(heard.cores),
         f"memory: {', '.join(f'{name} {used:.0f} MB' for name, used in heard.memory.items())}",
     )
-    return _Run(verdicts=verdicts, notes=notes)
+    return verdicts, notes
 
 
 def gaps_between(events: Iterable[HeardEvent]) -> tuple[list[float], dict[tuple[str, str], int]]:

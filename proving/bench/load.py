@@ -54,7 +54,6 @@ class Filled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fill(context: RoleContext, *, records: int, scan_id: int, nodes: int = NODES) -> Filled:
-    """Put heap notifications of some nodes on the topic as fast as they can be made."""
     stream = HeapStream(Scenario(nodes=nodes, rate=RATE, seed=1, scan_id=scan_id))
 
     def batches() -> Iterator[KeyedValues]:
@@ -66,7 +65,6 @@ def fill(context: RoleContext, *, records: int, scan_id: int, nodes: int = NODES
 
 
 def pour(context: RoleContext, topic: str, batches: Iterable[KeyedValues], records: int) -> Filled:
-    """Put batches of records on a topic, as fast as the broker takes them."""
     clock, health = context.clock, BusHealth()
     writer = KafkaStreamWriter(Connection(context.settings, clock=clock), health=health, client="bench-fill")
     writer.require_topic(topic, 10.0)
@@ -84,7 +82,6 @@ def pour(context: RoleContext, topic: str, batches: Iterable[KeyedValues], recor
 
 
 def send_tables(context: RoleContext) -> None:
-    """Send the same table again and again, under a new id each time, with pauses."""
     content, clock = random.Random(1).randbytes(TABLE), context.clock  # noqa: S311 - bytes that do not compress
     producer = TableProducer(KafkaBus(Connection(context.settings, clock=clock), client="bench").writer(), clock)
     while not context.called_off:
@@ -149,7 +146,6 @@ class LoadStream:
 
 
 def stream(deployment: Deployment, rate: float, *, columnar: bool = False, senders: int = 1) -> LoadStream:
-    """Start the notifications, and wait for the first of them."""
     made = LoadStream(deployment, rate, columnar=columnar, senders=senders)
     deployment.progress.demand(made.is_sending, 30.0, "the first records")
     return made
@@ -174,7 +170,6 @@ _MOST_BATCHES = 500
 def fill_batches(
     deployment: Deployment, batches: int, *, nodes: int = NODES, partitions: int = 2, scan_id: int = 1
 ) -> Filled:
-    """Fill a topic in a process of its own, and wait until the disk is quiet again."""
     deployment.progress.step(f"  filling the topic with {batches:,} batches of {nodes} nodes")
     role = deployment.play(
         fill_columnar, ends=True, records=batches, scan_id=scan_id, nodes=nodes, partitions=partitions
@@ -185,7 +180,6 @@ def fill_batches(
 
 
 def fill_columnar(context: RoleContext, *, records: int, scan_id: int, nodes: int, partitions: int) -> Filled:
-    """Put batches of some nodes on the topic as fast as the broker takes them."""
     clock, dice = context.clock, np.random.default_rng(1)
     sender = RawSender(Connection(context.settings, clock=clock), "none")
     values = [_batch(dice) for _ in range(_TEMPLATES)]

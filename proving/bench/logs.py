@@ -96,7 +96,6 @@ _FORMS = {"syslog": 1, "otlp": BATCH}
 
 
 def logs(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Time a worker of logs and a bare loop on the same records."""
     records, pairs = (1_500_000, 2) if quick else (2_000_000, 3)
     verdicts: list[BarVerdict] = []
     for form, each in _FORMS.items():
@@ -135,7 +134,6 @@ _QUIET, _FREE, _LIMITED = "quiet", "flood without quotas", "flood with quotas"
 
 
 def flood(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Measure all three in one run, on one system."""
     found: dict[str, dict[str, Sequence[Sample]]] = {}
     rates: dict[str, float] = {}
     with commands_and_alerts(testbed, "flood", quick=quick) as (system, measure):

@@ -64,7 +64,6 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lost_broker(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Measure the rows of the paper on three brokers, and then lose one of them."""
     rows = [msgspec.structs.replace(row, partitions=3) for row in ROWS if row.series == "001"]
     chosen = [row for row in rows if (row.size, batch_of(row)) == (_SIZE, 20)]
     with (
@@ -157,7 +156,6 @@ def _sum_up(what: str, part: Sequence[SentWindow]) -> Phase:
 
 
 def verdicts(kept: int, total: int) -> Iterator[BarVerdict]:
-    """Judge how many messages are on the topic: as many as were sent."""
     for what, wrong in (("lost", max(0, total - kept)), ("doubled", max(0, kept - total))):
         yield BarVerdict(what=f"messages {what}", bar="0", found=f"{wrong:,} of {total:,}", reached=not wrong)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
+    Consumer,
     KafkaError,
     KafkaException,
     Message,
@@ -40,29 +41,28 @@ def bare_batches(connection: Connection, topic: str, *, group: str, batch: int, 
         "enable.partition.eof": False,
     }
     consumer = connection.consumer(BusHealth(), settings)
-    try:
-        # A subscription and not an assignment: the worker's own start has the same steps.
-        consumer.subscribe([connection.topic(topic)])
-        while True:
-            messages = consumer.consume(batch, timeout)
-            if messages and (error := messages[-1].error()) is not None:
-                raise BusError(f"topic {connection.topic(topic)} cannot be consumed: {error.str()}")
-            yield len(messages)
-    finally:
-        consumer.close()
+    # A subscription and not an assignment: the worker's own start has the same steps.
+    consumer.subscribe([connection.topic(topic)])
+    for messages in _consumed(consumer, connection.topic(topic), batch, timeout):
+        yield len(messages)
 
 
 def bare_values(connection: Connection, topic: str, partition: int, *, batch: int) -> Iterator[list[bytes]]:
     """Consume a partition from its beginning without end, with the settings of a group's member."""
     name = f"{connection.prefix}bare"
     consumer = connection.consumer(BusHealth(), _settings(name, name))
+    consumer.assign([TopicPartition(connection.topic(topic), partition, OFFSET_BEGINNING)])
+    for messages in _consumed(consumer, connection.topic(topic), batch, 0.01):
+        yield [message.value() or b"" for message in messages]
+
+
+def _consumed(consumer: Consumer, topic: str, batch: int, timeout: float) -> Iterator[list[Message]]:
     try:
-        consumer.assign([TopicPartition(connection.topic(topic), partition, OFFSET_BEGINNING)])
         while True:
-            messages = consumer.consume(batch, 0.01)
+            messages = consumer.consume(batch, timeout)
             if messages and (error := messages[-1].error()) is not None:
-                raise BusError(f"topic {connection.topic(topic)} cannot be consumed: {error.str()}")
-            yield [message.value() or b"" for message in messages]
+                raise BusError(f"topic {topic} cannot be consumed: {error.str()}")
+            yield messages
     finally:
         consumer.close()
 
@@ -85,7 +85,6 @@ class RawSender:
         self.refused: Counter[str] = Counter()
 
     def send(self, record: Record) -> None:
-        """Queue a record, as soon as there is room."""
         name = self._connection.topic(record.topic)
 
         def on_delivery(error: KafkaError | None, _: Message) -> None:

@@ -102,7 +102,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ratios(pairs: Iterable[tuple[float, float]]) -> Ratios:
-    """Divide the first of each pair by its second."""
     quotients = [first / second for first, second in pairs]
     if not quotients:
         raise ValueError("ratios: expected at least one pair, got none")
@@ -144,7 +143,6 @@ def flatness(samples: Sequence[float], warm_up: float = 0.1) -> float | None:
 
 
 def at_least(what: str, found: Ratios, bar: float) -> BarVerdict:
-    """Judge ratios whose median must not be below the bar."""
     return BarVerdict(what=what, bar=f">= {bar:g}", found=str(found), reached=found.median >= bar)
 
 

@@ -56,7 +56,6 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def watch(context: RoleContext) -> list[SentCoverage]:
-    """Read the accounts of heap notifications until called off."""
     found: list[SentCoverage] = []
     connection = Connection(context.settings, clock=context.clock)
     reader = KafkaReader(connection, {ACCOUNTS: None}, start={}, health=BusHealth())
@@ -72,7 +71,6 @@ def watch(context: RoleContext) -> list[SentCoverage]:
 
 
 def elastic(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Add and stop workers, and add partitions, while notifications come at a steady rate."""
     seconds = 6.0 if quick else 12.0
     rounds = 1 if quick else 3
     with testbed.deployment("elastic", partitions=_PARTITIONS, nodes=2 * _NODES) as made:
@@ -133,7 +131,6 @@ class _Run:
         self._made.progress.demand(report.exists, 30.0, "the first records")
 
     def phase(self, name: str, change: Callable[[], Any]) -> None:
-        """Make a change, and wait until it is over."""
         begin = self._made.clock.now() - _BEFORE
         change()
         self._made.progress.wait(self._seconds, name)
@@ -161,7 +158,6 @@ class _Run:
         return sent
 
     def waits(self, covered: list[SentCoverage]) -> dict[str, Waits]:
-        """Return the longest wait of a record, by change."""
         appended = self._appended()
         found: dict[str, Waits] = {}
         for name, begin, end in self._phases:

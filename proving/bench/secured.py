@@ -36,7 +36,6 @@ SecuredRound = Mapping[str, Mapping[str, Sequence[Sample]]]
 
 
 def secured(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Measure each path on three secured brokers and on an open one, in turn."""
     forms: dict[str, tuple[Callable[..., Any], int, int]] = {"JSON": (fill_topic, 1, 500_000 if quick else 4_000_000)}
     if not quick:
         forms["columnar"] = (fill_batches, ROWS, 12_000)
@@ -93,7 +92,6 @@ def _grant(deployment: Deployment) -> None:
 
 
 def worker_verdicts(form: str, pairs: Pairs, rows: int) -> list[BarVerdict]:
-    """Set the rates of workers, and their processor times, beside each other; there is no bar."""
     secured, open_ = (statistics.median(pair[side].rate for pair in pairs) * rows / MEGA for side in (0, 1))
     rate = ratios((one.rate, other.rate) for one, other in pairs)
     used = ratios((one.cpu_per_million, other.cpu_per_million) for one, other in pairs)
@@ -104,7 +102,6 @@ def worker_verdicts(form: str, pairs: Pairs, rows: int) -> list[BarVerdict]:
 
 
 def hop_verdicts(rounds: Sequence[SecuredRound]) -> list[BarVerdict]:
-    """Set the times of commands and alerts beside each other, in each round; there is no bar."""
     verdicts = []
     for name in rounds[0][SECURED]:
         times = {side: [quantiles([s.whole for s in one[side][name]]) for one in rounds] for side in (SECURED, OPEN)}

@@ -52,7 +52,6 @@ class SeenService(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def be_served(context: RoleContext, *, device: str, refused: str, follows: bool) -> SeenService:
-    """Ask one device until called off."""
     clock, url, seen = context.clock, f"tango://{context.tango_host}/{device}", SeenService()
     subscription = None
     if follows:
@@ -151,7 +150,6 @@ class _Lively:
 
 
 def standby(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Stop and kill servers that have a standby, and look for gaps at their clients."""
     times = 2 if quick else 5
     verdicts, figures = list[BarVerdict](), dict[str, Any]()
     with testbed.deployment("standby", partitions=None, nodes=1) as made:

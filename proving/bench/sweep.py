@@ -247,7 +247,6 @@ class Tools:
         )  # fmt: skip
 
     def consumer(self, topic: str, count: int) -> subprocess.Popen[str]:
-        """Start a consumer of some messages, in a group of its own."""
         return self._run(
             "ConsumerPerformance", "--topic", topic, "--num-records", count, "--hide-header", "--fetch-size", 110 * MB,
             "--timeout", 60_000, "--bootstrap-server", self._bootstrap,
@@ -321,7 +320,6 @@ def measure(deployment: Deployment, tools: Tools, row: SweepRow, name: str) -> S
 
 
 def finish(process: subprocess.Popen[str]) -> str:
-    """Wait for the end of a tool; return its output."""
     try:
         output, _ = process.communicate(timeout=_WITHIN)
     except subprocess.TimeoutExpired:

@@ -36,7 +36,6 @@ _WARM = 300_000
 
 
 def one_worker(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Compare one worker process with one that only consumes, on the same records."""
     records, pairs = (1_000_000, 2) if quick else (4_000_000, 3)
     timings: list[tuple[RoleTiming, RoleTiming]] = []
     with testbed.deployment("worker") as deployment:
@@ -56,7 +55,6 @@ def one_worker(testbed: Testbed, *, quick: bool) -> BenchOutcome:
 
 
 def two_workers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Compare two worker processes with one, on the same two partitions."""
     records, pairs = (4_000_000, 2) if quick else (10_000_000, 3)
     found: list[tuple[float, float]] = []
     ceilings: list[float] = []
@@ -141,7 +139,6 @@ _WARM_BATCHES = 1_500
 
 
 def columnar(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Drain a backlog with two workers, and compare one worker with a loop that only consumes."""
     batches, pairs = (12_000, 2) if quick else (24_000, 3)
     both: list[list[RoleTiming]] = []
     workers: list[RoleTiming] = []
@@ -303,7 +300,6 @@ Round = dict[str, RoleTiming]
 
 
 def peers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Compare our worker with other ways, one after the other, again and again."""
     records, memo_records = (1_000_000, 10_000) if quick else (4_000_000, 40_000)
     rounds = 1 if quick else 3
     found: list[Round] = []
@@ -323,7 +319,6 @@ def peers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
 
 
 def verdicts(found: list[Round]) -> tuple[BarVerdict, ...]:
-    """Set our worker beside each other way: by the wall clock, and by the processor time of the process."""
     made = []
     for peer in (what for what in found[0] if what != OURS):
         wall = ratios((one[OURS].rate, one[peer].rate) for one in found)

@@ -142,7 +142,6 @@ class TimedLog:
         return self._log.broker_time
 
     def ask_ends(self, places: Collection[tuple[str, int]]) -> None:
-        """Ask where partitions end; see `facade.bus.port.TransactionalLog`."""
         self._log.ask_ends(places)
 
     def close(self) -> None:
@@ -180,7 +179,6 @@ def time_worker(
     broker_pid: int,
     gated: bool = False,
 ) -> RoleTiming:
-    """Time a worker until it has taken some records of a topic."""
     gc.set_threshold(_GC_THRESHOLD)
     meter = Meter(context.clock, broker_pid)
     connection = Connection(context.settings, clock=context.clock)

@@ -135,7 +135,6 @@ _NIGHT = ["simulate", "alerts", "--night", "--visits", "1"]
 
 
 def visit(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Send one visit while intake workers take it, and one more that subscribers with filters follow."""
     with testbed.deployment("visit") as deployment:
         workers, alerts = _play(deployment)
         peaks = [gauges.peak_resident(worker.pid) for worker in workers]

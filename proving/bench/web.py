@@ -24,6 +24,7 @@ from facade.clock import Clock
 from facade.errors import InfraError
 from facade.flows.alerts.source import AlertSource
 from facade.infra.ports import choose_port
+from proving.bench.hops import Events
 from proving.bench.load import RATE, stream
 from proving.bench.report import BarVerdict, BenchOutcome, at_most, quantiles
 from proving.deployment import Deployment
@@ -47,7 +48,6 @@ _BEGINS_WITHIN, _ANSWERS_WITHIN = 60.0, 30.0
 
 
 def web(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    """Measure the page in one browser, then the server with 2,000 browsers, one of which is frozen."""
     nodes, alerts, seconds = (4, 50, 10.0) if quick else (1500, 300, 30.0)
     with testbed.system("web", nodes=nodes, rack_size=500) as system:
         port = choose_port()
@@ -125,7 +125,6 @@ _VALUES = ".value.valid"
 
 
 def _usable(browser: "Browser", port: int, clock: Clock) -> float:
-    """Return the time until a browser without a cache shows valid values [s]."""
     began = clock.monotonic()
     page = _open(browser, port)
     page.locator(_VALUES).first.wait_for()
@@ -247,21 +246,12 @@ _SHOWN = ("SdpIngestNode", "SdpSubarray")
 
 
 class _Listener:
-    """One browser, in a thread: notes when each alert came."""
+    """One browser, in a thread: notes when each alert came, by its text."""
 
     def __init__(self, port: int, clock: Clock) -> None:
-        self.came: dict[str, float] = {}
-        self.ready = threading.Event()
-        self._news = threading.Condition()
+        self.events, self.ready = Events(clock), threading.Event()
         self._port, self._clock = port, clock
         threading.Thread(target=self._run, daemon=True).start()
-
-    def wait(self, text: str) -> float:
-        """Return when an alert with a text came [s], by the monotonic clock."""
-        with self._news:
-            if not self._news.wait_for(lambda: text in self.came, _ANSWERS_WITHIN):
-                raise InfraError(f"the alert {text!r} did not reach the browser within {_ANSWERS_WITHIN:g} s")
-            return self.came[text]
 
     def _run(self) -> None:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -271,9 +261,8 @@ class _Listener:
                     continue
                 frame: dict[str, Any] = msgspec.json.decode(line[6:])
                 now = self._clock.monotonic()
-                with self._news:
-                    self.came |= {one["alert"]["text"]: now for one in frame["alerts"] if one.get("alert")}
-                    self._news.notify_all()
+                for alert in filter(None, (one.get("alert") for one in frame["alerts"])):
+                    self.events.note(alert["text"], now, alert)
                 self.ready.set()
 
 
@@ -288,7 +277,7 @@ def _alerts(system: Deployment, port: int, count: int) -> list[float]:
     for number in range(count):
         text, began = f"bench {number}", clock.monotonic()
         source.raise_alert(_CONDITION, "WARNING", text)
-        delays.append(listener.wait(text) - began)
+        delays.append(listener.events.wait(text)[0] - began)
         clock.sleep(0.02)
     source.clear(_CONDITION, "done")
     writer.close(_ANSWERS_WITHIN)

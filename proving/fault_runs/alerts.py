@@ -13,6 +13,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -252,7 +253,6 @@ def follow_alerts(context: RoleContext, *, device: str, journal: str) -> Followe
 
 
 def packed(sequence: int, content: bytes) -> bytes:
-    """Return the bytes of an entry in the journal."""
     return _ENTRY.pack(sequence, content)
 
 
@@ -294,7 +294,7 @@ def account(found: FoundAlerts) -> Balance:
     lost = [number for digest, number in place.items() if digest not in got]
     foreign = [sequence for sequence, digest in found.received if digest not in place]
     doubled = [place.get(digest, 0) for digest, count in got.items() if count > 1]
-    disorder = _disorder(found, place)
+    disorder = [later for (one, _), (later, _) in pairwise(found.received) if later < one]
     misnumbered = [sequence for sequence, digest in found.received if place.get(digest, sequence) != sequence]
     states = _states(found)
     made.rows += [
@@ -309,7 +309,7 @@ def account(found: FoundAlerts) -> Balance:
         ("subscriptions made", client.renewed),
         ("lost", len(lost)),
         ("given to the client twice", len(doubled)),
-        ("out of order at the client, for their source", len(disorder)),
+        ("out of order at the client", len(disorder)),
         ("received, and never sent", len(foreign)),
         ("alarms compared", len(found.wanted)),
         ("... in another state", len(states)),
@@ -318,7 +318,7 @@ def account(found: FoundAlerts) -> Balance:
     made.wrong += _named("was sent and never received: number", lost)
     made.wrong += _named("was given to the client twice: number", doubled)
     made.wrong += _named("was received and never sent: number", foreign)
-    made.wrong += _named("came to the client after a later one of its source: number", disorder)
+    made.wrong += _named("came to the client after a later one: number", disorder)
     made.wrong += _named("has another number at the client than on the log: number", misnumbered)
     made.wrong += states
     made.wrong += [f"the client was told of a loss: {text}" for text in client.lost]
@@ -327,22 +327,7 @@ def account(found: FoundAlerts) -> Balance:
     return made
 
 
-def _disorder(found: FoundAlerts, place: Mapping[bytes, int]) -> list[int]:
-    newest: dict[str, int] = {}
-    late = []
-    for _, digest in found.received:
-        number = place.get(digest)
-        if number is None:
-            continue
-        source = found.sent[number - 1][0]
-        if number < newest.get(source, 0):
-            late.append(number)
-        newest[source] = max(number, newest.get(source, 0))
-    return late
-
-
 def _states(found: FoundAlerts) -> list[str]:
-    """Compare the state of each alarm at the device with the scenario."""
     shown = {(one["condition"], one["source"]): one for one in found.shown}
     wrong = []
     for key, alarm in found.wanted.items():
@@ -468,7 +453,6 @@ class AlertFaultRun(FaultRun):
         self._patience = self.chance.randint(0, min(_BURSTS * self._burst, _AHEAD - self._burst))
 
     def _answers(self) -> bool:
-        """Return whether the device server runs and has read everything."""
         try:
             return self.deployment.answers("alerts") and (
                 self.deployment.proxy(self._device).state() != tango.DevState.UNKNOWN

@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -22,14 +23,7 @@ from facade.errors import BusError
 from facade.flows.blocks.source import BLOCKS, BlockSource, read_block
 from facade.infra.processes import Process
 from facade.messages import ProcessingBlock
-from proving.fault_runs.frame import (
-    BROKER,
-    READY_WITHIN,
-    Balance,
-    FaultRun,
-    Size,
-    process_name,
-)
+from proving.fault_runs.frame import BROKER, READY_WITHIN, Balance, FaultRun, Size, process_name
 from proving.roles import RoleContext
 
 STATES = ("STARTING", "WAITING", "RUNNING", "FINISHED", "FAILED")
@@ -179,7 +173,6 @@ def _tell(blocks: BlockSource, subarray: int, step: Step) -> tuple[int, int]:
 
 
 def _until_confirmed(blocks: BlockSource, subarray: int, step: Step, clock: Clock) -> tuple[int, int]:
-    """Tell again and again until the bus has confirmed it."""
     while True:
         try:
             return _tell(blocks, subarray, step)
@@ -296,19 +289,12 @@ class BlockFaultRun(FaultRun):
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
         made = self.deployment
+        servers = {**_SERVERS, "device server of SdpAlerts": "alerts"}
+        tell = partial(made.play, tell_blocks, **self._task)
         return {
+            **{part: partial(made.server, instance, name=process_name(part)) for part, instance in servers.items()},
             **{
-                part: lambda part=part, instance=instance: made.server(instance, name=process_name(part))
-                for part, instance in {**_SERVERS, "device server of SdpAlerts": "alerts"}.items()
-            },
-            **{
-                part: lambda part=part, number=number: made.play(
-                    tell_blocks,
-                    name=process_name(part),
-                    journal=str(self._journal(number)),
-                    subarray=number,
-                    **self._task,
-                )
+                part: partial(tell, name=process_name(part), journal=str(self._journal(number)), subarray=number)
                 for part, number in _CONTROLLERS.items()
             },
         }

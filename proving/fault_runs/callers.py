@@ -100,7 +100,6 @@ def read_calls(path: Path) -> list[CallLine]:
 
 
 def read_seen(path: Path) -> list[SeenLine]:
-    """Return what all clients have read so far."""
     return _read(path, SeenLine)
 
 

@@ -27,7 +27,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -38,7 +38,6 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 import tango
 from confluent_kafka import KafkaException, Producer
-from rich.markup import escape
 from rich.table import Table
 
 from facade.bus import rights
@@ -47,6 +46,7 @@ from facade.bus.port import BusHealth
 from facade.bus.quotas import name_of
 from facade.clock import wait_until
 from facade.config import Settings
+from facade.console import table
 from facade.errors import InfraError
 from facade.flows.alerts.messages import ALERTS, Alert, alert_record
 from facade.icd.topic_model import slot_name
@@ -343,11 +343,10 @@ class ClusterRun(FaultRun):
         ]
         made.tables += [self._silences(made), self._by_kind(made)]
         if self._forbidden:
-            made.tables.append(_table("role", "forbidden act", "answer", rows=sorted(self._forbidden)))
+            made.tables.append(table(("role", "forbidden act", "answer"), sorted(self._forbidden)))
         return made
 
     def _silences(self, made: Balance) -> Table:
-        """Explain the longest silence of each flow."""
         rows = []
         for flow, tally in made.tallies.items():
             gap = max(tally.gaps, key=lambda one: one.seconds, default=Silence(0.0, 0.0))
@@ -357,10 +356,9 @@ class ClusterRun(FaultRun):
                 fault, _, recovery = self._accidents[number]
                 cause = f"no. {number + 1}: {fault}, {fault.seconds:.1f} s; in sync {recovery:.1f} s later"
             rows.append((flow, f"{gap.seconds:.1f} s", cause, str(spans)))
-        return _table("flow", "longest silence", "accident", "further ones in it", rows=rows)
+        return table(("flow", "longest silence", "accident", "further ones in it"), rows)
 
     def _by_kind(self, made: Balance) -> Table:
-        """Return number, longest recovery and longest silences of each kind of accident."""
         kinds = sorted({str(one.fault) for one in self._accidents})
         longest = {kind: dict.fromkeys(made.tallies, 0.0) for kind in kinds}
         for flow, tally in made.tallies.items():
@@ -374,7 +372,7 @@ class ClusterRun(FaultRun):
             silences = (f"{seconds:.1f}" for seconds in longest[kind].values())
             rows.append((kind, str(len(recoveries)), f"{max(recoveries):.1f}", *silences))
         flows = (f"{flow} silent [s]" for flow in made.tallies)
-        return _table("accident", "number", "in sync after [s]", *flows, rows=rows)
+        return table(("accident", "number", "in sync after [s]", *flows), rows)
 
     def _cause(self, gap: Silence) -> tuple[int, int]:
         """Return which accident a silence is put down to, and how many more began in it; -1: none was before it."""
@@ -489,7 +487,6 @@ class ClusterRun(FaultRun):
         self._forbidden.append((role, f"write transactions as {name}", answers[0]))
 
     def _hit(self, to: str) -> list[int]:
-        """Return the numbers of the brokers that an accident hits."""
         every = range(1, len(BROKERS) + 1)
         if to in (ONE, TWO, ALL):
             return self._chance.sample(every, (ONE, TWO, ALL).index(to) + 1)
@@ -503,7 +500,6 @@ class ClusterRun(FaultRun):
         return [partitions[partition].leader]
 
     def _is_whole(self) -> bool:
-        """Return whether all replicas are in sync."""
         try:
             topics = self._admin.list_topics(timeout=5.0).topics.values()
         except KafkaException:
@@ -573,13 +569,6 @@ def _refusals(what: str, alone: Sequence[CallLine]) -> list[tuple[str, int | str
         rows += [(f"... {answer}", len(reasons)), ("... ... a reason", reasons[-1])] if reasons else []
     longest_wait = f"{max(times, default=0.0):.3f} s{f', missed by {late}' * (late > 0)}"
     return [*rows, (f"... the longest wait, which is to be at most {_BAR:g} s", longest_wait)]
-
-
-def _table(*columns: str, rows: Iterable[Sequence[str]]) -> Table:
-    made = Table(*columns)
-    for row in rows:
-        made.add_row(*map(escape, row))
-    return made
 
 
 class _QuorumState(msgspec.Struct):

@@ -289,7 +289,6 @@ class CommandFaultRun(FaultRun):
         return made
 
     def _judge(self, found: FoundCommands, made: Balance) -> None:
-        """Have the history judged by a checker that is not ours."""
         history = list(operations(found, self.clock.now()))
         begin = self.clock.monotonic()
         folder = Path(tempfile.mkdtemp(prefix="history-"))
@@ -305,7 +304,6 @@ class CommandFaultRun(FaultRun):
             shutil.rmtree(folder)
 
     def _is_quiet(self) -> bool:
-        """Return whether no device has a command without an outcome."""
         try:
             proxies = [self.deployment.proxy(device) for device in self._devices]
             return all(

@@ -27,7 +27,7 @@ from facade.bus.kafka.admin import ask_coordinator, committed_offsets
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.port import Reader
 from facade.clock import Clock, SystemClock
-from facade.console import OUT
+from facade.console import OUT, table
 from facade.errors import BusError, ConfigError
 from facade.infra.processes import Process
 from facade.runtime.stopping import terminable
@@ -99,11 +99,9 @@ class Gaps:
 
     @property
     def longest(self) -> float:
-        """Return the longest one [s]."""
         return longest(self.found)
 
     def hear(self) -> None:
-        """Take note of a record."""
         if self._heard:
             gap = Silence(self._heard, self._clock.now() - self._heard)
             if gap.seconds >= _LONG or gap.seconds > self.longest:
@@ -234,7 +232,6 @@ class FaultRun:
         raise NotImplementedError
 
     def run(self) -> Balance:
-        """Run to the end."""
         self.deployment.register()
         self.revive()
         self.begin()
@@ -273,7 +270,6 @@ class FaultRun:
         return self._next.pop()
 
     def revive(self) -> None:
-        """Start every part that does not run."""
         running = {process.name: process for process in self.deployment.processes if process.is_alive}
         for name, start in self.parts().items():
             if process_name(name) not in running:
@@ -414,19 +410,17 @@ def prove(
 
 
 def _print(progress: ProgressLine, title: str, run: FaultRun, account: Balance) -> None:
-    table = Table("what", "number", title=title)
-    for fault, times in run.injected.items():
-        table.add_row(run.named(fault), f"{times:,}")
-    for what, number in account.rows:
-        table.add_row(what, escape(number) if isinstance(number, str) else f"{number:,}")
-    progress.console.print(table)
+    figures = [*((run.named(fault), times) for fault, times in run.injected.items()), *account.rows]
+    rows = ((what, number if isinstance(number, str) else f"{number:,}") for what, number in figures)
+    tables = [table(("what", "number"), rows, title=title)]
     if len(account.tallies) > 1:
-        flows = Table("flow", "sent", "found", "lost", "doubled", "longest silence")
-        for flow, (*counts, gaps) in account.tallies.items():
-            flows.add_row(flow, *(f"{count:,}" for count in counts), f"{longest(gaps):.1f} s")
-        progress.console.print(flows)
-    for further in account.tables:
-        progress.console.print(further)
+        flows = (
+            (flow, *(f"{count:,}" for count in counts), f"{longest(gaps):.1f} s")
+            for flow, (*counts, gaps) in account.tallies.items()
+        )
+        tables.append(table(("flow", "sent", "found", "lost", "doubled", "longest silence"), flows))
+    for one in (*tables, *account.tables):
+        progress.console.print(one)
     for text in account.wrong[:_MOST_SHOWN]:
         progress.console.print(f"[red]wrong[/red]  {escape(text)}")
     if account.wrong:

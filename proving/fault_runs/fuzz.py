@@ -13,12 +13,7 @@ import tango
 from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
 from facade.bus.kafka.bus import KafkaBus
 from proving.bench.raw import RawSender
-from proving.fault_runs.frame import (
-    FURTHER_WORKERS,
-    Balance,
-    FaultRun,
-    Size,
-)
+from proving.fault_runs.frame import FURTHER_WORKERS, Balance, FaultRun, Size
 from proving.fault_runs.fuzz_records import GOOD_GROUP, MARK, SHARES, numbered
 from proving.gauges import memory_of_all
 
@@ -120,7 +115,6 @@ class Fuzz(FaultRun):
                 yield f"{topic}: {self.delivered[topic]:,} records on the topic, {found:,} in the account"
 
     def _read_all(self, after: str) -> int:
-        """Read each attribute of each device; return their number."""
         read = 0
         for device in self.deployment.devices():
             proxy = self.deployment.proxy(device)

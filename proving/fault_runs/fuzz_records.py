@@ -274,7 +274,6 @@ _MARK: Final = "@raw@"
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Return the way to everything in a document but itself."""
     for name, entry in value.items() if isinstance(value, dict) else enumerate(value):
         yield (*path, name)
         if isinstance(entry, dict | list):

@@ -6,6 +6,7 @@ and each hole and dead letter that was made. Observed: SdpLogs, and the account 
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import tango
@@ -15,16 +16,7 @@ from facade.bus.port import BusHealth
 from facade.flows.logs.messages import LOGS
 from facade.flows.logs.records import LOG_SEVERITIES
 from facade.infra.processes import Process
-from proving.fault_runs.frame import (
-    BROKER,
-    READY_WITHIN,
-    RESET,
-    SERVER,
-    Balance,
-    FaultRun,
-    Size,
-    process_name,
-)
+from proving.fault_runs.frame import BROKER, READY_WITHIN, RESET, SERVER, Balance, FaultRun, Size, process_name
 
 _BURST = 1000
 _WORKERS = ("worker 0", "worker 1")
@@ -58,15 +50,11 @@ class LogFaultRun(FaultRun):
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
         made = self.deployment
+        words = ("logs", "aggregate", "--slot")
         return {
-            **{
-                name: lambda name=name: made.launch(  # type: ignore[misc]
-                    process_name(name), "logs", "aggregate", "--slot", name[-1]
-                )
-                for name in _WORKERS
-            },
-            SERVER: lambda: made.server("logs", name=process_name(SERVER)),
-            "control": lambda: made.server("control"),
+            **{name: partial(made.launch, process_name(name), *words, name[-1]) for name in _WORKERS},
+            SERVER: partial(made.server, "logs", name=process_name(SERVER)),
+            "control": partial(made.server, "control"),
         }
 
     def begin(self) -> None:

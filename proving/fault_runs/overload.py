@@ -6,7 +6,6 @@ at each client. Observed: SdpBus, and the clients.
 
 import os
 import signal
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,17 +14,12 @@ import msgspec
 import tango
 
 from clients.alert_subscription import AlertSubscription
-from facade.clock import Clock
+from facade.clock import wait_until
 from facade.errors import InfraError
 from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.alerts.simulator.stream import AlertReport
 from facade.flows.telemetry.simulator.ingest import read_report
-from proving.fault_runs.frame import (
-    FURTHER_WORKERS,
-    Balance,
-    FaultRun,
-    Size,
-)
+from proving.fault_runs.frame import FURTHER_WORKERS, Balance, FaultRun, Size
 from proving.roles import RoleContext
 
 HEAPS, ALERTS, METRICS, COMMANDS = 1_272_000, 100, 10, 10
@@ -61,10 +55,10 @@ def crowd(context: RoleContext, *, count: int, following: int, folder: str) -> l
             (_follow if number < following else _watch)(context, number, files)
             os._exit(0)
         children.append(child)
-    _await(context.clock, lambda: len(list(files.glob("*.ready"))) == count, _CATCHES_UP_WITHIN)
+    wait_until(context.clock, lambda: len(list(files.glob("*.ready"))) == count, _CATCHES_UP_WITHIN, _EACH)
     os.kill(children[0], signal.SIGSTOP)
     context.announce()
-    _await(context.clock, lambda: (files / "newest").exists(), float("inf"))
+    wait_until(context.clock, lambda: (files / "newest").exists(), float("inf"), _EACH)
     os.kill(children[0], signal.SIGCONT)
     for child in children:
         os.waitpid(child, 0)
@@ -80,7 +74,7 @@ def _follow(context: RoleContext, number: int, files: Path) -> None:
 
     subscription = AlertSubscription(f"tango://{context.tango_host}/{_DEVICE}", on_entry, start=0, on_lost=lost.append)
     wanted = _wanted(context, number, files)
-    _await(context.clock, lambda: bool(sequences) and sequences[-1] >= wanted, _CATCHES_UP_WITHIN)
+    wait_until(context.clock, lambda: bool(sequences) and sequences[-1] >= wanted, _CATCHES_UP_WITHIN, _EACH)
     found = sequences[:]
     subscription.close()
     in_order = all(one < two for one, two in pairwise(found))
@@ -98,7 +92,7 @@ def _watch(context: RoleContext, number: int, files: Path) -> None:
         seen.extend(msgspec.json.decode(text, type=FollowedAlert).sequence for text in texts if text)
         return bool(seen) and seen[-1] >= wanted
 
-    _await(context.clock, has_come, _CATCHES_UP_WITHIN)
+    wait_until(context.clock, has_come, _CATCHES_UP_WITHIN, _EACH)
     _deliver(files, ClientResult(number, len(seen), True, seen[-1] if seen else 0, []))
 
 
@@ -106,19 +100,12 @@ def _wanted(context: RoleContext, number: int, files: Path) -> int:
     """Say that a client is there, wait until all is sent, and return the number up to which it must come."""
     (files / f"{number}.ready").touch()
     newest = files / "newest"
-    _await(context.clock, newest.exists, float("inf"))
+    wait_until(context.clock, newest.exists, float("inf"), _EACH)
     return int(newest.read_text())
 
 
 def _deliver(files: Path, result: ClientResult) -> None:
     (files / f"{result.number}.json").write_bytes(msgspec.json.encode(result))
-
-
-def _await(clock: Clock, condition: Callable[[], bool], seconds: float) -> bool:
-    until = clock.monotonic() + seconds
-    while not (holds := condition()) and clock.monotonic() < until:
-        clock.sleep(_EACH)
-    return holds
 
 
 class Overload(FaultRun):
@@ -179,7 +166,6 @@ class Overload(FaultRun):
         self.deployment.processes.check()
 
     def _refused(self) -> float:
-        """Give a command that is refused, and return how long that took [s]."""
         called = self.clock.monotonic()
         try:
             self.deployment.proxy("mid-sdp/subarray/01").command_inout("AssignResources", '{"resources": 1}')

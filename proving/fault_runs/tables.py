@@ -212,7 +212,6 @@ class TableFaultRun(FaultRun):
         return {one["product"] for one in found if one["state"] == COMPLETE}
 
     def _arrived(self) -> set[int]:
-        """Return the tables of which any segment is on the bus."""
         reader = self._bus.open_reader({CALIBRATION: None}, {})
         found: set[int] = set()
         while not reader.caught_up(CALIBRATION):
@@ -221,7 +220,6 @@ class TableFaultRun(FaultRun):
         return found
 
     def _fetched(self) -> set[int]:
-        """Fetch every complete table; return those with the bytes that were sent."""
         right, copy = set(), self.deployment.folder / "fetched"
         for table in self._said:
             number = _number(table)

@@ -11,7 +11,7 @@ from facade.bus.kafka.group import KafkaGroupMember
 from facade.controller import Call
 from facade.controller.api import Handler
 from facade.controller.command_loop import CommandLoop
-from facade.controller.process import Threads, _beats, devices_of
+from facade.controller.process import Threads, devices_of, sign_of_life
 from facade.controller.simulator.controller import MASTER, PROCESSING, SUBARRAY, WORKER, SimulatedController
 from facade.flows.commands.messages import ACKS, COMMANDS, AckMessage, CommandMessage, decode_ack, decode_command
 from facade.flows.commands.outcomes import BY_FACADE, FINAL
@@ -76,8 +76,8 @@ class Controllers:
         loop = CommandLoop(
             controller, ICD, devices, member, bus.open_reader, bus.writer(), clock=process.clock, ordered=ordered
         )
-        beat = _beats(controller, list(devices), bus.writer(), process.clock)
-        Threads(loop, list(devices), beat, Event(site.scheduler), clock=process.clock).run()  # type: ignore[arg-type]
+        sign = sign_of_life(controller, devices, bus.writer().send, process.clock)
+        Threads(loop, list(devices), sign, Event(site.scheduler), clock=process.clock).run()  # type: ignore[arg-type]
 
     # What they have told, and what must hold of it
 

@@ -828,5 +828,5 @@ def test_who_has_lost_its_name_cancels_what_runs_at_once() -> None:
     loop.interrupt = lambda: told.append("interrupt")
     loop.stop = lambda: told.append("stop")  # what runs may then go on for a while
     with pytest.raises(Fenced):
-        Threads(loop, [FIRST], lambda stopping: None, stop, clock=ManualClock()).run()
+        Threads(loop, [FIRST], MagicMock(), stop, clock=ManualClock()).run()
     assert told[:3] == ["step", "interrupt", "stop"]

@@ -8,9 +8,8 @@ import pytest
 
 from facade.errors import IcdError
 from facade.icd.expand import account_attribute
-from facade.icd.load import check, inspect, load
+from facade.icd.load import check, inspect, load, read
 from facade.icd.model import Attribute
-from facade.icd.read import read
 from facade.icd.topic_model import Limits
 from facade.icd.units import UNITS, unit_of
 from facade.manifest import Manifest

@@ -12,13 +12,12 @@ import pytest
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.config import Settings
-from facade.flows.commands.messages import HeartbeatMessage, heartbeat_record
 from facade.flows.telemetry.worker import TelemetryWorker
 from facade.icd.load import load
 from facade.reading import Quality, Reading
 from facade.runtime.composition import Server
 from facade.runtime.device_state import StateMessage, state_record
-from facade.runtime.heartbeats import SignOfLife
+from facade.runtime.heartbeats import HeartbeatMessage, SignOfLife, heartbeat_record
 from facade.runtime.publisher import Publisher
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US, encoded, heap

@@ -268,7 +268,6 @@ class _Link:
         """As of the last statistics."""
 
     def tell(self, *, up: bool) -> None:
-        """Note whether the client reaches a broker."""
         now = self._clock.monotonic()
         if up:
             self.health.last_up[self] = now

@@ -91,10 +91,9 @@ class ProducerCore:
     ----------
     settings
         Of the mode.
-    Called when a new client has replaced a dead one, after all reports of the dead one. None: a dead client raises its
-    error.
-        Is called when another client has taken the place of one that died, and all reports of that one have been
-        served. None: a dead client raises its error.
+    replaced
+        Called when a new client has replaced a dead one, after all reports of the dead one. None: a dead client raises
+        its error.
     """
 
     def __init__(

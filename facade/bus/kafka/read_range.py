@@ -33,12 +33,12 @@ def read_range(
 
     Parameters
     ----------
-    Wait for open transactions. False: a partition ends before the first of them.
-        Wait for transactions that are open. False: a partition ends before the first of them.
-    Longest time for the whole read [s]. None: no bound, as long as records come.
-        Longest time for all of it [s]. None: without a bound, as long as records come.
-    Collects the errors of the client.
-        Takes the errors of the client.
+    whole
+        Wait for open transactions. False: a partition ends before the first of them.
+    within
+        Longest time for the whole read [s]. None: no bound, as long as records come.
+    health
+        Collects the errors of the client.
 
     Raises
     ------

@@ -103,7 +103,6 @@ class KafkaReader:
         return found
 
     def _hear(self, message: Message) -> None:
-        """Handle an event of the client: the end of a partition, or an error."""
         error = message.error()
         if error.code() == KafkaError._PARTITION_EOF:
             # After the last record there may be end markers of transactions, which are never delivered.

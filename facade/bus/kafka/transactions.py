@@ -160,8 +160,8 @@ class KafkaTransactionalLog:
 
     Parameters
     ----------
-    Returns the time before which all records are on the topics [Unix us]; None: the brokers' time.
-        Returns the time before which all is on the topics [Unix us]; None: the brokers tell.
+    broker_time
+        Returns the time before which all records are on the topics [Unix us]; None: the brokers' time.
     """
 
     def __init__(

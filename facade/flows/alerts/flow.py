@@ -9,10 +9,12 @@ merged. The offset for a restart is written only after the events have left and 
 import logging
 import re
 import threading
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -103,14 +105,8 @@ class AlertLog:
     def since(self, sequence: int, most: int, most_bytes: int = 2**62) -> list[LogEntry]:
         """Return the first entries with numbers higher than a given one: at least one, if there is any."""
         with self._lock:
-            low, high = self._begin, len(self._entries)
-            while low < high:
-                middle = (low + high) // 2
-                if self._entries[middle][0] <= sequence:
-                    low = middle + 1
-                else:
-                    high = middle
-            found = self._entries[low : low + most]
+            first = bisect_right(self._entries, sequence, self._begin, key=itemgetter(0))
+            found = self._entries[first : first + most]
         size = 0
         for index, (_, text) in enumerate(found):
             size += len(text)

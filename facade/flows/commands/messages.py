@@ -23,7 +23,6 @@ AckStatus = messages.CommandAckStatus
 CommandMessage = messages.Command
 AckMessage = messages.CommandAck
 RefusalMessage = messages.CommandRefusal
-heartbeat_record = heartbeats.heartbeat_record
 
 decode_command = BatchDecoder(CommandMessage).decode_one
 decode_ack = BatchDecoder(AckMessage).decode_one

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from facade import tracing
 from facade.bus.port import Record
@@ -18,7 +18,9 @@ from facade.flows.commands.messages import (
 from facade.flows.commands.outcomes import FINAL, MICRO, Tracked, ends_waiting
 from facade.flows.commands.tracker import Tracker
 from facade.numbers import LARGEST
-from facade.outcome import RecordRejected, Suppressed
+from facade.outcome import RecordRejected, Suppressed, Unused
+
+Message = TypeVar("Message")
 
 OPEN = "OPEN"
 """Outcome shown for a command without one."""
@@ -48,26 +50,18 @@ class Past:
 
     def add_command(self, record: Record) -> None:
         """Add a record of ``commands``; all of them come before the first acknowledgement."""
-        command = decode_command(record.value)
-        if isinstance(command, Suppressed | RecordRejected):
-            self.unreadable += isinstance(command, RecordRejected)
-        else:
+        if (command := self._readable(decode_command(record.value))) is not None:
             self._tracker(command.device).fold_command(command, record)
 
     def add_held(self, record: Record) -> None:
         """Add a record of ``commands-held``; all of them come before the first of ``commands``."""
-        command = decode_command(record.value)
-        if isinstance(command, Suppressed | RecordRejected):
-            self.unreadable += isinstance(command, RecordRejected)
-        else:
+        if (command := self._readable(decode_command(record.value))) is not None:
             self._tracker(command.device).fold_held(command, record)
 
     def add_ack(self, record: Record) -> None:
         """Add a record of ``command-acks``."""
-        ack = decode_ack(record.value)
-        if isinstance(ack, Suppressed | RecordRejected):
-            self.unreadable += isinstance(ack, RecordRejected)
-        elif issued(ack.id) <= LARGEST:
+        ack = self._readable(decode_ack(record.value))
+        if ack is not None and issued(ack.id) <= LARGEST:
             tracker = self._tracker(ack.device)
             # The id of an approved command is older than its issue.
             if issued(ack.id) >= self._since_us or tracker.find(ack.id) is not None:
@@ -75,9 +69,7 @@ class Past:
 
     def add_refusal(self, record: Record) -> None:
         """Add a record of ``command-refusals``."""
-        refusal = decode_refusal(record.value)
-        if isinstance(refusal, Suppressed | RecordRejected):
-            self.unreadable += isinstance(refusal, RecordRejected)
+        if (refusal := self._readable(decode_refusal(record.value))) is None:
             return
         shared = {name: getattr(refusal, name) for name in ("device", "command", "client", "operator", "text")}
         self._refused.append(Tracked(id="", issued=refusal.time, status=REFUSED, **shared))
@@ -90,6 +82,12 @@ class Past:
             for one in (*tracker.finished(device, _ALL), *tracker.pending(device))
         )
         return sorted((one for one in (*found, *self._refused) if _when(one) >= self._since_us), key=_when)
+
+    def _readable(self, found: Message | Unused) -> Message | None:
+        if not isinstance(found, Suppressed | RecordRejected):
+            return found
+        self.unreadable += isinstance(found, RecordRejected)
+        return None
 
     def _tracker(self, device: str) -> Tracker:
         made = self._trackers.get(device)
