@@ -153,26 +153,34 @@ def load_client_settings(environment: Mapping[str, str] = os.environ) -> Setting
 
 
 def read_file(environment: Mapping[str, str]) -> tuple[dict[str, Any], str]:
-    """Return the contents of the settings files, if any are named, and their paths.
+    """Return the contents of all settings files together, and their paths; errors as of `read_files`."""
+    files = read_files(environment)
+    values: dict[str, Any] = {}
+    for found in files.values():
+        if isinstance(found.get("kafka"), dict) and isinstance(values.get("kafka"), dict):
+            found["kafka"] = values["kafka"] | found["kafka"]
+        values |= found
+    return values, ", ".join(files) or "built-in defaults"
+
+
+def read_files(environment: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return the contents of each settings file by its path, in order.
 
     Raises
     ------
     ConfigError
         A file cannot be read, or is not TOML.
     """
-    paths = [path for path in environment.get(FILE_VARIABLE, "").split(os.pathsep) if path]
-    values: dict[str, Any] = {}
-    for path in paths:
+    files: dict[str, dict[str, Any]] = {}
+    for path in filter(None, environment.get(FILE_VARIABLE, "").split(os.pathsep)):
+        files.pop(path, None)  # of a file that is named twice, the last place counts
         try:
-            found: dict[str, Any] = msgspec.toml.decode(Path(path).read_bytes())
+            files[path] = msgspec.toml.decode(Path(path).read_bytes(), type=dict[str, Any])
         except OSError as error:
             raise ConfigError(f"{FILE_VARIABLE}={path}: cannot be read: {error.strerror}") from error
         except msgspec.DecodeError as error:
             raise ConfigError(f"{path}: not TOML: {error}") from error
-        if isinstance(found.get("kafka"), dict) and isinstance(values.get("kafka"), dict):
-            found["kafka"] = values["kafka"] | found["kafka"]
-        values |= found
-    return values, ", ".join(paths) or "built-in defaults"
+    return files
 
 
 def make_settings(values: Mapping[str, Any], origin: str) -> Settings:

@@ -301,7 +301,7 @@ def begin(place: TopicPartition, own: WorkerPosition | None, facts: PartitionFac
     is_new = is_other(known, facts.topic_id)
     epoch = 0 if is_new else _epoch(own.log) + any(one.is_log_cut for one in findings)
     note = "; ".join(finding.describe(topic) for finding in findings)
-    if not findings and facts.group != own.next:
+    if not findings and facts.group != own.next and not (is_new and facts.group < 0):
         says = "has no position" if facts.group < 0 else f"says {facts.group}"
         note = f"{topic}, partition {partition}: the group {says}; the worker goes on from its own position {own.next}"
     return Beginning(_log(facts.topic_id or known, epoch), start[partition], note)
@@ -412,7 +412,12 @@ class PartitionPositions:
     def take(self, place: TopicPartition, after: int, appended: int = 0) -> None:
         """Note the offset after the consumed records, and the append time of the last one [Unix us]."""
         taken = self._open[place].range
-        taken.end, taken.read_to = after, max(taken.read_to, appended)
+        taken.end, taken.read_to = max(taken.end, after), max(taken.read_to, appended)
+
+    def reach(self, place: TopicPartition, offset: int) -> None:
+        """Note that no record is left before an offset: end markers and aborted records are never delivered."""
+        if (found := self._open.get(place)) is not None:
+            found.range.end = max(found.range.end, offset)
 
     def is_read(self, place: TopicPartition, time: int) -> None:
         """Note that everything appended before a time is consumed [Unix us]."""
@@ -486,4 +491,8 @@ class CountedOffsets(msgspec.Struct):
         return found
 
     def _is_cut(self, log: str) -> bool:
-        return bool(self.log) and (is_other(id_of(self.log), id_of(log)) or _epoch(self.log) != _epoch(log))
+        if not self.log:
+            return False
+        if is_other(id_of(self.log), id_of(log)):
+            return self.end > 0  # a log without counted offsets loses nothing, see `compare`
+        return _epoch(self.log) != _epoch(log)

@@ -1,7 +1,8 @@
 """`sdp-facade bus check`: the faults of the bus, with their severity."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Annotated
 
 import msgspec
@@ -13,6 +14,7 @@ from facade.bus.bus_checks import TopicState
 from facade.bus.kafka import admin
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.topics import differences
+from facade.clock import utc_text
 from facade.config import Settings, load_settings
 from facade.console import AsJson, say
 from facade.errors import BusError, ConfigError
@@ -22,9 +24,10 @@ from facade.icd.model import Icd
 from facade.manifest import manifests
 from facade.messages import Heartbeat
 from facade.runtime import heartbeats
+from facade.runtime.heartbeats import Heard
 from facade.runtime.replay import replay_topics
 
-_HEARD = 200
+_HEARD = 500
 """Heartbeats to read."""
 _CLOCK_WAIT = 2 * heartbeats.SILENT
 """Longest wait for a new heartbeat [s]."""
@@ -41,6 +44,7 @@ def check(
     """Show the faults of the bus, the worst first, with their severity and what to do.
 
     It looks at topics, replicas, rights, encryption, positions of workers, clocks and versions. It writes nothing.
+    Notes name the host of each device server, standby and worker of the facade.
     Rights are checked for the roles that are named. The exit code is 0 if all is OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN.
 
     Example: KAFKA_BOOTSTRAP=127.0.0.1:9092 sdp-facade bus check --role aggregate
@@ -123,21 +127,21 @@ def _topics(
     )
     if not absent and not any(differing.values()) and differing:
         yield Finding(
-            NOTE, "topics", f"all {len(differing)} are as the ICD says; producers wait for all in-sync replicas"
+            NOTE, "topics", f"all {len(differing)} in use are as the ICD says; producers wait for all in-sync replicas"
         )
 
 
 def _clocks(connection: Connection) -> tuple[float, list[Finding]]:
-    """Return the difference of our clock to the broker's [s], and the findings about it and other clocks."""
+    """Return the difference of our clock to the broker's [s], and the findings about clocks and processes."""
     try:
         ours = _own_clock(connection)
-        others = _other_clocks(connection)
+        heard = _heard(connection)
     except BusError as error:
         return 0.0, [Finding(UNKNOWN, "clocks", str(error))]
     if ours is None:
         text = f"no process gave a sign of life within {_CLOCK_WAIT:g} s, by which the broker's clock would be known"
         return 0.0, [Finding(UNKNOWN, "clocks", text, "start the deployment, then check again")]
-    return ours, [*bus_checks.judge_clocks({"this host": ours, **others})]
+    return ours, [*bus_checks.judge_clocks({"this host": ours, **_other_clocks(heard)}), *processes(heard)]
 
 
 def _own_clock(connection: Connection) -> float | None:
@@ -156,15 +160,37 @@ def _own_clock(connection: Connection) -> float | None:
     return None
 
 
-def _other_clocks(connection: Connection) -> dict[str, float]:
+def _other_clocks(heard: Iterable[Heard]) -> dict[str, float]:
     """Return the difference of the clock of each process with heartbeats to the broker's [s]."""
-    decode: Callable[[bytes], Heartbeat] = msgspec.json.Decoder(Heartbeat).decode
     found: dict[str, list[float]] = {}
-    for record in admin.newest_records(connection, heartbeats.TOPIC, _HEARD):
-        try:
-            heartbeat = decode(record.value or b"")
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            continue
-        found.setdefault(heartbeat.component, []).append((heartbeat.time - record.timestamp_us) / 1e6)
+    for heartbeat, at in heard:
+        found.setdefault(heartbeat.component, []).append(heartbeat.time / 1e6 - at)
     # A delayed one looks late, but never ahead.
     return {name: max(ahead) for name, ahead in found.items()}
+
+
+def _heard(connection: Connection) -> list[Heard]:
+    decode: Callable[[bytes], Heartbeat] = msgspec.json.Decoder(Heartbeat).decode
+    found = []
+    for record in admin.newest_records(connection, heartbeats.TOPIC, _HEARD):
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            found.append(Heard(decode(record.value or b""), record.timestamp_us / 1e6))
+    return found
+
+
+def processes(heard: Iterable[Heard]) -> Iterator[Finding]:
+    """Return the hosts of the facade's processes that are alive, and since when each runs or stands by."""
+    last = {(one.heartbeat.component, one.heartbeat.incarnation): one for one in sorted(heard, key=lambda one: one.at)}
+    now = max((one.at for one in last.values()), default=0.0)
+    found: dict[str, list[str]] = {}
+    for (component, incarnation), (heartbeat, at) in last.items():
+        if heartbeat.role == "controller" or heartbeat.stopping or now - at > heartbeats.SILENT:
+            continue
+        name, does = component.removesuffix(heartbeats.STANDBY), "runs"
+        if name != component:
+            does = "stands by"
+        host = heartbeats.host_of(incarnation) or "a host that its release does not tell"
+        since = utc_text(round(heartbeats.began(incarnation) * 1e6))
+        found.setdefault(name, []).append(f"{does} on {host} since {since}")
+    for name, texts in sorted(found.items()):
+        yield Finding(NOTE, name, "; ".join(sorted(texts)))

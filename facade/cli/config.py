@@ -25,6 +25,7 @@ from facade.config import (
     is_secret,
     make_settings,
     read_file,
+    read_files,
     without_secrets,
 )
 from facade.console import ERR, table, wide
@@ -82,8 +83,9 @@ def explain_settings(environment: Mapping[str, str] = os.environ) -> tuple[list[
     ConfigError
         The settings file cannot be read.
     """
-    in_file, file = read_file(environment)
-    values: dict[str, tuple[Any, str]] = {name: (value, file) for name, value in in_file.items()}
+    in_file, _ = read_file(environment)
+    origins, of_kafka = _origins(environment)
+    values: dict[str, tuple[Any, str]] = {name: (value, origins[name]) for name, value in in_file.items()}
     for variable, name in ENVIRONMENT.items():
         if variable in environment:
             values[name] = (environment[variable], variable)
@@ -92,7 +94,7 @@ def explain_settings(environment: Mapping[str, str] = os.environ) -> tuple[list[
     for name, meaning in said.items():
         value, origin = values.get(name, (defaults[name], DEFAULT))
         if name == KAFKA and isinstance(value, dict):
-            shown += _kafka(value, origin, meaning)
+            shown += _kafka(value, of_kafka, meaning)
         else:
             shown.append(Explained(name, HIDDEN if name == KAFKA else without_secrets(str(value)), origin, meaning))
     wrong = [text for name, (value, origin) in values.items() if (text := _wrong(name, value, origin, [*said]))]
@@ -101,11 +103,21 @@ def explain_settings(environment: Mapping[str, str] = os.environ) -> tuple[list[
 
 def shadows(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
     """Return a warning for each variable that overrides another value of the settings file."""
-    in_file, file = read_file(environment)
+    (in_file, _), (origins, _) = read_file(environment), _origins(environment)
     for variable, name in ENVIRONMENT.items():
         if variable in environment and name in in_file and str(in_file[name]) != environment[variable]:
             ours, theirs = (without_secrets(str(one)) for one in (environment[variable], in_file[name]))
-            yield f"environment: {variable}={ours:.100} overrides {name} = {theirs:.100} of {file}"
+            yield f"environment: {variable}={ours:.100} overrides {name} = {theirs:.100} of {origins[name]}"
+
+
+def _origins(environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the file of each setting, and of each property of the Kafka client: the last file that has it."""
+    files = read_files(environment)
+    tables = {path: found[KAFKA] for path, found in files.items() if isinstance(found.get(KAFKA), dict)}
+    origins = {name: path for path, found in files.items() for name in found}
+    if KAFKA in origins:
+        origins[KAFKA] = ", ".join(path for path, found in files.items() if KAFKA in found)
+    return origins, {name: path for path, properties in tables.items() for name in properties}
 
 
 def kafka_properties(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -144,11 +156,11 @@ def template() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _kafka(properties: dict[str, Any], origin: str, meaning: str) -> list[Explained]:
+def _kafka(properties: dict[str, Any], origins: Mapping[str, str], meaning: str) -> list[Explained]:
     if not properties:
-        return [Explained(KAFKA, "none", origin, meaning)]
+        return [Explained(KAFKA, "none", DEFAULT, meaning)]
     return [
-        Explained(f"{KAFKA}.{name}", HIDDEN if is_secret(name) else str(value), origin, meaning)
+        Explained(f"{KAFKA}.{name}", HIDDEN if is_secret(name) else str(value), origins[name], meaning)
         for name, value in properties.items()
     ]
 

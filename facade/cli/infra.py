@@ -3,6 +3,7 @@
 Output for programs goes to standard output, everything else to standard error.
 """
 
+import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from facade.clock import SystemClock
+from facade.config import FILE_VARIABLE
 from facade.console import ERR, table, wide
 from facade.errors import ConfigError
 from facade.infra import local, tools
@@ -113,6 +115,8 @@ def env(
 ) -> None:
     """Print the environment variables for a shell.
 
+    The settings file of the login is added behind those of SDP_FACADE_CONFIG, and replaces another login of the folder.
+
     Example: eval "$(sdp-facade infra env)"
     """
     endpoints = local.endpoints(state_dir)
@@ -153,7 +157,11 @@ def stop(
 
 
 def print_environment(variables: dict[str, str]) -> None:
-    """Print one line for evaluation by a shell."""
+    """Print one line for evaluation by a shell; the settings file of a login is added behind those of the shell."""
+    if own := variables.get(FILE_VARIABLE):
+        paths = filter(None, os.environ.get(FILE_VARIABLE, "").split(os.pathsep))
+        others = (path for path in paths if Path(path).parent != Path(own).parent)
+        variables = {**variables, FILE_VARIABLE: os.pathsep.join([*others, own])}
     print("export " + " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items()))
 
 

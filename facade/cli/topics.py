@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from facade.bus.bus_checks import used_by
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.topics import create_topics
 from facade.config import load_settings
@@ -34,6 +35,8 @@ def create(replicas: ReplicasOption = None) -> None:
         ERR.print(f"differs: {difference}", markup=False)
     if differences:
         raise typer.Exit(1)
+    unused = sorted(icd.topics.keys() - used_by(settings, icd).topics.keys())
     OUT.print(
         f"{len(icd.topics)} topics with the prefix {settings.prefix!r} are as the ICD says, with replicas: {wanted}"
+        + (f"; the settings use all but {', '.join(unused)}" if unused else "")
     )

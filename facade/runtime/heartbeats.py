@@ -6,6 +6,7 @@ even these do not come, the bus is away, and the state of every component is unk
 
 import re
 import secrets
+import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -39,7 +40,7 @@ _STUCK = 60.0
 _MOST_COMPLAINTS, _MOST_NAMED, _LONGEST_TEXT = 20, 8, 500
 _UNWELL = (DEGRADED, FAILED)
 _ALARMED = ("ALARM", "FAULT")
-_BEGAN = re.compile(r"\d{1,12}\.\d{3}(?=-)")
+_INCARNATION = re.compile(r"(?P<began>\d{1,12}\.\d{3})-(?:(?P<host>.+)-)?")
 
 HeartbeatMessage = messages.Heartbeat
 decode_heartbeat = BatchDecoder(HeartbeatMessage).decode_one
@@ -52,8 +53,14 @@ def heartbeat_record(heartbeat: HeartbeatMessage) -> Record:
 
 def began(incarnation: str) -> float:
     """Return the start time of an incarnation, by its host's clock [Unix s]; 0: its text has none."""
-    found = _BEGAN.match(incarnation)
-    return float(found[0]) if found else 0.0
+    found = _INCARNATION.match(incarnation)
+    return float(found["began"]) if found else 0.0
+
+
+def host_of(incarnation: str) -> str:
+    """Return the host of an incarnation; empty text: its text has none, as of a controller or of an older release."""
+    found = _INCARNATION.match(incarnation)
+    return (found["host"] or "") if found else ""
 
 
 class SignOfLife:
@@ -78,7 +85,7 @@ class SignOfLife:
         *,
         complaints: Callable[[], Sequence[messages.DeviceComplaint]] = tuple,
     ) -> None:
-        self.incarnation = f"{clock.now():.3f}-{secrets.token_hex(4)}"
+        self.incarnation = f"{clock.now():.3f}-{socket.gethostname()}-{secrets.token_hex(4)}"
         self.hurries: Callable[[], bool] = lambda: False
         """Returns whether the next sign should come as soon as possible."""
         self.devices: Sequence[str] = ()

@@ -202,7 +202,7 @@ class ClusterRun(FaultRun):
     unit, all_is_well = "accidents", "no flow has lost or doubled anything"
     full, short = Size(20, 0), Size(4, 0)
     settings = HeapFaultRun.settings
-    brokers = len(BROKERS)
+    brokers = secured = len(BROKERS)
     has_history = True
     flows: ClassVar[Mapping[str, type[FaultRun]]] = {
         _HEAPS: _Heaps,

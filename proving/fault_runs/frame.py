@@ -162,6 +162,8 @@ class FaultRun:
     settings: ClassVar[Mapping[str, Any]] = {"nodes": 1}
     """Settings of the deployment."""
     brokers: ClassVar[int] = 1
+    secured: ClassVar[int] = 0
+    """Number of brokers with ``--secure``; 0: it cannot have it."""
     has_history: ClassVar[bool] = False
     """Whether it can have a history judged by Porcupine."""
     is_judged: bool = False
@@ -369,7 +371,9 @@ def prove(
         bool,
         typer.Option("--judge", help="Have Porcupine judge the history of TM's clients (needs Go); commands, cluster."),
     ] = False,
-    secure: Annotated[bool, typer.Option("--secure", help="Brokers with TLS, logins and rights; for cluster.")] = False,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Three brokers with TLS, logins and rights; for cluster, rolling.")
+    ] = False,
     folder: Annotated[
         Path, typer.Option(help="Folder for the broker, the Tango database and the logs of the run.")
     ] = Path(".run"),
@@ -388,16 +392,18 @@ def prove(
     size = Size(size.amount if count is None else count, size.kills if kills is None else kills)
     if size.amount > made.most:
         raise ConfigError(f"--count: expected at most {made.most:,} for {flow}, got {size.amount:,}")
-    for option, is_given in (("--secure", secure), ("--minutes", minutes is not None)):
-        if is_given and made.brokers == 1:
-            raise ConfigError(f"{option}: expected cluster, got {flow}")
+    if secure and not made.secured:
+        raise ConfigError(f"--secure: expected cluster or rolling, got {flow}")
+    if minutes is not None and made.brokers == 1:
+        raise ConfigError(f"--minutes: expected cluster, got {flow}")
     if judge and not made.has_history:
         raise ConfigError(f"--judge: expected commands or cluster, got {flow}")
     progress = ProgressLine(OUT, SystemClock())
     if judge:  # what cannot be built is told now, not at the end; and `before` may take the network away
         build_judge()
     made.before()
-    with terminable(), testbed(folder, progress, brokers=made.brokers, secure=secure) as bed:
+    brokers = made.secured if secure else made.brokers
+    with terminable(), testbed(folder, progress, brokers=brokers, secure=secure) as bed:
         with (bed.system if made.is_whole else bed.deployment)(f"prove-{flow}", **made.settings) as deployment:
             run = made(deployment, size, seed, quick=quick)
             run.within = math.inf if minutes is None else 60.0 * minutes

@@ -31,6 +31,8 @@ from proving.testbed import WORKERS
 
 _SOURCE = Path(__file__).parents[2]
 _BUFFERS, _NEXT_BUFFERS = "buffers", "buffers-2"
+_NODE = "ingest-node"
+"""Role of the senders of heaps and buffers."""
 _COPIED, _LINKED = ("facade", "schemas"), ("clients", "devices", "proving", "sdp_facade_sdk")
 _NEXT = "0.1000.0"
 """Version of the next release's interface."""
@@ -78,6 +80,7 @@ class RollingUpgrade(CommandFaultRun):
     all_is_well = "every part was replaced; no record was lost or doubled, and no command refused without need"
     full, short = Size(5_000, 2), Size(1_000, 1)
     settings: ClassVar = {"nodes": 4, "subarrays": 4, "rack_size": 2}
+    secured = 3
     is_whole = True
     faults: ClassVar[Sequence[str]] = (*_WORKERS, *_SERVERS, CONTROLLER)
 
@@ -102,13 +105,13 @@ class RollingUpgrade(CommandFaultRun):
         (device,) = self.deployment.devices("SdpAlerts")
         url = f"tango://{self.deployment.tango_host}/{device}"
         self._client = self.deployment.play(follow_alerts, device=url, journal=str(self._journal))
-        self._send("heaps", "ingest", "--rate", 2000)
-        self._send("alert-source", "alerts", "--rate", 20)
-        self._send(_BUFFERS, "telemetry", "ingest.buffers", "--rate", 200)
+        self._send("heaps", _NODE, "ingest", "--rate", 2000)
+        self._send("alert-source", "alert-source", "alerts", "--rate", 20)
+        self._send(_BUFFERS, _NODE, "telemetry", "ingest.buffers", "--rate", 200)
         super().begin()
 
-    def _send(self, name: str, *words: object) -> None:
-        self.deployment.launch(name, "simulate", *words, "--report", self._report(name))
+    def _send(self, name: str, login: str, *words: object) -> None:
+        self.deployment.launch(name, "simulate", *words, "--report", self._report(name), login=login)
 
     def _report(self, name: str) -> Path:
         return self.deployment.folder / f"{name}.json"
@@ -129,7 +132,7 @@ class RollingUpgrade(CommandFaultRun):
             self.demand(lambda: self.deployment.answers(fault), READY_WITHIN, fault)
         self._away.append((fault, begin, self.clock.now()))
         if len(self._away) == len(self.faults):  # all readers are new: now writers may be
-            self._send(_NEXT_BUFFERS, "telemetry", "ingest.buffers", "--rate", 200, "--seed", 2)
+            self._send(_NEXT_BUFFERS, _NODE, "telemetry", "ingest.buffers", "--rate", 200, "--seed", 2)
 
     def named(self, fault: str) -> str:
         return f"replacements of {fault} (SIGTERM, start)"

@@ -8,9 +8,12 @@ from facade.bus import bus_checks
 from facade.bus.bus_checks import GroupPosition, GroupState
 from facade.bus.kafka.admin import FoundTopic, _Apis
 from facade.bus.kafka.topics import broker_settings, differences
+from facade.cli import bus
 from facade.config import Settings
 from facade.findings import DEGRADED, FAILED, NOTE, OK, UNKNOWN, overall
 from facade.icd.load import load
+from facade.messages import Heartbeat
+from facade.runtime.heartbeats import Heard
 
 ICD = load()
 AWAY = ["kafka-1.example.org:9093"]
@@ -105,6 +108,38 @@ def test_lag_is_told_in_records_and_seconds(place, members, level, text):
     found = [*bus_checks.judge_lag(ICD, "aggregate", state, 1000.0)]
     assert overall(found) == level
     assert text in "".join(one.text for one in found)
+
+
+def test_processes_are_shown_with_their_hosts():
+    """Of a process that was replaced or has ended nothing is shown."""
+
+    def heard(component, host, began, at, **changes):
+        incarnation = f"{began:.3f}-{host}-ab12cd34"
+        more = {"role": "server"} | changes
+        return Heard(
+            Heartbeat(component=component, incarnation=incarnation, devices=[], time=0, interval=1.0, **more), at
+        )
+
+    control, standby = "SdpFacade-control", "SdpFacade-control-standby"
+    since = "1970-01-01T00:00:{:02}.000+00:00".format
+    found = bus.processes(
+        [
+            heard(control, "sdp-1", 5, 49.0, stopping=True),
+            heard(standby, "sdp-2", 10, 49.0, stopping=True),
+            heard(standby, "sdp-2", 10, 48.0),
+            heard(control, "sdp-2", 10, 49.5),
+            heard(standby, "sdp-1", 40, 50.0),
+            heard("SdpFacade-alerts-standby", "sdp-1", 20, 50.0),
+            heard("aggregate-0", "sdp-3", 30, 50.0, role="worker"),
+            heard("aggregate-1", "sdp-3", 30, 45.0, role="worker"),
+            heard("tm-controller", "sdp-3", 30, 50.0, role="controller"),
+        ]
+    )
+    assert [(one.about, one.text) for one in found] == [
+        ("SdpFacade-alerts", f"stands by on sdp-1 since {since(20)}"),
+        ("SdpFacade-control", f"runs on sdp-2 since {since(10)}; stands by on sdp-1 since {since(40)}"),
+        ("aggregate-0", f"runs on sdp-3 since {since(30)}"),
+    ]
 
 
 def test_clocks():

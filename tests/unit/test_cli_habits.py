@@ -41,6 +41,8 @@ def test_each_help_has_an_example(words: str) -> None:
             f"FLOW: expected one of {', '.join(FLOWS)}, got 'weather'",
         ),
         (("commands", "--count", "99999"), "--count: expected at most 15,200 for commands, got 99,999"),
+        (("heaps", "--secure"), "--secure: expected cluster or rolling, got heaps"),
+        (("rolling", "--minutes", "1"), "--minutes: expected cluster, got rolling"),
     ],
 )
 def test_a_proof_that_cannot_be_made_is_refused_before_anything_starts(words: tuple[str, ...], said: str) -> None:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from facade.bus.kafka.connection import Connection
 from facade.cli.app import app
-from facade.cli.config import DEFAULT, PROCESS_VARIABLES, explain_settings, meanings, misspelt, template
+from facade.cli.config import DEFAULT, PROCESS_VARIABLES, explain_settings, meanings, misspelt, shadows, template
 from facade.config import ENVIRONMENT, Settings, load_settings
 from facade.errors import ConfigError
 
@@ -50,6 +50,21 @@ def test_it_says_where_each_value_comes_from(tmp_path: Path) -> None:
     assert found["prefix"] == ("local.", DEFAULT)
     assert found["kafka.security.protocol"] == ("SSL", str(file))
     assert found["kafka.ssl.key.password"] == ("***", str(file))
+
+
+def test_of_several_files_it_names_the_one_that_a_setting_comes_from(tmp_path: Path) -> None:
+    site, own = tmp_path / "site.toml", tmp_path / "sdp-control.toml"
+    site.write_text('nodes = 7\nsubarrays = 3\n[kafka]\n"security.protocol" = "SSL"\n"sasl.username" = "nobody"\n')
+    own.write_text('subarrays = 4\n[kafka]\n"sasl.username" = "sdp-control"\n')
+    environment = {"SDP_FACADE_CONFIG": f"{site}:{own}", "SDP_INGEST_NODES": "9"}
+    shown, wrong = explain_settings(environment)
+    assert {one.name: one.origin for one in shown if one.origin not in (DEFAULT, "SDP_INGEST_NODES")} == {
+        "subarrays": str(own),
+        "kafka.security.protocol": str(site),
+        "kafka.sasl.username": str(own),
+    }
+    assert wrong == []
+    assert [*shadows(environment)] == [f"environment: SDP_INGEST_NODES=9 overrides nodes = 7 of {site}"]
 
 
 def test_it_says_everything_that_is_wrong_and_no_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -151,9 +151,13 @@ def test_the_variables_of_a_shell_name_the_settings_file_of_a_user(tmp_path: Pat
     assert variables["SDP_TOPIC_REPLICAS"] == "1", "a shell that had the three of another cluster has them no more"
     assert file == str(made.settings_of("sdp-quality"))
     assert Settings().kafka == {}
+    before = f"site.toml:{made.settings_of('sdp-control')}"
     assert made.administrator()["sasl.username"] == ADMINISTRATOR
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("facade.cli.infra.local.endpoints", lambda _: endpoints)
+        patched.setenv("SDP_FACADE_CONFIG", before)
+        said = CliRunner().invoke(app, ["infra", "env", "--user", "sdp-quality"]).output
+        assert f"SDP_FACADE_CONFIG=site.toml:{file}\n" in said, "the shell keeps its settings, and one login"
         done = CliRunner().invoke(app, ["infra", "env", "--user", "sdp-nobody"])
     assert "expected sdp-admin, or sdp- and a role of the ICD" in str(done.exception)
     assert security.ADMINISTRATOR in USERS

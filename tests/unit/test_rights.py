@@ -121,7 +121,10 @@ def test_rights_are_given_compared_and_taken_away(monkeypatch: pytest.MonkeyPatc
     brokers = Brokers(monkeypatch)
     code, output = brokers.run("check")
     assert (code, "missing: sdp-control may Read topic t.ingest.summary" in output) == (1, True)
-    assert brokers.run("apply")[0] == 0
+    code, output = brokers.run("apply")
+    own = [one for one in brokers.acls if one.principal == "sdp-control"]
+    assert (code, f"given: {len(own)} rights of sdp-control\n" in output) == (0, True)
+    assert output.count("given: ") == len({one.principal for one in brokers.acls})
     assert brokers.run("check")[0] == 0
     odd, far = Acl("guest", "Read", "topic", "t.alerts"), Acl("guest", "Read", "topic", "*")
     brokers.acls += [odd, far]

@@ -21,7 +21,7 @@ from facade.config import Settings
 from facade.errors import BusError
 from facade.flows.commands.lease import Lease
 from facade.messages import Heartbeat
-from facade.runtime.heartbeats import TOPIC, Pulse, SignOfLife, decode_heartbeat, heartbeat_record
+from facade.runtime.heartbeats import TOPIC, Pulse, SignOfLife, began, decode_heartbeat, heartbeat_record, host_of
 from tests.support.waiting import until
 
 SERVER = "SdpFacade-subarray"
@@ -337,6 +337,19 @@ def test_a_server_that_reads_late_ends_for_a_successor_that_goes_on_and_not_for_
     assert ended_for == [], "a clock that was ahead before"
     replacement.fold(sign(SECOND), 3)
     assert ended_for == [SECOND]
+
+
+def test_the_text_of_an_incarnation_says_when_it_began() -> None:
+    clock = ManualClock(1_000_000_000.25)
+    assert began(SignOfLife(SERVER, "server", lambda record: None, clock).incarnation) == 1_000_000_000.25
+    assert [began(text) for text in ("", "inf-1", "62a9f1-1f", "5", "-1.000-a")] == [0.0] * 5
+
+
+def test_the_text_of_an_incarnation_has_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "sdp-1.example.org")
+    sign = SignOfLife(SERVER, "server", lambda record: None, ManualClock())
+    assert host_of(sign.incarnation) == "sdp-1.example.org"
+    assert [host_of(text) for text in ("1795701634.246-ab12cd34", "62a9f1-1f", "")] == ["", "", ""]
 
 
 class Stop(threading.Event):

@@ -141,6 +141,15 @@ def test_replicas_are_the_options_or_the_settings_and_all_but_one_must_confirm(
     assert {one.config["min.insync.replicas"] for one in cluster.made} == {confirm}
 
 
+def test_topics_that_the_settings_do_not_use_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`bus check` counts the others."""
+    monkeypatch.delenv("SDP_FACADE_CONFIG", raising=False)
+    monkeypatch.setattr("facade.cli.topics.create_topics", lambda *_, **__: [])
+    said = CliRunner().invoke(app, ["topics", "create"], env={"SDP_TOPIC_PREFIX": "t.", "SDP_HISTORY": "true"}).output
+    assert said.startswith(f"{len(ICD.topics)} topics with the prefix 't.' are as the ICD says")
+    assert said.endswith("; the settings use all but replay\n")
+
+
 def test_fewer_brokers_than_replicas_are_refused_in_words(cluster: type[Admin]) -> None:
     with pytest.raises(BusError, match=r"expected 3 brokers.*only 1 broker.*--replicas or SDP_TOPIC_REPLICAS"):
         topics.create_topics(Connection(Settings(prefix="t.")), ICD.topics, replicas=3)

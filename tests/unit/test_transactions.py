@@ -17,6 +17,7 @@ from facade.bus.kafka.topics import broker_settings
 from facade.bus.kafka.transactional_member import KafkaTransactionalMember
 from facade.bus.kafka.transactional_producer import TransactionalProducer
 from facade.bus.kafka.transactions import KafkaTransactionalLog, by_partition
+from facade.bus.offsets import PartitionFacts
 from facade.bus.port import Aborted, BusHealth, Fenced, Record
 from facade.clock import ManualClock
 from facade.config import Settings
@@ -248,6 +249,36 @@ def test_who_asks_for_ends_begins_anew_where_a_partition_has_another_leader(
         log.ask_ends([place])
     first, second, third = asked
     assert first is second is not third
+
+
+def test_offsets_behind_which_nothing_is_delivered_are_no_lag(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`archive restore` leaves out offsets at the end of each log: aborted records, which no worker ever gets."""
+    log, place = slot(clock, BusHealth()), ("ingest.heaps", 0)
+    monkeypatch.setattr(Client, "get_watermark_offsets", lambda *_, cached: (0, 1010), raising=False)
+    monkeypatch.setattr(log, "_watch", SimpleNamespace(step=lambda _: {}))
+    log._must_rewind = False
+    log._positions.begin({}, {place: PartitionFacts("a", 0, 1010)})
+    last = Message(topic="t.ingest.heaps", partition=0, offset=8, value=b"heap", timestamp=(1, 1))
+    end = Message(topic="t.ingest.heaps", partition=0, offset=1010, error=KafkaError(KafkaError._PARTITION_EOF))
+    Client.script = [([last], False), ([end, last], False)]  # type: ignore[list-item]
+
+    def waiting() -> tuple[int, int]:
+        log.take(10, 0.0)
+        offsets = log.ranges()[place]
+        return offsets.end, offsets.high_watermark - offsets.end
+
+    assert waiting() == (9, 1001), "the records may still come"
+    assert waiting() == (1010, 0), "whatever order the events and records of a batch have"
+
+
+def test_an_end_says_nothing_where_the_records_before_it_are_not_used(clock: ManualClock) -> None:
+    log, place = slot(clock, BusHealth()), ("ingest.heaps", 0)
+    log._positions.begin({}, {place: PartitionFacts("a", 0, 10)})
+    end = Message(topic="t.ingest.heaps", partition=0, offset=10, error=KafkaError(KafkaError._PARTITION_EOF))
+    log._hear([end])
+    assert log._positions.ranges[place].end == 0
 
 
 class RefusingProducer:

@@ -77,6 +77,7 @@ CASES = {
         ("b", 0, 90, 50),
         ("b", 0, "made again: expected offset 50 next, it goes on at 0"),
     ),
+    "made again before anything was read": (("a", 0), ("b", 0, 10, -1), ("b", 0, "")),
     "brokers without ids": (("?", 50), ("", 0, 90, 20), ("?", 50, "the group says 20")),
     "brokers learned ids": (("?", 50), ("a", 0, 90, 50), ("a", 50, "")),
     "the first start": (None, ("a", 5, 90, -1), ("a", 5, "")),
@@ -222,6 +223,11 @@ COUNTED = {
     "the log was cut": ([("a", 0, 10, 0), ("a#1", 7, 12, 0), ("a#1", 12, 13, 0)], [None, LogCut(10, 7), None]),
     "and again": ([("a#1", 0, 10, 0), ("a#2", 7, 12, 0)], [None, LogCut(10, 7)]),
     "made again": ([("a", 0, 10, 0), ("b", 0, 30, 0)], [None, LogCut(10, 0, made_again=True)]),
+    "made again without counted offsets": ([("a", 0, 0, 0), ("b", 0, 0, 0), ("b", 0, 9, 0)], [None, None, None]),
+    "made again without counted offsets, and not from its beginning": (
+        [("a", 0, 0, 0), ("b", 5, 9, 0)], [None, Gap(0, 5)]
+    ),
+    "cut without counted offsets": ([("a", 0, 0, 0), ("a#1", 2, 9, 0)], [None, LogCut(0, 2)]),
     "brokers learn ids": ([("?", 0, 10, 0), ("a", 10, 30, 0)], [None, None]),
 }  # fmt: skip
 

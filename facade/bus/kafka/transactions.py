@@ -192,8 +192,6 @@ class KafkaTransactionalLog:
         """Number of partitions of each topic, as last reported."""
         self._fetched_at = 0.0
         """Monotonic time at which the log end of each partition was last known [s]."""
-        self._empty_from: dict[port.TopicPartition, int] = {}
-        """Offsets after which there was nothing more: after end markers of transactions, which are never delivered."""
         self._asker: Consumer | None = None
         """Client for requests about partition ends; made with the first request."""
 
@@ -253,14 +251,11 @@ class KafkaTransactionalLog:
             return
         for one in ends:
             place = (self._connection.name(one.topic), one.partition)
-            if one.error is None and one.offset == self._reached(place):
+            if one.error is None and one.offset == ranges[place].end:
                 self._positions.is_read(place, before)
 
-    def _reached(self, place: port.TopicPartition) -> int:
-        return max(self._positions.ranges[place].end, self._empty_from.get(place, 0))
-
     def _is_at_end(self, place: port.TopicPartition) -> bool:
-        return self._high_watermark(*self._on_broker(place)) <= self._reached(place)
+        return self._high_watermark(*self._on_broker(place)) <= self._positions.ranges[place].end
 
     def commit(self, records: Iterable[Record]) -> None:
         """Write and commit in one transaction; see `facade.bus.port.TransactionalLog`."""
@@ -325,7 +320,6 @@ class KafkaTransactionalLog:
         for trouble in troubles:
             self._connection.note(self._health, trouble)
         self._fetched_at = self._connection.clock.monotonic()
-        self._empty_from = {}
         self._consumer.assign(self._places({place: one.begin for place, one in self._positions.ranges.items()}))
 
     def _look_at_topics(self) -> None:
@@ -403,7 +397,8 @@ class KafkaTransactionalLog:
     def _on_event(self, event: Message) -> None:
         error = event.error()
         if error.code() == KafkaError._PARTITION_EOF:
-            self._empty_from[self._connection.name(event.topic()), event.partition()] = event.offset()
+            if not self._must_rewind:  # otherwise the records before the end are not used
+                self._positions.reach((self._connection.name(event.topic()), event.partition()), event.offset())
             return
         if _is_final(error):
             self._on_fenced(error)
