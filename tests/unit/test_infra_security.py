@@ -151,7 +151,7 @@ def test_the_variables_of_a_shell_name_the_settings_file_of_a_user(tmp_path: Pat
     assert variables["SDP_TOPIC_REPLICAS"] == "1", "a shell that had the three of another cluster has them no more"
     assert file == str(made.settings_of("sdp-quality"))
     assert Settings().kafka == {}
-    assert made.administrator()["sasl.username"] == ADMINISTRATOR
+    assert made.kafka_settings()["sasl.username"] == ADMINISTRATOR
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("facade.cli.infra.local.endpoints", lambda _: endpoints)
         done = CliRunner().invoke(app, ["infra", "env", "--user", "sdp-nobody"])
