@@ -13,11 +13,13 @@ import tango
 
 from devices.pruning import find_surplus, prune
 from devices.registration import register
+from facade.bus import rights
+from facade.bus.kafka import access
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.topics import create_topics
+from facade.bus.kafka.topics import create_topics, delete_topics
 from facade.bus.quotas import name_of
 from facade.clock import Clock
-from facade.config import FILE_VARIABLE, Settings
+from facade.config import FILE_VARIABLE, Settings, load_settings
 from facade.errors import InfraError
 from facade.exports.tango_db import SERVER, instances
 from facade.icd.load import load
@@ -33,6 +35,8 @@ from proving.supervisor import Supervisor
 
 _BIN = Path(sys.executable).parent  # beside the interpreter: the virtual environment need not be active
 PROGRAM = str(_BIN / "sdp-facade")
+
+_RIGHTS_WITHIN = 60.0
 
 Answered = TypeVar("Answered")
 
@@ -99,6 +103,8 @@ class Deployment:
         self.icd: Icd = load()
         self.broker = Broker(endpoints.state_dir, self.clock)
         self._variables = dict(variables or {})
+        self.logins = set[str]()
+        """Roles that log in at secured brokers."""
 
     @property
     def variables(self) -> dict[str, str]:
@@ -122,16 +128,27 @@ class Deployment:
         """Return the whole environment of its processes: the user's own settings must not reach into it."""
         return self._environment("")
 
-    def _environment(self, login: str) -> dict[str, str]:
+    def _environment(self, login: str | None) -> dict[str, str]:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SDP_", "KAFKA_", "TANGO_"))}
         path = f"{_BIN}:{os.environ.get('PATH', '')}"
-        if (security := self.endpoints.security) is not None:
+        if (security := self.endpoints.security) is not None and login is not None:
             inherited[FILE_VARIABLE] = str(security.settings_of(name_of(login) if login else ADMINISTRATOR))
+            self.logins |= {login} - {""}
         return {**inherited, "PATH": path, "PYTHONUNBUFFERED": "1", **self.variables, **self._variables}
 
     @property
     def connection(self) -> Connection:
         return Connection(self.settings, clock=self.clock)
+
+    def login(self, role: str) -> dict[str, str]:
+        """Return the Kafka settings by which a role of the ICD logs in at secured brokers; none at an open one."""
+        if (security := self.endpoints.security) is None:
+            return {}
+        self.logins.add(role)
+        return security.kafka_settings(name_of(role))
+
+    def connection_of(self, role: str) -> Connection:
+        return Connection(msgspec.structs.replace(self.settings, kafka=self.login(role)), clock=self.clock)
 
     @property
     def instances(self) -> Sequence[str]:
@@ -147,7 +164,29 @@ class Deployment:
     def create_topics(self, changed: Mapping[str, Topic] | None = None) -> list[str]:
         """Make the topics, some otherwise than the ICD has them; say how those that exist differ."""
         topics = {**self.icd.topics, **(changed or {})}
-        return create_topics(self.connection, topics, replicas=self.settings.topic_replicas)
+        return create_topics(self.connection_of("deployer"), topics, replicas=self.settings.topic_replicas)
+
+    def grant_rights(self, *controllers: str) -> None:
+        """Give the roles their rights at secured brokers, and wait until the brokers know them.
+
+        `controllers`: consumer groups of the controllers.
+        """
+        if self.endpoints.security is None:
+            return
+        plan = rights.planned(self.icd, load_settings(self.environment), {"controller": controllers})
+        access.create_acls(self.connection, plan)
+        self.progress.demand(
+            lambda: not rights.missing(plan, access.read_acls(self.connection)),
+            _RIGHTS_WITHIN,
+            "the brokers know all rights",
+        )
+
+    def delete_topics(self) -> int:
+        """Delete all topics with the prefix, and the rights on such names at secured brokers; return their number."""
+        if self.endpoints.security is not None:
+            found = access.read_acls(self.connection)
+            access.delete_acls(self.connection, (one for one in found if one.name.startswith(self.settings.prefix)))
+        return delete_topics(self.connection)
 
     def register(self) -> int:
         return register(self.icd, self.settings, self.tango_host)
@@ -157,15 +196,18 @@ class Deployment:
         return prune(find_surplus(self.icd, self.settings, self.tango_host), self.tango_host)
 
     def start(
-        self, name: str, argv: Sequence[str], *, ends: bool = False, login: str = "", **variables: str
+        self, name: str, argv: Sequence[str], *, ends: bool = False, login: str | None = "", **variables: str
     ) -> Process:
         """Start a process with some further variables of its environment; see `Supervisor.start`.
 
-        `login`: role of the ICD by which it logs in at secured brokers. Empty: as their administrator.
+        `login`: role of the ICD by which it logs in at secured brokers. Empty: as their administrator. None: not at
+        all.
         """
         return self.processes.start(Process, name, argv, {**self._environment(login), **variables}, ends=ends)
 
-    def launch(self, name: str, *arguments: object, ends: bool = False, login: str = "", **variables: str) -> Process:
+    def launch(
+        self, name: str, *arguments: object, ends: bool = False, login: str | None = "", **variables: str
+    ) -> Process:
         return self.start(name, [PROGRAM, *map(str, arguments)], ends=ends, login=login, **variables)
 
     def run_release(self, folder: Path) -> None:
@@ -196,7 +238,9 @@ class Deployment:
     def alarms(self, device: str) -> list[dict[str, Any]]:
         return list(msgspec.json.decode(self.proxy(device).command_inout("GetAlarms")))
 
-    def play(self, role: Play, *, name: str = "", ends: bool = False, login: str = "", **task: Any) -> RoleProcess:
+    def play(
+        self, role: Play, *, name: str = "", ends: bool = False, login: str | None = "", **task: Any
+    ) -> RoleProcess:
         """Start a process that plays a role, and by default has its name; see `proving.roles` and `start`."""
         name = name or role.__name__.replace("_", "-")
         argv = command_line(role, self.folder / f"{name}.log", task)

@@ -29,6 +29,8 @@ from proving.deployment import Deployment
 
 WORKER: Final = "archive-worker"
 _AGAIN: Final = "replay"
+_LOOKS: Final = "inspector"
+"""Role that looks how far all is."""
 _EVERY: Final = "10s"
 """Longest time until a record is in a file: a person waits for the last one."""
 _NEWEST: Final = 20
@@ -84,11 +86,13 @@ class RecordedNight:
             settings, deployment.endpoints, self._progress, deployment.processes, {"SDP_REPLAY": "true"}
         )
         """Where it is played: its workers and device servers take the time from the replay."""
+        self.again.logins = deployment.logins
 
     def record(self) -> Process:
         """Start the archive worker; after a kill, once more."""
         # Its own logs on the bus would never end: it writes a line of those that it has just kept.
-        return self._deployment.launch(WORKER, "archive", "run", self.original, "--every", _EVERY, SDP_LOG_EXPORT="")
+        words = ["archive", "run", self.original, "--every", _EVERY]
+        return self._deployment.launch(WORKER, *words, login="archive-run", SDP_LOG_EXPORT="")
 
     def close(self) -> list[PartitionReport]:
         """Wait until all that is on the topics is in files, end the worker, and verify the files."""
@@ -122,13 +126,15 @@ class RecordedNight:
             Whether they show its end.
         """
         again, store, icd = self.again, FolderStore(self.original), self._deployment.icd
+        again.grant_rights()
         begin, end = extent(store) or (0, 0)
         times = ["--from", utc_text(begin), "--to", utc_text(end)]
-        replay = again.launch(_AGAIN, "archive", "replay", self.original, *times, "--speed", speed, ends=True)
+        words = ["archive", "replay", self.original, *times, "--speed", speed]
+        replay = again.launch(_AGAIN, *words, ends=True, login="replay")
         took = self._await(lambda: "" if self._position() or not replay.is_alive else "begins", _AGAIN)
         played = {*inputs(icd)} & {*topics_of(store)}
         workers = [one for one, topics in self._workers().items() if topics & played]
-        names = [again.launch(f"{_AGAIN}-{worker.name}", *worker.start).name for worker in workers]
+        names = [again.launch(f"{_AGAIN}-{worker.name}", *worker.start, login=worker.name).name for worker in workers]
         names += [again.server(one, name=f"{_AGAIN}-{one}").name for one in instances]
         self._progress.step(f"replay: begun, and read again by {', '.join(names)}")
         took += self.finished(replay, _AGAIN)
@@ -142,7 +148,8 @@ class RecordedNight:
         derived = sorted({window.summary for window in windows} | {ACKS, TABLES, ACCOUNTS, SUMMARY})
         derived += [STATES] if instances else []
         only = [word for topic in derived for word in ("--only", topic)]
-        again.launch(f"{_AGAIN}-{WORKER}", "archive", "run", self._again, "--every", "1s", *only)
+        words = ["archive", "run", self._again, "--every", "1s", *only]
+        again.launch(f"{_AGAIN}-{WORKER}", *words, login="archive-run")
         self._archived("replay archived", again, f"{_AGAIN}-{WORKER}", self._again, derived)
         found, compared = self.work("compare", lambda: compare(store, FolderStore(self._again), icd))
         left = uncompared(found, needed, without=() if instances else (_ALARMS,))
@@ -158,7 +165,8 @@ class RecordedNight:
         """Wait until some workers have read all that is on their topics; return how long it took [s]."""
         roles, known = deployment.icd.roles, self._workers()
         topics = {roles[one.name].group: of for one, of in known.items() if one.name in workers}
-        extents = KafkaTopicWatch(deployment.connection).extents(set().union(*topics.values()))
+        connection = deployment.connection_of(_LOOKS)
+        extents = KafkaTopicWatch(connection).extents(set().union(*topics.values()))
         ends = {
             (group, topic, partition): end
             for group, of in topics.items()
@@ -167,7 +175,7 @@ class RecordedNight:
         }
 
         def records() -> str:
-            positions = {group: describe_group(deployment.connection, group).positions for group in topics}
+            positions = {group: describe_group(connection, group).positions for group in topics}
             read = {(group, one.topic, one.partition): one.committed for group, at in positions.items() for one in at}
             left = sum(end - read.get(place, 0) for place, end in ends.items())
             return f"{left:,} records to go" if left else ""
@@ -176,7 +184,7 @@ class RecordedNight:
 
     def _position(self) -> ReplayPosition | None:
         try:
-            return newest_position(KafkaBus(self.again.connection, client="night"))
+            return newest_position(KafkaBus(self.again.connection_of(_LOOKS), client="night"))
         except BusError:  # there is no topic yet
             return None
 
@@ -187,7 +195,8 @@ class RecordedNight:
     def _archived(self, what: str, deployment: Deployment, worker: str, folder: Path, topics: Collection[str]) -> None:
         """Wait until all that is on some topics now is in files, and end the worker."""
         store = FolderStore(folder)
-        newest = (one for topic in topics for one in newest_records(deployment.connection, topic, _NEWEST))
+        connection = deployment.connection_of(_LOOKS)
+        newest = (one for topic in topics for one in newest_records(connection, topic, _NEWEST))
         left = {(one.topic, one.partition): one.offset for one in newest}
 
         def partitions() -> str:

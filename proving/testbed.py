@@ -9,9 +9,6 @@ from typing import Any
 
 import msgspec
 
-from facade.bus import rights
-from facade.bus.kafka import access
-from facade.bus.kafka.topics import delete_topics
 from facade.config import Settings
 from facade.errors import BusError
 from facade.infra import local
@@ -44,7 +41,7 @@ class Testbed:
         """
         settings = {"without": "mirror,logs,logs-aggregate", **settings}  # nothing of the telescope is there
         where = self.endpoints
-        kafka = {} if where.security is None else where.security.administrator()
+        kafka = {} if where.security is None else where.security.kafka_settings()
         chosen = Settings(
             bootstrap=where.bootstrap, prefix=f"{name}.", topic_replicas=where.brokers, kafka=kafka, **settings
         )
@@ -52,25 +49,14 @@ class Testbed:
         made = Deployment(chosen, self.endpoints, self.progress, processes, {"SDP_LOG_LEVEL": "WARNING"})
         source = made.icd.topics["ingest.heaps"]
         source = msgspec.structs.replace(source, partitions=partitions or source.partitions)
+        made.grant_rights(CONTROLLER_GROUP)
         made.create_topics({"ingest.heaps": source})
-        if where.security is not None:
-            self._grant(made)
         try:
             yield made
         finally:
             processes.stop_all(kill=True)
             with suppress(BusError):  # the broker itself may be gone: then its folder is removed anyway
-                delete_topics(made.connection)
-
-    def _grant(self, made: Deployment) -> None:
-        """Give the roles of a deployment their rights, and wait until the brokers know them."""
-        plan = rights.planned(made.icd, made.settings, {"controller": [CONTROLLER_GROUP]})
-        access.create_acls(made.connection, plan)
-        self.progress.demand(
-            lambda: not rights.missing(plan, access.read_acls(made.connection)),
-            _STARTS_WITHIN,
-            "the brokers know all rights",
-        )
+                made.delete_topics()
 
     @contextmanager
     def system(self, name: str, *, within: float = _STARTS_WITHIN, **settings: Any) -> Iterator[Deployment]:

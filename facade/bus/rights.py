@@ -20,6 +20,8 @@ from facade.icd.topic_model import READER
 Kind = Literal["topic", "group", "transactional-id", "cluster"]
 Groups = Mapping[str, Collection[str]]
 """Consumer groups with names chosen by processes of a role, without the prefix, by role."""
+_HEARTBEATS: Final = "heartbeats"
+"""Topic of the processes that run all the time. They also send their logs to the bus, if the settings say so."""
 _STRIMZI: Final[dict[Kind, str]] = {"transactional-id": "transactionalId"}
 
 
@@ -60,7 +62,7 @@ def of_role(icd: Icd, role: str, settings: Settings, groups: Collection[str] = (
         is_used = not topic.setting or getattr(settings, topic.setting)
         wanted = {"Read"} if is_used and role in topic.readers else set[str]()
         wanted |= {"Write"} if is_used and role in topic.writers else set()
-        if own.side == "facade" and name == settings.log_export and _is_process(icd, role):
+        if name == settings.log_export and role in icd.topics[_HEARTBEATS].writers:
             wanted.add("Write")
         wanted |= set(own.every_topic)
         found += [Acl(who, operation, "topic", prefix + name) for operation in sorted(wanted)]
@@ -73,11 +75,6 @@ def of_role(icd: Icd, role: str, settings: Settings, groups: Collection[str] = (
         name, rest, _ = own.transactional_id.partition("*")
         found.append(Acl(who, "Write", "transactional-id", prefix + name, prefixed=bool(rest)))
     return found
-
-
-def _is_process(icd: Icd, role: str) -> bool:
-    """Return whether a role of the facade runs all the time, and sends its log to the bus if the settings enable it."""
-    return any(role in topic.writers for topic in icd.topics.values())
 
 
 def missing(wanted: Iterable[Acl], found: Collection[Acl]) -> list[Acl]:

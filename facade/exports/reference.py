@@ -309,7 +309,7 @@ _MORE_RIGHTS = (
     "Device servers and other readers belong to no group. Even so, Kafka's client asks for the coordinator of a group "
     "named `reader`. Without Describe on it they work, but log `GROUP_AUTHORIZATION_FAILED`.",
     "Topics that a setting switches on are part of the rights only with that setting, such as `history`. With the "
-    "setting `log_export`, each role of the facade may also write to the topic that it names.",
+    "setting `log_export`, each role that writes `heartbeats` may also write to the topic that it names.",
     "A controller has a group of its own to name, in the SDK its component; `sdp-facade rights` takes it as an option.",
     "`watch`, `alerts follow`, `register` and the operator's page use Tango only.",
 )

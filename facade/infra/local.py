@@ -545,7 +545,7 @@ def find_limps(state_dir: Path = DEFAULT_STATE_DIR) -> dict[ServiceName, str]:
     Only brokers are asked: their threads may fail while the process stays alive.
     """
     state = load(state_dir.resolve())
-    login = Security(state_dir.resolve() / SECURITY).administrator() if state.secure else None
+    login = Security(state_dir.resolve() / SECURITY).kafka_settings() if state.secure else None
     known = {name: state.services[name] for name in state.brokers if name in state.services}
     running = [name for name, service in known.items() if service.ready and service.is_running]
     return {name: limp for name in running if (limp := find_limp(f"{state.host}:{known[name].port}", login))}

@@ -102,9 +102,9 @@ class Security:
             "ssl.key.location": own,
         }
 
-    def administrator(self) -> dict[str, str]:
-        """Return the Kafka settings of the administrator, as an ordinary client."""
-        return _kafka_in(self.settings_of(ADMINISTRATOR))
+    def kafka_settings(self, user: str = ADMINISTRATOR) -> dict[str, str]:
+        """Return the Kafka settings of a user, as an ordinary client."""
+        return _kafka_in(self.settings_of(user))
 
     def settings_of(self, user: str) -> Path:
         """Return the settings file of a user."""

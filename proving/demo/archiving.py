@@ -4,7 +4,6 @@ import shutil
 from contextlib import ExitStack
 from typing import Final
 
-from facade.bus.kafka.topics import delete_topics
 from facade.clock import utc_text
 from facade.errors import BusError
 from proving.demo.account import BalanceLine, disagreeing
@@ -63,11 +62,11 @@ class ArchiveScenario:
         file, demo = self._folder / "report.html", self._demo
         times = ["--from", utc_text(round(demo.report.began * 1e6)), "--to", utc_text(round(demo.clock.now() * 1e6))]
         words = ["report", self._night.original, *times, "--output", file]
-        took = self._night.finished(demo.deployment.launch("report", *words, ends=True), "report")
+        took = self._night.finished(demo.deployment.launch("report", *words, ends=True, login=None), "report")
         self._progress.step(f"report made: {file}, {file.stat().st_size / 1e3:,.0f} kB; {took:.1f} s")
 
     def _delete_topics(self) -> None:
         try:
-            delete_topics(self._night.again.connection)
+            self._night.again.delete_topics()
         except BusError as error:
             self._progress.step(f"topics of the replay: left for the next demo to delete: {error}")

@@ -155,6 +155,13 @@ def demo(
         bool,
         typer.Option("--archive", help="Also keep all in an archive; in the end verify it, replay it, and report."),
     ] = False,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="A broker with TLS, a login and rights for each process; by default in a state folder of its own.",
+        ),
+    ] = False,
     stay: Annotated[bool, typer.Option("--stay", help="Keep all running until Ctrl-C.")] = False,
     live: Annotated[bool, typer.Option(help="Show the live table where there is a terminal.")] = True,
     state_dir: Annotated[
@@ -174,6 +181,8 @@ def demo(
     Example: sdp-facade demo --nodes 2 --rate 5000 --stay
     """
     require_arrow()  # its calibration pipeline writes Arrow: said now, not by a process in the middle of the demo
+    if secure and state_dir == DEFAULT_STATE_DIR:
+        state_dir /= "secured"  # a broker is made secured or open, and stays so
     options = DemoOptions(
         nodes=nodes,
         rate=rate,
@@ -187,6 +196,7 @@ def demo(
         blocks=everything and controller,
         orders=(orders or everything) and controller,
         archive=archive,
+        secure=secure,
         stay=stay,
         live=live,
         state_dir=state_dir,

@@ -76,7 +76,7 @@ class AlarmScenario:
     def __init__(self, demo: Demo) -> None:
         self._demo, self._progress = demo, demo.progress
         self._name = demo.tango_side.devices[ALERTS][0]
-        writer = KafkaWriter(demo.deployment.connection, health=BusHealth(), client="demo-source")
+        writer = KafkaWriter(demo.deployment.connection_of("alert-source"), health=BusHealth(), client="demo-source")
         self._sources = {name: AlertSource(name, writer, demo.clock) for name in _SOURCES}
         self._actions: set[tuple[str, str, str]] = set()
         """Action, condition and source. One that was tried again may have been done at the first try, whose id nobody
@@ -305,7 +305,7 @@ class CalibrationScenario:
         return {file.name: _digest(file) for file in copies}
 
     def _bus(self) -> KafkaBus:
-        return KafkaBus(self._demo.deployment.connection, client="demo-tables")
+        return self._demo.look("demo-tables")
 
     def _read_announcements(self) -> None:
         for record in self._bus().read_all(TABLES_TOPIC):
@@ -356,10 +356,11 @@ class MirrorScenario:
 
     def begin(self) -> None:
         self._journal.unlink(missing_ok=True)
-        made, writer = self._demo.deployment, self._bus().writer()
+        made = self._demo.deployment
         self._role: RoleProcess = made.play(
-            telescope, receptors=self._receptors, period=_PERIOD, journal=str(self._journal)
+            telescope, login=None, receptors=self._receptors, period=_PERIOD, journal=str(self._journal)
         )
+        writer = KafkaBus(made.connection_of("operator-tool"), client="demo-mirror").writer()
         made.await_ready(self._role)
         standing, by_resources = pointing_of(_STANDING), pointing_of("{receptor}")
         for name, pattern in (("standing", standing), ("pointing", by_resources)):
@@ -423,13 +424,10 @@ class MirrorScenario:
 
     def _records(self) -> dict[str, list[TelescopeAttribute]]:
         found: dict[str, list[TelescopeAttribute]] = {}
-        for record in self._bus().read_all(MODEL):
+        for record in self._demo.look("demo-mirror").read_all(MODEL):
             if isinstance(message := decode_attribute(record.value), TelescopeAttribute):
                 found.setdefault(message.name, []).append(message)
         return found
-
-    def _bus(self) -> KafkaBus:
-        return KafkaBus(self._demo.deployment.connection, client="demo-mirror")
 
 
 def account_for_commands(demo: Demo) -> None:
@@ -447,7 +445,7 @@ def account_for_commands(demo: Demo) -> None:
 
 
 def commands_found(demo: Demo) -> CommandsFound:
-    bus, side = KafkaBus(demo.deployment.connection, client="demo-commands"), demo.tango_side
+    bus, side = demo.look("demo-commands"), demo.tango_side
     devices, last = [*side.subarrays], dict[str, str]()
     if demo.options.orders:
         devices.append(side.sdp)
@@ -494,7 +492,7 @@ def account_for_orders(demo: Demo) -> None:
 
 def _given(demo: Demo) -> list[One]:
     """Return what TM gave, with the orders below it."""
-    bus = KafkaBus(demo.deployment.connection, client="demo-orders")
+    bus = demo.look("demo-orders")
     commands, acks = bus.read_all(COMMANDS), bus.read_all(ACKS)
     return families([one.id for one in read_journal(demo.journal_file).given if one.id], commands, acks)
 
@@ -513,7 +511,7 @@ def account_for_blocks(demo: Demo, entries: list[FollowedAlert]) -> None:
     report, progress = demo.report, demo.progress
     newest = {
         block.pb_id: block
-        for record in KafkaBus(demo.deployment.connection, client="demo-blocks").read_all(BLOCKS)
+        for record in demo.look("demo-blocks").read_all(BLOCKS)
         if isinstance(block := read_block(record), ProcessingBlock)
     }
     states = {device: Counter[str]() for device in demo.tango_side.subarrays}

@@ -54,6 +54,7 @@ class DemoOptions:
     """Whether a processing block of each observation fails."""
     orders: bool = False
     archive: bool = False
+    secure: bool = False
     stay: bool = False
     live: bool = True
     state_dir: Path = local.DEFAULT_STATE_DIR

@@ -53,6 +53,8 @@ class DemoReport(msgspec.Struct, kw_only=True):
     """Asked for, of each node [heaps/s]."""
     seconds: float
     topic_prefix: str = ""
+    logins: list[str] = []
+    """Roles of the ICD that logged in at a secured broker; empty: the broker was open."""
     balanced: bool = False
     """Whether every figure agrees to the last record."""
     failures: list[str] = []
@@ -297,6 +299,11 @@ def print_verdict(console: Console, report: DemoReport, file: Path) -> None:
             f"This machine takes {report.slowness:.1f} times as long as the one for which the limits of time were set:"
             f" limits of time are taken {report.slowness:.1f} times.",
             highlight=False,
+        )
+    if report.logins:
+        logins = ", ".join(report.logins)
+        console.print(
+            f"The broker was secured (TLS, SCRAM-SHA-512, rights of the ICD). Logins: {logins}.", highlight=False
         )
     console.print(f"report: {escape(str(file))}", highlight=False, soft_wrap=True)
     colour = "red" if report.failures else "green"

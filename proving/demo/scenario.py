@@ -150,6 +150,7 @@ def _play(demo: Demo, stack: ExitStack) -> None:
     _judge(demo)
     if archive is not None:
         archive.end()
+    demo.report.logins = sorted(demo.deployment.logins)
 
 
 def _start_servers(demo: Demo) -> None:
@@ -453,7 +454,7 @@ def measure_baseline(demo: Demo, *, judges: bool = True) -> None:
     port, report = choose_port(), demo.report
     address, device = f"{HOST}:{port}", f"{DEVICE}#dbase=no"
     began = demo.clock.monotonic()
-    demo.deployment.start(_BASELINE_NAME, [sys.executable, "-m", "proving.demo.bare", str(port)])
+    demo.deployment.start(_BASELINE_NAME, [sys.executable, "-m", "proving.demo.bare", str(port)], login=None)
     what = "baseline: a device server with nothing in it answers"
     demo.progress.demand(lambda: answers(address, device), _ANSWERS_WITHIN, what)
     took = demo.clock.monotonic() - began

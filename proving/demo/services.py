@@ -26,7 +26,7 @@ def bring_up(options: DemoOptions, say: Say) -> local.Endpoints:
         if before:
             say(f"services: an earlier demo had left {', '.join(before)}; they are stopped with this one")
         file.write_bytes(msgspec.json.encode([]))
-    endpoints = local.up(local.LocalOptions(state_dir=options.state_dir), report=say)
+    endpoints = local.up(local.LocalOptions(state_dir=options.state_dir, secure=options.secure or None), report=say)
     if file.exists():
         adopt(options)
     say(f"services: Kafka at {endpoints.bootstrap}, Tango database at TANGO_HOST={endpoints.tango_host}")

@@ -5,7 +5,7 @@ import re
 import socket
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ import msgspec
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.port import Record
+from facade.bus.quotas import name_of
 from facade.errors import InfraError
 from facade.exports.tango_db import SERVER
 from facade.flows.logs.messages import LOGS, METRICS
@@ -28,6 +29,7 @@ from proving.demo.system import LOG_WORKER, Demo, controller_components
 from proving.deployment import Deployment
 
 RSYSLOG, COLLECTD = "rsyslog", "collectd"
+_ROLE = "shipper"
 _LONGEST_WRITE = 60.0
 """Longest wait for a daemon to take a record [s]."""
 _LONGEST_PATH = 107
@@ -64,6 +66,7 @@ class Shippers:
             f'input(type="imuxsock" Socket="{address}")',
             "localhost:9092": deployment.settings.bootstrap,
             "sdp.logs": deployment.connection.topic("logs"),
+            '"client.id=sdp-shipper"': ", ".join(f'"{name}={value}"' for name, value in self._login(deployment)),
         }
         modules = next(path for one in self._unpacked.libraries if (path := one / "rsyslog").is_dir())
         argv = [f"{self._root}/usr/sbin/rsyslogd", "-n", "-i", "NONE", "-M", str(modules), "-f"]
@@ -77,8 +80,14 @@ class Shippers:
             "localhost:9092": deployment.settings.bootstrap,
             "sdp.metrics": deployment.connection.topic("metrics"),
             "r01/node-0001": key,
+            'Property "client.id" "sdp-shipper"': "\n    ".join(
+                f'Property "{name}" "{value}"' for name, value in self._login(deployment)
+            ),
         }
         return self._start(deployment, COLLECTD, [f"{self._root}/usr/sbin/collectd", "-f", "-C"], changes)
+
+    def _login(self, deployment: Deployment) -> Iterable[tuple[str, str]]:
+        return {"client.id": name_of(_ROLE), **deployment.login(_ROLE)}.items()
 
     def _start(self, deployment: Deployment, name: str, argv: list[str], changes: Mapping[str, str]) -> Process:
         text = (resource("packaging", "shippers") / f"{name}.conf").read_text()
@@ -87,10 +96,12 @@ class Shippers:
                 raise InfraError(f"{name}.conf: expected {old!r} in it, which is changed here")
             text = text.replace(old, new)
         file = self._folder / f"{name}.conf"
+        file.unlink(missing_ok=True)
+        file.touch(mode=0o600)  # it has the password, if there is one
         file.write_text(text)
         libraries = self._unpacked.environment()["LD_LIBRARY_PATH"]
         inherited = filter(None, (libraries, os.environ.get("LD_LIBRARY_PATH")))
-        return deployment.start(name, [*argv, str(file)], LD_LIBRARY_PATH=os.pathsep.join(inherited))
+        return deployment.start(name, [*argv, str(file)], login=None, LD_LIBRARY_PATH=os.pathsep.join(inherited))
 
 
 class LogSocket:
@@ -191,7 +202,8 @@ class LogScenario:
         self._socket = LogSocket(address)
         self._writer.start()
         nonsense = Record(topic=LOGS, key=_NODE.encode(), value=b"\xff\xfe what is this")
-        self._bus().writer().send_durably(nonsense, _CONFIRMED_WITHIN)
+        shipper = KafkaBus(self._demo.deployment.connection_of(_ROLE), client="demo-logs")
+        shipper.writer().send_durably(nonsense, _CONFIRMED_WITHIN)
         self._progress.demand(lambda: self._shown("records") > 0, FLOWS_WITHIN, "SdpLogs shows records")
         self._progress.step(
             f"rsyslog and collectd ship: {1 / _PERIOD:.0f} records/s of a log, metrics of this machine; the demo's own"
@@ -276,10 +288,7 @@ class LogScenario:
         return sum(len(msgspec.json.decode(record.value or b"[]", type=list[Any])) for record in self._read(METRICS))
 
     def _read(self, topic: str) -> list[Record]:
-        return self._bus().read_all(topic)
-
-    def _bus(self) -> KafkaBus:
-        return KafkaBus(self._demo.deployment.connection, client="demo-logs")
+        return self._demo.look("demo-logs").read_all(topic)
 
     def _shown(self, attribute: str) -> int:
         return int(self._read_one(attribute, None) or 0)

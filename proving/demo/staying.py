@@ -10,13 +10,15 @@ from typing import Final, NamedTuple
 import psutil
 
 from clients.web import how_to_install
+from facade.bus.quotas import name_of
+from facade.config import FILE_VARIABLE
 from facade.errors import InfraError
 from facade.infra.ports import choose_port
 from facade.infra.processes import GRACE, Process, ProcessRecord
 from proving.demo.options import SERVER_SETTLES, WORKER_SETTLES
 from proving.demo.report import Kill
 from proving.demo.services import adopt, alive, are_ours
-from proving.demo.system import SIMULATOR, Demo
+from proving.demo.system import INSPECTOR, SIMULATOR, Demo
 from proving.deployment import PROGRAM
 
 _LOOK_EVERY: Final = 1.0
@@ -203,21 +205,32 @@ def start_page(demo: Demo) -> str:
     file.write_text("".join(f"{role} {role} {token}\n" for role, token in tokens.items()))
     port = choose_port()
     banner = "Simulated SDP: a demo"
-    demo.deployment.launch("web", "web", "--port", port, "--tokens", file, "--banner", banner)
+    demo.deployment.launch("web", "web", "--port", port, "--tokens", file, "--banner", banner, login=None)
     who = ", ".join(f"{token} ({role})" for role, token in tokens.items())
     return f"The operator's page: http://localhost:{port}/   tokens to sign in: {who}"
 
 
 def what_to_try(demo: Demo, page: str) -> str:
     """Say what can be done with a demo that stays."""
-    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in demo.deployment.variables.items())
+    made = demo.deployment.variables
+    security, login = demo.deployment.endpoints.security, ""
+    if security is not None:
+        settings = security.settings_of(name_of(INSPECTOR))
+        made |= {FILE_VARIABLE: str(settings)}
+        login = f"""
+The broker is secured. That shell logs in as {INSPECTOR}, which reads everything. For a program of another role, let
+{FILE_VARIABLE} name its file in {settings.parent}.
+A controller of your own also needs the right to its group, which the administrator gives:
+sdp-facade rights apply --group controller=NAME
+"""
+    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in made.items())
     device, subarray = demo.tango_side.devices["SdpIngestNode"][0], demo.tango_side.subarrays[0]
     return f"""The demo stays until Ctrl-C. Point another shell at it:
 
     export {variables}
 
 (`sdp-facade infra env --state-dir {shlex.quote(str(demo.options.state_dir))}` prints the same, but for the topics.)
-
+{login}
 {page}
 
 Then try:

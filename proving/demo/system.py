@@ -12,7 +12,7 @@ import tango
 
 from clients.events import EventRecorder, find_devices
 from clients.terminal import BUS, MASTER, NODE, SUBARRAY
-from facade.bus.kafka.topics import delete_topics
+from facade.bus.kafka.bus import KafkaBus
 from facade.clock import Clock
 from facade.config import LONGEST_COMMAND_TIMEOUT, Settings
 from facade.errors import BusError, InfraError
@@ -33,6 +33,8 @@ from proving.progress import ProgressLine
 from proving.supervisor import Supervisor
 
 CONTROLLER = "controller"
+INSPECTOR = "inspector"
+"""Role of the account, which reads everything."""
 _NAME = "simulated-controller"
 """Under which it is known on the bus."""
 _PROCESSING, _WORKER = "processing", "processing-worker"
@@ -42,7 +44,7 @@ def start_controllers(deployment: Deployment, options: DemoOptions, report: Path
 
     def start(name: str, *more: str) -> None:
         own = [f"--subarrays={options.subarrays}", f"--report={report}"]
-        deployment.launch(name, "simulate", "controller", *own, *more)
+        deployment.launch(name, "simulate", "controller", *own, *more, login="controller")
 
     executes = ["--orders", "--only=SdpMaster", "--only=SdpSubarray"] if options.orders else []
     start(CONTROLLER, f"--name={_NAME}", *executes, *(["--fault=fail-block:EndScan"] if options.blocks else []))
@@ -249,13 +251,17 @@ class Demo:
         """Where the calibration pipeline keeps a copy of each table."""
         return self.options.folder / "sent-tables"
 
+    def look(self, client: str) -> KafkaBus:
+        """Return the bus for the account, which changes nothing there."""
+        return KafkaBus(self.deployment.connection_of(INSPECTOR), client=client)
+
     def start_servers(self) -> None:
         """Start workers, device servers and, unless left out, the controller of the subarrays."""
         for slot in range(WORKERS):
             self.deployment.worker(slot)
-        self.deployment.launch(ASSEMBLER, "tables", "assemble")
+        self.deployment.launch(ASSEMBLER, "tables", "assemble", login="tables-assemble")
         if self.options.logs:
-            self.deployment.launch(LOG_WORKER, "logs", "aggregate", "--slot", 0)
+            self.deployment.launch(LOG_WORKER, "logs", "aggregate", "--slot", 0, login="logs-aggregate")
         for instance in self.deployment.instances:
             self.deployment.server(instance)
         self.executions_file.unlink(missing_ok=True)
@@ -271,13 +277,15 @@ class Demo:
         form = ["--columnar"] if options.columnar else []
         rates = [f"--nodes={options.nodes}", f"--rate={options.nodes * options.rate}"]
         self.sent_file.unlink(missing_ok=True)
-        self.deployment.launch(SIMULATOR, "simulate", "ingest", *rates, *form, *chances, f"--report={self.sent_file}")
+        words = [*rates, *form, *chances, f"--report={self.sent_file}"]
+        self.deployment.launch(SIMULATOR, "simulate", "ingest", *words, login="ingest-node")
 
     def start_calibration(self, count: int) -> None:
         shutil.rmtree(self.tables_folder, ignore_errors=True)
         self.tables_folder.mkdir()
         options = [f"--count={count}", "--every=3", f"--save={self.tables_folder}"]
-        self.deployment.launch(CALIBRATOR, "simulate", "calibration", *options, ends=True)
+        words = ["simulate", "calibration", *options]
+        self.deployment.launch(CALIBRATOR, *words, ends=True, login="calibration-pipeline")
 
     def start_observation(self) -> None:
         for file in (self.journal_file, self.configure_file):
@@ -291,7 +299,8 @@ class Demo:
             "held_back": held_back,
         }
         task["sdp"] = self.tango_side.sdp if self.options.orders else ""
-        self.deployment.play(observe, name=TM, ends=True, longest=self.progress.longest(LONGEST), **task)
+        longest = self.progress.longest(LONGEST)
+        self.deployment.play(observe, name=TM, ends=True, login=None, longest=longest, **task)
 
     def check_observation(self) -> None:
         self.processes.check()
@@ -355,10 +364,11 @@ def set_up(
         subarrays=options.subarrays,
         without=_without(options),
         command_timeout=min(Settings().command_timeout * options.patience, LONGEST_COMMAND_TIMEOUT),
+        kafka={} if endpoints.security is None else endpoints.security.kafka_settings(),
     )
     exported = {"SDP_LOG_EXPORT": LOGS} if options.logs else {}
     deployment = Deployment(settings, endpoints, progress, processes, exported)
-    _topics(deployment, stack, mirror=options.mirror)
+    _topics(deployment, stack, options)
     _register(deployment)
     stack.callback(processes.stop_all)
     recorder = EventRecorder(endpoints.tango_host, progress.clock, keep=_EVENTS_KEPT)  # ends with the process
@@ -383,7 +393,7 @@ def _without(options: DemoOptions) -> str:
     return ",".join(left_out)
 
 
-def _topics(deployment: Deployment, stack: ExitStack, *, mirror: bool) -> None:
+def _topics(deployment: Deployment, stack: ExitStack, options: DemoOptions) -> None:
     say, settings, topics = deployment.progress.step, deployment.settings, deployment.icd.topics
     earlier = Deployment(
         msgspec.structs.replace(settings, prefix=PREFIX),
@@ -391,17 +401,20 @@ def _topics(deployment: Deployment, stack: ExitStack, *, mirror: bool) -> None:
         deployment.progress,
         deployment.processes,
     )
-    if left := delete_topics(earlier.connection):
+    if left := earlier.delete_topics():
         say(f"topics: {left} of an earlier demo deleted")
 
     def delete() -> None:
         try:
-            say(f"topics: {delete_topics(deployment.connection)} deleted")
+            say(f"topics: {deployment.delete_topics()} deleted")
         except BusError as error:
             say(f"topics: left for the next demo to delete: {error}")
 
     stack.callback(delete)
-    deployment.create_topics({name: _bounded(name, topic, mirror=mirror) for name, topic in topics.items()})
+    if deployment.endpoints.security is not None:
+        deployment.grant_rights(*controller_components(options))
+        say("the broker is secured: each role of the ICD has a login, and the rights that it needs")
+    deployment.create_topics({name: _bounded(name, topic, mirror=options.mirror) for name, topic in topics.items()})
     say(f"topics: {len(topics)} created with the prefix {settings.prefix}")
 
 

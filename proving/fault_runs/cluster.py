@@ -45,7 +45,6 @@ from facade.bus.kafka.producer import KafkaStreamWriter
 from facade.bus.port import BusHealth
 from facade.bus.quotas import name_of
 from facade.clock import wait_until
-from facade.config import Settings
 from facade.console import table
 from facade.errors import InfraError
 from facade.flows.alerts.messages import ALERTS, Alert, alert_record
@@ -466,7 +465,7 @@ class ClusterRun(FaultRun):
         if security is None or len(self._forbidden) == len(roles):
             return
         settings, role = self.deployment.settings, roles[len(self._forbidden)]
-        login = msgspec.toml.decode(security.settings_of(name_of(role)).read_bytes(), type=Settings).kafka
+        login = security.kafka_settings(name_of(role))
         config = {"bootstrap.servers": settings.bootstrap, "log_level": 0, **login}
         may = {one.name for one in rights.of_role(self.deployment.icd, role, settings) if one.operation == "Write"}
         topics = sorted({settings.prefix + topic for topic in self.deployment.icd.topics} - may)

@@ -33,7 +33,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.Endpoint
 
 def test_a_cluster_works_without_one_broker_and_refuses_without_two(cluster: local.Endpoints) -> None:
     assert cluster.security is not None
-    login = cluster.security.administrator()
+    login = cluster.security.kafka_settings()
     connection = Connection(Settings(bootstrap=cluster.bootstrap, prefix="cluster.", kafka=login))
     create_topics(connection, {COMMANDS: load().topics[COMMANDS]}, replicas=cluster.brokers)
     found = inspect_topics(connection, [COMMANDS])[COMMANDS]

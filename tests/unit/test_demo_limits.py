@@ -53,7 +53,7 @@ def test_a_controller_of_ones_own_needs_none_of_the_demo(tmp_path: Path, control
     started: list[Any] = []
     demo: Any = SimpleNamespace(
         deployment=SimpleNamespace(
-            instances=[], worker=started.append, launch=lambda name, *words: started.append(name)
+            instances=[], worker=started.append, launch=lambda name, *words, **_: started.append(name)
         ),
         options=DemoOptions(controller=controller),
         executions_file=tmp_path / "none",

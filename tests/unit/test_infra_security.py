@@ -152,7 +152,7 @@ def test_the_variables_of_a_shell_name_the_settings_file_of_a_user(tmp_path: Pat
     assert file == str(made.settings_of("sdp-quality"))
     assert Settings().kafka == {}
     before = f"site.toml:{made.settings_of('sdp-control')}"
-    assert made.administrator()["sasl.username"] == ADMINISTRATOR
+    assert made.kafka_settings()["sasl.username"] == ADMINISTRATOR
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("facade.cli.infra.local.endpoints", lambda _: endpoints)
         patched.setenv("SDP_FACADE_CONFIG", before)

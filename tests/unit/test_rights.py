@@ -57,11 +57,12 @@ def test_whoever_only_writes_sees_no_group() -> None:
     assert reading == {f"sdp-{role}" for role in ICD.roles} - only_writing
 
 
-def test_where_logs_go_to_the_bus_each_process_of_the_facade_may_write_them() -> None:
+def test_where_logs_go_to_the_bus_each_process_with_a_heartbeat_may_write_them() -> None:
+    """A controller sends its log as device servers and workers do, and was refused."""
     exporting = rights.planned(ICD, Settings(prefix="mid.", history=True, log_export="logs"))
     more = {one.principal for one in set(exporting) - set(PLAN)}
-    assert {"sdp-control", "sdp-aggregate", "sdp-archive-run"} <= more
-    assert not more & {"sdp-controller", "sdp-shipper", "sdp-deployer", "sdp-inspector"}
+    assert {"sdp-control", "sdp-aggregate", "sdp-archive-run", "sdp-controller"} <= more
+    assert not more & {"sdp-shipper", "sdp-deployer", "sdp-inspector", "sdp-ingest-node"}
 
 
 def test_missing_and_surplus_rights_are_told_apart() -> None:
