@@ -1,9 +1,9 @@
 #!/bin/sh
-# As the official image does: KAFKA_A_B=c becomes a.b=c, the storage is formatted once, the broker becomes process 1.
+# As the official image does: KAFKA_A_B___C=d becomes a.b-c=d, the storage is formatted once, the broker becomes process 1.
 set -eu
 properties=/opt/kafka/config/server.properties
-env | sed -n -E '/^KAFKA_(HEAP_OPTS|OPTS)=/d; s/^KAFKA_([A-Z_]+)=(.*)/\1 \2/p' | while read -r key value; do
-  printf '%s=%s\n' "$(printf '%s' "$key" | tr 'A-Z_' 'a-z.')" "$value"
+env | sed -n -E '/^KAFKA_(HEAP_OPTS|OPTS)=/d; s/^KAFKA_([A-Z0-9_]+)=(.*)/\1 \2/p' | while read -r key value; do
+  printf '%s=%s\n' "$(printf '%s' "$key" | tr 'A-Z_' 'a-z.' | sed 's/\.\.\./-/g')" "$value"
 done >"$properties"
 java -cp '/opt/kafka/libs/*' kafka.tools.StorageTool format --ignore-formatted --cluster-id "$CLUSTER_ID" --config "$properties"
 # The heap is words, of which each is an option.

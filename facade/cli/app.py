@@ -44,6 +44,7 @@ OWN: Final = (
     Subcommand(("infra", "down"), "facade.cli.infra:down", "Stop what was started here."),
     Subcommand(("infra", "env"), "facade.cli.infra:env", "Print the environment variables for a shell."),
     Subcommand(("infra", "renew"), "facade.cli.infra:renew", "Give a secured broker a new certificate."),
+    Subcommand(("infra", "secrets"), "facade.cli.infra:secrets", "Make certificates and logins for other brokers."),
     Subcommand(("infra", "start"), "facade.cli.infra:start", "Start one service again."),
     Subcommand(("infra", "stop"), "facade.cli.infra:stop", "Stop one service; its port and data are kept."),
     Subcommand(("quotas",), "", "Limit the write rates of clients, by the classes of their topics.", section="Deploy"),

@@ -16,11 +16,11 @@ from rich.markup import escape
 from rich.text import Text
 
 from facade.clock import SystemClock
-from facade.config import FILE_VARIABLE
+from facade.config import FILE_VARIABLE, load_settings
 from facade.console import ERR, table, wide
 from facade.errors import ConfigError
 from facade.infra import local, tools
-from facade.infra.security import ADMINISTRATOR
+from facade.infra.security import ADMINISTRATOR, Security
 
 StateDir = Annotated[
     Path,
@@ -132,6 +132,24 @@ def renew(state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
     """
     with _progress() as report:
         local.renew_certificates(state_dir, report=report)
+
+
+def secrets(
+    folder: Annotated[Path, typer.Argument(help="The folder. Its authority and its passwords are kept.")],
+    broker: Annotated[
+        list[str], typer.Option("--broker", metavar="HOST:PORT", help="A broker, as clients reach it; repeatable.")
+    ],
+) -> None:
+    """Make an authority, certificates and logins for brokers that others start, such as containers.
+
+    Run it again to renew the certificate of the brokers. `rights apply --users` creates the logins at the brokers.
+
+    Example: sdp-facade infra secrets docker/secrets --broker kafka:9092 --broker kafka-2:9092 --broker kafka-3:9092
+    """
+    hosts = [one.rpartition(":")[0] for one in broker]
+    if not all(hosts):
+        raise ConfigError(f"--broker: expected HOST:PORT, got {broker[hosts.index('')]!r:.100}")
+    Security(folder, names=hosts).make(",".join(broker), load_settings().prefix)
 
 
 def start(services: Services, state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:

@@ -2,12 +2,13 @@
 
 from collections import Counter
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from facade.bus import rights
-from facade.bus.kafka.access import create_acls, delete_acls, read_acls
+from facade.bus.kafka.access import create_acls, create_users, delete_acls, read_acls
 from facade.bus.kafka.connection import Connection
 from facade.bus.rights import Acl
 from facade.config import Settings, load_settings
@@ -15,6 +16,7 @@ from facade.console import ERR, OUT, table, wide
 from facade.errors import ConfigError
 from facade.icd.load import load
 from facade.icd.model import Icd
+from facade.infra.security import passwords_in
 
 
 class Form(StrEnum):
@@ -69,6 +71,10 @@ def apply(
     prune: Annotated[
         bool, typer.Option("--prune", help="Also remove rights on the deployment's names that nobody has planned.")
     ] = False,
+    users: Annotated[
+        Path | None,
+        typer.Option(help="First create the users whose settings files are in this folder, with their passwords."),
+    ] = None,
 ) -> None:
     """Give all roles their rights at the brokers, with an administrator's login. Quotas: `sdp-facade quotas apply`.
 
@@ -82,6 +88,11 @@ def apply(
     if prune and not group and any(role.own_groups for role in icd.roles.values()):
         raise ConfigError("--prune: expected --group for each group of a controller: the rights on others are removed")
     connection = Connection(settings)
+    if users is not None:
+        if not (passwords := passwords_in(users)):
+            raise ConfigError(f"--users: expected a folder with settings files of users, found none in {users}")
+        create_users(connection, passwords)
+        OUT.print(f"{len(passwords)} users are there")
     found = read_acls(connection)
     lacking, others = rights.missing(wanted, found), rights.surplus(wanted, found, settings.prefix)
     create_acls(connection, lacking)

@@ -8,12 +8,13 @@ A folder beside the brokers' folders has all secrets. Only its owner may read it
   the managing programs (``manager.pem``). Brokers and controllers authenticate each other by certificates, on their own
   listeners.
 - Clients use SCRAM-SHA-512 on a third listener. Each role of the ICD has a user, and there is one administrator.
-  ``clients/USER.toml`` is the settings file of a user, and ``admin.properties`` the administrator's for Kafka's own
-  tools.
+  ``clients/USER.toml`` is the settings file of a user, with the authority's certificate in it, so that it works on any
+  host. ``admin.properties`` is the administrator's for Kafka's own tools.
 - A user without a right may do nothing: `sdp-facade rights apply` gives the rights.
 
-SCRAM users can be created only at a running broker, so `sdp-facade infra up` creates them on the listener of the
-brokers. A password is generated once, and is never in the arguments or the environment of a process.
+SCRAM users can be created only at a running broker, on the listener of the brokers: by `sdp-facade infra up`, and for
+brokers that others start by `sdp-facade rights apply --users`. A password is generated once, and is never in the
+arguments or the environment of a process.
 
 A certificate is renewed in its file. The brokers read it again when its path is set to the same value.
 """
@@ -22,17 +23,15 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from facade.bus.kafka import access
 from facade.bus.kafka.connection import Connection
 from facade.bus.quotas import name_of
-from facade.config import Settings
+from facade.config import FILE_VARIABLE, Settings, load_settings
 from facade.icd.load import load
 from facade.infra import tools
 from facade.infra.ports import HOST, choose_port
@@ -44,6 +43,7 @@ _BROKER, _MANAGER = "sdp-broker", "sdp-manager"
 _AUTHORITY_DAYS, _DAYS = 3650, 90
 _LISTENERS: Final = re.compile(r"^listeners=PLAINTEXT://(\S+:\d+),CONTROLLER://(\S+:\d+)$", re.MULTILINE)
 _OWN: Final = re.compile(r"^advertised\.listeners=\S*BROKERS://(\S+:\d+)$", re.MULTILINE)
+_ADDRESS: Final = re.compile(r"[\d.]+")
 _KEYSTORES: Final = tuple(f"listener.name.{one}.ssl.keystore.location" for one in ("clients", "brokers", "controller"))
 
 
@@ -54,6 +54,8 @@ class Security:
     folder: Path
     host: str = HOST
     """Address of the brokers, which is in their certificate."""
+    names: Sequence[str] = ()
+    """Further names and addresses in their certificate."""
 
     def secure(self, properties: Path) -> None:
         """Change the properties of a broker to TLS, logins and ACLs; create the certificates once."""
@@ -110,6 +112,18 @@ class Security:
         """Return the settings file of a user."""
         return self.folder / "clients" / f"{user}.toml"
 
+    def make(self, bootstrap: str, prefix: str) -> None:
+        """Write all secrets for brokers that others start; the brokers get a new certificate each time.
+
+        Raises
+        ------
+        InfraError
+            OpenSSL is missing, or refuses.
+        """
+        self._make_certificates()
+        self._sign(_BROKER, "broker.pem")
+        self._write_users(bootstrap, prefix)
+
     def create_users(self, address: str, bootstrap: str, prefix: str) -> None:
         """Create the administrator and the user of each role at the brokers, and write their settings files.
 
@@ -127,13 +141,17 @@ class Security:
         BusError
             A broker does not answer.
         """
-        passwords = {}
+        access.create_users(self._connection(address), self._write_users(bootstrap, prefix))
+
+    def _write_users(self, bootstrap: str, prefix: str) -> dict[str, str]:
+        """Write the settings files of all users, and return their passwords."""
+        passwords, authority = {}, (self.folder / "ca.pem").read_text()
         for user in (ADMINISTRATOR, *map(name_of, load().roles)):
             path = self.settings_of(user)
             passwords[user] = _kafka_in(path)["sasl.password"] if path.exists() else secrets.token_urlsafe(24)
             kafka = {
                 "security.protocol": "SASL_SSL",
-                "ssl.ca.location": str(self.folder / "ca.pem"),
+                "ssl.ca.pem": authority,
                 "sasl.mechanism": "SCRAM-SHA-512",
                 "sasl.username": user,
                 "sasl.password": passwords[user],
@@ -148,7 +166,7 @@ class Security:
             "sasl.jaas.config": f'{module} username="{ADMINISTRATOR}" password="{passwords[ADMINISTRATOR]}";',
         }
         _write(self.folder / "admin.properties", "".join(f"{name}={value}\n" for name, value in properties.items()))
-        access.create_users(self._connection(address), passwords)
+        return passwords
 
     def renew(self, address: str) -> None:
         """Renew the certificate of all brokers, without a stop.
@@ -179,14 +197,28 @@ class Security:
     def _sign(self, name: str, file: str) -> None:
         """Create a key with a certificate of the authority, and write both in one step."""
         made = self.folder / f"{file}.new"
-        names = f"subjectAltName=IP:{self.host},DNS:localhost"
-        extensions = ["-addext", "basicConstraints=critical,CA:FALSE", "-addext", names]
+        names = [f"IP:{self.host}", "DNS:localhost"]
+        names += [f"{'IP' if _ADDRESS.fullmatch(one) else 'DNS'}:{one}" for one in self.names]
+        extensions = ["-addext", "basicConstraints=critical,CA:FALSE"]
+        extensions += ["-addext", f"subjectAltName={','.join(names)}"]
         signed = ["-CA", str(self.folder / "ca.pem"), "-CAkey", str(self.folder / "ca.key")]
         key, certificate = made.with_suffix(".key"), made.with_suffix(".crt")
         _openssl(name, key, certificate, _DAYS, [*extensions, *signed])
         _write(self.folder / file, key.read_text() + certificate.read_text())
         key.unlink()
         certificate.unlink()
+
+
+def passwords_in(folder: Path) -> dict[str, str]:
+    """Return the passwords of the users whose settings files are in a folder.
+
+    Raises
+    ------
+    ConfigError
+        A file is no settings file.
+    """
+    logins = [_kafka_in(path) for path in sorted(folder.glob("*.toml"))]
+    return {one["sasl.username"]: one["sasl.password"] for one in logins if "sasl.username" in one}
 
 
 def _openssl(name: str, key: Path, certificate: Path, days: int, more: list[str]) -> None:
@@ -215,4 +247,4 @@ def _as_toml(values: Mapping[str, str]) -> str:
 
 
 def _kafka_in(path: Path) -> dict[str, str]:
-    return msgspec.toml.decode(path.read_bytes(), type=Settings).kafka
+    return load_settings({FILE_VARIABLE: str(path)}).kafka

@@ -21,9 +21,9 @@ from facade.console import ERR, OUT
 from facade.errors import FacadeError, InfraError
 from facade.infra import tools
 from facade.runtime.stopping import end_process
-from proving.containers import kube, systemd
+from proving.containers import cluster, kube, systemd
 from proving.containers.images import RELEASES, UBUNTU, Images, installed, podman
-from proving.containers.project import NAME, OTHERS, SERVERS, Phases, Project, drive
+from proving.containers.project import NAME, SERVERS, Phases, Project, drive
 from proving.progress import ProgressLine
 
 _TESTS: Final = "tests/unit/test_topics.py tests/integration/test_example_flow.py"
@@ -226,7 +226,7 @@ def _ask(project: Project, what: str) -> dict[str, Any]:
         return {}
 
 
-def run(project: Project, progress: ProgressLine, phases: Phases, folder: Path) -> None:
+def start(project: Project, progress: ProgressLine, phases: Phases) -> None:
     phases.begin("start")
     begin = progress.elapsed
     project.prepare()
@@ -234,6 +234,8 @@ def run(project: Project, progress: ProgressLine, phases: Phases, folder: Path) 
     project.await_healthy([*SERVERS, *_WORKERS])
     progress.step(f"all services are healthy {progress.elapsed - begin:.0f} s after the start of the first")
 
+
+def run(project: Project, progress: ProgressLine, phases: Phases, folder: Path) -> None:
     def disturb() -> None:
         phases.begin("Prometheus")
         _check_prometheus(project, progress, "aggregate-1")
@@ -243,19 +245,18 @@ def run(project: Project, progress: ProgressLine, phases: Phases, folder: Path) 
                 project.await_healthy(["tango-databaseds"])
             project.kill(service)
             progress.step(f"{service}: killed, and started again by podman")
-        project.await_healthy([*SERVERS, *_WORKERS, *OTHERS, "prometheus"])
+        project.await_healthy([*SERVERS, *_WORKERS, *project.others, "prometheus"])
         phases.begin("second observation")
 
     phases.begin("observation")
     drive(project, progress, folder, disturb)
-    for service, used in sorted(project.memory().items()):
-        OUT.print(f"  memory of {service}: {used}")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make containers ARGS=", description=__doc__)
     parser.add_argument("--systemd", action="store_true", help="start packaging/systemd instead of Compose")
     parser.add_argument("--bare", action="store_true", help="try README's commands on Debian alone instead")
+    parser.add_argument("--cluster", action="store_true", help="three secured brokers: docker/cluster.yaml as well")
     parser.add_argument("--kube", action="store_true", help="play docker/kubernetes by podman instead")
     parser.add_argument("--release", choices=(*RELEASES, *UBUNTU), help="for --bare (otherwise those of Debian)")
     parser.add_argument("--keep-images", action="store_true", help="leave the images for the next time")
@@ -282,7 +283,7 @@ def _run_alone(given: argparse.Namespace, docker: Path, progress: ProgressLine, 
         (secrets := Path(folder) / "secrets").mkdir()
         (scratch := Path(folder) / "scratch").mkdir()
         images = Images(docker, scratch, progress)
-        project = Project(docker, secrets, progress)
+        project = Project(docker, secrets, progress, cluster=given.cluster)
         try:
             project.remove()
             _do(given, project, images, phases, Path(folder))
@@ -315,7 +316,10 @@ def _do(given: argparse.Namespace, project: Project, images: Images, phases: Pha
         phases.begin("Kubernetes")
         kube.run(project, images, progress, folder)
     else:
-        run(project, progress, phases, folder)
+        start(project, progress, phases)
+        (cluster.run if given.cluster else run)(project, progress, phases, folder)
+        for service, used in sorted(project.memory().items()):
+            OUT.print(f"  memory of {service}: {used}")
 
 
 def _try(clean: Callable[[], None]) -> None:

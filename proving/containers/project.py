@@ -16,12 +16,14 @@ import tango
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.port import BusHealth
+from facade.bus.quotas import name_of
 from facade.clock import SystemClock
-from facade.config import Settings
+from facade.config import FILE_VARIABLE, load_settings
 from facade.errors import InfraError
 from facade.exports.tango_db import SERVER
 from facade.flows.alerts.source import AlertSource
 from facade.infra import tools
+from facade.infra.security import Security
 from proving.containers.images import LOCAL, environment, kill_process, log_of, podman
 from proving.demo.plan import OBSERVATION, JournalWriter
 from proving.demo.tm import Commanded
@@ -58,11 +60,11 @@ NAME: Final = "sdp-facade-containers"
 """Of the project: all that it makes begins so."""
 PREFIX: Final = "containers."
 """Of the topics."""
-PORTS: Final = ("KAFKA_PORT", "TANGO_PORT", "PROMETHEUS_PORT")
+BROKERS: Final = {"kafka": "KAFKA_PORT", "kafka-2": "KAFKA_2_PORT", "kafka-3": "KAFKA_3_PORT"}
+"""Brokers of docker/cluster.yaml by service, with the variables of their ports; docker/compose.yaml has the first."""
+_PORTS: Final = ("TANGO_PORT", "PROMETHEUS_PORT", *BROKERS.values())
 SERVERS: Final = ("control", "subarray", "alerts", "calibration", "quality", "mirror", "logs", "ingest-00")
 """Services that are device servers, by their instances."""
-OTHERS: Final = ("kafka", "tango-db", "tango-databaseds")
-"""Services that the facade stands between."""
 _SECRETS: Final = ("sdp-facade.toml", "tango-db-password", "grafana-password", "taranta-secret")
 _HEALTHY_WITHIN_S: Final = 150.0
 """Half of the longest time in which no further service gets healthy [s]."""
@@ -77,13 +79,21 @@ class Project:
     ----------
     secrets
         A folder for its secrets.
+    cluster
+        Whether docker/cluster.yaml is laid over it.
     """
 
-    def __init__(self, folder: Path, secrets: Path, progress: ProgressLine) -> None:
-        self._folder, self._progress = folder, progress
-        self.ports = dict(zip(PORTS, _free_ports(len(PORTS)), strict=True))
-        for name in _SECRETS:  # the containers' users must read them
+    def __init__(self, folder: Path, secrets: Path, progress: ProgressLine, *, cluster: bool = False) -> None:
+        self._folder, self._progress, self._secrets, self._cluster = folder, progress, secrets, cluster
+        self.ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
+        self.brokers = (*BROKERS,) if cluster else (*BROKERS,)[:1]
+        self.others = (*self.brokers, "tango-db", "tango-databaseds")
+        for name in _SECRETS:
             (secrets / name).write_text("" if name.endswith(".toml") else os.urandom(16).hex())
+        if cluster:
+            Security(secrets, names=self.brokers).make(self.outside["KAFKA_BOOTSTRAP"], PREFIX)
+            for path in secrets.rglob("*"):  # the containers' users must read them
+                path.chmod(0o755 if path.is_dir() else 0o644)
         self._environment = environment() | {"SKA_IMAGES": LOCAL} | dict(os.environ)
         self._environment |= {name: str(port) for name, port in self.ports.items()}
         self._environment |= {"SDP_SECRETS": str(secrets), "SDP_TOPIC_PREFIX": PREFIX}
@@ -91,15 +101,24 @@ class Project:
     @property
     def outside(self) -> dict[str, str]:
         """Return the environment of a program on this machine that uses the project."""
-        bus, database = (f"127.0.0.1:{self.ports[name]}" for name in ("KAFKA_PORT", "TANGO_PORT"))
+        bus = ",".join(f"127.0.0.1:{self.ports[BROKERS[one]]}" for one in self.brokers)
+        database = f"127.0.0.1:{self.ports['TANGO_PORT']}"
         return dict(os.environ) | {"KAFKA_BOOTSTRAP": bus, "TANGO_HOST": database, "SDP_TOPIC_PREFIX": PREFIX}
+
+    def logged_in(self, user: str) -> dict[str, str]:
+        """Return the environment of a program on this machine that logs in, if the brokers want it."""
+        return self.outside | (
+            {FILE_VARIABLE: str(self._secrets / "clients" / f"{user}.toml")} if self._cluster else {}
+        )
 
     def prepare(self, *, tasks: bool = True) -> None:
         """Start Kafka and the Tango database; make the topics and register the devices, unless others do."""
-        self.start("kafka", "tango-db")
-        self.await_healthy(["kafka", "tango-db"])
+        self.start(*self.brokers, "tango-db")
+        self.await_healthy([*self.brokers, "tango-db"])
         self.start("tango-databaseds")
-        self.await_healthy(OTHERS)
+        self.await_healthy(self.others)
+        if self._cluster:
+            self.complete("rights")
         if tasks:
             self.complete("topics", "register")
 
@@ -190,7 +209,8 @@ class Project:
         compose = Path(sys.executable).with_name("podman-compose")
         if not compose.exists():
             raise InfraError(f"{compose} is missing; `make containers` installs it, or: pip install podman-compose")
-        argv = [str(compose), "--file", str(self._folder / "compose.yaml"), "--project-name", NAME]
+        files = ("compose.yaml", "cluster.yaml")[: 2 if self._cluster else 1]
+        argv = [str(compose), *(f"--file={self._folder / name}" for name in files), "--project-name", NAME]
         argv += ["--profile", "demo", "--profile", "observe", *arguments]
         tools.run(argv, what="podman-compose", env=self._environment, folder=self._folder)
 
@@ -209,7 +229,11 @@ def _free_ports(count: int) -> list[int]:
 def send_table(project: Project, progress: ProgressLine) -> str:
     """Send a table and return its digest when SdpCalibration shows it."""
     argv = [str(Path(sys.executable).with_name("sdp-facade")), "simulate", "calibration"]
-    tools.run([*argv, "--count", "1", "--megabytes", "1"], what="sending a table", env=project.outside)
+    tools.run(
+        [*argv, "--count", "1", "--megabytes", "1"],
+        what="sending a table",
+        env=project.logged_in(name_of("calibration-pipeline")),
+    )
     return await_table(project, progress, "")
 
 
@@ -241,12 +265,12 @@ class Operator:
     Parameters
     ----------
     outside
-        The environment that points at the project.
+        The environment that points at the project, of a source of alerts.
     """
 
     def __init__(self, outside: Mapping[str, str], progress: ProgressLine) -> None:
         self._tango_host, self._progress = outside["TANGO_HOST"], progress
-        self._settings = Settings(bootstrap=outside["KAFKA_BOOTSTRAP"], prefix=outside["SDP_TOPIC_PREFIX"])
+        self._settings = load_settings(outside)
 
     def acknowledge_an_alert(self) -> None:
         """Raise an alert on the bus, and acknowledge it when SdpAlerts has its alarm."""
@@ -304,7 +328,7 @@ def drive(project: Project, progress: ProgressLine, folder: Path, disturb: Calla
     tm = Commanded(project.outside["TANGO_HOST"], "mid-sdp/subarray/01", journal, SystemClock())
     tm.go_through(OBSERVATION, 2.0, {})
     progress.step("one observation is through, by commands and events from outside")
-    table, operator = send_table(project, progress), Operator(project.outside, progress)
+    table, operator = send_table(project, progress), Operator(project.logged_in(name_of("alert-source")), progress)
     operator.acknowledge_an_alert()
     disturb()
     await_table(project, progress, table)

@@ -40,6 +40,11 @@ def documents(path: Path) -> list[dict[str, Any]]:
     return [one for one in yaml.safe_load_all(path.read_text()) if one]
 
 
+def variables(path: Path) -> dict[str, str]:
+    """Return the variables of an env_file."""
+    return dict(line.split("=", 1) for line in path.read_text().splitlines() if line and not line.startswith("#"))
+
+
 @cache
 def read_by_the_code() -> set[str]:
     """Return the environment variables of ours that are named in the sources."""

@@ -26,6 +26,7 @@ from tests.support.docker import (
     instructions,
     parse,
     read_by_the_code,
+    variables,
 )
 
 RAW = yaml.safe_load((DOCKER / "compose.yaml").read_text())
@@ -81,12 +82,13 @@ def test_kafka_has_the_version_and_the_settings_of_docker_kafka() -> None:
     pom = ElementTree.parse(DOCKER / "kafka" / "pom.xml")
     version = pom.findtext(".//{*}kafka.version")
     kafka = SERVICES["kafka"]
+    environment = kafka["environment"] | variables(DOCKER / kafka["env_file"][0])
     assert kafka["image"] == f"apache/kafka:{version}"
     assert f"--kafka.version={version}" in SERVICES["kafka-exporter"]["command"]
     for line in (DOCKER / "kafka" / "server.properties").read_text().splitlines():
         key, _, value = line.partition("=")
         if line and not line.startswith("#"):
-            given = kafka["environment"]["KAFKA_" + key.upper().replace(".", "_")]
+            given = environment["KAFKA_" + key.upper().replace(".", "_")]
             assert "${" in value or given == value, key
 
 
