@@ -155,7 +155,8 @@ def operations(found: FoundCommands, end: float) -> Iterator[HistoryOperation]:
     executed = Counter(line.id for line in found.executions)
     for id, calls in given.items():
         outcome = outcomes.get(id, "") if id in written else UNDELIVERED
-        yield from _command(id, calls, outcome, acks.get((id, outcome)), seen.get(id), executed[id])
+        ack, given_up = acks.get((id, outcome)), acks.get((id, UNDELIVERED)) if id in late else None
+        yield from _command(id, calls, outcome, ack, given_up, seen.get(id), executed[id])
         for status in {outcome, found.shown.get(id, outcome)} - {""}:
             yield _read(SeenLine(client=0, device=calls[0].device, called=end, seconds=0.0, what=id, value=status))
     for execution in found.executions:
@@ -216,23 +217,39 @@ def _refused(line: CallLine) -> Iterator[HistoryOperation]:
 
 
 def _command(
-    id: str, calls: Sequence[CallLine], outcome: str, ack: AckMessage | None, seen: float | None, executed: int
+    id: str,
+    calls: Sequence[CallLine],
+    outcome: str,
+    ack: AckMessage | None,
+    given_up: AckMessage | None,
+    seen: float | None,
+    executed: int,
 ) -> Iterator[HistoryOperation]:
-    """Return the operations of a command; of one without an answer nobody knows how late it was admitted."""
+    """Return the operations of a command; of one without an answer nobody knows how late it was admitted.
+
+    An answer with the id says that it was admitted. If the fate of its record was unknown, the record is on the bus
+    before a device server writes an outcome. A command that was given up takes no effect after that, though its record
+    may come to the bus: its time has ended.
+    """
     first = calls[0]
-    answers = [line.called + line.seconds for line in calls if line.answer == "given"]
-    answered = _us(min(answers)) if answers else None
+    answers = {line.answer: _us(line.called + line.seconds) for line in reversed(calls)}
+    admitted = [answers[answer] for answer in ("given", "unknown") if answer in answers]
     span: dict[str, Any] = {"client": first.client, "device": first.device, "call": _us(first.called)}
     into = {"op": "give", "id": id, "command": first.command, "scan": first.scan}
-    yield HistoryOperation(**span, returned=answered, input={**into, "outcome": outcome, "executions": executed})
+    admitted_by = min(admitted) if admitted else None
+    yield HistoryOperation(**span, returned=admitted_by, input={**into, "outcome": outcome, "executions": executed})
     if outcome != UNDELIVERED:
-        yield HistoryOperation(**span, returned=answered, input={"op": "take", "id": id})
+        taken_by = answers.get("given")
+        if taken_by is None and ack is not None:
+            taken_by = max(span["call"], ack.time)
+        yield HistoryOperation(**span, returned=taken_by, input={"op": "take", "id": id})
     if outcome:
         out: dict[str, Any] = {"status": outcome}
         span["client"] = _CONTROLLER
         if ack is not None:
             # It is not an outcome before it is written, unless a client saw it earlier, which the judge decides.
-            span["call"] = max(span["call"], ack.time if seen is None else min(ack.time, _us(seen)))
+            ended = min(ack.time, given_up.time) if given_up else ack.time
+            span["call"] = max(span["call"], ended if seen is None else min(ended, _us(seen)))
             if outcome == REJECTED and (state := _STATE.search(ack.text)):
                 out["got"] = state[1]
             if outcome == REJECTED and ack.text.startswith("$.resources."):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from facade.flows.commands.messages import AckMessage, CommandMessage
@@ -50,16 +51,26 @@ def test_a_command_is_on_the_bus_when_the_call_returns_and_ends_before_a_client_
     ]
 
 
-@pytest.mark.parametrize("known", [{"id": ID, "answer": "unknown"}, {"id": "", "answer": "no answer"}])
-def test_a_command_whose_caller_got_no_answer_may_be_admitted_at_any_later_time(known: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("known", "admitted_by"), [({"id": ID, "answer": "unknown"}, 101.0), ({"id": "", "answer": "no answer"}, None)]
+)
+def test_a_command_whose_record_was_not_confirmed_may_come_to_the_bus_until_it_ends(
+    known: dict[str, str], admitted_by: float | None
+) -> None:
     (give, take, end) = history(calls=[call(**known)])
-    assert (give[:3], take[:3], end[:3]) == (("give", 100.0, None), ("take", 100.0, None), ("end", 102.0, None))
+    assert (give[:3], take[:3], end[:3]) == (("give", 100.0, admitted_by), ("take", 100.0, 102.0), ("end", 102.0, None))
+
+
+def test_a_command_that_was_given_up_may_end_before_its_record_comes_to_the_bus() -> None:
+    given_up = msgspec.structs.replace(ack(UNDELIVERED), time=101_500_000)
+    (_, take, end) = history(calls=[call(answer="unknown")], acks=[given_up, ack("TIMED_OUT")])
+    assert (take[:3], end) == (("take", 100.0, 102.0), ("end", 101.5, None, {"status": "TIMED_OUT"}))
 
 
 def test_a_command_that_is_not_on_the_bus_was_admitted_only_if_its_id_was_told() -> None:
     told = call(answer="unknown")
     assert history(calls=[told], commands=[], acks=[]) == [
-        ("give", 100.0, None, {}),
+        ("give", 100.0, 101.0, {}),
         ("end", 100.0, None, {"status": "UNDELIVERED"}),
     ]
     lost = call(answer="no answer", id="")
