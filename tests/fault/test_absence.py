@@ -168,12 +168,14 @@ def while_the_broker_hangs(deployment: Deployment) -> None:
 
 @pytest.mark.slow
 def test_sigterm(deploy: Deploy) -> None:
-    """SIGTERM ends workers, device servers and a controller with exit code 0, with no broker to say goodbye to."""
+    """SIGTERM ends workers, device servers and a controller with exit code 0, also with no broker to say goodbye to."""
     deployment = deploy(nodes=1, subarrays=1)
-    intake = deployment.start("intake", ["sdp-facade", "alerts", "intake"])
-    running = [intake, deployment.worker(), deployment.controller(), *deployment.serve().values()]
+    end_first = [deployment.start("intake", ["sdp-facade", "alerts", "intake"]), deployment.controller()]
+    end_without = [deployment.worker(), *deployment.serve().values()]
     until(lambda: deployment.read_one(BUS, "connected") is True, "connected")
+    for process in end_first:
+        assert process.terminate() == 0, process.tail()
     deployment.broker.kill()
     until(lambda: deployment.read_one(BUS, "connected") is False, "the broker is missed")
-    for process in running:
+    for process in end_without:
         assert process.terminate() == 0, process.tail()
