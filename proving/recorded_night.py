@@ -67,7 +67,7 @@ def uncompared(found: ArchiveComparison, needed: Collection[str], *, without: Co
 
 
 class RecordedNight:
-    """The archive of a deployment, and that of its replay on the same broker.
+    """The archive of a deployment, and the archive of its replay on the same broker.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class RecordedNight:
         """Where it is played: its workers and device servers take the time from the replay."""
 
     def record(self) -> Process:
-        """Start the archive worker; after a kill, once more."""
+        """Start the archive worker; after a kill, again."""
         # Its own logs on the bus would never end: it writes a line of those that it has just kept.
         return self._deployment.launch(WORKER, "archive", "run", self.original, "--every", _EVERY, SDP_LOG_EXPORT="")
 
