@@ -218,7 +218,7 @@ def await_turn(settings: Settings, instance: str) -> Pulse:
         while not is_told() and not succession.is_due(ask):
             pulse.came_round()
             _take(reader, succession.fold)
-    if is_told():  # looked at once more: the server may have been told at the same time, and have ended
+    if is_told():  # asked again: the signal may have come with the end of the server
         pulse.end()
         end_process()
     _log.warning("taking the place of %s", component)

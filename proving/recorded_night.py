@@ -69,7 +69,7 @@ def uncompared(found: ArchiveComparison, needed: Collection[str], *, without: Co
 
 
 class RecordedNight:
-    """The archive of a deployment, and that of its replay on the same broker.
+    """The archive of a deployment, and the archive of its replay on the same broker.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class RecordedNight:
         self.again.logins = deployment.logins
 
     def record(self) -> Process:
-        """Start the archive worker; after a kill, once more."""
+        """Start the archive worker; after a kill, again."""
         # Its own logs on the bus would never end: it writes a line of those that it has just kept.
         words = ["archive", "run", self.original, "--every", _EVERY]
         return self._deployment.launch(WORKER, *words, login="archive-run", SDP_LOG_EXPORT="")

@@ -11,7 +11,6 @@ from facade.config import load_settings
 from facade.console import ERR, OUT
 from facade.errors import ConfigError
 from facade.icd.load import load
-from facade.icd.model import Icd
 from facade.infra.kafka import configure
 
 Users = Annotated[
@@ -69,14 +68,11 @@ def _entity(users: bool) -> quotas.Entity:
 
 
 def _rates(given: list[str] | None) -> dict[str, int]:
-    known, found = _classes(load()), {}
+    known = list(dict.fromkeys(topic.qos for topic in load().topics.values()))
+    found: dict[str, int] = {}
     for text in given or ():
         name, _, number = text.partition("=")
         if name not in known or not number.isascii() or not number.isdecimal() or not int(number):
             raise ConfigError(f"--rate: expected CLASS=BYTES with a class of {', '.join(known)}, got {text!r:.100}")
         found[name] = int(number)
     return found
-
-
-def _classes(icd: Icd) -> list[str]:
-    return list(dict.fromkeys(topic.qos for topic in icd.topics.values()))

@@ -209,7 +209,8 @@ def export(icd: Icd) -> Mapping[str, str]:
         A topic belongs to no flow, or AsyncAPI cannot express a schema.
     """
     head = "# Derived from schemas/icd and schemas/messages by `sdp-facade icd export`. Do not edit.\n"
-    return {_FILE: head + _as_yaml(document(icd))}
+    text = yaml.dump(document(icd), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
+    return {_FILE: head + text}
 
 
 def document(icd: Icd) -> Node:
@@ -384,7 +385,3 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _text)
-
-
-def _as_yaml(content: Node) -> str:
-    return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)

@@ -1,4 +1,4 @@
-"""The archive: records to files beside a bare loop that writes their bytes, and what is read from the files again."""
+"""The archive: records to files, beside a bare loop that writes their bytes; replay and check of the files."""
 
 import gc
 import os
@@ -197,7 +197,7 @@ def _columnar(testbed: Testbed, folder: Path, pairs: int, batches: int) -> Itera
 
 
 def _replay(testbed: Testbed, folder: Path, seconds: float, what: str) -> BarVerdict:
-    """Replay an archive that has so many seconds of four nodes."""
+    """Replay an archive of four nodes, `seconds` long."""
     store, clock = FolderStore(folder), testbed.progress.clock
     begin, end = extent(store) or (0, 0)
     with testbed.deployment("archive-replay") as made:

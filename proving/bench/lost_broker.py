@@ -135,7 +135,7 @@ def read_window(line: str, ended: float) -> SentWindow | None:
 
 
 def phases(windows: Iterable[SentWindow], lost: float, back: float) -> list[Phase]:
-    """Sum windows up before, while and after a broker was away; one that is partly in it belongs to that time."""
+    """Sum windows up before, while and after a broker was away; a window partly within the absence counts as within."""
     parts: dict[str, list[SentWindow]] = {BEFORE: [], DURING: [], AFTER: []}
     for one in windows:
         parts[BEFORE if one.ended <= lost else AFTER if one.ended - one.seconds >= back else DURING].append(one)

@@ -80,7 +80,7 @@ def _workers(
 
 
 def _in_turn(sides: Mapping[str, _Side], number: int) -> Sequence[tuple[str, _Side]]:
-    """Return the sides, in the other order each second time: what is measured first has a colder machine."""
+    """Return the sides, each second time in the other order: the first measurement has a colder machine."""
     return [*sides.items()][:: -1 if number % 2 else 1]
 
 

@@ -1,4 +1,4 @@
-"""TM as several clients, which command the subarrays at once and write down what they see."""
+"""TM as several clients, which command the subarrays at once and write down the states that they see."""
 
 import json
 import os

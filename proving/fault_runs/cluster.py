@@ -155,7 +155,7 @@ def partition_of(name: str, partitions: int) -> int:
     return reduce(lambda code, letter: (31 * code + ord(letter)) & 0xFFFFFFFF, name, 0) % (1 << 31) % partitions
 
 
-# All flows are slow enough for a run of hours on a small machine, which is to be busy with accidents.
+# All flows are slow enough for a run of hours on a small machine, most of whose work is the accidents.
 
 
 class _Heaps(HeapFaultRun):

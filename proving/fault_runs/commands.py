@@ -298,7 +298,7 @@ class CommandFaultRun(FaultRun):
             wrong = f"the history in {folder} was not judged: {error}"
         what = f"operations of {_CLIENTS * len(self._devices)} clients, judged by Porcupine"
         made.rows.append((what, f"{len(history):,}, {self.clock.monotonic() - begin:.1f} s"))
-        if wrong:  # what is wrong can be looked at
+        if wrong:  # the files are kept for a look
             made.wrong.append(wrong)
         else:
             shutil.rmtree(folder)

@@ -109,7 +109,7 @@ class Gaps:
         self.wait_anew()
 
     def wait_anew(self) -> None:
-        """Begin the next silence now: what was before is none of the stream's."""
+        """Begin the next silence now: the time before does not count."""
         self._heard = self._clock.now()
 
 

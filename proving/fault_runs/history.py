@@ -64,7 +64,7 @@ def build_judge(program: Path = Path(os.devnull)) -> None:
 def judge(operations: Iterable[HistoryOperation], folder: Path) -> str:
     """Return which parts of a history are not linearizable, or were not decided in time, or an empty text.
 
-    The history is ``history.jsonl`` in the folder, beside the picture of what is wrong.
+    The history is ``history.jsonl`` in the folder, beside a picture of its faults.
 
     Raises
     ------

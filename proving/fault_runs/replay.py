@@ -1,8 +1,8 @@
-"""A night with kills, played again: what is derived of its archive is compared with what was derived in the night.
+"""A night with kills, played again: the results derived from its archive are compared with those of the night.
 
 Sent: commands as in `proving.fault_runs.commands`, heaps with faults, alerts, actions of an operator, tables, logs,
 quality metrics, processing blocks and adminMode, while every part is killed, the archive worker too. Expected: a whole
-archive, and its windows, outcomes, tables, alarm states, sums and balances once more. Observed: the archive of the
+archive, and the same windows, outcomes, tables, alarm states, sums and balances. Observed: the archive of the
 replay, made by workers and device servers that take their time from it.
 """
 
@@ -129,7 +129,7 @@ class ReplayFaultRun(CommandFaultRun):
         self._shipper.send_many(LOGS, [b"r01/node-%d" % (number % 3) for number in numbers], lines)
 
     def _act(self) -> bool:
-        """Do something as an operator; whoever was killed does not answer."""
+        """Do something as an operator; a killed device server does not answer."""
         try:
             self.deployment.proxy(self._master).write_attribute("adminMode", self._acted % 2 * 2)
             alarm = self.chance.choice(self.deployment.alarms(self._alerts))

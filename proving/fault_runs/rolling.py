@@ -197,7 +197,7 @@ class RollingUpgrade(CommandFaultRun):
         found.rows.append(("... of them by the new version", f"{buffers[1].sent:,} reports, {dropped[1]:,} packets"))
 
     def _judge_alerts(self, found: Balance) -> None:
-        """Each alert sent is to be on the log, and each of the log, our own too, at the client once and in order."""
+        """Demand each sent alert on the log, and each alert of the log at the client, once and in order."""
         bus = KafkaBus(self.deployment.connection, client="rolling")
         log: list[Alert | Action] = []
 
@@ -253,7 +253,7 @@ def wrong_alerts(
     received: Sequence[tuple[int, bytes]],
     lost: Sequence[str],
 ) -> list[str]:
-    """Return the differences between what was sent, the log, and what the client got, in words.
+    """Return the differences between the sent alerts, the log, and the events at the client, in words.
 
     Parameters
     ----------

@@ -3,8 +3,7 @@
 import pytest
 
 from facade.flows.alerts.messages import Alert, decode_alert
-from facade.flows.commands.messages import HeartbeatMessage, heartbeat_record
-from facade.runtime.heartbeats import SILENT
+from facade.runtime.heartbeats import SILENT, HeartbeatMessage, heartbeat_record
 from tests.support.commanding import CONTROLLER, SUBARRAY, Bench, Server
 
 STEP = 0.1

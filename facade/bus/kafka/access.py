@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, get_args
 
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -22,7 +21,7 @@ from confluent_kafka.admin import (
 
 from facade.bus.kafka import timeouts
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.refusals import describe
+from facade.bus.kafka.refusals import failing
 from facade.bus.rights import Acl, Kind
 from facade.errors import BusError
 
@@ -51,7 +50,7 @@ def read_acls(connection: Connection) -> list[Acl]:
     """
     everything = (ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY)
     admin = connection.admin()
-    try:
+    with failing(f"access rules cannot be read or changed at {connection.bootstrap}"):
         # Without the right to see the rules, the client reports that there are none.
         about = admin.describe_cluster(include_authorized_operations=True, request_timeout=timeouts.COMMAND).result()
         if AclOperation.DESCRIBE not in (about.authorized_operations or ()):
@@ -60,8 +59,6 @@ def read_acls(connection: Connection) -> list[Acl]:
             )
         found = admin.describe_acls(AclBindingFilter(*everything), request_timeout=timeouts.COMMAND)
         return [_acl(one) for one in found.result() if one.restype in _KINDS]
-    except KafkaException as error:
-        raise _refused(connection, "access rules", error) from error
 
 
 def create_acls(connection: Connection, acls: Iterable[Acl]) -> None:
@@ -91,15 +88,9 @@ def delete_acls(connection: Connection, acls: Iterable[Acl]) -> None:
 
 
 def _await(connection: Connection, what: str, futures: dict[Any, Future[Any]]) -> None:
-    try:
+    with failing(f"{what} cannot be read or changed at {connection.bootstrap}"):
         for future in futures.values():
             future.result()
-    except KafkaException as error:
-        raise _refused(connection, what, error) from error
-
-
-def _refused(connection: Connection, what: str, error: KafkaException) -> BusError:
-    return BusError(f"{what} cannot be read or changed at {connection.bootstrap}: {describe(error)}")
 
 
 def _acl(found: AclBinding) -> Acl:
@@ -151,10 +142,8 @@ def set_on_brokers(connection: Connection, values: Mapping[str, str]) -> None:
         A broker does not answer or refuses.
     """
     admin = connection.admin()
-    try:
+    with failing(f"no answer at {connection.bootstrap}"):
         brokers = admin.list_topics(timeout=timeouts.COMMAND).brokers
-    except KafkaException as error:
-        raise BusError(f"no answer at {connection.bootstrap}: {describe(error)}") from error
     entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in values.items()]
     for node in brokers:
         resource = ConfigResource(ResourceType.BROKER, str(node), incremental_configs=entries)

@@ -19,9 +19,9 @@ not answer or refuses.
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -42,7 +42,7 @@ from facade.bus.bus_checks import Cluster, GroupPosition, GroupState, TopicState
 from facade.bus.kafka import timeouts
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.read_range import read_range
-from facade.bus.kafka.refusals import READ, ask_again, describe, require_present
+from facade.bus.kafka.refusals import READ, ask_again, failing, require_present
 from facade.bus.offsets import Extent, PartitionReplicas, TopicShape
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
@@ -75,7 +75,7 @@ class FoundTopic:
 def inspect_topics(connection: Connection, topics: Iterable[str]) -> dict[str, FoundTopic]:
     """Return the topics that exist, by name."""
     admin = connection.admin()
-    try:
+    with failing(f"no answer about topics from the brokers {connection.bootstrap}"):
         existing = admin.list_topics(timeout=timeouts.COMMAND).topics
         there = [name for name in topics if connection.topic(name) in existing]
         resources = [ConfigResource(ResourceType.TOPIC, connection.topic(name)) for name in there]
@@ -89,8 +89,6 @@ def inspect_topics(connection: Connection, topics: Iterable[str]) -> dict[str, F
                 partitions=len(partitions), replicas=replicas, settings=settings
             )
         return found
-    except KafkaException as error:
-        raise BusError(f"no answer about topics from the brokers {connection.bootstrap}: {describe(error)}") from error
 
 
 def describe_states(connection: Connection, topics: Iterable[str]) -> dict[str, TopicState | str]:
@@ -150,10 +148,8 @@ class KafkaTopicWatch:
 
     def extents(self, topics: Iterable[str]) -> dict[str, Extent]:
         """Return the ids and offsets of topics; see `facade.bus.offsets.TopicWatch`."""
-        try:
+        with failing(f"no answer about topics from {self._connection.bootstrap}"):
             return ask_again(lambda: self._extents(topics), self._connection.clock, self._patience)
-        except KafkaException as error:
-            raise BusError(f"no answer about topics from {self._connection.bootstrap}: {error.args[0]}") from error
 
     def step(self, topics: Iterable[str]) -> dict[str, TopicShape]:
         """Return the brokers' answers since the last call; see `facade.bus.offsets.TopicWatch`."""
@@ -208,8 +204,7 @@ def _replicas(partition: Any) -> PartitionReplicas:
 # Offsets
 
 
-@contextmanager
-def _asking(connection: Connection, group: str = READER) -> Iterator[Consumer]:
+def _asking(connection: Connection, group: str = READER) -> closing[Consumer]:
     """Open a consumer that reads and commits nothing, for questions about offsets; uncommitted records count.
 
     It never joins the group.
@@ -221,11 +216,7 @@ def _asking(connection: Connection, group: str = READER) -> Iterator[Consumer]:
         "socket.timeout.ms": timeouts.ANSWER_MS,
         "statistics.interval.ms": 0,
     }
-    consumer = connection.consumer(BusHealth(), settings)
-    try:
-        yield consumer
-    finally:
-        consumer.close()
+    return closing(connection.consumer(BusHealth(), settings))
 
 
 def _offsets(
@@ -306,14 +297,11 @@ def find_range(
     """
     name, times = connection.topic(topic), [OFFSET_BEGINNING, OFFSET_END]
     times += [round(since * 1000)] if since > 0 else []
-    try:
-        with _asking(connection) as consumer:
-            found = require_present(consumer.list_topics(name, timeout=within).topics.get(name), name, READ)
-            partitions = [(topic, partition) for partition in found.partitions]
-            ask = partial(_offsets, connection, consumer, partitions, *times, within=within)
-            first, end, *at_time = ask_again(ask, connection.clock, within)
-    except KafkaException as error:
-        raise BusError(f"topic {name} cannot be read at {connection.bootstrap}: {describe(error)}") from error
+    with failing(f"topic {name} cannot be read at {connection.bootstrap}"), _asking(connection) as consumer:
+        found = require_present(consumer.list_topics(name, timeout=within).topics.get(name), name, READ)
+        partitions = [(topic, partition) for partition in found.partitions]
+        ask = partial(_offsets, connection, consumer, partitions, *times, within=within)
+        first, end, *at_time = ask_again(ask, connection.clock, within)
     ranges = {}
     for place in partitions:
         begin = max(first[place], end[place] - newest) if newest else first[place]
@@ -338,11 +326,9 @@ def describe_group(connection: Connection, group: str) -> GroupState:
     For commands only: see the top of this module.
     """
     name, admin = connection.prefix + group, connection.admin()
-    try:
+    with failing(f"group {name}"):
         described = ask_coordinator(admin.describe_consumer_groups, name, include_authorized_operations=True)
         own = committed_offsets(connection, group)
-    except KafkaException as error:
-        raise BusError(f"group {name}: {describe(error)}") from error
     with _asking(connection) as consumer:
         ask = partial(_offsets, connection, consumer, own, within=timeouts.COMMAND, leave_out=True)
         first, end = ask(OFFSET_BEGINNING, OFFSET_END)
@@ -406,13 +392,11 @@ def _rights(operations: Iterable[object] | None) -> frozenset[str]:
 def describe_cluster(connection: Connection) -> Cluster:
     """Return the brokers of a deployment and the requests that they support."""
     apis = _Apis()
-    try:
+    with failing(f"no answer at {connection.bootstrap}"):
         client = connection.producer(BusHealth(), {"debug": "feature", "logger": apis.logger})
         client.list_topics(timeout=timeouts.COMMAND)
         client.poll(0.0)  # delivers the lines of its log
         found = connection.admin().describe_cluster(request_timeout=timeouts.COMMAND).result()
-    except KafkaException as error:
-        raise BusError(f"no answer at {connection.bootstrap}: {describe(error)}") from error
     return Cluster(found.cluster_id or "", frozenset(f"{node.host}:{node.port}" for node in found.nodes), apis.found)
 
 
@@ -444,6 +428,5 @@ class _Apis(logging.Handler):
         self.logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Parse a line of the client's log."""
         if named := _API.search(record.getMessage()):
             self.found[named[1]] = int(named[2])

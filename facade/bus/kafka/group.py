@@ -16,6 +16,7 @@ from confluent_kafka import OFFSET_STORED, Consumer, KafkaError, KafkaException,
 
 from facade.bus.kafka import timeouts
 from facade.bus.kafka.connection import Connection, to_record
+from facade.bus.kafka.refusals import failing
 from facade.bus.port import BusHealth, Fenced, Record
 from facade.errors import BusError
 
@@ -204,31 +205,25 @@ class KafkaGroupMember:
         if strange := set(offsets) - set(self._partitions):
             raise BusError(f"partitions {sorted(strange)} of {self._topic} are not this member's any more")
         places = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
-        try:
+        with failing(f"offsets {dict(offsets)} of {self._topic} are not committed"):
             for place in self._consumer.commit(offsets=places, asynchronous=False):
                 if place.error is not None:
                     raise KafkaException(place.error)
-        except KafkaException as error:
-            raise BusError(f"offsets {dict(offsets)} of {self._topic} are not committed: {error.args[0]}") from error
 
     def committed(self, partitions: Collection[int]) -> dict[int, int]:
         """Return the group's committed offsets; see `facade.bus.port.GroupMember`."""
         places = [TopicPartition(self._topic, partition) for partition in partitions]
-        try:
+        with failing(f"no answer about the group's place on {self._topic}"):
             answer = self._consumer.committed(places, timeouts.PROCESS)
             return {place.partition: max(place.offset, -1) for place in answer}
-        except KafkaException as error:
-            raise BusError(f"no answer about the group's place on {self._topic}: {error.args[0]}") from error
 
     def go_on(self, offsets: Mapping[int, int]) -> None:
         """Continue from other offsets; see `facade.bus.port.GroupMember`."""
         places = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
         # The client's `seek` fails on a partition that it has not begun to read.
-        try:
+        with failing(f"{self._topic} cannot be read on from {dict(offsets)}"):
             self._consumer.incremental_unassign(places)
             self._consumer.incremental_assign(places)
-        except KafkaException as error:
-            raise BusError(f"{self._topic} cannot be read on from {dict(offsets)}: {error.args[0]}") from error
 
     def _ask_again(self) -> None:
         """Request the committed offsets again; to the caller it looks like a new assignment.

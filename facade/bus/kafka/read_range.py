@@ -6,12 +6,13 @@ records this event comes before the first open transaction.
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from facade.bus.kafka import timeouts
 from facade.bus.kafka.connection import Connection, to_record
-from facade.bus.kafka.refusals import MOVING, describe
+from facade.bus.kafka.refusals import MOVING, failing
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
 from facade.icd.topic_model import READER
@@ -49,7 +50,7 @@ def read_range(
     if not left:
         return
     consumer = connection.consumer(health or BusHealth(), _settings(connection.prefix))
-    try:
+    with failing(f"topic {connection.topic(topic)} cannot be read at {connection.bootstrap}"), closing(consumer):
         consumer.assign([TopicPartition(connection.topic(topic), at, ranges[at][0]) for at in left])
         began = heard = clock.monotonic()
         while left:
@@ -71,11 +72,6 @@ def read_range(
                 raise BusError(f"{_late(connection, topic, left)}: nothing came for {timeouts.STANDSTILL:g} s; {_WHY}")
             if left and within is not None and now - began > within:
                 raise BusError(f"{_late(connection, topic, left)} within {within:g} s; {_WHY}")
-    except KafkaException as error:
-        where = f"topic {connection.topic(topic)} cannot be read at {connection.bootstrap}"
-        raise BusError(f"{where}: {describe(error)}") from error
-    finally:
-        consumer.close()
 
 
 _WHY = "a transaction may be open, or the broker be away: try again"

@@ -1,6 +1,7 @@
 """Refusals of a broker, in words that name the remedy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -28,6 +29,7 @@ MOVING = {
 different leader epochs. The last error is the client's own: it asked a broker that does not know the topic yet."""
 _PAUSE = 0.1
 """Pause before a request is repeated [s]."""
+_FEWER = "; start more brokers, or ask for fewer replicas with --replicas or SDP_TOPIC_REPLICAS"
 _ABSENT = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
 
 
@@ -62,7 +64,17 @@ def describe(error: BaseException) -> str:
         return str(reason)
     if reason.code() in _SILENT:
         return f"no broker answers there ({reason.str()}); start it, or correct KAFKA_BOOTSTRAP"
-    return f"{reason.str()} ({reason.name()})".lstrip()
+    remedy = _FEWER if reason.code() == KafkaError.INVALID_REPLICATION_FACTOR else ""
+    return f"{reason.str()} ({reason.name()}){remedy}".lstrip()
+
+
+@contextmanager
+def failing(what: str) -> Iterator[None]:
+    """Raise an error of the client as a `BusError` that begins with a text."""
+    try:
+        yield
+    except KafkaException as error:
+        raise BusError(f"{what}: {describe(error)}") from error
 
 
 def require_present(found: "TopicMetadata | None", topic: str, right: str) -> "TopicMetadata":

@@ -2,13 +2,13 @@
 
 from collections.abc import Collection, Iterator, Mapping
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from facade.bus.kafka import timeouts
 from facade.bus.kafka.admin import FoundTopic, KafkaTopicWatch, inspect_topics
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.refusals import describe
+from facade.bus.kafka.refusals import failing
 from facade.errors import BusError
 from facade.icd.topic_model import Topic
 
@@ -38,12 +38,10 @@ def create_topics(connection: Connection, topics: dict[str, Topic], *, replicas:
         if name not in found
     ]
     admin = connection.admin()
-    try:
+    with failing(f"topics with {replicas} replicas cannot be created at {connection.bootstrap}"):
         futures = admin.create_topics(missing, operation_timeout=timeouts.COMMAND) if missing else {}
         for future in futures.values():
             future.result()
-    except KafkaException as error:
-        raise BusError(f"topics cannot be created at {connection.bootstrap}: {_why(error, replicas)}") from error
     if missing:
         _await_leaders(connection, topics.keys() - found.keys())
     return [
@@ -80,14 +78,12 @@ def delete_topics(connection: Connection) -> int:
     if not connection.prefix:
         raise BusError(f"topics at {connection.bootstrap} are not deleted: the prefix is empty, expected one")
     admin = connection.admin()
-    try:
+    with failing(f"topics cannot be deleted at {connection.bootstrap}"):
         existing = admin.list_topics(timeout=timeouts.COMMAND).topics
         mine = [name for name in existing if name.startswith(connection.prefix)]
         futures = admin.delete_topics(mine, operation_timeout=timeouts.COMMAND) if mine else {}
         for future in futures.values():
             future.result()
-    except KafkaException as error:
-        raise BusError(f"topics cannot be deleted at {connection.bootstrap}: {describe(error)}") from error
     return len(mine)
 
 
@@ -95,12 +91,9 @@ def delete_records(connection: Connection, topic: str, partition: int, before: i
     """Delete the records of a partition before an offset."""
     place = TopicPartition(connection.topic(topic), partition, before)
     admin = connection.admin()
-    try:
+    with failing(f"records of {place.topic} at {connection.bootstrap} cannot be deleted"):
         for future in admin.delete_records([place], request_timeout=timeouts.COMMAND).values():
             future.result()
-    except KafkaException as error:
-        where = f"{place.topic} at {connection.bootstrap}"
-        raise BusError(f"records of {where} cannot be deleted: {describe(error)}") from error
 
 
 def set_timestamps(connection: Connection, topics: Mapping[str, Topic]) -> None:
@@ -116,11 +109,9 @@ def set_timestamps(connection: Connection, topics: Mapping[str, Topic]) -> None:
         for name, topic in topics.items()
     ]
     admin = connection.admin()
-    try:
+    with failing(f"topics at {connection.bootstrap} cannot be altered"):
         for future in admin.incremental_alter_configs(resources, request_timeout=timeouts.COMMAND).values():
             future.result()
-    except KafkaException as error:
-        raise BusError(f"topics at {connection.bootstrap} cannot be altered: {describe(error)}") from error
 
 
 def broker_settings(topic: Topic) -> dict[str, str]:
@@ -139,16 +130,6 @@ def broker_settings(topic: Topic) -> dict[str, str]:
 
 def _all_settings(topic: Topic, replicas: int) -> dict[str, str]:
     return {_MIN_INSYNC: str(max(1, replicas - 1)), **broker_settings(topic)}
-
-
-def _why(error: KafkaException, replicas: int) -> str:
-    reason = error.args[0]
-    if reason.code() != KafkaError.INVALID_REPLICATION_FACTOR:
-        return describe(error)
-    return (
-        f"expected {replicas} brokers for {replicas} replicas of each topic, got fewer ({reason.str()});"
-        " start more brokers, or ask for fewer replicas with --replicas or SDP_TOPIC_REPLICAS"
-    )
 
 
 def differences(wanted: Topic, found: FoundTopic, replicas: int) -> Iterator[str]:

@@ -6,6 +6,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.group import KafkaGroupMember
+from facade.bus.kafka.refusals import failing
 from facade.bus.kafka.transactional_producer import TransactionalProducer
 from facade.bus.port import Aborted, BusHealth, Record
 from facade.errors import BusError
@@ -59,10 +60,8 @@ class KafkaTransactionalMember(KafkaGroupMember):
         """
         if self._producer.must_wait:
             raise BusError("the producer was fenced; waiting to learn whether its slot was taken")
-        try:
+        with failing(f"what this slot has left open on {self._topic} is not ended"):
             self._producer.open(self._consumer)
-        except KafkaException as error:
-            raise BusError(f"what this slot has left open on {self._topic} is not ended: {error.args[0]}") from error
         self._producer.end_again(self._consumer)
         return super().committed(partitions)
 

@@ -117,7 +117,8 @@ class AlertsView:
         for name, wanted in _LISTS.items():
             found = [alarm for state, alarm in shown if state in wanted]
             found.sort(key=lambda alarm: (-SEVERITIES.index(alarm.severity), -alarm.occurrence))
-            values[name] = tuple(_text(self._flow.describe(alarm, whole=False)) for alarm in found[:_MOST])
+            described = (self._flow.describe(alarm, whole=False) for alarm in found[:_MOST])
+            values[name] = tuple(msgspec.json.encode(one).decode() for one in described)
         for name, wanted in _COUNTS.items():
             values[f"{name}Count"] = sum(state in wanted for state, _ in shown)
         severities = Counter(alarm.severity for state, alarm in shown if state in states.ACTIVE)
@@ -167,10 +168,6 @@ class AlertsView:
             "alertsSkewed": flow.ledger.skewed,
             "alertsMissing": flow.missing,
         }
-
-
-def _text(content: dict[str, Any]) -> str:
-    return msgspec.json.encode(content).decode()
 
 
 def compose(server: Server) -> None:

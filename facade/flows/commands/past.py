@@ -20,7 +20,7 @@ from facade.flows.commands.tracker import Tracker
 from facade.numbers import LARGEST
 from facade.outcome import RecordRejected, Suppressed, Unused
 
-Message = TypeVar("Message")
+_Message = TypeVar("_Message")
 
 OPEN = "OPEN"
 """Outcome shown for a command without one."""
@@ -83,7 +83,7 @@ class Past:
         )
         return sorted((one for one in (*found, *self._refused) if _when(one) >= self._since_us), key=_when)
 
-    def _readable(self, found: Message | Unused) -> Message | None:
+    def _readable(self, found: _Message | Unused) -> _Message | None:
         if not isinstance(found, Suppressed | RecordRejected):
             return found
         self.unreadable += isinstance(found, RecordRejected)

@@ -7,10 +7,9 @@ restart the newest refusal of each device is read from the bus.
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 
 from facade.bus.port import Record
-from facade.clock import Clock
+from facade.clock import Clock, utc_text
 from facade.errors import CommandRefused
 from facade.flows.commands.messages import RefusalMessage, given_by, refusal_record
 from facade.outcome import USED, Outcome
@@ -73,7 +72,9 @@ class Refusals:
     def reading(self, device: str) -> Reading | None:
         """Return the newest refusal of a device as a text; None: there is none, or it is not read yet."""
         newest = self._newest.get(device)
-        return None if newest is None else Reading(_said(newest), newest.time / 1e6)
+        if newest is None:
+            return None
+        return Reading(printable(f"{utc_text(newest.time)} {_text(newest)}"), newest.time / 1e6)
 
     def perform(self) -> None:
         """Write the records of noted refusals; see `facade.runtime.event_loop.PeriodicTask`."""
@@ -99,11 +100,6 @@ class RefusalView:
             yield self._device, ATTRIBUTE, self._changes.reading(ATTRIBUTE, newest.value, newest.time)
         elif self._known():
             yield self._device, ATTRIBUTE, self._changes.reading(ATTRIBUTE, "", now)
-
-
-def _said(refusal: RefusalMessage) -> str:
-    when = datetime.fromtimestamp(refusal.time / 1e6, UTC).isoformat(timespec="milliseconds")
-    return printable(f"{when} {_text(refusal)}")
 
 
 def _text(refusal: RefusalMessage) -> str:

@@ -3,11 +3,10 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from facade.bus.port import BusHealth
-from facade.clock import Clock
+from facade.clock import Clock, utc_text
 from facade.flows.commands.flow import Components
 from facade.flows.commands.lease import Lease
 from facade.flows.commands.outcomes import (
@@ -264,7 +263,7 @@ class SubarrayView:
 def silences(components: Components, now: float, device: str = "") -> dict[str, str]:
     """Return the silent controllers of a device, or of all, each with a text."""
     return {
-        name: f"controller {name} has been silent since {_iso(round(heard * 1e6))}"
+        name: f"controller {name} has been silent since {utc_text(round(heard * 1e6))}"
         for name, heard in sorted(components.silent(now, SILENT).items())
         if not device or device in components.newest[name][0].devices
     }
@@ -295,35 +294,36 @@ def as_dict(one: Tracked) -> dict[str, Any]:
         "approver_client": one.approver_client,
         "status": one.status,
         "task_status": TASK_STATUS[one.status],
-        "submitted_time": _iso(one.issued),
-        "not_after": _iso(one.not_after),
-        "deadline": _iso(one.deadline),
-        "started_time": _iso(one.began) if one.began else None,
-        "finished_time": _iso(one.ended) if one.ended else None,
+        "submitted_time": utc_text(one.issued),
+        "not_after": utc_text(one.not_after),
+        "deadline": utc_text(one.deadline),
+        "started_time": utc_text(one.began) if one.began else None,
+        "finished_time": utc_text(one.ended) if one.ended else None,
         "progress": one.progress,
         "text": one.text,
         "result": one.result,
         "result_code": RESULT_CODE.get(one.status),
         "record": one.place or None,
         "acks": [
-            {"status": ack.status, "time": _iso(ack.time), "origin": ack.origin, "text": ack.text} for ack in one.acks
+            {"status": ack.status, "time": utc_text(ack.time), "origin": ack.origin, "text": ack.text}
+            for ack in one.acks
         ],
     }
 
 
 def _queued(one: Tracked) -> dict[str, Any]:
-    return {"uid": one.id, "name": one.command, "submitted_time": _iso(one.issued)}
+    return {"uid": one.id, "name": one.command, "submitted_time": utc_text(one.issued)}
 
 
 def _executing(one: Tracked) -> dict[str, Any]:
-    return {**_queued(one), "started_time": _iso(one.began), "progress": one.progress}
+    return {**_queued(one), "started_time": utc_text(one.began), "progress": one.progress}
 
 
 def _finished(one: Tracked) -> dict[str, Any]:
     return {
         **_queued(one),
-        "started_time": _iso(one.began) if one.began else None,
-        "finished_time": _iso(one.ended),
+        "started_time": utc_text(one.began) if one.began else None,
+        "finished_time": utc_text(one.ended),
         "status": TASK_STATUS[one.status],
         "result": result(one),
     }
@@ -331,7 +331,3 @@ def _finished(one: Tracked) -> dict[str, Any]:
 
 def _flat(tracked: Sequence[Tracked], value: Callable[[Tracked], str]) -> tuple[str, ...]:
     return tuple(text for one in tracked for text in (one.id, value(one)))
-
-
-def _iso(time_us: int) -> str:
-    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="milliseconds")
