@@ -144,7 +144,8 @@ class RollingUpgrade(CommandFaultRun):
         self.demand(self._next_has_sent, READY_WITHIN, "reports of the new version")
         found = super().account()
         for name in ("heaps", "alert-source", _BUFFERS, _NEXT_BUFFERS):
-            self.deployment.processes.stop(name)
+            if not self.deployment.processes.stop(name):
+                self._killed.append(name)  # its report is not the last one
         self._judge_refusals(found)
         self._judge_totals(found)
         self._judge_alerts(found)
