@@ -138,8 +138,9 @@ def demo(
         typer.Option(help="Start a controller, and observe as TM does. With --no-controller, run your own (--stay)."),
     ] = True,
     logs: Annotated[
-        bool, typer.Option("--logs", help="Also ship logs and metrics by rsyslog and collectd (Debian's packages).")
-    ] = False,
+        bool | None,
+        typer.Option(help="Also ship logs and metrics by rsyslog and collectd (Debian's packages)."),
+    ] = None,
     mirror: Annotated[
         bool, typer.Option("--mirror", help="Also simulate a telescope, and mirror its pointing.")
     ] = False,
@@ -191,7 +192,7 @@ def demo(
         garbage=garbage,
         kills=kills,
         controller=controller,
-        logs=logs or everything,
+        logs=everything if logs is None else logs,
         mirror=mirror or everything,
         blocks=everything and controller,
         orders=(orders or everything) and controller,

@@ -58,7 +58,7 @@ from proving.demo.report import (
     print_verdict,
 )
 from proving.demo.services import alive, are_ours
-from proving.demo.shipping import LogScenario
+from proving.demo.shipping import LogScenario, require_scram
 from proving.demo.staying import stay
 from proving.demo.system import CONTROLLER, SIMULATOR, SUBARRAY_SERVER, WORKERS, Demo, set_up
 from proving.demo.timing import (
@@ -132,6 +132,8 @@ def _kills(options: DemoOptions) -> int:
 
 
 def _play(demo: Demo, stack: ExitStack) -> None:
+    if demo.options.logs and demo.deployment.endpoints.security is not None:
+        require_scram(demo.progress.step)
     archive = ArchiveScenario(demo, stack) if demo.options.archive else None
     if archive is not None:
         archive.begin()

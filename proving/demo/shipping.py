@@ -1,5 +1,6 @@
 """Logs and metrics in the demo: rsyslog and collectd as Debian has them, and the account of their records."""
 
+import ctypes
 import os
 import re
 import socket
@@ -30,6 +31,8 @@ from proving.deployment import Deployment
 
 RSYSLOG, COLLECTD = "rsyslog", "collectd"
 _ROLE = "shipper"
+_SCRAM_SINCE = 0x020601FF
+"""Version of librdkafka 2.6.1. Earlier ones repeat the client's nonce, and Kafka 4 refuses them."""
 _LONGEST_WRITE = 60.0
 """Longest wait for a daemon to take a record [s]."""
 _LONGEST_PATH = 107
@@ -102,6 +105,23 @@ class Shippers:
         libraries = self._unpacked.environment()["LD_LIBRARY_PATH"]
         inherited = filter(None, (libraries, os.environ.get("LD_LIBRARY_PATH")))
         return deployment.start(name, [*argv, str(file)], login=None, LD_LIBRARY_PATH=os.pathsep.join(inherited))
+
+
+def require_scram(report: Notify) -> None:
+    """Make sure that the shippers of this distribution can log in at a secured broker.
+
+    Raises
+    ------
+    InfraError
+        They cannot, or cannot be had.
+    """
+    folders = unpacked_packages(SHIPPERS, report).libraries
+    library = ctypes.CDLL(next(str(path) for one in folders if (path := one / "librdkafka.so.1").exists()))
+    if library.rd_kafka_version() < _SCRAM_SINCE:
+        raise InfraError(
+            "logs: rsyslog and collectd of this distribution have a librdkafka before 2.6.1, which Kafka lets log in by"
+            " SCRAM no more; do without `--logs`, with `--all --no-logs`, or without `--secure`"
+        )
 
 
 class LogSocket:

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from rich.console import Console
 
 from facade.clock import ManualClock
 from facade.config import FILE_VARIABLE, Settings
+from facade.errors import InfraError
 from facade.infra import local
 from facade.infra.security import Security
 from proving.debian import UnpackedRoot
@@ -108,6 +110,19 @@ def test_shippers_have_the_login_in_files_of_their_owner(
     assert f'"sasl.username=sdp-shipper", "sasl.password={SECRET}", "compression' in rsyslog.read_text()
     assert f'Property "sasl.password" "{SECRET}"\n' in collectd.read_text()
     assert {file.stat().st_mode & 0o777 for file in (rsyslog, collectd)} == {0o600}
+
+
+@pytest.mark.parametrize(("version", "is_refused"), [(0x020002FF, True), (0x020600FF, True), (0x020601FF, False)])
+def test_shippers_that_kafka_refuses_are_named_before_they_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, is_refused: bool
+) -> None:
+    """Those of Debian 12 tried to log in for ever, and no metrics came."""
+    monkeypatch.setattr(UnpackedRoot, "libraries", [tmp_path])
+    (tmp_path / "librdkafka.so.1").touch()
+    monkeypatch.setattr(shipping, "unpacked_packages", lambda *_: UnpackedRoot(tmp_path))
+    monkeypatch.setattr(shipping.ctypes, "CDLL", lambda _: SimpleNamespace(rd_kafka_version=lambda: version))
+    with pytest.raises(InfraError, match="--all --no-logs") if is_refused else nullcontext():
+        shipping.require_scram(lambda _: None)
 
 
 def test_the_account_logs_in_as_a_role_that_only_reads(demo: Demo) -> None:
