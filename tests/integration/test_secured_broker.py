@@ -3,6 +3,7 @@
 import json
 import re
 import ssl
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +46,12 @@ REFUSED = {
 }
 
 
-SECRETS = {name_of("aggregate"): "a secret of the issuer"}
+SECRETS = {name_of(role): f"a secret of {role}" for role in ("aggregate", "storage")}
 """Secrets of the clients of the issuer of tokens."""
+LIFETIMES = {name_of("storage"): 3}
+"""Lifetime of their tokens [s]."""
+GIVEN = Counter[str]()
+"""Number of their tokens."""
 
 
 @dataclass
@@ -80,7 +85,7 @@ class Secured:
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     state_dir = tmp_path_factory.mktemp("secured")
     secure = Security.secure
-    with issuer(SECRETS) as address, pytest.MonkeyPatch.context() as patch:
+    with issuer(SECRETS, GIVEN, LIFETIMES) as address, pytest.MonkeyPatch.context() as patch:
 
         def also_by_tokens(self: Security, properties: Path) -> None:
             secure(self, properties)
@@ -263,6 +268,26 @@ def test_a_role_logs_in_by_a_token_of_an_issuer_and_has_its_rights(secured: Secu
         return any(one.code() == KafkaError._AUTHENTICATION for one in failures)
 
     until(is_refused, "a wrong secret gets no token")
+
+
+def test_a_token_is_renewed_while_a_client_writes(secured: Secured, plan: list[Acl]) -> None:
+    """A connection lasts as long as its token: the client logs in again with a new one, and no record is refused."""
+    name = name_of("storage")
+    settings = secured.settings(name, "r.")
+    common = {key: value for key, value in settings.kafka.items() if not key.startswith("sasl.")}
+    login = common | client_settings(secured.issuer, name, SECRETS[name])
+    producer = Producer({"bootstrap.servers": settings.bootstrap, "log_level": 0, **login})
+    answers: list[KafkaError | None] = []
+
+    def write() -> int:
+        """Write a record, and return the number of tokens so far."""
+        producer.produce("r.storage", b"x", on_delivery=lambda error, _: answers.append(error))
+        assert producer.flush(HANG) == 0
+        return GIVEN[name]
+
+    until(lambda: write() > 2, "a third token, which comes after the end of the first one", every=0.2)
+    write()
+    assert set(answers) == {None}
 
 
 class SecuredDeployment(Deployment):

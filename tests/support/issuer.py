@@ -3,6 +3,7 @@
 import base64
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,8 +17,16 @@ AUDIENCE = "sdp-kafka"
 
 
 @contextmanager
-def issuer(secrets: Mapping[str, str], *, lifetime: int = 60) -> Iterator[str]:
-    """Run an issuer for clients with their secrets, and return its address; `lifetime` of a token [s]."""
+def issuer(secrets: Mapping[str, str], given: Counter[str], lifetimes: Mapping[str, int]) -> Iterator[str]:
+    """Run an issuer for clients with their secrets, and return its address.
+
+    Parameters
+    ----------
+    given
+        Counts the tokens of each client.
+    lifetimes
+        Lifetime of a token by client, otherwise a minute [s].
+    """
     key = RSAKey.generate_key(2048, {"kid": "1", "alg": "RS256", "use": "sig"})
 
     class Handler(BaseHTTPRequestHandler):
@@ -30,9 +39,10 @@ def issuer(secrets: Mapping[str, str], *, lifetime: int = 60) -> Iterator[str]:
             if secrets.get(name) != secret:
                 self._answer(401, {"error": "invalid_client"})
                 return
-            now = int(time.time())
+            now, lifetime = int(time.time()), lifetimes.get(name, 60)
             claims = {"iss": address, "aud": AUDIENCE, "sub": name, "iat": now, "exp": now + lifetime}
             token = jwt.encode({"alg": "RS256", "kid": "1"}, claims, key)
+            given[name] += 1
             self._answer(200, {"access_token": token, "token_type": "Bearer", "expires_in": lifetime})
 
         def _answer(self, status: int, content: Any) -> None:
