@@ -115,7 +115,8 @@ PROCESSES = {
         {COMMANDS, ACKS, STATE, HEARTBEATS, DEAD_LETTERS, BLOCKS, RESERVATIONS},
     ),
     "platform-services": ({RESERVATIONS}, {RESERVATIONS}),
-    "ingest-node": (set(), {HeapStream.topic, "ingest.buffers"}),
+    # After a crash, its spool reads which of its batches are on the log.
+    "ingest-node": ({HeapStream.topic}, {HeapStream.topic, "ingest.buffers"}),
     "alert-source": (set(), {ALERTS, PACKETS}),
     "calibration-pipeline": ({TABLES}, {CALIBRATION}),
     "quality-pipeline": (set(), {QUALITY, "flagging"}),

@@ -53,7 +53,7 @@ def test_only_workers_and_redrives_have_transactions_and_each_in_a_group_of_its_
 
 def test_whoever_only_writes_sees_no_group() -> None:
     reading = {one.principal for one in PLAN if one.name == f"mid.{READER}"}
-    only_writing = {"sdp-ingest-node", "sdp-alert-source", "sdp-quality-pipeline", "sdp-storage", "sdp-shipper"}
+    only_writing = {"sdp-alert-source", "sdp-quality-pipeline", "sdp-storage", "sdp-shipper"}
     assert reading == {f"sdp-{role}" for role in ICD.roles} - only_writing
 
 
