@@ -193,8 +193,10 @@ class Deployment(proving.deployment.Deployment):
         assert done.returncode == 0, f"sdp-facade {' '.join(arguments)}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    def start(self, name: str, argv: list[str], *, ends: bool = False, **changes: str) -> Running:
-        """Start a process that ends with the test at the latest."""
+    def start(
+        self, name: str, argv: list[str], *, ends: bool = False, login: str | None = None, **changes: str
+    ) -> Running:
+        """Start a process that ends with the test at the latest; at this broker nobody logs in."""
         return self.processes.start(Running, name, argv, {**self.environment, **changes}, ends=ends)
 
     def worker(self, slot: str = "0", *options: str, log: str = "", **changes: str) -> Running:
