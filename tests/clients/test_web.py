@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import tango
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_playwright
 
 from clients.sample_arguments import sample
 from facade.bus.dead_letters import dead_letter
@@ -643,3 +643,58 @@ def test_standby_takes_two_persons_and_the_mode_an_expert(open_page: Open) -> No
     other.get_by_label("new mode").select_option("ENGINEERING")
     other.get_by_role("button", name="Set").click()
     expect(value(other, MASTER, "adminMode")).to_contain_text("ENGINEERING")
+
+
+def test_what_would_fail_again_is_not_put_back(open_page: Open, system: Deployment) -> None:
+    bad, good = set_aside(system, b"<script>no heap</script>", heap_now(0))
+    page = open_page("bus")
+    sign_in(page, "expert")
+    row = page.get_by_role("row").filter(has_text=bad)
+    row.get_by_role("button").click()
+    expect(page.locator("pre")).to_contain_text("<script>no heap</script>")  # text is text
+    row.get_by_role("checkbox").check()
+    page.get_by_role("row").filter(has_text=good).get_by_role("checkbox").check()
+    page.get_by_role("button", name="Try 2 chosen (dry run)").click()
+    dry = page.get_by_role("table").filter(has_text="Dry run")
+    expect(dry).to_contain_text("1 of 2 would be put back")
+    expect(dry.get_by_role("row").filter(has_text="fails")).to_contain_text("ingest.heaps")
+    row.get_by_role("checkbox").uncheck()
+    expect(dry).to_have_count(0)  # what is put back has been tried
+    expect(page.get_by_role("button", name=re.compile("^Put back"))).to_have_count(0)
+
+
+def test_a_flow_has_a_page_where_it_is_deployed(open_page: Open, system: Deployment) -> None:
+    page = open_page("")
+    pages = page.get_by_role("navigation", name="Pages")
+    pages.get_by_role("link", name="Calibration").click()
+    device = "mid-sdp/calibration/01"
+    expect(value(page, device, "solutionId")).to_contain_text(system.read_one(device, "solutionId"))
+    expect(value(page, device, "validUntilUtc")).to_contain_text(TIME_IN_UTC)
+    gains = page.get_by_role("img", name=re.compile("^Gain amplitude over Channel frequencies"))
+    expect(gains).to_have_accessible_name(
+        re.compile(r"from 0\.\d+ to 1\.\d+, of .* 8 rows of 64, from left to right .*Hz to ")
+    )
+    expect(page.get_by_role("img", name=re.compile("^Amplitude per antenna over Antennas: from 0"))).to_be_visible()
+    pages.get_by_role("link", name="Quality").click()
+    limits = page.locator("dd").filter(has=page.locator('[data-value="mid-sdp/quality/01/flaggedFraction"]'))
+    expect(limits).to_contain_text("warning above 0.3, alarm above 0.7")
+    fall = page.get_by_role("img", name=re.compile("^Bandpass over Channel frequencies .*waterfall"))
+    expect(fall).to_have_accessible_name(re.compile("; ([2-9]|[0-9]{2,}) rows of 1024"))
+    pages.get_by_role("link", name="Processing blocks").click()
+    expect(value(page, MASTER, "blocksRunning")).to_contain_text("0")
+    page.get_by_role("navigation", name="Devices").get_by_role("link", name=SUBARRAY).click()
+    expect(value(page, SUBARRAY, "blocksRunning")).to_contain_text("0")
+    for title in ("Logs", "Telescope model", "Reservations"):
+        pages.get_by_role("link", name=title).click()
+        expect(page.get_by_role("heading", name=f"{title}: mid-sdp/")).to_be_visible()
+
+    def without(route: Route) -> None:
+        site = route.fetch().json()
+        for kind in ("SdpLogs", "SdpMirror"):
+            site["devices"] = {device: one for device, one in site["devices"].items() if one != kind}
+        route.fulfill(json=site)
+
+    page.route("**/api/site", without)
+    page.reload()
+    expect(pages.get_by_role("link", name="Quality")).to_be_visible()
+    expect(pages.get_by_role("link", name=re.compile("Logs|Telescope"))).to_have_count(0)

@@ -10,12 +10,12 @@ import pytest
 from facade.config import Settings
 from facade.errors import CommandRefused, ConfigError, FacadeError, NotSent, OutcomeUnknown
 from facade.flows.commands.audit import command_entry, held_entry, withdrawal_entry
-from facade.flows.commands.gateway import MOST_PENDING, Decision
+from facade.flows.commands.gateway import MOST_PENDING, Decision, read_decision
 from facade.flows.commands.messages import HELD_COMMANDS
 from facade.flows.commands.rules import is_second_person
 from facade.flows.commands.view import as_dict
 from facade.runtime.event_loop import Timing
-from tests.support.commanding import ICD, SUBARRAY, Bench, Server
+from tests.support.commanding import ICD, OTHER, SUBARRAY, Bench, Server
 
 SETTINGS = Settings(approvals="SdpMaster.Off, SdpSubarray.ReleaseAllResources, SdpSubarray.Configure")
 NAME = "ReleaseAllResources"
@@ -316,6 +316,18 @@ def test_a_command_whose_record_is_not_confirmed_waits_before_and_after_a_restar
     assert [command.id for command in site.commands()] == [one.id]
 
 
+def test_a_repeated_call_that_was_not_sent_says_nothing_about_the_first_time(site: Site) -> None:
+    site.now.bus.mute = True
+    with pytest.raises(OutcomeUnknown):
+        site.configure()
+    site.now.bus.away = True
+    with pytest.raises(OutcomeUnknown):
+        site.configure()
+    site.now.bus.away = site.now.bus.mute = False
+    site.now.cycle()
+    assert site.status(site.configure()) == "HELD"
+
+
 def test_a_repeated_call_sends_nothing_while_the_approval_waits_for_the_bus(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -377,6 +389,22 @@ def test_an_emergency_waits_for_nobody(site: Site) -> None:
         with pytest.raises(ConfigError, match=r"approvals: expected some of SdpMaster\.Disable, "):
             Server(site, settings=Settings(approvals=wrong))
     assert not any(one.approval_within for own in ICD.classes.values() for one in own.commands if one.overtakes)
+
+
+@pytest.mark.parametrize(
+    "text", ["junk", "{}", '{"id": "1"}', '{"id": "1", "operator": " "}', '{"id": 1, "operator": "a"}']
+)
+def test_an_approval_needs_an_id_and_a_name(text: str) -> None:
+    with pytest.raises(CommandRefused):
+        read_decision(text, "here")
+    assert read_decision(json.dumps({"id": "1", "operator": "ben"}), "here") == Decision(id="1", operator="ben")
+
+
+def test_an_id_of_another_device_or_of_none_is_refused(site: Site) -> None:
+    id = site.ask()
+    for device, wrong in ((OTHER, id), (SUBARRAY, "nonsense")):
+        with pytest.raises(CommandRefused, match="of this device that waits"):
+            site.now.gateway.approve(device, Decision(id=wrong, operator="ben"), client=BEN)
 
 
 def test_no_approved_command_is_still_among_those_that_wait_when_its_record_is_gone() -> None:

@@ -6,7 +6,7 @@ from cProfile import Profile
 from typing import Any
 
 import pytest
-from support.arguments import ADDRESS, example
+from support.arguments import ADDRESS, TRANSACTION, example
 
 from facade.errors import ArgumentError
 from facade.flows.commands.arguments import LONGEST, Arguments
@@ -93,6 +93,27 @@ def test_only_new_versions_allow_more_keys(family: str, version: str) -> None:
         assert "$.remark: expected one of the keys interface, transaction_id, " in refusal(family, text)
 
 
+@pytest.mark.parametrize("version", ["0.4", "0.5", "1.0", "2.0"])
+@pytest.mark.parametrize(
+    "place", ["execution_block", "execution_block/beams/0", "processing_blocks/0/script", "execution_block/fields/0"]
+)
+def test_only_new_versions_allow_more_keys_below(version: str, place: str) -> None:
+    text = json.dumps(edited("assignres", version, f"{place}/remark", 1))
+    if version in OPEN:
+        ARGUMENTS.check("assignres", text)
+    else:
+        path = place.replace("/0", "[0]").replace("/", ".")
+        assert f"$.{path}.remark: expected one of the keys " in refusal("assignres", text)
+
+
+@pytest.mark.parametrize("version", ["0.4", "1.0"])
+@pytest.mark.parametrize("key", ["resources", "execution_block", "processing_blocks"])
+def test_any_part_of_an_assignment_is_enough(version: str, key: str) -> None:
+    """Resources alone are added to those of an execution block that is there already."""
+    document = example("assignres", version)
+    ARGUMENTS.check("assignres", json.dumps({"interface": document["interface"], key: document[key]}))
+
+
 TEXTS = [
     ("", "$: expected a JSON object, got an empty text"),
     (" \n", "$: expected a JSON object, got an empty text"),
@@ -153,10 +174,23 @@ def test_an_unknown_interface_is_refused_with_those_that_there_are(family: str, 
 
 # family, version, path, value, what the refusal says
 WRONG: list[tuple[str, str, str, Any, str]] = [
+    ("scan", "0.4", "scan_id", ..., "$.scan_id: expected such a key, got none"),
     ("scan", "0.4", "scan_id", "17", "$.scan_id: expected an integer, got '17'"),
+    ("scan", "2.1", "scan_id", 1.0, "$.scan_id: expected an integer, got 1.0"),
+    ("scan", "2.1", "scan_id", True, "$.scan_id: expected an integer, got True"),
+    ("scan", "0.4", "scan_id", 0, "$.scan_id: expected a number >= 1, got 0"),
+    ("scan", "0.4", "scan_id", 2**53, "$.scan_id: expected a number <= 9007199254740991, got 9007199254740992"),
+    ("scan", "2.1", "start_time", "tomorrow", "$.start_time: expected text of the form "),
+    ("scan", "2.1", "start_time", "2026-11-21T10:15:00+02:00", "$.start_time: expected text of the form "),
+    ("scan", "2.1", "duration", 0, "$.duration: expected a number > 0, got 0"),
     ("scan", "2.0", "transaction_id", "txn-1", f"$.transaction_id: expected text of the form {PATTERN}, got 'txn-1'"),
+    ("scan", "2.0", "transaction_id", TRANSACTION + "\n", f"$.transaction_id: expected text of the form {PATTERN}"),
+    ("scan", "2.0", "transaction_id", 3, "$.transaction_id: expected text, got 3"),
+    ("configure", "0.4", "scan_type", ..., "$.scan_type: expected such a key, got none"),
+    ("configure", "2.0", "scan_type", "", "$.scan_type: expected text of at least 1 character(s), got ''"),
     ("configure", "0.5", "new_scan_types/0/scan_type_id", ..., "$.new_scan_types[0].scan_type_id: expected such"),
     ("configure", "0.5", "new_scan_types/0/beams/vis0/x", 1, "$.new_scan_types[0].beams.vis0.x: expected one of the"),
+    ("configure", "1.0", "new_scan_types", {}, "$.new_scan_types: expected a list, got {}"),
     (
         "configure",
         "1.0",
@@ -170,6 +204,20 @@ WRONG: list[tuple[str, str, str, Any, str]] = [
         "new_scan_types/0/derive_from",
         "new",
         "$.new_scan_types[0].derive_from: expected a scan type that does not derive from this one, got 'new'",
+    ),
+    ("releaseres", "0.4", "resources", ..., "$.resources: expected such a key, got none"),
+    ("releaseres", "2.0", "resources", {}, "$.resources: expected an object with at least 1 key(s), got {}"),
+    ("releaseres", "2.0", "resources/receptors/0", 36, "$.resources.receptors[0]: expected text, got 36"),
+    ("assignres", "0.4", "execution_block/eb_id", "eb", "$.execution_block.eb_id: expected text of the form ^eb-"),
+    ("assignres", "0.4", "execution_block/beams", ..., "$.execution_block.beams: expected such a key, got none"),
+    ("assignres", "0.4", "execution_block/beams", [], "$.execution_block.beams: expected a list of at least 1, got []"),
+    (
+        "assignres",
+        "2.0",
+        "execution_block/beams/0/function",
+        "imaging",
+        "$.execution_block.beams[0].function: expected one of 'visibilities', 'pulsar search', 'pulsar timing', 'vlbi',"
+        " got 'imaging'",
     ),
     (
         "assignres",
@@ -225,6 +273,7 @@ WRONG: list[tuple[str, str, str, Any, str]] = [
         "$.processing_blocks[1].dependencies[0].pb_id: expected another processing block of these"
         " ('pb-test-20261121-00001'), got 'pb-test-20261121-00009'",
     ),
+    ("recvaddrs", "0.4", "target:a/vis0/port/0/1", 70000, "$['target:a'].vis0.port[0][1]: expected a number <= 65535"),
     ("recvaddrs", "0.5", "target:a/vis0/port/1/0", 0, "$['target:a'].vis0.port[1]: expected a channel > 0, which is"),
 ]
 
@@ -257,6 +306,12 @@ def test_two_entries_of_one_id_are_refused(path: str, key: str) -> None:
     assert f"$.{at}[{len(entries)}].{key}: expected an id of its own, got " in refusal(
         "assignres", json.dumps(document)
     )
+
+
+def test_nothing_to_assign_is_refused() -> None:
+    """With the keys of which one is needed."""
+    expected = "$: expected at least one of the keys resources, execution_block, processing_blocks, got {"
+    assert expected in refusal("assignres", "{}")
 
 
 def test_several_mistakes_are_named_together_but_not_all_of_many() -> None:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from facade.icd.load import load
 from facade.producer.folder import DiskFolder
 from facade.producer.heaps import HeapProducer
 from facade.producer.spool import Spool
+from tests.support.waiting import until
 
 READER = BatchReader(load().messages["heap"], ["seq", "time"])
 
@@ -410,3 +412,38 @@ def test_the_end(bench: Bench) -> None:
     bench.clock.sleep(1)
     again.close(60)
     assert bench.log.seqs() == list(range(30))
+
+
+def test_values_that_need_more_bits_get_them(bench: Bench) -> None:
+    bench.send(10, lost=[70_000] * 10, received=[-1] * 10)
+    bench.producer.step()
+    (batch,) = bench.log.batches()
+    assert batch.content.columns["lost"].tolist() == [70_000] * 10
+    assert batch.content.columns["received"].tolist() == [-1] * 10, "the worker refuses it, by row"
+
+
+def test_nothing_is_taken_after_the_end(bench: Bench) -> None:
+    bench.log.away = True
+    bench.send(15)
+    bench.producer.close()
+    owner = Spool(DiskFolder(bench.folder))
+    before = {path.name: path.read_bytes() for path in bench.folder.iterdir()}
+    with pytest.raises(ValueError, match="closed"):
+        bench.send(10)
+    bench.producer.flush()
+    bench.log.away = False
+    bench.run()
+    assert {path.name: path.read_bytes() for path in bench.folder.iterdir()} == before
+    assert sum(stored.rows for stored in owner.head(9)) == 15
+    owner.close()
+
+
+def test_a_mistake_of_ours_does_not_end_the_sending(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.log, "post", MagicMock(side_effect=RuntimeError("no such thing")))
+    with bench.producer as producer:
+        producer.start()
+        bench.send()
+        until(lambda: producer.standing.bus == "internal error: RuntimeError: no such thing", "the mistake is told")
+        monkeypatch.undo()
+        bench.clock.sleep(1.0)
+        until(lambda: bench.log.seqs() == list(range(10)), "the batch is sent")

@@ -98,3 +98,35 @@ def test_the_log_is_right_about_a_command_that_was_given_up_and_is_on_the_bus_af
 def statuses(looks: list[SeenLine], acks: list[AckMessage]) -> list[str]:
     found = FoundCommands(calls=[call()], commands=[command()], acks=acks, shown={}, executions=[], seen=looks)
     return [one.output["status"] for one in operations(found, END) if one.input["op"] == "look"]
+
+
+def test_a_call_that_is_repeated_is_the_same_command() -> None:
+    first = call(answer="no answer", id="", transaction_id="txn")
+    (give, take, _) = history(calls=[first, call(110.0, transaction_id="txn", again=True)])
+    assert give[:3] == ("give", 100.0, 111.0)
+    assert take[:3] == ("take", 100.0, 111.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Command Scan not allowed when obsState is IDLE; expected obsState READY, got IDLE", {"got": "IDLE"}),
+        ("Command Scan not allowed when State is OFF; expected State ON, got OFF", {"got": "OFF"}),
+        ("Scan was not sent: the bus was not read yet", None),
+    ],
+)
+def test_a_refusal_by_state_is_a_read_of_it(text: str, said: dict[str, str] | None) -> None:
+    refused = call(answer="refused", id="", text=text)
+    assert history(calls=[refused], commands=[]) == ([("refuse", 100.0, 101.0, said)] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Command Scan not allowed when obsState is FAULT; expected obsState READY, got FAULT", {"got": "FAULT"}),
+        ("$.resources.receptors: expected some of [], got ['SKA001']", {"absent": True}),
+        ("simulated refusal", {}),
+    ],
+)
+def test_an_outcome_has_the_reason_why_the_controller_refused(text: str, said: dict[str, Any]) -> None:
+    assert history(acks=[ack("REJECTED", text)])[-1][3] == {"status": "REJECTED"} | said

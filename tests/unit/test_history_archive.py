@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.axes import Axes
 from typer.testing import CliRunner
 
 from facade.bus.memory import MemoryLog
@@ -20,7 +22,7 @@ from facade.cli.app import app
 from facade.clock import ManualClock
 from facade.flows.archive import files
 from facade.flows.archive.files import ArchiveError
-from facade.flows.archive.history import SILENT_US, HistoryArchive
+from facade.flows.archive.history import SILENT_US, HistoryArchive, draw
 from facade.flows.archive.reading import read_records
 from facade.flows.archive.recording import HISTORY, REPEAT, HistoryRecorder
 from facade.flows.archive.stores import FolderStore, Store, open_store
@@ -272,3 +274,72 @@ def test_the_command_draws_in_the_terminal(folder: Path) -> None:
     assert "A" not in "".join(lines[:-1]), "NaN is nowhere"
     states = run(folder, "a/b/c/State", *SPAN, "--terminal").stdout.splitlines()
     assert [line.split(" |")[0].strip() for line in states[2:4]] == ["a\\u001b[31", "ON"]
+
+
+def test_an_archive_without_a_history_is_told(store: Store) -> None:
+    with pytest.raises(ArchiveError, match="expected files topic=TOPIC"):
+        HistoryArchive(store).at(START)
+    store.write("topic=alerts/hour=2027-01-15T08/0000-00000000.parquet", b"PAR1")
+    with pytest.raises(ArchiveError, match="SDP_HISTORY=true"):
+        HistoryArchive(store).at(START)
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    found = archived(store, [record(0, random.Random(1).randbytes(5000).hex()), record(HOUR // 2, 1)])
+    (name,) = store.names()
+    whole = (tmp_path / name).read_bytes()
+    for damaged in (whole[:1000], whole[:1000] + bytes([whole[1000] ^ 1]) + whole[1001:], b""):
+        (tmp_path / name).write_bytes(damaged)
+        for look in (lambda: found.read(RATE, START, START + HOUR), lambda: found.at(START)):
+            with pytest.raises(ArchiveError, match=name):
+                look()
+
+
+def test_what_ends_early_is_noted(folder: Path) -> None:
+    archived(FolderStore(folder.parent / "other"), [record(0, 1), record(HOUR, 1, LAG)])
+    done = run(folder.parent / "other", RATE, "--from", "2027-01-15T08:00", "--to", "2027-01-15T10:00")
+    assert "note: not recorded after 2027-01-15T08:00:00" in done.stderr
+    assert "note" not in run(folder, RATE, *SPAN).stderr
+
+
+MISTAKES = {
+    "nothing": ([], "expected an attribute with --since or --from"),
+    "both": ([RATE, "--at", "2027-01-15"], "expected an attribute with"),
+    "two begins": ([RATE, "--since", "1h", *SPAN], "expected an attribute with"),
+    "and in the terminal": ([RATE, *SPAN, "--csv", "--terminal"], "expected an attribute with"),
+    "two forms": ([RATE, *SPAN, "--csv", "--plot", "x.svg"], "expected an attribute with"),
+    "no time": (["--at", "yesterday"], "--at: expected a time such as 2027-01-14T18:00 (UTC), got 'yesterday'"),
+    "no calendar": (["--at", "0001-01-01T00:00+14:00"], "--at: expected a time such as 2027-01-14T18:00 (UTC)"),
+    "too long": ([RATE, "--since", "999999999d", "--to", "2027-01-01"], "expected a time from 2027-01-15T08:00"),
+    "backwards": ([RATE, "--from", "2027-01-15T09:00", "--to", "2027-01-15T08:00"], "expected --from before --to"),
+    "now": ([RATE], "expected a time from 2027-01-15T08:00"),
+    "unknown": ([LAG + "x", *SPAN], f"near ones: {LAG}"),
+    "no picture": ([LAG, *SPAN, "--plot", "x.svg"], "expected numbers, or at most 20 different texts"),
+    "nothing to draw": ([LAG, *SPAN, "--terminal"], "expected numbers, or at most 20 different texts"),
+    "no such form": ([RATE, *SPAN, "--plot", "x.txt"], "expected a file .svg, .png or .pdf"),
+    "no place": ([RATE, *SPAN, "--plot", "/nowhere/x.svg"], "/nowhere/x.svg: cannot be written"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "text"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes_are_told(folder: Path, arguments: list[str], text: str) -> None:
+    done = CliRunner().invoke(app, ["history", str(folder), *arguments])
+    assert done.exit_code != 0
+    assert text in " ".join(f"{done.output} {done.exception}".split())
+
+
+@pytest.mark.parametrize("time", [0, 30 * MINUTE])
+def test_a_picture_has_nothing_where_values_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: int
+) -> None:
+    """The value after the gap may be one of before it: the device server has it from its snapshot."""
+    drawn: list[tuple[Any, Any]] = []
+    step = Axes.step
+    monkeypatch.setattr(Axes, "step", lambda self, x, y, **more: drawn.append((x, y)) or step(self, x, y, **more))
+    records = [record(0, 1), record(MINUTE, 1, time=0), record(30 * MINUTE, 1, time=time, gap=True)]
+    series = archived(FolderStore(tmp_path), records).read(RATE, START, START + HOUR)
+    draw(tmp_path / "x.svg", RATE, "1/s", series, START, START + HOUR)
+    ((times, heights),) = drawn
+    assert ((times.astype(int) - START) // MINUTE).tolist() == [0, 1, 1, 30, 30]
+    assert [*map(str, heights)] == ["1.0", "1.0", "nan", "1.0", "1.0"]

@@ -7,10 +7,13 @@ from google.protobuf import json_format
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from facade.clock import ManualClock, SystemClock
+from facade.config import Settings
+from facade.errors import ConfigError
 from facade.flows.logs.formats import decode
 from facade.flows.logs.records import LOG_SEVERITIES
+from facade.icd.load import load
 from facade.runtime import log_export
-from facade.runtime.log_export import LogExport, resource_of
+from facade.runtime.log_export import LogExport, resource_of, start_log_export
 from tests.support.waiting import until
 
 EB = "eb-test-20261123-00001"
@@ -179,3 +182,9 @@ def test_what_waits_at_the_end_is_sent_and_a_bus_that_is_away_holds_nobody_up(bu
         assert bus.lines()[-1].body == "last"
         logger.info("after the end")
     assert len(bus.records) == 2
+
+
+@pytest.mark.parametrize("topic", ["nothing", "commands", "state", "logs.summary"])
+def test_a_topic_that_takes_no_logs_is_refused(topic):
+    with pytest.raises(ConfigError, match="SDP_LOG_EXPORT"):
+        start_log_export(load(), Settings(log_export=topic), "a", ManualClock())

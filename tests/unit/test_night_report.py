@@ -701,3 +701,18 @@ def test_the_command_writes_the_page(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir() if one != folder] == ["night.html"]
     wrong = CliRunner().invoke(app, [*words[:-1], str(tmp_path / "none" / "night.html")])
     assert "cannot be written: No such file or directory" in str(wrong.exception)
+
+
+def test_a_page_of_a_time_that_has_not_ended_says_it(tmp_path: Path, page: Parsed) -> None:
+    early = Parsed(render(made(tmp_path / "early", full_night()), "/data", NIGHT.end_us - 1))
+    assert "This time had not ended when the report was written." in early.text
+    assert "had not ended" not in page.text
+
+
+def test_the_page_says_of_which_topics_there_is_nothing(tmp_path: Path) -> None:
+    records = [letter("schema"), on("tables", None, NOON - HOUR)]
+    page = Parsed(render(made(tmp_path, records), "/data", NIGHT.end_us))
+    assert "The topic alert-state was not kept, or had no records: the archive has no file of it." in page.text
+    assert "The archive has no records of the topic tables of this time." in page.text
+    assert "Performance of the alarm system" not in page.tables
+    assert ["alert-state", "0", "", "no file", "0"] in page.tables["Records of this time, by topic"]

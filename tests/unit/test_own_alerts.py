@@ -344,3 +344,13 @@ def test_what_was_told_is_known_after_a_restart_though_it_has_cleared(bench):
     assert bench.own.has_reported(KEY, 1000)
     bench.before.fold(state_record(KEY, None), count=True)
     assert not bench.own.has_reported(KEY, 1000)
+
+
+def test_many_texts_that_change_take_turns(bench):
+    sources = [f"ingest/{node:04d}" for node in range(40)]
+    for second in range(40):
+        bench.found = {("streamSilent", source): Fault("ALARM", f"for {second} s") for source in sources}
+        bench.look(1)
+    news = bench.alerts()[len(sources) :]
+    assert len(news) <= 5 * 40
+    assert {one.source for one in news} == set(sources)

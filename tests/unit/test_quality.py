@@ -276,3 +276,8 @@ def test_a_longer_array_is_shown_as_means_of_blocks(bench):
     assert np.shape(bench.shown("visibilityAmplitude").value) == (197, 64)
     bench.tell("antennaNames", np.array([f"A{number}" for number in range(394)]))
     assert bench.shown("antennaNames").value[:2] == ("A0", "A2")
+
+
+def test_a_metric_of_a_subarray_without_a_device_is_counted(bench):
+    bench.tell("flaggedFraction", 0.1, subarray=7)
+    assert (dict(bench.account.reasons), bench.letters()) == ({"other-subarray": 1}, [])

@@ -11,7 +11,8 @@ from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.flows.reservations import cli
 from facade.flows.reservations import ledger as ledgers
-from facade.flows.reservations.ledger import RESERVATIONS, STATES, ReservationLedger, read_ledger
+from facade.flows.reservations.flow import MOST_SHOWN, readings
+from facade.flows.reservations.ledger import MOST_NAMES_SHOWN, RESERVATIONS, STATES, ReservationLedger, read_ledger
 from facade.flows.reservations.source import ReservationSource
 from facade.outcome import TOMBSTONE, USED, Suppressed
 from facade.runtime.device_state import StateMessage, state_record
@@ -385,3 +386,24 @@ def test_a_person_sees_who_holds_what_until_when(
     assert "1 records could not be read" in counted
     cli.list_reservations(subarray=[1], kind=["receptors"], all_=True)
     assert "GRANTED, expired" in capsys.readouterr().out
+
+
+def test_a_conflict_ends_with_the_expiry_of_one(bench: Bench) -> None:
+    bench.reserve(1, "SKA001", seconds=30.0)
+    bench.reserve(2, "SKA001")
+    bench.cycle()
+    assert bench.shown("reservationConflicts") == 1
+    bench.clock.sleep(30.0)
+    bench.cycle(20)
+    assert (bench.shown("reservationConflicts"), bench.shown("reservationConflicts", MASTER)) == (0, 0)
+    assert bench.alerts("reservationConflict")[-1] == ("sdp-facade/reservations", "CLEARED")
+
+
+def test_what_is_shown_is_bounded() -> None:
+    names = [f"n{number}" for number in range(1000)]
+    ledger = read_ledger([told(number, names=names, subarray=1 + number % 16) for number in range(99)], NOW)
+    shown: dict[str, Any] = {name: one.value for name, one in readings(ledger, NOW / 1e6).items()}
+    assert (len(shown["reservations"]), shown["reservationsHeld"]) == (MOST_SHOWN, 99)
+    assert len(json.loads(shown["reservations"][0])["names"]) == MOST_NAMES_SHOWN
+    assert (len(shown["conflictingReservations"]), shown["reservationConflicts"]) == (MOST_SHOWN, 1000)
+    assert json.loads(shown["reservations"][0])["quantity"] == 1000

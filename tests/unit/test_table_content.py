@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from facade.flows.tables.content import ARROW, JSON, decode, encode, encode_pointing, picture, summarise
+from facade.flows.tables.content import ARROW, JSON, NPY, decode, encode, encode_pointing, picture, summarise
 from facade.flows.tables.simulator.cli import PointingSeries, SolutionScenario, SolutionSeries
 from facade.flows.tables.solution import HEADER, Solution, decode_npy
 from facade.simulate.array import antenna_names
@@ -274,3 +274,63 @@ def test_a_picture_of_any_summary_is_a_png(holes):
     one = solution(flags=np.full((3, 4, 2), holes))
     assert png_size(picture(summary(one))) == (1320, 704)
     assert picture(summary(one)) == picture(summary(one))
+
+
+def test_flagged_gains_count_nowhere_and_holes_are_null():
+    one = solution()
+    one.flags[1], one.flags[0, 2] = True, True
+    one.flags[2, 0, 1] = True
+    one.gains[1], one.gains[0, 2], one.gains[2, 0, 1] = 1e6, 1e6, 1e6
+    one.snr[1] = 1e6
+    found = summary(one)
+    assert found["amplitude"] == [[1.0, 1.0, None, 1.0], [None] * 4, [3.0] * 4]
+    assert found["phase"] == [[0.0, 0.0, None, 0.0], [None] * 4, [0.0] * 4]
+    assert found["antenna_amplitude"] == [1.0, None, 3.0]
+    assert found["antenna_phase_rms"] == [0.0, None, 0.0]
+    assert found["antenna_flagged"] == [0.25, 1.0, 0.125]
+    assert found["flagged_fraction"] == pytest.approx(11 / 24, rel=1e-4)
+    assert found["snr"] == 50.0
+
+
+def test_channels_are_averaged_in_blocks_of_neighbours():
+    """130 channels in 64 blocks, of two or three: by hand for each of them; the mean of gains that turn is complex."""
+    channels = 130
+    gains = (np.arange(1, channels + 1) * np.exp(0.3j * np.arange(channels))).astype(np.complex64)
+    one = solution(
+        antennas=("A",),
+        polarisations=("XX",),
+        frequencies=np.arange(1, channels + 1) * 1e6,
+        gains=gains.reshape(1, channels, 1),
+        flags=np.zeros((1, channels, 1), np.bool_),
+        snr=np.ones((1, channels), np.float32),
+    )
+    one.flags[0, 5] = True
+    found = summary(one)
+    begins = [block * channels // 64 for block in range(64)] + [channels]
+    for block in range(64):
+        members = [c for c in range(begins[block], begins[block + 1]) if c != 5]
+        frequencies = [(c + 1) * 1e6 for c in range(begins[block], begins[block + 1])]
+        assert found["amplitude"][0][block] == pytest.approx(np.mean([c + 1 for c in members]), rel=1e-4)
+        assert found["phase"][0][block] == pytest.approx(np.angle(gains[members].sum()), abs=1e-4)
+        assert found["channel_frequencies"][block] == pytest.approx(np.mean(frequencies))
+
+
+def test_npy_has_a_summary_without_names_and_times():
+    found = summarise("bandpass", NPY, memoryview(npy(solution().gains)))
+    assert (found["amplitude"], found["antennas"]) == ([[1.0] * 4, [2.0] * 4, [3.0] * 4], ["0", "1", "2"])
+    assert (found["solution_id"], found["valid_from"], found["snr"], found["channel_frequencies"]) == (
+        "",
+        None,
+        None,
+        [],
+    )
+
+
+def test_a_file_is_summarised_as_its_content_is(tmp_path):
+    file = tmp_path / "table"
+    file.write_bytes(encode(solution()))
+    assert summarise("gains", ARROW, file) == summary(solution())
+    file.write_bytes(b"")
+    assert "expected" in summarise("gains", ARROW, file)
+    with pytest.raises(FileNotFoundError):
+        summarise("gains", ARROW, tmp_path / "none")

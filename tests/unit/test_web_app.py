@@ -299,3 +299,9 @@ def test_a_redrive_names_its_letters(page: TestClient) -> None:
         answer = page.post("/api/redrive", json={"letters": letters, "put_back": True})
         assert answer.status_code == 400
         assert "expected PARTITION:OFFSET of at least one" in answer.json()["error"]
+
+
+def test_too_many_requests_are_told_to_wait(page: TestClient) -> None:
+    sign_in(page, "anna")
+    codes = {page.post("/api/check", json=COMMAND).status_code for _ in range(40)}
+    assert 429 in codes

@@ -198,3 +198,24 @@ def test_frames_come_without_news_too() -> None:
 
     kinds = [text.split(b"\n")[1] for text in asyncio.run(two_frames())]
     assert kinds == [b"event: snapshot", b"event: news", b"event: news"]
+
+
+def test_a_count_that_grows_without_a_newer_time_is_a_trend_too(scene: Scene) -> None:
+    """Such as of records that came too late: the trend showed the newest count at the time of the first."""
+    for number in (0, 10, 20):
+        newest = DeviceEvent(value=number, quality=Quality.VALID, time=0.0, received=scene.clock.now())
+        scene.recorded.values["d", "a"] = EventRecord(newest=newest)
+        scene.feed.mark("d", "a")
+        scene.feed.step()
+        scene.clock.sleep(5.0)
+    assert scene.feed.trend("d", "a") == ([1000.0, 1005.0, 1010.0, 1015.0], [0.0, 10.0, 20.0, 20.0])
+
+
+def test_a_value_that_has_not_changed_for_an_hour_is_a_line() -> None:
+    """It was an empty plot."""
+    trend = Trend()
+    trend.add(1000.0, 5.0)
+    assert trend.points(900.0) == ([1000.0], [5.0])
+    assert trend.points(5000.0) == ([5000.0], [5.0])
+    trend.add(6000.0, 6.0)
+    assert trend.points(5000.0) == ([5000.0, 6000.0], [5.0, 6.0])
