@@ -190,7 +190,8 @@ def processes(heard: Iterable[Heard]) -> Iterator[Finding]:
         if name != component:
             does = "stands by"
         host = heartbeats.host_of(incarnation) or "a host that its release does not tell"
-        since = utc_text(round(heartbeats.began(incarnation) * 1e6))
-        found.setdefault(name, []).append(f"{does} on {host} since {since}")
+        began = heartbeats.began(incarnation)
+        since = f" since {utc_text(round(began * 1e6))}" if began else ""
+        found.setdefault(name, []).append(f"{does} on {host}{since}")
     for name, texts in sorted(found.items()):
         yield Finding(NOTE, name, "; ".join(sorted(texts)))

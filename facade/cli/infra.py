@@ -175,10 +175,14 @@ def stop(
 
 
 def print_environment(variables: dict[str, str]) -> None:
-    """Print one line for evaluation by a shell; the settings file of a login is added behind those of the shell."""
+    """Print one line for evaluation by a shell; the settings file of a login is added behind those of the shell.
+
+    It takes the place of a login at brokers of another folder, which may be gone.
+    """
     if own := variables.get(FILE_VARIABLE):
         paths = filter(None, os.environ.get(FILE_VARIABLE, "").split(os.pathsep))
-        others = (path for path in paths if Path(path).parent != Path(own).parent)
+        folders = Path(own).parent.parts[-2:]
+        others = (path for path in paths if Path(path).resolve().parent.parts[-2:] != folders)
         variables = {**variables, FILE_VARIABLE: os.pathsep.join([*others, own])}
     print("export " + " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items()))
 

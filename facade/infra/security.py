@@ -113,7 +113,7 @@ class Security:
         return self.folder / "clients" / f"{user}.toml"
 
     def make(self, bootstrap: str, prefix: str) -> None:
-        """Write all secrets for brokers that others start; the brokers get a new certificate each time.
+        """Write all secrets for brokers that others start; brokers and manager get new certificates each time.
 
         Raises
         ------
@@ -122,6 +122,7 @@ class Security:
         """
         self._make_certificates()
         self._sign(_BROKER, "broker.pem")
+        self._sign(_MANAGER, "manager.pem")
         self._write_users(bootstrap, prefix)
 
     def create_users(self, address: str, bootstrap: str, prefix: str) -> None:
@@ -169,7 +170,7 @@ class Security:
         return passwords
 
     def renew(self, address: str) -> None:
-        """Renew the certificate of all brokers, without a stop.
+        """Renew the certificates of the managing program and of all brokers, without a stop.
 
         Raises
         ------
@@ -178,6 +179,7 @@ class Security:
         InfraError
             OpenSSL is missing, or refuses.
         """
+        self._sign(_MANAGER, "manager.pem")
         self._sign(_BROKER, "broker.pem")
         access.set_on_brokers(self._connection(address), dict.fromkeys(_KEYSTORES, str(self.folder / "broker.pem")))
 
@@ -185,7 +187,8 @@ class Security:
         return Connection(Settings(bootstrap=address, kafka=self.login()))
 
     def _make_certificates(self) -> None:
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.chmod(0o700)  # it may have been there before
         if not (self.folder / "ca.pem").exists():
             extensions = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]
             key = self.folder / "ca.key"
@@ -218,7 +221,9 @@ def passwords_in(folder: Path) -> dict[str, str]:
         A file is no settings file.
     """
     logins = [_kafka_in(path) for path in sorted(folder.glob("*.toml"))]
-    return {one["sasl.username"]: one["sasl.password"] for one in logins if "sasl.username" in one}
+    return {
+        one["sasl.username"]: one["sasl.password"] for one in logins if {"sasl.username", "sasl.password"} <= one.keys()
+    }
 
 
 def _openssl(name: str, key: Path, certificate: Path, days: int, more: list[str]) -> None:

@@ -40,7 +40,7 @@ _STUCK = 60.0
 _MOST_COMPLAINTS, _MOST_NAMED, _LONGEST_TEXT = 20, 8, 500
 _UNWELL = (DEGRADED, FAILED)
 _ALARMED = ("ALARM", "FAULT")
-_INCARNATION = re.compile(r"(?P<began>\d{1,12}\.\d{3})-(?:(?P<host>.+)-)?")
+_INCARNATION = re.compile(r"(?P<began>\d{1,10}\.\d{3})-(?:(?P<host>.+)-)?")
 
 HeartbeatMessage = messages.Heartbeat
 decode_heartbeat = BatchDecoder(HeartbeatMessage).decode_one

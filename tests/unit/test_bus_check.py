@@ -111,14 +111,11 @@ def test_lag_is_told_in_records_and_seconds(place, members, level, text):
 
 
 def test_processes_are_shown_with_their_hosts():
-    """Of a process that was replaced or has ended nothing is shown."""
+    """Of a process that was replaced or has ended nothing is shown, and of a foreign one no time."""
 
     def heard(component, host, began, at, **changes):
-        incarnation = f"{began:.3f}-{host}-ab12cd34"
-        more = {"role": "server"} | changes
-        return Heard(
-            Heartbeat(component=component, incarnation=incarnation, devices=[], time=0, interval=1.0, **more), at
-        )
+        more = {"role": "server", "incarnation": f"{began:.3f}-{host}-ab12cd34"} | changes
+        return Heard(Heartbeat(component=component, devices=[], time=0, interval=1.0, **more), at)
 
     control, standby = "SdpFacade-control", "SdpFacade-control-standby"
     since = "1970-01-01T00:00:{:02}.000+00:00".format
@@ -133,12 +130,14 @@ def test_processes_are_shown_with_their_hosts():
             heard("aggregate-0", "sdp-3", 30, 50.0, role="worker"),
             heard("aggregate-1", "sdp-3", 30, 45.0, role="worker"),
             heard("tm-controller", "sdp-3", 30, 50.0, role="controller"),
+            heard("foreign", "", 0, 50.0, role="worker", incarnation="999999999999.000-x"),
         ]
     )
     assert [(one.about, one.text) for one in found] == [
         ("SdpFacade-alerts", f"stands by on sdp-1 since {since(20)}"),
         ("SdpFacade-control", f"runs on sdp-2 since {since(10)}; stands by on sdp-1 since {since(40)}"),
         ("aggregate-0", f"runs on sdp-3 since {since(30)}"),
+        ("foreign", "runs on a host that its release does not tell"),
     ]
 
 

@@ -187,6 +187,10 @@ def test_the_topics_are_made_after_the_rights_and_the_rights_after_all_brokers(s
     assert waits("topics") == {"kafka": "service_healthy", "rights": "service_completed_successfully"}
     rights, topics = services["rights"], services["topics"]
     parse(rights["command"])
+    # Which rights there are depends on the settings of the deployment, such as `history`; the login comes last.
+    assert {one["source"] for one in rights["secrets"]} >= {"sdp-facade.toml", "manager.pem"}
+    settings = rights["environment"]["SDP_FACADE_CONFIG"]
+    assert settings == "/run/secrets/sdp-facade.toml:/etc/sdp-facade/manager.toml"
     for name in ("read_only", "cap_drop", "security_opt", "restart", "mem_limit", "cpus", "logging", "healthcheck"):
         assert rights[name] == topics[name], name
 

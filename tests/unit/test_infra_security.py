@@ -66,8 +66,10 @@ def test_a_secured_broker_takes_nobody_without_a_login_and_gives_no_right_by_its
 
 
 def test_only_the_owner_reads_secrets_and_users_keep_their_passwords(tmp_path: Path, brokers: Brokers) -> None:
+    (tmp_path / "security").mkdir(mode=0o755)  # as in a checkout
     made, _ = secured(tmp_path)
     made.create_users("127.0.0.1:3", "127.0.0.1:1", "mid.")
+    assert stat.S_IMODE(made.folder.stat().st_mode) == 0o700
     first = dict(brokers.passwords)
     assert set(first) == USERS
     assert len(set(first.values())) == len(USERS)
@@ -87,11 +89,14 @@ def test_a_renewed_certificate_replaces_the_one_before_and_the_brokers_are_told(
     tmp_path: Path, brokers: Brokers
 ) -> None:
     made, properties = secured(tmp_path)
-    before = (made.folder / "broker.pem").read_text()
-    made.renew("127.0.0.1:3")
-    after = (made.folder / "broker.pem").read_text()
-    assert before != after
-    assert after.count("PRIVATE KEY-----") == 2
+    files = [made.folder / "broker.pem", made.folder / "manager.pem"]
+    renewals = (lambda: made.renew("127.0.0.1:3"), lambda: made.make("127.0.0.1:1", "mid."))
+    for renew in renewals:  # the managing program logs in by a certificate, which ends as early
+        before = [file.read_text() for file in files]
+        renew()
+        after = [file.read_text() for file in files]
+        assert not set(before) & set(after)
+        assert after[0].count("PRIVATE KEY-----") == 2
     assert brokers.settings == {name: properties[name] for name in brokers.settings}
     assert len(brokers.settings) == 3
 
@@ -151,7 +156,8 @@ def test_the_variables_of_a_shell_name_the_settings_file_of_a_user(tmp_path: Pat
     assert variables["SDP_TOPIC_REPLICAS"] == "1", "a shell that had the three of another cluster has them no more"
     assert file == str(made.settings_of("sdp-quality"))
     assert Settings().kafka == {}
-    before = f"site.toml:{made.settings_of('sdp-control')}"
+    elsewhere = tmp_path / "gone" / "security" / "clients" / "sdp-admin.toml"
+    before = f"site.toml:{elsewhere}:{made.settings_of('sdp-control')}"
     assert made.kafka_settings()["sasl.username"] == ADMINISTRATOR
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("facade.cli.infra.local.endpoints", lambda _: endpoints)

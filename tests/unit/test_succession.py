@@ -342,7 +342,7 @@ def test_a_server_that_reads_late_ends_for_a_successor_that_goes_on_and_not_for_
 def test_the_text_of_an_incarnation_says_when_it_began() -> None:
     clock = ManualClock(1_000_000_000.25)
     assert began(SignOfLife(SERVER, "server", lambda record: None, clock).incarnation) == 1_000_000_000.25
-    assert [began(text) for text in ("", "inf-1", "62a9f1-1f", "5", "-1.000-a")] == [0.0] * 5
+    assert [began(text) for text in ("", "inf-1", "62a9f1-1f", "5", "-1.000-a", "999999999999.000-x")] == [0.0] * 6
 
 
 def test_the_text_of_an_incarnation_has_its_host(monkeypatch: pytest.MonkeyPatch) -> None:

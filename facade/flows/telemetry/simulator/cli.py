@@ -58,7 +58,7 @@ def ingest(
     seed: Seed = 1,
     seconds: Seconds = None,
     count: Count = None,
-    scan_id: Annotated[int | None, sending(min=1, help="Default: the Unix time at the start.")] = None,
+    scan_id: Annotated[int | None, sending(min=1, max=2**53 - 1, help="Default: the Unix time at the start.")] = None,
     report: ReportFile = None,
     gaps: Annotated[float, share(help="A sequence number is skipped.")] = 0.0,
     duplicates: Annotated[float, share(help="A record is sent twice.")] = 0.0,
