@@ -152,8 +152,9 @@ def _own_clock(connection: Connection) -> float | None:
     while clock.monotonic() - began < _CLOCK_WAIT:
         ranges = admin.find_range(connection, topic)
         now = clock.now()
-        if ranges != before:
-            newest = max(record.timestamp_us for record in admin.newest_records(connection, topic, 1)) / 1e6
+        # A broker that is just being lost may have none of the new records.
+        if ranges != before and (found := admin.newest_records(connection, topic, 1)):
+            newest = max(record.timestamp_us for record in found) / 1e6
             # Within these bounds nothing is certain; beyond them the clocks surely differ.
             return max(0.0, looked - newest) or min(0.0, now - newest)
         looked = now

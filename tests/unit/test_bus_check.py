@@ -1,15 +1,20 @@
 """`sdp-facade bus check`: what is found, and how much it matters."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from facade.bus import bus_checks
 from facade.bus.bus_checks import GroupPosition, GroupState
+from facade.bus.kafka import admin
 from facade.bus.kafka.admin import FoundTopic, _Apis
 from facade.bus.kafka.topics import broker_settings, differences
 from facade.cli import bus
+from facade.clock import ManualClock
 from facade.config import Settings
+from facade.errors import BusError
 from facade.findings import DEGRADED, FAILED, NOTE, OK, UNKNOWN, overall
 from facade.icd.load import load
 from facade.messages import Heartbeat
@@ -168,3 +173,37 @@ def test_what_brokers_can_is_heard_from_the_client():
     apis.logger.log(logging.DEBUG, "APIVERSION [x]: host:1/bootstrap:   ApiKey EndTxn (26) Versions 0..5")
     apis.logger.log(logging.DEBUG, "FEATURE [x]: something else")
     assert apis.found == {"EndTxn": 5}
+
+
+def test_a_broker_that_is_lost_between_two_answers_is_an_error_of_the_bus(monkeypatch):
+    """It was a traceback."""
+
+    def offsets_for_times(*_, timeout):
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT, "broker is gone"))
+
+    consumer = SimpleNamespace(offsets_for_times=offsets_for_times, close=lambda: None)
+    connection = SimpleNamespace(
+        prefix="t.",
+        bootstrap="kafka:9092",
+        topic="t.{}".format,
+        admin=lambda: SimpleNamespace(describe_consumer_groups=None),
+        consumer=lambda *_: consumer,
+    )
+    described = SimpleNamespace(members=[], authorized_operations=[])
+    monkeypatch.setattr(admin, "ask_coordinator", lambda *_, **__: described)
+    monkeypatch.setattr(admin, "committed_offsets", lambda *_: {("ingest.heaps", 0): 7})
+    with pytest.raises(BusError, match=r"t\.aggregate"):
+        admin.describe_group(connection, "aggregate")
+
+
+def test_no_new_heartbeat_is_read_from_a_broker_that_is_lost(monkeypatch):
+    clock = ManualClock(100.0)
+    ends = iter(range(1000))
+
+    def find_range(*_):
+        clock.sleep(0.5)
+        return {0: (0, next(ends))}
+
+    monkeypatch.setattr(admin, "find_range", find_range)
+    monkeypatch.setattr(admin, "newest_records", lambda *_: [])
+    assert bus._own_clock(SimpleNamespace(clock=clock)) is None

@@ -329,14 +329,14 @@ def describe_group(connection: Connection, group: str) -> GroupState:
     with failing(f"group {name}"):
         described = ask_coordinator(admin.describe_consumer_groups, name, include_authorized_operations=True)
         own = committed_offsets(connection, group)
-    with _asking(connection) as consumer:
-        ask = partial(_offsets, connection, consumer, own, within=timeouts.COMMAND, leave_out=True)
-        first, end = ask(OFFSET_BEGINNING, OFFSET_END)
-    positions = []
-    for place, at in own.items():
-        if place in first and place in end:
-            since = _time_at(connection, place, max(at, first[place]), end[place])
-            positions.append(GroupPosition(*place, at, first[place], end[place], since))
+        with _asking(connection) as consumer:
+            ask = partial(_offsets, connection, consumer, own, within=timeouts.COMMAND, leave_out=True)
+            first, end = ask(OFFSET_BEGINNING, OFFSET_END)
+        positions = []
+        for place, at in own.items():
+            if place in first and place in end:
+                since = _time_at(connection, place, max(at, first[place]), end[place])
+                positions.append(GroupPosition(*place, at, first[place], end[place], since))
     return GroupState(len(described.members), tuple(positions), _rights(described.authorized_operations))
 
 
