@@ -557,7 +557,7 @@ def test_nothing_old_looks_new(open_page: Open, system: Deployment, web: Web) ->
 
     def is_valid() -> bool:
         # A worker may end if the broker hangs for longer than a session; its service manager starts it again.
-        if not system.processes["aggregate-0"].running:
+        if not system.processes["aggregate-0"].is_alive:
             system.worker()
         return re.search(r"\bvalid\b", rate.get_attribute("class") or "") is not None
 
