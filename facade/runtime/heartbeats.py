@@ -58,7 +58,7 @@ def began(incarnation: str) -> float:
 
 
 def host_of(incarnation: str) -> str:
-    """Return the host of an incarnation; empty text: its text has none, as of a controller or of an older release."""
+    """Return the host of an incarnation; empty text: its text has none, as of an older release."""
     found = _INCARNATION.match(incarnation)
     return (found["host"] or "") if found else ""
 

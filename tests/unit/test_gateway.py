@@ -16,7 +16,13 @@ from facade.config import LONGEST_COMMAND_TIMEOUT, Settings
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.gateway import MOST_PENDING, Gateway, read_request
 from facade.flows.commands.lease import INTERVAL
-from facade.flows.commands.messages import ReportedState, decode_command, decode_refusal
+from facade.flows.commands.messages import (
+    CommandMessage,
+    ReportedState,
+    command_record,
+    decode_command,
+    decode_refusal,
+)
 from facade.flows.commands.view import as_dict
 from facade.runtime.event_loop import Timing
 from tests.support.commanding import ICD, OTHER, SUBARRAY, Bench
@@ -491,6 +497,33 @@ def test_an_unknown_outcome_is_said_and_the_tracker_learns_that_the_command_was_
         server.give("Configure", argument)
     assert tracked.status == "UNDELIVERED"
     server.give("Configure", CONFIGURE)
+
+
+def test_a_command_that_comes_to_the_bus_after_it_was_given_up_is_not_shown_and_blocks_no_other(bench, server):
+    """Brokers may hold a record back until another replica has it; nobody begins the command then."""
+    server.bus.deaf = True
+    with pytest.raises(OutcomeUnknown):
+        server.give("Configure", CONFIGURE)
+    server.bus.deaf = False
+    (given,) = server.tracker.pending(SUBARRAY)
+    for _ in range(20):
+        bench.clock.sleep(0.5)
+        server.cycle()
+    assert given.status == "UNDELIVERED"
+    times = {name: getattr(given, name) for name in ("issued", "not_after", "deadline", "ceiling")}
+    late = CommandMessage(
+        id=given.id, device=SUBARRAY, command="Configure", argument=CONFIGURE, transaction_id=TXN, repeatable=False,
+        origin="server", **times,
+    )  # fmt: skip
+    bench.broker.append(command_record(late))
+    server.cycle()
+    assert given.status == "SENT"
+    assert server.gateway.show(SUBARRAY) == ("ON", "IDLE")
+    assert server.shows("obsState") == "IDLE"
+    server.give("Configure", CONFIGURE)
+    bench.ack(given.id, "ACCEPTED")
+    server.cycle()
+    assert given in server.tracker.under_way(SUBARRAY), "its controller knows better"
 
 
 def test_a_repeat_that_was_not_sent_says_nothing_about_the_first_time(server):

@@ -385,7 +385,7 @@ class Gateway:
         return self.lease.why_not_held(by, self.clock.now())
 
     def _require_place(self, device: str, name: str, where: str) -> None:
-        waiting = len(self.tracker.pending(device)) - len(self.tracker.under_way(device))
+        waiting = sum(one.status == HELD for one in self.tracker.pending(device))
         if waiting >= MOST_PENDING:
             what = f"{name}: {waiting} commands wait for a second person; expected fewer than {MOST_PENDING}"
             raise CommandRefused(NOT_ALLOWED, what, where)

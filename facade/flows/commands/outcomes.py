@@ -113,6 +113,8 @@ class Tracked:
     outcome: AckMessage | None = None
     noted: AckMessage | None = None
     """Last acknowledgement sent from here, which may not have come back; the log overrules it."""
+    is_late: bool = False
+    """Whether its record came after the command was given up: brokers hold back a record that is not confirmed."""
     answered: bool = False
     """Whether a controller has ended it, even after the facade's time-out."""
     closed_at: float = float("-inf")

@@ -248,8 +248,12 @@ class Tracker:
             return list(self._devices[device].pending.values())
 
     def under_way(self, device: str) -> list[Tracked]:
-        """Return the pending commands of a device that wait for no second person, oldest first."""
-        return [one for one in self.pending(device) if one.status != HELD]
+        """Return the pending commands of a device that may take effect, oldest first.
+
+        One that waits for a second person does not. Nor does one that was given up before its record came, since its
+        time had ended then, unless its controller says that it began.
+        """
+        return [one for one in self.pending(device) if one.status != HELD and (one.began or not one.is_late)]
 
     def finished(self, device: str, most: int) -> list[Tracked]:
         """Return the newest finished commands of a device, oldest first."""
@@ -290,6 +294,7 @@ class Tracker:
 
     def _reopen(self, tracked: Tracked) -> None:
         device = self._devices[tracked.device]
+        tracked.is_late = tracked.status == UNDELIVERED and tracked.ended > tracked.not_after
         if tracked.final:
             device.finished.remove(tracked)
             device.finished_total -= 1
