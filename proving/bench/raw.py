@@ -15,9 +15,9 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from facade.bus.kafka.client_settings import settings_of
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.group import _settings
-from facade.bus.kafka.transactions import _consumer_settings
+from facade.bus.kafka.group import member_names
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
 
@@ -36,7 +36,8 @@ def bare_batches(connection: Connection, topic: str, *, group: str, batch: int, 
     """
     name = connection.prefix + group
     settings = {
-        **_consumer_settings(name, f"{name}-bare"),
+        **settings_of("consumer", "member", "worker"),
+        **member_names(name, f"{name}-bare"),
         "auto.offset.reset": "earliest",
         "enable.partition.eof": False,
     }
@@ -50,7 +51,9 @@ def bare_batches(connection: Connection, topic: str, *, group: str, batch: int, 
 def bare_values(connection: Connection, topic: str, partition: int, *, batch: int) -> Iterator[list[bytes]]:
     """Consume a partition from its beginning without end, with the settings of a group's member."""
     name = f"{connection.prefix}bare"
-    consumer = connection.consumer(BusHealth(), _settings(name, name))
+    consumer = connection.consumer(
+        BusHealth(), {**settings_of("consumer", "member", "partition holder"), **member_names(name, name)}
+    )
     consumer.assign([TopicPartition(connection.topic(topic), partition, OFFSET_BEGINNING)])
     for messages in _consumed(consumer, connection.topic(topic), batch, 0.01):
         yield [message.value() or b"" for message in messages]

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from facade.bus.kafka import connection, transactional_producer
+from facade.bus.kafka import connection
+from facade.bus.kafka.client_settings import settings_of
 from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.kafka.group import KafkaGroupMember
 from facade.bus.kafka.topics import broker_settings
@@ -421,7 +422,7 @@ def test_a_worker_that_stops_neither_closes_nor_destroys_its_consumer(clock: Man
 def test_what_topics_keep_uncompressed_is_not_compressed_on_its_way() -> None:
     """D19: the broker unpacked it, and stored it as it was."""
     assert {broker_settings(one)["compression.type"] for one in load().topics.values()} == {"uncompressed"}
-    assert transactional_producer._settings("0").get("compression.type", "none") == "none"
+    assert settings_of("transactional")["compression.type"] == "none"
 
 
 def test_records_are_told_apart_by_partition_where_the_log_has_holes() -> None:

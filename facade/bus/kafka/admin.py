@@ -40,6 +40,7 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 
 from facade.bus.bus_checks import Cluster, GroupPosition, GroupState, TopicState
 from facade.bus.kafka import timeouts
+from facade.bus.kafka.client_settings import settings_of
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.read_range import read_range
 from facade.bus.kafka.refusals import READ, ask_again, failing, require_present
@@ -204,19 +205,17 @@ def _replicas(partition: Any) -> PartitionReplicas:
 # Offsets
 
 
+def asker(connection: Connection, group: str) -> Consumer:
+    """Open a consumer that only asks for offsets: the client requires a group, which it never joins."""
+    return connection.consumer(BusHealth(), {**settings_of("asker"), "group.id": group})
+
+
 def _asking(connection: Connection, group: str = READER) -> closing[Consumer]:
     """Open a consumer that reads and commits nothing, for questions about offsets; uncommitted records count.
 
     It never joins the group.
     """
-    settings = {
-        "group.id": connection.prefix + group,  # the client requires one
-        "isolation.level": "read_uncommitted",
-        "enable.auto.commit": False,
-        "socket.timeout.ms": timeouts.ANSWER_MS,
-        "statistics.interval.ms": 0,
-    }
-    return closing(connection.consumer(BusHealth(), settings))
+    return closing(asker(connection, connection.prefix + group))
 
 
 def _offsets(

@@ -8,7 +8,7 @@ from facade.bus.kafka.admin import KafkaTopicWatch, find_range
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.producer import KafkaReceipt, KafkaSender, KafkaWriter
 from facade.bus.kafka.read_range import read_range
-from facade.bus.kafka.reader import AT_ONCE, TOGETHER, KafkaReader, Start
+from facade.bus.kafka.reader import KafkaReader, Start
 from facade.bus.port import BusHealth, Record
 
 _GATHER: Final = 0.1
@@ -43,9 +43,14 @@ class KafkaBus:
         resets: bool = True,
     ) -> KafkaReader:
         """Read some partitions of topics (None: all) from given offsets, or else from their beginning."""
-        fetch = TOGETHER if together else AT_ONCE
         return KafkaReader(
-            self._connection, topics, start=start, health=self.health, committed=committed, fetch=fetch, resets=resets
+            self._connection,
+            topics,
+            start=start,
+            health=self.health,
+            committed=committed,
+            together=together,
+            resets=resets,
         )
 
     def read_all(self, topic: str, *, settled: bool = False) -> list[Record]:

@@ -6,11 +6,12 @@ import math
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, cimpl
 from confluent_kafka.admin import AdminClient
 
+from facade.bus.kafka.client_settings import settings_of
 from facade.bus.port import BusHealth, Headers, PartitionColumns, Record
 from facade.clock import Clock, SystemClock
 from facade.config import HIDDEN, Settings, is_secret
@@ -78,15 +79,6 @@ KAFKA = Clients()
 _ADMINS: dict[object, AdminClient] = {}
 """The admin client of this process, by its settings; see `Connection.admin`."""
 _ADMINS_LOCK = threading.Lock()
-_ADMIN: Final = {
-    "statistics.interval.ms": 0,
-    # The client asks the controller about topics. After the controller is killed, a client that connects on demand
-    # retries it without a pause, as each failure ends its back-off: 0.8 of a core (`rd_kafka_broker_find_by_nodeid0`,
-    # 2.16).
-    "enable.sparse.connections": False,
-    # Only new metadata names another controller; the default interval is five minutes. The client waits 10 s at least.
-    "topic.metadata.refresh.interval.ms": 5000,
-}
 
 
 class Repeats(logging.Filter):
@@ -156,11 +148,7 @@ class Connection:
 
     def _configured(self, link: "_Link", own: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            "reconnect.backoff.ms": 100,
-            "reconnect.backoff.max.ms": 1000,
-            "socket.keepalive.enable": True,
-            "log.connection.close": False,
-            "statistics.interval.ms": 1000,
+            **settings_of("every"),
             "stats_cb": self._statistics(link),
             "error_cb": self._errors(link),
             "logger": CLIENT_LOG,
@@ -193,7 +181,7 @@ class Connection:
             same = self._clients.admin, *sorted(self._shared.items())
             with _ADMINS_LOCK:
                 if (admin := _ADMINS.get(same)) is None:
-                    admin = self._clients.admin(self.config(BusHealth(), _ADMIN))
+                    admin = self._clients.admin(self.config(BusHealth(), settings_of("admin")))
                     if self._clients.admin is AdminClient:
                         _ADMINS[same] = admin
             self._admin = admin

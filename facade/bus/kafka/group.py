@@ -15,14 +15,12 @@ from queue import Empty, SimpleQueue
 from confluent_kafka import OFFSET_STORED, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from facade.bus.kafka import timeouts
+from facade.bus.kafka.client_settings import settings_of
 from facade.bus.kafka.connection import Connection, to_record
 from facade.bus.kafka.refusals import failing
 from facade.bus.port import BusHealth, Fenced, Record
 from facade.errors import BusError
 
-_HEARTBEAT = 0.25
-"""Time between two heartbeats to the group [s]. Their answers announce a rebalance to a member; no member gets the
-moved partitions before the last one knows of it."""
 FENCE = 1.5
 """Longest time until a member learns that its name is in use elsewhere, also with a busy broker [s]."""
 _OUTAGE = 30.0
@@ -127,8 +125,9 @@ class KafkaGroupMember:
         self._connection = connection
         self._health = health
         self._topic = connection.topic(topic)
+        names = member_names(connection.prefix + group, connection.prefix + member)
         reset = {"auto.offset.reset": "earliest" if resets else "error"}
-        self._settings = {**_settings(connection.prefix + group, connection.prefix + member), **reset}
+        self._settings = {**settings_of("consumer", "member", "partition holder"), **names, **reset}
         self._changes = 0
         self._partitions: dict[int, int] = {}
         self.assignment: Mapping[int, int] = {}
@@ -293,27 +292,6 @@ class KafkaGroupMember:
         raise fenced(str(self._settings["group.id"]), str(self._settings["group.instance.id"]))
 
 
-def member_settings(group: str, member: str) -> dict[str, object]:
-    """Return the settings of a static member of a group without automatic commits; names are those on the brokers."""
-    return {
-        "group.id": group,
-        "group.instance.id": member,
-        "client.id": member,
-        "enable.auto.commit": False,
-        "isolation.level": "read_committed",
-        "session.timeout.ms": round(timeouts.SESSION * 1000),
-        "heartbeat.interval.ms": round(_HEARTBEAT * 1000),
-        "fetch.queue.backoff.ms": 2,
-    }
-
-
-def _settings(group: str, member: str) -> dict[str, object]:
-    return {
-        **member_settings(group, member),
-        "partition.assignment.strategy": "cooperative-sticky",
-        "socket.timeout.ms": timeouts.ANSWER_MS,
-        "queued.max.messages.kbytes": 16_384,
-        "fetch.wait.max.ms": 100,
-        # A topic created after the start is found at the next refresh; the default is five minutes.
-        "topic.metadata.refresh.interval.ms": 10_000,
-    }
+def member_names(group: str, member: str) -> dict[str, str]:
+    """Return the settings that name a static member of a group; names are those on the brokers."""
+    return {"group.id": group, "group.instance.id": member, "client.id": member}

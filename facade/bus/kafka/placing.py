@@ -12,11 +12,14 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from facade.bus.kafka import timeouts
+from facade.bus.kafka.admin import asker
+from facade.bus.kafka.client_settings import settings_of
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.producer import LARGEST, ProducerCore, undelivered
+from facade.bus.kafka.producer import ProducerCore, undelivered
 from facade.bus.kafka.refusals import describe
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
+from facade.icd.topic_model import READER
 
 _REMEDY: Final = "the topics are not complete: delete those of this prefix, and restore them again"
 _LOOK_AGAIN: Final = 0.002
@@ -46,22 +49,10 @@ class KafkaPlacingWriter:
         self._trouble = ""
         self._marked: dict[tuple[str, int], int] = {}
         """Expected log ends after the end markers of the last transactions."""
-        asking = {
-            "group.id": f"{connection.prefix}reader",  # the client requires one; nothing is committed to it
-            "isolation.level": "read_uncommitted",
-            "enable.auto.commit": False,
-        }
-        self._ends = connection.consumer(BusHealth(), asking)
+        self._ends = asker(connection, connection.prefix + READER)
         health = BusHealth()
-        settings: dict[str, Any] = {
-            **LARGEST,
-            "client.id": self._name,
-            "acks": "all",
-            "enable.idempotence": True,
-            "linger.ms": 1,
-            "batch.size": 1_000_000,
-        }
-        transactional = {"transactional.id": self._name, "transaction.timeout.ms": round(_LAST_REPORTS * 1000)}
+        settings: dict[str, Any] = {**settings_of("placing"), "client.id": self._name}
+        transactional = {**settings_of("placing together"), "transactional.id": self._name}
         self._plain = ProducerCore(connection, health, settings)
         self._transactional = ProducerCore(connection, health, {**settings, **transactional})
         self._ask("begin", self._transactional.client.init_transactions, timeouts.COMMAND_STEP)

@@ -22,11 +22,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from facade.bus.kafka import timeouts
+from facade.bus.kafka.client_settings import settings_of
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.refusals import WRITE, explain, require_present
 from facade.bus.port import BusHealth, Headers, PartitionColumns, Record
@@ -42,27 +43,6 @@ _PAUSE = 0.02
 """Pause before a command is sent again [s]."""
 _AFTER_PURGE = 0.05
 """Time for the client to report the records of a purge [s]."""
-
-MURMUR: Final = {"partitioner": "murmur2_random"}
-"""As Java clients choose: a key is on the same partition, whichever client writes it. (librdkafka's default also puts
-the keys 0 to 3 on the same one of two partitions, so that half of the workers idle.)"""
-LARGEST: Final = {"message.max.bytes": 16_777_216}
-_DURABLE: Final = {
-    **MURMUR,
-    **LARGEST,
-    "acks": "all",
-    "enable.idempotence": True,
-    "socket.timeout.ms": timeouts.ANSWER_MS,
-    "batch.size": 1_000_000,
-}
-_QUEUE: Final = {"queue.buffering.max.messages": 1_000_000, "queue.buffering.max.kbytes": 262_144}
-_STREAM: Final = {
-    **_DURABLE,
-    **_QUEUE,
-    "queue.buffering.max.kbytes": 1_048_576,
-    "delivery.report.only.error": True,
-}
-_BOUNDED: Final = {**_DURABLE, "enable.idempotence": False, "retries": 0}
 
 _ELSEWHERE = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -190,7 +170,11 @@ class KafkaWriter:
 
     def __init__(self, connection: Connection, *, health: BusHealth, client: str, linger: float = 0.0) -> None:
         self._connection = connection
-        settings = {**_DURABLE, **_QUEUE, "client.id": connection.prefix + client, "linger.ms": round(linger * 1000)}
+        settings = {
+            **settings_of("durable"),
+            "client.id": connection.prefix + client,
+            "linger.ms": round(linger * 1000),
+        }
         self._core = ProducerCore(connection, health, settings, lambda dead: None)
         self.delivered = 0
         """Records that all in-sync replicas have."""
@@ -333,9 +317,8 @@ class KafkaSender:
     def __init__(self, connection: Connection, *, health: BusHealth, client: str) -> None:
         self._connection = connection
         self._health = health
-        self._core = ProducerCore(
-            connection, health, {**_BOUNDED, "client.id": connection.prefix + client, "linger.ms": 0}
-        )
+        settings = {**settings_of("bounded"), "client.id": connection.prefix + client, "linger.ms": 0}
+        self._core = ProducerCore(connection, health, settings)
 
     def send(self, record: Record, timeout: float, queued: Callable[[], None] = lambda: None) -> None:
         """Return once all in-sync replicas have a record; see `facade.flows.commands.gateway.CommandSender`."""
@@ -426,7 +409,7 @@ class KafkaStreamWriter:
         self.failed = 0
         """Records with a known failure."""
         settings = {
-            **_STREAM,
+            **settings_of("stream"),
             "client.id": connection.prefix + client,
             "linger.ms": round(linger * 1000),
             "message.timeout.ms": round(patience * 1000),

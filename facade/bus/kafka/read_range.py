@@ -11,6 +11,7 @@ from contextlib import closing
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from facade.bus.kafka import timeouts
+from facade.bus.kafka.client_settings import settings_of
 from facade.bus.kafka.connection import Connection, to_record
 from facade.bus.kafka.refusals import MOVING, failing
 from facade.bus.port import BusHealth, Record
@@ -49,7 +50,8 @@ def read_range(
     clock, left = connection.clock, {partition: end for partition, (begin, end) in ranges.items() if begin < end}
     if not left:
         return
-    consumer = connection.consumer(health or BusHealth(), _settings(connection.prefix))
+    settings = {**settings_of("consumer", "range"), "group.id": connection.prefix + READER}
+    consumer = connection.consumer(health or BusHealth(), settings)
     with failing(f"topic {connection.topic(topic)} cannot be read at {connection.bootstrap}"), closing(consumer):
         consumer.assign([TopicPartition(connection.topic(topic), at, ranges[at][0]) for at in left])
         began = heard = clock.monotonic()
@@ -79,18 +81,3 @@ _WHY = "a transaction may be open, or the broker be away: try again"
 
 def _late(connection: Connection, topic: str, left: Mapping[int, int]) -> str:
     return f"the end of {connection.topic(topic)}, partitions {sorted(left)}, was not reached"
-
-
-def _settings(prefix: str) -> dict[str, object]:
-    return {
-        "group.id": prefix + READER,
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "enable.partition.eof": True,
-        "isolation.level": "read_committed",
-        "auto.offset.reset": "earliest",
-        "socket.timeout.ms": timeouts.ANSWER_MS,
-        "fetch.min.bytes": 1,
-        "fetch.wait.max.ms": 10,
-        "queued.max.messages.kbytes": 32_768,
-    }

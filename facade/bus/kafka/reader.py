@@ -1,24 +1,18 @@
 """Reads whole topics from given offsets; no group, no commits: the reader's own snapshot has its position."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
 from facade.bus.kafka import timeouts
+from facade.bus.kafka.client_settings import settings_of
 from facade.bus.kafka.connection import Connection, to_columns, to_record
 from facade.bus.kafka.refusals import READ, describe, explain, require_present
 from facade.bus.kafka.transactions import by_partition
 from facade.bus.port import BusHealth, PartitionColumns, Record
 from facade.errors import BusError
 from facade.icd.topic_model import READER
-
-Fetch = Mapping[str, int]
-"""Fetch settings: the broker waits for this number of bytes, but not longer than this number of ms."""
-AT_ONCE: Final[Fetch] = {"fetch.min.bytes": 1, "fetch.wait.max.ms": 100}
-"""Records come at once; the end of a topic is known 100 ms later."""
-TOGETHER: Final[Fetch] = {"fetch.min.bytes": 65_536, "fetch.wait.max.ms": 50}
-"""Records within 50 ms come in one answer, which saves broker and reader most work."""
 
 Start = Mapping[str, Mapping[int, int]]
 """Offset to begin at, by topic and partition; a partition that is not named begins at its start."""
@@ -34,8 +28,9 @@ class KafkaReader:
     committed
         Only committed records. False: records as soon as all in-sync replicas have them, also those of a transaction
         that may yet be aborted.
-    fetch
-        `AT_ONCE` or `TOGETHER`.
+    together
+        Whether records within 50 ms come in one answer, which saves broker and reader most work. False: each comes at
+        once.
     resets
         Whether to restart at the beginning of a partition if a position is not on its log. False: the reader reports
         that it is misplaced, and the caller compares its positions with the topics.
@@ -54,7 +49,7 @@ class KafkaReader:
         start: Start,
         health: BusHealth,
         committed: bool = True,
-        fetch: Fetch = AT_ONCE,
+        together: bool = False,
         resets: bool = True,
     ) -> None:
         self.is_misplaced = False
@@ -64,8 +59,12 @@ class KafkaReader:
         self._next: dict[tuple[str, int], int] = {}
         self._ended: set[tuple[str, int]] = set()
         self._first_ends: dict[tuple[str, int], int] = {}
-        reset = {"auto.offset.reset": "earliest" if resets else "error"}
-        settings = {**_settings(connection.prefix, committed=committed), **fetch, **reset}
+        settings = {
+            **settings_of("consumer", "reader", "together" if together else "at once"),
+            "group.id": connection.prefix + READER,
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+            "auto.offset.reset": "earliest" if resets else "error",
+        }
         self._consumer = connection.consumer(health, settings)
         try:
             self._places = self._find(topics, start)
@@ -172,16 +171,3 @@ class KafkaReader:
             raise BusError(f"topic {name} has no partition {sorted(missing)}, only {sorted(found.partitions)}")
         partitions = found.partitions if chosen is None else chosen
         return [TopicPartition(name, partition, at.get(partition, OFFSET_BEGINNING)) for partition in partitions]
-
-
-def _settings(prefix: str, *, committed: bool) -> dict[str, object]:
-    return {
-        "group.id": prefix + READER,
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "enable.partition.eof": True,
-        "isolation.level": "read_committed" if committed else "read_uncommitted",
-        "socket.timeout.ms": timeouts.ANSWER_MS,
-        "queued.max.messages.kbytes": 32_768,
-        "fetch.message.max.bytes": 4_194_304,
-    }

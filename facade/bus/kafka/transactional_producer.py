@@ -34,9 +34,10 @@ from confluent_kafka import (
 )
 
 from facade.bus.kafka import timeouts
+from facade.bus.kafka.client_settings import IDLE, settings_of
 from facade.bus.kafka.connection import CLIENT_LOG, Connection
 from facade.bus.kafka.group import FENCE
-from facade.bus.kafka.producer import LARGEST, MURMUR, ProducerCore
+from facade.bus.kafka.producer import ProducerCore
 from facade.bus.kafka.refusals import WRITE, describe, explain
 from facade.bus.offsets import ACCOUNTS, POSITIONS
 from facade.bus.port import BusHealth, Record
@@ -48,11 +49,9 @@ _NEVER_UP = re.compile(r"in state (?:CONNECT|SSL_HANDSHAKE)\b")
 """In the line about a connection that could not be made: no request was on it. A broker that is away has one for each
 new client."""
 
-_IDLE = timeouts.STEP
-"""Time without traffic after which the client closes a connection [s]."""
-_MAY_HAVE_CLOSED = _IDLE - 2.0
+_MAY_HAVE_CLOSED = IDLE - 2.0
 """A transaction that took so long may have lost a connection with a request on it [s]: the client subtracts up to 2 s
-from the time above at random, and logs no such close."""
+from `IDLE` at random, and logs no such close."""
 
 
 class TransactionalProducer:
@@ -126,7 +125,8 @@ class TransactionalProducer:
         now = self._connection.clock.monotonic()
         if self._beginning is None:
             self._link = Link()
-            settings = {**_settings(self._name), **self._settings, "logger": self._link}
+            names = {"transactional.id": self._name, "client.id": self._name}
+            settings = {**settings_of("transactional"), **names, **self._settings, "logger": self._link}
             self._beginning, self._begun_at = ProducerCore(self._connection, self._health, settings), now
         try:
             self._beginning.client.init_transactions(timeouts.STEP)
@@ -261,27 +261,6 @@ class Link:
         CLIENT_LOG.log(level, text, facility, *rest)
 
 
-def _settings(name: str) -> dict[str, object]:
-    return {
-        "transactional.id": name,
-        "client.id": name,
-        # Report every closed connection, except those that the client itself has closed as idle.
-        "log.connection.close": True,
-        # When all brokers are away, the client would forget them and begin with the bootstrap servers, except for the
-        # group's coordinator: send_offsets_to_transaction waits for the forgotten one, with any time-out. After a lost
-        # connection a new producer is made in any case, which begins with the bootstrap servers.
-        "metadata.recovery.strategy": "none",
-        # If the group's coordinator is a broker that the client has just dropped, as the cluster has lost it,
-        # send_offsets_to_transaction waits until any connection of the client comes or goes, for minutes, and ignores
-        # its time-out (librdkafka issues 5456 and 5511). So connections without traffic are closed: that wakes it.
-        # A connection also counts as idle while a request on it has no answer: see `_MAY_HAVE_CLOSED`.
-        "connections.max.idle.ms": round(_IDLE * 1000),
-        "transaction.timeout.ms": round(timeouts.TRANSACTION * 1000),
-        "linger.ms": 0,
-        **LARGEST,
-    }
-
-
 class KafkaTransactionWriter:
     """The producer of a single run, unusable after any error.
 
@@ -298,14 +277,7 @@ class KafkaTransactionWriter:
         self._connection, self._name = connection, connection.prefix + name
         self._health = BusHealth()
         self._failed: list[KafkaError] = []
-        settings = {
-            "transactional.id": self._name,
-            "client.id": self._name,
-            "transaction.timeout.ms": round(timeouts.COMMAND_TRANSACTION * 1000),
-            "socket.timeout.ms": timeouts.ANSWER_MS,
-            **LARGEST,
-            **MURMUR,
-        }
+        settings = {**settings_of("single run"), "transactional.id": self._name, "client.id": self._name}
         self._producer = ProducerCore(connection, self._health, settings)
         self._client = self._producer.client
         try:

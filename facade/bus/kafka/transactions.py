@@ -33,9 +33,10 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Me
 
 from facade.bus import port
 from facade.bus.kafka import timeouts
-from facade.bus.kafka.admin import KafkaTopicWatch
+from facade.bus.kafka.admin import KafkaTopicWatch, asker
+from facade.bus.kafka.client_settings import settings_of
 from facade.bus.kafka.connection import Connection, to_record
-from facade.bus.kafka.group import fenced, joins_anew, leave, member_settings, retire
+from facade.bus.kafka.group import fenced, joins_anew, leave, member_names, retire
 from facade.bus.kafka.read_range import read_range
 from facade.bus.kafka.transactional_producer import TransactionalProducer
 from facade.bus.offsets import POSITIONS, PartitionFacts, PartitionPositions, newest
@@ -239,7 +240,7 @@ class KafkaTransactionalLog:
         if not before or not asked:
             return
         if self._asker is None:
-            self._asker = self._connection.consumer(BusHealth(), _asker_settings(self._group))
+            self._asker = asker(self._connection, self._group)
         try:
             places = self._places(dict.fromkeys(asked, OFFSET_END))
             ends = self._asker.offsets_for_times(places, timeout=timeouts.END_OFFSETS)
@@ -422,38 +423,11 @@ class KafkaTransactionalLog:
 
     def _join(self) -> Consumer:
         self._joined_at = self._connection.clock.monotonic()
-        consumer = self._connection.consumer(self._health, _consumer_settings(self._group, self._slot))
+        settings = {**settings_of("consumer", "member", "worker"), **member_names(self._group, self._slot)}
+        consumer = self._connection.consumer(self._health, settings)
         consumer.subscribe(self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
         return consumer
 
 
 def _is_final(error: KafkaError) -> bool:
     return error.code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL) or error.fatal()
-
-
-def _asker_settings(group: str) -> dict[str, object]:
-    return {
-        "group.id": group,  # the client requires one; it never joins
-        "isolation.level": "read_uncommitted",
-        "statistics.interval.ms": 0,
-    }
-
-
-def _consumer_settings(group: str, slot: str) -> dict[str, object]:
-    return {
-        **member_settings(group, slot),
-        # A position that is not on the log is compared again, see `facade.bus.offsets`.
-        "auto.offset.reset": "error",
-        "enable.partition.eof": True,
-        "statistics.interval.ms": 250,  # otherwise the client checks only each half a second whether a heartbeat is due
-        # A tenth of a second of one core's work: more costs memory and processor cache.
-        "queued.min.messages": 50_000,
-        "queued.max.messages.kbytes": 49_152,
-        "fetch.message.max.bytes": 4_194_304,
-        "fetch.max.bytes": 20_971_520,
-        # At low rates, one answer for all records within half of a transaction rather than one for each record.
-        "fetch.min.bytes": 65_536,
-        "fetch.wait.max.ms": 50,
-        # Topics and partitions created after the start are found at the next refresh; the default is five minutes.
-        "topic.metadata.refresh.interval.ms": 500,
-    }
