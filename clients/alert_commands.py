@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.progress import track
 
 from clients.alarm_choice import ACTIONS, AlarmDict, OperatorAction, choose, request, urgency
-from facade.cli.tango_host import TangoHost, require_tango_database, require_tango_host
+from facade.cli.tango_host import TangoHost, device_name, require_tango_database, require_tango_host
 from facade.clock import SystemClock
 from facade.console import ERR, OUT, AsJson, say
 from facade.durations import parse_duration
@@ -39,7 +39,7 @@ _LOOK = 0.1
 _COLOURS = {"CRITICAL": "bold red", "ALARM": "red", "WARNING": "yellow", "INFO": "cyan"}
 _STATES = {"UNACK": "bold red", "LTUNK": "bold red", "RTNUN": "yellow"}
 
-DeviceName = Annotated[str, typer.Option(help="The device of the alerts.")]
+DeviceName = Annotated[str, typer.Option(callback=device_name, help="The device of the alerts.")]
 Which = Annotated[
     list[str] | None, typer.Argument(help="Numbers as `alerts list` shows them, conditions, or condition@source.")
 ]

@@ -74,6 +74,8 @@ class AskedDevice:
             if error.reason in _REFUSALS:
                 raise CommandRefused(error.reason, error.desc, error.origin) from failed
             why = error.desc.partition("\n")[0]
+            if error.reason == "API_DeviceLocked":
+                raise CommandRefused(error.reason, f"{why}; that client has to unlock it", error.origin) from failed
             raise InfraError(
                 f"{self._name} does not answer: {why}; start its device server: sdp-facade serve {self._server}"
             ) from failed

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from clients.status import counts, judge, left_out, without
-from facade.cli.tango_host import TangoHost, require_tango_database
+from facade.cli.tango_host import TangoHost, device_name, require_tango_database
 from facade.clock import SystemClock
 from facade.config import load_settings
 from facade.console import AsJson, Console, say
@@ -53,7 +53,7 @@ def watch(
     servers = {name: known for name, known in find_servers(tango_host, SERVER).items() if name not in absent}
     found = by_class(servers)
     if devices:
-        wanted = {name.lower() for name in devices}
+        wanted = {device_name(name).lower() for name in devices}
         found = {name: [device for device in known if device in wanted] for name, known in found.items()}
         if missing := sorted(wanted - {device for known in found.values() for device in known}):
             raise ConfigError(f"not a device of {SERVER} in the database {tango_host}: {', '.join(missing)}")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from facade.cli.tango_host import TangoHost, require_tango_database
+from facade.cli.tango_host import TangoHost, device_name, require_tango_database
 from facade.clock import Clock, SystemClock
 from facade.console import ERR, OUT
 from facade.errors import ArgumentError, ConfigError
@@ -30,7 +30,10 @@ _TOLD_EACH = 2.0
 def command(
     device: Annotated[
         str,
-        typer.Argument(help="A subarray's number, such as 1, or a device, such as subarray/01 or mid-sdp/control/0."),
+        typer.Argument(
+            callback=device_name,
+            help="A subarray's number, such as 1, or a device, such as subarray/01 or mid-sdp/control/0.",
+        ),
     ],
     name: Annotated[
         str,

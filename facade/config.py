@@ -114,7 +114,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return frozenset(name.strip() for name in self.approvals.split(",")) - {""}
 
     def __repr__(self) -> str:
-        bootstrap = without_secrets(self.bootstrap)
+        bootstrap = brokers_without_secrets(self.bootstrap)
         return f"Settings(bootstrap={bootstrap!r}, prefix={self.prefix!r}, nodes={self.nodes}, kafka=<hidden>)"
 
     __str__ = __repr__
@@ -210,8 +210,11 @@ def make_settings(values: Mapping[str, Any], origin: str) -> Settings:
         raise ConfigError(f"settings ({origin}): subarrays: expected 1 to {MOST_SUBARRAYS}, got {settings.subarrays}")
     if settings.archives < 0:
         raise ConfigError(f"settings ({origin}): archives: expected at least 0, got {settings.archives}")
-    for name, text in (("bootstrap", settings.bootstrap), ("table_roots", settings.table_roots)):
-        if (shown := without_secrets(text)) != text:
+    for name, text, shown in (
+        ("bootstrap", settings.bootstrap, brokers_without_secrets(settings.bootstrap)),
+        ("table_roots", settings.table_roots, without_secrets(settings.table_roots)),
+    ):
+        if shown != text:
             what = "expected no URL with a user, a query or a fragment"
             raise ConfigError(f"settings ({origin}): {name}: {what}, got {shown!r:.200}")
     if min(settings.table_memory, settings.table_disk, settings.table_expiry) < 0:
@@ -227,3 +230,9 @@ def is_secret(property_name: str) -> bool:
 def without_secrets(text: str) -> str:
     """Return a text with URLs in a form for logs: without user, password and signature."""
     return _QUERY.sub(f"?{HIDDEN}", _USER.sub(f"{HIDDEN}@", text)) if "//" in text else text
+
+
+def brokers_without_secrets(text: str) -> str:
+    """Return the setting bootstrap in a form for logs: it has no place for a user, with or without a URL."""
+    _, user, brokers = without_secrets(text).rpartition("@")
+    return f"{HIDDEN}@{brokers}" if user else brokers

@@ -101,6 +101,7 @@ class Deployment:
         self.processes, self.folder = processes, processes.folder
         self.folder.mkdir(parents=True, exist_ok=True)
         self.icd: Icd = load()
+        self._topics, self._controllers = {*self.icd.topics}, tuple[str, ...]()
         self.broker = Broker(endpoints.state_dir, self.clock)
         self._variables = dict(variables or {})
         self.logins = set[str]()
@@ -164,6 +165,7 @@ class Deployment:
     def create_topics(self, changed: Mapping[str, Topic] | None = None) -> list[str]:
         """Make the topics, some otherwise than the ICD has them; say how those that exist differ."""
         topics = {**self.icd.topics, **(changed or {})}
+        self._topics |= topics.keys()
         return create_topics(self.connection_of("deployer"), topics, replicas=self.settings.topic_replicas)
 
     def grant_rights(self, *controllers: str) -> None:
@@ -173,6 +175,7 @@ class Deployment:
         """
         if self.endpoints.security is None:
             return
+        self._controllers = controllers
         plan = rights.planned(self.icd, load_settings(self.environment), {"controller": controllers})
         access.create_acls(self.connection, plan)
         self.progress.demand(
@@ -182,11 +185,11 @@ class Deployment:
         )
 
     def delete_topics(self) -> int:
-        """Delete all topics with the prefix, and the rights on such names at secured brokers; return their number."""
+        """Delete its topics, and the rights on its names at secured brokers; return the number of topics."""
         if self.endpoints.security is not None:
-            found = access.read_acls(self.connection)
-            access.delete_acls(self.connection, (one for one in found if one.name.startswith(self.settings.prefix)))
-        return delete_topics(self.connection)
+            plan = rights.planned(self.icd, load_settings(self.environment), {"controller": self._controllers})
+            access.delete_acls(self.connection, rights.on_names_of(plan, access.read_acls(self.connection)))
+        return delete_topics(self.connection, self._topics)
 
     def register(self) -> int:
         return register(self.icd, self.settings, self.tango_host)

@@ -38,6 +38,7 @@ from clients.conformance.devices import (
     wanted_devices,
 )
 from clients.conformance.live_system import LiveSystem
+from facade.cli.tango_host import TangoHost, device_name
 from facade.clock import Clock, SystemClock
 from facade.config import Settings, load_settings
 from facade.console import Console, table, wide
@@ -51,7 +52,7 @@ from facade.runtime.stopping import terminable
 
 
 def conformance(
-    tango_host: Annotated[str, typer.Option(envvar="TANGO_HOST", help="Tango database, host:port.")] = "",
+    tango_host: TangoHost = "",
     bus: Annotated[
         str, typer.Option(envvar="KAFKA_BOOTSTRAP", help="Kafka brokers, host:port with commas between.")
     ] = "127.0.0.1:9092",
@@ -66,7 +67,9 @@ def conformance(
     active: Annotated[
         bool, typer.Option("--active", help="Also command --subarray and raise one test alert; both are put back.")
     ] = False,
-    subarray: Annotated[str, typer.Option(help="Device to command; it must be OFF and EMPTY.")] = "mid-sdp/subarray/01",
+    subarray: Annotated[
+        str, typer.Option(callback=device_name, help="Device to command; it must be OFF and EMPTY.")
+    ] = "mid-sdp/subarray/01",
     outcome: Annotated[
         str,
         typer.Option(

@@ -82,18 +82,36 @@ def missing(wanted: Iterable[Acl], found: Collection[Acl]) -> list[Acl]:
     return [one for one in wanted if one not in found]
 
 
-def surplus(wanted: Collection[Acl], found: Iterable[Acl], prefix: str) -> list[Acl]:
+def on_names_of(planned: Iterable[Acl], found: Iterable[Acl]) -> list[Acl]:
+    """Return the rights at the brokers on names of a deployment: exactly those of its planned rights.
+
+    The prefix alone proves nothing: `mid.low.alerts` may belong to the deployment `mid.low.`.
+    """
+    names = {(one.kind, one.name, one.prefixed) for one in planned if one.kind != "cluster"}
+    return [one for one in found if (one.kind, one.name, one.prefixed) in names]
+
+
+def surplus(wanted: Collection[Acl], found: Iterable[Acl]) -> list[Acl]:
     """Return the unplanned rights at the brokers that concern a deployment.
 
-    These are rights of any principal on names of the deployment, and rights of its own principals on the cluster.
+    These are rights of any principal that cover a name of the deployment, and rights of its own principals on the
+    cluster.
     """
     principals = {one.principal for one in wanted}
+    names = {(one.kind, one.name, one.prefixed) for one in wanted}
 
     def concerns(one: Acl) -> bool:
         if one.kind == "cluster":
             return one.principal in principals
-        within = one.name.startswith(prefix)
-        return within or one.name == "*" or (one.prefixed and prefix.startswith(one.name))
+        return one.name == "*" or any(
+            kind == one.kind
+            and (
+                name == one.name
+                or (one.prefixed and name.startswith(one.name))
+                or (prefixed and one.name.startswith(name))
+            )
+            for kind, name, prefixed in names
+        )
 
     return sorted(one for one in found if one not in wanted and concerns(one))
 

@@ -56,8 +56,9 @@ OWN: Final = (
     Subcommand(("rights", "check"), "facade.cli.rights:check", "Say how the brokers' rights differ from the ICD."),
     Subcommand(("rights", "export"), "facade.cli.rights:export", "Print the rights, for people or for other tools."),
     Subcommand(("simulate",), "", "Simulate parts of SDP, with an exact account of what was sent.", section="Publish"),
-    Subcommand(("topics",), "", "Create the ICD's topics.", section="Deploy"),
+    Subcommand(("topics",), "", "Create or delete the ICD's topics.", section="Deploy"),
     Subcommand(("topics", "create"), "facade.cli.topics:create", "Create the topics that are missing."),
+    Subcommand(("topics", "delete"), "facade.cli.topics:delete", "Delete all topics of a deployment."),
 )
 """Sub-commands of the facade as a whole."""
 

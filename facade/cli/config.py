@@ -8,8 +8,11 @@ import difflib
 import inspect
 import json
 import os
+import re
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,6 +25,7 @@ from facade.config import (
     FILE_VARIABLE,
     HIDDEN,
     Settings,
+    brokers_without_secrets,
     is_secret,
     make_settings,
     read_file,
@@ -49,6 +53,8 @@ PROCESS_VARIABLES = {
 
 _PREFIX = "SDP_"
 _NEAR = 0.8
+_SECRET = re.compile(r"password|secret|key\.pem|oauthbearer\.config")
+"""In names of properties of the Kafka client: their values are secrets, unlike those that are only not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +102,7 @@ def explain_settings(environment: Mapping[str, str] = os.environ) -> tuple[list[
         if name == KAFKA and isinstance(value, dict):
             shown += _kafka(value, of_kafka, meaning)
         else:
-            shown.append(Explained(name, HIDDEN if name == KAFKA else without_secrets(str(value)), origin, meaning))
+            shown.append(Explained(name, _shown(name, str(value)), origin, meaning))
     wrong = [text for name, (value, origin) in values.items() if (text := _wrong(name, value, origin, [*said]))]
     return shown, wrong
 
@@ -106,8 +112,24 @@ def shadows(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
     (in_file, _), (origins, _) = read_file(environment), _origins(environment)
     for variable, name in ENVIRONMENT.items():
         if variable in environment and name in in_file and str(in_file[name]) != environment[variable]:
-            ours, theirs = (without_secrets(str(one)) for one in (environment[variable], in_file[name]))
+            ours, theirs = (_shown(name, str(one)) for one in (environment[variable], in_file[name]))
             yield f"environment: {variable}={ours:.100} overrides {name} = {theirs:.100} of {origins[name]}"
+
+
+def exposed(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """Return a warning for each settings file with a secret that every user of this host may read."""
+    for path, found in read_files(environment).items():
+        properties, mode = found.get(KAFKA), Path(path).stat().st_mode
+        if isinstance(properties, dict) and any(map(_SECRET.search, properties)) and mode & stat.S_IROTH:
+            what = f"every user of this host may read its secrets (mode {stat.S_IMODE(mode):04o})"
+            yield f"{path}: {what}; chmod o-r {path}"
+
+
+def _shown(name: str, text: str) -> str:
+    """Return the value of a setting without secrets."""
+    if name == KAFKA:
+        return HIDDEN
+    return brokers_without_secrets(text) if name == "bootstrap" else without_secrets(text)
 
 
 def _origins(environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -174,7 +196,7 @@ def _wrong(name: str, value: object, origin: str, known: list[str]) -> str:
         make_settings({name: value}, origin)
     except ConfigError as error:
         # The text names setting and position; a property of the Kafka client may be a secret.
-        text, got = str(error), f"{without_secrets(repr(value)):.100}"
+        text, got = str(error), f"{_shown(name, repr(value)):.100}"
         return text if name == KAFKA or got in text else f"{text} (it is {got})"
     return ""
 
@@ -195,7 +217,7 @@ def check() -> None:
         cells = ((one.name, one.value, one.origin, one.meaning) for one in rows)
         headings = ("name", "value", "from", "meaning")
         wide().print(table(headings, cells, whole=("name",), title=title, title_justify="left"))
-    for text in (*misspelt(), *shadows()):
+    for text in (*misspelt(), *shadows(), *exposed()):
         ERR.print(f"[yellow]warning:[/yellow] {escape(text)}")
     wrong += refusals(kafka_properties())
     for text in wrong:

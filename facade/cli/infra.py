@@ -155,6 +155,8 @@ def secrets(
 def start(services: Services, state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
     """Start services again, on the same ports and data.
 
+    `tango-db` may be started alone, also for the first time, beside brokers of another place.
+
     Example: sdp-facade infra start kafka-2 kafka-3
     """
     with _progress() as report:

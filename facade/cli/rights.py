@@ -69,7 +69,7 @@ def export(
 def apply(
     group: OwnGroups = None,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Also remove rights on the deployment's names that nobody has planned.")
+        bool, typer.Option("--prune", help="Also remove unplanned rights on exactly the names that are planned.")
     ] = False,
     users: Annotated[
         Path | None,
@@ -82,11 +82,7 @@ def apply(
 
     Example: SDP_FACADE_CONFIG=admin.toml sdp-facade rights apply --group controller=vis-receive
     """
-    icd, settings, wanted = _planned(group)
-    if prune and not settings.prefix:
-        raise ConfigError("--prune: expected a prefix, got none: all rights of the cluster would be the deployment's")
-    if prune and not group and any(role.own_groups for role in icd.roles.values()):
-        raise ConfigError("--prune: expected --group for each group of a controller: the rights on others are removed")
+    _, settings, wanted = _planned(group)
     connection = Connection(settings)
     if users is not None:
         if not (passwords := passwords_in(users)):
@@ -94,11 +90,11 @@ def apply(
         create_users(connection, passwords)
         OUT.print(f"{len(passwords)} users are there")
     found = read_acls(connection)
-    lacking, others = rights.missing(wanted, found), rights.surplus(wanted, found, settings.prefix)
+    lacking, others = rights.missing(wanted, found), rights.surplus(wanted, found)
     create_acls(connection, lacking)
     for principal, count in Counter(one.principal for one in lacking).items():
         OUT.print(f"given: {count} rights of {principal}", markup=False)
-    own = [one for one in others if one.name.startswith(settings.prefix)] if prune else []
+    own = rights.on_names_of(wanted, others) if prune else []
     delete_acls(connection, own)
     for one in others:
         (OUT if one in own else ERR).print(f"{'removed' if one in own else 'surplus'}: {one}", markup=False)
@@ -112,7 +108,7 @@ def check(group: OwnGroups = None) -> None:
     """
     _, settings, wanted = _planned(group)
     found = read_acls(Connection(settings))
-    lacking, others = rights.missing(wanted, found), rights.surplus(wanted, found, settings.prefix)
+    lacking, others = rights.missing(wanted, found), rights.surplus(wanted, found)
     for one in lacking:
         ERR.print(f"missing: {one}", markup=False)
     for one in others:

@@ -1,5 +1,6 @@
-"""The option of sub-commands that use the Tango database."""
+"""The Tango database, and the devices, that a person names for a sub-command."""
 
+import re
 import socket
 from typing import Annotated
 
@@ -7,10 +8,38 @@ import typer
 
 from facade.errors import ConfigError, InfraError
 
-TangoHost = Annotated[str, typer.Option(envvar="TANGO_HOST", help="Tango database, host:port.")]
-
 _ANSWER = 2.0
 """Longest wait for a connection [s]."""
+
+
+def first_that_answers(tango_host: str) -> str:
+    """Return the first of several databases with commas between that answers, as PyTango does; all if none does."""
+    hosts = tango_host.split(",")
+    return next((one for one in hosts if not _fault(one)), tango_host) if len(hosts) > 1 else tango_host
+
+
+TangoHost = Annotated[
+    str,
+    typer.Option(
+        envvar="TANGO_HOST",
+        callback=first_that_answers,
+        help="Tango database, host:port; several: the first that answers.",
+    ),
+]
+
+
+def device_name(name: str) -> str:
+    """Return the name of a device, which is without the database.
+
+    Raises
+    ------
+    ConfigError
+        It begins with that of a database.
+    """
+    if found := re.fullmatch(r"tango://([^/]+)/(.+)", name, re.IGNORECASE):
+        what = f"expected {found[2]}, and its database by TANGO_HOST or --tango-host={found[1]}"
+        raise ConfigError(f"device: {what}, got {name!r:.200}")
+    return name
 
 
 def require_tango_host(tango_host: str) -> None:
@@ -38,9 +67,16 @@ def require_tango_database(tango_host: str) -> None:
         Nothing listens at the address.
     """
     require_tango_host(tango_host)
+    if fault := _fault(tango_host.rpartition(",")[2]):
+        what = f"the Tango database at {tango_host!r} does not answer: {fault}"
+        raise InfraError(f"{what}; start it, or set TANGO_HOST or --tango-host")
+
+
+def _fault(tango_host: str) -> str:
+    """Return why no server listens at an address; empty: one does."""
     host, _, port = tango_host.rpartition(":")
     try:
-        socket.create_connection((host.rpartition(",")[2], int(port)), _ANSWER).close()
-    except (OSError, OverflowError) as error:
-        what = f"the Tango database at {tango_host!r} does not answer: {error}"
-        raise InfraError(f"{what}; start it, or set TANGO_HOST or --tango-host") from error
+        socket.create_connection((host, int(port)), _ANSWER).close()
+    except (OSError, OverflowError, ValueError) as error:
+        return str(error)
+    return ""

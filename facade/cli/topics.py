@@ -6,9 +6,10 @@ import typer
 
 from facade.bus.bus_checks import used_by
 from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.topics import create_topics
+from facade.bus.kafka.topics import create_topics, delete_topics
 from facade.config import load_settings
 from facade.console import ERR, OUT
+from facade.errors import ConfigError
 from facade.icd.load import load
 
 ReplicasOption = Annotated[
@@ -40,3 +41,16 @@ def create(replicas: ReplicasOption = None) -> None:
         f"{len(icd.topics)} topics with the prefix {settings.prefix!r} are as the ICD says, with replicas: {wanted}"
         + (f"; the settings use all but {', '.join(unused)}" if unused else "")
     )
+
+
+def delete(prefix: Annotated[str, typer.Argument(help="Prefix of the deployment, as a confirmation.")]) -> None:
+    """Delete the ICD's topics of a deployment, with all their records, with an administrator's login.
+
+    Other topics are kept, also those that begin with the same prefix. Stop all programs of the deployment first.
+
+    Example: SDP_TOPIC_PREFIX=replay. sdp-facade topics delete replay.
+    """
+    settings = load_settings()
+    if prefix != settings.prefix:
+        raise ConfigError(f"prefix: expected that of the settings, {settings.prefix!r}, got {prefix!r:.100}")
+    OUT.print(f"{delete_topics(Connection(settings), load().topics)} topics deleted", markup=False)

@@ -229,6 +229,8 @@ class Endpoints:
 
         `user`: name of the process at a secured broker.
         """
+        if self.bootstrap.endswith(":0"):  # the Tango database was started alone, beside brokers of another place
+            return {"TANGO_HOST": self.tango_host}
         found = {
             "KAFKA_BOOTSTRAP": self.bootstrap,
             "TANGO_HOST": self.tango_host,
@@ -509,11 +511,12 @@ def endpoints(state_dir: Path = DEFAULT_STATE_DIR) -> Endpoints:
     Raises
     ------
     InfraError
-        The Tango database does not run, or no broker does.
+        The Tango database does not run, or no broker does, of those that were started here.
     """
     runtime = Runtime(state_dir)
     runtime.state = load(runtime.state_dir)
-    for names in (runtime.state.brokers, (ServiceName.TANGO_DB,)):
+    wanted = (runtime.state.brokers, (ServiceName.TANGO_DB,))
+    for names in wanted[runtime.state.services.keys() == {ServiceName.TANGO_DB} :]:
         if not any(map(runtime.is_up, names)):
             raise InfraError(
                 f"{names[0]} does not run in {runtime.state_dir}; "
@@ -585,7 +588,7 @@ def start_services(
     report: tools.Notify | None = None,
     clock: Clock | None = None,
 ) -> Endpoints:
-    """Start services again on their former ports and data.
+    """Start services again on their former ports and data; a Tango database also for the first time.
 
     In a cluster without most of its controllers, brokers only answer if several are started together.
 
@@ -597,7 +600,7 @@ def start_services(
     runtime = Runtime(state_dir, report, clock)
     names = list(map(_service_name, services))
     with runtime.lock():
-        known = runtime.state.services
+        known = {ServiceName.TANGO_DB: ServiceState(port=0)} | runtime.state.services
         for name in names:
             if name not in known:
                 raise InfraError(f"{name} was never started in {runtime.state_dir}; use `sdp-facade infra up` first")

@@ -24,12 +24,17 @@ def ask(*words: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+def escaped(value: str) -> str:
+    """Return a label's value as the text format of Prometheus has it, which is not as JSON has it."""
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
 def lines() -> list[str]:
     """Return the samples in the text format of Prometheus."""
     found = [f"sdp_status {ask('status')[0]}", f"sdp_status_time_seconds {SystemClock().now():.0f}"]
     code, text = ask("alerts", "list", "--json")
     for alarm in json.loads(text) if code == 0 else ():
-        labels = ",".join(f"{name}={json.dumps(alarm[name])}" for name in ("condition", "source", "severity", "state"))
+        labels = ",".join(f'{name}="{escaped(alarm[name])}"' for name in ("condition", "source", "severity", "state"))
         found.append(f"sdp_alarm{{{labels}}} 1")
     return found
 
@@ -37,5 +42,5 @@ def lines() -> list[str]:
 if __name__ == "__main__":
     goal = Path(sys.argv[1]) / "sdp.prom"
     new = goal.with_suffix(".new")  # the collector reads *.prom only, and never a half-written file
-    new.write_text("\n".join(lines()) + "\n")
+    new.write_text("\n".join(lines()) + "\n", encoding="utf-8")
     new.replace(goal)

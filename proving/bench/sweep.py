@@ -374,7 +374,7 @@ def topics_of(deployment: Deployment, row: SweepRow, name: str) -> Iterator[Conn
         yield connection
     finally:
         os.sync()  # unwritten data does not disturb the next row
-        delete_topics(connection)
+        delete_topics(connection, made)
 
 
 def _cells(found: SweepResult) -> list[str]:

@@ -1,5 +1,6 @@
 """The processes of a demo, and the client that watches its devices."""
 
+import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -195,6 +196,8 @@ def _reasons(lines: Iterable[str]) -> dict[str, int]:
 
 
 PREFIX = "demo-"
+_EARLIER = re.compile(rf"({PREFIX}\d+(?:-\w+)?\.)(.+)")
+"""A topic of a demo or of its replay: prefix and name."""
 WORKERS = 2
 SIMULATOR, TM = "simulate", "tm"
 SUBARRAY_SERVER = "subarray"
@@ -395,13 +398,11 @@ def _without(options: DemoOptions) -> str:
 
 def _topics(deployment: Deployment, stack: ExitStack, options: DemoOptions) -> None:
     say, settings, topics = deployment.progress.step, deployment.settings, deployment.icd.topics
-    earlier = Deployment(
-        msgspec.structs.replace(settings, prefix=PREFIX),
-        deployment.endpoints,
-        deployment.progress,
-        deployment.processes,
-    )
-    if left := earlier.delete_topics():
+    there = deployment.connection.admin().list_topics(timeout=FLOWS_WITHIN).topics
+    earlier = {found[1] for name in there if (found := _EARLIER.fullmatch(name)) and found[2] in topics}
+    given = deployment.endpoints, deployment.progress, deployment.processes
+    made = (Deployment(msgspec.structs.replace(settings, prefix=prefix), *given) for prefix in earlier)
+    if left := sum(one.delete_topics() for one in made):
         say(f"topics: {left} of an earlier demo deleted")
 
     def delete() -> None:

@@ -265,12 +265,13 @@ def wrong_alerts(
     lost
         Losses of which the client was told.
     """
-    on_log = Counter(one.source for one in log)
-    wrong = [
-        f"{source}: {count:,} alerts sent, {on_log[source]:,} on the log"
-        for source, count in sent.items()
-        if on_log[source] != count
-    ]
+    wrong = []
+    for source, count in sent.items():
+        found = Counter(one.sequence if isinstance(one, Alert) else 0 for one in log if one.source == source)
+        if found != Counter(range(1, count + 1)):
+            twice, strange = found.total() - len(found), sum(number not in range(1, count + 1) for number in found)
+            what = f"{twice:,} of them twice, {strange:,} that the source did not send"
+            wrong.append(f"{source}: {count:,} alerts sent, {found.total():,} on the log, {what}")
     numbers = [number for number, _ in received]
     # More may come to the log, and to the client, after the log was read.
     contents = [content for _, content in received[: len(log)]]

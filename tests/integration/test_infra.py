@@ -119,6 +119,19 @@ def test_a_second_up_finds_what_the_first_one_started(state_dir: Path) -> None:
     a_port_that_somebody_took_is_named_or_replaced(state_dir, first)
 
 
+@pytest.mark.tango
+def test_a_tango_database_may_be_started_alone(state_dir: Path) -> None:
+    """For a replay, beside brokers of another place: their settings are left as they are."""
+    with pytest.raises(InfraError, match="kafka was never started"):
+        local.start_services(state_dir, "kafka")
+    started = local.start_services(state_dir, "tango-db")
+    code, out, _ = ended(infra_command(state_dir, "env"))
+    assert (code, out) == (0, f"export TANGO_HOST={started.tango_host}\n")
+    assert ended(infra_command(state_dir, "status"))[0] == 0
+    local.down(state_dir, wipe=True)
+    assert not state_dir.exists()
+
+
 def two_ups_at_once_start_one_broker(state_dir: Path) -> None:
     both = [infra_command(state_dir, "up", "--prefix", "test.") for _ in range(2)]
     results = [ended(process) for process in both]

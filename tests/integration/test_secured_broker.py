@@ -17,12 +17,13 @@ from confluent_kafka.admin import AdminClient
 
 from facade.bus import rights
 from facade.bus.kafka.access import create_acls, read_acls
-from facade.bus.kafka.admin import ask_coordinator
+from facade.bus.kafka.admin import ask_coordinator, describe_cluster
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.topics import create_topics
 from facade.bus.quotas import name_of
 from facade.bus.rights import Acl
 from facade.config import Settings
+from facade.errors import BusError
 from facade.icd.load import load
 from facade.icd.topic_model import READER
 from facade.infra import local
@@ -77,7 +78,7 @@ class Secured:
         create_acls(connection, plan)
         # The controller confirms a rule, and the broker hears of it a moment later.
         until(lambda: not rights.missing(plan, read_acls(connection)), "the broker knows all rights")
-        assert rights.surplus(plan, read_acls(connection), prefix) == []
+        assert rights.surplus(plan, read_acls(connection)) == []
         return plan
 
 
@@ -100,6 +101,29 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
             yield Secured(endpoints, endpoints.security, address)
         finally:
             local.down(state_dir, wipe=True)
+
+
+NO_TLS = dict.fromkeys(("ssl.ca.pem", "sasl.mechanism", "sasl.username", "sasl.password"), "")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"sasl.password": "wrong"}, "refuses this login; correct sasl.username and sasl.password"),
+        ({"sasl.username": "nobody"}, "refuses this login; correct sasl.username and sasl.password"),
+        ({"sasl.mechanism": "PLAIN"}, "correct sasl.mechanism"),
+        ({"ssl.ca.pem": ""}, "certificate is not trusted; correct ssl.ca.location"),
+        ({"security.protocol": "PLAINTEXT", **NO_TLS}, "no broker answers it; correct security.protocol"),
+    ],
+)
+def test_a_wrong_login_protocol_or_ca_is_not_called_a_broker_that_is_away(
+    secured: Secured, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], said: str
+) -> None:
+    monkeypatch.setattr("facade.bus.kafka.timeouts.COMMAND", 4.0)
+    settings = secured.settings(ADMINISTRATOR, "r.")
+    kafka = {name: value for name, value in (settings.kafka | changed).items() if value}
+    with pytest.raises(BusError, match=re.escape(said)):
+        describe_cluster(Connection(msgspec.structs.replace(settings, kafka=kafka)))
 
 
 @pytest.fixture(scope="module")

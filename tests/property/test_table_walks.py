@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from facade.bus.port import Record
+from facade.bus.port import Aborted, Record
 from tests.support.examples import examples
 from tests.support.tables import Desk, cut
 
@@ -122,6 +122,38 @@ def test_a_worker_that_dies_around_a_write_announces_nothing_twice(stream, batch
         assert len({(letter["partition"], letter["offset"]) for letter in bench.letters()}) == bad
         folded = bench.folded()
         assert folded.consumed == len(records) or folded.overlap or folded.skipped, "a deviation that nobody names"
+
+
+@settings(max_examples=examples(300))
+@given(stream=streams(), batch=st.integers(1, 8), memory=st.sampled_from([0, 40, 10**6]), data=st.data())
+def test_transactions_that_fail_read_nothing_again_and_are_exact(stream, batch, memory, data):
+    """A failed transaction has happened, or has not; the worker lives, and may lose its partitions meanwhile."""
+    tables, records = stream
+    with Desk(batch=batch, memory=memory) as bench:
+        bench.verdict = lambda content: {"hex": content.hex()}
+
+        def write(written, offsets):
+            fails = data.draw(st.sampled_from(("before", "after", "", "")))
+            if fails != "before":
+                type(bench.member).write(bench.member, written, offsets)
+            if fails:
+                raise Aborted(f"failed {fails} its end")
+
+        bench.member.write = write
+        for record in records:
+            bench.send(record)
+            if data.draw(st.integers(0, 9)) == 0:
+                bench.member.assign(data.draw(st.sets(st.integers(0, 3))))
+                bench.work(1)
+                bench.member.assign(range(4))
+            bench.work(data.draw(st.integers(0, 2)))
+        del bench.member.write
+        bench.work(3 * len(records) + 10)
+        check(bench, tables, len(records))
+        bad = sum(record.value == b"junk" and not record.headers for record in records)
+        assert len(bench.letters()) == bad
+        folded = bench.folded()
+        assert (folded.consumed, folded.overlap, folded.skipped) == (len(records), 0, 0)
 
 
 @pytest.mark.parametrize("died_at", range(1, 30))

@@ -1,6 +1,7 @@
 """`sdp-facade bus check`: what is found, and how much it matters."""
 
 import logging
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from facade.bus import bus_checks
 from facade.bus.bus_checks import GroupPosition, GroupState
 from facade.bus.kafka import admin
-from facade.bus.kafka.admin import FoundTopic, _Apis
+from facade.bus.kafka.admin import FoundTopic, _ClientLog
 from facade.bus.kafka.topics import broker_settings, differences
 from facade.cli import bus
 from facade.clock import ManualClock
@@ -169,10 +170,59 @@ def test_features_of_the_brokers(apis, expected):
 
 
 def test_what_brokers_can_is_heard_from_the_client():
-    apis = _Apis()
+    apis = _ClientLog()
     apis.logger.log(logging.DEBUG, "APIVERSION [x]: host:1/bootstrap:   ApiKey EndTxn (26) Versions 0..5")
     apis.logger.log(logging.DEBUG, "FEATURE [x]: something else")
-    assert apis.found == {"EndTxn": 5}
+    assert apis.apis == {"EndTxn": 5}
+
+
+BROKER = "FAIL [c] [thrd:sasl_ssl://b:1/bootstrap]: sasl_ssl://b:1/bootstrap: "
+CONNECTED = (
+    "FEATURE [c] [thrd:b:1/bootstrap]: b:1/bootstrap: Updated enabled protocol features +ApiVersion to ApiVersion"
+)
+AWAY_NOW = "Connect to ipv4#127.0.0.1:9 failed: Connection refused (after 0ms in state CONNECT)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([], "no broker answers there; start it, or correct KAFKA_BOOTSTRAP (it cannot be reached)"),
+        ([BROKER + AWAY_NOW], "no broker answers there; start it, or correct KAFKA_BOOTSTRAP (Connect to"),
+        (
+            [f"{BROKER}Failed to resolve 'b:1': Name or service not known (after 3ms in state CONNECT)"],
+            "KAFKA_BOOTSTRAP",
+        ),
+        (
+            [
+                BROKER + AWAY_NOW,
+                f"{BROKER}SASL authentication error: Authentication failed (after 1ms in state AUTH_REQ)",
+            ],
+            "refuses this login; correct sasl.username and sasl.password (SASL authentication error: Auth",
+        ),
+        (
+            [f"{BROKER}SASL PLAIN mechanism handshake failed: Broker: Unsupported SASL mechanism"],
+            "correct sasl.mechanism",
+        ),
+        ([f"{BROKER}SSL handshake failed: certificate verify failed: broker certificate"], "correct ssl.ca.location"),
+        ([f"{BROKER}SSL handshake failed: connecting to a PLAINTEXT broker listener?"], "correct security.protocol"),
+        ([CONNECTED], "no broker answers it; correct security.protocol, or see if the broker hangs"),
+    ],
+)
+def test_why_no_broker_serves_a_client(monkeypatch, lines, said):
+    class Client:
+        def __init__(self, _, own):
+            self.logger = own["logger"]
+
+        def list_topics(self, timeout):
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "Local: Broker transport failure"))
+
+        def poll(self, timeout):
+            for line in lines:
+                self.logger.error("%s", line)
+
+    connection = SimpleNamespace(bootstrap="b:1", producer=Client)
+    with pytest.raises(BusError, match=re.escape(said)):
+        admin.describe_cluster(connection)
 
 
 def test_a_broker_that_is_lost_between_two_answers_is_an_error_of_the_bus(monkeypatch):

@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,8 @@ from facade import __version__
 from facade.cli import app as command_line
 from facade.cli import topics
 from facade.cli.app import app, run
-from facade.errors import BusError, ConfigError
+from facade.cli.tango_host import first_that_answers, require_tango_database
+from facade.errors import BusError, ConfigError, InfraError
 from facade.manifest import Subcommand
 from proving.fault_runs.frame import FLOWS
 from tests.support.command_line import walk
@@ -178,6 +180,26 @@ for words in {calls!r}:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_of_several_tango_databases_the_first_that_answers_is_used() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        here, there = (f"127.0.0.1:{server.getsockname()[1]}" for server in (one, other))
+        away = "127.0.0.1:9"
+        for given, used in (
+            (here, here),
+            (f"{away},{there}", there),
+            (f"{here},{away}", here),
+            (f"{here},{there}", here),
+        ):
+            assert first_that_answers(given) == used
+            require_tango_database(first_that_answers(given))
+        assert first_that_answers(away) == away
+        with pytest.raises(InfraError, match=r"the Tango database at '127.0.0.1:9,127.0.0.1:8' does not answer"):
+            require_tango_database(first_that_answers(f"{away},127.0.0.1:8"))
+    for words, used in COMMANDS.items():
+        for one in used.params:
+            assert one.name != "tango_host" or one.callback is not None, words
 
 
 def test_a_wrong_name_is_answered_with_the_nearest_one() -> None:

@@ -2,9 +2,11 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tango
 from typer.testing import CliRunner
 
 from clients import ask, command
@@ -99,6 +101,11 @@ def test_a_mode_is_set_by_its_label(said: list[tuple[Any, ...]]) -> None:
     ("words", "text", "why"),
     [
         (("ingest/0001", "On"), "", "DEVICE: expected the number of a subarray, or a device that takes commands"),
+        (
+            ("tango://db:1/mid-sdp/subarray/01", "Abort"),
+            "",
+            "device: expected mid-sdp/subarray/01, and its database by TANGO_HOST or --tango-host=db:1, got 'tango://",
+        ),
         (("1", "Abrot"), "", "NAME: expected one of On, Off, AssignResources, "),
         (("1", "Abort", "x.json"), "", "ARGUMENT: expected none, as Abort takes none, got 'x.json'"),
         (("1", "Configure"), "", "ARGUMENT: expected a file with the JSON argument of Configure, or -, got nothing"),
@@ -123,3 +130,22 @@ def test_a_refusal_of_the_device_is_its_own_text(said: list[tuple[Any, ...]], mo
 
     monkeypatch.setattr(Device, "command", refuse)
     assert "Scan not allowed when obsState is EMPTY" in str(call("1", "Abort").exception)
+
+
+def test_the_operator_of_a_locked_device_is_not_told_to_start_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Tango 10.3 says it."""
+    errors = [
+        ("API_DeviceLocked", "Device mid-sdp/subarray/01 is locked by another client"),
+        ("API_CommandFailed", "Failed to execute command_inout on device mid-sdp/subarray/01, command Abort"),
+    ]
+
+    def locked(name: str, argument: Any) -> None:
+        failed = [tango.DevError() for _ in errors]
+        for error, (reason, text) in zip(failed, errors, strict=True):
+            error.reason, error.desc = reason, text
+        raise tango.DevFailed(*failed)
+
+    monkeypatch.setattr(tango, "DeviceProxy", lambda name: SimpleNamespace(command_inout=locked))
+    with pytest.raises(CommandRefused, match="is locked by another client; that client has to unlock it") as refused:
+        ask.AskedDevice("here:1", "mid-sdp/subarray/01", "subarray").command("Abort")
+    assert "start" not in str(refused.value)

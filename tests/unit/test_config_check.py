@@ -10,7 +10,16 @@ from typer.testing import CliRunner, Result
 
 from facade.bus.kafka.connection import Connection
 from facade.cli.app import app
-from facade.cli.config import DEFAULT, PROCESS_VARIABLES, explain_settings, meanings, misspelt, shadows, template
+from facade.cli.config import (
+    DEFAULT,
+    PROCESS_VARIABLES,
+    explain_settings,
+    exposed,
+    meanings,
+    misspelt,
+    shadows,
+    template,
+)
 from facade.config import ENVIRONMENT, Settings, load_settings
 from facade.errors import ConfigError
 
@@ -135,6 +144,43 @@ def test_the_password_of_a_url_is_not_shown(monkeypatch: pytest.MonkeyPatch, tmp
     file = tmp_path / "site.toml"
     file.write_text('table_roots = ["https://tm:hunter2@store"]\n')
     assert "hunter" not in check(monkeypatch, {"SDP_FACADE_CONFIG": str(file)}).output
+
+
+@pytest.mark.parametrize("brokers", ["tm:hunter2@store:9092", "a:1,tm:hun,ter/hunter2@store:9092", "hunter2@store"])
+def test_the_password_among_the_brokers_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, brokers: str
+) -> None:
+    file = tmp_path / "site.toml"
+    file.write_text(f'bootstrap = "{brokers}"\n')
+    for environment in ({"KAFKA_BOOTSTRAP": brokers}, {"SDP_FACADE_CONFIG": str(file), "KAFKA_BOOTSTRAP": "b:1"}):
+        assert "hunter" not in (said := check(monkeypatch, environment).output)
+        assert "***@store" in said
+    with pytest.raises(ConfigError, match=r"bootstrap: expected no URL with a user") as refused:
+        load_settings({"KAFKA_BOOTSTRAP": brokers})
+    assert "hunter2" not in str(refused.value)
+    assert "hunter2" not in repr(Settings(bootstrap=brokers))
+
+
+@pytest.mark.parametrize(
+    ("mode", "line", "warned"),
+    [
+        (0o644, '"sasl.password" = "x"', True),
+        (0o604, '"ssl.key.pem" = "x"', True),
+        (0o640, '"sasl.password" = "x"', False),
+        (0o644, '"ssl.ca.pem" = "x"', False),
+        (0o644, '"sasl.username" = "x"', False),
+    ],
+)
+def test_a_file_with_a_password_that_everybody_may_read_is_named(
+    tmp_path: Path, mode: int, line: str, warned: bool
+) -> None:
+    file = tmp_path / "site.toml"
+    file.write_text(f"[kafka]\n{line}\n")
+    file.chmod(mode)
+    found = [*exposed({"SDP_FACADE_CONFIG": str(file)})]
+    assert found == (
+        [f"{file}: every user of this host may read its secrets (mode {mode:04o}); chmod o-r {file}"] * warned
+    )
 
 
 @pytest.mark.parametrize("variable", ["SDP_TABLE_ROOTS", "KAFKA_BOOTSTRAP"])

@@ -1,5 +1,6 @@
 """The account of the fault run finds what is wrong: each kind of wrong, made on purpose."""
 
+import msgspec
 import pytest
 
 from facade.controller.simulator.controller import ExecutionLine
@@ -81,9 +82,10 @@ LOG = [
     Alert(
         condition="storageLow", source=source, severity="ALARM", state="ACTIVE", text="", raised_at=T0, sequence=number
     )
-    for number, source in enumerate(("simulated-000", "facade", "simulated-000"), 1)
+    for source, number in (("simulated-000", 1), ("facade", 1), ("simulated-000", 2))
 ]
-RECEIVED = [(one.sequence, digest(one)) for one in LOG]
+RECEIVED = [(number, digest(one)) for number, one in enumerate(LOG, 1)]
+AGAIN, STRANGE = (msgspec.structs.replace(LOG[0], sequence=number) for number in (1, 1_800_000_000_000_001))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,7 @@ RECEIVED = [(one.sequence, digest(one)) for one in LOG]
         ({"simulated-000": 2}, RECEIVED, ""),
         ({"simulated-000": 2}, [*RECEIVED, (4, b"came later")], ""),
         ({"simulated-000": 3}, RECEIVED, "simulated-000: 3 alerts sent, 2 on the log"),
-        ({"simulated-000": 1}, RECEIVED, "simulated-000: 1 alerts sent, 2 on the log"),
+        ({"simulated-000": 1}, RECEIVED, "1 alerts sent, 2 on the log, 0 of them twice, 1 that the source did not"),
         ({"simulated-000": 2}, RECEIVED[:2], "not the 3 of the log"),
         ({"simulated-000": 2}, [*RECEIVED, RECEIVED[2]], "not the 3 of the log"),
         ({"simulated-000": 2}, [RECEIVED[0], (2, b"another"), RECEIVED[2]], "not the 3 of the log"),
@@ -102,6 +104,9 @@ def test_alerts_of_a_rolling_upgrade_are_those_that_were_sent(sent, received, sa
     found = wrong_alerts(sent, LOG, received, ())
     assert len(found) == bool(says)
     assert all(says in one for one in found)
+    for one, what in ((AGAIN, "1 of them twice, 0 that"), (STRANGE, "0 of them twice, 1 that")):
+        (found_one,) = wrong_alerts({"simulated-000": 2}, [*LOG, one], [*RECEIVED, (4, digest(one))], ())
+        assert what in found_one
     assert wrong_alerts({}, LOG, RECEIVED, ["numbers 7 to 9"]) == ["the client was told of a loss: numbers 7 to 9"]
 
 

@@ -1,6 +1,7 @@
 """Dashboard and alerting rules name only metrics, labels and streams that the processes serve."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -109,3 +110,18 @@ def test_the_rules_about_the_status_use_what_the_script_of_a_site_writes(tmp_pat
     assert samples["sdp_alarm"].labels == {name: value for name, value in alarm.items() if name != "text"}
     used = {word for rule in STATUS_RULES for word in re.findall(r"sdp_\w+", rule["expr"])}
     assert used == set(samples)
+
+
+def test_a_label_of_the_script_is_read_as_it_is(tmp_path: Path) -> None:
+    alarms = [
+        {"condition": "storageLow", "source": source, "severity": "ALARM", "state": "UNACK"}
+        for source in ("r\u00e9cepteur/3", "a\tb", 'a"b', "a\\nb", "a\nb", "\\")
+    ]
+    program = tmp_path / "sdp-facade"
+    program.write_text(f"#!{sys.executable}\nprint({json.dumps(json.dumps(alarms))})\n")
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run([sys.executable, SCRIPT, tmp_path], env=environment, timeout=HANG, check=True)
+    families = text_string_to_metric_families((tmp_path / "sdp.prom").read_text())
+    found = [sample.labels for family in families for sample in family.samples if sample.name == "sdp_alarm"]
+    assert found == alarms

@@ -1,6 +1,7 @@
 """The rights of each role follow from the ICD."""
 
 from collections import Counter
+from itertools import chain
 
 import msgspec
 import pytest
@@ -12,7 +13,6 @@ from facade.bus.kafka import access
 from facade.bus.rights import Acl
 from facade.cli.app import app
 from facade.config import Settings
-from facade.errors import ConfigError
 from facade.icd.load import load
 from facade.icd.topic_model import READER
 from facade.manifest import manifests
@@ -68,7 +68,7 @@ def test_where_logs_go_to_the_bus_each_process_with_a_heartbeat_may_write_them()
 def test_missing_and_surplus_rights_are_told_apart() -> None:
     one, *others = PLAN
     assert rights.missing(PLAN, others) == [one]
-    assert rights.surplus(PLAN, PLAN, "mid.") == []
+    assert rights.surplus(PLAN, PLAN) == []
     strange = [
         one._replace(principal="sdp-quality-pipeline", name="mid.commands", operation="Write"),
         one._replace(principal="guest", name="*"),
@@ -76,9 +76,11 @@ def test_missing_and_surplus_rights_are_told_apart() -> None:
         one._replace(denied=True),
         one._replace(host="10.0.0.1"),
         Acl("sdp-control", "Alter", "cluster", "kafka-cluster"),
+        Acl("guest", "Write", "topic", "mid.comm", prefixed=True),
+        Acl("guest", "Write", "transactional-id", "mid.aggregate-0"),
     ]
     of_others = [Acl("guest", "Alter", "cluster", "kafka-cluster"), Acl("sdp-control", "Read", "topic", "low.alerts")]
-    assert rights.surplus(PLAN, [*PLAN, *strange, *of_others], "mid.") == sorted(strange)
+    assert rights.surplus(PLAN, [*PLAN, *strange, *of_others]) == sorted(strange)
     assert str(strange[0]) == "sdp-quality-pipeline may Write topic mid.commands"
     assert str(one._replace(denied=True, host="a", prefixed=True)).endswith("* from a")
 
@@ -136,14 +138,25 @@ def test_rights_are_given_compared_and_taken_away(monkeypatch: pytest.MonkeyPatc
     assert (odd in brokers.acls, far in brokers.acls) == (False, True)
 
 
-@pytest.mark.parametrize(
-    ("prefix", "more", "missing"),
-    [("", ["--group", "controller=c"], "expected a prefix"), ("t.", [], "expected --group for each group")],
-)
-def test_rights_of_others_are_not_removed_by_mistake(prefix: str, more: list[str], missing: str) -> None:
-    done = CliRunner().invoke(app, ["rights", "apply", "--prune", *more], env={"SDP_TOPIC_PREFIX": prefix})
-    assert isinstance(done.exception, ConfigError)
-    assert missing in str(done.exception)
+NESTED = ["t.", "t.low.", "t.ingest.", "t", "t-", "t.l", ""]
+"""Prefixes of deployments on one cluster, of which some begin with others."""
+
+
+@pytest.mark.parametrize("prefix", NESTED)
+@pytest.mark.parametrize("group", [[], ["--group", "controller=c"]])
+def test_prune_removes_no_right_of_another_deployment(
+    monkeypatch: pytest.MonkeyPatch, prefix: str, group: list[str]
+) -> None:
+    brokers = Brokers(monkeypatch)
+    plans = {one: rights.planned(ICD, Settings(prefix=one), {"controller": ["c"]}) for one in NESTED}
+    odd = {one: Acl("guest", "Read", "topic", f"{one}alerts") for one in NESTED}
+    brokers.acls = [*chain(*plans.values()), *odd.values()]
+    done = CliRunner().invoke(app, ["rights", "apply", "--prune", *group], env={"SDP_TOPIC_PREFIX": prefix})
+    assert done.exit_code == 0, done.output
+    of_others = {acl for one in NESTED if one != prefix for acl in [*plans[one], odd[one]]}
+    assert of_others <= set(brokers.acls)
+    assert {*plans[prefix]} <= set(brokers.acls)
+    assert odd[prefix] not in brokers.acls
 
 
 @pytest.mark.parametrize("text", ["controller", "controller=", "aggregate=mine", "=x"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from facade.flows.alerts.messages import Alert, decode_alert
+from facade.flows.alerts.messages import Alarm, Alert, decode_alert, state_record
 from facade.runtime.heartbeats import SILENT, HeartbeatMessage, heartbeat_record
 from tests.support.commanding import CONTROLLER, SUBARRAY, Bench, Server
 
@@ -105,3 +105,13 @@ def test_a_state_on_the_way_that_outlives_its_command_is_named_and_raises_an_ala
     cleared = decode_alert(bench.broker.read("alerts")[-1].value)
     assert isinstance(cleared, Alert)
     assert (cleared.condition, cleared.state) == ("subarrayStuck", "CLEARED")
+
+
+def test_an_alarm_of_another_source_with_the_same_condition_is_not_cleared() -> None:
+    bench = Bench()
+    server = bench.server()
+    alarm = Alarm(condition="subarrayStuck", source="simulated-003", state="UNACK", through=1, source_sequence=7)
+    bench.broker.append(state_record(alarm.key, alarm))
+    bench.report(State="ON", obsState="IDLE")
+    lives(bench, server, 10.0)
+    assert bench.broker.read("alerts") == []

@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import os
 import socket
 import tracemalloc
 from threading import Event
@@ -176,12 +177,33 @@ def test_memory_does_not_grow_with_the_table():
     assert Faulty.given == size
 
 
-def test_a_place_that_says_nothing_is_not_waited_for():
+def test_a_place_that_hangs_is_left_alone_and_tried_again_later(tmp_path):
+    """Each read of it left a thread behind, and held up the worker for as long as it tries."""
     free = Event()
+    (tmp_path / "a").write_bytes(TABLE)
+    checker = claims(f"{SCHEME}://bucket/tables", str(tmp_path), silence=0.2)
     Faulty.follow((SIZE, [HALF, until(free)]))
-    assert check(claims(silence=0.2)) == "unavailable"
-    assert len(Faulty.opened) == 6
+    assert check(checker) == "unavailable"
+    assert len(Faulty.opened) == 3
+    assert check(checker) == "unavailable"
+    assert len(Faulty.opened) == 3, "at once, without a further thread"
+    assert check(checker, f"file://{tmp_path}/a") == TABLE.decode(), "another root is read meanwhile"
+    checker.clock.sleep(300.0)
+    Faulty.follow(WHOLE)
+    assert check(checker) == TABLE.decode()
+    assert check(checker) == TABLE.decode(), "it has answered, though three threads still hang"
     free.set()
+
+
+def test_nothing_is_asked_of_a_mount_when_a_process_starts(tmp_path, monkeypatch):
+    """One that hangs would hold up its start."""
+
+    def hang(*_, **__):
+        raise AssertionError("a mount was asked")
+
+    for name in ("stat", "lstat", "readlink", "open", "scandir"):
+        monkeypatch.setattr(os, name, hang)
+    References(parse_roots(f"{tmp_path}/a:file://{tmp_path}/b"))
 
 
 def test_one_that_trickles_is_given_up():

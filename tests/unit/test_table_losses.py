@@ -4,12 +4,16 @@ import json
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from facade.bus.port import Record
+from facade.cli.app import app
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.alerts.messages import decode_alert
+from facade.flows.tables import cli
 from facade.flows.tables.composition import TABLE_LOST
+from facade.flows.tables.fetch import newest_tables
 from facade.icd.load import load
 from facade.runtime.composition import Server
 from tests.support.commanding import Sink
@@ -108,6 +112,23 @@ def test_a_lost_table_is_told_once_and_cleared_by_a_newer_one(bench):
     assert bench.work(30.0) == [RAISED]
     bench.tell("COMPLETE", "t2")
     assert bench.work(30.0) == [RAISED, CLEARED]
+
+
+def test_a_product_that_is_removed_is_gone_with_its_alarm(bench, monkeypatch):
+    monkeypatch.setattr(cli, "Connection", lambda settings: None)
+    monkeypatch.setattr(cli, "KafkaBus", lambda connection, client: MemoryBus(bench.broker))
+    bench.tell("COMPLETE", "t0")
+    bench.tell("FAILED", "t1")
+    bench.tell("COMPLETE", "b1", product="subarray/01/bandpass")
+    assert bench.work() == [RAISED]
+    done = CliRunner().invoke(app, ["tables", "remove", f"{GAINS}s"])
+    assert f"expected one that has a table (subarray/01/bandpass, {GAINS}), got '{GAINS}s'" in str(done.exception)
+    done = CliRunner().invoke(app, ["tables", "remove", GAINS])
+    assert done.output == f"{GAINS}: removed\n"
+    assert bench.work() == [RAISED, CLEARED]
+    assert [one.product for one in newest_tables(MemoryBus(bench.broker)).values()] == ["subarray/01/bandpass"]
+    bench.tell("FAILED", "t2")
+    assert bench.work()[2:] == [("ACTIVE", f"table t2 of {GAINS}")]
 
 
 def test_an_older_table_does_not_clear_it_and_another_product_neither(bench):

@@ -55,6 +55,24 @@ def test_each_difference_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+def test_topics_of_a_deployment_are_deleted_and_none_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefixes = ["t.", "t.low.", "t.ingest.", "t", "t-", ""]
+    there = {f"{prefix}{name}" for prefix in prefixes for name in ICD.topics} | {"t.mine", "mine"}
+    deleted = set[str]()
+
+    def delete(names: list[str], **_: object) -> dict[str, Future[None]]:
+        deleted.update(names)
+        return {}
+
+    admin = SimpleNamespace(list_topics=lambda timeout: SimpleNamespace(topics=there), delete_topics=delete)
+    monkeypatch.setattr(connection.Connection, "admin", lambda _: admin)
+    done = CliRunner().invoke(app, ["topics", "delete", "t."], env={"SDP_TOPIC_PREFIX": "t."})
+    assert f"{len(ICD.topics)} topics deleted" in done.output
+    assert deleted == {f"t.{name}" for name in ICD.topics}
+    done = CliRunner().invoke(app, ["topics", "delete", "t.low."], env={"SDP_TOPIC_PREFIX": "t."})
+    assert "expected that of the settings, 't.', got 't.low.'" in str(done.exception)
+
+
 class Admin:
     """Plays a cluster of one broker with the topic `alerts`, on which one partition has fewer replicas."""
 

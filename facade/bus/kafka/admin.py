@@ -43,7 +43,7 @@ from facade.bus.kafka import timeouts
 from facade.bus.kafka.client_settings import settings_of
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.read_range import read_range
-from facade.bus.kafka.refusals import READ, ask_again, failing, require_present
+from facade.bus.kafka.refusals import READ, ask_again, explain_silence, failing, require_present
 from facade.bus.offsets import Extent, PartitionReplicas, TopicShape
 from facade.bus.port import BusHealth, Record
 from facade.errors import BusError
@@ -55,6 +55,9 @@ _UNSEEN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAIL
 """Errors for topics that do not exist, or may not be seen."""
 _NEAR = 100
 """Offsets after the position of a group in which a record is searched."""
+_FAULT = re.compile(r"FAIL .*?/(?:bootstrap|\d+): (.*?)(?: \(after |$)", re.DOTALL)
+_CONNECTED = "Updated enabled protocol features +"
+"""In lines of the client's log."""
 _API = re.compile(r"ApiKey (\w+) \(\d+\) Versions \d+\.\.(\d+)")
 
 _Partition = tuple[str, int]
@@ -389,14 +392,24 @@ def _rights(operations: Iterable[object] | None) -> frozenset[str]:
 
 
 def describe_cluster(connection: Connection) -> Cluster:
-    """Return the brokers of a deployment and the requests that they support."""
-    apis = _Apis()
-    with failing(f"no answer at {connection.bootstrap}"):
-        client = connection.producer(BusHealth(), {"debug": "feature", "logger": apis.logger})
+    """Return the brokers of a deployment and the requests that they support.
+
+    Raises
+    ------
+    BusError
+        No broker serves this client; the text tells a wrong login, protocol or certificate from a broker that is away.
+    """
+    log = _ClientLog()
+    client = connection.producer(BusHealth(), {"debug": "feature", "logger": log.logger})
+    try:
         client.list_topics(timeout=timeouts.COMMAND)
+    except KafkaException as error:
         client.poll(0.0)  # delivers the lines of its log
+        raise BusError(f"{connection.bootstrap}: {explain_silence(log.faults, connected=log.connected)}") from error
+    client.poll(0.0)
+    with failing(f"no answer at {connection.bootstrap}"):
         found = connection.admin().describe_cluster(request_timeout=timeouts.COMMAND).result()
-    return Cluster(found.cluster_id or "", frozenset(f"{node.host}:{node.port}" for node in found.nodes), apis.found)
+    return Cluster(found.cluster_id or "", frozenset(f"{node.host}:{node.port}" for node in found.nodes), log.apis)
 
 
 def find_cluster(bootstrap: str, within: float, login: Mapping[str, str] | None = None) -> Cluster | None:
@@ -417,15 +430,21 @@ def _ignore(_: KafkaError) -> None:
     """Ignore an error: silence is an answer."""
 
 
-class _Apis(logging.Handler):
-    """Collects the requests that a broker supports from the log of the client, the only place that has them."""
+class _ClientLog(logging.Handler):
+    """Takes from the log of a client what nothing else has: requests that a broker supports, and faults."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: dict[str, int] = {}
-        self.logger = logging.Logger("apis")
+        self.apis: dict[str, int] = {}
+        """Newest version of each request, by name."""
+        self.faults, self.connected = set[str](), False
+        self.logger = logging.Logger("client")
         self.logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        if named := _API.search(record.getMessage()):
-            self.found[named[1]] = int(named[2])
+        text = record.getMessage()
+        self.connected = self.connected or _CONNECTED in text
+        if named := _API.search(text):
+            self.apis[named[1]] = int(named[2])
+        elif fault := _FAULT.search(text):
+            self.faults.add(fault[1])

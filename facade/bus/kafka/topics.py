@@ -67,20 +67,18 @@ def _await_leaders(connection: Connection, topics: Collection[str]) -> None:
         clock.sleep(0.05)
 
 
-def delete_topics(connection: Connection) -> int:
-    """Delete every topic that begins with the deployment's prefix, with all its records; return their number.
+def delete_topics(connection: Connection, names: Collection[str]) -> int:
+    """Delete topics, if they exist, with all their records; return their number.
 
     Raises
     ------
     BusError
-        The broker does not answer or refuses, or the prefix is empty: that would be all topics there are.
+        The broker does not answer or refuses.
     """
-    if not connection.prefix:
-        raise BusError(f"topics at {connection.bootstrap} are not deleted: the prefix is empty, expected one")
     admin = connection.admin()
     with failing(f"topics cannot be deleted at {connection.bootstrap}"):
         existing = admin.list_topics(timeout=timeouts.COMMAND).topics
-        mine = [name for name in existing if name.startswith(connection.prefix)]
+        mine = [topic for name in names if (topic := connection.topic(name)) in existing]
         futures = admin.delete_topics(mine, operation_timeout=timeouts.COMMAND) if mine else {}
         for future in futures.values():
             future.result()

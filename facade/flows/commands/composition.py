@@ -26,7 +26,8 @@ from facade.runtime.replay import why_refused
 from facade.severities import ALARM, CRITICAL
 
 SUBARRAY = "SdpSubarray"
-_STUCK = "subarrayStuck"
+_STUCK, _SOURCE = "subarrayStuck", f"{ORIGIN}/subarray/"
+"""Condition, and begin of its sources. Other sources may use the condition as well: their alarms are not cleared."""
 _ASK_EACH = 1.0
 """Pause before a question to the brokers [s]."""
 
@@ -202,12 +203,15 @@ def compose(server: Server) -> None:
                 return None
             sources_of = {number_of(icd.classes[SUBARRAY], device): view for device, view in subarrays.items()}
             return {
-                (_STUCK, f"{ORIGIN}/subarray/{number:02d}"): Fault(ALARM, f"subarray {number:02d}: {text}")
+                (_STUCK, f"{_SOURCE}{number:02d}"): Fault(ALARM, f"subarray {number:02d}: {text}")
                 for number, view in sources_of.items()
                 if (text := view.stuck(now))
             }
 
-        server.report(find_stuck, lambda key: key[0] == _STUCK, STATES, COMMANDS, ACKS)
+        def is_stuck(key: FaultKey) -> bool:
+            return key[0] == _STUCK and key[1].startswith(_SOURCE)
+
+        server.report(find_stuck, is_stuck, STATES, COMMANDS, ACKS)
     caught_up = CaughtUp(lambda: sources.known() and server.is_at_end(COMMANDS, ACKS))
     gateway = Gateway(
         classes=classes,

@@ -9,6 +9,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.opening import CONFIRMED_WITHIN
 from facade.bus.kafka.transactional_member import KafkaTransactionalMember
 from facade.clock import SystemClock
 from facade.config import load_settings
@@ -18,7 +19,7 @@ from facade.flows.tables.assembly import AssemblyLimits
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.content import summarise
 from facade.flows.tables.fetch import fetch, find, newest_tables
-from facade.flows.tables.messages import CALIBRATION, MARKS
+from facade.flows.tables.messages import CALIBRATION, MARKS, failed_key, tombstone
 from facade.flows.tables.places import parse_roots
 from facade.flows.tables.producer import SEGMENT_BYTES, TableProducer
 from facade.flows.tables.references import References
@@ -146,6 +147,25 @@ def get(
             progress=lambda done: progress.update(task, completed=done),
         )
     ERR.print(f"{table.size:,} B of {table.content_type}, digest {table.sha256}", markup=False)
+
+
+def remove(
+    product: Annotated[str, typer.Argument(help="Product that nobody produces any more, such as subarray/01/gains.")],
+) -> None:
+    """Remove a product from the devices and the lists, with its alarm `tableLost`; its segments stay on the bus.
+
+    A table that is sent later shows the product again. A table that is being assembled stays.
+
+    Example: sdp-facade tables remove subarray/01/gains
+    """
+    bus = KafkaBus(Connection(load_settings()), client="tables-remove")
+    keys = [key for key in (product, failed_key(product)) if key in (known := newest_tables(bus))]
+    if not keys:
+        products = ", ".join(sorted({one.product for one in known.values()})) or "none"
+        raise ConfigError(f"PRODUCT: expected one that has a table ({products}), got {product!r:.100}")
+    for key in keys:
+        bus.writer().send_durably(tombstone(key), CONFIRMED_WITHIN)
+    OUT.print(f"{product}: removed", markup=False)
 
 
 def plot(

@@ -16,6 +16,7 @@ MANIFEST = Manifest(
         Subcommand(("tables", "list"), "facade.flows.tables.cli:list_tables", "List tables and their states."),
         Subcommand(("tables", "plot"), "facade.flows.tables.cli:plot", "Draw a solution as Tango shows it."),
         Subcommand(("tables", "put"), "facade.flows.tables.cli:put", "Send a file as a table."),
+        Subcommand(("tables", "remove"), "facade.flows.tables.cli:remove", "Remove a product and its alarm."),
         Subcommand(
             ("simulate", "calibration"),
             "facade.flows.tables.simulator.cli:calibration",

@@ -84,7 +84,7 @@ def segment_record(header: TableSegment, content: bytes) -> Record:
 
 def table_record(table: Table) -> Record:
     """Return the record with the state of a table."""
-    key = {COMPLETE: table.product, FAILED: f"{table.product}!failed"}.get(table.state, under_way_key(table))
+    key = {COMPLETE: table.product, FAILED: failed_key(table.product)}.get(table.state, under_way_key(table))
     return Record(topic=TABLES, key=key.encode(), value=encode(table))
 
 
@@ -93,8 +93,13 @@ def under_way_key(table: Table | TableSegment) -> str:
     return f"{table.product}!{table.table}"
 
 
+def failed_key(product: str) -> str:
+    """Return the key of the table of a product that failed last."""
+    return f"{product}!failed"
+
+
 def tombstone(key: str) -> Record:
-    """Return the tombstone of an unfinished table."""
+    """Return the tombstone of a table."""
     return Record(topic=TABLES, key=key.encode(), value=None)
 
 

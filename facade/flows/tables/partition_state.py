@@ -191,6 +191,8 @@ class PartitionState:
         self.account = RunningAccount()
         """Sum of the entries that may be unwritten."""
         self._entries: list[Record] = []
+        self._sure = self.counted.end
+        """Settled offset of the last transaction that is known to have happened."""
         self._entered_at = float("-inf")
         if recalled.note:
             self._open.corrected, self._open.last_error = 1, recalled.note[:500]
@@ -327,8 +329,20 @@ class PartitionState:
             self._close_entry(now, now_us)
         return [*records, *self._entries]
 
+    def has_happened(self, past: Recalled) -> bool | None:
+        """Return whether a transaction that failed has happened, by what is on the bus; None: it cannot be told.
+
+        Without entries it does not matter, as the other records may come twice.
+        """
+        if past.counted.log != self.counted.log or (self._entries and self.counted.end == self._sure):
+            return None
+        if past.counted.end not in (self._sure, self.counted.end):
+            return None
+        return past.counted.end == self.counted.end != self._sure
+
     def written(self) -> None:
         """Forget all written records."""
+        self._sure = self.counted.end
         self._reported |= self._reporting
         self._reporting = {}
         self._letters, self._firsts, self._ends, self._beyond = [], [], [], False

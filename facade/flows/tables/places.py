@@ -237,7 +237,8 @@ class Files:
     """Opens the files below some directories; see `unreadable` for its errors."""
 
     def __init__(self, roots: Sequence[Path]) -> None:
-        self._roots = [root.resolve() for root in roots]
+        # Nothing is asked of a mount here: one that hangs would hold up the start of the process.
+        self._roots = [root.absolute() for root in roots]
 
     @contextmanager
     def open(self, url: str, most: int) -> Iterator[Opened]:
@@ -277,7 +278,8 @@ class Files:
         return resolved
 
     def _demand(self, path: Path, url: str) -> None:
-        if not any(path.is_relative_to(root) for root in self._roots):
+        by_name = any(path.is_relative_to(root) for root in self._roots)
+        if not by_name and not any(path.is_relative_to(root.resolve()) for root in self._roots):
             raise Unreadable(forbidden(url, self._roots))
 
 

@@ -1,12 +1,14 @@
 """The claim check: a record names the location of a table, and this module verifies the table there.
 
 Only configured locations are read. Temporary errors (the network, a busy store, too many open files) lead to further
-attempts.
+attempts. A mount or a store may hang, so that a call never returns. Its thread is abandoned. A root with several such
+threads is left alone: its tables fail at once, and one of them is tried from time to time until the root answers.
 """
 
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from queue import Empty, Queue
 
@@ -34,6 +36,8 @@ _PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Pauses before further attempts [s]."""
 _WAIT = 0.2
 """Longest wait of a step [s]."""
+_MOST_HANGING, _HANGS_AGAIN = 3, 300.0
+"""Reads that hang below a root until it is left alone, and time until it is tried again [s]."""
 _UNKNOWN = -1
 """Size of a table if its location does not give it."""
 
@@ -70,6 +74,11 @@ class References:
     ) -> None:
         self.clock = clock or SystemClock()
         self.limit, self.patience, self.silence = limit, patience, min(silence, patience)
+        self._names = [str(root.absolute() if isinstance(root, Path) else root) for root in roots]
+        self._hanging: dict[str, list[threading.Thread]] = {}
+        """The abandoned reads of each root that hangs."""
+        self._tried_at = 0.0
+        """Time of the last abandoned read [monotonic s]."""
         files = [root for root in roots if isinstance(root, Path)]
         stores = [root for root in roots if isinstance(root, Address)]
         objects = Stores(stores, resolve)
@@ -80,6 +89,10 @@ class References:
     def place(self, url: str) -> Place | RecordRejected:
         """Return the opener for a URL."""
         found = self._places.get(url.partition(":")[0].lower())
+        hanging = sum(one.is_alive() for one in self._hanging.get(self._root(url), ()))
+        if hanging >= _MOST_HANGING and self.clock.monotonic() < self._tried_at + _HANGS_AGAIN:
+            what = f"expected {self._root(url)} to answer, {hanging} reads of earlier tables there hang"
+            return RecordRejected(UNAVAILABLE, AT, what)
         if found is not None:
             return found
         if not self._places:
@@ -88,6 +101,18 @@ class References:
             kinds = ", ".join(f"{scheme}://" for scheme in self._places)
             what = f"expected {kinds} (SDP_TABLE_ROOTS), got {shown(url)}"
         return RecordRejected(NOT_CONFIGURED, AT, what)
+
+    def abandon(self, url: str, thread: threading.Thread) -> None:
+        """Note that a read hangs."""
+        self._hanging.setdefault(self._root(url), []).append(thread)
+        self._tried_at = self.clock.monotonic()
+
+    def answers(self, url: str) -> None:
+        """Note that a table was read to its end."""
+        self._hanging.pop(self._root(url), None)
+
+    def _root(self, url: str) -> str:
+        return max((name for name in self._names if name in url), key=len, default="")
 
 
 class ReferenceReader:
@@ -119,6 +144,7 @@ class ReferenceReader:
             return False
         try:
             if self._take():
+                self._references.answers(self._url)
                 self._verify()
                 self._end_attempt()
                 return True
@@ -158,8 +184,9 @@ class ReferenceReader:
             raise Unreadable(RecordRejected("too-large", "headers.segment.size", what))
         self.buffer.close()
         self.buffer = self._pool.buffer(keep=self._keep)
-        url, size = self._url, self._size + 1
-        return _ReadAhead(lambda: place.open(url, size), size, shown(url), self._references.silence)
+        url, size, references = self._url, self._size + 1, self._references
+        abandon = partial(references.abandon, url)
+        return _ReadAhead(lambda: place.open(url, size), size, shown(url), references.silence, abandon)
 
     def _add(self, part: bytes) -> None:
         buffer, patience = self.buffer, self._references.patience
@@ -198,13 +225,20 @@ class _ReadAhead:
     """Reads a table in another thread, since a library's call may never return."""
 
     def __init__(
-        self, open_table: Callable[[], AbstractContextManager[Opened]], most: int, where: str, silence: float
+        self,
+        open_table: Callable[[], AbstractContextManager[Opened]],
+        most: int,
+        where: str,
+        silence: float,
+        abandon: Callable[[threading.Thread], None],
     ) -> None:
+        self._abandon = abandon
         self._open, self._most, self._where, self._silence = open_table, most, where, silence
         self._silent = 0.0
         self._parts: Queue[int | bytes | Exception] = Queue(2)
         self._is_closed = threading.Event()
-        threading.Thread(target=self._run, name="table-reader", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="table-reader", daemon=True)
+        self._thread.start()
 
     def next(self) -> int | bytes | None:
         wait = min(_WAIT, self._silence)
@@ -214,6 +248,7 @@ class _ReadAhead:
             self._silent += wait
             if self._silent < self._silence:
                 return None
+            self._abandon(self._thread)
             raise _cut_short(f"{self._where} cannot be read: nothing came for {self._silence:g} s") from None
         self._silent = 0.0
         if isinstance(part, Exception):

@@ -83,6 +83,8 @@ class TableWorker(TransactionLoop):
         """The reference being read; later records wait."""
         self._most_record = icd.topics[CALIBRATION].max_bytes
         self._partitions: dict[int, PartitionState] = {}
+        self._is_in_doubt = False
+        """Whether a transaction failed of which it is not known whether it happened."""
         self._signed_at = float("-inf")
         self.account = RunningAccount()
         self.accounts = {CALIBRATION: self.account}
@@ -106,8 +108,7 @@ class TableWorker(TransactionLoop):
         return True
 
     def _give_up(self, reason: BusError) -> None:
-        if isinstance(reason, Aborted):  # the bus has the worker's position
-            self._drop_all()
+        self._is_in_doubt = self._is_in_doubt or isinstance(reason, Aborted)
         _log.warning("bus failed worker=%s under way=%d reason=%s", self._name, len(self._assembly), reason)
         self._clock.sleep(_RETRY)
 
@@ -127,6 +128,8 @@ class TableWorker(TransactionLoop):
         for state in list(self._partitions.values()):
             if wanted.get(state.partition) != state.assigned or (now and not is_log_of(state.counted.log, now.id)):
                 self._drop(state.partition)
+        if self._is_in_doubt:
+            self._find_out()
         gained = [partition for partition in wanted if partition not in self._partitions]
         if gained:
             recalled, troubles = find(self._bus, self._member, self._group, gained)
@@ -137,6 +140,22 @@ class TableWorker(TransactionLoop):
             for trouble in troubles:
                 _log.warning("%s worker=%s", trouble, self._name)
             _log.info("partitions assigned worker=%s partitions=%s", self._name, sorted(self._partitions))
+
+    def _find_out(self) -> None:
+        """Learn what became of a failed transaction, and go on with the tables under way.
+
+        They are not read again: if transactions failed again and again, a large table would never be complete.
+        """
+        if self._partitions:
+            recalled, _ = find(self._bus, self._member, self._group, list(self._partitions))
+            for partition, past in recalled.items():
+                happened = self._partitions[partition].has_happened(past)
+                if happened is None:
+                    self._drop(partition)
+                elif happened:
+                    self._written(self._partitions[partition])
+            self._member.go_on({})  # each partition is read on from where it is
+        self._is_in_doubt = False
 
     def _gain(self, partition: int, assigned: int, past: Recalled) -> None:
         for table in past.ended.values():
@@ -270,9 +289,12 @@ class TableWorker(TransactionLoop):
         self._member.write(records, offsets)
         # Step 6: forget all written records.
         for number, state in self._partitions.items():
-            self.account.add(state.account)
-            state.written()
+            self._written(state)
             state.committed = offsets[number]
+
+    def _written(self, state: PartitionState) -> None:
+        self.account.add(state.account)
+        state.written()
 
     def _now_us(self) -> int:
         return round(self._clock.now() * 1e6)
