@@ -55,6 +55,14 @@ class HealthSource(ABC):
     def issues(self, now: float) -> Iterable[HealthIssue]:
         """Return the issues at a time [Unix s], the gravest first."""
 
+    def judges(self, key: FaultKey) -> bool:
+        """Return whether the absence of an alarm from the last issues means that all is well.
+
+        It does not until everything has been heard after a start, nor while what would tell is away: an alarm that was
+        raised then stays.
+        """
+        return True
+
     def values(self, device_class: str) -> Mapping[str, Value]:
         """Return the attributes that this flow provides for a device of the overview, by name."""
         return {}

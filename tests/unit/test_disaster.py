@@ -67,7 +67,7 @@ class Deployment:
             share=lambda kind, make: make(),
             has_read=lambda *topics: True,
         )
-        self.own = reporter(control, lambda now: self.found, self.finds, (), "")
+        self.own = reporter(control, lambda now: self.found, self.finds, (), lambda key: True, "")
         (before,) = control.flows
         for record in self.bench.broker.read("alert-state"):
             before.fold(record, count=True)
