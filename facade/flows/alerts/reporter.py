@@ -7,7 +7,7 @@ from facade.bus.port import QueueingWriter, Record
 from facade.clock import Clock
 from facade.flows.alerts import messages
 from facade.flows.alerts.messages import Alarm, AlarmKey, Alert
-from facade.flows.alerts.suppression import ANYWHERE, Suppression
+from facade.flows.alerts.suppression import ANYWHERE, Suppression, alarms_by_stream
 from facade.outcome import TOMBSTONE, USED, Outcome
 from facade.runtime.composition import FindFaults, Server
 from facade.runtime.flow import Fault, FaultKey, Flow
@@ -279,7 +279,8 @@ def reporter(
         before = server.share(ReportedBefore, lambda: ReportedBefore(round(server.clock.now() * 1e6)))
         server.flows.append(before)
     topics = (*topics, before.topic)
-    suppression = Suppression(server.icd.conditions, server.icd.locations, server.settings.rack_size)
+    icd = server.icd
+    suppression = Suppression(icd.conditions, icd.locations, server.settings.rack_size, alarms_by_stream(icd))
 
     def is_mine(key: AlarmKey) -> bool:
         condition, source = key

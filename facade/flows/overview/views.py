@@ -208,7 +208,8 @@ class Overview:
                     DEGRADED, f"partitions {missing[:_MOST_NAMED]}{more} of {name} have no worker that reads them"
                 )
         for name in self._lagging(streams, now):
-            text = f"{name} lags by {streams[name].lag} records, {streams[name].lag_time(now):.0f} s"
+            readers = "workers" if name in self._workers.streams else "device servers"
+            text = f"{name} lags by {streams[name].lag} records, {streams[name].lag_time(now):.0f} s; {readers} read it"
             yield HealthIssue(DEGRADED, text, (_LAGGING, f"{ORIGIN}/{name}"))
         for name, stream in streams.items():
             account = stream.account
