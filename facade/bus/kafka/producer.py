@@ -62,7 +62,16 @@ _STREAM: Final = {
     "queue.buffering.max.kbytes": 1_048_576,
     "delivery.report.only.error": True,
 }
-_BOUNDED: Final = {**_DURABLE, "enable.idempotence": False, "retries": 0}
+_BOUNDED: Final = {
+    **_DURABLE,
+    "enable.idempotence": False,
+    "retries": 0,
+    "topic.metadata.refresh.interval.ms": timeouts.LEADERS_MS,
+    # A broker takes the next request of a connection after the answer to the last one. While confirmations take longer
+    # than the time between two heartbeats, as those of brokers that have just started, requests of one heartbeat each
+    # would wait for each other longer and longer, and no command could be given. So what waits leaves together.
+    "max.in.flight.requests.per.connection": 1,
+}
 
 _ELSEWHERE = {
     KafkaError.NOT_LEADER_FOR_PARTITION,

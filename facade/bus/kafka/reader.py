@@ -180,6 +180,7 @@ def _settings(prefix: str, *, committed: bool) -> dict[str, object]:
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
+        "topic.metadata.refresh.interval.ms": timeouts.LEADERS_MS,
         "isolation.level": "read_committed" if committed else "read_uncommitted",
         "socket.timeout.ms": timeouts.ANSWER_MS,
         "queued.max.messages.kbytes": 32_768,
