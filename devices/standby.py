@@ -273,14 +273,13 @@ def end_when_replaced(server: Server, pulse: Pulse | None = None) -> None:
 
 def is_exported() -> bool | None:
     """Return whether the Tango database names this process for its instance; None: it does not say."""
-    util = tango.Util.instance()
-    if not util._UseDb:  # noqa: SLF001 - Tango has no other name for it
-        return None
     try:
-        (found, *_), (_, ior, *_) = tango.Database().command_inout(
-            "DbGetDeviceInfo", util.get_dserver_device().get_name()
-        )
-        return bool(ior == util.get_dserver_ior(util.get_dserver_device())) if found else None
+        util = tango.Util.instance(False)
+        if not util._UseDb:  # noqa: SLF001 - Tango has no other name for it
+            return None
+        own = util.get_dserver_device()
+        (is_known, *_), (_, ior, *_) = tango.Database().command_inout("DbGetDeviceInfo", own.get_name())
+        return bool(ior == util.get_dserver_ior(own)) if is_known else None
     except tango.DevFailed:
         return None
 

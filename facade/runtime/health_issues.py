@@ -43,6 +43,8 @@ class HealthIssue(NamedTuple):
     """Device that reports the issue about itself; empty: none."""
     reasons: tuple[str, ...] = ()
     """Reasons of that device, one by one. If each of them is an issue of its own, this issue is left out."""
+    host: str = ""
+    """Host of a process that is missing; empty: the issue is about no process, or its host is not known."""
 
 
 class HealthSource(ABC):

@@ -26,7 +26,7 @@ INSTANCES = ("alerts", "calibration", "control", "ingest-00", "logs", "mirror", 
 WORKERS = ("aggregate-0", "aggregate-1", "alerts-intake-0", "tables-assemble-0", "logs-aggregate-0")
 
 
-def signs_of_life(silent=(), stopped=(), unheard=(), complaints=None, until=NOW, instances=INSTANCES):
+def signs_of_life(silent=(), stopped=(), unheard=(), complaints=None, until=NOW, instances=INSTANCES, incarnation="1"):
     """Return signs of life of a whole facade, in which some have fallen silent, said goodbye, or never spoken."""
     made = Heartbeats()
     names = {f"SdpFacade-{one}": "server" for one in instances} | dict.fromkeys(WORKERS, "worker")
@@ -36,7 +36,7 @@ def signs_of_life(silent=(), stopped=(), unheard=(), complaints=None, until=NOW,
                 continue
             beat = HeartbeatMessage(
                 component=name,
-                incarnation="1",
+                incarnation=incarnation,
                 devices=[],
                 time=at * 1_000_000,
                 interval=1.0,

@@ -100,7 +100,7 @@ def look(dead: Iterable[int], *, more: bool = False, host: Iterable[str] = ()) -
         rack_size=RACK,
         reporting=set(range(NODES)) - set(dead),
         accounts_us=accounts,
-        heartbeats=signs_of_life(silent=silent, instances=SERVERS),
+        heartbeats=signs_of_life(silent=silent, instances=SERVERS, incarnation="900.000-sdp-2-0b1c"),
         controllers=heartbeat(at=NOW - 60 if more else NOW),
         states=SCANS,
     )
@@ -188,6 +188,7 @@ def test_a_lost_host_is_one_alarm_which_names_its_processes_and_three_processes_
     (host,) = site.alarms("UNACK")
     assert (host["condition"], host["source"]) == ("processesGone", "all")
     assert host["text"].startswith("15 serverGone, 1 workerSilent: sdp-facade/ingest-00, ")
+    assert host["text"].endswith(", ...; hosts: sdp-2 (16)")
     assert (site.alerts.shows("suppressedCount"), site.alerts.shows("newAlarms")) == (16, 1)
     site.start()  # what told it is killed as well
     site.found = look((), host=servers[:3])

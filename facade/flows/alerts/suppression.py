@@ -28,7 +28,7 @@ ANY = "*"
 _MOST_SOURCES = 20_000
 """Sources with cached locations."""
 _MOST_NAMED = 8
-"""Sources that the text of a gathering alarm names."""
+"""Sources and hosts that the text of a gathering alarm names."""
 
 
 class Suppression:
@@ -118,7 +118,9 @@ class Suppression:
             counted = ", ".join(f"{count} {condition}" for condition, count in counts.most_common())
             named = ", ".join(source for _, source in alone[:_MOST_NAMED]) + ", ..." * (len(alone) > _MOST_NAMED)
             worst = max((whole[key].severity for key in keys), key=SEVERITIES.index)
-            yield (name, place), Fault(worst, f"{counted}: {named}", values={"alarms": len(keys)})
+            hosts = Counter(whole[key].host for key in keys if whole[key].host).most_common(_MOST_NAMED)
+            where = f"; hosts: {', '.join(f'{host} ({count})' for host, count in hosts)}" if hosts else ""
+            yield (name, place), Fault(worst, f"{counted}: {named}{where}", values={"alarms": len(keys)})
 
     def _depth(self, name: str) -> int:
         """Return the number of nested gathering conditions that may explain one."""

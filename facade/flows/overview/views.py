@@ -22,7 +22,7 @@ from facade.runtime.device_state import STATE, DeviceStates
 from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.flow import DeviceReading, Fault, FaultKey, is_due
 from facade.runtime.health_issues import DEGRADED, FAILED, OK, ORIGIN, UNKNOWN, HealthIssue, HealthSource, HealthState
-from facade.runtime.heartbeats import TOPIC
+from facade.runtime.heartbeats import TOPIC, host_of
 from facade.runtime.scans import scans
 from facade.runtime.stream_accounts import ReaderAccounts, StreamTotals, WorkerAccounts, reasons_by_stream
 from facade.severities import CRITICAL, WARNING, Severity
@@ -152,7 +152,7 @@ class Overview:
             if one.alarm is not None:
                 before = found.get(one.alarm)
                 text = one.text if before is None else f"{before.text}; {one.text}"
-                found[one.alarm] = Fault(one.alert_severity, text, values=one.values)
+                found[one.alarm] = Fault(one.alert_severity, text, values=one.values, host=one.host)
         return found
 
     def finds(self, key: FaultKey) -> bool:
@@ -344,7 +344,7 @@ class Presence(HealthSource):
                 text = f"device server {instance} {self._seen(name)}"
                 # While a standby takes its place there is nothing to do.
                 alarm = None if self._heartbeats.is_followed(name) else self._alarm(name, _SERVER, instance)
-                yield HealthIssue(DEGRADED, text, alarm, CRITICAL)
+                yield HealthIssue(DEGRADED, text, alarm, CRITICAL, host=self._host(name))
             elif self._is_known(name) and self._without_account(name) > _NO_ACCOUNT:
                 text = f"device server {instance} is alive but writes no account: the figures of its streams are old"
                 yield HealthIssue(DEGRADED, text, of_bus=True)
@@ -368,9 +368,8 @@ class Presence(HealthSource):
         for name in heard:
             silent = not (self._heartbeats.newest[name].heartbeat.stopping or self._heartbeats.alive(name))
             if silent and self._heartbeats.silence(name) < self._within:
-                yield HealthIssue(
-                    DEGRADED, f"worker {name} ({start}) {self._seen(name)}", self._alarm(name, _WORKER, name)
-                )
+                text = f"worker {name} ({start}) {self._seen(name)}"
+                yield HealthIssue(DEGRADED, text, self._alarm(name, _WORKER, name), host=self._host(name))
 
     def _alarm(self, component: str, condition: str, *part: str) -> FaultKey | None:
         """Return the alarm to raise; None for a component without any heartbeat, as not all start at once."""
@@ -382,6 +381,9 @@ class Presence(HealthSource):
 
     def _is_known(self, component: str) -> bool:
         return component in self._heartbeats.newest
+
+    def _host(self, component: str) -> str:
+        return host_of(self._heartbeats.newest[component].heartbeat.incarnation) if self._is_known(component) else ""
 
     def _seen(self, component: str) -> str:
         if not self._is_known(component):
