@@ -285,7 +285,7 @@ def reporter(
     def is_mine(key: AlarmKey) -> bool:
         condition, source = key
         # The sources of the facade's own faults begin with its name; an alarm that gathers them anywhere has none.
-        sources = (source, ORIGIN) if source == ANYWHERE else (source,)
+        sources = (source, f"{ORIGIN}/") if source == ANYWHERE else (source,)
         return finds(key) or any(finds((one, at)) for one in suppression.gathers(condition) for at in sources)
 
     made = OwnAlerts(
