@@ -158,9 +158,7 @@ def _device(name: str, device: Mapping[str, Any] | None, master: Mapping[str, An
 def _workers(shown: Mapping[str, Any]) -> Iterator[Finding]:
     alive, wanted = (shown.get(name) or 0 for name in WORKERS)
     if wanted > alive:
-        yield Finding(
-            NOTE, "aggregate", f"workers: {alive} alive, {wanted} wanted", "start one: sdp-facade aggregate --slot N"
-        )
+        yield Finding(NOTE, "aggregate", f"workers: {alive} alive, {wanted} wanted", "start one: sdp-facade aggregate")
     elif 0 < wanted < alive:
         yield Finding(NOTE, "aggregate", f"workers: {alive} alive, {wanted} would be enough")
 

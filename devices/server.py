@@ -25,7 +25,7 @@ from tango.server import run
 from devices.base import FacadeDevice, TangoSink
 from devices.classes import device_classes
 from devices.standby import SERVER as SERVER
-from devices.standby import await_turn, end_when_replaced
+from devices.standby import await_turn, end_when_replaced, is_exported
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.clock import Clock, SystemClock
@@ -98,8 +98,7 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str], pulse: Pulse | No
     def start() -> None:
         try:
             service = _assemble(icd, settings, arguments[0])
-            if pulse is not None:
-                end_when_replaced(service, pulse)
+            end_when_replaced(service, pulse)
             serve_metrics(service.event_loop.accounts, service.gauges)
         except Exception as error:  # Tango would swallow it, and continue without an event loop
             if not isinstance(error, FacadeError):
@@ -115,7 +114,7 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str], pulse: Pulse | No
         levels.start(arguments[1:])
         threads.append(threading.Thread(target=levels.run, args=(stop,), name="log-level", daemon=True))
         # Tango deletes the devices at once when it is asked to end: pushing threads must end before.
-        FacadeDevice.before_end = end
+        FacadeDevice.before_end = end_by_signal
         for device in [*FacadeDevice.present.values()][:1]:
             for number in (signal.SIGTERM, signal.SIGINT):
                 device.register_signal(number)
@@ -126,6 +125,12 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str], pulse: Pulse | No
         stop.set()
         for thread in threads:
             thread.join(4.0 if thread.name == EVENT_LOOP else 0.5)  # the other threads write nothing
+
+    def end_by_signal() -> None:
+        end()
+        if is_exported() is False:  # Tango would unexport the devices of the process that serves them
+            _log.error("another process serves %s now: this one ends", arguments[0])
+            end_process(1)
 
     classes = tuple(device_classes(icd, _wanted(icd, arguments)))
     # Otherwise Tango would end with exit code 0, whatever has failed.

@@ -25,8 +25,11 @@ agree. The standby remains the first until its first heartbeat as the server is 
 final heartbeat at its turn, the next standby would find no server and no standby before itself.
 
 A server whose host stood still goes on after its silence. It reads a heartbeat of its successor, and ends. Until then
-it commands nothing: it has no lease (`facade.flows.commands.lease`). A successor is an incarnation that began later.
-The order of heartbeats does not tell: those of a server that goes on come after its successor's, too.
+it commands nothing: it has no lease (`facade.flows.commands.lease`). So does every server, with or without standbys:
+two that were started for one instance are told apart in the same way. The order of heartbeats does not tell who is the
+successor: those of a server that goes on come after its successor's, too. The server that the Tango database names
+stays, as clients find no other. While the database does not answer, the incarnation that began later does. A server
+that the database does not name never unexports the devices: it would take those of its successor away.
 """
 
 import logging
@@ -162,7 +165,7 @@ class Succession:
 
 
 class Replacement:
-    """Tells a server that another process has taken its place: one that began later, and is heard after the server.
+    """Tells a server that another process has taken its place: one that is heard after the server.
 
     Parameters
     ----------
@@ -170,12 +173,20 @@ class Replacement:
         Takes the incarnation of the other process.
     heard
         Is called once, when all processes that follow the log know the server.
+    is_exported
+        Asks the Tango database whether clients find this server; None: the database does not say.
     """
 
     def __init__(
-        self, component: str, incarnation: str, act: Callable[[str], None], heard: Callable[[], None] = lambda: None
+        self,
+        component: str,
+        incarnation: str,
+        act: Callable[[str], None],
+        heard: Callable[[], None] = lambda: None,
+        is_exported: Callable[[], bool | None] = lambda: None,
     ) -> None:
         self._component, self._incarnation, self._act, self._heard = component, incarnation, act, heard
+        self._is_exported = is_exported
         self._is_heard = False
         """Whether an own heartbeat came back: those before it on the log are of servers that have ended."""
 
@@ -187,8 +198,10 @@ class Replacement:
             if not self._is_heard:
                 self._is_heard = True
                 self._heard()
-        elif self._is_heard and began(heartbeat.incarnation) > began(self._incarnation):
-            self._act(heartbeat.incarnation)
+        elif self._is_heard:
+            is_found = self._is_exported()
+            if began(heartbeat.incarnation) > began(self._incarnation) if is_found is None else not is_found:
+                self._act(heartbeat.incarnation)
 
 
 def await_turn(settings: Settings, instance: str) -> Pulse:
@@ -226,21 +239,23 @@ def await_turn(settings: Settings, instance: str) -> Pulse:
     return pulse
 
 
-def end_when_replaced(server: Server, pulse: Pulse) -> None:
+def end_when_replaced(server: Server, pulse: Pulse | None = None) -> None:
     """Let a server end when another process has taken its place; end its heartbeats as a standby when it is heard.
 
     It ends at once: in order it would unexport the devices of its successor. It writes no final heartbeat, which would
     be one of its successor, too: they have the same name.
     """
     bus = KafkaBus(Connection(server.settings, clock=server.clock), client=f"{server.instance}-replacement")
-    server.sign_of_life.interval = min(server.sign_of_life.interval, SERVER_INTERVAL)
+    heard: Callable[[], None] = lambda: None  # noqa: E731
+    if pulse is not None:
+        heard, server.sign_of_life.interval = pulse.end, min(server.sign_of_life.interval, SERVER_INTERVAL)
 
     def end(incarnation: str) -> None:
         _log.error("another process serves %s now (incarnation %s): this one ends", server.instance, incarnation)
         end_process(1)
 
     def follow(stop: threading.Event) -> None:
-        replacement = Replacement(server.instance, server.sign_of_life.incarnation, end, pulse.end)
+        replacement = Replacement(server.instance, server.sign_of_life.incarnation, end, heard, is_exported)
         reader, is_told = None, False
         while not stop.is_set():
             try:
@@ -254,6 +269,19 @@ def end_when_replaced(server: Server, pulse: Pulse) -> None:
                 _take(reader, replacement.fold)
 
     server.threads.append(follow)
+
+
+def is_exported() -> bool | None:
+    """Return whether the Tango database names this process for its instance; None: it does not say."""
+    try:
+        util = tango.Util.instance(False)
+        if not util._UseDb:  # noqa: SLF001 - Tango has no other name for it
+            return None
+        own = util.get_dserver_device()
+        (is_known, *_), (_, ior, *_) = tango.Database().command_inout("DbGetDeviceInfo", own.get_name())
+        return bool(ior == util.get_dserver_ior(own)) if is_known else None
+    except tango.DevFailed:
+        return None
 
 
 def _open(settings: Settings, bus: KafkaBus) -> Reader:

@@ -13,6 +13,7 @@ from facade.bus import bus_checks
 from facade.bus.bus_checks import TopicState
 from facade.bus.kafka import admin
 from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.refusals import lacks_right
 from facade.bus.kafka.topics import differences
 from facade.clock import utc_text
 from facade.config import Settings, load_settings
@@ -91,13 +92,20 @@ def _look(icd: Icd, settings: Settings, roles: list[str]) -> Iterator[Finding]:
         try:
             group = admin.describe_group(connection, name)
         except BusError as error:
-            yield Finding(UNKNOWN, f"group {name}", str(error), "give this principal Describe on the group")
+            yield Finding(UNKNOWN, f"group {name}", str(error), remedy_of(error))
             continue
         yield bus_checks.describe_lag(name, group)
         yield from bus_checks.judge_lag(icd, name, group, now)
         if worker.name in roles and "READ" not in group.rights:
             text = f"this principal lacks READ on the group {connection.prefix}{name}"
             yield Finding(FAILED, f"rights of {worker.name}", text, "kafka-acls.sh --add --operation Read --group ...")
+
+
+def remedy_of(error: BusError) -> str:
+    """Return what to do about a question about a group that failed."""
+    if lacks_right(error):
+        return "give this principal Describe on the group"
+    return "ask again in a minute: the coordinator of the group is starting, or moves to another broker"
 
 
 def _topics(

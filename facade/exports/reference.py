@@ -15,7 +15,7 @@ from facade.exports.asyncapi import EXAMPLE_KEY, ends, message_names
 from facade.exports.markdown import anchor, code, code_block, escaped, items, link, page, paragraph, table
 from facade.icd.expand import account_attribute
 from facade.icd.fields import Schema, properties, split_version
-from facade.icd.model import Attribute, CommandDefinition, Condition, DeviceClass, Icd, Query
+from facade.icd.model import STREAM, Attribute, CommandDefinition, Condition, DeviceClass, Icd, Query
 from facade.icd.topic_model import Figure, Topic, Window
 from facade.icd.units import unit_of
 from facade.icd.words import (
@@ -681,8 +681,9 @@ def _condition_facts(condition: Condition) -> Iterator[str]:
     )
     yield "; ".join(filter(None, facts))
     if condition.suppressed_by:
+        where = {"": "", STREAM: " of the same stream"}
         others = (
-            link(code(one), "alerts.md", one) + f" of the {at} in which the source lies" * bool(at)
+            link(code(one), "alerts.md", one) + where.get(at, f" of the {at} in which the source lies")
             for one, at in condition.suppressors
         )
         yield f"Suppressed by: {', '.join(others)}"

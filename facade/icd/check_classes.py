@@ -14,6 +14,7 @@ from facade.icd.checks import NO_VALUE, SENTENCE, IcdFinding, Row, entries, find
 from facade.icd.fields import bound, is_numeric, kind, message_of, properties, window_of
 from facade.icd.model import (
     MOST_PUSHED,
+    STREAM,
     Attribute,
     CommandDefinition,
     Condition,
@@ -381,7 +382,8 @@ def _of_condition(icd: Icd, name: str, one: Condition) -> Iterator[Row]:
         yield "suppressors_exist", "suppressed_by", other in icd.conditions, known, other
         is_free = name not in _suppressors(icd, other)
         yield "suppressors_exist", "suppressed_by", is_free, "one that does not depend on this one", other
-        is_place, known = not location or location in icd.locations, f"one of {sorted(icd.locations)}"
+        places = {STREAM, *icd.locations}
+        is_place, known = not location or location in places, f"one of {sorted(places)}"
         yield "suppressor_locations_exist", "suppressed_by", is_place, known, location
         cause = icd.conditions.get(other, one)
         is_told_last = cause is one or one.on_delay > cause.on_delay

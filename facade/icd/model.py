@@ -175,6 +175,10 @@ class Query(IcdTable, frozen=True, kw_only=True):
     """For DevEncoded: the largest content [bytes]."""
 
 
+STREAM = "stream"
+"""Location of a suppressor that is about the source's own stream: it lags, or a process that reads it has gone."""
+
+
 class Condition(IcdTable, frozen=True, kw_only=True):
     """One alarm condition (IEC 62682): meaning, response, and rules of its alarm."""
 
@@ -201,7 +205,8 @@ class Condition(IcdTable, frozen=True, kw_only=True):
     """Growth factor of a value since the acknowledgement that leads to a re-alarm at once; 0: never."""
     suppressed_by: tuple[str, ...] = ()
     """Conditions that explain this one: while an alarm of one is active, this one is suppressed by design. With
-    ``@LOCATION`` after the name, only by an alarm of the source's own place, such as ``rackSilent@rack``."""
+    ``@LOCATION`` after the name, only by an alarm of the source's own place, such as ``rackSilent@rack``, or of its
+    stream, such as ``serverGone@stream``."""
     gathers: int = 0
     """Number of simultaneous alarms from which the facade raises this condition to explain them; 0: others raise it."""
 

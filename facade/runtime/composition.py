@@ -152,18 +152,28 @@ class Server:
             self.flows.append(found)
         return found
 
-    def report(self, find: FindFaults, finds: Callable[[FaultKey], bool], *topics: str, others: str = "") -> Reporter:
+    def report(
+        self,
+        find: FindFaults,
+        finds: Callable[[FaultKey], bool],
+        *topics: str,
+        judges: Callable[[FaultKey], bool] = lambda key: True,
+        others: str = "",
+    ) -> Reporter:
         """Raise and clear alerts about faults, once some topics have been read.
 
         Parameters
         ----------
         finds
             Whether this reporter finds faults of a condition and source; other reporters of this server have their own.
+        judges
+            Whether the absence of a fault from what `find` returned last means that it has gone; otherwise its alert
+            stays.
         others
             Source of one alarm per condition about the faults beyond the limit; empty text: there is no limit.
         """
         (reference,) = [one.reporter for one in manifests() if one.reporter is not None]
-        reporter: Reporter = load(reference)(self, find, finds, topics, others)
+        reporter: Reporter = load(reference)(self, find, finds, topics, judges, others)
         return reporter
 
     def health_sources(self) -> list[HealthSource]:

@@ -31,6 +31,8 @@ class Fault(NamedTuple):
     """Begin of the fault, if it is known [Unix us]: a later one is a new occurrence of the alarm."""
     values: Mapping[str, float] = MappingProxyType({})
     """Measured values, by name: growing values may lead to a re-alarm."""
+    host: str = ""
+    """Host of the process that has gone; empty: the fault is of no process, or its host is not known."""
 
 
 class Alerts(Protocol):

@@ -43,6 +43,8 @@ class HealthIssue(NamedTuple):
     """Device that reports the issue about itself; empty: none."""
     reasons: tuple[str, ...] = ()
     """Reasons of that device, one by one. If each of them is an issue of its own, this issue is left out."""
+    host: str = ""
+    """Host of a process that is missing; empty: the issue is about no process, or its host is not known."""
 
 
 class HealthSource(ABC):
@@ -54,6 +56,14 @@ class HealthSource(ABC):
     @abstractmethod
     def issues(self, now: float) -> Iterable[HealthIssue]:
         """Return the issues at a time [Unix s], the gravest first."""
+
+    def judges(self, key: FaultKey) -> bool:
+        """Return whether the absence of an alarm from the last issues means that all is well.
+
+        It does not until everything has been heard after a start, nor while what would tell is away: an alarm that was
+        raised then stays.
+        """
+        return True
 
     def values(self, device_class: str) -> Mapping[str, Value]:
         """Return the attributes that this flow provides for a device of the overview, by name."""

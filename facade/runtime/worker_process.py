@@ -1,11 +1,13 @@
 """The process of a worker: the transaction loop of any flow, from its command line to its end."""
 
 import gc
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, NamedTuple, NoReturn, Protocol
 
 import typer
 
+from facade.bus.kafka.admin import members_of
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.producer import KafkaWriter
@@ -29,6 +31,8 @@ from facade.runtime.stopping import end_process, stopping
 
 Slot = Annotated[str, typer.Option(help="Name of this worker's slot; each running worker needs its own.")]
 """Option of the sub-command that runs a worker."""
+FREE = ""
+"""The lowest number that no running worker has for its slot."""
 
 
 class Worker(Protocol):
@@ -90,24 +94,36 @@ def open_alerts(source: str, writer: Writer, clock: Clock) -> Alerts:
     return made
 
 
+def free_slot(members: Collection[str], group: str) -> str:
+    """Return the lowest number of a slot that no member of a group has."""
+    return next(slot for slot in map(str, itertools.count()) if slot_name(group, slot) not in members)
+
+
 def run_worker(role: str, slot: str, make: Callable[[Site], Worker]) -> NoReturn:
     """Run a worker until SIGTERM or SIGINT, and end the process.
 
-    `role`: role of the worker in the ICD.
+    Parameters
+    ----------
+    role
+        Role of the worker in the ICD.
+    slot
+        Name of its slot, or `FREE`.
 
     Raises
     ------
     FacadeError
         A setting is wrong, or another process has taken the slot.
     """
-    start_logging(f"worker:{slot_name(role, slot)}")
     # Batches of 10,000 messages trigger the garbage collector again and again; they hold no cycles.
     gc.set_threshold(100_000)
     settings = load_settings()
     replay = ReplayClock(SystemClock()) if settings.replay else None
     clock = replay or SystemClock()
-    site = Site(load(), settings, Connection(settings, clock=clock), clock, role, slot)
+    connection, icd = Connection(settings, clock=clock), load()
+    slot = slot or free_slot(members_of(connection, icd.roles[role].group), icd.roles[role].group)
+    site = Site(icd, settings, connection, clock, role, slot)
     name = site.name
+    start_logging(f"worker:{name}")
     start_log_export(site.icd, settings, name, today(clock))
     with stopping() as stopped:
         worker = make(site)

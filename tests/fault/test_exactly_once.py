@@ -48,13 +48,14 @@ def has_all(deployment: Deployment, slot: str) -> bool:
 def test_workers_join_leave_and_take_each_others_slot(deploy: Deploy) -> None:
     """Scaling from one worker to two and back, in the middle of the stream, loses and doubles nothing. Of two workers
     with one slot the newer one works: the older one ends with a message that names the member and says what to do. A
-    supervisor that starts the older one again makes them change places, and each end is told."""
+    supervisor that starts the older one again makes them change places, and each end is told. A worker without a slot
+    takes nobody's."""
     deployment = deploy(nodes=4)
     deployment.serve()
     first = deployment.worker("0")
     simulation = deployment.simulate("--rate", 500)
     simulation.sends(4000)
-    second = deployment.worker("1")
+    second = deployment.launch("aggregate-1", "aggregate")
     until(lambda: both_partitions(deployment), "the second worker has a partition", every=0.3)
     before = until(lambda: slots(deployment).get("1"), "its name in the group").id
     assert second.terminate() == 0

@@ -13,7 +13,7 @@ from tests.support.waiting import until, until_equal
 
 INSTANCES = ("alerts", "calibration", "control", "ingest-00", "quality", "subarray")
 WORKERS = {
-    "aggregate-0": ("aggregate",),
+    "aggregate-0": ("aggregate", "--slot", "0"),
     "aggregate-1": ("aggregate", "--slot", "1"),
     "alerts-intake-0": ("alerts", "intake"),
     "tables-assemble-0": ("tables", "assemble"),

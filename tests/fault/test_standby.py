@@ -11,7 +11,7 @@ import tango
 
 from facade.flows.alerts.follower import Page
 from tests.support.alerting import alert
-from tests.support.deployment import MASTER, Deployment, subarray_device
+from tests.support.deployment import MASTER, Deployment, node_device, subarray_device
 from tests.support.processes import Running
 from tests.support.waiting import until, until_equal
 
@@ -89,3 +89,24 @@ def test_a_standby_takes_the_place_of_a_server_that_stops_is_killed_or_stands_st
     assert second["control"].exit_code() == 1, "it was replaced"
     assert serve(3, "the return of the one that stood still") == third
     assert all(server.running for server in third.values())
+
+
+def test_of_two_servers_of_one_name_the_one_ends_that_clients_do_not_find(deploy: Callable[..., Deployment]) -> None:
+    """They were started without the option: the first one stood still for so long that Tango let a second one start."""
+    deployment = deploy(subarrays=1, without="calibration,quality,mirror,logs,alerts-intake,tables-assemble")
+    devices = {"alerts": ALERTS, "control": MASTER, "ingest-00": node_device(0)}
+    first = {instance: deployment.server(instance, name=f"{instance}-first") for instance in devices}
+    for process in first.values():
+        until(lambda process=process: "bus opened" in process.text, "it reads the bus")  # type: ignore[misc]
+        process.signal(signal.SIGSTOP)
+    second = {instance: deployment.server(instance, name=f"{instance}-second") for instance in devices}
+
+    first["control"].signal(signal.SIGTERM)  # before it can read that it has a successor
+    for process in first.values():
+        process.signal(signal.SIGCONT)
+
+    assert {instance: process.exit_code() for instance, process in first.items()} == dict.fromkeys(devices, 1)
+    deployment.forget_proxies()
+    for instance, device in devices.items():
+        assert second[instance].running
+        assert deployment.read_one(device, "State") is not None, "its devices are still exported"

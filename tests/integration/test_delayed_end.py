@@ -1,4 +1,4 @@
-"""Transactions beside a network that delays and cuts (KIP-890; Jepsen on Bufstream 0.1)."""
+"""Transactions and heartbeats beside a network that delays and cuts (KIP-890; Jepsen on Bufstream 0.1)."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
+from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.transactional_producer import TransactionalProducer
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import Aborted, BusHealth, Record
 from facade.config import Settings
+from facade.runtime.heartbeats import TOPIC, SignOfLife
 from tests.support.deployment import Deployment
-from tests.support.kafka_proxy import END_TXN, KafkaProxy
+from tests.support.kafka_proxy import END_TXN, PRODUCE, KafkaProxy
 from tests.support.waiting import HANG, until
 
 pytestmark = pytest.mark.kafka
@@ -105,3 +107,26 @@ def test_a_broker_that_goes_away_within_a_transaction_holds_it_up_for_seconds(
         found = [message.value() for message in deployment.messages(RESULT)]
         copier.log.close()
     assert found == [b"first", b"first", b"second", b"second"]
+
+
+def test_heartbeats_that_wait_for_a_slow_confirmation_leave_together(deploy: Callable[..., Deployment]) -> None:
+    """A broker takes one request of a connection after the other. Brokers that have just started confirm more slowly
+    than heartbeats come: with a request for each heartbeat they queued, and no command could be given."""
+    deployment = deploy(nodes=1, prepare=False)
+    deployment.create_topics()
+    with KafkaProxy(deployment.bootstrap) as proxy:
+        connection = Connection(Settings(bootstrap=proxy.bootstrap, prefix=deployment.prefix))
+        sender = KafkaBus(connection, client="lease").sender()
+        sign = SignOfLife("SdpFacade-subarray", "server", sender.post, connection.clock)
+        before = len(deployment.messages(TOPIC))
+        proxy.keep_answers(PRODUCE)
+        sign.beat()
+        until(lambda: proxy.asked[PRODUCE] == 1, "the first heartbeat has left")
+        for _ in range(9):
+            sign.beat()
+            connection.clock.sleep(0.02)  # as long as each leaves by itself, if it may
+        assert proxy.asked[PRODUCE] == 1
+        proxy.release_answers()
+        sender.close(HANG)
+        assert proxy.asked[PRODUCE] <= 3, "the client prepares one request ahead"
+    assert len(deployment.messages(TOPIC)) - before == 10

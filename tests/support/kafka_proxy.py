@@ -3,10 +3,11 @@
 import socket
 import struct
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 
-LIST_OFFSETS, METADATA, FIND_COORDINATOR, END_TXN = 2, 3, 10, 26
+PRODUCE, LIST_OFFSETS, METADATA, FIND_COORDINATOR, END_TXN = 0, 2, 3, 10, 26
 """Kafka's keys of requests."""
 _HOST = "127.0.0.1"
 
@@ -25,6 +26,8 @@ class KafkaProxy:
         self.bootstrap = f"{_HOST}:{port}"
         # In Metadata and FindCoordinator a broker is its host and, right behind, its port.
         self._address = tuple(_HOST.encode() + struct.pack(">i", number) for number in (broker_port, port))
+        self.asked = Counter[int]()
+        """Requests so far, by kind."""
         self._late: set[int] = set()
         """Kinds of requests whose answers are kept."""
         self._arrive = threading.Event()
@@ -96,6 +99,7 @@ class KafkaProxy:
             for request in _frames(client):
                 key = struct.unpack(">h", request[4:6])[0]
                 asked[request[8:12]] = key  # by correlation id
+                self.asked[key] += 1
                 if key == self._hold:
                     self._hold, self._held = None, request
                     break

@@ -26,7 +26,7 @@ INSTANCES = ("alerts", "calibration", "control", "ingest-00", "logs", "mirror", 
 WORKERS = ("aggregate-0", "aggregate-1", "alerts-intake-0", "tables-assemble-0", "logs-aggregate-0")
 
 
-def signs_of_life(silent=(), stopped=(), unheard=(), complaints=None, until=NOW, instances=INSTANCES):
+def signs_of_life(silent=(), stopped=(), unheard=(), complaints=None, until=NOW, instances=INSTANCES, incarnation="1"):
     """Return signs of life of a whole facade, in which some have fallen silent, said goodbye, or never spoken."""
     made = Heartbeats()
     names = {f"SdpFacade-{one}": "server" for one in instances} | dict.fromkeys(WORKERS, "worker")
@@ -36,7 +36,7 @@ def signs_of_life(silent=(), stopped=(), unheard=(), complaints=None, until=NOW,
                 continue
             beat = HeartbeatMessage(
                 component=name,
-                incarnation="1",
+                incarnation=incarnation,
                 devices=[],
                 time=at * 1_000_000,
                 interval=1.0,
@@ -65,6 +65,7 @@ def heartbeat(devices=(MASTER,), at=NOW, name="a"):
 def overview(
     *, connected=True, bus_error="", nodes=4, reporting=None, controllers=None, unbalanced=(), lagging=(),
     streams=None, accounts_us=None, heartbeats=None, without="", scan=1, states=(), still=(), rack_size=0,
+    clock=None,
 ):  # fmt: skip
     """Return an overview in which all is well but for what is said."""
     accounts = WorkerAccounts()
@@ -76,6 +77,7 @@ def overview(
         backlog.note(NOW, 0, dict(lagging).get(name, 0))
     components = Components()
     components.newest = heartbeat() if controllers is None else controllers
+    components.heard = {*components.newest}
     heard = frozenset(range(nodes) if reporting is None else reporting)
     totals = {node: GroupTotals(epoch=scan) for node in range(nodes)}
     ledger = SimpleNamespace(
@@ -92,7 +94,7 @@ def overview(
         devices={"SdpMaster": [MASTER]},
         instance="SdpFacade-control",
         states=DeviceStates(ICD, {}),
-        clock=ManualClock(NOW),
+        clock=clock or ManualClock(NOW),
         heartbeats=lambda: heartbeats or signs_of_life(),
         share=lambda kind, make=None: shared.setdefault(kind, shared.get(kind) or kind()),
         find=shared.get,

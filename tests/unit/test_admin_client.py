@@ -98,13 +98,14 @@ def test_an_admin_client_that_nobody_answers_is_told_of_the_brokers_again(
 
 
 def test_no_process_that_works_asks_a_coordinator_by_the_admin_client() -> None:
-    """Only `bus check` does, which ends."""
+    """Only `bus check` does, which ends, and a worker before it begins: without an answer it ends as well."""
     question = re.compile(r"\.(?:describe|list|alter|delete)_consumer_groups?(?:_offsets)?\b")
     sources = [path for part in ("facade", "devices", "clients") for path in (_ROOT / part).rglob("*.py")]
     asking = {path.name for path in sources if question.search(path.read_text())}
     assert asking == {"admin.py"}
     using = {path.name for path in sources if "describe_group(" in path.read_text()}
     assert using == {"admin.py"} | {"bus.py"}
+    assert {path.name for path in sources if "members_of(" in path.read_text()} == {"admin.py", "worker_process.py"}
 
 
 def test_a_process_has_one_admin_client_which_outlives_its_connections() -> None:

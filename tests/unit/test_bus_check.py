@@ -11,6 +11,7 @@ from facade.bus import bus_checks
 from facade.bus.bus_checks import GroupPosition, GroupState
 from facade.bus.kafka import admin
 from facade.bus.kafka.admin import FoundTopic, _ClientLog
+from facade.bus.kafka.refusals import failing
 from facade.bus.kafka.topics import broker_settings, differences
 from facade.cli import bus
 from facade.clock import ManualClock
@@ -244,6 +245,22 @@ def test_a_broker_that_is_lost_between_two_answers_is_an_error_of_the_bus(monkey
     monkeypatch.setattr(admin, "committed_offsets", lambda *_: {("ingest.heaps", 0): 7})
     with pytest.raises(BusError, match=r"t\.aggregate"):
         admin.describe_group(connection, "aggregate")
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, "give this principal Describe"),
+        (KafkaError.NOT_COORDINATOR, "ask again"),
+        (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, "ask again"),
+        (KafkaError.COORDINATOR_NOT_AVAILABLE, "ask again"),
+    ],
+)
+def test_only_a_missing_right_is_remedied_by_a_right(code, remedy):
+    """While coordinators loaded, after a broker was lost, the advice was to give rights."""
+    with pytest.raises(BusError) as raised, failing("group aggregate"):
+        raise KafkaException(KafkaError(code))
+    assert bus.remedy_of(raised.value).startswith(remedy)
 
 
 def test_no_new_heartbeat_is_read_from_a_broker_that_is_lost(monkeypatch):

@@ -157,6 +157,12 @@ def test_a_flow_whose_health_fails_takes_no_other_with_it_and_clears_no_alarm():
     assert any("ingest.heaps lags" in one for one in reasons)
     assert key in shown.find(NOW)
     assert before == shown.values("SdpMaster")
+    shown._flows[0] = PlugIn()
+    assert key not in shown.find(NOW)
+    assert not shown.judges(key), "it fails from the start: an alarm of before stays"
+    fails.clear()
+    assert key in shown.find(NOW)
+    assert shown.judges(key)
 
 
 def test_records_that_a_transaction_without_an_end_holds_back_are_named():

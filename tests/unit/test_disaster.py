@@ -19,7 +19,7 @@ from facade.flows.alerts.reporter import reporter
 from facade.flows.alerts.suppression import Suppression
 from facade.runtime.flow import Fault, FaultKey
 from facade.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSource
-from facade.severities import ALARM
+from facade.severities import ALARM, CRITICAL, WARNING
 from tests.support.alerting import ICD, Bench
 from tests.support.overview import INSTANCES, NOW, WORKERS, heartbeat, overview, signs_of_life
 from tests.support.simulated_bus import MemoryBus
@@ -67,7 +67,7 @@ class Deployment:
             share=lambda kind, make: make(),
             has_read=lambda *topics: True,
         )
-        self.own = reporter(control, lambda now: self.found, self.finds, (), "")
+        self.own = reporter(control, lambda now: self.found, self.finds, (), lambda key: True, "")
         (before,) = control.flows
         for record in self.bench.broker.read("alert-state"):
             before.fold(record, count=True)
@@ -100,7 +100,7 @@ def look(dead: Iterable[int], *, more: bool = False, host: Iterable[str] = ()) -
         rack_size=RACK,
         reporting=set(range(NODES)) - set(dead),
         accounts_us=accounts,
-        heartbeats=signs_of_life(silent=silent, instances=SERVERS),
+        heartbeats=signs_of_life(silent=silent, instances=SERVERS, incarnation="900.000-sdp-2-0b1c"),
         controllers=heartbeat(at=NOW - 60 if more else NOW),
         states=SCANS,
     )
@@ -188,6 +188,7 @@ def test_a_lost_host_is_one_alarm_which_names_its_processes_and_three_processes_
     (host,) = site.alarms("UNACK")
     assert (host["condition"], host["source"]) == ("processesGone", "all")
     assert host["text"].startswith("15 serverGone, 1 workerSilent: sdp-facade/ingest-00, ")
+    assert host["text"].endswith(", ...; hosts: sdp-2 (16)")
     assert (site.alerts.shows("suppressedCount"), site.alerts.shows("newAlarms")) == (16, 1)
     site.start()  # what told it is killed as well
     site.found = look((), host=servers[:3])
@@ -251,3 +252,51 @@ def test_restarts_in_the_middle_raise_nothing_again_and_clear_it_later() -> None
     assert {(one["condition"], one["state"]) for one in site.alarms()} == {
         (condition, "RTNUN") for condition in ("ingestSilent", *MORE)
     }
+
+
+def lags(*topics: str) -> dict[FaultKey, Fault]:
+    return {("streamLagging", f"{ORIGIN}/{topic}"): Fault(WARNING, f"{topic} lags") for topic in topics}
+
+
+LATE: FaultKey = ("streamLate", "ingest/0001")
+
+
+@pytest.mark.parametrize(
+    ("cause", "explained", "others"),
+    [
+        (("serverGone", f"{ORIGIN}/{RACKS[0]}"), lags("ingest.summary", "telemetry.summary"), lags("ingest.heaps")),
+        (("serverGone", f"{ORIGIN}/quality"), lags("quality"), lags("ingest.summary", "alerts")),
+        (("workerGone", ORIGIN), lags("ingest.heaps"), lags("ingest.summary", "logs")),
+        (("logsGone", ORIGIN), lags("logs"), lags("ingest.heaps")),
+        *((key, {LATE: Fault(ALARM, "late")}, {}) for key in lags("ingest.heaps")),
+        *((key, {}, {LATE: Fault(ALARM, "late")}) for key in lags("quality")),
+        (("streamsLagging", "all"), lags("alerts", "quality", "logs"), {}),
+    ],
+)
+def test_an_alarm_suppresses_its_effects_on_the_same_stream(
+    cause: FaultKey, explained: Mapping[FaultKey, Fault], others: Mapping[FaultKey, Fault]
+) -> None:
+    site = Deployment()
+    gathered = cause[0] == "streamsLagging"  # which the facade raises itself
+    site.found = {**({} if gathered else {cause: Fault(CRITICAL, "the cause")}), **explained, **others}
+    site.finds = lambda key: True  # type: ignore[method-assign]
+    site.seconds(40)
+    shown = {(one["condition"], one["source"]): one["state"] for one in site.alarms()}
+    assert {key for key, state in shown.items() if state == "DSUPR"} == {*explained}
+    assert {key for key, state in shown.items() if state == "UNACK"} == {cause, *others}
+
+
+def test_after_an_outage_of_the_brokers_one_alarm_stands_that_explains_the_others() -> None:
+    site = Deployment()
+    late = {("streamLate", source): Fault(ALARM, "late") for source in nodes(*range(20))}
+    site.found = {**lags("ingest.heaps", "ingest.summary", "telemetry.summary", "logs"), **late}
+    site.seconds(40)
+    assert [one["condition"] for one in site.alarms("UNACK")] == ["streamsLagging"]
+    assert site.seen() == {"streamsLagging"}
+    site.start()  # what told it is killed as well
+    site.found = late  # the records that waited are counted for some seconds more
+    site.seconds(10)
+    site.found = {}
+    site.seconds(40)
+    assert site.seen() == {"streamsLagging"}
+    assert site.alerts.state("streamsLagging", "all") == "RTNUN"

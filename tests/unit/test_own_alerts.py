@@ -9,6 +9,7 @@ from facade.bus.port import BusHealth, Record
 from facade.clock import ManualClock
 from facade.flows.alerts.messages import MOST_MISSING, Alarm, decode_alert, state_record
 from facade.flows.alerts.reporter import OwnAlerts, ReportedBefore
+from facade.flows.alerts.suppression import Suppression
 from facade.flows.overview.views import Overview
 from facade.icd.load import load
 from facade.outcome import TOMBSTONE, USED, RecordRejected
@@ -22,12 +23,13 @@ WRONG = {KEY: Fault("CRITICAL", "no worker")}
 
 
 class Bench:
-    def __init__(self, others: str = "") -> None:
-        self.others = others
+    def __init__(self, others: str = "", gather=lambda found: found) -> None:
+        self.others, self.gather = others, gather
         self.clock = ManualClock()
         self.broker = MemoryBroker(self.clock, {"alerts": 1})
         self.bus = MemoryBus(self.broker)
         self.found: dict | None = {}
+        self.unjudged: set = set()
         self.start()
 
     def start(self, *alarms: Alarm, seconds: float = 2.0) -> None:
@@ -43,6 +45,8 @@ class Bench:
             mine=overview().finds if not self.others else lambda key: True,
             known=lambda: True,
             clock=self.clock,
+            judges=lambda key: key not in self.unjudged,
+            gather=self.gather,
             others=self.others,
         )
         self.clock.sleep(seconds)
@@ -78,6 +82,49 @@ def test_a_fault_that_flickers_at_the_start_is_not_told(bench):
     for found in (WRONG, WRONG, {}, WRONG, {}):
         bench.found = found
         assert bench.look(1) == []
+
+
+def test_what_was_not_judged_stays_as_it_was_told():
+    """After a start, absence says nothing of it: neither it nor the alarm that explains it is cleared and raised."""
+    gather = Suppression(load().conditions, load().locations, 50).gathered
+    bench = Bench("rest", gather)  # all alarms are its own
+    cause = ("processesGone", "all")
+    gone = {("serverGone", f"sdp-facade/ingest-{number:02d}"): Fault("CRITICAL", "silent") for number in range(5)}
+    bench.found = gone
+    bench.look()
+    assert states(bench) == dict.fromkeys([cause, *gone], "ACTIVE")
+    told = bench.alerts()
+    bench.start(*map(alarm, told))
+    bench.found, bench.unjudged = {}, {*gone}
+    bench.look(60)
+    assert bench.alerts() == told
+    bench.found = gone
+    bench.look(10)
+    bench.unjudged = set()
+    bench.look(10)
+    assert bench.alerts() == told, "it was judged, and found again"
+    first = min(gone)
+    bench.found, bench.unjudged = {}, {first}
+    bench.look(10)
+    assert states(bench) == dict.fromkeys([cause, *gone], "CLEARED") | {first: "ACTIVE"}
+
+
+def states(bench: Bench) -> dict:
+    return {one.key: one.state for one in bench.alerts()}
+
+
+def alarm(one) -> Alarm:
+    """Return the state of the alarm of an alert, after somebody has acknowledged it."""
+    return Alarm(
+        condition=one.condition,
+        source=one.source,
+        state="ACKED",
+        severity=one.severity,
+        text=one.text,
+        through=99,
+        source_raised_at=one.raised_at,
+        source_sequence=one.sequence,
+    )
 
 
 def test_a_change_of_severity_is_told(bench):
@@ -131,21 +178,7 @@ def test_what_was_told_is_gone_only_when_it_is_gone_itself_however_many_there_ar
     assert standing(bench)["logs/0"] == "and 108 more: c39, c38, c37, c36, c35, c34, c33, c32, ..."
     # After a restart as well, whatever is found first.
     last = {one.source: one for one in bench.alerts() if one.state == "ACTIVE"}
-    bench.start(
-        *(
-            Alarm(
-                condition=one.condition,
-                source=one.source,
-                state="ACKED",
-                severity=one.severity,
-                text=one.text,
-                through=99,
-                source_raised_at=one.raised_at,
-                source_sequence=one.sequence,
-            )
-            for one in last.values()
-        )
-    )
+    bench.start(*map(alarm, last.values()))
     bench.look(20)
     assert {one.state for one in bench.alerts()} == {"ACTIVE"}
     del bench.found["errorsRising", "c03"]

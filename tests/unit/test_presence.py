@@ -1,12 +1,15 @@
 """Which process is missed: by tables of who gave signs of life, and who should."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from facade.clock import ManualClock
+from facade.config import Settings
 from facade.errors import ConfigError
+from facade.flows.overview.replicas import Replicas
 from facade.icd.load import load
 from facade.messages import DeviceComplaint
 from facade.reading import Reading
@@ -18,7 +21,7 @@ from facade.runtime.heartbeats import (
     complaints_of,
     heartbeat_record,
 )
-from tests.support.overview import INSTANCES, NOW, WORKERS, heartbeat, overview, signs_of_life
+from tests.support.overview import ICD, INSTANCES, NOW, WORKERS, heartbeat, overview, signs_of_life
 
 BOTH = ("aggregate-0", "aggregate-1")
 
@@ -201,3 +204,55 @@ def test_nobody_is_silent_while_the_bus_was_away_nor_right_after_it():
     for second in range(10):  # the broker's clock was set back; b is dead
         beat("a", second)
     assert not heartbeats.alive("b")
+
+
+def test_after_a_take_over_an_alarm_stays_until_who_was_never_heard_of_is_missing_for_a_minute():
+    """Otherwise each start would clear true alarms, and raise them again as news."""
+    clock = ManualClock(NOW)
+    lives = signs_of_life(unheard=("SdpFacade-mirror", "alerts-intake-0"), silent=("SdpFacade-logs",))
+    shown = overview(heartbeats=lives, clock=clock)
+    absent = {("serverGone", "sdp-facade/mirror"), ("intakeGone", "sdp-facade")}
+    alive = {("serverGone", "sdp-facade/alerts"), ("workerGone", "sdp-facade"), ("workerSilent", "sdp-facade/x-1")}
+    silent = {("serverGone", "sdp-facade/logs")}
+    shown.judge(NOW)
+    assert set(shown.find(NOW)) == silent
+    assert [*map(shown.judges, absent)] == [False, False]
+    assert all(map(shown.judges, alive | silent))
+    clock.sleep(60.0)
+    assert set(shown.find(NOW)) == silent | absent
+    assert all(map(shown.judges, absent | alive | silent))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ("serverGone", "sdp-facade/alerts"),
+        ("workerSilent", "sdp-facade/aggregate-0"),
+        ("workerGone", "sdp-facade"),
+        ("controllerSilent", "sdp-facade/a"),
+        ("twoControllers", "sdp-facade"),
+        ("streamSilent", "ingest/0001"),
+        ("streamLagging", "sdp-facade/ingest.heaps"),
+        ("deadLetters", "sdp-facade/ingest.heaps"),
+        ("positionCorrected", "sdp-facade/ingest.heaps"),
+        ("brokerMissing", "sdp-facade/broker-2"),
+    ],
+)
+def test_what_is_in_no_list_yet_is_not_judged(key):
+    """Heartbeats, accounts, summaries and the brokers' answers come one after the other after a start."""
+    watch = SimpleNamespace(step=lambda topics: {})
+    server = SimpleNamespace(icd=ICD, settings=Settings(), bus=SimpleNamespace(replica_watch=lambda: watch))
+    replicas = Replicas(server, ICD.classes["SdpBus"], ("mid-sdp/bus/0",))
+    shown = overview(heartbeats=Heartbeats())
+    shown._flows = [*shown._flows, replicas]
+    shown.judge(NOW)
+    assert shown.finds(key)
+    assert key not in shown.find(NOW)
+    assert not shown.judges(key)
+
+
+def test_a_controller_that_has_been_silent_for_longer_than_the_topic_keeps_heartbeats_is_not_judged():
+    shown = overview()
+    shown.judge(NOW)
+    assert shown.judges(("controllerSilent", "sdp-facade/a"))
+    assert not shown.judges(("controllerSilent", "sdp-facade/b")), "nobody knows whether it has ended"

@@ -1,10 +1,13 @@
 """What is said of a command that the bus did not confirm in time, by what the client reports of it."""
 
+from types import SimpleNamespace
+
 import pytest
 from confluent_kafka import KafkaError
 
 from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.kafka.producer import KafkaSender
+from facade.bus.kafka.reader import KafkaReader
 from facade.bus.port import BusHealth, Record
 from facade.clock import ManualClock, SystemClock
 from facade.config import Settings
@@ -114,3 +117,17 @@ def test_what_the_client_has_to_say_is_taken_without_a_record():
         return health.last_error
 
     assert until(heard, "the client says that nobody answers")
+
+
+def test_clients_on_which_commands_depend_look_for_a_new_leader_while_the_old_one_hangs(monkeypatch):
+    """A broker that stands still keeps its connections: nothing else makes the client ask."""
+    _, _, sends = sender(monkeypatch)
+    reads = {}
+
+    def consumer(given):
+        reads.update(given)
+        return SimpleNamespace(assign=lambda places: None, list_topics=lambda timeout: SimpleNamespace(topics={}))
+
+    connection = Connection(Settings(), clock=ManualClock(), clients=Clients(consumer=consumer))
+    KafkaReader(connection, {}, start={}, health=BusHealth())
+    assert max(one["topic.metadata.refresh.interval.ms"] for one in (sends, reads)) <= 2000

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from facade.runtime.stopping import on_stop, terminable
+from facade.runtime.worker_process import free_slot
 
 
 def test_sigterm_ends_a_command_once() -> None:
@@ -63,3 +64,11 @@ def test_a_process_ends_at_once_though_nobody_takes_its_words() -> None:
             [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, env=buffered
         )
     assert (ended.returncode, ended.stderr) == (1, "output was lost: [Errno 28] No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("taken", "free"),
+    [((), "0"), (("aggregate-0",), "1"), (("aggregate-1", "aggregate-0", ""), "2"), (("aggregate-1", "logs-0"), "0")],
+)
+def test_a_worker_without_a_slot_takes_the_lowest_free_number(taken: tuple[str, ...], free: str) -> None:
+    assert free_slot(taken, "aggregate") == free

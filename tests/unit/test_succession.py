@@ -329,6 +329,17 @@ def test_a_server_ends_when_a_later_one_has_its_name_and_not_for_an_earlier_one(
     assert ended_for == [THIRD]
 
 
+@pytest.mark.parametrize("other", [FIRST, THIRD])
+def test_the_server_that_the_tango_database_names_stays_whichever_began_later(other: str) -> None:
+    """Two that start at once export their devices in any order; clients find the last one that did."""
+    ended_for: list[str] = []
+    for is_exported in (True, False):
+        replacement = Replacement(SERVER, SECOND, ended_for.append, is_exported=lambda found=is_exported: found)
+        for heartbeat in (sign(other), sign(SECOND), sign(other)):
+            replacement.fold(heartbeat, 1)
+        assert ended_for == ([] if is_exported else [other])
+
+
 def test_a_server_that_reads_late_ends_for_a_successor_that_goes_on_and_not_for_what_stood_before_itself() -> None:
     ended_for: list[str] = []
     replacement = Replacement(SERVER, FIRST, ended_for.append)

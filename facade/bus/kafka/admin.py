@@ -6,8 +6,8 @@ Kafka's library ends the process in four cases, so this module avoids them. In t
 
 - An admin client is thrown away while a request is under way. `KafkaTopicWatch` always has one under way.
 - The coordinator of a group is found after the time-out of a request to it. So these requests have a time-out of an
-  hour, and the wait for the answer has its own. Only commands ask a coordinator this way, as the request may stay under
-  way until the process ends.
+  hour, and the wait for the answer has its own. Only commands ask a coordinator this way, and
+  workers before they begin, as the request may stay under way until the process ends.
 - The leaders of partitions are found after the time-out of `AdminClient.list_offsets`. So a consumer asks for offsets.
 - A broker that is not, or not yet, the coordinator answers `list_consumer_group_offsets`: the handler of the answer
   (``rd_kafka_handle_OffsetFetch``) uses the client's group, which an admin client does not have (SIGSEGV). So a
@@ -340,6 +340,13 @@ def describe_group(connection: Connection, group: str) -> GroupState:
                 since = _time_at(connection, place, max(at, first[place]), end[place])
                 positions.append(GroupPosition(*place, at, first[place], end[place], since))
     return GroupState(len(described.members), tuple(positions), _rights(described.authorized_operations))
+
+
+def members_of(connection: Connection, group: str) -> set[str]:
+    """Return the names of the present members of a group, all without the prefix; see the top of this module."""
+    with failing(f"group {connection.prefix + group}"):
+        described = ask_coordinator(connection.admin().describe_consumer_groups, connection.prefix + group)
+    return {connection.name(one.group_instance_id or "") for one in described.members}
 
 
 def ask_coordinator(

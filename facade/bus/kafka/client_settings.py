@@ -49,6 +49,12 @@ _MURMUR = Setting(
     "As Java clients choose: a key is on the same partition, whichever client writes it. The default also puts the keys"
     " 0 to 3 on the same one of two partitions, so that half of the workers idle.",
 )
+_LEADERS = Setting(
+    "topic.metadata.refresh.interval.ms",
+    300_000,
+    timeouts.LEADERS_MS,
+    "A leader that hangs keeps its connections, so only new metadata names its successor.",
+)
 _ACKS = Setting("acks", -1, "all", "A record counts once all in-sync replicas have it.")
 _IDEMPOTENT = Setting("enable.idempotence", False, True, "A record that is sent again is on the log once, in order.")
 
@@ -93,6 +99,7 @@ TABLE: Final[Mapping[str, tuple[Setting, ...]]] = {
     ),
     "reader": (
         _EOF,
+        _LEADERS,
         Setting("queued.max.messages.kbytes", 65_536, 32_768, "Memory of a device server, for each of its readers."),
         Setting("fetch.message.max.bytes", 1_048_576, 4_194_304, "Large batches and tables need fewer requests."),
     ),
@@ -188,6 +195,16 @@ TABLE: Final[Mapping[str, tuple[Setting, ...]]] = {
         _ANSWER,
         Setting("enable.idempotence", False, False, "The client must not send again what was given up."),
         Setting("retries", 2_147_483_647, 0, "The sender itself tries again, within its bound."),
+        _LEADERS,
+        Setting(
+            "max.in.flight.requests.per.connection",
+            1_000_000,
+            1,
+            "A broker takes the next request of a connection after the answer to the last one. While confirmations take"
+            " longer than the time between two heartbeats, as those of brokers that have just started, requests of one"
+            " heartbeat each would wait for each other longer and longer, and no command could be given. So what waits"
+            " leaves together.",
+        ),
     ),
     "transactional": (
         _LARGEST,

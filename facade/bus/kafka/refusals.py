@@ -102,6 +102,12 @@ def failing(what: str) -> Iterator[None]:
         raise BusError(f"{what}: {describe(error)}") from error
 
 
+def lacks_right(error: BusError) -> bool:
+    """Return whether a broker refused a request about a group because this process's principal has no right to it."""
+    cause = error.__cause__
+    return isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+
+
 def require_present(found: "TopicMetadata | None", topic: str, right: str) -> "TopicMetadata":
     """Return the metadata of a topic that must exist.
 

@@ -6,6 +6,10 @@ repeats the request.
 
 ANSWER_MS = 8000
 """A request without an answer for this time has failed [ms]. The client's default is a minute."""
+LEADERS_MS = 1000
+"""Time between two requests for the leaders of partitions [ms], of clients on which commands depend. A broker that
+hangs keeps its connections. Until the client gives them up, after twice `ANSWER_MS`, it looks for no new leader: its
+default is five minutes. Commands stopped for 18 s instead of 10 s."""
 SESSION = 6.0
 """The group gives the partitions of a member without heartbeats to others."""
 

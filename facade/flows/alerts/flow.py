@@ -26,6 +26,7 @@ from facade.clock import utc_text
 from facade.flows.alerts import messages, states
 from facade.flows.alerts.ledger import OVERTAKEN, AlarmLedger
 from facade.flows.alerts.messages import Action, Alarm, AlarmKey, Alert
+from facade.flows.alerts.suppression import alarms_by_stream
 from facade.icd.model import Icd
 from facade.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed, Unused
 from facade.reading import Reading
@@ -191,7 +192,7 @@ class AlertsFlow(Flow):
 
     def __init__(self, icd: Icd, device: str, rack_size: int) -> None:
         self.device = device
-        self.ledger = AlarmLedger(icd.conditions, icd.locations, rack_size)
+        self.ledger = AlarmLedger(icd.conditions, icd.locations, rack_size, alarms_by_stream(icd))
         self.statistics = Statistics()
         self.log = AlertLog(KEPT)
         self.alerts = self.actions = self.refused = 0

@@ -10,13 +10,13 @@ overrule a later alert.
 """
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
 from facade.flows.alerts import states
 from facade.flows.alerts.messages import ACTIVE, Action, ActionTaken, Alarm, AlarmKey, Alert
 from facade.flows.alerts.refusals import refusal
-from facade.flows.alerts.suppression import Suppression
+from facade.flows.alerts.suppression import Suppression, meant
 from facade.icd.model import Condition, Location
 from facade.severities import SEVERITIES
 
@@ -34,6 +34,7 @@ _MOST_ACTIONS = 16
 AGAIN, OVERTAKEN = "again", "overtaken"
 """Reasons why an alert changes no alarm: it is included already; the alarm has a newer alert."""
 _NOWHERE: Mapping[str, Location] = MappingProxyType({})
+_NO_STREAMS: Mapping[str, Collection[AlarmKey]] = MappingProxyType({})
 _UNKNOWN = Condition(label="", description="", response="", priority="MEDIUM")
 """Defaults for a condition that is not in the ICD."""
 
@@ -49,13 +50,19 @@ class AlarmLedger:
         Locations of sources, by the ICD.
     rack_size
         Nodes of a rack.
+    streams
+        See `facade.flows.alerts.suppression.Suppression`.
     """
 
     def __init__(
-        self, conditions: Mapping[str, Condition], locations: Mapping[str, Location] = _NOWHERE, rack_size: int = 1
+        self,
+        conditions: Mapping[str, Condition],
+        locations: Mapping[str, Location] = _NOWHERE,
+        rack_size: int = 1,
+        streams: Mapping[str, Collection[AlarmKey]] = _NO_STREAMS,
     ) -> None:
         self._conditions = conditions
-        self._suppression = Suppression(conditions, locations, rack_size)
+        self._suppression = Suppression(conditions, locations, rack_size, streams)
         self.by_condition: dict[str, dict[str, Alarm]] = {}
         """By condition and source."""
         self._due: list[tuple[int, AlarmKey]] = []
@@ -92,8 +99,8 @@ class AlarmLedger:
             return None
         for condition, source in self._suppression.causes(alarm.key):
             alarms = self.by_condition.get(condition, {})
-            for one in [alarms.get(source)] if source else list(alarms.values()):
-                if one is not None and _explains(one):
+            for name in meant(source, alarms):
+                if (one := alarms.get(name)) is not None and _explains(one):
                     return one.key
         return None
 

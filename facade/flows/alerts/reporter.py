@@ -7,7 +7,7 @@ from facade.bus.port import QueueingWriter, Record
 from facade.clock import Clock
 from facade.flows.alerts import messages
 from facade.flows.alerts.messages import Alarm, AlarmKey, Alert
-from facade.flows.alerts.suppression import ANYWHERE, Suppression
+from facade.flows.alerts.suppression import ANYWHERE, Suppression, alarms_by_stream
 from facade.outcome import TOMBSTONE, USED, Outcome
 from facade.runtime.composition import FindFaults, Server
 from facade.runtime.flow import Fault, FaultKey, Flow
@@ -82,7 +82,9 @@ class OwnAlerts:
     """Raises and clears alerts about found faults; see `facade.runtime.event_loop.PeriodicTask`.
 
     Delivered alerts and found faults are compared periodically: an undelivered alert is sent again, and an alert that
-    was raised before a restart is cleared after it.
+    was raised before a restart is cleared after it. Absence from the found faults does not always mean that all is
+    well: right after a start, or while what would tell is away, their list is incomplete. An alert about what was not
+    judged stays as it is.
 
     Parameters
     ----------
@@ -90,6 +92,10 @@ class OwnAlerts:
         Returns the faults at a time [Unix s]; None while they are unknown.
     mine
         Whether an alarm may come from `find`.
+    judges
+        Whether the absence of a fault from what `find` returned last means that it has gone.
+    gather
+        Adds the faults that explain others; see `facade.flows.alerts.suppression.Suppression.gathered`.
     known
         Whether `before` has read all records from before the start.
     others
@@ -106,9 +112,11 @@ class OwnAlerts:
         mine: Callable[[AlarmKey], bool],
         known: Callable[[], bool],
         clock: Clock,
+        judges: Callable[[AlarmKey], bool] = lambda key: True,
+        gather: Callable[[AlarmFaults], AlarmFaults] = lambda found: found,
         others: str = "",
     ) -> None:
-        self._find = find
+        self._find, self._judges, self._gather = find, judges, gather
         self._before = before
         self._writer = writer
         self._mine, self._known = mine, known
@@ -143,6 +151,7 @@ class OwnAlerts:
         if found is None:
             self._looks.clear()  # comparisons before and after are not consecutive
         else:
+            found = self._gather({**self._unjudged(), **found})
             found = self._limited(found) if self._others else found
             news = [key for key in found.keys() | self._told.keys() if self._is_news(key, found)]
             self._looks = Counter({key: self._looks[key] + 1 for key in news})
@@ -170,6 +179,11 @@ class OwnAlerts:
                     raised_at=alarm.source_raised_at,
                     sequence=alarm.source_sequence,
                 )
+
+    def _unjudged(self) -> AlarmFaults:
+        """Return the faults that were told, and whose absence proves nothing now."""
+        kept = (one for key, one in self._told.items() if not self._judges(key))
+        return {one.key: Fault(one.severity, one.text, values=one.values) for one in kept}
 
     def _limited(self, found: AlarmFaults) -> AlarmFaults:
         """Return the faults within the limit, first those of raised alerts, and one for the others."""
@@ -251,7 +265,12 @@ class OwnAlerts:
 
 
 def reporter(
-    server: Server, find: FindFaults, finds: Callable[[FaultKey], bool], topics: Sequence[str], others: str
+    server: Server,
+    find: FindFaults,
+    finds: Callable[[FaultKey], bool],
+    topics: Sequence[str],
+    judges: Callable[[FaultKey], bool],
+    others: str,
 ) -> OwnAlerts:
     """Raise and clear alerts about found faults; see `facade.runtime.composition.Server.report`."""
     if (before := server.find(ReportedBefore)) is None:
@@ -260,23 +279,22 @@ def reporter(
         before = server.share(ReportedBefore, lambda: ReportedBefore(round(server.clock.now() * 1e6)))
         server.flows.append(before)
     topics = (*topics, before.topic)
-    suppression = Suppression(server.icd.conditions, server.icd.locations, server.settings.rack_size)
-
-    def find_all(now: float) -> AlarmFaults | None:
-        found = find(now)
-        return None if found is None else suppression.gathered(found)
+    icd = server.icd
+    suppression = Suppression(icd.conditions, icd.locations, server.settings.rack_size, alarms_by_stream(icd))
 
     def is_mine(key: AlarmKey) -> bool:
         condition, source = key
         # The sources of the facade's own faults begin with its name; an alarm that gathers them anywhere has none.
-        sources = (source, ORIGIN) if source == ANYWHERE else (source,)
+        sources = (source, f"{ORIGIN}/") if source == ANYWHERE else (source,)
         return finds(key) or any(finds((one, at)) for one in suppression.gathers(condition) for at in sources)
 
     made = OwnAlerts(
-        find_all,
+        find,
         before,
         server.bus.writer(),
         mine=is_mine,
+        judges=judges,
+        gather=suppression.gathered,
         known=lambda: server.has_read(*topics),
         clock=server.clock,
         others=others,

@@ -1,28 +1,34 @@
 """Suppression by design (IEC 62682): the alarms that explain others, by the ICD's conditions and locations.
 
 A condition names those that explain it, each with a location: `rackSilent@rack` is an alarm of the rack that contains
-the source; without a location the alarm may be anywhere. A condition with `gathers` is raised by the facade itself,
-when that number of simultaneous alarms needs an explanation. No condition has code of its own.
+the source; without a location the alarm may be anywhere. `serverGone@stream` is an alarm of a process that reads the
+stream: the ICD says for each topic which roles read it. A condition with `gathers` is raised by the facade itself, when
+that number of simultaneous alarms needs an explanation. No condition has code of its own.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from string import Formatter
+from types import MappingProxyType
 
 from facade.flows.alerts.messages import AlarmKey
-from facade.icd.model import Condition, Location
+from facade.icd.model import STREAM, Condition, Icd, Location, instance_role
 from facade.instances import pattern_of
+from facade.manifest import manifests
 from facade.runtime.flow import Fault, FaultKey
+from facade.runtime.health_issues import ORIGIN
 from facade.severities import SEVERITIES
 
 ANYWHERE = "all"
 """Source of an alarm that gathers others wherever they are."""
+ANY = "*"
+"""Any source of a cause."""
 _MOST_SOURCES = 20_000
 """Sources with cached locations."""
 _MOST_NAMED = 8
-"""Sources that the text of a gathering alarm names."""
+"""Sources and hosts that the text of a gathering alarm names."""
 
 
 class Suppression:
@@ -34,10 +40,19 @@ class Suppression:
         Locations of sources, by the ICD.
     rack_size
         Nodes of a rack.
+    streams
+        Alarms about a stream and its readers, see `alarms_by_stream`.
     """
 
-    def __init__(self, conditions: Mapping[str, Condition], locations: Mapping[str, Location], rack_size: int) -> None:
+    def __init__(
+        self,
+        conditions: Mapping[str, Condition],
+        locations: Mapping[str, Location],
+        rack_size: int,
+        streams: Mapping[str, Collection[AlarmKey]] = MappingProxyType({}),
+    ) -> None:
         self._conditions, self._locations, self._rack_size = conditions, locations, rack_size
+        self._streams = streams
         self.suppressors = {name: condition.suppressors for name, condition in conditions.items()}
         """Conditions that may explain each condition, with the location; empty: anywhere."""
         self.explained: dict[str, list[str]] = {}
@@ -57,11 +72,17 @@ class Suppression:
         )
 
     def causes(self, key: AlarmKey) -> Iterator[AlarmKey]:
-        """Return the possible causes of an alarm, in the order of the ICD; an empty source: any source."""
+        """Return the possible causes of an alarm, in the order of the ICD.
+
+        A source that ends with ``*`` means those that begin so; see `meant`.
+        """
         condition, source = key
         for cause, location in self.suppressors.get(condition, ()):
             if not location:
-                yield cause, ""
+                yield cause, ANY
+            elif location == STREAM:
+                found = self._streams.get(source) or self._streams.get(source.partition("/")[0], ())
+                yield from (one for one in found if one[0] == cause)
             elif place := self._around(source).get(location):
                 yield cause, place
 
@@ -81,13 +102,15 @@ class Suppression:
         for key in whole:
             for cause, place in self.causes(key):
                 if cause == name:
-                    places.setdefault(place or ANYWHERE, []).append(key)
-        present = {condition for condition, _ in whole}
+                    places.setdefault(ANYWHERE if place == ANY else place, []).append(key)
+        present: dict[str, set[str]] = {}
+        for condition, source in whole:
+            present.setdefault(condition, set()).add(source)
         for place, keys in places.items():
             alone = [
                 key
                 for key in keys
-                if not any(cause in whole or (not cause[1] and cause[0] in present) for cause in self.causes(key))
+                if not any(meant(source, present.get(cause, ())) for cause, source in self.causes(key))
             ]
             if len(alone) < self._conditions[name].gathers:
                 continue
@@ -95,7 +118,9 @@ class Suppression:
             counted = ", ".join(f"{count} {condition}" for condition, count in counts.most_common())
             named = ", ".join(source for _, source in alone[:_MOST_NAMED]) + ", ..." * (len(alone) > _MOST_NAMED)
             worst = max((whole[key].severity for key in keys), key=SEVERITIES.index)
-            yield (name, place), Fault(worst, f"{counted}: {named}", values={"alarms": len(keys)})
+            hosts = Counter(whole[key].host for key in keys if whole[key].host).most_common(_MOST_NAMED)
+            where = f"; hosts: {', '.join(f'{host} ({count})' for host, count in hosts)}" if hosts else ""
+            yield (name, place), Fault(worst, f"{counted}: {named}{where}", values={"alarms": len(keys)})
 
     def _depth(self, name: str) -> int:
         """Return the number of nested gathering conditions that may explain one."""
@@ -117,6 +142,32 @@ class Suppression:
                 name = self._locations[name].within
             return found
         return {}
+
+
+def meant(source: str, known: Collection[str]) -> list[str]:
+    """Return those of the known sources that the source of a cause means."""
+    if source.endswith(ANY):
+        return [one for one in list(known) if one.startswith(source[:-1])]
+    return [source] if source in known else []
+
+
+def alarms_by_stream(icd: Icd) -> dict[str, list[AlarmKey]]:
+    """Return the alarms about each stream and its readers, by the source of an alarm about the stream or its groups.
+
+    The nodes of `ingest.heaps` are sources that begin with ``ingest/``.
+    """
+    servers = {instance_role(one.instance): one.instance.partition("{") for one in icd.classes.values()}
+    readers = {
+        role: ("serverGone", f"{ORIGIN}/{begin}{ANY * bool(rest)}") for role, (begin, rest, _) in servers.items()
+    }
+    readers |= {worker.name: (worker.gone, ORIGIN) for one in manifests() for worker in one.workers}
+    found: dict[str, list[AlarmKey]] = {}
+    for name, topic in icd.topics.items():
+        source = f"{ORIGIN}/{name}"
+        found[source] = [readers[role] for role in topic.readers if role in readers]
+        if topic.window is not None and topic.window.all_expected:
+            found.setdefault(name.partition(".")[0], []).append(("streamLagging", source))
+    return found
 
 
 def _family(template: str) -> str:

@@ -26,8 +26,8 @@ from facade.runtime.replay import why_refused
 from facade.severities import ALARM, CRITICAL
 
 SUBARRAY = "SdpSubarray"
-_STUCK, _SOURCE = "subarrayStuck", f"{ORIGIN}/subarray/"
-"""Condition, and begin of its sources. Other sources may use the condition as well: their alarms are not cleared."""
+_STUCK, _SILENT, _SOURCE = "subarrayStuck", "controllerSilent", f"{ORIGIN}/subarray/"
+"""Two conditions, and the begin of the sources of the first: alarms of other sources are not cleared."""
 _ASK_EACH = 1.0
 """Pause before a question to the brokers [s]."""
 
@@ -199,7 +199,7 @@ def compose(server: Server) -> None:
     if subarrays:
 
         def find_stuck(now: float) -> dict[FaultKey, Fault] | None:
-            if not server.bus.health.connected:
+            if not (server.bus.health.connected and sources.known()):
                 return None
             sources_of = {number_of(icd.classes[SUBARRAY], device): view for device, view in subarrays.items()}
             return {
@@ -250,11 +250,11 @@ def compose(server: Server) -> None:
 class CommandsHealth(HealthSource):
     """Health issues about controllers; see `facade.runtime.health_issues.HealthSource`."""
 
-    conditions: Mapping[str, str] = {"controllerSilent": ORIGIN, "twoControllers": ORIGIN}
+    conditions: Mapping[str, str] = {_SILENT: ORIGIN, "twoControllers": ORIGIN}
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._components = server.share(Components)
+        self._components, self._heartbeats = server.share(Components), server.heartbeats()
         self._devices = server.devices_with_commands()
 
     def issues(self, now: float) -> Iterator[HealthIssue]:
@@ -265,9 +265,7 @@ class CommandsHealth(HealthSource):
             # Without another controller no command is executed.
             devices = self._components.newest[name][0].devices
             is_alone = any(not self._components.alive_for(one, now, SILENT) for one in devices)
-            yield HealthIssue(
-                FAILED if is_alone else DEGRADED, text, ("controllerSilent", f"{ORIGIN}/{name}"), CRITICAL
-            )
+            yield HealthIssue(FAILED if is_alone else DEGRADED, text, (_SILENT, f"{ORIGIN}/{name}"), CRITICAL)
         # A replay has no controllers.
         if self._server.has_read(HEARTBEATS) and not why_refused(self._server.clock):
             heard = {device for beat, _ in self._components.newest.values() for device in beat.devices}
@@ -276,3 +274,12 @@ class CommandsHealth(HealthSource):
                 if device not in heard:
                     text = f"no controller of {device} was heard of: its commands are not executed"
                     yield HealthIssue(DEGRADED, text)
+
+    def judges(self, key: FaultKey) -> bool:
+        """Return whether heartbeats tell of a controller; see `facade.runtime.health_issues.HealthSource`.
+
+        The topic keeps them for an hour: a controller that has been silent for longer is not known after a restart.
+        """
+        condition, source = key
+        is_known = condition != _SILENT or source.removeprefix(f"{ORIGIN}/") in self._components.heard
+        return is_known and self._server.has_read(HEARTBEATS) and self._heartbeats.can_tell

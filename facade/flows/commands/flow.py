@@ -45,6 +45,8 @@ class Components:
     def __init__(self) -> None:
         self.newest: dict[str, tuple[HeartbeatMessage, float]] = {}
         """Last heartbeat of each controller, with its time by the broker's clock [Unix s]."""
+        self.heard: set[str] = set()
+        """All controllers with heartbeats, also those that have ended."""
         self._former: dict[str, str] = {}
         """Incarnation of each controller before the present one."""
         self._twice: dict[str, float] = {}
@@ -55,6 +57,7 @@ class Components:
         appended = appended_us / 1e6
         if heartbeat.role != "controller":
             return
+        self.heard.add(heartbeat.component)
         if heartbeat.stopping:
             self.newest.pop(heartbeat.component, None)
         else:

@@ -13,7 +13,7 @@ from facade.bus.offsets import TopicShape
 from facade.icd.model import DeviceClass
 from facade.reading import Reading, judge
 from facade.runtime.composition import Server
-from facade.runtime.flow import DeviceReading
+from facade.runtime.flow import DeviceReading, FaultKey
 from facade.runtime.health_issues import DEGRADED, FAILED, ORIGIN, HealthIssue, HealthSource
 from facade.severities import ALARM, CRITICAL
 
@@ -29,15 +29,20 @@ class Replicas(HealthSource):
         self._limits = {one.name: one.limits for one in device_class.attributes}
         self._devices, self._watch = devices, server.bus.replica_watch()
         self._topics = [*used_by(server.settings, server.icd).topics]
-        (self._stale_after,) = {one.stale_after for one in device_class.attributes if one.name in _FIGURES}
+        (self._stale_after,) = {one.stale_after or 0.0 for one in device_class.attributes if one.name in _FIGURES}
         self.conditions: Mapping[str, str] = dict.fromkeys((_OFFLINE, _TOO_FEW, _AWAY, _BEHIND), ORIGIN)
         self._issues: list[HealthIssue] = []
-        self._answered = 0.0
+        self._answered, self._is_current = 0.0, False
 
     def issues(self, now: float) -> Iterator[HealthIssue]:
         """Return the issues of the brokers' last answer, until it is as old as stale figures."""
-        if self._stale_after and now - self._answered <= self._stale_after:
+        self._is_current = now - self._answered <= self._stale_after
+        if self._is_current:
             yield from self._issues
+
+    def judges(self, key: FaultKey) -> bool:
+        """Return whether the brokers have answered lately; see `facade.runtime.health_issues.HealthSource`."""
+        return self._is_current
 
     def readings(self, now: float) -> Iterator[DeviceReading]:
         """Return the figures of SdpBus after an answer of the brokers; without answers they become stale."""

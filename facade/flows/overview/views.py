@@ -22,7 +22,7 @@ from facade.runtime.device_state import STATE, DeviceStates
 from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.flow import DeviceReading, Fault, FaultKey, is_due
 from facade.runtime.health_issues import DEGRADED, FAILED, OK, ORIGIN, UNKNOWN, HealthIssue, HealthSource, HealthState
-from facade.runtime.heartbeats import TOPIC
+from facade.runtime.heartbeats import TOPIC, host_of
 from facade.runtime.scans import scans
 from facade.runtime.stream_accounts import ReaderAccounts, StreamTotals, WorkerAccounts, reasons_by_stream
 from facade.severities import CRITICAL, WARNING, Severity
@@ -88,7 +88,8 @@ class Overview:
         self._said: dict[HealthSource, list[HealthIssue]] = {}
         self._failed: set[tuple[HealthSource, type[Exception]]] = set()
         """Failures of flows that have been logged."""
-        self._has_looked = False
+        self._began = self._now = 0.0
+        """Times of the first and of the last look at the issues [Unix s]; 0: there was none."""
 
     def streams(self) -> dict[str, StreamTotals]:
         """Return the accounts of all streams."""
@@ -101,7 +102,7 @@ class Overview:
         """Return all issues, the gravest first; none while no broker answers, as the state is unknown then."""
         if not self.bus.connected:
             return []
-        self._has_looked = True
+        self._began, self._now = self._began or now, now
         found = [*self._about_streams(now), *(one for flow in self._flows for one in self._ask(flow, now))]
         told = {one.text for one in found}
         found = [one for one in found if not (one.reasons and told.issuperset(one.reasons))]
@@ -144,21 +145,33 @@ class Overview:
 
     def find(self, now: float) -> dict[FaultKey, Fault] | None:
         """Return the faults to raise alerts for, by condition and source; None while they are unknown."""
-        if not self._has_looked or not self.bus.connected:
+        if not self._began or not self.bus.connected:
             return None
         found: dict[FaultKey, Fault] = {}
         for one in self.issues(now):
             if one.alarm is not None:
                 before = found.get(one.alarm)
                 text = one.text if before is None else f"{before.text}; {one.text}"
-                found[one.alarm] = Fault(one.alert_severity, text, values=one.values)
+                found[one.alarm] = Fault(one.alert_severity, text, values=one.values, host=one.host)
         return found
 
     def finds(self, key: FaultKey) -> bool:
         """Return whether a fault of this condition and source is found here, or by one of the flows."""
+        return _covers(_CONDITIONS, key) or any(_covers(flow.conditions, key) for flow in self._flows)
+
+    def judges(self, key: FaultKey) -> bool:
+        """Return whether an absence from the last issues means that all is well; see `HealthSource.judges`."""
         condition, source = key
-        kinds = (_CONDITIONS, *(flow.conditions for flow in self._flows))
-        return any(condition in kind and source.startswith(kind[condition]) for kind in kinds)
+        if condition in (_DEAD_LETTERS, _CORRECTED):  # the counts from before a start do not say when they grew
+            return self._now - self._began > _NEW_FOR
+        if condition == _LAGGING:
+            stream = self.streams().get(source.removeprefix(f"{ORIGIN}/"))
+            return stream is not None and not self.is_stale(stream, self._now)
+        return all(flow in self._said and flow.judges(key) for flow in self._flows if _covers(flow.conditions, key))
+
+    def is_stale(self, stream: StreamTotals, now: float) -> bool:
+        """Return whether the lag of a stream is unknown: its readers are silent, or a partition has no worker."""
+        return now - stream.heard > self._stale_after or bool(stream.untaken(now, self._stale_after))
 
     def _ask(self, flow: HealthSource, now: float) -> list[HealthIssue]:
         """Return the issues of a flow.
@@ -195,7 +208,8 @@ class Overview:
                     DEGRADED, f"partitions {missing[:_MOST_NAMED]}{more} of {name} have no worker that reads them"
                 )
         for name in self._lagging(streams, now):
-            text = f"{name} lags by {streams[name].lag} records, {streams[name].lag_time(now):.0f} s"
+            readers = "workers" if name in self._workers.streams else "device servers"
+            text = f"{name} lags by {streams[name].lag} records, {streams[name].lag_time(now):.0f} s; {readers} read it"
             yield HealthIssue(DEGRADED, text, (_LAGGING, f"{ORIGIN}/{name}"))
         for name, stream in streams.items():
             account = stream.account
@@ -231,6 +245,10 @@ class Overview:
         old = min(old, count)
         self._counts[what, stream] = (count, since, old)
         return count - old if now - since < _NEW_FOR else 0
+
+
+def _covers(conditions: Mapping[str, str], key: FaultKey) -> bool:
+    return key[0] in conditions and key[1].startswith(conditions[key[0]])
 
 
 def figure(stream: StreamTotals, figure: Figure, now: float) -> int | float:
@@ -290,6 +308,8 @@ class Presence(HealthSource):
         self.conditions: Mapping[str, str] = dict.fromkeys((_SERVER, _WORKER, *gone), ORIGIN)
         self._began = server.clock.monotonic()
         self._rows: list[HealthIssue] = []
+        self._early: set[FaultKey] = set()
+        """Alarms about components that may not have begun yet: these are neither raised nor cleared."""
 
     def issues(self, now: float) -> Iterator[HealthIssue]:
         """Return the missing processes, and the complaints of devices."""
@@ -302,9 +322,17 @@ class Presence(HealthSource):
                             DEGRADED, f"{one.device}: {one.text}", device=one.device, reasons=tuple(one.reasons)
                         )
 
-    def _look(self) -> list[HealthIssue]:
+    def judges(self, key: FaultKey) -> bool:
+        """Return whether heartbeats tell of a component; see `facade.runtime.health_issues.HealthSource`."""
+        return self._can_tell() and key not in self._early
+
+    def _can_tell(self) -> bool:
         # Right after an outage of the bus the state of all processes is unknown.
-        if self._server.has_read(TOPIC) and self._heartbeats.can_tell:
+        return self._server.has_read(TOPIC) and self._heartbeats.can_tell
+
+    def _look(self) -> list[HealthIssue]:
+        if self._can_tell():
+            self._early.clear()
             self._rows = [*self._servers(), *(row for worker in self._workers for row in self._of_kind(worker))]
         return self._rows
 
@@ -316,7 +344,7 @@ class Presence(HealthSource):
                 text = f"device server {instance} {self._seen(name)}"
                 # While a standby takes its place there is nothing to do.
                 alarm = None if self._heartbeats.is_followed(name) else self._alarm(name, _SERVER, instance)
-                yield HealthIssue(DEGRADED, text, alarm, CRITICAL)
+                yield HealthIssue(DEGRADED, text, alarm, CRITICAL, host=self._host(name))
             elif self._is_known(name) and self._without_account(name) > _NO_ACCOUNT:
                 text = f"device server {instance} is alive but writes no account: the figures of its streams are old"
                 yield HealthIssue(DEGRADED, text, of_bus=True)
@@ -340,17 +368,22 @@ class Presence(HealthSource):
         for name in heard:
             silent = not (self._heartbeats.newest[name].heartbeat.stopping or self._heartbeats.alive(name))
             if silent and self._heartbeats.silence(name) < self._within:
-                yield HealthIssue(
-                    DEGRADED, f"worker {name} ({start}) {self._seen(name)}", self._alarm(name, _WORKER, name)
-                )
+                text = f"worker {name} ({start}) {self._seen(name)}"
+                yield HealthIssue(DEGRADED, text, self._alarm(name, _WORKER, name), host=self._host(name))
 
     def _alarm(self, component: str, condition: str, *part: str) -> FaultKey | None:
         """Return the alarm to raise; None for a component without any heartbeat, as not all start at once."""
-        is_early = self._server.clock.monotonic() - self._began < _NEVER_STARTED
-        return None if is_early and not self._is_known(component) else (condition, "/".join((ORIGIN, *part)))
+        key = condition, "/".join((ORIGIN, *part))
+        if not self._is_known(component) and self._server.clock.monotonic() - self._began < _NEVER_STARTED:
+            self._early.add(key)
+            return None
+        return key
 
     def _is_known(self, component: str) -> bool:
         return component in self._heartbeats.newest
+
+    def _host(self, component: str) -> str:
+        return host_of(self._heartbeats.newest[component].heartbeat.incarnation) if self._is_known(component) else ""
 
     def _seen(self, component: str) -> str:
         if not self._is_known(component):
@@ -445,10 +478,8 @@ class BusView:
         value = figure(stream, source.figure, now)
         silent = now - stream.heard > self._class.stale_after
         # Totals hold during silence; a rate or a lag does not.
-        stale = silent and source.figure in ("rate", "lag", "lag_time", "in_flight")
-        # The lag of a partition without a worker is unknown.
-        is_lag = source.figure in ("lag", "lag_time")
-        stale = stale or (is_lag and bool(stream.untaken(now, self._class.stale_after)))
+        stale = silent and source.figure in ("rate", "in_flight")
+        stale = stale or (source.figure in ("lag", "lag_time") and self._overview.is_stale(stream, now))
         quality = Quality.INVALID if stale else judge(value, attribute.limits)
         return Reading(value, stream.heard, quality)
 
@@ -521,4 +552,5 @@ def compose(server: Server) -> None:
         view = MasterView(device, overview, server.states, lambda: server.has_read(STATES), server.versions)
         server.views.append(view)
     if server.devices.get(MASTER):
-        server.report(overview.find, overview.finds, STATES, workers.topic, readers.topic)
+        topics = STATES, workers.topic, readers.topic
+        server.report(overview.find, overview.finds, *topics, judges=overview.judges)

@@ -29,7 +29,7 @@ from facade.reading import Value
 from facade.runtime.accounts import OVERLAP
 from facade.runtime.composition import Server
 from facade.runtime.demand import Wanted, decide
-from facade.runtime.flow import DeviceReading, Flow, LastReadings, Missing, is_due
+from facade.runtime.flow import DeviceReading, FaultKey, Flow, LastReadings, Missing, is_due
 from facade.runtime.health_issues import DEGRADED, HealthIssue, HealthSource
 from facade.runtime.metrics import Gauge
 from facade.runtime.scans import scans
@@ -329,6 +329,8 @@ class TelemetryHealth(HealthSource):
         self.conditions: Mapping[str, str] = {one: place for one in (_SILENT, _LATE) for place in places}
         self._scans = scans(server)
         self._counted: dict[str, deque[_Counted]] = {}
+        self._unread: set[str] = set()
+        """Places of groups whose partition nobody reads: whether they send is not known."""
         self._partitions = {topic: server.icd.topics[topic].partitions for topic in plans(server.icd)}
         self._clock = server.clock
         self._streams = server.share(WorkerAccounts).streams
@@ -341,6 +343,7 @@ class TelemetryHealth(HealthSource):
 
     def issues(self, now: float) -> Iterator[HealthIssue]:
         """Return an issue for each silent or late group, and for each unread partition."""
+        self._unread.clear()
         for ledger in self._telemetry.ledgers():
             for partition, mark in ledger.standing_still(now - _STANDS_STILL):
                 yield HealthIssue(DEGRADED, read_so_far(ledger.plan, partition, mark))
@@ -355,10 +358,15 @@ class TelemetryHealth(HealthSource):
             # Without workers the state of nodes is unknown.
             if self._workers():
                 silent = ledger.expected - reporting - late.keys()
-                silent -= {group for group in silent if any(ledger.standing_still(now - _STANDS_STILL, group))}
-                for group, why in self._due(ledger, silent, reporting, now):
+                unread = {group for group in silent if any(ledger.standing_still(now - _STANDS_STILL, group))}
+                self._unread.update(map(place, unread))
+                for group, why in self._due(ledger, silent - unread, reporting, now):
                     text = f"{_name(ledger, group)} sends no records while {why}"
                     yield HealthIssue(DEGRADED, text, (_SILENT, ledger.plan.place(group)), ALARM)
+
+    def judges(self, key: FaultKey) -> bool:
+        """Return whether workers read the group, and a window has closed; see `HealthSource`."""
+        return self._workers() > 0 and any(self._expected()) and key[1] not in self._unread
 
     def values(self, device_class: str) -> Mapping[str, Value]:
         """Return figures of the groups and of the workers."""
