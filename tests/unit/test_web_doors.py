@@ -1,8 +1,8 @@
 """Who may do what through the operator's page."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -29,7 +29,12 @@ from facade.errors import ConfigError
 TOKEN = "a-token-of-an-operator"
 
 
-def doors_of(text: str, clock: ManualClock) -> tuple[Doors, Callable[[str], str]]:
+class SignedIn(Protocol):
+    def __call__(self, token: str, old: str = "") -> str:
+        """Return a session."""
+
+
+def doors_of(text: str, clock: ManualClock) -> tuple[Doors, SignedIn]:
     """Return doors, and what signs in at them."""
     doors = Doors(lambda: read_tokens(text, "file"), clock)
 
