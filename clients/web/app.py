@@ -42,7 +42,7 @@ _LARGEST_BODY: Final = 1_000_000
 """Of a request [bytes]: an argument of a whole telescope's size fits in."""
 _LARGEST_SIGN_IN: Final = 4_000
 """The same for somebody who has not signed in [bytes]."""
-_LONGEST_CHECK: Final = 10.0
+_LONGEST_CHECK: Final = 30.0
 """Of an argument, with the start of the process that checks it [s]."""
 _LONGEST_NOTE: Final = 300
 """Of what was asked, and of what became of it, in a line of the log [characters]."""

@@ -334,17 +334,26 @@ def test_arguments_are_checked_for_people_only_and_in_a_process_that_is_ended(
 
 def test_answers_carry_the_policies_of_the_page(page: TestClient) -> None:
     headers = page.get("/").headers
-    assert "script-src 'self'" in headers["content-security-policy"]
-    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    policy = headers["content-security-policy"].split("; ")
+    assert {"default-src 'none'", "script-src 'self'", "object-src 'none'", "base-uri 'none'"} <= {*policy}
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in str(policy)
+    assert "unsafe-eval" in page.get("/explore/").headers["content-security-policy"]
     assert headers["x-content-type-options"] == "nosniff"
-    assert "strict-transport-security" not in headers
+    assert headers["referrer-policy"] == "no-referrer"
+    assert not [name for name in headers if name in ("server", "strict-transport-security") or "allow-origin" in name]
+    answer = page.get("/api/me", headers={"Origin": "http://evil.example"})
+    assert not [name for name in answer.headers if name.startswith("access-control-")]
+    assert (answer.headers["cache-control"], answer.headers["content-type"]) == ("no-store", "application/json")
+    assert page.request("TRACE", "/").status_code == page.request("TRACE", "/api/me").status_code == 405
+    assert page.get("/explore/..%2f..%2fapp.py").status_code == page.get("/docs").status_code == 404
     answer = page.post("/api/sign-in", json={"token": "operator-token-00001"})
     assert answer.headers["set-cookie"].startswith("sdp_session=")
     assert "Secure" not in answer.headers["set-cookie"]
     own = {"Origin": HOST.replace("http", "https")}
     site = own["Origin"]
     answer = page.post(f"{site}/api/sign-in", json={"token": "operator-token-00001"}, headers=own)
-    assert answer.headers["strict-transport-security"] == "max-age=31536000"
+    assert answer.headers["strict-transport-security"] == "max-age=31536000; includeSubDomains"
     name, *parts = answer.headers["set-cookie"].split("; ")
     assert name.startswith("__Host-sdp_session=")
     assert {"HttpOnly", "Secure", "Path=/", "SameSite=strict"} <= {*parts}
