@@ -33,8 +33,9 @@ from clients.web.doors import (
     network,
 )
 from clients.web.feed import Feed, Points
-from clients.web.site import Site, mistakes
+from clients.web.site import Site
 from facade.errors import CommandRefused, FacadeError, InfraError
+from facade.flows.commands.arguments import mistakes
 
 _log = logging.getLogger(__name__)
 

@@ -36,6 +36,7 @@ REREAD: Final = 10.0
 """After which the file of tokens is read again [s]."""
 _SHORTEST_TOKEN, _FEWEST_KINDS = 16, 8
 """Characters of a token, and different ones among them."""
+_OF_CONTAINER: Final = "/run/secrets"
 _MOST_KEYS: Final = 10_000
 """People and addresses whose rates are kept."""
 _LINE = re.compile(r"(\S+)\s+(\S+)\s+(\S+)(?:\s+#.*)?")
@@ -95,13 +96,13 @@ def read_tokens(text: str, where: str) -> dict[bytes, Person]:
 
 
 def load_tokens(path: Path) -> dict[bytes, Person]:
-    """Return the people of a file of tokens, which only its owner may read."""
+    """Return the people of a file of tokens, which only its owner may read; a container's secrets are for it alone."""
     try:
         mode = path.stat().st_mode
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: expected a file of tokens, got {error}") from error
-    if mode & 0o077:
+    if mode & 0o077 and not path.is_relative_to(_OF_CONTAINER):
         raise ConfigError(f"{path}: expected a file that only its owner may read, got mode {mode & 0o777:o}; chmod 600")
     return read_tokens(text, str(path))
 
@@ -238,7 +239,10 @@ _EXPLORE = (
 def headers(path: str, scheme: str) -> Iterable[tuple[str, str]]:
     """Return the headers of an answer: only our own scripts and styles, no frames, no guessed content types."""
     policy = _EXPLORE if path.startswith("/explore/") else _OURS
-    yield "Content-Security-Policy", f"{policy}; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    yield (
+        "Content-Security-Policy",
+        f"{policy}; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    )
     yield "X-Content-Type-Options", "nosniff"
     yield "Referrer-Policy", "no-referrer"
     yield "Cross-Origin-Resource-Policy", "same-origin"

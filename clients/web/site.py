@@ -15,11 +15,9 @@ from clients.web.doors import Person
 from clients.web.feed import exact
 from clients.web.following import is_followed
 from facade.clock import Clock
-from facade.errors import ArgumentError, ConfigError, InfraError
-from facade.flows.commands.arguments import arguments_of
+from facade.errors import ConfigError, InfraError
 from facade.flows.commands.outcomes import HELD
 from facade.icd.fields import Schema
-from facade.icd.load import load
 from facade.icd.model import Attribute, CommandDefinition, DeviceClass, Icd
 from facade.icd.units import unit_of
 from facade.manifest import Manifest, manifests
@@ -222,15 +220,6 @@ def _letters(given: Sequence[str]) -> Sequence[str]:
     if not given or not all(_LETTER.fullmatch(one) for one in given):
         raise ConfigError("letters: expected PARTITION:OFFSET of at least one dead letter")
     return given
-
-
-def mistakes(family: str, argument: str) -> list[str]:
-    """Return what the schema says against an argument; nothing: it may be sent."""
-    try:
-        arguments_of(load()).check(family, argument)
-    except ArgumentError as error:
-        return [str(error)]
-    return []
 
 
 def _sdp_facade(*arguments: str) -> Any:

@@ -145,6 +145,15 @@ def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
         load_tokens(tmp_path / "absent")
 
 
+def test_a_container_s_secret_has_the_mode_that_its_engine_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clients.web.doors._OF_CONTAINER", str(tmp_path))
+    (tmp_path / "page-tokens").write_text(f"viewer vera {TOKEN}")
+    (tmp_path / "page-tokens").chmod(0o644)
+    assert list(load_tokens(tmp_path / "page-tokens").values()) == [Person("vera", PageRole.VIEWER)]
+
+
 def test_requests_are_limited_for_each_person() -> None:
     clock = ManualClock(0.0)
     rate = Rate(5, 20, clock)
