@@ -47,8 +47,8 @@ _LONGEST_CHECK: Final = 30.0
 """Of an argument, with the start of the process that checks it [s]."""
 _LONGEST_NOTE: Final = 300
 """Of what was asked, and of what became of it, in a line of the log [characters]."""
-_MOST_WAITING: Final = 8
-"""Calls that wait for each place that does one."""
+_MOST_CALLS: Final = 9
+"""Calls for each place, of which it does one and the others wait."""
 _SHARED: Final = 0.5
 """How long an answer is given to others who ask the same [s]."""
 _RECONNECT_MS: Final = 500
@@ -349,13 +349,18 @@ class _Places:
 
     def __init__(self, *, anybody: int, people: int) -> None:
         self._limiters = {False: CapacityLimiter(anybody), True: CapacityLimiter(people)}
+        self._calls = {False: 0, True: 0}
 
     async def run(self, call: Callable[[], Any], *, is_person: bool) -> Any:
         """Return what a call does in a thread, when there is a place; `TooManyRequests` if too many wait."""
         limiter = self._limiters[is_person]
-        if limiter.statistics().tasks_waiting >= _MOST_WAITING * limiter.total_tokens:
+        if self._calls[is_person] >= _MOST_CALLS * limiter.total_tokens:
             raise TooManyRequests
-        return await to_thread.run_sync(call, limiter=limiter)
+        self._calls[is_person] += 1
+        try:
+            return await to_thread.run_sync(call, limiter=limiter)
+        finally:
+            self._calls[is_person] -= 1
 
 
 class _Shared:

@@ -18,7 +18,7 @@ from clients.web import STATIC
 from clients.web import app as web_app
 from clients.web import site as web_site
 from clients.web.app import make_app
-from clients.web.doors import Doors, read_tokens
+from clients.web.doors import Doors, TooManyRequests, read_tokens
 from clients.web.feed import Feed
 from clients.web.site import Site
 from facade.clock import SystemClock
@@ -313,6 +313,17 @@ def test_reads_of_the_bus_by_nobody_leave_a_place_to_people(page: TestClient, mo
         go_on.set()
         assert letters.result().status_code == 200
         assert [one.result().status_code for one in asked].count(200) == 9
+
+
+def test_calls_that_come_at_once_are_counted_before_any_has_begun() -> None:
+    async def ask() -> list[object]:
+        places = web_app._Places(anybody=1, people=1)
+        calls = [places.run(lambda: None, is_person=False) for _ in range(60)]
+        return await asyncio.gather(*calls, places.run(lambda: None, is_person=True), return_exceptions=True)
+
+    *answers, of_person = asyncio.run(ask())
+    assert of_person is None
+    assert [type(one) for one in answers] == [type(None)] * 9 + [TooManyRequests] * 51
 
 
 def test_arguments_are_checked_for_people_only_and_in_a_process_that_is_ended(
