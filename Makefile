@@ -118,5 +118,5 @@ $(DOCS): $(STAMP)
 	$(BIN)/pip install --quiet --editable '.[docs]'
 	@touch $@
 
-$(CLIENTS): $(wildcard tests/clients/requirements-*.txt tests/clients/debian-tango.txt tests/clients/jtango/*) scripts/bootstrap | $(STAMP)
+$(CLIENTS): $(wildcard tests/clients/requirements-*.txt tests/clients/debian-*.txt tests/clients/jtango/*) scripts/bootstrap | $(STAMP)
 	@scripts/bootstrap clients

@@ -1,15 +1,15 @@
 """Answers the browser: the stream of frames, single questions, and actions of people who have signed in."""
 
 import asyncio
+import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from functools import partial
 from typing import Any, Final
 
 import msgspec
+from anyio import BrokenWorkerProcess, CapacityLimiter, fail_after, to_process, to_thread
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -20,13 +20,35 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clients.web import STATIC
-from clients.web.doors import COOKIE, LONGEST_SESSION, Doors, PageRole, Person, TooManyRequests, headers, is_own_origin
+from clients.web.doors import (
+    LONGEST_SESSION,
+    Doors,
+    PageRole,
+    Person,
+    TooManyRequests,
+    cookie,
+    headers,
+    is_foreign,
+    is_own_origin,
+    network,
+)
 from clients.web.feed import Feed, Points
 from clients.web.site import Site
 from facade.errors import CommandRefused, FacadeError, InfraError
+from facade.flows.commands.arguments import mistakes
+
+_log = logging.getLogger(__name__)
 
 _LARGEST_BODY: Final = 1_000_000
 """Of a request [bytes]: an argument of a whole telescope's size fits in."""
+_LARGEST_SIGN_IN: Final = 4_000
+"""The same for somebody who has not signed in [bytes]."""
+_LONGEST_CHECK: Final = 30.0
+"""Of an argument, with the start of the process that checks it [s]."""
+_LONGEST_NOTE: Final = 300
+"""Of what was asked, and of what became of it, in a line of the log [characters]."""
+_MOST_CALLS: Final = 9
+"""Calls for each place, of which it does one and the others wait."""
 _SHARED: Final = 0.5
 """How long an answer is given to others who ask the same [s]."""
 _RECONNECT_MS: Final = 500
@@ -49,7 +71,6 @@ def make_app(
     doors: Doors,
     *,
     hosts: Sequence[str],
-    secure: bool = False,
     follow: Callable[[str], None] = lambda device: None,
     problem: Callable[[], str] = lambda: "",
     before: Callable[[str, str, float], Points] = lambda device, attribute, time: ([], []),
@@ -60,8 +81,6 @@ def make_app(
     ----------
     hosts
         Names under which browsers may reach it: a page of another name cannot read through it.
-    secure
-        Whether it is served by TLS.
     follow
         Called with a device that somebody looks at.
     problem
@@ -79,13 +98,13 @@ def make_app(
 
     return Starlette(
         routes=[
-            *(Route(f"/api/{name}", _answered(handler)) for name, handler in pages.questions().items()),
-            *(Route(f"/api/{name}", _answered(handler), methods=["POST"]) for name, handler in pages.acts().items()),
+            *(Route(f"/api/{name}", _answered(pages.asked(one))) for name, one in pages.questions().items()),
+            *(Route(f"/api/{name}", _answered(one), methods=["POST"]) for name, one in pages.acts().items()),
             Mount("/", StaticFiles(directory=STATIC, html=True)),
         ],
         middleware=[
             Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
-            Middleware(_SecurityHeaders, secure=secure),
+            Middleware(_SecurityHeaders),
             Middleware(_Events, feed=feed),
         ],
         lifespan=lifespan,
@@ -104,18 +123,37 @@ class _Pages:
     ) -> None:
         self._feed, self._site, self._doors = feed, site, doors
         self._follow, self._problem, self._before = follow, problem, before
+        self._of_devices, self._of_bus = _Places(anybody=8, people=32), _Places(anybody=1, people=2)
+        self._checks = CapacityLimiter(1)
+
+    def asked(self, handler: Endpoint) -> Endpoint:
+        """Refuse a question of another site, and one too many."""
+
+        async def answer(request: Request) -> Response:
+            if is_foreign(request.headers.get("sec-fetch-site", "")):
+                raise RequestRefused(403, "Sec-Fetch-Site: expected this page, got another site")
+            self._doors.questions.count(self._person(request).name or _address(request))
+            return await handler(request)
+
+        return answer
 
     def questions(self) -> Mapping[str, Endpoint]:
         """Return the answers to GET, by path."""
         site = self._site
 
-        def asked(call: Callable[..., Any], *names: str, about: Callable[..., str] | None = None) -> Endpoint:
+        def asked(
+            call: Callable[..., Any],
+            *names: str,
+            about: Callable[..., str] | None = None,
+            places: _Places = self._of_devices,
+        ) -> Endpoint:
             """Answer by a call; an answer from before a change of the device that `about` names is not shared."""
-            shared = _Shared(call)
+            shared = _Shared(call, places)
 
             async def answer(request: Request) -> Response:
                 given = tuple(request.query_params.get(name, "") for name in names)
-                return await shared.answer(given, 0 if about is None else self._feed.changed(about(*given)))
+                version = 0 if about is None else self._feed.changed(about(*given))
+                return await shared.answer(given, version, is_person=bool(self._person(request).name))
 
             return answer
 
@@ -130,42 +168,63 @@ class _Pages:
             "waiting": asked(site.waiting, "device", about=str),
             "schemas": asked(site.schemas, "family"),
             "read": asked(site.read, "device", "attribute"),
-            "dead-letters": asked(site.dead_letters, "since"),
-            "dead-letter": asked(site.dead_letter, "letter"),
+            "dead-letters": asked(site.dead_letters, "since", places=self._of_bus),
+            "dead-letter": asked(site.dead_letter, "letter", places=self._of_bus),
         }
 
     def acts(self) -> Mapping[str, Endpoint]:
         """Return the answers to POST, by path."""
         site = self._site
 
-        def acted(role: PageRole, call: Callable[..., Any], *names: str) -> Endpoint:
+        def acted(
+            role: PageRole, call: Callable[[Person, Mapping[str, Any]], Any], places: _Places = self._of_devices
+        ) -> Endpoint:
             async def answer(request: Request) -> Response:
-                person, body = await self._may(request, role)
-                return _json(await run_in_threadpool(call, person, *(str(body.get(name) or "") for name in names)))
+                person, asked = await self._may(request, role)
+                return _json(await places.run(lambda: call(person, asked), is_person=True))
 
-            return answer
+            return self._logged(answer)
 
-        async def alarm(request: Request) -> Response:
-            person, body = await self._may(request, PageRole.OPERATOR)
-            return _json(await run_in_threadpool(site.alarm_action, person, str(body.get("action")), body))
+        def redrive(person: Person, asked: Mapping[str, Any]) -> Any:
+            put_back = asked.get("put_back") is True
+            _require(person, PageRole.EXPERT if put_back else PageRole.VIEWER)
+            return site.redrive([str(one) for one in asked.get("letters", ())], put_back=put_back)
 
-        async def redrive(request: Request) -> Response:
-            body = await self._own(request)
-            put_back = body.get("put_back") is True
-            person = self._require(request, PageRole.EXPERT if put_back else PageRole.VIEWER)
-            letters = [str(one) for one in body.get("letters", ())]
-            return _json(await run_in_threadpool(partial(site.redrive, person, letters, put_back=put_back)))
+        def text(asked: Mapping[str, Any], *names: str) -> Sequence[str]:
+            return [str(asked.get(name) or "") for name in names]
 
+        command, decision, mode = ("device", "command", "argument"), ("device", "decision", "id"), ("device", "mode")
         return {
-            "redrive": redrive,
-            "sign-in": self._sign_in,
-            "sign-out": self._sign_out,
-            "check": acted(PageRole.VIEWER, lambda _, *asked: site.check(*asked), "device", "command", "argument"),
-            "command": acted(PageRole.OPERATOR, site.command, "device", "command", "argument"),
-            "decide": acted(PageRole.OPERATOR, site.decide, "device", "decision", "id"),
-            "alarm": alarm,
-            "admin-mode": acted(PageRole.EXPERT, site.admin_mode, "device", "mode"),
+            "sign-in": self._logged(self._sign_in),
+            "sign-out": self._logged(self._sign_out),
+            "check": self._check,
+            "redrive": acted(PageRole.VIEWER, redrive, self._of_bus),
+            "command": acted(PageRole.OPERATOR, lambda person, asked: site.command(person, *text(asked, *command))),
+            "decide": acted(PageRole.OPERATOR, lambda person, asked: site.decide(person, *text(asked, *decision))),
+            "alarm": acted(
+                PageRole.OPERATOR, lambda person, asked: site.alarm_action(person, str(asked.get("action")), asked)
+            ),
+            "admin-mode": acted(PageRole.EXPERT, lambda _, asked: site.admin_mode(*text(asked, *mode))),
         }
+
+    def _logged(self, handler: Endpoint) -> Endpoint:
+        """Log who asked for what from where, and what became of it."""
+
+        async def answer(request: Request) -> Response:
+            request.state.person, request.state.asked = self._person(request), {}
+            try:
+                given = await handler(request)
+            except TooManyRequests:
+                raise  # what is too much for the server is too much for its log
+            except Exception as error:
+                if not request.state.person.name:
+                    self._doors.refusals.count(_address(request))
+                _note(request, logging.WARNING, f"refused: {error}")
+                raise
+            _note(request, logging.INFO, f"done: {bytes(given.body).decode()}")
+            return given
+
+        return answer
 
     def _trend(self, device: str, attribute: str) -> Points:
         self._site.require(device, attribute)
@@ -173,84 +232,153 @@ class _Pages:
         earlier, earlier_values = self._before(device, attribute, times[0] if times else math.inf)
         return earlier + times, earlier_values + values
 
+    async def _check(self, request: Request) -> Response:
+        _, asked = await self._may(request, PageRole.VIEWER)
+        family = self._site.argument(str(asked.get("device")), str(asked.get("command")))
+        if family is None:
+            return _json([])
+        try:
+            with fail_after(_LONGEST_CHECK):  # in a process of its own: no thread can be stopped
+                argument = str(asked.get("argument"))
+                return _json(
+                    await to_process.run_sync(mistakes, family, argument, cancellable=True, limiter=self._checks)
+                )
+        except (TimeoutError, BrokenWorkerProcess) as error:
+            raise InfraError(f"the argument could not be checked within {_LONGEST_CHECK:g} s") from error
+
     async def _me(self, request: Request) -> Response:
-        person = self._person(request)
-        role = person.role.name.lower()
-        return _json({"name": person.name, "role": role, "can_sign_in": self._doors.anybody_may_act})
+        person = self._person(request, used="used" in request.query_params)
+        return _json(
+            {
+                "name": person.name,
+                "role": person.role.name.lower(),
+                "can_sign_in": self._doors.anybody_may_act,
+                "ended": bool(_session(request)) and not person.name,
+            }
+        )
 
     async def _sign_in(self, request: Request) -> Response:
-        body = await self._own(request)
-        session = self._doors.sign_in(str(body.get("token", "")))
+        body = await self._own(request, _LARGEST_SIGN_IN)
+        session = self._doors.sign_in(str(body.get("token", "")), _session(request))
         if session is None:
             raise RequestRefused(403, "token: expected one of this server's tokens, got another one")
-        person = self._doors.who(session)
+        person = request.state.person = self._doors.who(session)
         answer = _json({"name": person.name, "role": person.role.name.lower()})
+        scheme = request.url.scheme
         answer.set_cookie(
-            COOKIE,
+            cookie(scheme),
             session,
             max_age=int(LONGEST_SESSION),
             httponly=True,
             samesite="strict",
-            secure=request.url.scheme == "https",  # also behind a proxy on this host that says so
+            secure=scheme == "https",  # also behind a proxy that is trusted to say so
         )
         return answer
 
     async def _sign_out(self, request: Request) -> Response:
-        await self._own(request)
-        self._doors.sign_out(request.cookies.get(COOKIE, ""))
+        await self._own(request, _LARGEST_SIGN_IN)
+        self._doors.sign_out(_session(request))
         answer = _json(None)
-        answer.delete_cookie(COOKIE)
+        answer.delete_cookie(cookie(request.url.scheme), secure=request.url.scheme == "https", httponly=True)
         return answer
 
-    def _person(self, request: Request) -> Person:
-        return self._doors.who(request.cookies.get(COOKIE, ""))
+    def _person(self, request: Request, *, used: bool = False) -> Person:
+        return self._doors.who(_session(request), used=used)
 
     async def _may(self, request: Request, role: PageRole) -> tuple[Person, dict[str, Any]]:
-        body = await self._own(request)
-        return self._require(request, role), body
+        """Return the person and the body of a request, which is not even read without the role."""
+        person = self._person(request, used=True)
+        _require(person, role)
+        self._doors.acts.count(person.name)
+        request.state.asked = await self._own(request, _LARGEST_BODY)
+        return person, request.state.asked
 
-    def _require(self, request: Request, role: PageRole) -> Person:
-        person = self._person(request)
-        if person.role < role:
-            had = f"{person.name} is {person.role.name.lower()}" if person.name else "nobody has signed in"
-            raise RequestRefused(403, f"expected the role {role.name.lower()}, but {had}; nothing was done")
-        return person
-
-    async def _own(self, request: Request) -> dict[str, Any]:
+    async def _own(self, request: Request, largest: int) -> dict[str, Any]:
         """Return the body of a request that our own page has sent."""
         head = request.headers
-        if not is_own_origin(head.get("origin", ""), head.get("host", ""), head.get("sec-fetch-site", "")):
-            raise RequestRefused(403, "Origin: expected this page, got another site; nothing was done")
+        own = f"{request.url.scheme}://{head.get('host', '')}"
+        if not is_own_origin(origin := head.get("origin", ""), own, head.get("sec-fetch-site", "")):
+            behind = "; the proxy must be named by --proxy" if origin.partition(":")[2] == own.partition(":")[2] else ""
+            raise RequestRefused(403, f"Origin: expected {own}, got {origin or 'none'}{behind}; nothing was done")
         if head.get("content-type", "").partition(";")[0].strip() != "application/json":
             raise RequestRefused(415, "Content-Type: expected application/json; nothing was done")
-        self._doors.count(self._person(request).name or (request.client.host if request.client else ""))
         body = b""
         async for part in request.stream():
             body += part
-            if len(body) > _LARGEST_BODY:
-                raise RequestRefused(413, f"expected at most {_LARGEST_BODY} bytes; nothing was done")
+            if len(body) > largest:
+                raise RequestRefused(413, f"expected at most {largest} bytes; nothing was done")
         try:
             return msgspec.json.decode(body, type=dict[str, Any])
         except msgspec.MsgspecError as error:
             raise RequestRefused(400, f"expected a JSON object, got {error}; nothing was done") from error
 
 
+def _require(person: Person, role: PageRole) -> None:
+    if not person.name or person.role < role:
+        had = f"{person.name} is {person.role.name.lower()}" if person.name else "nobody has signed in"
+        raise RequestRefused(403, f"expected the role {role.name.lower()}, but {had}; nothing was done")
+
+
+def _session(request: Request) -> str:
+    return request.cookies.get(cookie(request.url.scheme), "")
+
+
+def _address(request: Request) -> str:
+    return network(request.client.host) if request.client else ""
+
+
+def _note(request: Request, level: int, outcome: str) -> None:
+    person: Person = request.state.person
+    asked = {name: one for name, one in request.state.asked.items() if name != "argument"}
+    _log.log(
+        level,
+        "act=%s name=%r role=%s address=%s asked=%.*s %.*s",
+        request.url.path.rpartition("/")[2],
+        person.name,
+        person.role.name.lower() if person.name else "none",
+        request.client.host if request.client else "",
+        _LONGEST_NOTE,
+        _encode(asked).decode(),
+        _LONGEST_NOTE,
+        outcome,
+    )
+
+
+class _Places:
+    """Threads for questions and acts: nobody else takes those of people who have signed in."""
+
+    def __init__(self, *, anybody: int, people: int) -> None:
+        self._limiters = {False: CapacityLimiter(anybody), True: CapacityLimiter(people)}
+        self._calls = {False: 0, True: 0}
+
+    async def run(self, call: Callable[[], Any], *, is_person: bool) -> Any:
+        """Return what a call does in a thread, when there is a place; `TooManyRequests` if too many wait."""
+        limiter = self._limiters[is_person]
+        if self._calls[is_person] >= _MOST_CALLS * limiter.total_tokens:
+            raise TooManyRequests
+        self._calls[is_person] += 1
+        try:
+            return await to_thread.run_sync(call, limiter=limiter)
+        finally:
+            self._calls[is_person] -= 1
+
+
 class _Shared:
     """Asks once for all browsers that have the same question within half a second: devices are not asked by each."""
 
-    def __init__(self, call: Callable[..., Any]) -> None:
-        self._call = call
+    def __init__(self, call: Callable[..., Any], places: _Places) -> None:
+        self._call, self._places = call, places
         self._under_way: dict[object, asyncio.Task[bytes]] = {}
 
-    async def answer(self, asked: tuple[str, ...], version: int) -> Response:
-        task = self._under_way.get(key := (asked, version))
+    async def answer(self, asked: tuple[str, ...], version: int, *, is_person: bool) -> Response:
+        task = self._under_way.get(key := (asked, version, is_person))
         if task is None:
-            task = self._under_way[key] = asyncio.create_task(self._ask(asked))
+            task = self._under_way[key] = asyncio.create_task(self._ask(asked, is_person=is_person))
             task.add_done_callback(lambda _: asyncio.get_running_loop().call_later(_SHARED, self._under_way.pop, key))
         return _encoded(await asyncio.shield(task))
 
-    async def _ask(self, asked: tuple[str, ...]) -> bytes:
-        return _encode(await run_in_threadpool(self._call, *asked))
+    async def _ask(self, asked: tuple[str, ...], *, is_person: bool) -> bytes:
+        return _encode(await self._places.run(lambda: self._call(*asked), is_person=is_person))
 
 
 class _Events:
@@ -266,12 +394,15 @@ class _Events:
         if scope["type"] != "http" or scope["path"] != "/events":
             await self._app(scope, receive, send)
             return
-        seen = dict(scope["headers"]).get(b"last-event-id", b"").decode("latin-1")
+        given = {name.decode(): text.decode("latin-1") for name, text in scope["headers"]}
+        if is_foreign(given.get("sec-fetch-site", "")):
+            await Response(status_code=403)(scope, receive, send)
+            return
         head = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
         head.append((b"x-accel-buffering", b"no"))
         await send({"type": "http.response.start", "status": 200, "headers": head})
         await send(_part(b"retry: %d\n\n" % _RECONNECT_MS))
-        async with aclosing(self._feed.stream(seen)) as frames:
+        async with aclosing(self._feed.stream(given.get("last-event-id", ""))) as frames:
             async for text in frames:
                 await send(_part(text))
                 if _has_gone(receive):
@@ -296,14 +427,14 @@ def _has_gone(receive: Receive) -> bool:
 class _SecurityHeaders:
     """Adds the headers of `doors.headers` to every answer."""
 
-    def __init__(self, app: ASGIApp, *, secure: bool) -> None:
-        self._app, self._secure = app, secure
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
                 known = MutableHeaders(scope=message)
-                for name, value in headers(scope["path"], secure=self._secure):
+                for name, value in headers(scope["path"], scope["scheme"]):
                     known[name] = value
                 known.setdefault("Cache-Control", "no-cache")
             await send(message)

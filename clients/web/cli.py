@@ -1,5 +1,6 @@
 """The sub-command ``web`` of ``sdp-facade``: serves the operator's page."""
 
+import ipaddress
 import os
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +15,7 @@ from facade.console import say
 from facade.errors import ConfigError
 from facade.exports.tango_db import SERVER
 from facade.icd.load import load
+from facade.logs import start_logging
 
 if TYPE_CHECKING:
     from clients.web.past import ArchivedTrends
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 LOCAL = ("localhost", "127.0.0.1")
 TOKENS = "SDP_WEB_TOKENS"
 ARCHIVE = "SDP_WEB_ARCHIVE"
+PROXIES = "SDP_WEB_PROXY"
 
 
 def web(
@@ -38,6 +41,13 @@ def web(
         typer.Option(
             envvar=f"{TOKENS}_FILE",
             help="File with a line `ROLE NAME TOKEN` for each person who may act; roles: operator, expert.",
+        ),
+    ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar=PROXIES,
+            help="Address or network of the site's proxy: its headers name scheme and browser. May be repeated.",
         ),
     ] = None,
     certificate: Annotated[Path | None, typer.Option(help="PEM file of the certificate chain, for TLS.")] = None,
@@ -61,19 +71,22 @@ def web(
     require_tango_database(tango_host)
     if (certificate is None) != (key is None):
         raise ConfigError("--certificate and --key: expected both or neither, got one")
+    proxies = [_network(one) for one in proxy or ()]
     if how := how_to_install():
         raise ConfigError(f"the operator's page is not installed; install it by: {how}")
     import uvicorn  # in the extra `web`
 
     from clients.alert_subscription import AlertSubscription  # imports Tango, which takes a second
     from clients.web.app import make_app
-    from clients.web.doors import Doors, load_tokens, read_tokens
+    from clients.web.doors import Doors, TokenFile, read_tokens
     from clients.web.feed import Feed
     from clients.web.following import Following
     from clients.web.site import ALERTS, Site
 
-    people = load_tokens(tokens) if tokens is not None else read_tokens(os.environ.get(TOKENS, ""), TOKENS)
     icd, clock = load(), SystemClock()
+    given = read_tokens(os.environ.get(TOKENS, ""), TOKENS)
+    doors = Doors(TokenFile(tokens, clock) if tokens is not None else lambda: given, clock)
+    start_logging("component:web")
     following = Following(
         tango_host,
         SERVER,
@@ -87,9 +100,8 @@ def web(
     app = make_app(
         feed,
         site,
-        Doors(people, clock),
+        doors,
         hosts=[*LOCAL, host, *(name or ())],
-        secure=certificate is not None,
         follow=following.ask,
         problem=lambda: following.problem,
         **({"before": _past(archive, clock).before} if archive else {}),
@@ -98,7 +110,10 @@ def web(
         app,
         host=host,
         port=port,
+        log_config=None,  # of start_logging
         log_level="warning",
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=proxies,
         ssl_certfile=certificate,
         ssl_keyfile=key,
         timeout_graceful_shutdown=1,
@@ -110,12 +125,19 @@ def web(
     shown = sockets[0].getsockname()[1]
     scheme = "https" if certificate else "http"
     say(f"the operator's page: {scheme}://{'localhost' if host in LOCAL else host}:{shown}/")
-    if not people:
+    if not doors.anybody_may_act:
         say("read-only, as there are no tokens; see --tokens")
     following.start()
     alerts = AlertSubscription(f"tango://{tango_host}/{icd.classes[ALERTS].device}", feed.take_alert)
     with closing(following), closing(alerts):
         server.run(sockets)
+
+
+def _network(text: str) -> str:
+    try:
+        return str(ipaddress.ip_network(text))
+    except ValueError as error:
+        raise ConfigError(f"--proxy: expected an address or a network such as 192.0.2.0/28, got {error}") from error
 
 
 def _past(place: str, clock: Clock) -> "ArchivedTrends":

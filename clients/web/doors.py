@@ -3,13 +3,19 @@
 Everybody who reaches the server may look. To act, a person signs in with a token, which has a name and a role. The
 browser then has a cookie that no script can read and that no other site can make it send (SameSite=Strict). In addition
 a request for an action must name our own origin, and be JSON, which a form of another site cannot send.
+
+A session is known by the digest of its token, and has what the file of tokens says of it at that moment: a token that
+is taken from the file ends its sessions. A token is compared before any rate is: wrong ones, of whoever shares an
+address, never keep a right one out. What keeps guessing out is the strength of the tokens.
 """
 
 import hashlib
-import hmac
+import ipaddress
+import logging
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,14 +23,23 @@ from typing import Final, NamedTuple
 from facade.clock import Clock
 from facade.errors import ConfigError
 
+_log = logging.getLogger(__name__)
+
 COOKIE: Final = "sdp_session"
 LONGEST_SESSION: Final = 12 * 3600.0
 """Length of a shift [s]."""
-_MOST_SESSIONS: Final = 1000
-_SHORTEST_TOKEN: Final = 16
-_PER_SECOND, _AT_ONCE = 5.0, 20.0
-"""Requests for actions, for each person or address: the rate, and the largest burst."""
-_LINE = re.compile(r"(\S+)\s+(\S+)\s+(\S+)")
+LONGEST_IDLE: Final = 1800.0
+"""After which a session ends if its person has touched nothing on any page [s]."""
+MOST_SESSIONS: Final = 10
+"""Of a token; the next one ends the oldest."""
+REREAD: Final = 10.0
+"""After which the file of tokens is read again [s]."""
+_SHORTEST_TOKEN, _FEWEST_KINDS = 16, 8
+"""Characters of a token, and different ones among them."""
+_OF_CONTAINER: Final = "/run/secrets"
+_MOST_KEYS: Final = 10_000
+"""People and addresses whose rates are kept."""
+_LINE = re.compile(r"(\S+)\s+(\S+)\s+(\S+)(?:\s+#.*)?")
 
 
 class PageRole(IntEnum):
@@ -48,16 +63,19 @@ NOBODY = Person("", PageRole.VIEWER)
 
 
 class TooManyRequests(Exception):
-    """Requests for actions of a person or an address exceed the rate."""
+    """Requests of a person or an address exceed the rate, or the places for them are taken."""
 
 
 def read_tokens(text: str, where: str) -> dict[bytes, Person]:
-    """Return the people of a list of tokens: a line each with role, name and token; # begins a comment."""
+    """Return the people of a list of tokens: a line each with role, name and token.
+
+    A comment begins with # at the beginning of a line, or behind the token and a space.
+    """
     people: dict[bytes, Person] = {}
     roles = [role.name.lower() for role in PageRole]
     for number, line in enumerate(text.splitlines(), 1):
-        line = line.partition("#")[0].strip()
-        if not line:
+        line = line.strip()
+        if not line or line.startswith("#"):
             continue
         found = _LINE.fullmatch(line)
         place = f"{where}, line {number}"
@@ -68,6 +86,8 @@ def read_tokens(text: str, where: str) -> dict[bytes, Person]:
             raise ConfigError(f"{place}: expected one of {', '.join(roles)}, got {role!r:.50}")
         if len(token) < _SHORTEST_TOKEN:
             raise ConfigError(f"{place}: expected a token of at least {_SHORTEST_TOKEN} characters, got {len(token)}")
+        if (kinds := len(set(token))) < _FEWEST_KINDS:
+            raise ConfigError(f"{place}: expected a token of {_FEWEST_KINDS} different characters or more, got {kinds}")
         digest = _digest(token)
         if digest in people:
             raise ConfigError(f"{place}: expected a token of its own for {name!r:.50}, got one that stands above")
@@ -76,69 +96,136 @@ def read_tokens(text: str, where: str) -> dict[bytes, Person]:
 
 
 def load_tokens(path: Path) -> dict[bytes, Person]:
-    """Return the people of a file of tokens, which only its owner may read."""
+    """Return the people of a file of tokens, which only its owner may read; a container's secrets are for it alone."""
     try:
         mode = path.stat().st_mode
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: expected a file of tokens, got {error}") from error
-    if mode & 0o077:
+    if mode & 0o077 and not path.is_relative_to(_OF_CONTAINER):
         raise ConfigError(f"{path}: expected a file that only its owner may read, got mode {mode & 0o777:o}; chmod 600")
     return read_tokens(text, str(path))
+
+
+class TokenFile:
+    """The people of a file of tokens, which is read again while the server runs."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path, self._clock = path, clock
+        self._people, self._read, self._error = load_tokens(path), clock.monotonic(), ""
+
+    def __call__(self) -> Mapping[bytes, Person]:
+        """Return the people of now; while the file cannot be used, the log says so and the former ones stay."""
+        now = self._clock.monotonic()
+        if now - self._read >= REREAD:
+            self._read, before = now, self._error
+            try:
+                self._people, self._error = load_tokens(self._path), ""
+            except ConfigError as error:
+                self._error = str(error)
+            if self._error not in ("", before):
+                _log.error("the tokens read before stay in force: %s", self._error)
+        return self._people
+
+
+class Rate:
+    """So many requests in a second for each key, a person or an address, after a burst."""
+
+    def __init__(self, per_second: float, at_once: float, clock: Clock) -> None:
+        self._per_second, self._at_once, self._clock = per_second, at_once, clock
+        self._left: dict[str, tuple[float, float]] = {}
+        """What is left of the burst, and when that was so; the key that was seen last is the last one."""
+
+    def count(self, key: str) -> None:
+        """Count a request; `TooManyRequests` if the rate is exceeded."""
+        now = self._clock.monotonic()
+        left, at = self._left.pop(key, (self._at_once, now))
+        left = min(self._at_once, left + (now - at) * self._per_second)
+        self._left[key] = (left - 1 if left >= 1 else left, now)
+        if len(self._left) > _MOST_KEYS:
+            del self._left[next(iter(self._left))]
+        if left < 1:
+            raise TooManyRequests
+
+
+@dataclass(slots=True)
+class _Session:
+    token: bytes
+    begun: float
+    used: float
 
 
 class Doors:
     """Sessions of people, their rights and their rates; people are known by the digests of their tokens."""
 
-    def __init__(self, people: Mapping[bytes, Person], clock: Clock) -> None:
+    def __init__(self, people: Callable[[], Mapping[bytes, Person]], clock: Clock) -> None:
         self._people, self._clock = people, clock
-        self._sessions: dict[str, tuple[Person, float]] = {}
-        self._buckets: dict[str, tuple[float, float]] = {}
+        self._sessions: dict[str, _Session] = {}
+        self.acts, self.questions = Rate(5, 20, clock), Rate(20, 200, clock)
+        self.refusals = Rate(1, 10, clock)
 
     @property
     def anybody_may_act(self) -> bool:
         """Return whether the deployment has tokens; without them signing in is impossible."""
-        return bool(self._people)
+        return bool(self._people())
 
-    def sign_in(self, token: str) -> str | None:
-        """Return a new session for a token; None: the token is unknown."""
+    def sign_in(self, token: str, old: str = "") -> str | None:
+        """Return a new session for a token in place of an old one; None: the token is unknown."""
         digest = _digest(token)
-        person = next((one for known, one in self._people.items() if hmac.compare_digest(known, digest)), None)
-        if person is None:
+        if digest not in self._people():  # how long that takes tells something of the digest, and nothing of the token
             return None
         now = self._clock.monotonic()
-        self._sessions = {key: one for key, one in self._sessions.items() if one[1] > now}
-        while len(self._sessions) >= _MOST_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
+        self.sign_out(old)
+        self._sessions = {key: one for key, one in self._sessions.items() if self._lasts(one)}
+        of_token = [key for key, one in self._sessions.items() if one.token == digest]
+        if len(of_token) >= MOST_SESSIONS:
+            del self._sessions[of_token[0]]
         session = secrets.token_urlsafe(32)
-        self._sessions[session] = (person, now + LONGEST_SESSION)
+        self._sessions[session] = _Session(digest, now, now)
         return session
 
     def sign_out(self, session: str) -> None:
         """End a session."""
         self._sessions.pop(session, None)
 
-    def who(self, session: str) -> Person:
-        """Return the person of a session; `NOBODY` if it has ended."""
-        person, until = self._sessions.get(session, (NOBODY, 0.0))
-        return person if self._clock.monotonic() < until else NOBODY
+    def who(self, session: str, *, used: bool = False) -> Person:
+        """Return the person of a session; `NOBODY` if it has ended.
 
-    def count(self, key: str) -> None:
-        """Count a request for an action; `TooManyRequests` if the rate is exceeded."""
+        Parameters
+        ----------
+        used
+            Whether the person has done something: a page that only shows asks as well, and keeps no session.
+        """
+        found = self._sessions.get(session)
+        if found is None or not self._lasts(found):
+            return NOBODY
+        if used:
+            found.used = self._clock.monotonic()
+        return self._people().get(found.token, NOBODY)
+
+    def _lasts(self, session: _Session) -> bool:
         now = self._clock.monotonic()
-        left, at = self._buckets.get(key, (_AT_ONCE, now))
-        left = min(_AT_ONCE, left + (now - at) * _PER_SECOND)
-        if len(self._buckets) >= _MOST_SESSIONS:
-            self._buckets = {one: found for one, found in self._buckets.items() if now - found[1] < 60.0}
-        if left < 1:
-            raise TooManyRequests
-        self._buckets[key] = (left - 1, now)
+        return now - session.begun < LONGEST_SESSION and now - session.used < LONGEST_IDLE
 
 
-def is_own_origin(origin: str, host: str, sec_fetch_site: str) -> bool:
+def network(address: str) -> str:
+    """Return what an address is counted as: a household has a whole /64 of IPv6."""
+    return str(ipaddress.ip_network(f"{address}/64", strict=False)) if ":" in address else address
+
+
+def cookie(scheme: str) -> str:
+    """Return the name of the cookie: under this one no other host and no page without TLS can set it."""
+    return f"__Host-{COOKIE}" if scheme == "https" else COOKIE
+
+
+def is_own_origin(origin: str, own: str, sec_fetch_site: str) -> bool:
     """Return whether a request for an action comes from our own page."""
-    own = origin.partition("://")[2] == host and origin.partition("://")[0] in ("http", "https")
-    return own and sec_fetch_site in ("", "same-origin")
+    return origin == own and sec_fetch_site in ("", "same-origin")
+
+
+def is_foreign(sec_fetch_site: str) -> bool:
+    """Return whether a question comes from another site; only browsers say so, to a server by TLS or on localhost."""
+    return sec_fetch_site not in ("", "same-origin", "none")
 
 
 _OURS = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'"
@@ -149,15 +236,19 @@ _EXPLORE = (
 )
 
 
-def headers(path: str, *, secure: bool) -> Iterable[tuple[str, str]]:
+def headers(path: str, scheme: str) -> Iterable[tuple[str, str]]:
     """Return the headers of an answer: only our own scripts and styles, no frames, no guessed content types."""
     policy = _EXPLORE if path.startswith("/explore/") else _OURS
-    yield "Content-Security-Policy", f"{policy}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    yield (
+        "Content-Security-Policy",
+        f"{policy}; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    )
     yield "X-Content-Type-Options", "nosniff"
     yield "Referrer-Policy", "no-referrer"
     yield "Cross-Origin-Resource-Policy", "same-origin"
-    if secure:
-        yield "Strict-Transport-Security", "max-age=31536000"
+    yield "Cross-Origin-Opener-Policy", "same-origin"
+    if scheme == "https":
+        yield "Strict-Transport-Security", "max-age=31536000; includeSubDomains"
 
 
 def _digest(token: str) -> bytes:

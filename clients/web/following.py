@@ -106,6 +106,7 @@ class Following:
         except FacadeError as error:
             self.problem = str(error)
             return
+        self.problem = ""
         if servers != self._servers:
             found = {device: name for known in servers.values() for device, name in known.items()}
             new = [device for device in found if device not in self.devices]
@@ -119,7 +120,6 @@ class Following:
                 kind = self._icd.classes.get(found[device])
                 if kind is not None and not self._stop.is_set():
                     self._subscribe(device, _attributes(kind) if not kind.family or kind.commands else _STATE)
-        self.problem = ""
 
     def _follow(self, device: str) -> None:
         kind = self._icd.classes.get(self.devices.get(device, ""))

@@ -1,11 +1,9 @@
 """What the operator's page asks of one deployment beside events: its description, single answers, and actions."""
 
 import json
-import logging
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -13,19 +11,16 @@ import msgspec
 
 from clients.alarm_choice import ACTIONS, request, urgency
 from clients.ask import AskedDevice
-from clients.web.doors import PageRole, Person
+from clients.web.doors import Person
 from clients.web.feed import exact
 from clients.web.following import is_followed
 from facade.clock import Clock
-from facade.errors import ArgumentError, ConfigError, InfraError
-from facade.flows.commands.arguments import Arguments
+from facade.errors import ConfigError, InfraError
 from facade.flows.commands.outcomes import HELD
 from facade.icd.fields import Schema
 from facade.icd.model import Attribute, CommandDefinition, DeviceClass, Icd
 from facade.icd.units import unit_of
 from facade.manifest import Manifest, manifests
-
-_log = logging.getLogger(__name__)
 
 ALERTS: Final = "SdpAlerts"
 ADMIN_MODE: Final = "adminMode"
@@ -35,8 +30,8 @@ _MOST_COMMANDS: Final = 200
 _MOST_LETTERS: Final = 200
 _LONGEST_RUN: Final = 30.0
 """Of a sub-command that reads the bus [s]."""
-_RUNS = threading.BoundedSemaphore(2)
-_SINCE = re.compile(r"\d{1,6}[smhd]")
+_SPANS: Final = ("10m", "1h", "12h", "")
+"""Ages of dead letters that the page offers; the last one is any age. Any number of people ask as few questions."""
 _LETTER = re.compile(r"\d{1,9}:\d{1,18}")
 _OF_ATTRIBUTE: Final = ("label", "type", "description", "format", "enum", "length", "height", "expert", "limits")
 _OF_COMMAND: Final = ("description", "argument", "obs_state", "overtakes")
@@ -60,7 +55,6 @@ class Site:
     ) -> None:
         self._tango_host, self._icd, self._devices, self._clock = tango_host, icd, devices, clock
         self._instances, self._banner = instances, banner
-        self._arguments = Arguments(icd)
 
     def description(self) -> dict[str, Any]:
         """Return all that the page needs to know of the deployment and the interface."""
@@ -149,8 +143,8 @@ class Site:
 
     def dead_letters(self, since: str) -> Any:
         """Return dead letters by time, and their counts by topic and reason, as `sdp-facade dead-letters list` does."""
-        if since and not _SINCE.fullmatch(since):
-            raise ConfigError(f"since: expected a duration such as 10m, got {since!r:.50}")
+        if since not in _SPANS:
+            raise ConfigError(f"since: expected one of {', '.join(filter(None, _SPANS))} or none, got {since!r:.50}")
         return _sdp_facade(
             "dead-letters", "list", "--limit", str(_MOST_LETTERS), *(("--since", since) if since else ())
         )
@@ -159,38 +153,23 @@ class Site:
         """Return one dead letter with all that is in it; control characters are escapes."""
         return _sdp_facade("dead-letters", "show", *_letters([letter]))
 
-    def redrive(self, person: Person, letters: list[str], *, put_back: bool) -> Any:
+    def redrive(self, letters: list[str], *, put_back: bool) -> Any:
         """Put dead letters back, or say which would be put back now, and why others would not."""
-        answer = _sdp_facade("dead-letters", "redrive", *(("--yes",) if put_back else ()), *_letters(letters))
-        if put_back:
-            self._note(person, f"redrive of {len(letters)} dead letters", "dead-letters")
-        return answer
+        return _sdp_facade("dead-letters", "redrive", *(("--yes",) if put_back else ()), *_letters(letters))
 
-    def check(self, device: str, name: str, argument: str) -> list[str]:
-        """Return what the schema says against an argument; nothing: it may be sent."""
-        entry = self._entry(device, name)
-        if entry.argument is None:
-            return []
-        try:
-            self._arguments.check(entry.argument, argument)
-        except ArgumentError as error:
-            return [str(error)]
-        return []
+    def argument(self, device: str, name: str) -> str | None:
+        """Return the family of the schemas of a command's argument; None: it has no argument."""
+        return self._entry(device, name).argument
 
     def command(self, person: Person, device: str, name: str, argument: str) -> str:
-        """Give a command in the name of a person, and return its id."""
-        entry = self._entry(device, name)
-        if wrong := self.check(device, name, argument):
-            raise ConfigError(f"{wrong[0]}; nothing was sent")
-        id = self._asked(device).give(name, argument if entry.argument is not None else None, person.name)
-        self._note(person, f"{name} id={id}", device)
-        return id
+        """Give a command in the name of a person, and return its id; the device checks the argument."""
+        family = self.argument(device, name)
+        return self._asked(device).give(name, argument if family is not None else None, person.name)
 
     def decide(self, person: Person, device: str, decision: str, id: str) -> None:
         """Approve or withdraw a command that waits for a second person; errors as of `command`."""
         name = _known(_DECISIONS, decision, "decision")
         self._asked(device).command(name, json.dumps({"id": id, "operator": person.name}))
-        self._note(person, f"{name} id={id}", device)
 
     def alarm_action(self, person: Person, name: str, asked: Mapping[str, Any]) -> str:
         """Act about one alarm in the name of a person, and return the id of the action."""
@@ -203,22 +182,15 @@ class Site:
             raise ConfigError(f"duration: expected up to {LONGEST_SHELF:.0f} s, got {duration:g}")
         alarm = {key: asked.get(key) for key in ("condition", "source", "occurrence")}
         content = request(alarm, action, user=person.name, comment=comment, duration=duration)
-        id = self._only(ALERTS).command(action.command, json.dumps(content))
-        self._note(person, f"{action.command} {alarm['condition']}@{alarm['source']} id={id}", ALERTS)
-        return str(id)
+        return str(self._only(ALERTS).command(action.command, json.dumps(content)))
 
-    def admin_mode(self, person: Person, device: str, label: str) -> None:
+    def admin_mode(self, device: str, label: str) -> None:
         """Set the administrative mode of a device."""
         entry = _known(self._attributes(device), ADMIN_MODE, "attribute")
         labels = self._icd.enums[str(entry.enum)]
         if label not in labels:
             raise ConfigError(f"mode: expected one of {', '.join(labels)}, got {label!r:.50}")
         self._asked(device).write(ADMIN_MODE, labels.index(label))
-        self._note(person, f"{ADMIN_MODE} {label}", device)
-
-    def _note(self, person: Person, what: str, device: str) -> None:
-        role = PageRole(person.role).name.lower()
-        _log.info("action device=%s what=%r name=%r role=%s", device, what, person.name, role)
 
     def _kind(self, device: str) -> DeviceClass:
         return self._icd.classes[_known(self._devices(), device, "device")]
@@ -252,15 +224,6 @@ def _letters(given: Sequence[str]) -> Sequence[str]:
 
 def _sdp_facade(*arguments: str) -> Any:
     """Run a sub-command that reads the bus, in a process of its own: the page itself knows Tango only."""
-    if not _RUNS.acquire(blocking=False):
-        raise ConfigError("the bus is being read for others; try again in a moment")
-    try:
-        return _run(arguments)
-    finally:
-        _RUNS.release()
-
-
-def _run(arguments: Sequence[str]) -> Any:
     command = [sys.executable, "-m", "facade.cli", *arguments, "--json"]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_RUN, check=False)

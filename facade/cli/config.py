@@ -46,6 +46,10 @@ PROCESS_VARIABLES = {
     "SDP_METRICS_PORT": "Port for Prometheus counters; each process of a host needs its own; unset: none.",
     "SDP_METRICS_ADDRESS": "Address of that port; default: 127.0.0.1.",
     "SDP_STATE_DIR": "Folder of `sdp-facade infra` and `demo`; default: .run.",
+    "SDP_WEB_ARCHIVE": "Archive from which the operator's page has what was before, a folder or its URL.",
+    "SDP_WEB_PROXY": "Addresses or networks of the proxy before the operator's page, with spaces between.",
+    "SDP_WEB_TOKENS": "Tokens of people who may act on the operator's page: lines of role, name and token.",
+    "SDP_WEB_TOKENS_FILE": "File with such lines; it is read again while the server runs.",
     "TANGO_HOST": "Tango database, host:port.",
     "TANGO_DS_EVENT_BUFFER_HWM": "Events that a device server keeps for a slow client; default of ours: 20000.",
 }

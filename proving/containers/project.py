@@ -62,10 +62,12 @@ PREFIX: Final = "containers."
 """Of the topics."""
 BROKERS: Final = {"kafka": "KAFKA_PORT", "kafka-2": "KAFKA_2_PORT", "kafka-3": "KAFKA_3_PORT"}
 """Brokers of docker/cluster.yaml by service, with the variables of their ports; docker/compose.yaml has the first."""
-_PORTS: Final = ("TANGO_PORT", "PROMETHEUS_PORT", *BROKERS.values())
+_PORTS: Final = ("TANGO_PORT", "PROMETHEUS_PORT", "PAGE_PORT", *BROKERS.values())
 SERVERS: Final = ("control", "subarray", "alerts", "calibration", "quality", "mirror", "logs", "ingest-00")
 """Services that are device servers, by their instances."""
-_SECRETS: Final = ("sdp-facade.toml", "tango-db-password", "grafana-password", "taranta-secret")
+_SECRETS: Final = ("tango-db-password", "grafana-password", "taranta-secret")
+_EMPTY: Final = ("sdp-facade.toml", "page-tokens")
+"""Of its secrets those that may stay empty."""
 _HEALTHY_WITHIN_S: Final = 150.0
 """Half of the longest time in which no further service gets healthy [s]."""
 _STATE: Final = "{{.State.Status}}, exit code {{.State.ExitCode}}, restarted {{.RestartCount}} times"
@@ -89,7 +91,9 @@ class Project:
         self.brokers = (*BROKERS,) if cluster else (*BROKERS,)[:1]
         self.others = (*self.brokers, "tango-db", "tango-databaseds")
         for name in _SECRETS:
-            (secrets / name).write_text("" if name.endswith(".toml") else os.urandom(16).hex())
+            (secrets / name).write_text(os.urandom(16).hex())
+        for name in _EMPTY:
+            (secrets / name).touch()
         if cluster:
             Security(secrets, names=self.brokers).make(self.outside["KAFKA_BOOTSTRAP"], PREFIX)
             for path in secrets.rglob("*"):  # the containers' users must read them

@@ -199,7 +199,7 @@ def start_page(demo: Demo) -> str:
     """Start the operator's page, where it is installed; return its address and who may act, or how to install it."""
     if how := how_to_install():
         return f"The operator's page is not installed: {how}"
-    tokens = {role: secrets.token_hex(8) for role in ("operator", "expert")}
+    tokens = {role: secrets.token_urlsafe(16) for role in ("operator", "expert")}
     file = demo.options.folder / "tokens.txt"
     file.touch(mode=0o600)
     file.write_text("".join(f"{role} {role} {token}\n" for role, token in tokens.items()))

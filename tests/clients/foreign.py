@@ -11,8 +11,8 @@ from tests.support.waiting import HANG
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
-TANGOGQL, DESK, JTANGO, DEBIAN = (
-    ROOT / ".venv" / f"clients-{name}" for name in ("tangogql", "desk", "jtango", "debian")
+TANGOGQL, DESK, JTANGO, DEBIAN, PROXIES = (
+    ROOT / ".venv" / f"clients-{name}" for name in ("tangogql", "desk", "jtango", "debian", "proxies")
 )
 
 

@@ -41,7 +41,8 @@ def test_tango_access_control_is_left_out_only_where_its_packages_are_not_known(
         (programs / "apt-get").chmod(0o755)
     shutil.copy(ROOT / "tests/clients/debian-tango.txt", pins)
     functions = (ROOT / "scripts/bootstrap").read_text().rpartition("\ncase ${1:-}")[0]
-    script.write_text(f"{functions}\nunpack_debian_tango\n")
+    call = 'unpack_debian TangoAccessControl "$CLIENTS_PINS/debian-tango.txt" "$CLIENTS-debian"'
+    script.write_text(f"{functions}\n{call}\n")
     done = subprocess.run(
         ["bash", script], env={**os.environ, "PATH": str(programs)}, capture_output=True, text=True, check=False
     )

@@ -76,7 +76,7 @@ def role_of(service: Service) -> str:
     workers = [
         worker.name for one in manifests() for worker in one.workers if command[: len(worker.start)] == [*worker.start]
     ]
-    return workers[0] if workers else {"topics": "deployer"}[command[0]]
+    return workers[0] if workers else {"topics": "deployer", "web": "operator-tool"}[command[0]]
 
 
 def properties(service: Service) -> dict[str, str]:
@@ -107,7 +107,7 @@ def infra_properties(
 def test_each_process_logs_in_as_its_role_and_knows_all_brokers(services: dict[str, Service], secrets: Path) -> None:
     clients = [one for name, one in services.items() if "KAFKA_BOOTSTRAP" in one.get("environment", {})]
     clients = [one for one in clients if one["command"] not in (["register"], services["rights"]["command"])]
-    assert len(clients) == 19
+    assert len(clients) == 20
     for one in clients:
         environment = one["environment"]
         assert set(environment) <= read_by_the_code()
@@ -125,7 +125,7 @@ def test_each_process_logs_in_as_its_role_and_knows_all_brokers(services: dict[s
 def test_every_secret_is_made_and_no_process_has_the_one_of_another(merged: Service, secrets: Path) -> None:
     used = {secret["source"] for one in merged["services"].values() for secret in one.get("secrets", [])}
     assert used == set(merged["secrets"])
-    by_hand = {"sdp-facade.toml", "tango-db-password", "grafana-password", "taranta-secret"}
+    by_hand = {"sdp-facade.toml", "tango-db-password", "grafana-password", "page-tokens", "taranta-secret"}
     for name in used - by_hand:
         assert Path(merged["secrets"][name]["file"]).is_file(), name
     for one in merged["services"].values():

@@ -60,7 +60,7 @@ def healthcheck() -> ModuleType:
 def test_what_the_wheel_is_made_of_is_copied_and_gets_to_the_builder() -> None:
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
     wanted = {*wheel["packages"], *wheel["force-include"], "pyproject.toml", PROJECT["project"]["readme"]}
-    wanted |= set(PROJECT["project"]["license-files"])
+    wanted |= {*PROJECT["project"]["license-files"], "hatch_build.py"}
     there = copied()
     for path in wanted:
         assert any(path == one or path.startswith(f"{one}/") for one in there), path

@@ -179,6 +179,25 @@ def test_everything_that_is_built_is_complete(folder: Path) -> None:
         assert one["spec"]["template"]["spec"]["containers"] == [spec]
 
 
+def test_the_page_is_a_component_that_is_locked_up_and_has_its_tokens_from_a_secret() -> None:
+    validator = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate")
+    page, service, policy = documents(FOLDER / "components/page/page.yaml")
+    for one in (page, service, policy):
+        validator.validate(one, OLDEST, strict=True)
+    spec, one = page["spec"]["template"]["spec"], container(page)
+    parse(one["args"])
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert one["securityContext"]["readOnlyRootFilesystem"]
+    assert {"startupProbe", "livenessProbe", "resources"} <= set(one)
+    (variable,) = one["env"]
+    (mount,) = (mount for mount in one["volumeMounts"] if mount["name"] == "tokens")
+    assert variable["name"] in read_by_the_code()
+    assert variable["value"] == f"{mount['mountPath']}/page-tokens"
+    labels = page["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+
+
 def test_what_is_built_fits_the_schemas() -> None:
     validator = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate")
     # All of a kind are made by the same patch, and each costs a tenth of a second or more.

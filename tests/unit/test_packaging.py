@@ -30,7 +30,11 @@ PROOFS = re.compile(r"proving/((bench|containers|fault_runs)/|(gauges|testbed)\.
 
 def build(kind: str, source: Path, folder: Path) -> Path:
     argv = [sys.executable, "-m", "hatchling", "build", "--target", kind, "--directory", str(folder)]
-    done = subprocess.run(argv, cwd=source, capture_output=True, text=True, timeout=HANG, check=False)
+    environment = {
+        **os.environ,
+        "SDP_WITHOUT_PAGE": "1",
+    }  # the libraries of the page are there, or not: nothing is fetched
+    done = subprocess.run(argv, cwd=source, env=environment, capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 0, done.stderr
     (file,) = folder.iterdir()
     return file

@@ -18,6 +18,7 @@ from tests.support.waiting import HANG
 FOLDER = Path(__file__).parents[2] / "packaging" / "systemd"
 UNITS = sorted(FOLDER.glob("*.service"))
 BIN = "/opt/sdp-facade/bin"
+PAGE = f"{BIN}/sdp-facade web --port %i"
 
 
 def read(file: Path) -> configparser.ConfigParser:
@@ -31,7 +32,7 @@ def read(file: Path) -> configparser.ConfigParser:
 def test_there_is_a_unit_for_device_servers_and_for_each_worker() -> None:
     started = {read(unit)["Service"]["ExecStart"] for unit in UNITS}
     workers = (" ".join(worker.start) for one in manifests() for worker in one.workers)
-    assert started == {f"{BIN}/SdpFacade %i", *(f"{BIN}/sdp-facade {worker} --slot %i" for worker in workers)}
+    assert started == {f"{BIN}/SdpFacade %i", *(f"{BIN}/sdp-facade {worker} --slot %i" for worker in workers), PAGE}
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
@@ -63,7 +64,9 @@ def variables(name: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines)
 
 
-@pytest.mark.parametrize("name", ["environment", "sdp-facade-aggregate-0.environment"])
+@pytest.mark.parametrize(
+    "name", ["environment", "sdp-facade-aggregate-0.environment", "sdp-facade-web-8800.environment"]
+)
 def test_an_environment_has_variables_of_processes_only(name: str) -> None:
     assert set(variables(name)) <= set(PROCESS_VARIABLES)
 

@@ -3,9 +3,12 @@
 import asyncio
 import json
 import math
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psutil
 import pytest
 from starlette.testclient import TestClient
 
@@ -15,7 +18,7 @@ from clients.web import STATIC
 from clients.web import app as web_app
 from clients.web import site as web_site
 from clients.web.app import make_app
-from clients.web.doors import Doors, read_tokens
+from clients.web.doors import Doors, TooManyRequests, read_tokens
 from clients.web.feed import Feed
 from clients.web.site import Site
 from facade.clock import SystemClock
@@ -27,8 +30,10 @@ from tests.support.waiting import HANG, until
 from tests.unit.test_web_feed import Recorded
 
 TOKENS = "viewer olga viewer-token-0000001\noperator anna operator-token-00001\nexpert eve expert-token-000000001\n"
+PEOPLE = read_tokens(TOKENS, "")
 HOST = "http://localhost:8800"
 DEVICES = {"mid-sdp/subarray/01": "SdpSubarray", "mid-sdp/alerts/0": "SdpAlerts", "mid-sdp/control/0": "SdpMaster"}
+NOBODY_HAS = "expected the role operator, but nobody has signed in; nothing was done"
 COMMAND = {"device": "mid-sdp/subarray/01", "command": "End", "argument": ""}
 
 
@@ -72,7 +77,7 @@ def page(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     monkeypatch.setattr(web_site, "AskedDevice", Asked)
     clock = SystemClock()
     site = Site("db:10000", ICD, lambda: DEVICES, clock)
-    app = make_app(feed, site, Doors(read_tokens(TOKENS, ""), clock), hosts=["localhost"])
+    app = make_app(feed, site, Doors(lambda: PEOPLE, clock), hosts=["localhost"])
     with TestClient(app, base_url=HOST, headers={"Origin": HOST}) as client:
         yield client
 
@@ -82,11 +87,19 @@ def sign_in(page: TestClient, name: str) -> None:
     assert page.post("/api/sign-in", json={"token": token}).status_code == 200
 
 
+def other_browser(page: TestClient, name: str) -> dict[str, str]:
+    """Sign in at another browser, and return the headers of its requests."""
+    sign_in(page, name)
+    session = page.cookies["sdp_session"]
+    page.cookies.clear()
+    return {"Cookie": f"sdp_session={session}"}
+
+
 def test_everybody_may_look(page: TestClient) -> None:
     found = page.get("/api/site").json()
     assert found["classes"]["SdpSubarray"]["commands"]["Abort"]["overtakes"] is True
     assert found["devices"] == DEVICES
-    assert page.get("/api/me").json() == {"name": "", "role": "viewer", "can_sign_in": True}
+    assert page.get("/api/me").json() == {"name": "", "role": "viewer", "can_sign_in": True, "ended": False}
     assert page.get("/api/alarms").json() == []
     assert "0.4" in page.get("/api/schemas", params={"family": "assignres"}).json()
     assert page.get("/").status_code == 200
@@ -152,10 +165,7 @@ def test_nobody_acts_without_a_role(page: TestClient) -> None:
     assert "expected the role expert, but anna is operator" in answer.json()["error"]
 
 
-def test_a_command_and_an_action_bear_the_name_of_their_person(
-    page: TestClient, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
+def test_a_command_and_an_action_bear_the_name_of_their_person(page: TestClient) -> None:
     sign_in(page, "anna")
     assert page.post("/api/command", json=COMMAND).json() == "id-1"
     asked = {"action": "shelve", "condition": "c", "source": "s", "occurrence": 3, "comment": "why", "duration": 60}
@@ -164,7 +174,6 @@ def test_a_command_and_an_action_bear_the_name_of_their_person(
     assert (command, action) == ("GiveCommand", "Shelve")
     assert json.loads(request) == {"command": "End", "operator": "anna"}
     assert json.loads(content)["operator"] == "anna"
-    assert "name='anna' role=operator" in caplog.text
     page.post("/api/sign-out", json={})
     assert page.post("/api/command", json=COMMAND).status_code == 403
 
@@ -194,7 +203,6 @@ def test_a_forged_request_does_nothing(page: TestClient, headers: dict[str, str]
         (b"{", "expected a JSON object"),
         (b'{"device": "x"}', "device: expected one of"),
         (json.dumps(COMMAND | {"command": "Explode"}).encode(), "command: expected one of"),
-        (json.dumps(COMMAND | {"command": "Scan", "argument": "{}"}).encode(), "nothing was sent"),
         (b" " * 1_000_001, "expected at most 1000000 bytes"),
     ],
 )
@@ -217,27 +225,166 @@ def test_what_a_device_says_reaches_the_person(page: TestClient, error: Exceptio
     assert (answer.status_code, answer.json()["error"]) == (status, str(error))
 
 
+@pytest.mark.parametrize("refused", [None, CommandRefused("API_CommandNotAllowed", "not in EMPTY", "o")])
+def test_each_act_is_a_line_of_the_log(
+    page: TestClient, caplog: pytest.LogCaptureFixture, refused: Exception | None
+) -> None:
+    """Who, from where, what, and what became of it; no line has a token."""
+    caplog.set_level("INFO")
+    page.post("/api/sign-in", json={"token": "guessed-by-somebody"})
+    page.post("/api/command", json=COMMAND)
+    sign_in(page, "eve")
+    Asked.error = refused
+    page.post("/api/admin-mode", json={"device": "mid-sdp/control/0", "mode": "OFFLINE"})
+    page.post("/api/command", json=COMMAND)
+    page.post("/api/sign-out", json={})
+    lines = [one.message for one in caplog.records if one.name == "clients.web.app"]
+    eve = "name='eve' role=expert address=testclient"
+    nobody = "name='' role=none address=testclient"
+    given = f"refused: {refused}" if refused else 'done: "id-1"'
+    assert lines == [
+        f"act=sign-in {nobody} asked={{}} refused: token: expected one of this server's tokens, got another one",
+        f"act=command {nobody} asked={{}} refused: {NOBODY_HAS}",
+        f'act=sign-in {eve} asked={{}} done: {{"name":"eve","role":"expert"}}',
+        f'act=admin-mode {eve} asked={{"device":"mid-sdp/control/0","mode":"OFFLINE"}} done: null',
+        f'act=command {eve} asked={{"device":"mid-sdp/subarray/01","command":"End"}} {given}',
+        f"act=sign-out {eve} asked={{}} done: null",
+    ]
+    assert not [token for token in TOKENS.split() if len(token) > 16 and token in caplog.text]
+    assert "guessed-by" not in caplog.text
+
+
+def test_wrong_tokens_are_counted_and_never_keep_a_right_one_out(
+    page: TestClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = [page.post("/api/sign-in", json={"token": f"guess {turn}"}).status_code for turn in range(100)]
+    assert {*wrong[:10]} == {403}
+    assert wrong.count(429) > 50
+    assert caplog.text.count("act=sign-in") < 50
+    sign_in(page, "anna")
+
+
+def test_a_session_that_has_ended_is_said(page: TestClient) -> None:
+    """As after a restart of the server, which remembers no session."""
+    sign_in(page, "anna")
+    assert page.get("/api/me").json()["ended"] is False
+    page.cookies = {"sdp_session": "of-a-server-that-is-gone"}
+    assert page.get("/api/me").json() == {"name": "", "role": "viewer", "can_sign_in": True, "ended": True}
+
+
+def test_a_question_of_another_site_is_refused(page: TestClient) -> None:
+    for site, status in {"cross-site": 403, "same-site": 403, "same-origin": 200, "none": 200}.items():
+        headers = {"Sec-Fetch-Site": site}
+        assert page.get("/api/me", headers=headers).status_code == status
+        if status == 403:
+            assert page.get("/events", headers=headers).status_code == 403
+        assert page.get("/", headers=headers).status_code == 200  # a link to the page is welcome
+
+
+def test_questions_of_nobody_are_counted_by_address_and_those_of_a_person_apart(
+    page: TestClient,
+) -> None:
+    olga = other_browser(page, "olga")
+    assert 429 in {page.get("/api/me").status_code for _ in range(400)}
+    assert page.get("/api/me", headers=olga).json()["name"] == "olga"
+
+
+def test_reads_of_the_bus_by_nobody_leave_a_place_to_people(page: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is asked, one process at a time reads the bus for those who have not signed in."""
+    begun, go_on = threading.Semaphore(0), threading.Event()
+    runs: list[tuple[str, ...]] = []
+
+    def run(*arguments: str) -> list[str]:
+        runs.append(arguments)
+        begun.release()
+        assert go_on.wait(HANG)
+        return []
+
+    monkeypatch.setattr(web_site, "_sdp_facade", run)
+    olga = other_browser(page, "olga")
+    with ThreadPoolExecutor(40) as browsers:
+        asked = [browsers.submit(page.get, f"/api/dead-letter?letter=0:{number}") for number in range(30)]
+        assert begun.acquire(timeout=HANG)
+        until(lambda: sum(one.done() for one in asked) == 30 - 1 - 8, "those who find no place to wait are refused")
+        assert {one.result().status_code for one in asked if one.done()} == {429}
+        letters = browsers.submit(page.get, "/api/dead-letters?since=10m", headers=olga)
+        assert begun.acquire(timeout=HANG)
+        assert len(runs) == 2
+        go_on.set()
+        assert letters.result().status_code == 200
+        assert [one.result().status_code for one in asked].count(200) == 9
+
+
+def test_calls_that_come_at_once_are_counted_before_any_has_begun() -> None:
+    async def ask() -> list[object]:
+        places = web_app._Places(anybody=1, people=1)
+        calls = [places.run(lambda: None, is_person=False) for _ in range(60)]
+        return await asyncio.gather(*calls, places.run(lambda: None, is_person=True), return_exceptions=True)
+
+    *answers, of_person = asyncio.run(ask())
+    assert of_person is None
+    assert [type(one) for one in answers] == [type(None)] * 9 + [TooManyRequests] * 51
+
+
+def test_arguments_are_checked_for_people_only_and_in_a_process_that_is_ended(
+    page: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"device": "mid-sdp/subarray/01", "command": "Scan", "argument": "{}"}
+    assert page.post("/api/check", json=asked).status_code == 403
+    sign_in(page, "olga")
+    (said,) = page.post("/api/check", json=asked).json()
+    assert "$.scan_id: expected such a key" in said
+    assert page.post("/api/check", json=asked | {"command": "End"}).json() == []
+    assert page.post("/api/check", json=asked | {"argument": " " * 1_000_000}).status_code == 413
+    processes = psutil.Process().children(recursive=True)
+    assert processes
+    monkeypatch.setattr(web_app, "_LONGEST_CHECK", 0.0)
+    answer = page.post("/api/check", json=asked)
+    assert (answer.status_code, answer.json()["error"]) == (502, "the argument could not be checked within 0 s")
+
+
 def test_answers_carry_the_policies_of_the_page(page: TestClient) -> None:
     headers = page.get("/").headers
-    assert "script-src 'self'" in headers["content-security-policy"]
-    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    policy = headers["content-security-policy"].split("; ")
+    assert {"default-src 'none'", "script-src 'self'", "object-src 'none'", "base-uri 'none'"} <= {*policy}
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in str(policy)
+    assert "unsafe-eval" in page.get("/explore/").headers["content-security-policy"]
     assert headers["x-content-type-options"] == "nosniff"
-    sign_in(page, "anna")
+    assert headers["referrer-policy"] == "no-referrer"
+    assert not [name for name in headers if name in ("server", "strict-transport-security") or "allow-origin" in name]
+    answer = page.get("/api/me", headers={"Origin": "http://evil.example"})
+    assert not [name for name in answer.headers if name.startswith("access-control-")]
+    assert (answer.headers["cache-control"], answer.headers["content-type"]) == ("no-store", "application/json")
+    assert page.request("TRACE", "/").status_code == page.request("TRACE", "/api/me").status_code == 405
+    assert page.get("/explore/..%2f..%2fapp.py").status_code == page.get("/docs").status_code == 404
     answer = page.post("/api/sign-in", json={"token": "operator-token-00001"})
-    assert "HttpOnly" in answer.headers["set-cookie"]
-    assert "samesite=strict" in answer.headers["set-cookie"].lower()
+    assert answer.headers["set-cookie"].startswith("sdp_session=")
     assert "Secure" not in answer.headers["set-cookie"]
-    secure = page.post(
-        HOST.replace("http", "https") + "/api/sign-in",
-        json={"token": "operator-token-00001"},
-        headers={"Origin": HOST.replace("http", "https")},
-    )
-    assert "Secure" in secure.headers["set-cookie"]
+    own = {"Origin": HOST.replace("http", "https")}
+    site = own["Origin"]
+    answer = page.post(f"{site}/api/sign-in", json={"token": "operator-token-00001"}, headers=own)
+    assert answer.headers["strict-transport-security"] == "max-age=31536000; includeSubDomains"
+    name, *parts = answer.headers["set-cookie"].split("; ")
+    assert name.startswith("__Host-sdp_session=")
+    assert {"HttpOnly", "Secure", "Path=/", "SameSite=strict"} <= {*parts}
+    assert not [one for one in parts if one.startswith("Domain")]
+    assert page.get(f"{site}/api/me").json()["name"] == "anna"
+    assert page.post(f"{site}/api/sign-out", json={}, headers=own).status_code == 200
+    assert page.get(f"{site}/api/me").json() == {"name": "", "role": "viewer", "can_sign_in": True, "ended": False}
+
+
+def test_a_proxy_that_is_not_named_is_told(page: TestClient) -> None:
+    """It has TLS in front and says so, but nobody has said that it may: the cookie would not be safe."""
+    forwarded = {"Origin": HOST.replace("http", "https"), "X-Forwarded-Proto": "https"}
+    answer = page.post("/api/sign-in", json={"token": "operator-token-00001"}, headers=forwarded)
+    assert (answer.status_code, answer.headers.get("set-cookie")) == (403, None)
+    assert "the proxy must be named by --proxy" in answer.json()["error"]
 
 
 def test_a_stream_ends_with_its_browser(feed: Feed) -> None:
     clock = SystemClock()
-    app = make_app(feed, Site("db:10000", ICD, lambda: DEVICES, clock), Doors({}, clock), hosts=["localhost"])
+    app = make_app(feed, Site("db:10000", ICD, lambda: DEVICES, clock), Doors(dict, clock), hosts=["localhost"])
     given: list[dict[str, Any]] = []
 
     async def receive() -> Any:
@@ -251,7 +398,8 @@ def test_a_stream_ends_with_its_browser(feed: Feed) -> None:
     async def browse() -> None:
         task = asyncio.create_task(feed.run())
         host = [(b"host", b"localhost")]
-        await app({"type": "http", "path": "/events", "method": "GET", "headers": host}, receive, send)
+        scope = {"type": "http", "scheme": "http", "path": "/events", "method": "GET", "headers": host}
+        await app(scope, receive, send)
         task.cancel()
 
     asyncio.run(asyncio.wait_for(browse(), HANG))

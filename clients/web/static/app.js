@@ -4,6 +4,7 @@ import { html, nothing, render } from "./vendor/lit-html.js";
 import { cell } from "./parts.js";
 import { dropPlots } from "./plots.js";
 import { act, describe, devicesOf, isCut, marks, now, onNews, only, start, store, utc } from "./store.js";
+import { isShared } from "./stream.js";
 import { alarmsPage, openAlarm, soundButton } from "./alarms.js";
 import { approvals } from "./approvals.js";
 import { busPage, openBus } from "./bus.js";
@@ -66,6 +67,10 @@ function whole(page, what) {
       ${me.name ? html`<span>${me.name} <small>${me.role}</small></span><button @click=${signOut}>Sign out</button>`
         : me.can_sign_in ? html`<button @click=${signIn}>Sign in</button>` : html`<small>read-only</small>`}
     </header>
+    ${isShared ? nothing : html`<p><small>This browser opens a connection for each tab: six tabs at once get no answers.</small></p>`}
+    ${me.ended ? html`<div class="cut" role="alert">You are no longer signed in: your session has ended, or the server of this page
+      has been started again. <button @click=${signIn}>Sign in again</button>
+      <button @click=${signOut}>Stay signed out</button></div>` : nothing}
     ${marks().map((one) => html`<div class="banner" role="note">${one}</div>`)}
     ${isCut() ? html`<div class="cut" role="alert">No connection to the server of this page${since}. Nothing below is current.</div>`
       : store.away ? html`<div class="cut" role="alert">${store.away} Values still come; new connections do not.</div>`

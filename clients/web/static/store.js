@@ -3,13 +3,15 @@
 // Every value is looked up by `look`, which never returns an old value as a good one: it is INVALID where its device is
 // silent, its subscription fails, or the stream itself has been silent.
 
+import { listen } from "./stream.js";
+
 const BASE = new URL(".", import.meta.url); // where this page is served, also behind a proxy
 const ANSWERS_MS = 40000; // dead letters take up to 30 s
 const SILENT_MS = 2200; // the server sends a frame at least each second
 
 export const store = {
   site: null, // see clients/web/site.py, description
-  me: { name: "", role: "viewer", can_sign_in: false },
+  me: { name: "", role: "viewer", can_sign_in: false, ended: false }, // a session that has ended is said
   values: new Map(), // "device/attribute" -> [value, quality, time, error]
   away: "", // why the Tango database does not answer
   replays: new Map(), // device -> its Status, which says that it shows a replay
@@ -118,28 +120,31 @@ function take(frame) {
 }
 
 export async function start() {
-  const source = new EventSource(new URL("events", BASE));
-  source.addEventListener("snapshot", (event) => {
-    const frame = JSON.parse(event.data);
+  listen((kind, frame) => {
+    if (kind === "news") {
+      store.alerts = [...store.alerts, ...frame.alerts].slice(-500);
+      return take(frame);
+    }
     store.values.clear();
     store.replays.clear();
     store.alerts = frame.alerts;
     take({ ...frame, alerts: [] });
     describe(); // another server may know other devices
   });
-  source.addEventListener("news", (event) => {
-    const frame = JSON.parse(event.data);
-    store.alerts = [...store.alerts, ...frame.alerts].slice(-500);
-    take(frame);
-  });
+  for (const kind of ["pointerdown", "keydown"]) addEventListener(kind, () => { used = true; }, { passive: true });
   setInterval(() => tell([]), 500); // silence is news too
   setInterval(describe, 30000);
   await describe();
 }
 
+// Whether somebody has touched this page since the server was told: without that for long, a session ends.
+let used = false;
+
 export async function describe() {
+  const me = ask("me", used ? { used } : {});
+  used = false;
   try {
-    [store.site, store.me] = await Promise.all([ask("site"), ask("me")]);
+    [store.site, store.me] = await Promise.all([ask("site"), me]);
     if (store.site.problem) setTimeout(describe, 2000);
   } catch {
     setTimeout(describe, 2000); // the page says that there is no connection

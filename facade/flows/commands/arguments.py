@@ -285,6 +285,15 @@ def arguments_of(icd: Icd) -> "Arguments":
     return _installed() if icd is load() else Arguments(icd)
 
 
+def mistakes(family: str, text: str) -> list[str]:
+    """Return what is wrong with an argument by the installed interface; nothing: it may be sent."""
+    try:
+        _installed().check(family, text)
+    except ArgumentError as error:
+        return [str(error)]
+    return []
+
+
 @cache
 def _installed() -> "Arguments":
     return Arguments(load())
