@@ -294,7 +294,7 @@ BAD = {
 
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_record_does_not_replace_the_good_one_at_a_restart(bench, kind):
-    """The topic is compacted: the good record is gone from it. A reading that only the publisher knows never gets old."""
+    """The topic is compacted: the good record is gone from it. What only the publisher remembers never gets old."""
     bench.tell("flaggedFraction", 0.1, scan_id=17)
     names, frequencies = np.array(["SKA001", "MKT000"]), np.array([1e9, np.nan])
     bench.tell("antennaNames", names)
