@@ -149,7 +149,7 @@ def compare(
 ) -> None:
     """Compare what was derived in two archives: windows, command outcomes, alarm states, announced tables.
 
-    Alarm states of a replay differ if its device servers ran without SDP_REPLAY=true: they raise their own alarms again.
+    Alarm states of a replay differ if its device servers ran without SDP_REPLAY=true: those raise their own again.
 
     Exit code 1: something differs.
 
