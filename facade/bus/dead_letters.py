@@ -1,11 +1,14 @@
 """Records that could not be used, set aside whole.
 
 A dead letter is the original key, value and headers, with additional headers that begin with ``dl.``. A replay only
-drops those.
+drops those. A record that passed the broker compressed, and that no topic takes uncompressed, stays where it is: its
+dead letter is without key, value and headers.
 """
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
 
 from facade.bus.port import Record
 from facade.outcome import RecordRejected
@@ -15,6 +18,8 @@ TOPIC = "dead-letters"
 PREFIX = "dl."
 ROW, COUNT = "row", "count"
 """Headers for columnar batches: the number of the row in the letter, and the number of rows that it stands for."""
+MOST_BYTES: Final = 16_000_000
+"""Largest record that is kept whole; `dead-letters` takes little more [bytes]."""
 NUMBER = re.compile(r"-?[0-9]{1,18}")
 """Form of the numbers in headers: any client may have written to the topic."""
 
@@ -29,6 +34,9 @@ def dead_letter(record: Record, why: RecordRejected, *, by: str, more: Mapping[s
     more
         `ROW` or `COUNT`, for a record of a columnar batch.
     """
+    detail = why.detail[:500]
+    if size_of(record) > MOST_BYTES:
+        record, detail = replace(record, key=None, value=None, headers=()), f"{detail}; left where it is"
     added = {
         "topic": record.topic,
         "partition": str(record.partition),
@@ -36,12 +44,18 @@ def dead_letter(record: Record, why: RecordRejected, *, by: str, more: Mapping[s
         "timestamp_us": str(record.timestamp_us),
         "reason": why.reason,
         "path": why.path,
-        "detail": why.detail[:500],
+        "detail": detail,
         "by": by,
         **{name: str(number) for name, number in (more or {}).items()},
     }
     headers = tuple((PREFIX + name, printable(text).encode()) for name, text in added.items())
     return Record(topic=TOPIC, key=record.key, value=record.value, headers=(*record.headers, *headers))
+
+
+def size_of(record: Record) -> int:
+    """Return the size of key, value and headers [bytes]."""
+    headers = sum(len(name.encode()) + len(raw) + 2 for name, raw in record.headers)  # two lengths as well
+    return len(record.key or b"") + len(record.value or b"") + headers
 
 
 def original(record: Record) -> Record:

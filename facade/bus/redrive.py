@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from facade.bus.dead_letters import COUNT, NUMBER, PREFIX, ROW, original
+from facade.bus.dead_letters import COUNT, NUMBER, PREFIX, ROW, original, size_of
 from facade.bus.dead_letters import dead_letter as make_dead_letter
 from facade.bus.offsets import ACCOUNTS
 from facade.bus.port import Record
@@ -111,7 +111,6 @@ def read_dead_letter(record: Record) -> DeadLetter | None:
     if not said.get("topic") or not said.get("reason") or not all(map(NUMBER.fullmatch, numbers)):
         return None
     whole = original(record)
-    sizes = [len(name) + len(raw) for name, raw in whole.headers]
     return DeadLetter(
         at=DeadLetterOffset(record.partition, record.offset),
         written_us=record.timestamp_us,
@@ -120,7 +119,7 @@ def read_dead_letter(record: Record) -> DeadLetter | None:
         path=said.get("path", ""),
         detail=said.get("detail", ""),
         by=said.get("by", ""),
-        size=len(record.key or b"") + len(record.value or b"") + sum(sizes),
+        size=size_of(whole),
         has_value=record.value is not None,
         is_mark=said["reason"] == REDRIVEN,
         was_redriven=any(name == FROM for name, _ in record.headers),

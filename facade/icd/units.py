@@ -4,12 +4,8 @@ from facade.errors import IcdError
 from facade.icd.fields import message_of, properties
 from facade.icd.model import Attribute, Icd, Source
 
-_BASE_UNITS = (
-    "s",
-    "us",
-    "Hz",
-    "rad",
-    "Jy",
+_PHYSICAL = ("s", "us", "Hz", "rad", "Jy", "B")
+_COUNTED = (
     "packets",
     "visibilities",
     "products",
@@ -30,11 +26,17 @@ _BASE_UNITS = (
     "reservations",
     "conflicts",
     "values",
-    "B",
 )
+_BASE_UNITS = (*_PHYSICAL, *_COUNTED)
 
 UNITS: frozenset[str] = frozenset(("", "%", "1/s", "degC", *_BASE_UNITS, *(f"{unit}/s" for unit in _BASE_UNITS)))
 """Units that a field (``x-unit``) or an attribute may have in any interface; ``""`` is a plain number."""
+
+
+def udunits(unit: str) -> str:
+    """Return a unit as UDUNITS writes it; what is counted has one name there."""
+    base, *per = unit.split("/")
+    return "/".join(["byte" if base == "B" else "count" if base in _COUNTED else base, *per])
 
 
 def known_units(icd: Icd) -> frozenset[str]:

@@ -111,7 +111,7 @@ class Flow(ABC):
         """
 
     def restore(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - what is not durable has nothing to restore
-        """Restore the state from a snapshot."""
+        """Restore the state from a snapshot, before the topic is read."""
 
 
 VIEW_PERIOD = 0.25

@@ -188,6 +188,7 @@ class Progress:
             It has another form; nothing has changed.
         """
         if not self.flow.durable:
+            self.flow.restore(snapshot.ledger)
             self._set_aside = Position(snapshot.topic_id, snapshot.offsets)
             return {}
         # All or nothing: everything that can fail comes before the first change.

@@ -7,8 +7,8 @@ dead-lettered`` holds for any committed prefix of the log.
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -16,7 +16,6 @@ from facade.bus.dead_letters import COUNT, dead_letter
 from facade.bus.port import Aborted, Fenced, OffsetRange, PartitionBatch, Record, Revoked, TransactionalLog
 from facade.clock import Clock
 from facade.errors import BusError
-from facade.icd.topic_model import Topic
 from facade.outcome import USED, Outcome, RecordRejected, Unused
 from facade.printable import excerpt
 from facade.runtime.accounts import ACCOUNTS, RunningAccount
@@ -73,7 +72,7 @@ class TransactionalWorker(TransactionLoop):
     Parameters
     ----------
     topics
-        Topics to read, with the largest size of their records [bytes].
+        Topics to read.
     name
         Name of the worker, in accounts, dead letters and log lines.
     retry
@@ -81,12 +80,11 @@ class TransactionalWorker(TransactionLoop):
     """
 
     def __init__(
-        self, log: TransactionalLog, topics: Mapping[str, int], *, name: str, clock: Clock, retry: float
+        self, log: TransactionalLog, topics: Collection[str], *, name: str, clock: Clock, retry: float
     ) -> None:
         self._log, self._name, self._clock, self._retry = log, name, clock, retry
         self._by = name
         """Name of the reader in its dead letters."""
-        self._most_bytes = topics
         self._encode = msgspec.json.Encoder().encode
         self.accounts = {topic: RunningAccount() for topic in topics}
         """Committed records since the start of the process, and uncommitted ones, by topic."""
@@ -142,14 +140,10 @@ class TransactionalWorker(TransactionLoop):
 
     def _settle(self, record: Record, outcome: Outcome, more: Mapping[str, int] | None = None) -> None:
         """Count the outcome of a record; a rejected record becomes a dead letter; `more`: see `dead_letter`."""
-        if isinstance(outcome, RecordRejected) and _size(record) > self._most_bytes[record.topic]:
-            # Compressed it passed the broker; uncompressed no topic accepts it, and it would come again for ever.
-            record = replace(record, key=None, value=None, headers=())
-            outcome = replace(outcome, detail=f"{outcome.detail}; left where it is")
         self._accounts[record.topic, record.partition].settle(outcome, count=(more or {}).get(COUNT, 1))
         if isinstance(outcome, RecordRejected):
-            self._dead_bytes += len(record.value or b"")
             self._dead_letters.append(dead_letter(record, outcome, by=self._by, more=more))
+            self._dead_bytes += len(self._dead_letters[-1].value or b"")
 
     def _idle(self) -> float:
         return self._clock.monotonic() - self._began
@@ -214,10 +208,6 @@ class TransactionalWorker(TransactionLoop):
         self._forget()
 
 
-def _size(record: Record) -> int:
-    return len(record.value or b"") + len(record.key or b"") + sum(len(raw) for _, raw in record.headers)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordBatching:
     """Limits of the records in memory, and in one transaction."""
@@ -241,22 +231,19 @@ class RecordWorker(TransactionalWorker):
     ----------
     name
         Name of the worker, in accounts, dead letters and log lines.
-    entry
-        The topic in the ICD.
     """
 
     def __init__(
         self,
         log: TransactionalLog,
         topic: str,
-        entry: Topic,
         *,
         name: str,
         clock: Clock,
         batching: RecordBatching | None = None,
     ) -> None:
         self._batching = batching or RecordBatching()
-        super().__init__(log, {topic: entry.max_bytes}, name=name, clock=clock, retry=self._batching.retry)
+        super().__init__(log, [topic], name=name, clock=clock, retry=self._batching.retry)
         # The first transaction comes at once: it ends an open transaction of a killed predecessor, which readers of
         # committed records cannot pass.
         self._began -= self._batching.idle_interval

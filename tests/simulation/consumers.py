@@ -13,6 +13,7 @@ from tests.simulation.groups import Groups, Member, Membership
 from tests.simulation.logs import CHANGES, Partition
 from tests.simulation.network import LOST, Link, Network
 from tests.simulation.scheduler import Process
+from tests.support.foreign_headers import are_foreign, give
 
 UP = '{"state":"UP"}'
 """Statistics of a client that is connected, as far as anybody looks at them."""
@@ -450,10 +451,12 @@ def _topic_metadata(broker: Broker, name: str) -> SimpleNamespace:
 
 
 def _message(place: Place, entry: Any) -> Message:
-    return Message(
-        place[0], place[1], entry.offset, entry.key, entry.value, list(entry.headers) or None, None,
-        (2, entry.time_us // 1000), 0.0, entry.leader_epoch,
+    foreign = are_foreign(entry.headers)
+    made = Message(
+        place[0], place[1], entry.offset, entry.key, entry.value, None if foreign else list(entry.headers) or None,
+        None, (2, entry.time_us // 1000), 0.0, entry.leader_epoch,
     )  # fmt: skip
+    return give(made, entry.headers) if foreign else made
 
 
 def _error(code: int, place: Place, offset: int) -> Message:

@@ -1,14 +1,23 @@
 """The whole facade in one process: a device server with all devices, and all workers, on the simulation's brokers."""
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 from devices.base import FacadeDevice
 from devices.mapping import to_tango
+from facade.bus.kafka.admin import find_range
+from facade.bus.kafka.bus import KafkaBus
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.read_range import read_range
+from facade.bus.kafka.transactional_member import KafkaTransactionalMember
+from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import Record
-from facade.clock import ManualClock
+from facade.clock import Clock, ManualClock
 from facade.config import Settings
 from facade.flows.alerts.packets import Intake
+from facade.flows.logs.worker import TOPICS as LOGS
+from facade.flows.logs.worker import LogWorker
 from facade.flows.tables.assembly import AssemblyLimits
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.content import summarise
@@ -30,19 +39,18 @@ SETTINGS = Settings()
 
 
 class Site:
-    """A device server with all devices, and workers, on the simulation's brokers."""
+    """A device server with all devices, and workers, on the simulation's brokers, or on others."""
 
     def __init__(self) -> None:
-        self.clock = ManualClock(BASE_US / 1e6)
-        self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in ICD.topics.items()})
-        log = MemoryTransactionalLog(self.broker, *windowed(ICD), group="aggregate")
-        packets = MemoryTransactionalLog(self.broker, "alert-packets", group="intake")
+        self.open()
+        log, packets = self.log("aggregate", *windowed(ICD)), self.log("alert-packets-intake", "alert-packets")
         self.workers = [
             TelemetryWorker(log, ICD, SETTINGS, slot="0", clock=self.clock),
             Intake(packets, ICD, slot="0", clock=self.clock),
+            LogWorker(self.log("logs-aggregate", *LOGS), ICD, slot="0", clock=self.clock),
             TableWorker(
-                MemoryTransactionalMember(self.broker, "calibration", group="tables-assemble"),
-                MemoryBus(self.broker),
+                self.member("tables-assemble", "calibration"),
+                self.bus(),
                 ICD,
                 slot="0",
                 clock=self.clock,
@@ -59,7 +67,7 @@ class Site:
         }
         self.sink = Sink()
         self.server = Server(
-            *(ICD, SETTINGS, devices, self.sink, MemoryBus(self.broker)),
+            *(ICD, SETTINGS, devices, self.sink, self.bus()),
             instance="SdpFacade-all",
             clock=self.clock,
             versions={},
@@ -68,9 +76,31 @@ class Site:
         self.left: set[tuple[str, str, Any]] = set()
         """What was shown or pushed: device, attribute and reading."""
 
+    def open(self) -> None:
+        """Open the brokers."""
+        self.clock: Clock = ManualClock(BASE_US / 1e6)
+        self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in ICD.topics.items()})
+
+    def log(self, group: str, *topics: str) -> KafkaTransactionalLog:
+        return MemoryTransactionalLog(self.broker, *topics, group=group)
+
+    def member(self, group: str, topic: str) -> KafkaTransactionalMember:
+        return MemoryTransactionalMember(self.broker, topic, group=group)
+
+    def bus(self) -> KafkaBus:
+        return MemoryBus(self.broker)
+
+    def connection(self) -> Connection:
+        return self.broker.connection()
+
     def send(self, record: Record) -> None:
         """Put a record on the bus; -1 is the partition of its key."""
         self.broker.append(record)
+
+    def read(self, topic: str) -> Iterator[Record]:
+        """Return the records of a topic."""
+        connection = self.connection()
+        return read_range(connection, topic, find_range(connection, topic))
 
     def streams(self) -> dict[str, StreamTotals]:
         both = [one for one in self.server.flows if isinstance(one, ReaderAccounts | WorkerAccounts)]

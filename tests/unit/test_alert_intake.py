@@ -148,8 +148,12 @@ def test_a_tombstone_is_counted_and_no_dead_letter(broker):
 
 @pytest.mark.parametrize(
     "poison",
-    [{"value": bytes(20_000_000)}, {"value": b"x", "key": bytes(20_000_000)}],
-    ids=["value", "key"],
+    [
+        {"value": bytes(20_000_000)},
+        {"value": b"x", "key": bytes(20_000_000)},
+        {"value": b"x", "headers": tuple((f"{number:01000d}", b"") for number in range(20_000))},
+    ],
+    ids=["value", "key", "names of headers"],
 )
 def test_what_was_small_only_while_compressed_does_not_come_again_for_ever(broker, poison):
     """No topic would take it as a dead letter: the letter says where it is, and goes without it."""
@@ -159,6 +163,7 @@ def test_what_was_small_only_while_compressed_does_not_come_again_for_ever(broke
     assert [one.sequence for one in taken(broker)] == [1]
     (letter,) = broker.read("dead-letters")
     assert (letter.key, letter.value) == (None, None)
+    assert all(name.startswith("dl.") for name, _ in letter.headers)
     assert (original(letter).partition, original(letter).offset) == (0, 0)
     assert dict(letter.headers)["dl.detail"].endswith(b"left where it is")
 

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +35,7 @@ from facade.flows.archive.stores import FolderStore
 from facade.flows.tables.solution import Solution
 from facade.flows.tables.solution import encode as encode_solution
 from facade.flows.telemetry.worker import TelemetryWorker
+from facade.icd.units import UNITS, udunits
 from facade.messages import (
     Alert,
     AlertAction,
@@ -60,6 +61,11 @@ from tests.support.tables import cut
 SECOND = 1_000_000
 EB = "eb-test-20270114-00001"
 SUBARRAY = "mid-sdp/subarray/01"
+UDUNITS = {
+    *("", "%", "1/s", "degC", "s", "us", "Hz", "rad", "Jy", "byte", "count", "s/s", "us/s", "Hz/s", "rad/s", "Jy/s"),
+    *("byte/s", "count/s"),
+}
+"""Units of ours that UDUNITS knows, as `scipp.Unit` says."""
 
 
 def put(log: MemoryLog, topic: str, at_us: int, message: msgspec.Struct | bytes | None, **more: Any) -> None:
@@ -92,7 +98,21 @@ def judge(path: Path) -> list[str]:
     """Return what the validator objects to."""
     with closing(chexus.read_hdf5(str(path))) as trees:
         results = chexus.validate(next(trees), chexus.validators.base_validators(has_scipp=False))
-    return [f"{one.validator.name} {found.name}" for one in results.values() for found in one.violations]
+    said = [f"{one.validator.name} {found.name}" for one in results.values() for found in one.violations]
+    with h5py.File(path) as file:
+        file.visititems(lambda name, one: said.extend(f"{name}: {what}" for what in unreadable(one)))
+    return said
+
+
+def unreadable(one: Any) -> Iterator[str]:
+    """Return what scippnexus cannot read of a part of a file."""
+    if isinstance(one, h5py.Dataset):
+        if one.dtype.kind == "c":
+            yield "complex numbers"
+        if "units" in one.attrs and one.attrs["units"] not in UDUNITS:
+            yield f"unit {one.attrs['units']}"
+    elif one.attrs["NX_class"] == "NXlog" and any(isinstance(part, h5py.Group) for part in one.values()):
+        yield "a log with a group"
 
 
 def follow(data: Any) -> Any:
@@ -129,7 +149,7 @@ def test_notifications_are_events_with_their_fields_as_columns(tmp_path: Path) -
         assert times.tolist() == [0, 250_000, 500_000, *(3 * SECOND + seq for seq in range(4))]
         assert events["latency"][:3].tolist() == [0.0, 0.125, 0.25]
         assert events["received"][:].tolist() == [512] * 7
-        assert (units(events["latency"]), units(events["received"])) == ("s", "packets")
+        assert (units(events["latency"]), units(events["received"])) == ("s", "count")
         account = file["entry/account"]
         assert (texts(account["topic"]), account["records"][:].tolist()) == (["ingest.heaps"], [6])
         assert account["not_decoded"][:].tolist() == [1]
@@ -185,7 +205,7 @@ def test_partials_of_a_window_become_one_with_its_quality(tmp_path: Path) -> Non
         assert (mean["value"][0, 1], units(mean["value"])) == (0.5, "s")
         assert windows["latency_max/value"][0, 1] == 0.4
         assert np.isnan(windows["latency_max/value"][0, 3])
-        assert (windows["received_sum/value"][2, 3], units(windows["received_sum/value"])) == (30, "packets")
+        assert (windows["received_sum/value"][2, 3], units(windows["received_sum/value"])) == (30, "count")
         assert windows["received_last/value"][:, 3].tolist()[::2] == [4, 6]
         labels = count["quality"].attrs["labels"].tolist()
         qualities = [[labels[one] for one in row] for row in count["quality"][:]]
@@ -331,7 +351,7 @@ def test_states_are_logs_of_labels_and_numbers(tmp_path: Path) -> None:
         assert texts(scans["text"]) == ["17", "none"]
         assert texts(states["mid_sdp_subarray_01_State/text"]) == ["ON\\u0000ü"]
         assert texts(states["mid_sdp_subarray_01_State_2/text"]) == ["ON"]
-        assert follow(states["mid_sdp_subarray_01_obsState"])["value"] == observing["value"]
+        assert follow(states["plots/mid_sdp_subarray_01_obsState"])["value"] == observing["value"]
     assert judge(tmp_path / "night.nxs") == []
 
 
@@ -354,7 +374,7 @@ def test_mirrored_attributes_keep_shape_and_quality(tmp_path: Path) -> None:
         assert np.isnan(number["value"][1:]).all()
         assert texts(number["text"]) == ["", "", "", "[1.0]"]
         assert model["a_b_c_pointing/value"].shape == (3, 2)
-        assert follow(model["a_b_c_pointing"]).attrs["axes"].tolist() == ["time", "index_1"]
+        assert follow(model["plots/a_b_c_pointing"]).attrs["axes"].tolist() == ["time", "index_1"]
         assert model["a_b_c_pointing/value"][1].tolist() == [182.0, 46.0]
         assert texts(model["a_b_c_pointing/text"])[2] == "[1.0]"
         assert texts(model["a_b_c_band/text"]) == ['["1","2"]']
@@ -448,7 +468,7 @@ def test_tables_are_plottable_with_their_units(tmp_path: Path) -> None:
         tables = file["entry/calibration"]
         assert set(tables) == {"cal_7", "image", "opaque", "empty"}
         gains = tables["cal_7"]
-        assert (gains["gain"][:] == made.gains).all()
+        assert (gains["gain_real"][:] + 1j * gains["gain_imag"][:] == made.gains).all()
         assert gains.attrs["signal"] == "gain_amplitude"
         assert gains.attrs["axes"].tolist() == ["row", "frequencies", "polarisation"]
         assert gains["gain_amplitude"][:] == pytest.approx(np.abs(made.gains))
@@ -463,6 +483,27 @@ def test_tables_are_plottable_with_their_units(tmp_path: Path) -> None:
         assert file["entry/account/not_decoded"][:].tolist() == [4]
     assert judge(tmp_path / "night.nxs") == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["archive", "night.nxs"]
+
+
+def test_each_unit_of_the_interface_is_one_of_udunits() -> None:
+    assert {udunits(unit) for unit in UNITS} == UDUNITS
+
+
+@pytest.mark.filterwarnings("ignore:Failed to load .* Falling back to loading HDF5 group children")
+def test_a_reader_of_nexus_files_loads_all(tmp_path: Path) -> None:
+    scippnexus = pytest.importorskip("scippnexus")
+    log = MemoryLog({"ingest.heaps": 1, "state": 1, "calibration": 1})
+    put(log, "ingest.heaps", START, heaps_at(0.0)[0])
+    put(log, "state", START, state(START, "obsState", "READY"))
+    arrow = {"content_type": "application/vnd.apache.arrow.stream"}
+    for one in cut("cal-7", encode_solution(solution()), 1000, **arrow):
+        log.append(replace(one, partition=0, timestamp_us=START))
+    written(tmp_path, log, "ingest.heaps", "state", "calibration").close()
+    with scippnexus.File(tmp_path / "night.nxs") as file:
+        entry = file["entry"][()]
+    assert entry["ingest_heaps"]["notifications"].sizes == {"event_time_zero": 1}
+    assert entry["state"]["mid_sdp_subarray_01_obsState"]["value"].shape == (1,)
+    assert entry["calibration"]["cal_7"]["gain_real"].shape == (2, 3, 2)
 
 
 # The command

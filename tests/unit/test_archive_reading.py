@@ -1,6 +1,7 @@
 """Records of an archive by topic and time."""
 
 import random
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import pytest
 from facade.bus.memory import MemoryLog
 from facade.clock import utc_text
 from facade.flows.archive.files import VERSION, ArchiveError, hour_in, parse_name
+from facade.flows.archive.nexus import export
 from facade.flows.archive.reading import extent, newest_entries, read_records, require_disjoint, topics
 from facade.flows.archive.stores import FolderStore, Store, open_store
-from tests.support.archives import HOUR, START, TOPIC, archive, changed, record
+from tests.support.archives import HOUR, ICD, START, TOPIC, archive, archive_of, changed, record
 
 TIMES = [0, HOUR // 2, HOUR - 1000, HOUR // 3, HOUR, 3 * HOUR]
 
@@ -127,3 +129,18 @@ def test_a_file_of_a_newer_version_is_not_read_as_one_of_this(tmp_path: Path) ->
     (tmp_path / name).write_bytes(changed((tmp_path / name).read_bytes(), version=VERSION + 1))
     with pytest.raises(ArchiveError, match=f"{name}: expected version {VERSION} or older, got {VERSION + 1}"):
         list(read_records(store, TOPIC, START, START + HOUR))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(("one", "other"), [((2, 3), (1, 2)), ((3, 3), (1, 4, 2)), ((1, 1, 1, 1), (4,)), ((5,), (5,))])
+def test_a_record_of_two_archives_in_one_folder_is_read_once(
+    one: tuple[int, ...], other: tuple[int, ...], order: int, tmp_path: Path
+) -> None:
+    archive_of(tmp_path / "a", *one)
+    archive_of(tmp_path / "b", *other, at_us=START + order * HOUR)
+    shutil.copytree(tmp_path / "b", tmp_path / "a", dirs_exist_ok=True)
+    store, begin, end = FolderStore(tmp_path / "a"), START - HOUR, START + 2 * HOUR
+    most = max(sum(one), sum(other))
+    assert sorted(record.offset for record in read_records(store, TOPIC, begin, end)) == [*range(most)]
+    accounts = export(store, ICD, tmp_path / "night.nxs", begin, end)
+    assert accounts[TOPIC].records == most

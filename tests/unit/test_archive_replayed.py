@@ -638,3 +638,8 @@ def test_odd_speeds_are_refused(tmp_path: Path, speed: str, monkeypatch: pytest.
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
     words = ["archive", "replay", str(tmp_path), "--from", "2027-01-15", "--to", "2027-01-16", "--speed", speed]
     assert "--speed: expected a number above 0, or max" in str(CliRunner().invoke(app, words).exception)
+
+
+def test_before_a_comparison_it_is_said_which_alarm_states_differ() -> None:
+    said = " ".join(CliRunner().invoke(app, ["archive", "compare", "--help"]).output.split())
+    assert "differ if its device servers ran without SDP_REPLAY=true" in said

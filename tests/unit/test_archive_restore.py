@@ -27,7 +27,7 @@ from facade.flows.archive.stores import FolderStore, open_store
 from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker
 from facade.messages import WorkerPosition
 from tests.support.alerting import Bench, Server
-from tests.support.archives import HOUR, ICD, START, archive, archive_of, record
+from tests.support.archives import HOUR, ICD, START, archive, archive_of, changed, record
 from tests.support.simulated_bus import MemoryBus as SimulatedBus
 
 PREFIX = "test."
@@ -195,6 +195,18 @@ def test_what_cannot_be_restored_is_refused(tmp_path: Path) -> None:
     assert "alerts, partition 0: 6" in refused(store, most_fillers=5)
     plan = plan_restore(store, ICD, prefix=PREFIX, most_fillers=6)
     assert plan.partitions[PLACE].first == 6
+
+
+def test_an_archive_that_would_need_fillers_without_end_is_refused(tmp_path: Path) -> None:
+    """Its last file says that 10^15 offsets have no record; `archive verify` takes that for aborted transactions."""
+    store = archive_of(tmp_path, 3, 3)
+    assert plan_restore(store, ICD, prefix=PREFIX).partitions[PLACE].fillers == 0
+    file = tmp_path / sorted(store.names())[-1]
+    file.write_bytes(changed(file.read_bytes(), next=10**15))
+    with pytest.raises(
+        ConfigError, match=r"at most 5,000,000 offsets without .* alerts, partition 0: 999,999,999,999,991"
+    ):
+        plan_restore(store, ICD, prefix=PREFIX)
 
 
 def test_a_position_far_behind_the_archive_is_refused(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`archive verify`: whatever is wrong with the files of an archive is found, and said clearly."""
 
+import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -14,7 +15,9 @@ from typer.testing import CliRunner
 
 from facade.bus.memory import MemoryLog
 from facade.cli.app import app
+from facade.flows.archive import files
 from facade.flows.archive.files import VERSION, ArchiveError, inspect, verify
+from facade.flows.archive.reading import read_records
 from facade.flows.archive.stores import FolderStore, open_store
 from tests.support.archives import HOUR, START, archive_of, changed, faults, worker
 
@@ -49,6 +52,16 @@ def move(file: Path) -> None:
     file.rename(other)
 
 
+def pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def endless(file: Path) -> None:
+    file.unlink()
+    file.symlink_to("/dev/zero")
+
+
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "cut short": (cut, "expected a whole Parquet file"),
     "empty": (lambda file: file.write_bytes(b""), "expected a whole Parquet file, got 0 bytes"),
@@ -59,6 +72,12 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "gone": (lambda file: file.unlink(), "expected number 1, got 2: a file is missing"),
     "other name": (rename, "expected the file that its name says, got topic=alerts"),
     "other hour": (move, "expected the file that its name says, got topic=alerts/hour=2027-01-15T08"),
+    "pipe": (pipe, "expected a regular file"),
+    "device": (endless, "expected a regular file"),
+    "hole": (
+        lambda file: os.truncate(file, 2**40),
+        "at most 256,000,000 bytes, got 1,099,511,627,776",
+    ),
     "no name": (lambda file: file.rename(file.with_name("a.parquet")), "expected a name as of an archive's files"),
 }
 
@@ -74,6 +93,31 @@ def test_each_damage_has_a_clear_fault(damage: str, tmp_path: Path) -> None:
     said = done.stderr.splitlines()
     assert all(line.startswith("fault: topic=alerts/") for line in said)
     assert any("offsets 2 to 4 were not taken" in line for line in said)
+
+
+def test_a_file_of_more_records_than_a_worker_writes_is_refused_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of 0.8 MB had 30,000,000, and took 795 MB."""
+    store = archive_of(tmp_path, 2, 3, 1)
+    monkeypatch.setattr(files, "MOST_ROWS", 2)
+    assert [one for one in faults(store) if "not taken" not in one] == [
+        f"{FOLDER}/0000-00000001.parquet: expected at most 2 records in a file, got 3"
+    ]
+    with pytest.raises(ArchiveError, match="at most 2 records"):
+        [*read_records(store, "alerts", START, START + HOUR)]
+
+
+def test_offsets_without_a_record_are_said(tmp_path: Path) -> None:
+    store = archive_of(tmp_path, 2, 3)
+    file = tmp_path / FOLDER / "0000-00000001.parquet"
+    file.write_bytes(changed(file.read_bytes(), next=10**15))
+    (report,) = verify(store)
+    assert report.faults == []
+    assert report.notes == [
+        f"{FOLDER}/{file.name}: 999,999,999,999,992 of its offsets have no record: a restore would write a filler for"
+        " each"
+    ]
 
 
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))

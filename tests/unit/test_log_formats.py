@@ -188,6 +188,51 @@ def test_a_batch_of_otlp_has_many_records_in_both_its_forms():
     assert [one.source.component for one in logs(request.SerializeToString())] == ["lib", "lib"], "without a service"
 
 
+BODIES = [
+    ({"body": {"intValue": "-7"}}, "-7"),
+    ({"body": {"intValue": "0"}}, "0"),
+    ({"body": {"boolValue": False}}, "false"),
+    ({"body": {"doubleValue": 2.5}}, "2.5"),
+    ({"body": {"bytesValue": "/w=="}}, '"/w=="'),
+    ({"body": {"arrayValue": {"values": [{"intValue": "1"}, {"stringValue": "é"}]}}}, '[1, "é"]'),
+    (
+        {"body": {"kvlistValue": {"values": [{"key": "a", "value": {"arrayValue": {}}}, {"key": "b"}]}}},
+        '{"a": [], "b": ""}',
+    ),
+    ({"eventName": "disk.full"}, "disk.full"),
+    ({"eventName": "disk.full", "attributes": RECORD["attributes"]}, 'disk.full {"n": 3}'),
+    ({"attributes": [{"key": "event.name", "value": {"stringValue": "disk.full"}}]}, "disk.full"),
+    (
+        {"body": {}, "attributes": [{"key": "exception.message", "value": {"stringValue": "no disk"}}]},
+        '{"exception.message": "no disk"}',
+    ),
+    ({"attributes": [{"key": "sdp.sequence", "value": {"intValue": "3"}}]}, ""),
+]
+
+
+@pytest.mark.parametrize(("parts", "text"), BODIES)
+def test_a_body_of_any_kind_and_an_event_without_one_have_a_text(parts, text):
+    """They became errors with an empty text."""
+    batch = otlp_logs({"severityNumber": 17, **parts})
+    request = json_format.ParseDict(batch, ExportLogsServiceRequest())
+    for value in (json.dumps(batch).encode(), request.SerializeToString()):
+        (one,) = logs(value)
+        assert (one.body, one.source.severity) == (text, record().source.severity)
+
+
+def test_a_deep_body_is_cut():
+    deep = {"intValue": "1"}
+    for _ in range(30):
+        deep = {"arrayValue": {"values": [deep]}}
+    batch = otlp_logs({"body": deep})
+    for value in (
+        json.dumps(batch).encode(),
+        json_format.ParseDict(batch, ExportLogsServiceRequest()).SerializeToString(),
+    ):
+        (one,) = logs(value)
+        assert one.body == "[" * 20 + '"..."' + "]" * 20
+
+
 def nulls(tree):
     """Return each document in which one field is null."""
     places = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()

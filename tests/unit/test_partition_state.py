@@ -6,6 +6,7 @@ import json
 import pytest
 from msgspec.structs import replace as changed
 
+from facade.bus.dead_letters import MOST_BYTES
 from facade.bus.offsets import POSITIONS, CountedOffsets, Extent, WorkerPosition, position_record
 from facade.bus.port import Record
 from facade.errors import BusError
@@ -24,7 +25,6 @@ from facade.flows.tables.partition_state import PartitionState, Recalled, failur
 from facade.messages import Table, TableSegment
 from facade.outcome import RecordRejected, Suppressed
 
-MOST = 40
 WRONG = RecordRejected("size", "$", "too large")
 
 
@@ -49,7 +49,7 @@ def partial(name: str = "v1", first: int = 0, last: int = 0, size: int = 0, **ab
 
 def state(position: int = 0, note: str = "", frontier: int = 0, **recalled) -> PartitionState:
     past = Recalled(CountedOffsets("log", position, max(position, frontier)), note, **recalled)
-    return PartitionState(3, 7, past, by="tables-0", most=MOST)
+    return PartitionState(3, 7, past, by="tables-0")
 
 
 def taken(partition: PartitionState, offset: int) -> None:
@@ -131,14 +131,15 @@ def test_single_records_are_counted_and_the_oldest_table_says_how_far():
 def test_a_dead_letter_is_the_record_unless_no_topic_takes_it(fits):
     partition = state()
     taken(partition, 0)
-    large = record(0, b"v" * 20, b"k" * 10, (("h", b"h" * (10 if fits else 11)),))
+    names = (("h" * 5_000_000, b""), ("h" * (MOST_BYTES - 5_000_034 + (not fits)), b""))
+    large = record(0, b"v" * 20, b"k" * 10, names)
     partition.decide(large, WRONG)
     (letter,) = partition.letters()
     added = {name: raw.decode() for name, raw in letter.headers}
     assert (letter.topic, letter.value, letter.key) == (
         ("dead-letters", large.value, large.key) if fits else ("dead-letters", None, None)
     )
-    assert ("h" in added) is fits
+    assert (names[0][0] in added) is fits
     assert added["dl.detail"] == "too large" + ("" if fits else "; left where it is")
     assert (added["dl.offset"], added["dl.by"], added["dl.reason"]) == ("0", "tables-0", "size")
     bare = state()

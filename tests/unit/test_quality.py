@@ -1,6 +1,7 @@
 """SdpQuality on the simulation's brokers: the newest metric of each name, what stops, and what cannot be shown."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -281,3 +282,45 @@ def test_a_longer_array_is_shown_as_means_of_blocks(bench):
 def test_a_metric_of_a_subarray_without_a_device_is_counted(bench):
     bench.tell("flaggedFraction", 0.1, subarray=7)
     assert (dict(bench.account.reasons), bench.letters()) == ({"other-subarray": 1}, [])
+
+
+BAD = {
+    "late": lambda bench: metric("flaggedFraction", 0.9, time=bench.now_us - round((BEHIND + 1) * 1e6)),
+    "no header": lambda bench: replace(metric("flaggedFraction", 0.9, time=bench.now_us), headers=()),
+    "no array": lambda bench: replace(metric("flaggedFraction", 0.9, time=bench.now_us), value=b"x"),
+    "another unit": lambda bench: metric("flaggedFraction", 0.9, time=bench.now_us, unit="Jy"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_record_does_not_replace_the_good_one_at_a_restart(bench, kind):
+    """The topic is compacted: the good record is gone from it. What only the publisher remembers never gets old."""
+    bench.tell("flaggedFraction", 0.1, scan_id=17)
+    names, frequencies = np.array(["SKA001", "MKT000"]), np.array([1e9, np.nan])
+    bench.tell("antennaNames", names)
+    bench.tell("channelFrequencies", frequencies, unit="Hz")
+    bench.give(BAD[kind](bench), replace(metric("antennaNames", names), value=b"x"))
+    bench.give(replace(metric("channelFrequencies", frequencies, unit="Hz"), value=b"x"))
+    bench.cycle(4)  # a snapshot
+    for _ in range(2):  # the value stays in the snapshots
+        for partition in bench.broker.model.topics["quality"].partitions:
+            partition.compact()
+        bench.start()
+        assert bench.shown("antennaNames").value == ("SKA001", "MKT000")
+        first, second = bench.shown("channelFrequencies").value
+        assert first == 1e9
+        assert math.isnan(second)
+        assert bench.shown("flaggedFraction").value == 0.1
+        assert {bench.shown(name).quality for name in ("antennaNames", "channelFrequencies")} == {Quality.VALID}
+        assert bench.shown("scanID").value == 17
+        assert "No metric has come yet" not in bench.shown("Status").value
+        bench.clock.sleep(LIMIT)
+        bench.cycle(4)
+        assert bench.shown("flaggedFraction").quality is Quality.INVALID, "it has stopped"
+    bench.tell("flaggedFraction", 0.2)
+    assert bench.shown("flaggedFraction").value == 0.2
+    bench.give(replace(metric("antennaNames", np.array(["SKA001"])), value=None))
+    bench.cycle(4)
+    bench.start()
+    assert bench.shown("flaggedFraction").value == 0.2
+    assert bench.shown("antennaNames").quality is Quality.INVALID, "a tombstone removes it"

@@ -199,7 +199,7 @@ def test_a_whole_table_that_cannot_be_looked_into_says_why(kept, error, unseen):
 
 def state(position: int = 0, frontier: int = 0, **recalled) -> PartitionState:
     past = Recalled(CountedOffsets("log", position, max(position, frontier)), **recalled)
-    return PartitionState(3, 0, past, by="tables-0", most=1000)
+    return PartitionState(3, 0, past, by="tables-0")
 
 
 def table(**changes) -> Table:

@@ -20,7 +20,7 @@ class WeatherWorker(RecordWorker):
     def __init__(self, site: Site) -> None:
         self._decoder = BatchDecoder(compile_message("weather-raw", site.icd.messages["weather-raw"]))
         name = f"weather-{site.slot}"
-        super().__init__(site.log(RAW), RAW, site.icd.topics[RAW], name=name, clock=site.clock)
+        super().__init__(site.log(RAW), RAW, name=name, clock=site.clock)
 
     def convert(self, record: Record) -> Sequence[Record] | Unused:
         """Return the report that a measurement leads to."""

@@ -63,6 +63,9 @@ _SAYS_NOTHING = 3.0
 
 _KNOWS_A_BROKER = re.compile(r'"source":"(?:configured|learned)"')
 
+UNREADABLE: Final[Headers] = (("unreadable-headers", b""),)
+"""Headers of a record of which the client cannot read a header's name."""
+
 _DOWN = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE}
 
 
@@ -272,7 +275,7 @@ def to_record(connection: Connection, message: Message) -> Record:
         topic=connection.name(message.topic()),
         key=message.key(),
         value=message.value(),
-        headers=_headers(message),
+        headers=_headers([message])[0],
         partition=message.partition(),
         offset=message.offset(),
         timestamp_us=message.timestamp()[1] * 1000,
@@ -281,11 +284,6 @@ def to_record(connection: Connection, message: Message) -> Record:
 
 def to_columns(connection: Connection, messages: Sequence[Message]) -> PartitionColumns:
     """Return messages of one partition as columns."""
-    try:
-        found = [*map(Message.headers, messages)]
-        headers: list[Headers] = [_pairs(one) for one in found] if any(found) else [()] * len(found)
-    except (SystemError, UnicodeDecodeError):
-        headers = [*map(_headers, messages)]
     return PartitionColumns(
         connection.name(messages[0].topic()),
         messages[0].partition(),
@@ -293,15 +291,27 @@ def to_columns(connection: Connection, messages: Sequence[Message]) -> Partition
         [time for _, time in map(Message.timestamp, messages)],
         [*map(Message.key, messages)],
         [*map(Message.value, messages)],
-        headers,
+        _headers(messages),
     )
 
 
-def _headers(message: Message) -> Headers:
-    try:
-        return _pairs(message.headers())
-    except (SystemError, UnicodeDecodeError):  # a name that is not UTF-8 must not lose the record, nor its batch
-        return (("unreadable-headers", b""),)
+def _headers(messages: Sequence[Message]) -> list[Headers]:
+    """Return the headers of messages; if a name is not UTF-8, the mark `UNREADABLE` takes the place of all of them.
+
+    The client (2.16) leaves such a name as a null pointer in the list that it returns, and keeps this list for the next
+    call. Whatever touches the name ends the process. The exception comes with a result, which only calls from C check:
+    Python's own calls, once they are specialised, go on with the list. So the method is called by `map`, and the list
+    is replaced before anybody asks for it again.
+    """
+    found: list[Any] = []
+    left = iter(messages)
+    while len(found) < len(messages):
+        try:
+            found.extend(map(Message.headers, left))
+        except (SystemError, UnicodeDecodeError):
+            messages[len(found)].set_headers([*UNREADABLE])
+            found.append(UNREADABLE)
+    return [*map(_pairs, found)] if any(found) else [()] * len(found)
 
 
 def _pairs(headers: Any) -> Headers:

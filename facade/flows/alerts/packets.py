@@ -417,7 +417,7 @@ class Intake(RecordWorker):
     ) -> None:
         self._codec = PacketCodec(icd)
         name = f"alerts-intake-{slot}"
-        super().__init__(log, PACKETS, icd.topics[PACKETS], name=name, clock=clock, batching=batching)
+        super().__init__(log, PACKETS, name=name, clock=clock, batching=batching)
 
     def convert(self, record: Record) -> Sequence[Record] | Unused:
         """Return the record of a packet's alert; its header names the packet."""

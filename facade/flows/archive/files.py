@@ -24,7 +24,7 @@ from functools import partial
 from hashlib import sha256
 from itertools import chain, groupby
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
@@ -58,6 +58,8 @@ _AT_ONCE = min(os.cpu_count() or 1, 4)
 """Files verified at the same time, each in memory."""
 _OVERHEAD = 64
 """Size of a record in memory, beside its bytes [bytes]."""
+MOST_ROWS: Final = 1_000_000
+"""Most records of a file: a worker writes half of them. A file of 1 MB may claim 30,000,000, of 1 GB in memory."""
 _PAIR = (pa.string(), pa.binary())
 _HEADER = pa.struct([*zip(("name", "value"), _PAIR, strict=True)])
 _SCHEMA = pa.schema(
@@ -100,6 +102,11 @@ class ArchiveEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Offset after the range."""
     records: int
     sha256: str = _BLANK
+
+    @property
+    def unexplained(self) -> int:
+        """Return how many offsets have no record, beyond one mark of a transaction for each record."""
+        return max(self.next - self.first - 2 * self.records, 0)
 
     @property
     def name(self) -> str:
@@ -271,7 +278,9 @@ def inspect(raw: bytes, name: str = "") -> ArchiveEntry:
 
 
 def read_entry(footer: pq.FileMetaData) -> ArchiveEntry:
-    """Return the entry of a file; an `ArchiveError` if it is missing, or the file is of a newer version."""
+    """Return the entry of a file; an `ArchiveError` if it is missing, too large, or the file is of a newer version."""
+    if footer.num_rows > MOST_ROWS:
+        raise ArchiveError(f"expected at most {MOST_ROWS:,} records in a file, got {footer.num_rows:,}")
     try:
         entry = (footer.metadata or {})[_ENTRY]
         version = msgspec.json.decode(entry, type=_Version).version
@@ -392,6 +401,9 @@ def _follow(report: PartitionReport, files: Sequence[str], read: Callable[[str],
                 pass
             case gap:
                 report.faults.append(f"{name}: {gap}")
+        if found.unexplained > MOST_ROWS:
+            what = "a restore would write a filler for each"
+            report.notes.append(f"{name}: {found.unexplained:,} of its offsets have no record: {what}")
         report.files += 1
         report.records += found.records
         report.offsets = f"{taken.begin}-{taken.end - 1}"

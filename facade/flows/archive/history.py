@@ -230,7 +230,8 @@ class HistoryArchive:
             rows = np.flatnonzero((begin <= times) & (times <= end) & column.is_valid().to_numpy(zero_copy_only=False))
             keys = column.dictionary.to_pylist()
             of_key = np.full(len(keys), -1)
-            of_key[column.indices.to_numpy(zero_copy_only=False)[rows]] = rows  # the last record of a key stays
+            indices = column.indices.fill_null(0).to_numpy()  # with nulls they would be floats
+            of_key[indices[rows]] = rows  # the last record of a key stays
             newest = np.sort(
                 [row for row, key in zip(of_key.tolist(), keys, strict=True) if row >= 0 and key not in known]
             )

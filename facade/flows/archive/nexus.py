@@ -19,7 +19,8 @@ The file is one NXentry. Times are seconds, for events microseconds, since its `
         cal_7                    NXdata: columns of a table with their units; NXnote: the bytes of other tables
       account                    NXcollection: records of each topic, how many could not be decoded, what is missing
 
-Each NXlog has a group `plot`, an NXdata with links to its datasets: viewers draw NXdata only.
+Each NXlog has an NXdata of its name in the group `plots` beside it, with links to its datasets: viewers draw NXdata
+only. Within the log it would keep programs from reading it.
 
 A record belongs to a time by Kafka's time, which is the broker's. Windows belong to it by their begin: their partials
 are read from before until after the time, as far as records may be early or late.

@@ -22,11 +22,13 @@ import h5py
 import numpy as np
 
 from facade.codec.arrays import Array
+from facade.icd.units import udunits
 from facade.messages import Partial
 from facade.printable import printable
 
 QUALITIES: Final = ("VALID", "INVALID", "ALARM", "CHANGING", "WARNING")
 """Tango's qualities; the numbers in the file are Tango's."""
+PLOTS: Final = "plots"
 TEXT: Final = h5py.string_dtype()
 _ODD = re.compile(r"[^A-Za-z0-9_]", re.ASCII)
 _CHUNK = 65_536
@@ -78,6 +80,8 @@ def append(group: Any, name: str, values: Array, **attributes: Any) -> int:
             chunks=(max(_CHUNK // size, 1), *row),
             **({} if values.dtype == TEXT else _PACKED),
         )
+        if "units" in attributes:
+            attributes["units"] = udunits(attributes["units"])
         dataset.attrs.update(attributes)
     begin = int(dataset.shape[0])
     dataset.resize(begin + len(values), 0)
@@ -108,9 +112,9 @@ def draw(data: Any, signals: Sequence[str], axes: Sequence[str]) -> None:
         data.attrs["default"] = inner
 
 
-def plot(group: Any, signals: Mapping[str, Any], axes: Mapping[str, Any], title: str) -> None:
-    """Create the default plot of a group from datasets in other groups; see `draw`."""
-    data = child(group, "plot", "NXdata")
+def plot(group: Any, name: str, signals: Mapping[str, Any], axes: Mapping[str, Any], title: str) -> None:
+    """Create a plot in a group from datasets in other groups; see `draw`."""
+    data = child(group, name, "NXdata")
     for name, dataset in (*signals.items(), *axes.items()):
         link(data, name, dataset)
     data["title"] = text(title)
@@ -182,7 +186,10 @@ class Log:
         self.flush()
         if self.shape is None:
             self._group["labels"] = np.array([text(label) for label in self._labels], TEXT)
-        plot(self._group, {"value": self._group["value"]}, {"time": self._group["time"]}, self._title)
+        parent, _, name = self._group.name.rpartition("/")
+        plots = self._group.file.require_group(f"{parent}/{PLOTS}")  # readers of an NXlog take no group within it
+        plots.attrs["NX_class"] = "NXcollection"
+        plot(plots, name, {"value": self._group["value"]}, {"time": self._group["time"]}, self._title)
 
 
 class EventGroup:
@@ -372,7 +379,7 @@ class WindowGrid:
             if name == _NEWEST:
                 made.attrs.update({"units": "us", "start": iso(0)})
             elif name != "count":
-                made.attrs["units"] = self._units.get(name.rpartition("_")[0], "")
+                made.attrs["units"] = udunits(self._units.get(name.rpartition("_")[0], ""))
         dataset: Any = self._parent[name]["value"]
         if dataset.shape[1] < self._width:
             dataset.resize(self._width, 1)
@@ -411,7 +418,7 @@ class WindowGrid:
         values = {log.name.rpartition("/")[2]: log["value"] for log in logs}
         del values[_NEWEST]
         values = {"count": values.pop("count"), **values}  # the first one is drawn by default
-        plot(self._parent, values, {name: logs[0][name] for name in ("time", self._noun)}, title)
+        plot(self._parent, "plot", values, {name: logs[0][name] for name in ("time", self._noun)}, title)
 
     def _dataset_of_quality(self, log: Any) -> Any:
         shape = (self.rows, self._width)

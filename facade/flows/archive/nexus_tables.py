@@ -212,8 +212,10 @@ def _write_array(group: Any, name: str, array: Array, unit: str) -> str:
         if array.dtype.kind == "b":
             append(group, name, part.astype(np.uint8))
             continue
-        append(group, name, part, **({"units": unit} if unit or array.dtype.kind in "fc" else {}))
-        if array.dtype.kind == "c":
-            append(group, f"{name}_amplitude", np.abs(part), units=unit)
+        if array.dtype.kind == "c":  # readers of NeXus know no complex numbers
+            for what, values in (("real", part.real), ("imag", part.imag), ("amplitude", np.abs(part))):
+                append(group, f"{name}_{what}", values, units=unit)
             append(group, f"{name}_phase", np.angle(part), units="rad")
+        else:
+            append(group, name, part, **({"units": unit} if unit or array.dtype.kind == "f" else {}))
     return f"{name}_amplitude" if array.dtype.kind == "c" else name

@@ -34,6 +34,8 @@ from facade.flows.archive.stores import Store
 _LATEST = 253_402_300_799_999_999
 """The last time of the calendar [Unix us]."""
 _COLUMNS = ["partition", "offset", "timestamp", "key", "headers", "value"]
+_Offsets = tuple[int, int]
+"""The first offset of a range, and the one after it."""
 _BATCH = 1000
 """Rows decoded at once, per partition: a file has up to 32 MB of them."""
 
@@ -156,9 +158,15 @@ def bounds(file: pq.ParquetFile, column: str) -> list[tuple[Any, Any] | None]:
 def read_columns(
     store: Store, topic: str, names: Collection[str], begin_us: int = 0, end_us: int = _LATEST
 ) -> Iterator[PartitionColumns]:
-    """Return the records of some files of a partition with a timestamp in [begin, end) [Unix us]."""
+    """Return the records of some files of a partition with a timestamp in [begin, end) [Unix us].
+
+    A record that is in several files, as of two archives in one folder, comes once.
+    """
+    taken: dict[str, list[_Offsets]] = {}
     for name in names:
         with opened(store, name) as file:
+            entry = read_entry(file.metadata)
+            earlier = taken.setdefault(entry.log, [])
             groups = [
                 group
                 for group, times in enumerate(bounds(file, "timestamp"))
@@ -170,7 +178,11 @@ def read_columns(
                 batches = file.read_row_groups(groups, _COLUMNS).sort_by("offset").to_batches(_BATCH)
             else:
                 batches = file.iter_batches(_BATCH, groups, _COLUMNS)
-            yield from filter(None, (_columns(batch, topic, begin_us, end_us) for batch in batches))
+            yield from filter(None, (_columns(batch, topic, begin_us, end_us, earlier) for batch in batches))
+            if earlier and earlier[-1][1] == entry.first:
+                earlier[-1] = earlier[-1][0], entry.next
+            else:
+                earlier.append((entry.first, entry.next))
 
 
 def read_files(store: Store, topic: str, names: Collection[str]) -> Iterator[Record]:
@@ -178,9 +190,15 @@ def read_files(store: Store, topic: str, names: Collection[str]) -> Iterator[Rec
     return (record for columns in read_columns(store, topic, names) for record in columns.records())
 
 
-def _columns(batch: pa.RecordBatch, topic: str, begin_us: int, end_us: int) -> PartitionColumns | None:
+def _columns(
+    batch: pa.RecordBatch, topic: str, begin_us: int, end_us: int, earlier: Sequence[_Offsets]
+) -> PartitionColumns | None:
+    """Return the rows of a time, but those whose offsets are in an earlier file."""
     times = batch.column("timestamp").cast(pa.int64()).to_numpy()
     chosen = (times >= -(-begin_us // 1000)) & (times < -(-end_us // 1000))
+    places = batch.column("offset").to_numpy()
+    for first, end in earlier:
+        chosen &= (places < first) | (places >= end)
     if not chosen.all():
         batch, times = batch.filter(pa.array(chosen)), times[chosen]
     if not len(times):

@@ -76,6 +76,7 @@ def replay(
         f"{count:,} records of {', '.join(plan.inputs)} are on the topics with the prefix {settings.prefix!r}.",
         "Start the workers that read them, with this prefix and the other settings of the original:",
         *(f"  {words}" for words in workers),
+        "Start device servers with SDP_REPLAY=true only: others raise their own alarms again, and alarm states differ.",
         "When they have read all of it, archive what they wrote, and compare:",
         "  sdp-facade archive run FOLDER",
         f"  sdp-facade archive compare {place} FOLDER --from {begin} --to {end}",
@@ -147,6 +148,8 @@ def compare(
     end: Annotated[str, typer.Option("--to", metavar="TIME", help="End; its own moment is left out.")] = "",
 ) -> None:
     """Compare what was derived in two archives: windows, command outcomes, alarm states, announced tables.
+
+    Alarm states of a replay differ if its device servers ran without SDP_REPLAY=true: those raise their own again.
 
     Exit code 1: something differs.
 

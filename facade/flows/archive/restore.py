@@ -33,7 +33,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -113,6 +113,8 @@ class KeptPartition:
     names: tuple[str, ...]
     first: int
     """Offset of its first record, or the begin of its first file."""
+    fillers: int
+    """Least number of fillers."""
     next: int
     """Offset after the files."""
 
@@ -182,16 +184,20 @@ def plan_restore(
             log = [one for one in entries if one.log == entries[-1].log and is_log_of(one.log, ids[name])]
             if log:
                 names = tuple(entry.name for entry in log)
-                partitions[name, partition] = KeptPartition(names=names, first=log[0].first, next=log[-1].next)
+                jumps = sum(after.first - before.next for before, after in pairwise(log))
+                fillers = log[0].first + jumps + sum(entry.unexplained for entry in log)
+                partitions[name, partition] = KeptPartition(
+                    names=names, first=log[0].first, fillers=fillers, next=log[-1].next
+                )
     if far := [
-        f"{topic}, partition {partition}: {kept.first:,}"
+        f"{topic}, partition {partition}: {kept.fillers:,}"
         for (topic, partition), kept in partitions.items()
-        if kept.first > most_fillers
+        if kept.fillers > most_fillers
     ]:
         raise ConfigError(
-            f"expected logs that begin at offset {most_fillers:,} or before, got {'; '.join(far)}: a new log begins at"
-            " 0 and is filled up to there. Allow it with --most-fillers, or leave the topics out with --without; their"
-            " readers then begin anew, with the alarm logCut"
+            f"expected logs with at most {most_fillers:,} offsets without a record, got {'; '.join(far)}: a new log"
+            " begins at 0, and each of them takes a filler. Allow it with --most-fillers, or leave the topics out with"
+            " --without; their readers then begin anew, with the alarm logCut"
         )
     made = {
         name: replace(topic, timestamp="CreateTime", partitions=max(topic.partitions, counts.get(name, 0)))

@@ -8,6 +8,7 @@ import contextlib
 import importlib
 import os
 import shutil
+import stat
 import uuid
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -19,6 +20,10 @@ _PATTERN = "topic={}/hour=*/"
 _FILE = "file://"
 _CONDITIONAL = ("s3", "s3a", "gs", "gcs", "memory")
 """Schemes whose put is atomic, and fails if the name exists; the last one is for tests."""
+
+
+_LARGEST = 256_000_000
+"""Size of a file that is read [bytes]; the worker has less in memory, before compression."""
 
 
 class Store(Protocol):
@@ -71,11 +76,21 @@ class FolderStore:
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file."""
-        return (self._root / name).read_bytes()
+        return self._file(name).read_bytes()
 
     def open(self, name: str) -> BinaryIO:
         """Return a file to read parts of it."""
-        return (self._root / name).open("rb")
+        return self._file(name).open("rb")
+
+    def _file(self, name: str) -> Path:
+        """Return the path of a file. A pipe, or a link to a device, has no end."""
+        path = self._root / name
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError("expected a regular file")
+        if found.st_size > _LARGEST:
+            raise OSError(f"expected a file of at most {_LARGEST:,} bytes, got {found.st_size:,}")
+        return path
 
     def write(self, name: str, content: bytes) -> None:
         """Write a temporary file, make it durable, and give it its name; see `Store`."""
@@ -89,7 +104,7 @@ class FolderStore:
                 os.fsync(file.fileno())
             path.hardlink_to(part)  # unlike a rename this replaces nothing
         except FileExistsError:
-            if path.read_bytes() != content:
+            if self.read(name) != content:
                 raise
         finally:
             part.unlink(missing_ok=True)

@@ -9,6 +9,8 @@ the Elastic Common Schema is within objects (``{"log": {"level": ...}}``, Filebe
 (``{"log.level": ...}``, loggers of programs).
 """
 
+import base64
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -54,11 +56,22 @@ class _Value(_Json):
     int_value: int | None = None
     double_value: float | None = None
     bool_value: bool | None = None
+    bytes_value: str | None = None
+    array_value: "_Array | None" = None
+    kvlist_value: "_KeyValues | None" = None
 
 
 class _Attribute(_Json):
     key: str
     value: _Value = msgspec.field(default_factory=_Value)
+
+
+class _Array(_Json):
+    values: list[_Value] = []
+
+
+class _KeyValues(_Json):
+    values: list[_Attribute] = []
 
 
 class _Resource(_Json):
@@ -76,6 +89,7 @@ class _LogRecord(_Json):
     severity_text: str = ""
     body: _Value = msgspec.field(default_factory=_Value)
     attributes: list[_Attribute] = []
+    event_name: str = ""
 
 
 class _ScopeLogs(_Json):
@@ -241,6 +255,39 @@ def _number(attributes: Iterable[Any]) -> int:
     return found if 0 < found <= LARGEST else 0
 
 
+_KINDS = [name for name in _Value.__struct_fields__ if name != "string_value"]
+_DEEPEST = 20
+"""Levels of a body that are shown."""
+_LEFT_OUT = "..."
+
+
+def _text(one: Any) -> str:
+    """Return the text of a record whose body is none: the body as JSON, or else the event's name and attributes."""
+    body = _plain(one.body)
+    if body not in (None, ""):
+        return json.dumps(body, ensure_ascii=False)
+    more = {part.key: _plain(part.value) for part in one.attributes if part.key not in (*_LOCATION, SEQUENCE)}
+    name = one.event_name or more.pop("event.name", "")
+    return " ".join(filter(None, (str(name), json.dumps(more, ensure_ascii=False) if more else "")))
+
+
+def _plain(value: Any, depth: int = _DEEPEST) -> Any:
+    """Return a value of OTLP as JSON has it, without the parts that are too deep."""
+    if isinstance(value, _Value):
+        kind = next((name for name in _KINDS if getattr(value, name) is not None), "string_value")
+    else:
+        kind = value.WhichOneof("value") or "string_value"
+    found = getattr(value, kind)
+    match kind:
+        case "array_value":
+            return [_plain(one, depth - 1) for one in found.values] if depth else _LEFT_OUT
+        case "kvlist_value":
+            return {one.key: _plain(one.value, depth - 1) for one in found.values} if depth else _LEFT_OUT
+        case "bytes_value" if isinstance(found, bytes):
+            return base64.b64encode(found).decode()
+    return found
+
+
 def _logs(resources: Iterable[Any]) -> Iterator[LogRecord]:
     for resource in resources:
         where = _texts(resource.resource.attributes)
@@ -255,7 +302,8 @@ def _logs(resources: Iterable[Any]) -> Iterator[LogRecord]:
                 source = source_of(component, severity, host, rack, own.get("eb_id", of_all))
                 time = from_nano(one.time_unix_nano or one.observed_time_unix_nano)
                 number = _number(one.attributes) if one.attributes else 0
-                yield LogRecord(source, time, one.body.string_value, number, shipper if number else "")
+                text = one.body.string_value or _text(one)
+                yield LogRecord(source, time, text, number, shipper if number else "")
 
 
 def _metrics(resources: Iterable[Any]) -> Iterator[MetricRecord]:

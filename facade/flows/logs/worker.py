@@ -55,9 +55,8 @@ class LogWorker(TransactionalWorker):
         self._most_summary = icd.topics[SUMMARY].max_bytes // 2
         self._racks: dict[str, str] = {}
         """By host, from the keys of records."""
-        most_bytes = {topic: icd.topics[topic].max_bytes for topic in TOPICS}
         name = f"logs-aggregate-{slot}"
-        super().__init__(log, most_bytes, name=name, clock=clock, retry=self._batching.retry)
+        super().__init__(log, TOPICS, name=name, clock=clock, retry=self._batching.retry)
         self._began -= SIGN_OF_LIFE  # the first transaction ends an open one of a killed predecessor
 
     def _take(self) -> None:

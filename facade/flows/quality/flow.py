@@ -10,15 +10,16 @@ A metric is ATTR_INVALID, and raises no alert, if it has stopped for longer than
 """
 
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from facade.bus.port import BusHealth, Record
 from facade.codec.arrays import Array
-from facade.flows.quality.records import METRIC, QUALITY, TEXT, decode, read_header
+from facade.flows.quality.records import METRIC, QUALITY, TEXT, decode, key_of, read_header
 from facade.icd.model import Attribute, Icd
 from facade.icd.topic_model import Limits
 from facade.icd.units import unit_of
@@ -83,7 +84,8 @@ class Measured:
 class QualityFlow(Flow):
     """A flow: the newest value of each metric; see `facade.runtime.flow.Flow`.
 
-    The topic is compacted and has a key for each metric, so a read from its beginning gives all metrics at any start.
+    The topic is compacted and has a key for each metric, so a read from its beginning gives all metrics at any start. A
+    record that cannot be used takes the place of a good one there; then the snapshot has the good value.
     """
 
     topic = QUALITY
@@ -91,9 +93,39 @@ class QualityFlow(Flow):
     def __init__(self, icd: Icd, subarrays: Collection[int]) -> None:
         self.measured = {number: Measured() for number in subarrays}
         self._metrics = {one.name: _Wanted.of(icd, one) for one in icd.classes[CLASS].attributes if is_metric(one)}
+        self._replaced: set[bytes] = set()
+        """Keys whose newest record is not the shown one."""
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Process a metric; see `facade.runtime.flow.Flow`."""
+        outcome = self._fold(record)
+        if outcome in (USED, TOMBSTONE):
+            self._replaced.discard(record.key or b"")
+        elif record.key in {key_of(metric.header).encode() for metric in self._shown()}:
+            self._replaced.add(record.key or b"")
+        return outcome
+
+    def _shown(self) -> Iterator[NewestMetric]:
+        return (metric for measured in self.measured.values() for metric in measured.newest.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the values that are not on the topic any more."""
+        lost = [metric for metric in self._shown() if key_of(metric.header).encode() in self._replaced]
+        most = {metric.header.metric: self._metrics[metric.header.metric].most for metric in lost}
+        return {"replaced": [(one.header, fit(one.array, most[one.header.metric])[0], one.appended) for one in lost]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Show the values that are not on the topic any more, until it has newer ones."""
+        for header, value, appended in msgspec.convert(state.get("replaced", []), list[tuple[Metric, Any, float]]):
+            measured, wanted = self.measured.get(header.subarray), self._metrics.get(header.metric)
+            array = np.array(value, np.str_ if header.dtype == TEXT else np.float64)
+            if measured is not None and wanted is not None and array.ndim == wanted.axes and not wanted.differs(header):
+                measured.newest[header.metric] = NewestMetric(header, array, appended)
+                self._replaced.add(key_of(header).encode())
+                if header.scan_id is not None:
+                    measured.scan = header.scan_id, header.time / 1e6
+
+    def _fold(self, record: Record) -> Outcome:
         if record.value is None:
             return self._remove(record)
         header = read_header(record)
@@ -133,13 +165,19 @@ class QualityFlow(Flow):
 class _Wanted:
     """Form of a metric that its attribute can show."""
 
-    axes: int
+    most: tuple[int, ...]
+    """See `axes`."""
     is_text: bool
     unit: str
 
     @classmethod
     def of(cls, icd: Icd, attribute: Attribute) -> "_Wanted":
-        return cls(len(axes(attribute)), attribute.type == "DevString", unit_of(icd, attribute))
+        return cls(axes(attribute), attribute.type == "DevString", unit_of(icd, attribute))
+
+    @property
+    def axes(self) -> int:
+        """Return the number of axes."""
+        return len(self.most)
 
     def differs(self, header: Metric) -> RecordRejected | None:
         """Return the reason why a metric cannot be shown; None: it can."""

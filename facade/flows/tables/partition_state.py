@@ -167,7 +167,7 @@ _Reported = tuple[float, int]
 class PartitionState:
     """Records to write about one partition; they are kept until `written`."""
 
-    def __init__(self, partition: int, assigned: int, recalled: Recalled, *, by: str, most: int) -> None:
+    def __init__(self, partition: int, assigned: int, recalled: Recalled, *, by: str) -> None:
         self.partition = partition
         self.assigned = assigned
         self.counted = recalled.counted
@@ -181,7 +181,7 @@ class PartitionState:
         self._reported: dict[str, _Reported] = {
             name: (0.0, table.received) for name, table in recalled.under_way.items()
         }
-        self._by, self._most = by, most
+        self._by = by
         self._told = self.counted.end
         """Settled offset, by ``tables`` or ``positions``."""
         self._oldest = self.counted.end
@@ -297,10 +297,6 @@ class PartitionState:
             self._ends.append(tombstone(under_way_key(table)))
 
     def _set_aside(self, record: Record, rejected: RecordRejected) -> None:
-        if len(record.value or b"") + len(record.key or b"") + sum(len(raw) for _, raw in record.headers) > self._most:
-            # Compressed it passed the broker; uncompressed no topic accepts it, and it would come again for ever.
-            record = dataclasses.replace(record, key=None, value=None, headers=())
-            rejected = dataclasses.replace(rejected, detail=f"{rejected.detail}; left where it is")
         self._letters.append(dead_letter(record, rejected, by=self._by))
 
     def letters(self) -> list[Record]:

@@ -81,7 +81,6 @@ class TableWorker(TransactionLoop):
         self._references, self._reference_pool = references, BufferPool(MOST_LOOKED_INTO, pool.open_file)
         self._reading: tuple[Record, TableSegment, ReferenceReader] | None = None
         """The reference being read; later records wait."""
-        self._most_record = icd.topics[CALIBRATION].max_bytes
         self._partitions: dict[int, PartitionState] = {}
         self._is_in_doubt = False
         """Whether a transaction failed of which it is not known whether it happened."""
@@ -164,7 +163,7 @@ class TableWorker(TransactionLoop):
         for versions in past.complete.values():
             for name, fingerprint in versions.items():
                 self._assembly.was_complete((partition, name), fingerprint)
-        state = PartitionState(partition, assigned, past, by=self._name, most=self._most_record)
+        state = PartitionState(partition, assigned, past, by=self._name)
         self._partitions[partition] = state
         for table in state.lost():
             self._assembly.end((partition, table.table), table, state.lose(table, self._now_us()))

@@ -175,8 +175,7 @@ class TelemetryWorker(TransactionalWorker):
     ) -> None:
         self._limits = limits or BatchLimits()
         self.streams = {topic: _Stream(plan, icd, settings) for topic, plan in plans(icd).items()}
-        most_bytes = {topic: icd.topics[topic].max_bytes for topic in self.streams}
-        super().__init__(log, most_bytes, name=slot, clock=clock, retry=self._limits.retry)
+        super().__init__(log, self.streams, name=slot, clock=clock, retry=self._limits.retry)
         self._most = self._limits.batch
         self._told: dict[tuple[str, int], float] = {}
         """Times of the last summaries of each topic and partition [monotonic s]."""
