@@ -157,6 +157,8 @@ class Topic(IcdTable, frozen=True, kw_only=True):
     traits: tuple[Trait, ...] = ()
     """``correlated``: the message has the id of a command; ``traced``: its headers may have a trace; ``commands``: it
     carries the commands of the ICD, which the AsyncAPI document lists there."""
+    of_people: bool = False
+    """Whether device servers write down on it what people do: a replay plays it like the topics of SDP."""
     partitions: int
     partitions_may_grow: bool = False
     """Whether a deployment may have more of them: no reader minds the move of a key to another partition."""

@@ -95,6 +95,7 @@ _LATEST = 2**62
 STATE, MIRROR, COMMANDS, BLOCKS, TABLES = "state", "telescope.model", "commands", "processing-blocks", "calibration"
 _MESSAGES: Final[Mapping[str, Mapping[type[msgspec.Struct], tuple[str, str]]]] = {
     "alerts": {Alert: ("raised_at", "severity"), AlertAction: ("time", "action")},
+    "alert-actions": {AlertAction: ("time", "action")},
     COMMANDS: {Command: ("issued", "command")},
     "command-acks": {CommandAck: ("time", "status")},
     "command-refusals": {CommandRefusal: ("time", "reason")},
