@@ -144,7 +144,9 @@ class Topic(IcdTable, frozen=True, kw_only=True):
     key: str
     """The record key, in words."""
     writers: tuple[str, ...] = ()
-    """Roles that write to it."""
+    """Roles that write to it. The brokers know topics, not messages: each of them can write any record there."""
+    shared: str = ""
+    """Only with several writers: why they share the topic, and what a record proves then."""
     readers: tuple[str, ...] = ()
     """Roles that read from it."""
     operations: tuple[Operation, ...] = ()
