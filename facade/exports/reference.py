@@ -604,10 +604,10 @@ _ALERTS = (
 )
 _AUTHORITY = (
     "This page lists the roles that may write each kind of record. The brokers enforce the topic of a record: they "
-    "refuse any other role. They do not look into records, so the kind of a record is judged by its readers: on a topic, they take the kinds that are "
-    "listed for it, and others are dead letters. The names in records, such as that of an operator, are stated by "
-    "their writers; they are as trustworthy as the roles that may write there. Beside these roles, `replay` may write "
-    "to each topic, of a deployment of its own."
+    "refuse any other role. They do not look into records, so the kind of a record is judged by its readers: on a "
+    "topic, they take the kinds that are listed for it, and others are dead letters. The names in records, such as "
+    "that of an operator, are stated by their writers; they are as trustworthy as the roles that may write there. "
+    "Beside these roles, `replay` may write to each topic of a deployment that shows a replay."
 )
 _SHARED = "On all other topics, a record proves that its writer has the only role that may write there."
 _ALERT_TERMS = (

@@ -96,6 +96,8 @@ class Role(IcdTable, frozen=True, kw_only=True):
     """Rights on each topic, beside those on the topics that name the role."""
     every_group: tuple[Right, ...] = ()
     """Rights on the group of each role."""
+    setting: str = ""
+    """Setting of the deployment without which it has no rights; empty: it always has them."""
 
 
 READER = "reader"
