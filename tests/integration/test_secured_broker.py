@@ -422,7 +422,8 @@ def test_nobody_acts_in_the_name_of_others(secured: Secured, tmp_path: Path) -> 
                 deployment.read_one(SUBARRAY, "obsState"),
             ]
 
-        until(lambda: shown()[0], "the alarm is shown")
+        until(lambda: deployment.read_one(ALERTS, CONDITION), "the alert is shown")
+        until(lambda: all(one not in (None, []) for one in shown()), "alarm, modes and obsState are shown")
         before, forged = shown(), set[tuple[str, int]]()
         assert before[0] == [("UNACK", None)]
         for role in ICD.roles:
