@@ -21,7 +21,7 @@ from facade.icd.model import CommandDefinition, DeviceClass
 from facade.reading import Reading
 from facade.runtime import admin_mode
 from facade.runtime.admin_mode import allowed
-from facade.runtime.device_state import OBS_STATE, StateMessage, state_record
+from facade.runtime.device_state import OBS_STATE, SETTINGS, StateMessage, state_record
 from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.replay import why_refused
 
@@ -83,7 +83,7 @@ class CommandedDevice(FacadeDevice):
         if name == OBS_STATE:
             label = gateway.show(device)[1] if gateway is not None and gateway.ready() else None
             return None if label is None else Reading(label, self.clock.now())
-        told = service.states.get(device, name) if service.has_read(STATES) else None
+        told = service.states.get(device, name) if service.has_read(STATES, SETTINGS) else None
         return None if told is None else Reading(told.value, told.time or self.clock.now())
 
     def write_adminMode(self, value: int) -> None:  # noqa: N802 - Tango's name
@@ -106,7 +106,7 @@ class CommandedDevice(FacadeDevice):
 
     def _set_mode(self, wanted: str, client: str) -> None:
         name, service, device = admin_mode.ATTRIBUTE, self.service, self.get_name().lower()
-        if service is None or not service.has_read(STATES):
+        if service is None or not service.has_read(SETTINGS):
             raise refusal("the bus was not reached yet, so the present mode is not known; try again later", name)
         if why := why_refused(self.clock):
             raise refusal(why, name, _NOT_ALLOWED)
@@ -119,7 +119,7 @@ class CommandedDevice(FacadeDevice):
         now_us = round(self.clock.now() * 1e6)
         message = StateMessage(device=device, attribute=name, value=wanted, time=now_us, origin=device, client=client)
         try:
-            service.send_durably(state_record(message))
+            service.send_durably(state_record(message, SETTINGS))
         except BusError as error:
             raise refusal(f"adminMode {wanted} was not confirmed: {error}", name) from error
         # The next call must find it, even before the record has come back.

@@ -23,7 +23,6 @@ from clients.timing import LASTING, RATE_SLACK, closest
 from facade.icd.model import Attribute, Icd, Sampling
 from facade.icd.units import unit_of
 
-STATE_TOPIC = "state"
 _STALE_SLACK = 1.0
 """Latest moment of ATTR_INVALID after the ICD's limit [s]."""
 _REPORT_WITHIN, _REPORT_AGAIN = 3.0, 0.2
@@ -223,7 +222,7 @@ def _pace(system: LiveSystem, of: Subject) -> str:
     return judge_sampling(_sampling(of), stream, system.options.window)
 
 
-# --- Reports of controllers and operators on the topic `state` ---
+# --- Reports of controllers and operators on the topics of the ICD ---
 
 
 def _on_bus(system: LiveSystem, of: Subject) -> str:
@@ -245,21 +244,21 @@ def _on_bus(system: LiveSystem, of: Subject) -> str:
 def judge_reported(entry: Attribute, reported: list[Any], seen: TangoValue) -> str:
     """Judge whether a device shows the newest report."""
     if not reported:
-        raise NotShown(f"nothing of it is among the newest records on {STATE_TOPIC}")
+        raise NotShown(f"nothing of it is among the newest records on {entry.topic}")
     if seen.error:
         raise Mismatch("a value", f"an error: {seen.error}")
     value = seen.value or () if entry.length else seen.value  # Tango's clients give None for an empty array
     if value not in reported:
-        raise Mismatch(f"{reported[-1]!r:.200}, as on {STATE_TOPIC}", f"{value!r:.200} {seen.quality}")
+        raise Mismatch(f"{reported[-1]!r:.200}, as on {entry.topic}", f"{value!r:.200} {seen.quality}")
     return f"{value!r:.200}"
 
 
 def _newest_reports(system: LiveSystem, of: Subject) -> list[Any]:
     """Return the newest valid value, by the order of the topic and by the times in the records."""
-    validator = Draft202012Validator(system.icd.messages[STATE_TOPIC])
+    validator = Draft202012Validator(system.icd.messages[system.icd.topics[of.entry.topic].message or ""])
     found = [
         message
-        for _, message in system.messages(STATE_TOPIC)
+        for _, message in system.messages(of.entry.topic)
         if (str(message.get("device")).lower(), message.get("attribute")) == (of.device, of.entry.name)
         and validator.is_valid(message)  # a device sets others aside
     ]

@@ -57,6 +57,8 @@ def of_role(icd: Icd, role: str, settings: Settings, groups: Collection[str] = (
     `groups`: groups with names chosen by its processes.
     """
     own, who, prefix = icd.roles[role], name_of(role), settings.prefix
+    if own.setting and not getattr(settings, own.setting):
+        return []
     found = []
     for name, topic in icd.topics.items():
         is_used = not topic.setting or getattr(settings, topic.setting)

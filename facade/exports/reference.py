@@ -375,6 +375,46 @@ def _rights_facts(row: RightsRow) -> Iterator[str]:
         yield f"Quota: {row.rate / 1e6:g} MB/s"
 
 
+def authority_page(icd: Icd) -> str:
+    """Return the page of the kinds of records, with the roles that write them."""
+    rows = [
+        (
+            code(kind),
+            link(code(name), "topics.md", name),
+            ", ".join(code(role) for role in topic.writers if kind in _written(name, topic, role)),
+            escaped(
+                " ".join(
+                    sorted(
+                        {
+                            topic.operation(one, "send").summary
+                            for one in topic.writers
+                            if kind in _written(name, topic, one)
+                        }
+                    )
+                )
+            ),
+        )
+        for name, topic in icd.topics.items()
+        for kind in message_names(name, topic)
+    ]
+    shared = [
+        (link(code(name), "topics.md", name), escaped(one.shared)) for name, one in icd.topics.items() if one.shared
+    ]
+    return page(
+        "Authority",
+        paragraph(_AUTHORITY),
+        table(("record", "topic", "written by", "purpose"), rows),
+        "## Topics with several writers",
+        paragraph(_SHARED),
+        table(("topic", "why, and what a record proves"), shared),
+    )
+
+
+def _written(name: str, topic: Topic, role: str) -> Sequence[str]:
+    """Return the kinds of records that a role writes to a topic."""
+    return topic.operation(role, "send").messages or message_names(name, topic)
+
+
 def messages_page(icd: Icd) -> str:
     """Return the page of all messages, field by field: first those that programs of SDP write, with an example each."""
     sides = dict(_sides(icd))
@@ -562,6 +602,14 @@ _ALERTS = (
     "of them has its own alarm. The attribute of {classes} shows the state of the most urgent one. `otherConditions` "
     "and `unknownConditions` show conditions that are not listed here."
 )
+_AUTHORITY = (
+    "This page lists the roles that may write each kind of record. The brokers enforce the topic of a record: they "
+    "refuse any other role. They do not look into records, so the kind of a record is judged by its readers: on a "
+    "topic, they take the kinds that are listed for it, and others are dead letters. The names in records, such as "
+    "that of an operator, are stated by their writers; they are as trustworthy as the roles that may write there. "
+    "Beside these roles, `replay` may write to each topic of a deployment that shows a replay."
+)
+_SHARED = "On all other topics, a record proves that its writer has the only role that may write there."
 _ALERT_TERMS = (
     "An alarm is raised once its condition has lasted for the *on delay*, and cleared once it has gone for the *off "
     "delay*. A *latching* alarm stays until it is reset. *Re-alarm*: an acknowledged alarm must be acknowledged again "
@@ -591,6 +639,7 @@ _READING = (
 _OTHERS = (
     ("Topics", "topics.md", "keys, partitions, retention, and the roles that write and read them"),
     ("Rights", "rights.md", "the rights of each role: topics, groups, transactional ids and quotas"),
+    ("Authority", "authority.md", "who may write which kind of record, and what a record proves"),
     ("Messages", "messages.md", "the fields of each message"),
     ("Executors", "executors.md", "the executors that controllers give orders to, with their commands"),
     ("Alerts", "alerts.md", "the runbook: causes, checks and the response for each alarm condition"),
@@ -604,6 +653,7 @@ def export(icd: Icd) -> Mapping[str, str]:
         "index.md": _index(icd),
         "topics.md": topics_page(icd),
         "rights.md": rights_page(icd),
+        "authority.md": authority_page(icd),
         "messages.md": messages_page(icd),
         "executors.md": executors_page(icd),
         "alerts.md": _alerts(icd),

@@ -89,12 +89,11 @@ def check_attributes(icd: Icd) -> Iterator[IcdFinding]:
         yield from findings(file, place, (*_of_attribute(icd, owner, one, units), *_of_timing(owner, one)))
         if one.source is not None:
             yield from findings(file, place, _of_source(icd, owner, one, one.source))
-    topic = icd.topics.get(_STATE)
-    if any(one.reported for _, _, _, one in entries(icd, "attributes")):
-        is_right = topic is not None and topic.message == _STATE
+    for name in sorted({one.topic for _, _, _, one in entries(icd, "attributes") if one.reported}):
+        is_right = name in icd.topics and icd.topics[name].message == _STATE
         what = f"a topic with the message {_STATE!r}, because there are reported attributes"
         rows = (("reported_values_have_a_topic", "", is_right, what, NO_VALUE),)
-        yield from findings("topics.toml", f"topics[{_STATE}]", rows)
+        yield from findings("topics.toml", f"topics[{name}]", rows)
 
 
 def _of_attribute(icd: Icd, owner: DeviceClass, a: Attribute, units: frozenset[str]) -> Iterator[Row]:

@@ -303,6 +303,9 @@ def _of_topic(icd: Icd, name: str, topic: Topic) -> Iterator[Row]:
             for value in values:
                 what = f"one of {', '.join(map(str, allowed))}"
                 yield "operations_are_of_the_topic", f"operations[{index}].{key}", value in allowed, what, value
+    is_right = is_sentence(topic.shared) if len(topic.writers) > 1 else not topic.shared
+    what = f"{SENTENCE} with the reason if there are several writers, otherwise none"
+    yield "writers_share_for_a_reason", "shared", is_right, what, topic.shared
     rule, encodings = "columnar_messages_are_numbers", topic.encodings
     # Dead letters of rows are JSON.
     is_right = "json" in encodings and len(set(encodings)) == len(encodings)

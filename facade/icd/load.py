@@ -57,6 +57,7 @@ class _Extension(msgspec.Struct, forbid_unknown_fields=True):
     writers: tuple[str, ...] = ()
     readers: tuple[str, ...] = ()
     operations: tuple[Operation, ...] = ()
+    shared: str = ""
 
 
 class _TopicsFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -157,8 +158,8 @@ class _Part:
                 continue
             topic = topics[name]
             writers, readers = (*topic.writers, *one.writers), (*topic.readers, *one.readers)
-            operations = (*topic.operations, *one.operations)
-            topics[name] = replace(topic, writers=writers, readers=readers, operations=operations)
+            operations, shared = (*topic.operations, *one.operations), f"{topic.shared} {one.shared}".strip()
+            topics[name] = replace(topic, writers=writers, readers=readers, operations=operations, shared=shared)
         return findings
 
     def _common(self, name: str, wanted: type[File], *, optional: bool = False) -> File | None:

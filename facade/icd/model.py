@@ -119,7 +119,9 @@ class Attribute(IcdTable, frozen=True, kw_only=True):
     """Silence after which the value is ATTR_INVALID [s]; None: the class's; 0: never."""
     limits: Limits | None = None
     reported: bool = False
-    """Whether its value is the newest one on topic ``state`` under the attribute's name."""
+    """Whether its value is the newest one on `topic` under the attribute's name."""
+    topic: str = "state"
+    """Only with `reported`: the topic of the reports, which those alone may write who may report it."""
     initial: str | None = None
     """Only with `reported`: the value before the first report, as text."""
 

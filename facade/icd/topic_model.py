@@ -96,6 +96,8 @@ class Role(IcdTable, frozen=True, kw_only=True):
     """Rights on each topic, beside those on the topics that name the role."""
     every_group: tuple[Right, ...] = ()
     """Rights on the group of each role."""
+    setting: str = ""
+    """Setting of the deployment without which it has no rights; empty: it always has them."""
 
 
 READER = "reader"
@@ -144,7 +146,9 @@ class Topic(IcdTable, frozen=True, kw_only=True):
     key: str
     """The record key, in words."""
     writers: tuple[str, ...] = ()
-    """Roles that write to it."""
+    """Roles that write to it. The brokers know topics, not messages: each of them can write any record there."""
+    shared: str = ""
+    """Only with several writers: why they share the topic, and what a record proves then."""
     readers: tuple[str, ...] = ()
     """Roles that read from it."""
     operations: tuple[Operation, ...] = ()
@@ -157,6 +161,8 @@ class Topic(IcdTable, frozen=True, kw_only=True):
     traits: tuple[Trait, ...] = ()
     """``correlated``: the message has the id of a command; ``traced``: its headers may have a trace; ``commands``: it
     carries the commands of the ICD, which the AsyncAPI document lists there."""
+    of_people: bool = False
+    """Whether device servers write down on it what people do: a replay plays it like the topics of SDP."""
     partitions: int
     partitions_may_grow: bool = False
     """Whether a deployment may have more of them: no reader minds the move of a key to another partition."""

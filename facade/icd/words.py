@@ -60,7 +60,9 @@ def source_in_words(attribute: Attribute) -> str:
         return f"{attribute.account.figure.replace('_', ' ')} of the account of {attribute.account.stream}"
     if attribute.access == "READ_WRITE":
         return "set by clients"
-    return "reported by controllers" if attribute.reported else "provided by the device class"
+    if attribute.reported:
+        return "reported by controllers" if attribute.topic == "state" else f"reported on {attribute.topic}"
+    return "provided by the device class"
 
 
 def _records_in_words(source: Source) -> str:

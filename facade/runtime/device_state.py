@@ -1,7 +1,8 @@
-"""The newest settings and states of devices, from the compacted ``state`` topic: the log is the state.
+"""The newest settings and states of devices, from compacted topics: the log is the state.
 
-Operators' settings (adminMode) and controllers' reports (obsState, receiveAddresses ...) are the same kind of record. A
-value is text on the bus; the ICD's type of the attribute defines how to parse it.
+Operators' settings (adminMode) and controllers' reports (obsState, receiveAddresses ...) have the same form and other
+authors. So each has its topic, and an attribute is taken from its own topic only: who may report a state can set no
+mode. A value is text on the bus; the ICD's type of the attribute defines how to parse it.
 """
 
 import json
@@ -19,7 +20,7 @@ from facade.outcome import USED, Outcome, RecordRejected, Suppressed
 from facade.reading import Reading, Value
 from facade.runtime.flow import DeviceReading, Flow, LastReadings
 
-TOPIC = "state"
+TOPIC, SETTINGS = "state", "settings"
 STATE = "State"
 """Tango's own attribute; controllers report it if commands of the class lead to it."""
 OBS_STATE = "obsState"
@@ -33,10 +34,10 @@ StateMessage = messages.State
 decode_state = BatchDecoder(StateMessage).decode_one
 
 
-def state_record(message: StateMessage) -> Record:
+def state_record(message: StateMessage, topic: str = TOPIC) -> Record:
     """Return the record that sets a device's attribute."""
     key = f"{message.device}/{message.attribute}".encode()
-    return Record(topic=TOPIC, key=key, value=msgspec.json.encode(message))
+    return Record(topic=topic, key=key, value=msgspec.json.encode(message))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +113,19 @@ class DeviceStates(Flow):
         key = f"{message.device}/{message.attribute}"
         if why := wrong_key(record.key, key, "$.attribute") or wrong_unit(message.time, record.timestamp_us, "$.time"):
             return why
-        return self.take(message, record.timestamp_us)
+        return self.take(message, record.timestamp_us, record.topic)
 
-    def take(self, message: StateMessage, appended_us: int) -> Outcome:
-        """Apply a report with its append time [Unix us]."""
-        for listener in self.listeners:
+    def take(self, message: StateMessage, appended_us: int, topic: str = TOPIC) -> Outcome:
+        """Apply a report of a topic with its append time [Unix us]."""
+        for listener in self.listeners if topic == TOPIC else ():
             listener(message)
         known = self._known.get(message.device)
         if known is None:
             return Suppressed("other-device")
         entry = known.get(message.attribute)
-        if entry is None:
-            what = f"{message.device}: expected one of {', '.join(known)}, got {message.attribute!r:.80}"
+        if entry is None or _topic(entry) != topic:
+            names = ", ".join(name for name, one in known.items() if _topic(one) == topic)
+            what = f"{message.device}: expected one of {names}, got {message.attribute!r:.80}"
             return RecordRejected("attribute", "$.attribute", what)
         try:
             value = self._parse(entry, message.value)
@@ -148,10 +150,9 @@ class DeviceStates(Flow):
         """
         taken = []
         for message in messages:
-            entry = self._known.get(message.device, {}).get(message.attribute)
-            if entry is None:
-                known = ", ".join(self._known.get(message.device, ()))
-                what = f"{message.device}: expected some of {known}, got {message.attribute!r:.80}"
+            known = {name: one for name, one in self._known.get(message.device, {}).items() if _topic(one) == TOPIC}
+            if (entry := known.get(message.attribute)) is None:
+                what = f"{message.device}: expected some of {', '.join(known)}, got {message.attribute!r:.80}"
                 return RecordRejected("states", "$.states", what)
             try:
                 taken.append((message, self._parse(entry, message.value)))
@@ -179,11 +180,16 @@ class DeviceStates(Flow):
             del self._acknowledged[key]
         return list(found.values())
 
-    def readings(self, now: float, last: LastReadings) -> Iterator[DeviceReading]:
-        """Return the reports since the last call that no other view shows. Initial values are as old as this server."""
+    def readings(self, now: float, last: LastReadings, topic: str = TOPIC) -> Iterator[DeviceReading]:
+        """Return the reports of a topic since the last call that no other view shows.
+
+        Initial values are as old as this server.
+        """
         self._started = self._started or now
         for device, name in list(self._changed):
             key = (device, name)
+            if _topic(self._known[device][name]) != topic:
+                continue
             del self._changed[key]  # first: another report may come right now
             if name not in _DERIVED:
                 told = self._told[key]
@@ -217,6 +223,27 @@ class DeviceStates(Flow):
         if entry.type in ("DevLong", "DevLong64"):
             return _integer(text)
         return text
+
+
+class DeviceSettings(Flow):
+    """A flow: what operators set on the devices of `DeviceStates`, which knows it together with their states."""
+
+    topic = SETTINGS
+
+    def __init__(self, states: DeviceStates) -> None:
+        self._states = states
+
+    def fold(self, record: Record, *, count: bool) -> Outcome:
+        """Apply a setting; see `facade.runtime.flow.Flow`."""
+        return self._states.fold(record, count=count)
+
+    def readings(self, now: float, last: LastReadings) -> Iterator[DeviceReading]:
+        """Return the settings since the last call."""
+        return self._states.readings(now, last, SETTINGS)
+
+
+def _topic(entry: Attribute | frozenset[str]) -> str:
+    return entry.topic if isinstance(entry, Attribute) else TOPIC
 
 
 def _known(device_class: DeviceClass | Executor) -> dict[str, Attribute | frozenset[str]]:

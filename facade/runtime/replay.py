@@ -63,9 +63,10 @@ decode = BatchDecoder[ReplayPosition | ReplayOrder](ReplayPosition, ReplayOrder)
 
 
 def inputs(icd: Icd) -> list[str]:
-    """Return the topics that can be replayed: topics that SDP's side writes."""
+    """Return the topics that can be replayed: topics of SDP's side, or of people."""
     ours = {name for name, role in icd.roles.items() if role.side == "facade"}
-    return [name for name, topic in icd.topics.items() if {*topic.writers} - ours and name not in _DERIVED]
+    found = [name for name, topic in icd.topics.items() if topic.of_people or {*topic.writers} - ours]
+    return [name for name in found if name not in _DERIVED]
 
 
 def replay_topics(icd: Icd) -> dict[str, Topic]:

@@ -26,7 +26,7 @@ from facade.bus.port import BusHealth
 from facade.clock import Clock
 from facade.errors import InfraError
 from facade.flows.alerts.follower import FollowedAlert
-from facade.flows.alerts.messages import ALERTS, Action, ActionKind, Alert, alert_record, encode
+from facade.flows.alerts.messages import ACTIONS, ALERTS, Action, ActionKind, Alert, alert_record, encode
 from facade.infra.processes import Process
 from facade.severities import Severity
 from proving import gauges
@@ -369,6 +369,8 @@ class AlertFaultRun(FaultRun):
         self._journal = self.deployment.folder / "received.bin"
         self._scenario = AlertSequence(self.seed, round(self.clock.now() * 1e6))
         self._sent: list[tuple[str, bytes]] = []
+        self._waiting: list[Alert | Action] = []
+        """Alerts and actions of the burst whose actions are on their way to the topic that proves them."""
         self._received = 0
         self._interval = 0.0
         """Shortest time between two bursts [s]."""
@@ -405,16 +407,18 @@ class AlertFaultRun(FaultRun):
             return False
         self._peak = max(self._peak, gauges.peak_resident(self.deployment.processes[process_name(SERVER)].pid))
         self._writer.poll()
+        if self._waiting and not self._writer.backlog:
+            self._place()
         left = self.count - len(self._sent)
         may_send = left > self._burst or (left > 0 and not self._due)
         is_due = self.clock.monotonic() >= self._next_burst_at
-        if may_send and is_due and len(self._sent) - received <= self._patience:
+        if may_send and is_due and not self._waiting and len(self._sent) - received <= self._patience:
             self._send(min(self._burst, left))
             self._next_burst_at = self.clock.monotonic() + self._interval
         return True
 
     def stop_sending(self) -> None:
-        self.count = len(self._sent)
+        self.count = len(self._sent) + len(self._waiting)
 
     def due(self) -> str:
         return self._due.pop(0)[1] if self._due and self._received >= self._due[0][0] else ""
@@ -445,12 +449,19 @@ class AlertFaultRun(FaultRun):
         return made
 
     def _send(self, count: int) -> None:
-        records = []
-        for message in self._scenario.records(count):
-            self._sent.append((message.source, digest(message)))
-            records.append(alert_record(message))
-        self._writer.send_many(ALERTS, [record.key for record in records], [record.value for record in records])
+        self._waiting = list(self._scenario.records(count))
+        self._write(ACTIONS, [one for one in self._waiting if isinstance(one, Action)])
         self._patience = self.chance.randint(0, min(_BURSTS * self._burst, _AHEAD - self._burst))
+
+    def _place(self) -> None:
+        """Send the burst itself: its actions are proven."""
+        self._sent += ((one.source, digest(one)) for one in self._waiting)
+        self._write(ALERTS, self._waiting)
+        self._waiting = []
+
+    def _write(self, topic: str, messages: Sequence[Alert | Action]) -> None:
+        records = [alert_record(one) for one in messages]
+        self._writer.send_many(topic, [one.key for one in records], [one.value for one in records])
 
     def _answers(self) -> bool:
         try:

@@ -109,7 +109,7 @@ def write_wrong_records(deployment: Deployment) -> None:
         Record(topic="quality", key=b"x", value=b"1", headers=(("metric", b"{}"),)),
         Record(topic="dead-letters", key=b"x", value=b"1"),
         Record(topic="alert-packets", key=None, value=b"1"),
-        Record(topic="state", key=b"mid-sdp/control/0/adminMode", value=mode_on_bus("OFFLINE")),
+        Record(topic="settings", key=b"mid-sdp/control/0/adminMode", value=mode_on_bus("OFFLINE")),
     ):
         writer.send_durably(record, 10.0)
 

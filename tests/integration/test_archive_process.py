@@ -88,7 +88,7 @@ def test_a_worker_that_is_killed_archives_each_record_once(deploy: Deploy, tmp_p
     worker = deployment.start("archive", words)
     until(lambda: on_the_bus(deployment) <= in_the_archive(store), "all records are in files", every=0.5)
     assert worker.terminate() == 0
-    said = {one.key() for topic in ("state", "alerts") for one in deployment.messages(topic)}
+    said = {one.key() for topic in ("archive-reports", "alerts") for one in deployment.messages(topic)}
     assert {b"mid-sdp/archive/0/diskFree", b"archiveFailing"} <= said, "it reports itself, and clears old alarms"
 
     more = in_the_archive(store) - on_the_bus(deployment)

@@ -18,10 +18,12 @@ from confluent_kafka.admin import AdminClient
 from facade.bus import rights
 from facade.bus.kafka.access import create_acls, read_acls
 from facade.bus.kafka.admin import ask_coordinator, describe_cluster
+from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.topics import create_topics
 from facade.bus.quotas import name_of
 from facade.bus.rights import Acl
+from facade.clock import SystemClock
 from facade.config import Settings
 from facade.errors import BusError
 from facade.icd.load import load
@@ -69,12 +71,12 @@ class Secured:
         found = msgspec.toml.decode(self.security.settings_of(user).read_bytes(), type=Settings)
         return msgspec.structs.replace(found, prefix=prefix, history=True)
 
-    def grant(self, prefix: str) -> list[Acl]:
+    def grant(self, prefix: str, *, replay: bool = True) -> list[Acl]:
         """Make the topics of a deployment, and give all roles their rights."""
         settings = self.settings(ADMINISTRATOR, prefix)
         connection = Connection(settings)
         create_topics(connection, ICD.topics)
-        plan = rights.planned(ICD, msgspec.structs.replace(settings, replay=True), OWN_GROUP)
+        plan = rights.planned(ICD, msgspec.structs.replace(settings, replay=replay), OWN_GROUP)
         create_acls(connection, plan)
         # The controller confirms a rule, and the broker hears of it a moment later.
         until(lambda: not rights.missing(plan, read_acls(connection)), "the broker knows all rights")
@@ -367,3 +369,100 @@ def test_the_facade_works_on_it_also_when_the_certificate_is_renewed(secured: Se
         secrets = [secured.settings(name_of(role), "").kafka["sasl.password"] for role in ICD.roles]
         assert not [one for one in secrets for text in texts if one in text]
         assert not [text for text in texts if "AUTHORIZATION_FAILED" in text]
+
+
+ALERTS, MASTER, SUBARRAY = "mid-sdp/alerts/0", "mid-sdp/control/0", subarray_device(1)
+CONDITION, SOURCE = "storageLow", "somebody"
+MEANT = {
+    ("alerts", "alert-actions", "action"), ("control", "settings", "mode"), ("subarray", "settings", "mode"),
+    ("controller", "state", "state"),
+}  # fmt: skip
+"""Records that a role may write and mean; all others are tried."""
+
+
+def in_the_name_of_others(role: str) -> dict[str, tuple[str, bytes]]:
+    """Return records by hand that a role is not to mean: an action of an operator, a mode and a state."""
+    now_us = round(SystemClock().now() * 1e6)
+    device = {
+        "schema": "state/1",
+        "device": SUBARRAY,
+        "time": now_us,
+        "origin": SUBARRAY,
+        "client": "this host (sdp-1)",
+    }
+    action = {
+        "schema": "alert-action/1", "id": f"forged by {role}", "action": "REMOVE_FROM_SERVICE", "condition": CONDITION,
+        "source": SOURCE, "operator": "anna", "comment": "c", "time": now_us, "origin": ALERTS, "client": "this host",
+    }  # fmt: skip
+    return {
+        kind: (key, msgspec.json.encode(content))
+        for kind, key, content in (
+            ("action", CONDITION, action),
+            ("mode", f"{SUBARRAY}/adminMode", {**device, "attribute": "adminMode", "value": "OFFLINE"}),
+            ("state", f"{SUBARRAY}/obsState", {**device, "attribute": "obsState", "value": "FAULT"}),
+        )
+    }
+
+
+def forge(settings: Settings, role: str) -> tuple[set[str], set[tuple[str, int]]]:
+    """Write these records to each topic; return the topics that took some, and the places of those on them."""
+    producer = Producer({"bootstrap.servers": settings.bootstrap, "log_level": 0, "acks": "all", **settings.kafka})
+    took, places = set[str](), set[tuple[str, int]]()
+
+    def done(error: KafkaError | None, message: Any) -> None:
+        topic = message.topic().removeprefix(settings.prefix)
+        if error is None:
+            took.add(topic)
+            places.add((topic, message.offset()))
+        else:
+            assert error.code() in REFUSED, (role, topic, error)
+
+    for topic in ICD.topics:
+        for kind, (key, value) in in_the_name_of_others(role).items():
+            if (role, topic, kind) not in MEANT:
+                producer.produce(settings.prefix + topic, value, key, partition=0, on_delivery=done)
+    assert producer.flush(HANG) == 0
+    return took, places
+
+
+def test_nobody_acts_in_the_name_of_others(secured: Secured, tmp_path: Path) -> None:
+    """Of each role and topic: the broker refuses the record, or its readers set it aside; no alarm and mode changes."""
+    without = "calibration,quality,mirror,logs,alerts-intake,tables-assemble,logs-aggregate"
+    with SecuredDeployment(secured, tmp_path, nodes=2, subarrays=1, without=without) as deployment:
+        plan = secured.grant(deployment.prefix, replay=False)
+        deployment.enter_devices()
+        deployment.server("alerts", ready=False)
+        deployment.serve()
+        source = secured.settings("sdp-alert-source", deployment.prefix)
+        raised = alert(condition=CONDITION, source=SOURCE)
+        topics.send_records(source.bootstrap, deployment.prefix, [raised], source.kafka)
+
+        def shown() -> list[Any]:
+            alarms = [one for one in json.loads(deployment.proxy(ALERTS).GetAlarms()) if one["source"] == SOURCE]
+            modes = [deployment.read_one(device, "adminMode") for device in (MASTER, SUBARRAY)]
+            return [
+                [(one["state"], one.get("operator")) for one in alarms],
+                *modes,
+                deployment.read_one(SUBARRAY, "obsState"),
+            ]
+
+        until(lambda: deployment.read_one(ALERTS, CONDITION), "the alert is shown")
+        until(lambda: all(one not in (None, []) for one in shown()), "alarm, modes and obsState are shown")
+        before, forged = shown(), set[tuple[str, int]]()
+        assert before[0] == [("UNACK", None)]
+        for role in ICD.roles:
+            took, places = forge(secured.settings(name_of(role), deployment.prefix), role)
+            rights_of_it = [one for one in plan if (one.principal, one.operation) == (name_of(role), "Write")]
+            assert took == {one.name.removeprefix(deployment.prefix) for one in rights_of_it} & set(ICD.topics), role
+            forged |= places
+
+        def unused() -> set[tuple[str, int]]:
+            letters = [dict(one.headers) for one in bus.read_all("dead-letters")]
+            aside = {(one["dl.topic"].decode(), int(one["dl.offset"])) for one in letters if "dl.topic" in one}
+            return {
+                one for one in forged - aside if one[0] in ("alerts", "state", "settings", "commands", "command-acks")
+            }
+
+        bus = KafkaBus(Connection(deployment.settings), client="test")
+        until(lambda: not unused(), "each record on what these device servers read is a dead letter")
+        assert shown() == before

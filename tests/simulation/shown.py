@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from facade.bus.port import Record
 from facade.config import Settings
 from facade.flows.alerts.flow import AlertsFlow
+from facade.flows.alerts.given import GivenActions
+from facade.flows.alerts.messages import ACTIONS
 from facade.flows.telemetry.view import stale_after
 from facade.icd.load import load
 from facade.icd.model import Attribute
@@ -99,7 +101,10 @@ def alarms(site: "Site") -> Iterator[str]:
     """Compare the states of the alarms with those that the log of alerts and actions gives from its beginning on."""
     server = site.servers["alerts"]
     shown = next(one for one in server.flows if isinstance(one, AlertsFlow)).ledger
-    again = AlertsFlow(ICD, DEVICE, Settings().rack_size)
+    proofs = [
+        Record(topic=ACTIONS, key=one.key, value=one.value, timestamp_us=one.time_us) for one in site.entries(ACTIONS)
+    ]
+    again = AlertsFlow(ICD, DEVICE, Settings().rack_size, GivenActions(lambda: proofs, server.clock))
     for entry in site.entries(again.topic):
         again.ledger.fire(entry.time_us)
         again.fold(

@@ -7,7 +7,7 @@ from typing import Any
 from facade.bus.port import Record
 from facade.clock import ManualClock, SystemClock
 from facade.config import Settings
-from facade.flows.alerts.messages import Action, Alert, alert_record
+from facade.flows.alerts.messages import Action, Alert, action_records, alert_record
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.icd.load import load
 from facade.runtime import composition
@@ -66,7 +66,8 @@ class Bench:
             "origin": "test",
             **more,
         }
-        self.broker.append(alert_record(Action(action=action, condition=condition, source=source, **content)))
+        for record in action_records(Action(action=action, condition=condition, source=source, **content)):
+            self.broker.append(record)
 
     def garbage(self, value: bytes | None) -> None:
         self.broker.append(Record(topic="alerts", key=b"x", value=value))

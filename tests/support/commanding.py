@@ -12,7 +12,8 @@ from facade.flows.commands.messages import AckMessage, CommandMessage, ack_recor
 from facade.icd.load import load
 from facade.runtime import composition
 from facade.runtime.composition import Server as Service
-from facade.runtime.device_state import StateMessage, state_record
+from facade.runtime.device_state import SETTINGS, StateMessage, state_record
+from facade.runtime.device_state import TOPIC as STATES
 from tests.support.heaps import BASE_US
 from tests.support.simulated_bus import MemoryBroker, MemoryBus
 
@@ -168,4 +169,4 @@ class Bench:
             message = StateMessage(
                 device=device, attribute=attribute, value=value, time=now_us, origin=CONTROLLER, command=command
             )
-            self.broker.append(state_record(message))
+            self.broker.append(state_record(message, SETTINGS if attribute == "adminMode" else STATES))

@@ -8,6 +8,7 @@ from facade.bus.port import Record
 from facade.config import load_settings
 from facade.errors import ConfigError
 from facade.exports.tango_db import instances
+from facade.flows.archive.reports import REPORTS
 from facade.icd.load import load
 from facade.reading import Quality
 from facade.runtime.device_state import StateMessage, state_record
@@ -28,7 +29,7 @@ class Bench(DeviceServers):
         time = round(self.clock.now() * 1e6)
         for name, value in (values or VALUES).items():
             message = StateMessage(device=DEVICE, attribute=name, value=value, time=time, origin="archive-0")
-            self.broker.append(state_record(message))
+            self.broker.append(state_record(message, REPORTS))
 
     def run(self, seconds: float = 2.0) -> dict[str, Any]:
         self.cycle(round(seconds / self.pause))
@@ -85,8 +86,8 @@ def test_reports_of_other_workers_and_broken_ones_change_nothing(bench: Bench) -
     bench.report()
     bench.report(behind="soon", unknown="1")
     other = StateMessage(device="mid-sdp/archive/1", attribute="behind", value="9", time=1, origin="archive-1")
-    bench.broker.append(state_record(other))
-    bench.broker.append(Record(topic="state", key=b"k", value=b"junk"))
+    bench.broker.append(state_record(other, REPORTS))
+    bench.broker.append(Record(topic=REPORTS, key=b"k", value=b"junk"))
     assert bench.run()["behind"] == 42
 
 

@@ -12,7 +12,7 @@ from facade.errors import NotSent
 from facade.flows.alerts.messages import Alert, decode_alert
 from facade.flows.alerts.source import AlertSource
 from facade.flows.archive.files import ArchiveError
-from facade.flows.archive.reports import BEHIND, DISK_LOW, FAILING, REPORT_EACH, ArchiveAlarms, ArchiveReporter
+from facade.flows.archive.reports import BEHIND, DISK_LOW, FAILING, REPORT_EACH, REPORTS, ArchiveAlarms, ArchiveReporter
 from facade.flows.archive.stores import FolderStore
 from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker
 from facade.runtime.device_state import StateMessage, decode_state
@@ -53,7 +53,7 @@ class Bench:
 
     def __init__(self, store: Disk) -> None:
         self.store, self.clock = store, ManualClock(START / 1e6)
-        self.log, self.bus = MemoryLog({TOPIC: 1}, self.clock), MemoryLog({"state": 1, "alerts": 1}, self.clock)
+        self.log, self.bus = MemoryLog({TOPIC: 1}, self.clock), MemoryLog({REPORTS: 1, "alerts": 1}, self.clock)
         self.writer = AwayBus(self.bus)
         self.worker = self.start()
 
@@ -75,7 +75,7 @@ class Bench:
 
     @property
     def reports(self) -> list[StateMessage]:
-        found = [decode_state(one.value) for one in self.bus.records("state")]
+        found = [decode_state(one.value) for one in self.bus.records(REPORTS)]
         assert all(isinstance(one, StateMessage) for one in found)
         return found  # type: ignore[return-value]
 

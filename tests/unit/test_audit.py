@@ -14,7 +14,7 @@ from facade.cli.audit import redriven_entry, sources
 from facade.clock import SystemClock
 from facade.config import Settings
 from facade.errors import CommandRefused
-from facade.flows.alerts.messages import Action, alert_record
+from facade.flows.alerts.messages import Action, action_records
 from facade.flows.commands.audit import command_entry, mode_entry, refusal_entry
 from facade.flows.commands.messages import StateMessage
 from facade.manifest import AuditEntry
@@ -31,14 +31,14 @@ def acted(now: float) -> Record:
         id="1", action="ACKNOWLEDGE", condition="storageLow", source="s/1", operator="bob", comment="seen",
         time=round(now * 1e6), origin="alerts", client=WHO,
     )  # fmt: skip
-    return alert_record(action)
+    return action_records(action)[0]
 
 
-def mode(now: float, attribute: str = "adminMode") -> Record:
+def mode(now: float) -> Record:
     message = StateMessage(
-        device=SUBARRAY, attribute=attribute, value="OFFLINE", time=round(now * 1e6), origin=SUBARRAY, client=WHO
+        device=SUBARRAY, attribute="adminMode", value="OFFLINE", time=round(now * 1e6), origin=SUBARRAY, client=WHO
     )
-    return state_record(message)
+    return state_record(message, "settings")
 
 
 def test_commands_and_refusals_say_who_asked_and_who_they_said_they_were() -> None:
@@ -85,9 +85,12 @@ def test_commands_from_hosts_that_are_not_listed_are_refused_with_the_reason() -
 def test_of_states_and_alerts_only_what_people_do_is_listed() -> None:
     found = mode_entry(mode(5.0))
     assert found == AuditEntry(5.0, "adminMode OFFLINE", SUBARRAY, WHO, "")
-    assert mode_entry(mode(5.0, "obsState")) is None
-    assert sources()["alerts"](acted(6.0)) == AuditEntry(6.0, "ACKNOWLEDGE", "storageLow@s/1", WHO, "bob", "seen")
-    assert sources()["alerts"](alert()) is None
+    assert "state" not in sources(), "controllers write there, also that somebody has set a mode"
+    assert sources()["alert-actions"](acted(6.0)) == AuditEntry(
+        6.0, "ACKNOWLEDGE", "storageLow@s/1", WHO, "bob", "seen"
+    )
+    assert sources()["alert-actions"](alert()) is None
+    assert "alerts" not in sources(), "each source of alerts may write there, also that somebody has acted"
 
 
 def test_a_redrive_says_who_put_the_record_back() -> None:
@@ -122,7 +125,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Record]]:
 
 def test_the_list_is_by_time_within_the_time_and_of_whom_is_asked_for(log: dict[str, list[Record]]) -> None:
     now = SystemClock().now()
-    log |= {"alerts": [acted(now - 10), acted(now - 7000)], "state": [mode(now - 20)]}
+    log |= {"alert-actions": [acted(now - 10), acted(now - 7000)], "settings": [mode(now - 20)]}
 
     def run(*arguments: str) -> list[str]:
         done = CliRunner().invoke(app, ["audit", "--json", *arguments])

@@ -28,7 +28,7 @@ from facade.flows.tables.flow import TablesFlow
 from facade.icd.load import load
 from facade.icd.units import unit_of
 from facade.reading import Quality, Reading
-from facade.runtime.device_state import DeviceStates
+from facade.runtime.device_state import DeviceSettings, DeviceStates
 from tests.support.waiting import HANG, until
 
 ICD = load()
@@ -473,7 +473,9 @@ def test_a_mode_is_read_as_the_call_has_set_it_and_shown_by_the_event_loop():
         assert proxy.adminMode == offline
         assert len(written) == 1
         assert device(proxy)._shown["adminMode"] is before
-        assert [reading.value for _, one, reading in states.readings(1.0, {}) if one == "adminMode"] == ["OFFLINE"]
+        settings = DeviceSettings(states).readings(1.0, {})
+        assert [reading.value for _, one, reading in settings if one == "adminMode"] == ["OFFLINE"]
+        assert [one.topic for one in written] == ["settings"], "where no controller may write"
 
 
 def test_a_handler_without_an_entry_stops_the_server():

@@ -449,6 +449,7 @@ account = { about = "weather reports", figures = ["used", "lag"], lag = { max_wa
 
 [extends.state]
 writers = ["weather-worker"]
+shared = "The weather is a state as well."
 """,
     "icd/enums.toml": 'units = ["degC"]\n[enums]\nSky = ["CLEAR", "CLOUDY"]\n',
     "messages/weather.schema.json": """{

@@ -9,9 +9,10 @@ from facade.bus.offsets import POSITIONS
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.config import Settings
-from facade.flows.alerts.messages import ALERTS, PACKETS
+from facade.flows.alerts.messages import ACTIONS, ALERTS, PACKETS
 from facade.flows.alerts.messages import STATES as ALARMS
 from facade.flows.archive.recording import HISTORY
+from facade.flows.archive.reports import REPORTS
 from facade.flows.blocks.source import BLOCKS
 from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS, HELD_COMMANDS, REFUSALS
 from facade.flows.logs.messages import LOGS, METRICS
@@ -92,7 +93,7 @@ def test_a_device_server_reads_what_the_icd_says_and_writes_nothing_else(role: s
     # Others threads read the bytes of tables, and once what a mirror before has written; a standby reads heartbeats.
     beside = {topic for kind, topic in ((Contents, CALIBRATION), (Mirror, MODEL)) if service.find(kind)}
     beside.add(REPLAY)  # only in deployments that show one
-    beside |= {HEARTBEATS} if role == "alerts" else set()
+    beside |= {HEARTBEATS, ACTIONS} if role == "alerts" else set()  # actions only once there is one among the alerts
     assert bus.seen | beside == READ[role]
     logs = {topic: broker.read(topic) for topic in ICD.topics}
     written = {topic for topic, log in logs.items() if any(one.value != b"junk" or dict(one.headers) for one in log)}
@@ -126,7 +127,7 @@ PROCESSES = {
         {LOGS, METRICS, POSITIONS, ACCOUNTS},
         {SUMS, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS},
     ),
-    "archive-run": ({HISTORY}, {STATE, ALERTS, HEARTBEATS}),
+    "archive-run": ({HISTORY}, {REPORTS, ALERTS, HEARTBEATS}),
     "shipper": (set(), {LOGS, METRICS}),
     "operator-tool": (
         {CALIBRATION, TABLES, PACKETS, RULES, RESERVATIONS, DEAD_LETTERS, HELD_COMMANDS, REFUSALS, REPLAY},

@@ -38,7 +38,14 @@ def test_only_roles_of_all_topics_have_those_that_the_settings_leave_out() -> No
     left_out = {"mid.history", "mid.replay"}
     plan = rights.planned(ICD, Settings(prefix="mid."))
     having = {one.principal for one in plan if one.kind == "topic" and one.name in left_out}
-    assert having == {f"sdp-{name}" for name, role in ICD.roles.items() if role.every_topic}
+    assert having == {f"sdp-{name}" for name, role in ICD.roles.items() if role.every_topic and not role.setting}
+
+
+def test_a_replay_may_write_only_where_one_is_shown() -> None:
+    """Its login may write to each topic: in other deployments it would be that of everybody."""
+    for shown in (False, True):
+        plan = rights.planned(ICD, Settings(prefix="mid.", replay=shown))
+        assert ("sdp-replay" in {one.principal for one in plan}) is shown
 
 
 def test_only_workers_and_redrives_have_transactions_and_each_in_a_group_of_its_own() -> None:

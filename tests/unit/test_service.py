@@ -34,7 +34,8 @@ NODE, MASTER, BUS = "mid-sdp/ingest/0000", "mid-sdp/control/0", "mid-sdp/bus/0"
 
 def offline(now: float) -> Record:
     return state_record(
-        StateMessage(device=MASTER, attribute="adminMode", value="OFFLINE", time=round(now * 1e6), origin="test")
+        StateMessage(device=MASTER, attribute="adminMode", value="OFFLINE", time=round(now * 1e6), origin="test"),
+        "settings",
     )
 
 

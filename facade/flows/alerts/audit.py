@@ -1,13 +1,13 @@
 """Actions of operators about alarms as entries of `sdp-facade audit`."""
 
 from facade.bus.port import Record
-from facade.flows.alerts.messages import Action, decode_alert_or_action
+from facade.flows.alerts.messages import Action, decode_action
 from facade.manifest import AuditEntry
 
 
 def action_entry(record: Record) -> AuditEntry | None:
-    """Return the operator's action on an alarm; None: the record is an alert, or unreadable."""
-    found = decode_alert_or_action(record.value)
+    """Return the operator's action on an alarm; None: the record is unreadable."""
+    found = decode_action(record.value)
     if not isinstance(found, Action):
         return None
     target = f"{found.condition}@{found.source}"

@@ -10,6 +10,7 @@ from facade.bus.port import BusHealth
 from facade.errors import ConfigError
 from facade.flows.alerts import messages, states
 from facade.flows.alerts.flow import FLOOD, AlertsFlow, name_of
+from facade.flows.alerts.given import GivenActions
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.icd.model import Icd
 from facade.printable import printable
@@ -175,7 +176,8 @@ def compose(server: Server) -> None:
     device, *more = server.devices[CLASS]
     if more:
         raise ConfigError(f"devices of {CLASS} in instance {server.instance}: expected one, got {device} and {more}")
-    flow = AlertsFlow(server.icd, device, server.settings.rack_size)
+    given = GivenActions(lambda: server.bus.read_all(messages.ACTIONS), server.clock)
+    flow = AlertsFlow(server.icd, device, server.settings.rack_size, given)
     server.flows.append(flow)
     server.effects, server.is_eager = flow, True
 

@@ -24,6 +24,7 @@ from facade.bus.port import Record
 from facade.bus.redrive import FROM
 from facade.clock import utc_text
 from facade.flows.alerts import messages, states
+from facade.flows.alerts.given import GivenActions
 from facade.flows.alerts.ledger import OVERTAKEN, AlarmLedger
 from facade.flows.alerts.messages import Action, Alarm, AlarmKey, Alert
 from facade.flows.alerts.suppression import alarms_by_stream
@@ -39,8 +40,8 @@ _MOST_SOURCES = 10_000
 """Sources whose sequence numbers are followed."""
 _MOST_REFUSALS = 1_000
 """Refused actions that are remembered."""
-_MOST_ACTIONS = 1_000
-"""Actions that are remembered to find repetitions; a sender without an answer repeats an action within a second."""
+_MOST_ACTIONS = 10_000
+"""Actions that are remembered to find repetitions: as many as can be proven (`facade.flows.alerts.given`)."""
 _MOST_ALERTS = 10_000
 """Alerts that are remembered to find repetitions: as many as a rack's mirror, or a source, repeats after a kill."""
 _MOST_LOGS = 1_000
@@ -182,6 +183,8 @@ class AlertsFlow(Flow):
         The device that shows it.
     rack_size
         Nodes of a rack.
+    given
+        The actions that count.
     """
 
     topic = messages.ALERTS
@@ -190,8 +193,8 @@ class AlertsFlow(Flow):
     kept = KEPT
     remembered: Sequence[str] = (LAST_ALERT,)
 
-    def __init__(self, icd: Icd, device: str, rack_size: int) -> None:
-        self.device = device
+    def __init__(self, icd: Icd, device: str, rack_size: int, given: GivenActions) -> None:
+        self.device, self.given = device, given
         self.ledger = AlarmLedger(icd.conditions, icd.locations, rack_size, alarms_by_stream(icd))
         self.statistics = Statistics()
         self.log = AlertLog(KEPT)
@@ -252,6 +255,9 @@ class AlertsFlow(Flow):
         message = self.decode(record)
         if not isinstance(message, Alert | Action):
             return message
+        if isinstance(message, Action) and not self.given.prove(record):
+            what = f"expected an action of a device server, which is on {messages.ACTIONS} too, got {message.id!r:.80}"
+            return RecordRejected("action", "$", what)
         if self._is_again(record, self._packets if count else self._packets_kept):
             return Suppressed("again")
         sequence = self.base + record.offset + 1

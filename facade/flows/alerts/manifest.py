@@ -8,6 +8,7 @@ MANIFEST = Manifest(
     topics={
         # Not only committed records: an open transaction of a killed intake worker would hold up all alerts.
         "alerts": Isolation.READ_UNCOMMITTED,
+        "alert-actions": Isolation.READ_COMMITTED,
         "alert-packets": Isolation.READ_COMMITTED,
         "alert-state": Isolation.READ_COMMITTED,
     },
@@ -17,7 +18,7 @@ MANIFEST = Manifest(
     reporter="facade.flows.alerts.reporter:reporter",
     alert_source="facade.flows.alerts.source:AlertSource",
     workers=(WorkerEntry("alerts-intake", ("alert-packets",), ("alerts", "intake"), "intakeGone"),),
-    audit={"alerts": "facade.flows.alerts.audit:action_entry"},
+    audit={"alert-actions": "facade.flows.alerts.audit:action_entry"},
     subcommands=(
         Subcommand(
             ("alerts",), "", "Look at alarms and deal with them; follow alerts, and take those that come as packets."

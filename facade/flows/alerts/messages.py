@@ -3,6 +3,8 @@
 Times are Unix times in microseconds, as in every message of the bus.
 """
 
+from dataclasses import replace
+
 import msgspec
 
 from facade import messages
@@ -12,7 +14,7 @@ from facade.flows.alerts import states
 from facade.messages import ActionTaken as ActionTaken
 from facade.messages import Attachment as Attachment
 
-ALERTS, PACKETS, STATES = "alerts", "alert-packets", "alert-state"
+ALERTS, ACTIONS, PACKETS, STATES = "alerts", "alert-actions", "alert-packets", "alert-state"
 """Topics, by their names in the ICD."""
 
 PACKET = "packet"
@@ -62,6 +64,7 @@ class Alarm(messages.AlertState, kw_only=True):
 
 
 decode_alert = BatchDecoder(Alert).decode_one
+decode_action = BatchDecoder(Action).decode_one
 decode_alert_or_action = BatchDecoder[Alert | Action](Alert, Action).decode_one
 decode_alarm = BatchDecoder(Alarm).decode_one
 encode = msgspec.json.Encoder().encode
@@ -70,6 +73,12 @@ encode = msgspec.json.Encoder().encode
 def alert_record(message: Alert | Action) -> Record:
     """Return the record of an alert or of an operator's action."""
     return Record(topic=ALERTS, key=message.condition.encode(), value=encode(message))
+
+
+def action_records(action: Action) -> tuple[Record, Record]:
+    """Return the records of an operator's action: its proof, and the one that gives it its place among the alerts."""
+    place = alert_record(action)
+    return replace(place, topic=ACTIONS), place
 
 
 def state_record(key: AlarmKey, alarm: Alarm | None) -> Record:

@@ -1,7 +1,8 @@
 """Requests of operators: checked against the present alarms, then written to the log.
 
 An action takes effect when it comes back from the log, in its order among the alerts. So it is on the bus before the
-operator's call returns, and it survives restarts. An action is also checked against actions under way: of two operators
+operator's call returns, and it survives restarts. Before that, it is written to a topic of its own, which proves that
+an operator gave it (`facade.flows.alerts.given`). An action is also checked against actions under way: of two operators
 with the same action within these milliseconds, the second one is refused with the name of the first.
 """
 
@@ -19,7 +20,7 @@ from facade.errors import BusError, CommandRefused
 from facade.flows.alerts import states
 from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.alerts.ledger import take
-from facade.flows.alerts.messages import Action, ActionKind, Alarm, alert_record
+from facade.flows.alerts.messages import Action, ActionKind, Alarm, action_records
 from facade.flows.alerts.refusals import LONGEST_SHELVING, refusal
 from facade.numbers import Natural
 from facade.outcome import Unused
@@ -120,15 +121,18 @@ class OperatorApi:
             raise CommandRefused(_NOT_ALLOWED, why, origin)
         self._require_all(origin)
         action = self._action(kind, self._request(kind, text, origin), origin, client)
-        record = alert_record(action)
-        if isinstance(rejected := self.flow.decode(record), Unused):  # as the reader of the log would refuse it
+        proof, place = action_records(action)
+        if isinstance(rejected := self.flow.decode(place), Unused):  # as the reader of the log would refuse it
             raise CommandRefused(_FAILED, f"argument: {rejected}", origin)
         with self._checking:
             if why := refusal(action, self._foreseen(action), action.time):
                 raise CommandRefused(_NOT_ALLOWED, why, origin)
             self._on_the_way[action.id] = action
+        end = self._clock.monotonic() + self._timeout
         try:
-            self._send(record, self._timeout)
+            self._send(proof, self._timeout)
+            self.flow.given.add(proof)
+            self._send(place, max(end - self._clock.monotonic(), 0.0))
         except BusError:
             self._on_the_way.pop(action.id, None)  # it may never come, and the operator may try again
             raise

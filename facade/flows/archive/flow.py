@@ -7,6 +7,7 @@ from facade.clock import Clock
 from facade.durations import parse_time
 from facade.errors import CommandRefused, ConfigError
 from facade.flows.archive.recording import record
+from facade.flows.archive.reports import REPORTS
 from facade.messages import ReplayOrderAction
 from facade.reading import Quality, Reading, Value
 from facade.runtime.composition import Server
@@ -26,7 +27,9 @@ _NOT_ALLOWED, _FAILED = "API_CommandNotAllowed", "API_CommandFailed"
 class ArchiveStates(DeviceStates):
     """A flow: the workers' reports. `ArchiveView` shows them, as it knows which ones are stale."""
 
-    def readings(self, now: float, last: LastReadings) -> Iterator[DeviceReading]:
+    topic = REPORTS
+
+    def readings(self, now: float, last: LastReadings, topic: str = REPORTS) -> Iterator[DeviceReading]:
         """Return nothing."""
         return iter(())
 

@@ -6,7 +6,11 @@ MANIFEST = Manifest(
     name="archive",
     summary="Records of all topics as Parquet files, by topic and hour, each exactly once.",
     device_classes={"SdpArchive": "devices.archive:SdpArchive"},
-    topics={"history": Isolation.READ_COMMITTED, "replay": Isolation.READ_COMMITTED},
+    topics={
+        "history": Isolation.READ_COMMITTED,
+        "archive-reports": Isolation.READ_COMMITTED,
+        "replay": Isolation.READ_COMMITTED,
+    },
     compose="facade.flows.archive.flow:compose",
     for_all=True,
     page=FlowPage(title="Archive"),

@@ -93,9 +93,13 @@ from facade.printable import excerpt
 _EB = "ebID"
 """Attribute with the active execution block."""
 _LATEST = 2**62
-STATE, MIRROR, COMMANDS, BLOCKS, TABLES = "state", "telescope.model", "commands", "processing-blocks", "calibration"
+STATE = "state"
+STATES: Final = (STATE, "settings", "archive-reports")
+"""Topics with values of attributes."""
+MIRROR, COMMANDS, BLOCKS, TABLES = "telescope.model", "commands", "processing-blocks", "calibration"
 _MESSAGES: Final[Mapping[str, Mapping[type[msgspec.Struct], tuple[str, str]]]] = {
     "alerts": {Alert: ("raised_at", "severity"), AlertAction: ("time", "action")},
+    "alert-actions": {AlertAction: ("time", "action")},
     COMMANDS: {Command: ("issued", "command")},
     "command-acks": {CommandAck: ("time", "status")},
     "command-refusals": {CommandRefusal: ("time", "reason")},
@@ -181,7 +185,7 @@ class TopicWriter:
                 self._write_windows(topic, own, account)
             elif topic in _MESSAGES:
                 self._write_logs(topic, _MESSAGES[topic], partial(self._add_message, self._group(topic)), account)
-            elif topic == STATE:
+            elif topic in STATES:
                 self._write_logs(topic, [State], partial(self._add_state, self._group(topic)), account)
             elif topic == MIRROR:
                 self._write_logs(topic, [TelescopeAttribute], partial(self._add_mirrored, self._group(topic)), account)

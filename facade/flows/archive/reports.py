@@ -1,7 +1,7 @@
 """Reports of an archive worker: states of its device on the bus, and alarms.
 
-A value that can go stale is written with each report, any other value after a change and at long intervals. `state` is
-compacted only after days, and every device server reads all of it at a start: so reports are rare, and most of them
+A value that can go stale is written with each report, any other value after a change and at long intervals. Their topic
+is compacted only after days, and the device server reads all of it at a start: so reports are rare, and most of them
 short. ``conditions.toml`` has the delays, causes and responses of the alarms.
 """
 
@@ -19,6 +19,8 @@ from facade.severities import ALARM, WARNING, Severity
 
 _log = logging.getLogger(__name__)
 
+REPORTS = "archive-reports"
+"""Topic of the reports: only archive workers write there."""
 REPORT_EACH = 10.0
 """Time between two reports [s]."""
 _STEADY_EACH = 600.0
@@ -143,4 +145,4 @@ class ArchiveReporter:
         self._told[name] = value, now
         time = round(self._clock.now() * 1e6)
         message = StateMessage(device=self._device, attribute=name, value=value, time=time, origin=self._origin)
-        self._send(state_record(message))
+        self._send(state_record(message, REPORTS))

@@ -6,7 +6,6 @@ from facade.bus.port import Record
 from facade.flows.commands.messages import decode_ack, decode_command, decode_refusal, given_by
 from facade.manifest import AuditEntry
 from facade.outcome import RecordRejected, Suppressed
-from facade.runtime import admin_mode
 from facade.runtime.device_state import decode_state
 
 
@@ -48,8 +47,8 @@ def refusal_entry(record: Record) -> AuditEntry | None:
 
 
 def mode_entry(record: Record) -> AuditEntry | None:
-    """Return the writer of adminMode; None: it is another state, which a controller reports."""
+    """Return who set a mode; None: it is unreadable."""
     found = decode_state(record.value)
-    if isinstance(found, Suppressed | RecordRejected) or found.attribute != admin_mode.ATTRIBUTE:
+    if isinstance(found, Suppressed | RecordRejected):
         return None
     return AuditEntry(found.time / 1e6, f"{found.attribute} {found.value}", found.device, found.client, "")

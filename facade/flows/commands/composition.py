@@ -18,6 +18,7 @@ from facade.flows.commands.tracker import Tracker
 from facade.flows.commands.view import CommandSources, CommandView, SubarrayView, rivalries, silences
 from facade.instances import number_of
 from facade.runtime.composition import Server
+from facade.runtime.device_state import SETTINGS, DeviceSettings
 from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.flow import Fault, FaultKey
 from facade.runtime.health_issues import DEGRADED, FAILED, ORIGIN, HealthIssue, HealthSource
@@ -175,7 +176,7 @@ def compose(server: Server) -> None:
     }
     if unknown := sorted(approvals - known):
         raise ConfigError(f"settings: approvals: expected some of {', '.join(sorted(known))}, got {unknown[0]!r:.100}")
-    log = (STATES, COMMANDS, ACKS, HEARTBEATS, *([HELD_COMMANDS] if approvals else ()))
+    log = (STATES, SETTINGS, COMMANDS, ACKS, HEARTBEATS, *([HELD_COMMANDS] if approvals else ()))
     sources = CommandSources(
         tracker=tracker,
         states=states,
@@ -186,7 +187,7 @@ def compose(server: Server) -> None:
         clock=clock,
     )
     refusals = Refusals(server.bus.writer().send, origin=instance, clock=clock)
-    server.flows += [states, *flows(tracker, states, refusals, clock, holds=bool(approvals))]
+    server.flows += [states, DeviceSettings(states), *flows(tracker, states, refusals, clock, holds=bool(approvals))]
     subarrays: dict[str, SubarrayView] = {}
     for device, device_class in classes.items():
         server.views += [

@@ -11,8 +11,11 @@ MANIFEST = Manifest(
         "command-refusals": Isolation.READ_COMMITTED,
         "commands-held": Isolation.READ_COMMITTED,
         "state": Isolation.READ_COMMITTED,
+        "settings": Isolation.READ_COMMITTED,
     },
-    set_aside_by=dict.fromkeys(("commands", "commands-held", "command-acks", "command-refusals", "state"), "subarray"),
+    set_aside_by=dict.fromkeys(
+        ("commands", "commands-held", "command-acks", "command-refusals", "state", "settings"), "subarray"
+    ),
     device_classes={"SdpSubarray": "devices.commands:CommandedDevice"},
     compose="facade.flows.commands.composition:compose",
     for_commands=True,
@@ -34,7 +37,7 @@ MANIFEST = Manifest(
         "command-acks": "facade.flows.commands.audit:withdrawal_entry",
         "command-refusals": "facade.flows.commands.audit:refusal_entry",
         "commands-held": "facade.flows.commands.audit:held_entry",
-        "state": "facade.flows.commands.audit:mode_entry",
+        "settings": "facade.flows.commands.audit:mode_entry",
     },
     conformance="clients.conformance.command_checks:COMMANDS",
 )

@@ -18,7 +18,7 @@ from facade.runtime.accounts import Deviation
 from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
 from facade.runtime.admin_mode import DISABLED
 from facade.runtime.composition import Server
-from facade.runtime.device_state import STATE, DeviceStates
+from facade.runtime.device_state import SETTINGS, STATE, DeviceStates
 from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.flow import DeviceReading, Fault, FaultKey, is_due
 from facade.runtime.health_issues import DEGRADED, FAILED, OK, ORIGIN, UNKNOWN, HealthIssue, HealthSource, HealthState
@@ -549,7 +549,7 @@ def compose(server: Server) -> None:
     overview = Overview(server.icd.classes[BUS], server.bus.health, workers, readers, flows)
     server.views += [BusView(device, server.icd.classes[BUS], overview) for device in server.devices.get(BUS, ())]
     for device in server.devices.get(MASTER, ()):
-        view = MasterView(device, overview, server.states, lambda: server.has_read(STATES), server.versions)
+        view = MasterView(device, overview, server.states, lambda: server.has_read(STATES, SETTINGS), server.versions)
         server.views.append(view)
     if server.devices.get(MASTER):
         topics = STATES, workers.topic, readers.topic

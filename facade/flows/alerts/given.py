@@ -1,0 +1,74 @@
+"""The proof that an operator has given an action: the topic ``alert-actions``, which only SdpAlerts may write.
+
+Theory of operation
+-------------------
+Actions and alerts need one order, which gives both their numbers, so an action has its place on ``alerts``. Each source
+of alerts may write there, so a record there proves nothing. The device server therefore writes an action to
+``alert-actions`` first. On ``alerts``, an action counts only if the same bytes are on that topic, and only once: a
+repeated one is known by its id, and by its age after longer than ids are remembered.
+
+A server knows the actions that it has given itself. It looks for others on the topic when it first meets one: after a
+start, and when another server was there before. What was appended before the action is found by that look. Forged
+actions make a server look once a second at most, and for a tenth of its time.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from hashlib import blake2b
+
+from facade.bus.port import Record
+from facade.clock import Clock
+from facade.errors import BusError
+
+_MOST = 10_000
+"""Newest actions that are known, more than wait to be read after any absence."""
+_SOONER_US, _LATER_US = 60_000_000, 600_000_000
+"""Longest times by which an action may stand on ``alerts`` before and after its proof, by the clocks of the brokers
+[us]."""
+_LOOK_EACH, _PER_LOOK = 1.0, 9.0
+"""Shortest time after a look that finds nothing until the next one [s], and as a multiple of its duration."""
+
+
+class GivenActions:
+    """The newest actions on ``alert-actions``.
+
+    Parameters
+    ----------
+    read
+        Returns all records of the topic.
+    """
+
+    def __init__(self, read: Callable[[], Iterable[Record]], clock: Clock) -> None:
+        self._read, self._clock = read, clock
+        self._known: dict[bytes, int] = {}
+        """Append time [Unix us] by the digest of the record; 0: not known."""
+        self._lock = threading.Lock()
+        self._looks_from = float("-inf")
+        """When the next look may be [monotonic s]."""
+
+    def add(self, *records: Record) -> None:
+        """Note actions that are on the topic; from any thread."""
+        with self._lock:
+            for record in records:
+                self._known.setdefault(_digest(record), record.timestamp_us)
+            while len(self._known) > _MOST:
+                del self._known[next(iter(self._known))]
+
+    def prove(self, record: Record) -> bool:
+        """Return whether a device server has given an action that is on ``alerts``."""
+        digest, began = _digest(record), self._clock.monotonic()
+        if digest not in self._known and began >= self._looks_from:
+            with suppress(BusError):
+                self.add(*self._read())
+            if digest not in self._known:
+                now = self._clock.monotonic()
+                self._looks_from = now + max(_LOOK_EACH, _PER_LOOK * (now - began))
+        if (given_us := self._known.get(digest)) is None:
+            return False
+        self._known[digest] = given_us or record.timestamp_us
+        return -_SOONER_US <= record.timestamp_us - self._known[digest] <= _LATER_US
+
+
+def _digest(record: Record) -> bytes:
+    return blake2b(record.value or b"", digest_size=16).digest()
