@@ -600,7 +600,7 @@ def start_services(
     runtime = Runtime(state_dir, report, clock)
     names = list(map(_service_name, services))
     with runtime.lock():
-        known = {ServiceName.TANGO_DB: ServiceState(port=0)} | runtime.state.services
+        known = {ServiceName.TANGO_DB: ServiceState(port=0), **runtime.state.services}
         for name in names:
             if name not in known:
                 raise InfraError(f"{name} was never started in {runtime.state_dir}; use `sdp-facade infra up` first")
