@@ -174,9 +174,13 @@ class GroupTotals(msgspec.Struct):
     """Totals of one group since the ledger began."""
 
     count: int = 0
+    """Records that came in time for their window."""
     late: int = 0
+    """Records that came too late for it."""
+    late_us: int = 0
+    """Data time of the newest record among the late ones that came last [Unix us]."""
     sums: dict[str, int | float] = {}
-    """Sums of the fields with a sum."""
+    """Sums of the fields with a sum, over all records."""
     epoch: int = -1
     seen: SeenNumbers = msgspec.field(default_factory=SeenNumbers)
     newest_us: int = 0
@@ -194,22 +198,23 @@ class GroupTotals(msgspec.Struct):
             self.epoch, self.seen = partial.epoch, SeenNumbers()
         if partial.late:
             self.late += partial.count
+            self.late_us = partial.time_max
         else:
             self.count += partial.count
-            for name, statistics in partial.fields.items():
-                if statistics.sum is not None:
-                    self.sums[name] = self.sums.get(name, 0) + statistics.sum
-            self.newest_us = max(self.newest_us, partial.time_max)
+        for name, statistics in partial.fields.items():
+            if statistics.sum is not None:
+                self.sums[name] = self.sums.get(name, 0) + statistics.sum
+        self.newest_us = max(self.newest_us, partial.time_max)
         if partial.epoch == self.epoch:
             self.seen.add(partial.runs, partial.count)
 
     def as_partial(self) -> Partial:
-        """Return count and sums as a partial."""
+        """Return count and sums of all records as a partial."""
         return Partial(
             epoch=self.epoch,
             window=0,
             late=False,
-            count=self.count,
+            count=self.count + self.late,
             time_min=0,
             time_max=self.newest_us,
             runs=[],
