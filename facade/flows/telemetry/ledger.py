@@ -21,6 +21,7 @@ from facade.flows.telemetry.partial import Group, Summary, copy_partial, merge
 from facade.flows.telemetry.plan import MICRO, Plan
 from facade.flows.telemetry.rack import RackRow
 from facade.flows.telemetry.watermarks import Mark, Watermarks, closed_at, newest_close
+from facade.icd.topic_model import KEPT_WINDOWS, MOST_WINDOWS
 from facade.messages import FieldStatistics, Partial, RackSummary, Watermark
 from facade.sequences import SeenNumbers
 
@@ -79,12 +80,6 @@ class Coverage(msgspec.Struct):
 
 def _begin(summary: Summary | RackSummary) -> tuple[str, int, int]:
     return summary.log, summary.offset_from, summary.offset_from
-
-
-KEPT_WINDOWS = 3
-"""Closed windows kept: the shown one, and others for stragglers."""
-_MOST = 8
-"""Windows kept while a worker stands still, beside windows of early records."""
 
 
 class HeapWindow(NamedTuple):
@@ -158,7 +153,7 @@ class Windows:
         rule, limit = self._plan.window, read_to - closed_at(self._plan, 0)
         kept = sorted(self._windows)
         closed = sum(one <= limit for one in kept)
-        most = KEPT_WINDOWS + _MOST + math.ceil(rule.ahead / rule.length)
+        most = KEPT_WINDOWS + MOST_WINDOWS + math.ceil(rule.ahead / rule.length)
         for window in kept[: max(closed - KEPT_WINDOWS, len(kept) - most, 0)]:
             self._since = window + self._plan.length_us
             del self._windows[window]
