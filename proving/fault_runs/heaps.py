@@ -14,7 +14,18 @@ from facade.infra.processes import Process
 from proving.demo.account import disagreements
 from proving.demo.scenario import settled_account
 from proving.demo.system import TangoSide
-from proving.fault_runs.frame import BROKER, READY_WITHIN, SERVER, Balance, FaultRun, Gaps, Size, Tally, process_name
+from proving.fault_runs.frame import (
+    BROKER,
+    READY_WITHIN,
+    RESET,
+    SERVER,
+    Balance,
+    FaultRun,
+    Gaps,
+    Size,
+    Tally,
+    process_name,
+)
 
 SUMMARIES = "ingest.summary"
 _SIMULATOR = "simulator"
@@ -28,7 +39,8 @@ class HeapFaultRun(FaultRun):
     unit, all_is_well = "heaps", "each heap is in one count of its node"
     full, short = Size(500_000, 5), Size(30_000, 1)
     settings: ClassVar = {"nodes": 4, "partitions": None}
-    faults = (*_WORKERS, *_SERVERS, BROKER)
+    faults = (*_WORKERS, *_SERVERS, BROKER, RESET)
+    group, members = "aggregate", _WORKERS
     between = (1.0, 4.0)
     rate: ClassVar[int] = 2_000
     """Of all nodes together [heaps/s]."""
