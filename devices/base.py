@@ -12,6 +12,7 @@ from devices.mapping import TangoReading, is_plain, tango_attribute, tango_lines
 from facade.clock import Clock, SystemClock
 from facade.errors import IcdError
 from facade.icd.model import Attribute, DeviceClass, Icd
+from facade.icd.topic_model import Limits
 from facade.reading import Quality, Reading
 from facade.runtime.composition import Server
 
@@ -210,6 +211,25 @@ class FacadeDevice(Device):
         """Return the reading of an attribute."""
         shown = self._shown[name]
         return self._in_tango(name, shown) if isinstance(shown, Reading) else shown
+
+
+def set_limits(device: str, attribute: Attribute) -> Limits | None:
+    """Return the limits of an attribute as they are set in Tango, from the ICD or by an operator."""
+    with FacadeDevice.at_hand:
+        present = FacadeDevice.present.get(device.lower())
+        if present is None:
+            return attribute.limits
+        found = present.get_device_attr().get_attr_by_name(attribute.name).get_properties()
+    numbers = {name: _number(getattr(found, name)) for name in Limits.__struct_fields__}
+    return Limits(**numbers)
+
+
+def _number(text: object) -> float | None:
+    """Return a limit; None: "Not specified"."""
+    try:
+        return float(str(text))
+    except ValueError:
+        return None
 
 
 class TangoSink:

@@ -22,7 +22,7 @@ if not tracing.enabled():
 import tango
 from tango.server import run
 
-from devices.base import FacadeDevice, TangoSink
+from devices.base import FacadeDevice, TangoSink, set_limits
 from devices.classes import device_classes
 from devices.standby import SERVER as SERVER
 from devices.standby import await_turn, end_when_replaced, is_exported
@@ -213,6 +213,7 @@ def _assemble(icd: Icd, settings: Settings, instance: str) -> Server:
         instance=f"{SERVER}-{instance}",
         clock=clock,
         versions=_versions(icd),
+        limits=set_limits,
     )
 
 

@@ -8,7 +8,7 @@ no device class.
 A manifest is cheap to load: it names objects as ``module:name``, and `load` imports them at their first use.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
@@ -64,6 +64,10 @@ class WorkerEntry(NamedTuple):
     """Words of the sub-command that runs it."""
     gone: str = "workerGone"
     """Alarm condition of the ICD while no such worker is alive."""
+
+    def reads(self, windowed: Iterable[str]) -> set[str]:
+        """Return the topics that it reads, given those with windows."""
+        return {*self.topics} or {*windowed}
 
 
 class AuditEntry(NamedTuple):

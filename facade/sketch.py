@@ -41,6 +41,12 @@ def quantile(counts: Mapping[int, int], q: float, error: float) -> float | None:
     raise AssertionError("unreachable: the counts add up to the total")
 
 
+def filled(least: float, most: float, error: float) -> int:
+    """Return the largest number of buckets that values between two fill; a `most` of 0: values have no bound."""
+    low, high = buckets(np.array([least, most]), error)
+    return (int(high) if most else largest_bucket(error)) - int(low) + 1
+
+
 @lru_cache
 def largest_bucket(error: float) -> int:
     """Return the bucket number of 1e200."""

@@ -21,6 +21,7 @@ from facade.flows.archive.stores import FolderStore
 from facade.flows.commands.messages import ACKS
 from facade.flows.logs.messages import SUMMARY
 from facade.flows.tables.messages import TABLES
+from facade.flows.telemetry.plan import windowed
 from facade.infra.processes import Process
 from facade.manifest import WorkerEntry, manifests
 from facade.messages import ReplayPosition
@@ -189,8 +190,7 @@ class RecordedNight:
             return None
 
     def _workers(self) -> dict[WorkerEntry, set[str]]:
-        windowed = {name for name, topic in self._deployment.icd.topics.items() if topic.window is not None}
-        return {worker: {*worker.topics} or windowed for one in manifests() for worker in one.workers}
+        return {worker: worker.reads(windowed(self._deployment.icd)) for one in manifests() for worker in one.workers}
 
     def _archived(self, what: str, deployment: Deployment, worker: str, folder: Path, topics: Collection[str]) -> None:
         """Wait until all that is on some topics now is in files, and end the worker."""

@@ -69,7 +69,7 @@ class RedriveFate(StrEnum):
     """Decision of a redrive on a dead letter."""
 
     PUT_BACK = "is put back"
-    LATE = "is put back, and counts as late: it adds to no window"
+    LATE = "is put back, and counts as late: it adds to totals, but to no window"
     DONE = "was put back before"
     RETURNED = "came back after it was put back"
     FAILS = "would fail again"

@@ -1,5 +1,6 @@
 """Rules of topics with their windows and roles, and of the schemas of messages and command arguments."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from facade.icd.fields import (
     why_no_column,
 )
 from facade.icd.model import Icd, instance_role
-from facade.icd.topic_model import Topic, Window, slot_name
+from facade.icd.topic_model import KEPT_WINDOWS, MOST_WINDOWS, REBUILT, Topic, Window, slot_name
 from facade.icd.units import known_units
 
 # --- Messages and arguments of commands ---
@@ -236,6 +237,34 @@ _LONGEST_NAME = 200
 _WATERMARK = "watermark"
 """Message that closes windows; every summary topic has it."""
 _SUMMARY_FIELDS = ("worker", "partition", "partials")
+
+
+_SNAPSHOT, _BUCKET = "snapshot", 18
+"""Message with the state of a device server, and the size of a bucket of a quantile in it [bytes]."""
+
+
+def check_snapshots(icd: Icd) -> Iterator[IcdFinding]:
+    """Yield the streams whose quantiles, if values fill their range, are too large for a snapshot; it needs numpy."""
+    from facade.sketch import filled
+
+    room = min((topic.max_bytes for topic in icd.topics.values() if topic.message == _SNAPSHOT), default=0)
+    sources = {one.source for of in icd.classes.values() for one in of.attributes if one.source is not None}
+    for name, window in ((name, topic.window) for name, topic in icd.topics.items()):
+        if window is None or window.quantile_error is None:
+            continue
+        known = properties(message_of(icd, name) or {})
+        fields = {one.field or "" for one in sources if (one.topic, one.rule) == (name, "quantile")}
+        ends = (
+            (bound(part, "minimum", 0), bound(part, "maximum", 0)) for part in (known.get(one, {}) for one in fields)
+        )
+        of_window = sum(filled(least, most, window.quantile_error) for least, most in ends) * _BUCKET
+        group = known.get(window.group or "", {})
+        groups = len(group.get("enum", ())) or window.most_groups or round(bound(group, "maximum", 0)) + 1
+        windows = KEPT_WINDOWS + MOST_WINDOWS + math.ceil(window.ahead / window.length)
+        size = of_window * windows * (1 if window.length <= REBUILT else 1 + groups)
+        what = f"quantiles for which a snapshot of {room:,} bytes has room: fewer groups, fewer fields, a larger error"
+        row = ("window_snapshots_have_room", "quantile_error", size <= room, what, f"up to {size:,} bytes")
+        yield from findings("topics.toml", f"topics[{name}].window", [row])
 
 
 def check_topics(icd: Icd) -> Iterator[IcdFinding]:

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from facade.errors import ConfigError, IcdError
 from facade.icd.check_classes import check_attributes, check_classes
-from facade.icd.check_topics import check_legality, check_schemas, check_topics
+from facade.icd.check_topics import check_legality, check_schemas, check_snapshots, check_topics
 from facade.icd.checks import IcdFinding
 from facade.icd.expand import expand
 from facade.icd.explain import explain
@@ -269,8 +269,9 @@ def _no_number(text: str) -> float:
 
 
 def check(icd: Icd, *, thorough: bool = False) -> list[IcdFinding]:
-    """Return the findings of all rules; the thorough ones, for ``icd check`` and the tests, need a slow library."""
-    checks = (check_classes, check_attributes, check_topics, check_schemas, *((check_legality,) if thorough else ()))
+    """Return the findings of all rules; the thorough ones, for ``icd check`` and the tests, need slow libraries."""
+    slow = (check_legality, check_snapshots) if thorough else ()
+    checks = (check_classes, check_attributes, check_topics, check_schemas, *slow)
     return [finding for one in checks for finding in one(icd)]
 
 

@@ -12,7 +12,8 @@ from facade.bus.offsets import Extent, TopicWatch
 from facade.bus.port import QueueingWriter, Record
 from facade.clock import Clock
 from facade.config import Settings
-from facade.icd.model import Icd, instance_role
+from facade.icd.model import Attribute, Icd, instance_role
+from facade.icd.topic_model import Limits
 from facade.instances import number_of
 from facade.manifest import Isolation, Manifest, load, manifests
 from facade.messages import DeviceComplaint
@@ -65,6 +66,8 @@ class Server:
         Values of version attributes, by attribute name.
     given
         Existing parts, by type; they replace those that a flow would make.
+    limits
+        Returns the limits of a device's attribute; by default those of the ICD.
 
     Raises
     ------
@@ -84,9 +87,10 @@ class Server:
         clock: Clock,
         versions: Mapping[str, str],
         given: Mapping[type[Any], Any] | None = None,
+        limits: Callable[[str, Attribute], Limits | None] = lambda _, attribute: attribute.limits,
     ) -> None:
         self.icd, self.settings, self.devices, self.bus, self.clock = icd, settings, devices, bus, clock
-        self.sink = sink
+        self.sink, self.limits = sink, limits
         self.instance, self.versions = instance, versions
         self.classes = {device: name for name, names in devices.items() for device in names}
         self.states = DeviceStates(icd, self.classes)

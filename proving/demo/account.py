@@ -4,7 +4,7 @@ Every figure is compared, none within a tolerance: a single record lost or count
 a line that differs, with its name.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -13,7 +13,12 @@ from facade.flows.telemetry.simulator.ingest import HeapReport
 BUS_FIGURES = ("Consumed", "Used", "Late", "Suppressed", "DeadLettered", "InFlight", "Balance", "Lag")
 STREAMS = {"ingest.heaps": "ingestHeaps", "ingest.summary": "ingestSummary"}
 """Prefix of a stream's attributes on SdpBus."""
-MASTER_TOTALS = {"heapsTotal": "used", "heapsLate": "late", "heapsMissing": "missing", "heapsDuplicated": "duplicates"}
+MASTER_TOTALS = {
+    "heapsTotal": "counted",
+    "heapsLate": "late",
+    "heapsMissing": "missing",
+    "heapsDuplicated": "duplicates",
+}
 NODE_TOTALS = {
     **MASTER_TOTALS,
     "packetsReceivedTotal": "received",
@@ -21,10 +26,8 @@ NODE_TOTALS = {
     "packetsLateTotal": "late_packets",
 }
 """Attribute to the figure of a node in the simulator's report."""
-_EITHER = {STREAMS["ingest.heaps"] + "Used": STREAMS["ingest.heaps"] + "Late", "heapsTotal": "heapsLate"}
-"""Figures of used records, with those of late ones: which a record is goes by the time at which the broker took it."""
-_OF_USED = {*_EITHER.values(), *NODE_TOTALS} - {*_EITHER, "heapsMissing", "heapsDuplicated"}
-"""Figures that only make sense where it is known beforehand which records are used."""
+_USED, LATE = (STREAMS["ingest.heaps"] + figure for figure in ("Used", "Late"))
+"""Figures that depend on the time at which the broker takes a record; so does heapsLate. Totals have both kinds."""
 
 
 class DemoCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,14 +113,14 @@ def _stream(sent: HeapReport, found: DemoCounts) -> list[BalanceLine]:
     return _lines("SdpBus", wanted, found.bus)
 
 
-def _used_or_late(lines: Iterable[BalanceLine]) -> Iterator[BalanceLine]:
-    found = {(line.where, line.what): line for line in lines}
-    for line in found.values():
-        if line.what in _EITHER:
-            late = found[line.where, _EITHER[line.what]]
+def _used_or_late(lines: Sequence[BalanceLine]) -> Iterator[BalanceLine]:
+    found = {line.what: line for line in lines}
+    for line in lines:
+        if line.what == _USED:
+            late = found[LATE]
             both = None if line.found is None or late.found is None else line.found + late.found
-            yield BalanceLine(line.where, f"{line.what} + {late.what}", line.expected + late.expected, both)
-        elif line.what not in _OF_USED:
+            yield BalanceLine(line.where, f"{_USED} + {LATE}", line.expected + late.expected, both)
+        elif line.what not in (LATE, "heapsLate"):
             yield line
 
 

@@ -108,6 +108,13 @@ class DemoReport(msgspec.Struct, kw_only=True):
     archive_account: list[BalanceLine] = []
     sent: HeapReport | None = None
     """The simulator's own report."""
+    late: int = 0
+    """Notifications that came too late for the window that showed it, by SdpBus."""
+
+    @property
+    def held_back(self) -> int:
+        """Return how many more notifications were late than the simulator meant to be."""
+        return 0 if self.sent is None else max(self.late - self.sent.expected.late, 0)
 
 
 RECOVERIES: Final[Mapping[str, tuple[str, float]]] = {
@@ -141,8 +148,15 @@ _TITLES = {
 Rows = Sequence[Sequence[str | Text]]
 
 
-def print_account(console: Console, sent: HeapReport, lines: Sequence[BalanceLine]) -> None:
+def print_account(console: Console, report: DemoReport, sent: HeapReport) -> None:
+    lines = report.account
     console.print(_equation(sent), highlight=False)
+    console.print(
+        f"{report.late:,} of them ({report.late / max(sent.sent, 1):.2%}) came too late for the window that showed it:"
+        f" {sent.expected.late:,} were to, and {report.held_back:,} waited too long for the broker. Totals have them"
+        " all.\n",
+        highlight=False,
+    )
     rows = [
         (line.where, line.what, f"{line.expected:,}", _found(line), _verdict(line.agrees))
         for line in lines
@@ -268,10 +282,10 @@ def _short(device: str) -> str:
 def _equation(sent: HeapReport) -> str:
     expected = sent.expected
     suppressed, dead_lettered = sum(expected.suppressed.values()), sum(expected.dead_lettered.values())
-    return (
-        f"\n{expected.consumed:,} sent = {expected.used:,} used + {expected.late:,} late"
-        f" + {suppressed:,} suppressed + {dead_lettered:,} dead-lettered\n"
-    )
+    taken = f"{expected.used:,} used + {expected.late:,} late"
+    if not sent.certain:
+        taken = f"{expected.used + expected.late:,} used or late"
+    return f"\n{expected.consumed:,} sent = {taken} + {suppressed:,} suppressed + {dead_lettered:,} dead-lettered\n"
 
 
 def print_figures(console: Console, report: DemoReport) -> None:
@@ -311,15 +325,16 @@ def print_verdict(console: Console, report: DemoReport, file: Path) -> None:
 
 
 def _in_one_line(report: DemoReport) -> str:
+    late = f", {report.held_back:,} of which no window showed in time," if report.held_back else ""
     if not (count := len(report.failures)):
         if not report.balanced:
             return "What was compared balances, and every limit is kept. Records were not compared."
         commands = ", every command has one outcome," if report.commands else ""
-        return f"Everything balances to the last record{commands} and every limit is kept."
+        return f"Everything balances to the last record{late}{commands} and every limit is kept."
     found = f"{count} failure{'s' if count > 1 else ''}, named above"
     if report.balanced:
         commands = " and every command has one outcome" if report.commands else ""
-        return f"Everything balances to the last record{commands}, but there is more: {found}."
+        return f"Everything balances to the last record{late}{commands}, but there is more: {found}."
     return f"The demo has failed: {found}."
 
 

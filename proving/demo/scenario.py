@@ -25,7 +25,7 @@ from facade.icd.model import Icd
 from facade.infra.ports import HOST, choose_port
 from facade.reading import Quality
 from facade.runtime.stopping import terminable
-from proving.demo.account import BalanceLine, DemoCounts, compare, disagreements, waited
+from proving.demo.account import LATE, BalanceLine, DemoCounts, compare, disagreements, waited
 from proving.demo.archiving import ArchiveScenario
 from proving.demo.bare import DEVICE
 from proving.demo.flows import (
@@ -294,6 +294,7 @@ def _judge(demo: Demo) -> None:
     if sent is not None:
         report.account = settled_account(demo.progress, sent, demo.tango_side.found)
         wrong = disagreements(sent, report.account)
+        report.late = demo.tango_side.found().bus.get(LATE, 0)
     flows = (
         report.order_account,
         report.alert_account,
@@ -308,7 +309,7 @@ def _judge(demo: Demo) -> None:
     report.failures += [*wrong, *passed_limits(demo.options, demo.icd, report)]
     write_json(demo.options.report_file, report)  # all that was found, whatever comes while it is cleared away
     if sent is not None:
-        print_account(console, sent, report.account)
+        print_account(console, report, sent)
     if demo.options.controller:
         print_commands(console, report)
         print_orders(console, report)

@@ -150,12 +150,13 @@ class TangoSide:
 
     def is_drained(self, sent: int) -> bool:
         """Return whether all notifications sent were taken, accounted for, and merged by the device servers."""
-        names = ["ingestHeapsConsumed", "ingestHeapsUsed", "ingestHeapsLag", "ingestSummaryLag"]
+        names = ["ingestHeapsConsumed", "ingestHeapsUsed", "ingestHeapsLate", "ingestHeapsLag", "ingestSummaryLag"]
         shown = {name: one.value for name, one in self.bus(*names).items() if one.value is not None}
-        if any(name not in shown for name in names[:2]) or shown["ingestHeapsConsumed"] < sent:
+        if any(name not in shown for name in names[:3]) or shown["ingestHeapsConsumed"] < sent:
             return False
         merged = sum(self.totals().values())
-        return not shown.get(names[2]) and not shown.get(names[3]) and merged >= shown["ingestHeapsUsed"]
+        counted = shown["ingestHeapsUsed"] + shown["ingestHeapsLate"]
+        return not shown.get(names[3]) and not shown.get(names[4]) and merged >= counted
 
     def stale(self) -> bool:
         """Return whether every attribute that shows a window is ATTR_INVALID."""

@@ -18,18 +18,20 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 import typer
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from rich.markup import escape
 from rich.table import Table
 
-from facade.bus.kafka.admin import ask_coordinator, committed_offsets
+from facade.bus.kafka.admin import ask_coordinator
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.port import Reader
 from facade.clock import Clock, SystemClock
 from facade.console import OUT, table
 from facade.errors import BusError, ConfigError
+from facade.flows.telemetry.plan import windowed
 from facade.infra.processes import Process
+from facade.manifest import manifests
 from facade.runtime.stopping import terminable
 from proving.deployment import Deployment
 from proving.fault_runs.history import build_judge
@@ -45,6 +47,8 @@ READY_WITHIN = 120.0
 _STANDS = (0.3, 2.5)
 """Shortest and longest time for which the broker stands still [s]."""
 _RESET_WITHIN, _COORDINATOR_WITHIN = 180.0, 60.0
+_FURTHEST = 1_000
+"""A group of few records is set to offsets up to this one, beyond their end."""
 _LOOK = 0.02
 _LONG = 1.0
 """A silence from this length on is kept [s]."""
@@ -173,8 +177,8 @@ class FaultRun:
     """Names of parts that are killed, and other faults; each comes once, in random order, then again."""
     between: tuple[float, float] = (0.0, 0.0)
     """Shortest and longest time between two faults [s]."""
-    group: ClassVar[tuple[str, str]] = ("", "")
-    """Consumer group that `RESET` resets, and its topic."""
+    group: ClassVar[str] = ""
+    """Consumer group of workers that `RESET` resets; also before the run begins, when it has committed nothing."""
     members: ClassVar[Sequence[str]] = ()
     """Parts that are its members."""
     standstill: ClassVar[float] = 90.0
@@ -235,6 +239,8 @@ class FaultRun:
 
     def run(self) -> Balance:
         self.deployment.register()
+        if RESET in self.faults:
+            self._reset_group()
         self.revive()
         self.begin()
         said = self.clock.monotonic()
@@ -314,37 +320,36 @@ class FaultRun:
             self.deployment.processes.kill(process_name(fault))
 
     def _reset_group(self) -> None:
-        """Delete the group or set its offsets, as soon as the brokers know that its members are gone."""
-        prefix = self.deployment.settings.prefix
-        group, topic = (prefix + name for name in self.group)
+        """Delete the group, set it on some partitions, or both, when the brokers know that its members are gone."""
+        prefix, icd = self.deployment.settings.prefix, self.deployment.icd
+        group = prefix + self.group
         # A client of its own: one whose connection ended with a broker may abort the process (librdkafka issue 5397).
         admin = AdminClient({"bootstrap.servers": self.deployment.settings.bootstrap, "log_level": 0})
         ask = partial(ask_coordinator, group=group, within=_COORDINATOR_WITHIN)
-
-        def has_committed() -> bool:
-            try:
-                return bool(committed_offsets(self.deployment.connection, self.group[0], self.group[1:]))
-            except KafkaException:
-                return False
-
-        self.demand(has_committed, _RESET_WITHIN, "the consumer group has committed offsets")
-        for member in self.members:
-            self.deployment.processes.kill(process_name(member))
-        offsets = [
-            TopicPartition(topic, number, self.chance.randrange(self.count))
-            for number in range(self.deployment.icd.topics[self.group[1]].partitions)
-        ]
+        members = {process_name(one) for one in self.members}
+        for process in self.deployment.processes:
+            if process.name in members:
+                self.deployment.processes.kill(process.name)
+        (read,) = (one.reads(windowed(icd)) for flow in manifests() for one in flow.workers if one.name == self.group)
+        places = [(name, number) for name in sorted(read) for number in range(icd.topics[name].partitions)]
         is_deleted = self.chance.random() < 0.5
+        chosen = self.chance.sample(places, self.chance.randint(not is_deleted, len(places)))
+        most = max(self.count, _FURTHEST)
+        offsets = [TopicPartition(prefix + name, number, self.chance.randrange(most)) for name, number in chosen]
 
         def is_done() -> bool:
-            try:
+            with suppress(KafkaException):  # the session of a member has not ended yet
                 if is_deleted:
-                    ask(admin.delete_consumer_groups)
+                    try:
+                        ask(admin.delete_consumer_groups)
+                    except KafkaException as error:
+                        if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                            raise
+                if not offsets:
                     return True
                 altered = ask(admin.alter_consumer_group_offsets, about=ConsumerGroupTopicPartitions(group, offsets))
-            except KafkaException:  # the session of a member has not ended yet
-                return False
-            return all(one.error is None for one in altered.topic_partitions)
+                return all(one.error is None for one in altered.topic_partitions)
+            return False
 
         self.progress.demand(is_done, _RESET_WITHIN, "the consumer group is reset")
 

@@ -139,9 +139,8 @@ class Fuzz(FaultRun):
                 self.wrong.append(f"{topic}: {self.good[topic]:,} good records, {found:,} used or late")
         self.progress.wait_until(self._good_heaps_are_shown, _LETTERS_WITHIN, "the good heaps are shown")
         if not self._good_heaps_are_shown():
-            used, late = self._good_heaps()
             self.wrong.append(
-                f"{self.good['ingest.heaps']:,} good heaps of node {GOOD_GROUP}, {used:,} shown and {late:,} late"
+                f"{self.good['ingest.heaps']:,} good heaps of node {GOOD_GROUP}, {self._good_heaps():,} shown"
             )
         self._judge_letters()
         for name, before in self.memory[len(CODECS) - 1].items():
@@ -149,13 +148,10 @@ class Fuzz(FaultRun):
                 self.wrong.append(f"{name} has {after:.0f} MB, and had {before:.0f} MB after its warm-up")
 
     def _good_heaps_are_shown(self) -> bool:
-        return sum(self._good_heaps()) == self.good["ingest.heaps"]
+        return self._good_heaps() == self.good["ingest.heaps"]
 
-    def _good_heaps(self) -> tuple[int, int]:
-        """Return how many heaps of the node of good ones are used, and how many came late."""
-        node = self.deployment.proxy(f"mid-sdp/ingest/{GOOD_GROUP:04d}")
-        used, late = (int(one.value or 0) for one in node.read_attributes(["heapsTotal", "heapsLate"]))
-        return used, late
+    def _good_heaps(self) -> int:
+        return int(self.deployment.proxy(f"mid-sdp/ingest/{GOOD_GROUP:04d}").heapsTotal or 0)
 
     def _judge_letters(self) -> None:
         bus, letters = KafkaBus(self.deployment.connection, client="fuzz"), Counter[str]()

@@ -14,14 +14,23 @@ from facade.infra.processes import Process
 from proving.demo.account import disagreements
 from proving.demo.scenario import settled_account
 from proving.demo.system import TangoSide
-from proving.fault_runs.frame import BROKER, READY_WITHIN, SERVER, Balance, FaultRun, Gaps, Size, Tally, process_name
+from proving.fault_runs.frame import (
+    BROKER,
+    READY_WITHIN,
+    RESET,
+    SERVER,
+    Balance,
+    FaultRun,
+    Gaps,
+    Size,
+    Tally,
+    process_name,
+)
 
 SUMMARIES = "ingest.summary"
 _SIMULATOR = "simulator"
 _WORKERS = ("worker 0", "worker 1")
 _SERVERS = {f"{SERVER} {instance}": instance for instance in ("control", "ingest-00")}
-_COUNTED = ("heapsTotal", "heapsTotal + heapsLate")
-"""Figures with each heap of a node; the second one if some waited for the broker for so long that they were late."""
 
 
 class HeapFaultRun(FaultRun):
@@ -30,7 +39,8 @@ class HeapFaultRun(FaultRun):
     unit, all_is_well = "heaps", "each heap is in one count of its node"
     full, short = Size(500_000, 5), Size(30_000, 1)
     settings: ClassVar = {"nodes": 4, "partitions": None}
-    faults = (*_WORKERS, *_SERVERS, BROKER)
+    faults = (*_WORKERS, *_SERVERS, BROKER, RESET)
+    group, members = "aggregate", _WORKERS
     between = (1.0, 4.0)
     rate: ClassVar[int] = 2_000
     """Of all nodes together [heaps/s]."""
@@ -78,7 +88,7 @@ class HeapFaultRun(FaultRun):
         sent = read_report(self._report)
         lines = settled_account(self.progress, sent, self._tango.found)
         made = Balance(wrong=disagreements(sent, lines))
-        counted = [line for line in lines if line.where.startswith("node ") and line.what in _COUNTED]
+        counted = [line for line in lines if line.where.startswith("node ") and line.what == "heapsTotal"]
         off = [(line.found or 0) - line.expected for line in counted]
         lost, doubled = -sum(one for one in off if one < 0), sum(one for one in off if one > 0)
         found = sum(line.found or 0 for line in counted)

@@ -34,7 +34,7 @@ class LogFaultRun(FaultRun):
     full, short = Size(2_000_000, 10), Size(100_000, 1)
     settings: ClassVar = {"nodes": 1, "without": "mirror"}
     faults = (*_WORKERS, SERVER, BROKER, RESET)
-    group, members = ("logs-aggregate", LOGS), _WORKERS
+    group, members = "logs-aggregate", _WORKERS
     between = (1.0, 4.0)
 
     def prepare(self) -> None:

@@ -27,6 +27,7 @@ from proving.fault_runs.frame import (
     ALWAYS,
     BROKER,
     READY_WITHIN,
+    RESET,
     SERVER,
     Balance,
     FaultRun,
@@ -102,7 +103,8 @@ class TableFaultRun(FaultRun):
 
     unit, all_is_well = "tables", "each table was announced once and whole, or reported as never completed"
     full, short = Size(50, ALWAYS), Size(8, ALWAYS)
-    faults = (BROKER, SERVER, WORKER, PRODUCER, WORKER, PRODUCER)
+    faults = (BROKER, SERVER, WORKER, PRODUCER, WORKER, PRODUCER, RESET)
+    group, members = "tables-assemble", (WORKER,)
     between = (1.0, 4.0)
 
     def prepare(self) -> None:

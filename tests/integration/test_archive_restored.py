@@ -82,12 +82,12 @@ def counted(*reports: HeapReport, again: int = 0, twice: int = 0) -> dict[str, i
 def shown(deployment: Deployment) -> dict[str, Any]:
     bus = ("Consumed", "Used", "Late", "DeadLettered", "Balance", "Overlap", "Skipped")
     found = {name: value or 0 for name, value in deployment.read(BUS, *(f"ingestHeaps{one}" for one in bus)).items()}
-    totals = deployment.read(MASTER, "heapsTotal", "heapsLate", "heapsMissing", "heapsDuplicated")
-    used, late, missing, twice = (value or 0 for value in totals.values())
-    agree = used + late == found["ingestHeapsUsed"] + found["ingestHeapsLate"]
+    totals = deployment.read(MASTER, "heapsTotal", "heapsMissing", "heapsDuplicated")
+    total, missing, twice = (value or 0 for value in totals.values())
+    agree = total == found["ingestHeapsUsed"] + found["ingestHeapsLate"]
     return {
         "consumed": found["ingestHeapsConsumed"],
-        "used or late": used + late if agree else -1,
+        "used or late": total if agree else -1,
         "dead letters": found["ingestHeapsDeadLettered"],
         "missing": missing,
         "twice": twice,

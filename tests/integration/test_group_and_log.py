@@ -70,8 +70,7 @@ class Stream:
         names = ("ingestHeapsConsumed", "ingestHeapsOverlap", "ingestHeapsSkipped", "ingestHeapsCorrected")
 
         def found() -> dict[str, object]:
-            master = self.deployment.read(MASTER, "heapsTotal", "heapsLate")
-            total = (master["heapsTotal"] or 0) + (master["heapsLate"] or 0)
+            total = self.deployment.read_one(MASTER, "heapsTotal")
             return {**self.deployment.read(BUS, *names), "of the master": total}
 
         wanted = dict(zip(names, (self.sent - lost, 0, lost, corrected), strict=True))

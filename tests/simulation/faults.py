@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 
+from facade.flows.telemetry.plan import windowed
+from facade.manifest import manifests
 from tests.simulation.broker import NUMBER_OF_DISKS, OFFSETS, TRANSACTIONS
-from tests.simulation.site import Site
+from tests.simulation.site import ICD, Site
 from tests.simulation.telescope import DEVICES
 
 
@@ -70,16 +72,29 @@ def _late_marks(site: Site, fault: Fault) -> None:
     site.scheduler.at(5.0, setattr, site.broker, "marks_late", 0.0)
 
 
-def _stale_offsets(site: Site, fault: Fault) -> None:
-    """Set a group back, as an administrator does, or a coordinator that lost the end of its log."""
-    for group, offsets in site.broker.committed.items():
-        if group.endswith(fault.who):
-            site.broker.committed[group] = {place: round(at * fault.amount) for place, at in offsets.items()}
+def _set_offsets(site: Site, fault: Fault) -> None:
+    """Set a group on some partitions, as an administrator does, or a coordinator that lost the end of its log.
+
+    Workers may not have committed yet. Controllers have no other position, so they are only set back.
+    """
+    random, group = Random(f"{fault.at} {fault.amount}"), site.settings.prefix + fault.who
+    known = site.broker.committed.setdefault(group, {})
+    topics = [one.reads(windowed(ICD)) for flow in manifests() for one in flow.workers if one.name == fault.who]
+    ends = {
+        (topic, partition.number): partition.end
+        for topic in sorted(site.settings.prefix + name for name in (topics[0] if topics else ()))
+        for partition in site.broker.topics[topic].partitions
+    }
+    for place, end in (ends or dict(known)).items():
+        if random.random() < 0.5:
+            known[place] = random.randint(0, end)
 
 
 def _lose_offsets(site: Site, fault: Fault) -> None:
-    for group in [one for one in site.broker.committed if one.endswith(fault.who)]:
-        del site.broker.committed[group]
+    random = Random(f"{fault.at} {fault.amount}")
+    for known in (offsets for group, offsets in site.broker.committed.items() if group.endswith(fault.who)):
+        for place in [one for one in known if random.random() < 0.7]:
+            del known[place]
 
 
 def _fill(site: Site, fault: Fault) -> None:
@@ -168,7 +183,7 @@ KINDS: dict[str, Kind] = {
     "no broker": Kind(_down, "", (0.1, 1.0, 4.0)),
     "slow network": Kind(_slow, "", (0.2, 1.0, 3.0)),
     "late marks": Kind(_late_marks, "", (0.2, 1.0, 3.0)),
-    "group set back": Kind(_stale_offsets, "group"),  # to a random share of its offsets
+    "group set": Kind(_set_offsets, "group"),
     "group's offsets lost": Kind(_lose_offsets, "group"),
     "rebalance": Kind(lambda site, fault: site.groups.rebalance(site.settings.prefix + fault.who), "group"),
     "compaction": Kind(lambda site, fault: site.broker.tidy()),
@@ -286,11 +301,13 @@ def _draw_usual(seed: int, seconds: float, per_second: float, names: list[str], 
     kinds = random.sample([*KINDS], random.randint(2, len(KINDS) // 2))
     requests = random.sample(REQUESTS, random.choice((1, 2, len(REQUESTS))))
     struck = {"process": names, "request": requests, "group": groups}
+    if "group set" in kinds:  # before the workers have committed anything
+        found += [Fault(0.0, "group set", group, seed) for group in groups]
     while (at := at + random.expovariate(per_second)) < seconds:
         name = random.choice(kinds)
         kind = KINDS[name]
         who = random.choice(struck[kind.who]) if kind.who else ""
-        amount = random.choice(kind.amounts) if kind.amounts else random.random() if name == "group set back" else 0.0
+        amount = random.choice(kind.amounts) if kind.amounts else random.random() if name == "group set" else 0.0
         found.append(Fault(round(at, 3), name, who, amount))
     return found
 

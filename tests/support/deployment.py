@@ -368,13 +368,13 @@ def expected_totals(report: HeapReport) -> dict[str, Any]:
         "ingestHeapsLag": 0,
         "ingestSummaryBalance": 0,
         "ingestSummaryLag": 0,
-        "master/heapsTotal": expected.used,
+        "master/heapsTotal": expected.used + expected.late,
         "master/heapsLate": expected.late,
         "master/heapsMissing": sum(node.missing for node in nodes),
         "master/heapsDuplicated": sum(node.duplicates for node in nodes),
     }
     for number, node in report.nodes.items():
-        figures = (node.used, node.late, node.missing, node.duplicates, node.received, node.lost, node.late_packets)
+        figures = (node.counted, node.late, node.missing, node.duplicates, node.received, node.lost, node.late_packets)
         wanted |= {f"{number}/{name}": value for name, value in zip(_NODE_TOTALS, figures, strict=True)}
     return wanted
 
@@ -386,30 +386,16 @@ def await_totals(deployment: Deployment, report: HeapReport) -> None:
     if report.certain:
         until_equal(deployment.totals, wanted, "totals are what was sent")
         return
-    # Records waited for the broker: some are late now, which nobody could say beforehand.
-    together = {"ingestHeapsUsed", "ingestHeapsLate", "master/heapsTotal", "master/heapsLate"}
-    sums = tuple(f"{node}/" for node in range(deployment.nodes))
-    certain = {
-        name: value
-        for name, value in wanted.items()
-        if name not in together
-        and not (name.startswith(sums) and name.rpartition("/")[2] not in ("heapsMissing", "heapsDuplicated"))
-    }
+    # Records waited for the broker: some are late now, which nobody could say beforehand. Totals have them as well.
+    certain = {name: value for name, value in wanted.items() if not name.endswith(("HeapsUsed", "Late"))}
 
     def part() -> dict[str, object]:
         totals = deployment.totals()
         found = {name: totals[name] for name in certain}
-        found["used and late"] = (totals["ingestHeapsUsed"] or 0) + (totals["ingestHeapsLate"] or 0)
-        found["of the master"] = (totals["master/heapsTotal"] or 0) + (totals["master/heapsLate"] or 0)
-        for node in report.nodes:
-            found[f"of node {node}"] = (totals[f"{node}/heapsTotal"] or 0) + (totals[f"{node}/heapsLate"] or 0)
-        return found
+        return found | {"used and late": (totals["ingestHeapsUsed"] or 0) + (totals["ingestHeapsLate"] or 0)}
 
-    wanted_part: dict[str, object] = dict(certain)
-    wanted_part["used and late"] = report.expected.used + report.expected.late
-    wanted_part["of the master"] = report.expected.used + report.expected.late
-    wanted_part |= {f"of node {number}": node.used + node.late for number, node in report.nodes.items()}
-    until_equal(part, wanted_part, "totals are what was sent")
+    both = report.expected.used + report.expected.late
+    until_equal(part, {**certain, "used and late": both}, "totals are what was sent")
 
 
 def reasons(lines: Mapping[str, int] | tuple[str, ...] | None) -> dict[str, int]:

@@ -79,12 +79,13 @@ def overview(
     components.newest = heartbeat() if controllers is None else controllers
     components.heard = {*components.newest}
     heard = frozenset(range(nodes) if reporting is None else reporting)
-    totals = {node: GroupTotals(epoch=scan) for node in range(nodes)}
+    totals = {node: GroupTotals(epoch=scan, heard=NOW) for node in range(nodes)}
     ledger = SimpleNamespace(
         plan=plans(ICD)["ingest.heaps"],
         expected=frozenset(range(nodes)),
         totals=totals,
         standing_still=lambda now, group=None: still,
+        read_to=lambda group=None: round(server.clock.now() * 1e6),
     )
     telemetry = SimpleNamespace(over_all=lambda: [(ledger, heard)], ledgers=lambda: [ledger], totals=totals)
     shared = {Components: components, Telemetry: telemetry}

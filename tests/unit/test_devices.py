@@ -14,7 +14,7 @@ import tango
 from tango import LockerLanguage
 from tango.test_context import DeviceTestContext
 
-from devices.base import FacadeDevice, device_class
+from devices.base import FacadeDevice, device_class, set_limits
 from devices.classes import device_classes
 from devices.mapping import to_tango
 from devices.queries import as_tango, client_of
@@ -22,13 +22,16 @@ from facade.errors import CommandRefused, IcdError
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.flows.commands.gateway import Gateway as CommandGateway
 from facade.flows.commands.outcomes import OK, QUEUED, Tracked
+from facade.flows.overview.views import BusView
 from facade.flows.tables.contents import Contents as HeldContents
 from facade.flows.tables.contents import Held
 from facade.flows.tables.flow import TablesFlow
 from facade.icd.load import load
+from facade.icd.topic_model import Limits
 from facade.icd.units import unit_of
 from facade.reading import Quality, Reading
 from facade.runtime.device_state import DeviceSettings, DeviceStates
+from tests.support.overview import NOW, overview
 from tests.support.waiting import HANG, until
 
 ICD = load()
@@ -225,6 +228,25 @@ def test_a_limit_that_a_client_sets_is_told_by_quality_and_leaves_the_state():
             until(lambda quality=quality: tell() == (quality, tango.DevState.ON), str(quality))
             assert proxy.read_attribute("heapRate").quality == quality
             assert proxy.state() == tango.DevState.ON
+
+
+def test_the_state_of_the_bus_follows_a_limit_that_a_client_sets():
+    with context("SdpBus") as proxy:
+        name = "ingestHeapsLag"
+        (entry,) = (one for one in ICD.classes["SdpBus"].attributes if one.name == name)
+        assert set_limits(proxy.dev_name(), entry) == entry.limits
+        config = proxy.get_attribute_config(name)
+        config.alarms.max_alarm, config.alarms.max_warning = "70", "Not specified"
+        proxy.set_attribute_config(config)
+        found = set_limits(proxy.dev_name(), entry)
+        assert found == Limits(max_alarm=70.0)
+        shown = overview(lagging=(("ingest.heaps", 80),))
+        shown.streams()["ingest.heaps"].heard = NOW
+        assert [one.text for one in shown.issues(NOW) if "lags" in one.text] == []
+        shown.limits = lambda one: set_limits(proxy.dev_name(), one)
+        seen = {what: one for _, what, one in BusView("bus", ICD.classes["SdpBus"], shown).readings(NOW)}
+        assert (seen["State"].value, seen[name].quality) == ("ALARM", Quality.ALARM)
+        assert [one.text for one in shown.issues(NOW) if "lags" in one.text]
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if ICD.classes[name].commands])

@@ -141,6 +141,7 @@ WIDE = Sampling(shortest=5.0, longest=10.0)
 ACCOUNT = AccountSource(stream="state", figure="lag")
 
 # check, edit, where it must point: a key, or file and key
+_OF_HEAPS = "topics.toml: topics[ingest.heaps].window.quantile_error"
 FAILING: list[tuple[str, Edit, str]] = [
     ("version_is_semantic", whole(version="one"), "icd.toml: version"),
     ("enums_have_labels", whole(enums={"A": ("X", "X")}), "enums.toml: enums[A]"),
@@ -260,6 +261,9 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("topic_names_are_legal", topic("state", description="No stop"), "description"),
     ("topic_messages_exist", topic("state", message="stat"), "message"),
     ("columnar_messages_are_numbers", topic("ingest.heaps", encodings=("arrow",)), "encodings"),
+    ("window_snapshots_have_room", topic("ingest.heaps", window_length=60.0), "window.quantile_error"),
+    ("window_snapshots_have_room", topic("snapshots", max_bytes=100_000), _OF_HEAPS),
+    ("window_snapshots_have_room", topic("ingest.buffers", window_quantile_error=1e-5), "window.quantile_error"),
     ("columnar_messages_are_numbers", topic("state", encodings=("json", "arrow")), "encodings"),
     ("retention_fits_cleanup", topic("state", retention=1.0), "retention"),
     ("retention_fits_cleanup", topic("ingest.heaps", retention=None), "retention"),
@@ -437,7 +441,7 @@ def test_the_shipped_interface_is_clean() -> None:
 @pytest.mark.parametrize(("name", "edit", "where"), FAILING)
 def test_a_rule_fires(name: str, edit: Edit, where: str) -> None:
     where = where if ": " in where else f"{edit.place}{where}".rstrip(".")
-    found = check(edit.change(ICD), thorough=name.endswith("_are_legal"))
+    found = check(edit.change(ICD), thorough=name.endswith(("_are_legal", "_have_room")))
     assert where in [f"{one.file}: {one.key}" for one in found if one.rule == name]
 
 

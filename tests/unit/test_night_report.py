@@ -237,6 +237,7 @@ def test_late_heaps_count_and_are_in_no_rate(tmp_path: Path) -> None:
     report = made(tmp_path, telemetry(heap(0, 0), heap(0, 1, -30.0), heap(0, 2)))
     (rack,) = (one for one in report.telemetry.racks if one.first == 0)
     assert (rack.used, rack.late, rack.missing, rack.completeness) == (2, 1, 0, 1.0)
+    assert rack.packets[0] == 3 * 512, "packets received of all three"
     assert sum(one.count for one in rack.slots) == 2
 
 

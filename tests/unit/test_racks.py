@@ -185,6 +185,7 @@ WRONG = {
     "window[2]": {"window": [BASE_US, BASE_US, BASE_US + 1]},
     "window[1]": {"time_min": [BASE_US, BASE_US - 1, BASE_US]},
     "time_max[2]": {"count": [0, 0, 0], "fields": {}, "time_max": [BASE_US, BASE_US, BASE_US + 10**9]},
+    "time_max[2] ": {"late": [True, True, True], "time_max": [BASE_US, BASE_US, BASE_US + 10**9]},
     "runs[2]": {"runs": [[], [], [[5, 4]]]},
     "fields.lost": {"fields": {"lost": {"sum": [1, 1.5, 1]}}},
     "fields.latency": {"fields": {"latency": {"sum": [0.1, 1e151, 0.1]}}},

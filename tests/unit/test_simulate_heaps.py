@@ -86,12 +86,9 @@ def recount(batches: list[HeapBatch], scenario: Scenario) -> tuple[dict[str, Any
             node = key.decode()
             seen[node].add([(heap["seq"], heap["seq"])], 1)
             numbers[node].add(heap["seq"])
-            if heap["time"] < now_us - 10_000_000:
-                total["late"] += 1
-                nodes[node]["late"] += 1
-                continue
-            total["used"] += 1
-            nodes[node].update(used=1, received=heap["received"], lost=heap["lost"], late_packets=heap["late"])
+            outcome = "late" if heap["time"] < now_us - 10_000_000 else "used"
+            total[outcome] += 1
+            nodes[node].update({outcome: 1}, received=heap["received"], lost=heap["lost"], late_packets=heap["late"])
     accounts = {
         node: {
             **{name: counts[name] for name in ("used", "late", "received", "lost", "late_packets")},

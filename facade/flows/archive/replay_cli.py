@@ -70,7 +70,7 @@ def replay(
         " ".join(("sdp-facade", *worker.start))
         for manifest in manifests()
         for worker in manifest.workers
-        if set(worker.topics or windowed) & set(plan.inputs)
+        if worker.reads(windowed) & set(plan.inputs)
     ]
     lines = [
         f"{count:,} records of {', '.join(plan.inputs)} are on the topics with the prefix {settings.prefix!r}.",

@@ -4,12 +4,14 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
+from operator import attrgetter
 
 from facade.bus.port import BusHealth
 from facade.errors import ConfigError
 from facade.flows.overview.replicas import Replicas
 from facade.icd.model import AccountSource, Attribute, DeviceClass, instance_role
-from facade.icd.topic_model import Figure
+from facade.icd.topic_model import Figure, Limits
 from facade.instances import devices_of
 from facade.manifest import WorkerEntry, manifests
 from facade.printable import excerpt, printable
@@ -77,8 +79,11 @@ class Overview:
         workers: WorkerAccounts,
         readers: ReaderAccounts,
         flows: Sequence[HealthSource],
+        limits: Callable[[Attribute], Limits | None] = attrgetter("limits"),
     ) -> None:
         self.bus = bus
+        self.limits = limits
+        """Returns the limits of an attribute of SdpBus: those of the ICD, unless an operator has set others."""
         accounts = [(one, one.account) for one in bus_class.attributes if one.account is not None]
         self._lags = [(one, source) for one, source in accounts if source.figure in ("lag", "lag_time")]
         self._stale_after = bus_class.stale_after
@@ -233,7 +238,10 @@ class Overview:
         found = []
         for attribute, source in self._lags:
             stream = streams.get(source.stream)
-            if stream is not None and judge(figure(stream, source.figure, now), attribute.limits) is not Quality.VALID:
+            if (
+                stream is not None
+                and judge(figure(stream, source.figure, now), self.limits(attribute)) is not Quality.VALID
+            ):
                 found.append(source.stream)
         return list(dict.fromkeys(found))
 
@@ -480,7 +488,7 @@ class BusView:
         # Totals hold during silence; a rate or a lag does not.
         stale = silent and source.figure in ("rate", "in_flight")
         stale = stale or (source.figure in ("lag", "lag_time") and self._overview.is_stale(stream, now))
-        quality = Quality.INVALID if stale else judge(value, attribute.limits)
+        quality = Quality.INVALID if stale else judge(value, self._overview.limits(attribute))
         return Reading(value, stream.heard, quality)
 
     def _own(
@@ -546,7 +554,8 @@ def compose(server: Server) -> None:
     replicas = Replicas(server, server.icd.classes[BUS], tuple(server.devices.get(BUS, ())))
     server.views.append(replicas)
     flows = [Presence(server, readers.newest_us), replicas, *server.health_sources()]
-    overview = Overview(server.icd.classes[BUS], server.bus.health, workers, readers, flows)
+    limits = partial(server.limits, next(iter(server.devices.get(BUS, ())), ""))
+    overview = Overview(server.icd.classes[BUS], server.bus.health, workers, readers, flows, limits)
     server.views += [BusView(device, server.icd.classes[BUS], overview) for device in server.devices.get(BUS, ())]
     for device in server.devices.get(MASTER, ()):
         view = MasterView(device, overview, server.states, lambda: server.has_read(STATES, SETTINGS), server.versions)

@@ -14,7 +14,7 @@ from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
 from facade.config import Settings
 from facade.flows.telemetry.consistency import impossible, inconsistency
-from facade.flows.telemetry.ledger import WindowLedger
+from facade.flows.telemetry.ledger import WindowLedger, seconds
 from facade.flows.telemetry.manifest import MANIFEST
 from facade.flows.telemetry.partial import Group, StreamSummary, Summary
 from facade.flows.telemetry.plan import Plan, plans
@@ -235,6 +235,8 @@ class _State(msgspec.Struct):
 
 _LATE_OVER, _MOST_LATE = 10.0, 0.1
 """Period of the count of late records [s], and the share of them above which a group has an issue."""
+_STEADY, _OVER = 2.0, 3
+"""Change of the delay of late records that shows a trend [s], and seconds without any after which they have ended."""
 _STANDS_STILL = 3.0
 """Delay of a window above which its worker has an issue [s]."""
 _SILENT, _LATE = "streamSilent", "streamLate"
@@ -316,6 +318,40 @@ class _Counted(NamedTuple):
     at: float
     late: Mapping[Group, int]
     used: Mapping[Group, int]
+    delays: dict[Group, float]
+    """Of groups with many late records since the last count: how old the newest one was when the broker took it [s]."""
+
+    def late_since(self, before: "_Counted") -> Iterator[tuple[Group, int, int]]:
+        """Return the groups with many late records since an earlier count, their number, and that of all records."""
+        for group, count in self.late.items():
+            late = count - before.late.get(group, 0)
+            whole = late + self.used[group] - before.used.get(group, 0)
+            if late > _MOST_LATE * whole:
+                yield group, late, whole
+
+
+class _Late(NamedTuple):
+    """Late records of a group within `_LATE_OVER`, of all its records, and their delays in the order of time [s].
+
+    No delays: the group had late records, and its newest ones are in time.
+    """
+
+    part: int
+    whole: int
+    delays: Sequence[float]
+
+    @property
+    def catches_up(self) -> bool:
+        """Whether the group sends what it held back, which a slow clock cannot make it do."""
+        return self.delays[-1] < max(self.delays) - _STEADY
+
+    def advice(self, others: int) -> str:
+        delay = f"{self.delays[-1]:.0f} s behind its time"
+        if self.delays[-1] > min(self.delays) + _STEADY:
+            return f"{delay}, and more every second; look at the network to the brokers, then at the brokers"
+        if others:
+            return f"{delay}, as {others} others; look at the brokers and the network, then at the time servers"
+        return f"always {delay}; look at its clock"
 
 
 class TelemetryHealth(HealthSource):
@@ -349,12 +385,17 @@ class TelemetryHealth(HealthSource):
                 yield HealthIssue(DEGRADED, read_so_far(ledger.plan, partition, mark))
         for ledger, reporting in self._expected():
             late, place = dict(self._late(ledger, now)), ledger.plan.place
-            for group, (part, whole) in sorted(late.items(), key=lambda one: place(one[0])):
-                text = (
-                    f"{_name(ledger, group)}: {part} of {whole} records within {_LATE_OVER:g} s came too late for their"
-                    " window; look at its clock"
-                )
-                yield HealthIssue(DEGRADED, text, (_LATE, ledger.plan.place(group)), ALARM)
+            for group, one in sorted(late.items(), key=lambda one: place(one[0])):
+                if not one.delays:
+                    continue
+                within = f"{one.part} of {one.whole} records within {_LATE_OVER:g} s came too late for their window"
+                text = f"{_name(ledger, group)}: {within}: "
+                if one.catches_up:
+                    yield HealthIssue(DEGRADED, text + "it sends what it held back, and catches up")
+                    continue
+                heard = sum(totals.heard > 0 for totals in ledger.totals.values())
+                others = len(late) - 1 if 2 * len(late) > heard else 0
+                yield HealthIssue(DEGRADED, text + one.advice(others), (_LATE, place(group)), ALARM)
             # Without workers the state of nodes is unknown.
             if self._workers():
                 silent = ledger.expected - reporting - late.keys()
@@ -409,22 +450,22 @@ class TelemetryHealth(HealthSource):
             elif not mine and scanning:
                 yield group, f"{', '.join(scanning)} scan{'s' if len(scanning) == 1 else ''}"
 
-    def _late(self, ledger: WindowLedger, now: float) -> Iterator[tuple[Group, tuple[int, int]]]:
+    def _late(self, ledger: WindowLedger, now: float) -> Iterator[tuple[Group, _Late]]:
         counted = self._counted.setdefault(ledger.plan.topic, deque())
         if counted and not 0.0 <= now - counted[-1].at < _LATE_OVER:
             counted.clear()  # after a long pause, or a change of the clock
         if not counted or now - counted[-1].at >= 1.0:
             totals = ledger.totals
             late, used = ({g: getattr(one, name) for g, one in totals.items()} for name in ("late", "count"))
-            counted.append(_Counted(now, late, used))
+            counted.append(_Counted(now, late, used, {}))
+            for group, *_ in counted[-1].late_since(counted[-2]) if len(counted) > 1 else ():
+                counted[-1].delays[group] = seconds(ledger.read_to(group) - totals[group].late_us)
         while now - counted[0].at > _LATE_OVER:
             counted.popleft()
-        first, last = counted[0], counted[-1]
-        for group, count in last.late.items():
-            late_now = count - first.late.get(group, 0)
-            whole = late_now + last.used[group] - first.used.get(group, 0)
-            if late_now > _MOST_LATE * whole:
-                yield group, (late_now, whole)
+        for group, part, whole in counted[-1].late_since(counted[0]):
+            found = [one.delays.get(group) for one in counted]
+            have_ended = set(found[-_OVER:]) == {None}
+            yield group, _Late(part, whole, [] if have_ended else [one for one in found if one is not None])
 
 
 def _name(ledger: WindowLedger, group: Group) -> str:

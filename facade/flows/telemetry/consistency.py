@@ -81,7 +81,7 @@ def _troubles(
         yield "fields", "expected none where a row has no records"
     rows = zip(*(columns[name] for name in ("late", "window", "count", "time_min", "time_max")), strict=True)
     for row, (late, window, count, oldest, newest) in enumerate(rows):
-        for name, trouble in () if late else _misplaced(plan, window, count, oldest, newest, latest):
+        for name, trouble in _misplaced(plan, window, 0 if late else count, oldest, newest, latest):
             yield f"{name}[{row}]", trouble
     for row, runs in enumerate(columns["runs"]):
         if not _ascending(runs):

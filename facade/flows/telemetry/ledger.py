@@ -21,6 +21,7 @@ from facade.flows.telemetry.partial import Group, Summary, copy_partial, merge
 from facade.flows.telemetry.plan import MICRO, Plan
 from facade.flows.telemetry.rack import RackRow
 from facade.flows.telemetry.watermarks import Mark, Watermarks, closed_at, newest_close
+from facade.icd.topic_model import KEPT_WINDOWS, MOST_WINDOWS
 from facade.messages import FieldStatistics, Partial, RackSummary, Watermark
 from facade.sequences import SeenNumbers
 
@@ -79,12 +80,6 @@ class Coverage(msgspec.Struct):
 
 def _begin(summary: Summary | RackSummary) -> tuple[str, int, int]:
     return summary.log, summary.offset_from, summary.offset_from
-
-
-KEPT_WINDOWS = 3
-"""Closed windows kept: the shown one, and others for stragglers."""
-_MOST = 8
-"""Windows kept while a worker stands still, beside windows of early records."""
 
 
 class HeapWindow(NamedTuple):
@@ -158,7 +153,7 @@ class Windows:
         rule, limit = self._plan.window, read_to - closed_at(self._plan, 0)
         kept = sorted(self._windows)
         closed = sum(one <= limit for one in kept)
-        most = KEPT_WINDOWS + _MOST + math.ceil(rule.ahead / rule.length)
+        most = KEPT_WINDOWS + MOST_WINDOWS + math.ceil(rule.ahead / rule.length)
         for window in kept[: max(closed - KEPT_WINDOWS, len(kept) - most, 0)]:
             self._since = window + self._plan.length_us
             del self._windows[window]
@@ -174,9 +169,13 @@ class GroupTotals(msgspec.Struct):
     """Totals of one group since the ledger began."""
 
     count: int = 0
+    """Records that came in time for their window."""
     late: int = 0
+    """Records that came too late for it."""
+    late_us: int = 0
+    """Data time of the newest record among the late ones that came last [Unix us]."""
     sums: dict[str, int | float] = {}
-    """Sums of the fields with a sum."""
+    """Sums of the fields with a sum, over all records."""
     epoch: int = -1
     seen: SeenNumbers = msgspec.field(default_factory=SeenNumbers)
     newest_us: int = 0
@@ -194,22 +193,23 @@ class GroupTotals(msgspec.Struct):
             self.epoch, self.seen = partial.epoch, SeenNumbers()
         if partial.late:
             self.late += partial.count
+            self.late_us = partial.time_max
         else:
             self.count += partial.count
-            for name, statistics in partial.fields.items():
-                if statistics.sum is not None:
-                    self.sums[name] = self.sums.get(name, 0) + statistics.sum
-            self.newest_us = max(self.newest_us, partial.time_max)
+        for name, statistics in partial.fields.items():
+            if statistics.sum is not None:
+                self.sums[name] = self.sums.get(name, 0) + statistics.sum
+        self.newest_us = max(self.newest_us, partial.time_max)
         if partial.epoch == self.epoch:
             self.seen.add(partial.runs, partial.count)
 
     def as_partial(self) -> Partial:
-        """Return count and sums as a partial."""
+        """Return count and sums of all records as a partial."""
         return Partial(
             epoch=self.epoch,
             window=0,
             late=False,
-            count=self.count,
+            count=self.count + self.late,
             time_min=0,
             time_max=self.newest_us,
             runs=[],

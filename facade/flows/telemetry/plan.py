@@ -11,13 +11,11 @@ from facade.errors import IcdError
 from facade.flows.telemetry.partial import Group, StreamSummary, Summary, summary_form
 from facade.icd.fields import first_name, kind, properties
 from facade.icd.model import Icd, Rule
-from facade.icd.topic_model import Window
+from facade.icd.topic_model import REBUILT, Window
 from facade.instances import FAMILIES
 from facade.messages import Partial, RackSummary
 
 MICRO = 1_000_000
-REBUILT = 1.0
-"""Longest windows of groups that are rebuilt after a restart [s]; see `facade.runtime.event_loop.Timing.rebuild`."""
 
 _RACKS = "rack-summary"
 """Second message of a summary topic, for summaries of racks."""

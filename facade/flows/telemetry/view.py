@@ -36,7 +36,7 @@ def evaluate(source: Source, partial: Partial, plan: Plan) -> Number | None:
         case "rate":
             amount = count if source.field is None else total
             return None if amount is None else amount / window.length
-        case "sum":  # over no records it is known: a source with late records only has a total of 0
+        case "sum":  # over no records it is known
             return 0 if count == 0 else total
         case "mean":
             return None if total is None or count == 0 else total / count
@@ -139,7 +139,6 @@ class TelemetryView:
             quality = Quality.INVALID if is_stale else judge(value, attribute.limits)
             if quality is Quality.VALID and is_window and not looked.is_whole:
                 quality = Quality.WARNING
-            # If all records of a group were late, their data time is unknown.
             yield name, Reading(value, seconds(partial.time_max) or heard, quality)
 
     def state(self, ledger: WindowLedger, now: float) -> Iterator[NamedReading]:
@@ -160,7 +159,7 @@ class TelemetryView:
         late, whole = self._lateness(totals, now)
         if late > _LATE_PART * whole:
             within = f"{late} of {whole} records within {_LATE_OVER:g} s"
-            status += f"\n{within} came too late for their window: compare its clock."
+            status += f"\n{within} came too late for their window: they are in totals, but no window shows them."
         for partition, mark in ledger.standing_still(now, self.group):
             status += f"\n{read_so_far(self._plan, partition, mark)}"
         for partition, one in ledger.epochs(self.group):

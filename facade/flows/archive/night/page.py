@@ -140,8 +140,8 @@ def _telemetry(report: NightReport) -> Iterator[str]:
     yield paragraph(
         "Heap notifications of the ingest nodes, as the aggregate workers summed them up. A notification is missing if"
         " its sequence number never came between the lowest and the highest one of its node and scan, and doubled if"
-        " its number came again. Late ones came too late for their window. What was before the first number of a scan,"
-        " or after its last one, cannot be known."
+        " its number came again. Late ones came too late for their window: only rate and latency are without them. What"
+        " was before the first number of a scan, or after its last one, cannot be known."
     )
     headings = ["Nodes", "Used", "Mean rate [heaps/s]", "Latency, median [s]", "Latency, 99 % [s]", "Complete"]
     headings += ("Missing", "Doubled", "Late", "Packets lost", "Packets late")

@@ -7,7 +7,6 @@ before the lowest and after the highest are unknown.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
 from typing import NamedTuple
 
 from facade import sketch
@@ -92,9 +91,8 @@ class RackFigures:
 
     def add(self, columns: ReportColumns, slot_of: Callable[[int], int]) -> None:
         """Count the rows of a summary; `slot_of` returns the slot of a window."""
-        in_time = [not late for late in columns.late]
         for at, numbers in enumerate((columns.received, columns.lost, columns.too_late)):
-            self.packets[at] += sum(compress(numbers, in_time))
+            self.packets[at] += sum(numbers)
         # A summary has few windows, and most have one.
         slots = {window: self.slots[slot_of(window)] for window in {*columns.window}}
         for late, records, window, latency in zip(

@@ -23,17 +23,22 @@ class NodeAccount(msgspec.Struct, frozen=True, kw_only=True):
     late: int
     """Records that are counted as late."""
     received: int
-    """Sum over the used records [packets]."""
+    """Sum over the used and late records [packets]."""
     lost: int
-    """Sum over the used records [packets]."""
+    """Sum over the used and late records [packets]."""
     late_packets: int
-    """Sum of the field ``late`` over the used records [packets]."""
+    """Sum of the field ``late`` over the used and late records [packets]."""
     missing: int
     """Gaps in the sequence numbers."""
     duplicates: int
     """Records with a repeated sequence number."""
     lowest_seq: int | None
     highest_seq: int | None
+
+    @property
+    def counted(self) -> int:
+        """Return the number of records in totals."""
+        return self.used + self.late
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,14 +77,14 @@ class SentAccount:
         used, ahead = block.outcome == HeapOutcome.USED, block.outcome == HeapOutcome.AHEAD
         late = block.outcome == HeapOutcome.LATE
         seen = on & ~ahead
-        used_copies = sent * used
+        copies = sent * ~ahead
         for total, weight in (
-            (self._used, used_copies),
+            (self._used, sent * used),
             (self._late, sent * late),
             (self._distinct, seen),
-            (self._received, used_copies * (PACKETS - block.lost - block.late_packets)),
-            (self._lost, used_copies * block.lost),
-            (self._late_packets, used_copies * block.late_packets),
+            (self._received, copies * (PACKETS - block.lost - block.late_packets)),
+            (self._lost, copies * block.lost),
+            (self._late_packets, copies * block.late_packets),
         ):
             # Sums of one batch are far below 2^53, up to which doubles are exact.
             total += np.bincount(node, weight, len(total)).astype(np.int64)
