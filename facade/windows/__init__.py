@@ -1,0 +1,1 @@
+"""Windows of telemetry, below the flows: partial sums as columns, and when a window is closed."""
