@@ -47,6 +47,38 @@ def filled(least: float, most: float, error: float) -> int:
     return (int(high) if most else largest_bucket(error)) - int(low) + 1
 
 
+def quantiles(
+    row: npt.NDArray[np.int64],
+    bucket: npt.NDArray[np.int64],
+    count: npt.NDArray[np.int64],
+    *,
+    rows: int,
+    q: float,
+    error: float,
+) -> npt.NDArray[np.float64]:
+    """Estimate a quantile of each of some rows, as `quantile` does; NaN: a row has no values.
+
+    Parameters
+    ----------
+    row, bucket, count
+        Counts of the buckets, ascending by row and bucket, of shape (counts,).
+
+    Returns
+    -------
+    array of float
+        The estimates, of shape (rows,).
+    """
+    seen = np.cumsum(count)
+    ends = np.searchsorted(row, np.arange(rows), side="right")
+    before = np.concatenate(([0], seen))[np.searchsorted(row, np.arange(rows))]
+    total = np.concatenate(([0], seen))[ends] - before
+    rank = np.floor(q * (total - 1)).astype(np.int64)
+    at = np.searchsorted(seen, before + rank, side="right")
+    found = bucket[np.minimum(at, len(bucket) - 1)] if len(bucket) else np.zeros(rows, dtype=np.int64)
+    estimates = np.where(found > 0, FLOOR * (1.0 - error) * np.exp(found * _log_gamma(error)), 0.0)
+    return np.where(total > 0, estimates, np.nan)
+
+
 @lru_cache
 def largest_bucket(error: float) -> int:
     """Return the bucket number of 1e200."""

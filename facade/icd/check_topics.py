@@ -24,8 +24,9 @@ from facade.icd.fields import (
     why_no_column,
 )
 from facade.icd.model import Icd, instance_role
-from facade.icd.topic_model import KEPT_WINDOWS, MOST_WINDOWS, REBUILT, Topic, Window, slot_name
+from facade.icd.topic_model import REBUILT, Topic, Window, slot_name
 from facade.icd.units import known_units
+from facade.windows import KEPT_WINDOWS, MOST_WINDOWS
 
 # --- Messages and arguments of commands ---
 

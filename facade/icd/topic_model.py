@@ -33,10 +33,6 @@ class Limits(IcdTable, frozen=True, kw_only=True):
 
 REBUILT = 1.0
 """Longest windows of groups that are rebuilt after a restart [s]; see `facade.runtime.event_loop.Timing.rebuild`."""
-KEPT_WINDOWS = 3
-"""Closed windows kept: the shown one, and others for stragglers."""
-MOST_WINDOWS = 8
-"""Windows kept while a worker stands still, beside windows of early records."""
 
 
 class Window(IcdTable, frozen=True, kw_only=True):

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from facade import sketch
 from facade.codec.columns import ColumnDecoder
-from facade.flows.telemetry.partial import gather
+from facade.flows.telemetry.partial import as_partials
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.reduce import AppendTimes, _NumberedGroups, reduce
 from facade.icd.load import load
 from facade.messages import Partial
 from facade.sequences import SeenNumbers, size, union
+from facade.windows.frame import merge
 from tests.support.heaps import BASE_US, encoded, heap
 
 ICD = load()
@@ -49,11 +50,10 @@ def reduced(documents, at=lambda row: NOW_US, first=NOW_US, last=NOW_US):
 
 
 def gathered(results):
-    whole = defaultdict(dict)
-    for result in results:
-        for node, partials in result.partials.items():
-            gather(whole[node], partials)
-    return {node: parts for node, parts in whole.items() if parts}
+    """Return what the frames of some results amount to, by node, epoch, window and lateness."""
+    frames = [result.frame for result in results if result.frame is not None]
+    rows = as_partials(merge(frames)) if frames else ()
+    return {(node, one.epoch, one.window, one.late): one for node, one in rows}
 
 
 def assert_same(a: Partial, b: Partial) -> None:
@@ -81,10 +81,8 @@ def test_any_cut_and_any_order_of_merging_gives_the_same_partials(documents, cut
     random.shuffle(results)
     at_once, in_pieces = gathered([reduced(documents)]), gathered(results)
     assert at_once.keys() == in_pieces.keys()
-    for node, parts in at_once.items():
-        assert parts.keys() == in_pieces[node].keys()
-        for key, partial in parts.items():
-            assert_same(partial, in_pieces[node][key])
+    for key, partial in at_once.items():
+        assert_same(partial, in_pieces[key])
 
 
 @given(heaps)
@@ -106,7 +104,7 @@ def test_a_reduction_is_what_a_loop_over_the_records_finds(documents):
     assert sorted((row, entry.reason) for row, entry in result.rejected) == refused
     assert result.late == sum(len(g) for key, g in groups.items() if key[3])
     assert result.used == sum(len(g) for key, g in groups.items() if not key[3])
-    found = {(node, p.epoch, p.window, p.late): p for node, parts in result.partials.items() for p in parts}
+    found = gathered([result])
     assert found.keys() == groups.keys()
     for key, group in groups.items():
         partial = found[key]
@@ -171,6 +169,10 @@ def test_a_quantile_is_within_the_stated_error(values, q, error):
     exact = sorted(values)[math.floor(q * (len(values) - 1))]
     estimate = sketch.quantile(counts, q, error)
     assert estimate is not None
+    row, bucket = np.repeat((0, 2), len(counts)), np.array(sorted(counts) * 2)
+    count = np.array([counts[one] for one in sorted(counts)] * 2)
+    columns = sketch.quantiles(row, bucket, count, rows=4, q=q, error=error)
+    assert columns == pytest.approx([estimate, math.nan, estimate, math.nan], rel=1e-12, nan_ok=True)
     assert abs(estimate - exact) <= error * exact * (1 + 1e-9) + sketch.FLOOR
 
 

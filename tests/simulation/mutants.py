@@ -34,13 +34,14 @@ from facade.flows.tables import assembly, worker
 from facade.flows.tables.assembly import Assembly
 from facade.flows.tables.references import ReferenceReader
 from facade.flows.tables.worker import MOST_LOOKED_INTO
-from facade.flows.telemetry import ledger, view
+from facade.flows.telemetry import view
 from facade.flows.telemetry.watermarks import Watermarks
 from facade.outcome import TOMBSTONE
 from facade.producer.spool import Spool
 from facade.runtime.heartbeats import Heartbeats
 from facade.runtime.progress import Progress
 from facade.runtime.publisher import Sampler
+from facade.windows import newest
 from tests.simulation.controllers import GROUP, PAIR, Controllers
 from tests.simulation.run import Result, run
 
@@ -260,7 +261,7 @@ MUTANTS = (
     Mutant("a reference that could not be read may be sent again", worker, "MAY_BE_SENT_AGAIN", (), "references"),
     Mutant("an attempt to read a reference begins from the beginning", ReferenceReader, "_open", _goes_on,
            "references"),
-    Mutant("only the newest windows are kept", ledger, "KEPT_WINDOWS", 1_000_000),
+    Mutant("only the newest windows are kept", newest, "_KEPT", 1_000_000),
     Mutant("mirror: events that are missed are a gap", MirroredAttribute, "miss", lambda self: None, "mirror"),
     Mutant("mirror: what is pushed is read now and then", mirror, "CHECK", 1e9, "mirror"),
     Mutant("mirror: what is pushed while a subscription is made is a gap", MirroredDevice, "job", _is_sure, "mirror"),

@@ -10,7 +10,6 @@ from facade.flows.commands.composition import CommandsHealth
 from facade.flows.commands.flow import Components
 from facade.flows.overview.views import Overview, Presence
 from facade.flows.telemetry.composition import Telemetry, TelemetryHealth
-from facade.flows.telemetry.ledger import GroupTotals
 from facade.flows.telemetry.plan import plans
 from facade.icd.load import load
 from facade.messages import DeviceComplaint
@@ -18,6 +17,7 @@ from facade.outcome import USED
 from facade.runtime.device_state import DeviceStates, StateMessage
 from facade.runtime.heartbeats import HeartbeatMessage, Heartbeats, heartbeat_record
 from facade.runtime.stream_accounts import Backlog, StreamTotals, WorkerAccounts
+from facade.windows.totals import Totals
 
 NOW = 1000.0
 MASTER = "mid-sdp/control/0"
@@ -79,10 +79,13 @@ def overview(
     components.newest = heartbeat() if controllers is None else controllers
     components.heard = {*components.newest}
     heard = frozenset(range(nodes) if reporting is None else reporting)
-    totals = {node: GroupTotals(epoch=scan, heard=NOW) for node in range(nodes)}
+    totals = Totals(nodes)
+    totals.epoch[:], totals.heard[:] = scan, NOW
     ledger = SimpleNamespace(
         plan=plans(ICD)["ingest.heaps"],
         expected=frozenset(range(nodes)),
+        groups=range(nodes),
+        number=int,
         totals=totals,
         standing_still=lambda now, group=None: still,
         read_to=lambda group=None: round(server.clock.now() * 1e6),

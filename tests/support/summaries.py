@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Iterator
 
 from facade.codec.decode import BatchDecoder
-from facade.flows.telemetry.partial import Group, Summary
+from facade.flows.telemetry.partial import Group, Summary, as_partials, frame_of
 from facade.flows.telemetry.plan import Plan
-from facade.flows.telemetry.rack import rows
 from facade.messages import Partial, RackSummary, Watermark
 
 
@@ -18,6 +17,6 @@ def partials(values: Iterable[bytes | None], plan: Plan) -> Iterator[tuple[Group
         if isinstance(found, Watermark):
             continue
         if isinstance(found, RackSummary):
-            yield from rows(found)
+            yield from as_partials(frame_of(found))
         else:
             yield from ((found.group, one) for one in found.partials)

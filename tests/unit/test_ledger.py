@@ -11,12 +11,11 @@ from facade.flows.telemetry.view import TelemetryView
 from facade.icd.load import load
 from facade.messages import FieldStatistics, Partial, Watermark
 from facade.reading import Quality
+from tests.support.frames import fold, readings, state
 from tests.support.heaps import BASE_US
 
 ICD = load()
 PLAN = plan(ICD, "ingest.heaps")
-NODE_VIEW = TelemetryView(ICD.classes["SdpIngestNode"], PLAN, 0)
-ALL_VIEW = TelemetryView(ICD.classes["SdpMaster"], PLAN, None)
 BASE = BASE_US / 1e6
 CLOSED = PLAN.window.length + PLAN.window.disorder
 """From the start of a window until it is closed [s]."""
@@ -65,19 +64,23 @@ def all_ledger(nodes) -> WindowLedger:
     return WindowLedger(PLAN, nodes, per_group=False, over_all=True)
 
 
+def node_view(node: int = 0) -> TelemetryView:
+    return TelemetryView(ICD.classes["SdpIngestNode"], PLAN, {f"node {node}": node})
+
+
 def shown(ledger, now, node=0):
-    return dict(TelemetryView(ICD.classes["SdpIngestNode"], PLAN, node).readings(ledger, now, {}))
+    return readings(node_view(node), ledger, now)
 
 
 def over_all(ledger, now):
-    return dict(ALL_VIEW.readings(ledger, now, {}))
+    return readings(TelemetryView(ICD.classes["SdpMaster"], PLAN, {"all": None}), ledger, now)
 
 
 def test_a_window_is_shown_when_the_watermark_has_passed_it():
     """Neither the next window nor the clock on the wall closes it."""
     ledger = node_ledger()
-    ledger.fold(*summary(0, 0), BASE + 0.5)
-    ledger.fold(*summary(0, 1, 3), BASE + 1.1)
+    fold(ledger, *summary(0, 0), BASE + 0.5)
+    fold(ledger, *summary(0, 1, 3), BASE + 1.1)
     read(ledger, 0, -0.001)
     assert "heapRate" not in shown(ledger, BASE + 100)
     read(ledger, 0)
@@ -93,10 +96,12 @@ def test_a_window_is_shown_when_the_watermark_has_passed_it():
 def test_a_window_that_is_old_is_invalid_and_totals_stay_valid(last):
     """Design rules 2 and 20; a total stays true when nothing is added to it."""
     ledger = node_ledger()
-    ledger.fold(*summary(0, 0), BASE + 0.5)
+    fold(ledger, *summary(0, 0), BASE + 0.5)
     read(ledger, last)
     before, after = shown(ledger, BASE + CLOSED + STALE), shown(ledger, BASE + CLOSED + STALE + 0.01)
-    assert NODE_VIEW.marker(ledger, BASE + CLOSED + STALE) != NODE_VIEW.marker(ledger, BASE + CLOSED + STALE + 0.01)
+    view = node_view()
+    changes = [view.changed(ledger, BASE + CLOSED + STALE + after) is not None for after in (0.0, 0.0, 0.01, 0.01)]
+    assert changes == [True, False, True, False]
     assert before["heapRate"].quality is Quality.VALID
     assert after["heapRate"].quality is Quality.INVALID
     assert after["heapsTotal"].quality is Quality.VALID
@@ -106,11 +111,12 @@ def test_a_straggler_corrects_a_window_that_is_kept_and_says_so():
     """What comes later than the allowed disorder was not in the value before: VALID it would be half."""
     ledger = node_ledger()
     for window in (0, 1):
-        ledger.fold(*summary(0, window), BASE + window)
+        fold(ledger, *summary(0, window), BASE + window)
     read(ledger, 0)
-    marker = NODE_VIEW.marker(ledger, BASE + 1)
-    ledger.fold(*summary(0, 0, 5, first=100), BASE + 1.2)
-    assert NODE_VIEW.marker(ledger, BASE + 1.2) != marker
+    view = node_view()
+    assert view.changed(ledger, BASE + 1)
+    fold(ledger, *summary(0, 0, 5, first=100), BASE + 1.2)
+    assert view.changed(ledger, BASE + 1.2)
     reading = shown(ledger, BASE + 1.2)["heapRate"]
     assert (reading.value, reading.quality) == (15.0, Quality.WARNING)
     read(ledger, 1)
@@ -120,29 +126,28 @@ def test_a_straggler_corrects_a_window_that_is_kept_and_says_so():
 def test_a_worker_that_stands_still_is_named_and_what_it_reads_is_stale():
     ledger = WindowLedger(PLAN, (0, 1), per_group=True, over_all=True)
     for node in (0, 1):
-        ledger.fold(*summary(node, 0), BASE + 0.5, partition=node)
+        fold(ledger, *summary(node, 0), BASE + 0.5, partition=node)
         read(ledger, 0, partition=node, partitions=2)
     now = BASE + CLOSED + STALE + 0.5
     for window in (1, 2, 3):
-        ledger.fold(*summary(0, window), BASE + window + 0.5)
+        fold(ledger, *summary(0, window), BASE + window + 0.5)
     read(ledger, 3, partitions=2)
     assert shown(ledger, now)["heapRate"].quality is Quality.VALID
     assert shown(ledger, now, 1)["heapRate"].quality is Quality.INVALID
     assert over_all(ledger, now)["heapRate"].quality is Quality.INVALID
-    view = TelemetryView(ICD.classes["SdpIngestNode"], PLAN, 1)
-    status = dict(view.state(ledger, now))["Status"].value
+    status = state(node_view(1), ledger, now)["Status"].value
     assert status.endswith("partition 1 of ingest.heaps was read up to 2027-01-15T08:00:01+00:00 by aggregate-1")
-    assert "was read" not in dict(NODE_VIEW.state(ledger, now))["Status"].value
+    assert "was read" not in state(node_view(), ledger, now)["Status"].value
 
 
 def test_a_node_waits_for_all_partitions_of_a_topic_that_has_grown():
     """Its records may be on any of them from then on."""
     ledger = node_ledger()
-    ledger.fold(*summary(0, 0), BASE + 0.5)
+    fold(ledger, *summary(0, 0), BASE + 0.5)
     read(ledger, 0)
     read(ledger, 0, partitions=2)
     assert "heapRate" not in shown(ledger, BASE + 1.1)
-    ledger.fold(*summary(0, 1), BASE + 1.5, partition=1)
+    fold(ledger, *summary(0, 1), BASE + 1.5, partition=1)
     read(ledger, 1, partition=1, partitions=2)
     assert shown(ledger, BASE + 2.2)["heapRate"].value == 10.0
 
@@ -150,7 +155,7 @@ def test_a_node_waits_for_all_partitions_of_a_topic_that_has_grown():
 def test_a_watermark_of_a_former_log_does_not_count():
     """A worker that has not heard yet that the topic was made again."""
     ledger = node_ledger()
-    ledger.fold(*summary(0, 0), BASE + 0.5)
+    fold(ledger, *summary(0, 0), BASE + 0.5)
     one = Watermark(worker="0", stream=PLAN.topic, partition=0, partitions=1, log="a", read_to=BASE_US)
     for log, read_to in (("a", 1), ("b", 2), ("a", BASE_US + 9_000_000)):
         ledger.take_watermark(structs.replace(one, log=log, read_to=read_to), 0)
@@ -166,11 +171,11 @@ def test_the_description_of_late_records_names_every_other_value_that_they_chang
         (node_ledger(), shown) if class_name == "SdpIngestNode" else (all_ledger([0]), lambda *args: over_all(*args))
     )
     for window, first in ((0, 4), (1, 14)):
-        ledger.fold(*summary(0, window, first=first), BASE + window)
+        fold(ledger, *summary(0, window, first=first), BASE + window)
     read(ledger, 0)
     before = view(ledger, BASE + 2)
     for _ in range(2):
-        ledger.fold(*summary(0, 0, 2, first=0, late=True), BASE + 2)
+        fold(ledger, *summary(0, 0, 2, first=0, late=True), BASE + 2)
     after = view(ledger, BASE + 2)
     changed = {name for name, reading in after.items() if reading.value != before[name].value} - {"heapsLate"}
     totals = {name for name in after if name.endswith("Total")} - {"packetsLateTotal"}  # none was late
@@ -183,21 +188,21 @@ def test_the_description_of_late_records_names_every_other_value_that_they_chang
 
 def test_one_record_of_a_wrong_scan_does_not_end_the_counting():
     ledger = node_ledger()
-    ledger.fold(*summary(0, 0), BASE)
-    ledger.fold(*summary(0, 1, first=0, epoch=2**53 - 1), BASE + 1)
+    fold(ledger, *summary(0, 0), BASE)
+    fold(ledger, *summary(0, 1, first=0, epoch=2**53 - 1), BASE + 1)
     for window in (2, 4):
-        ledger.fold(*summary(0, window), BASE + window)
+        fold(ledger, *summary(0, window), BASE + window)
     assert shown(ledger, BASE + 4)["heapsMissing"].value == 10, "from window 3; what came before is another scan's"
 
 
 def test_a_straggler_of_the_last_scan_changes_nothing_in_this_one():
     ledger = node_ledger()
-    ledger.fold(*summary(0, 0), BASE)
-    ledger.fold(*summary(0, 1, first=0, epoch=8), BASE + 1)
-    ledger.fold(*summary(0, 0, 3, first=10), BASE + 1.1)
+    fold(ledger, *summary(0, 0), BASE)
+    fold(ledger, *summary(0, 1, first=0, epoch=8), BASE + 1)
+    fold(ledger, *summary(0, 0, 3, first=10), BASE + 1.1)
     readings = shown(ledger, BASE + 1.1)
     assert (readings["heapsMissing"].value, readings["heapsDuplicated"].value) == (0, 0)
-    assert ledger.totals[0].epoch == 8
+    assert ledger.totals.epoch[0] == 8
 
 
 def test_a_restart_goes_on_from_the_snapshot_without_half_windows():
@@ -208,7 +213,7 @@ def test_a_restart_goes_on_from_the_snapshot_without_half_windows():
 
     def take(ledger, numbers, **changes):
         for i in numbers:
-            ledger.fold(*log[i], BASE + i / 2, **changes)
+            fold(ledger, *log[i], BASE + i / 2, **changes)
             read(ledger, i // 2 - 1, **changes)
 
     take(before, range(9))
@@ -228,7 +233,7 @@ def test_a_missing_node_shows_as_a_warning_on_window_values_only():
     ledger = all_ledger(range(4))
     for window in (-1, 0, 1):
         for node in range(3):
-            ledger.fold(*summary(node, window, first=100 + 10 * window), BASE + window + 0.5)
+            fold(ledger, *summary(node, window, first=100 + 10 * window), BASE + window + 0.5)
     read(ledger, 0)
     readings = over_all(ledger, BASE + 1.6)
     assert (readings["heapRate"].value, readings["heapRate"].quality) == (30.0, Quality.WARNING)
@@ -244,7 +249,7 @@ def test_one_node_with_a_wrong_clock_cuts_no_window(skew):
         for half in (0, 5):
             for node in range(4):
                 shift = skew if node == 3 else 0
-                ledger.fold(*summary(node, window + shift, 5, first=10 * window + half), BASE + window + half / 10)
+                fold(ledger, *summary(node, window + shift, 5, first=10 * window + half), BASE + window + half / 10)
             for node in range(4):
                 rate = shown(ledger, BASE + window + CLOSED, node).get("heapRate")
                 assert rate is None or rate.value == 10.0 or rate.quality is not Quality.VALID
@@ -259,7 +264,7 @@ def test_values_of_a_node_whose_records_all_come_too_late_have_a_time():
     """They were of 1970, and a client that follows them saw no age and no trend."""
     ledger = node_ledger()
     _, found = late = summary(0, 0, late=True)
-    ledger.fold(*late, BASE + 100)
+    fold(ledger, *late, BASE + 100)
     assert {name: reading.time for name, reading in shown(ledger, BASE + 101).items()}.items() >= {
         ("heapsLate", found[0].time_max / 1e6),
         ("heapsTotal", found[0].time_max / 1e6),
@@ -269,13 +274,13 @@ def test_values_of_a_node_whose_records_all_come_too_late_have_a_time():
 def test_a_node_with_late_records_says_so_until_they_end():
     """A node whose heaps were 9 % late was ON and VALID, and its device had no word of it."""
     ledger = WindowLedger(PLAN, (0,), per_group=True, over_all=False)
-    view = TelemetryView(ICD.classes["SdpIngestNode"], PLAN, 0)
+    view = node_view()
 
     def status(second, late):
-        ledger.fold(*summary(0, second, 100 - late), BASE + second)
+        fold(ledger, *summary(0, second, 100 - late), BASE + second)
         if late:
-            ledger.fold(*summary(0, second, late, late=True, runs=[]), BASE + second)
-        return dict(view.state(ledger, BASE + second))["Status"].value
+            fold(ledger, *summary(0, second, late, late=True, runs=[]), BASE + second)
+        return state(view, ledger, BASE + second)["Status"].value
 
     for second in range(5):
         assert "too late" not in status(second, 0)

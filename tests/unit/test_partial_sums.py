@@ -1,17 +1,20 @@
 """What partials add up to, by hand: sums, times, runs, and the wire forms of summaries."""
 
+import dataclasses
 import json
-from types import SimpleNamespace
 
 import msgspec
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from facade.flows.telemetry.ledger import GroupTotals, WindowLedger, seconds
-from facade.flows.telemetry.partial import MAX_RUNS, Summary, copy_statistics, gather, merge, split, summary_form
+from facade.flows.telemetry.ledger import WindowLedger, seconds
+from facade.flows.telemetry.partial import MAX_RUNS, Summary, as_frames, as_partials, split, summary_form
 from facade.flows.telemetry.plan import plan
 from facade.icd.load import load
 from facade.messages import FieldStatistics, Partial, RackSummary
+from facade.windows.totals import GroupTotals, Totals
+from tests.support.frames import fold, merged, rack
 
 ICD = load()
 PLAN = plan(ICD, "ingest.heaps")
@@ -29,35 +32,49 @@ def partial(number: int = 0, count: int = 1, **changes) -> Partial:
     return Partial(window=start, count=count, **{**usual, **changes})
 
 
+def add(totals: Totals, one: Partial) -> None:
+    for rows in as_frames(0, [one]):
+        totals.add(rows)
+
+
 def test_totals_are_sums_of_all_that_came_late_or_not():
     """Records that a producer held back while the broker was away were in no total."""
-    totals = GroupTotals()
+    totals = Totals(1)
     some = {"a": FieldStatistics(sum=2), "b": FieldStatistics(max=5)}
-    totals.add(partial(1, 3, fields=some, runs=[(4, 6)]))
-    totals.add(partial(0, 2, fields={"a": FieldStatistics(sum=0.5), "c": FieldStatistics(sum=1)}, runs=[(1, 2)]))
-    totals.add(partial(0, 4, late=True, fields={"a": FieldStatistics(sum=100)}, runs=[(3, 3)]))
-    totals.add(partial(0, 1, late=True))
-    assert (totals.count, totals.late, totals.newest_us) == (5, 5, window(1))
-    assert totals.sums == {"a": 102.5, "c": 1}
-    assert (totals.seen.runs, totals.seen.records) == ([(1, 6)], 10)
-    assert totals.as_partial() == Partial(
-        epoch=7, window=0, late=False, count=10, time_min=0, time_max=window(1), runs=[],
-        fields={"a": FieldStatistics(sum=102.5), "c": FieldStatistics(sum=1)},
-    )  # fmt: skip
+    add(totals, partial(1, 3, fields=some, runs=[(4, 6)]))
+    add(totals, partial(0, 2, fields={"a": FieldStatistics(sum=0.5), "c": FieldStatistics(sum=1)}, runs=[(1, 2)]))
+    add(totals, partial(0, 4, late=True, fields={"a": FieldStatistics(sum=100)}, runs=[(3, 3)]))
+    add(totals, partial(0, 1, late=True))
+    found = totals.of_group(0)
+    assert (found.count, found.late, found.late_us, found.newest_us) == (5, 5, window(0), window(1))
+    assert found.sums == {"a": 102.5, "c": 1}
+    assert (found.seen.runs, found.seen.records) == ([(1, 6)], 10)
+    assert (totals.missing[0], totals.duplicates[0]) == (0, 4)
 
 
 @pytest.mark.parametrize(("later", "epoch"), [(0, 7), (1, 8)])
 def test_a_new_epoch_is_told_by_a_later_time(later, epoch):
-    totals = GroupTotals()
-    totals.add(partial(runs=[(1, 1)]))
-    totals.add(partial(epoch=8, time_max=window(0) + later, runs=[(5, 5)]))
-    assert (totals.epoch, totals.seen.runs) == (epoch, [(5, 5)] if later else [(1, 1)])
+    totals = Totals(1)
+    add(totals, partial(runs=[(1, 1)]))
+    add(totals, partial(epoch=8, time_max=window(0) + later, runs=[(5, 5)]))
+    assert (totals.epoch[0], totals.seen(0).runs) == (epoch, [(5, 5)] if later else [(1, 1)])
 
 
 def test_the_first_totals_are_nothing_at_all():
-    assert GroupTotals().as_partial().count == 0
+    assert Totals(1).of_group(0) == GroupTotals()
     assert msgspec.to_builtins(GroupTotals())["epoch"] == -1
     assert seconds(1_500_000) == 1.5
+
+
+def test_totals_come_back_from_a_snapshot():
+    before, after = Totals(2), Totals(2)
+    add(before, partial(1, 3, fields={"a": FieldStatistics(sum=2.5)}, runs=[(4, 6)]))
+    before.hear(np.array([0]), 3, 5.0)
+    after.restore(0, before.of_group(0))
+    assert after.of_group(0) == before.of_group(0)
+    assert after.of_group(1) == GroupTotals()
+    add(after, partial(1, 1, runs=[(7, 7)]))
+    assert (after.missing[0], after.duplicates[0], after.seen(0).runs) == (0, 0, [(4, 7)])
 
 
 def statistics(**changes) -> FieldStatistics:
@@ -68,31 +85,27 @@ def statistics(**changes) -> FieldStatistics:
     ("name", "mine", "theirs", "whole"),
     [
         ("sum", 6, 4, 10),
-        ("sum", 6, None, 6),
-        ("sum", None, 4, 4),
+        ("sum", 6, None, None),
+        ("sum", None, 4, None),
         ("min", 1, 2, 1),
         ("min", 1, 0, 0),
-        ("min", None, 2, 2),
-        ("min", 1, None, 1),
+        ("min", None, 2, None),
         ("max", 3, 2, 3),
         ("max", 3, 4, 4),
-        ("max", None, 2, 2),
-        ("max", 3, None, 3),
+        ("max", 3, None, None),
         ("last", 3, 9, 9),
-        ("last", 3, None, 3),
+        ("last", 3, None, None),
         ("sketch", {700: 3}, {700: 1, 701: 2}, {700: 4, 701: 2}),
-        ("sketch", None, {701: 2}, {701: 2}),
-        ("sketch", {700: 3}, None, {700: 3}),
-        ("m2", 2.0, None, 2.0),
+        ("sketch", None, {701: 2}, None),
+        ("sketch", {700: 3}, {}, {700: 3}),
+        ("m2", 2.0, None, None),
     ],
 )
 def test_statistics_merge_field_by_field(name, mine, theirs, whole):
-    into, other = statistics(**{name: mine}), statistics(**{name: theirs})
-    a, b = partial(0, 3, fields={"x": into}), partial(1, 2, fields={"x": other})
-    merge(a, b)
-    assert getattr(a.fields["x"], name) == whole
-    if theirs is not None and name == "sketch":
-        assert a.fields["x"].sketch is not other.sketch
+    """One that only one of two workers keeps is not known of the records of both."""
+    a = partial(0, 3, fields={"x": statistics(**{name: mine})})
+    (found,) = merged(a, partial(0, 2, fields={"x": statistics(**{name: theirs})}))
+    assert getattr(found.fields["x"], name) == whole
 
 
 @pytest.mark.parametrize(
@@ -100,43 +113,35 @@ def test_statistics_merge_field_by_field(name, mine, theirs, whole):
     [
         ({"sum": 6, "m2": 2.0}, 3, {"sum": 10, "m2": 0.5}, 2.0 + 0.5 + (5 - 2) ** 2 * 3 * 2 / 5),
         ({"sum": 1.0, "m2": 0.0}, 1, {"sum": 10, "m2": 0.5}, 0.5 + (5 - 1) ** 2 * 1 * 2 / 3),
-        ({"sum": 6, "m2": None}, 3, {"sum": 10, "m2": 0.5}, 0.5),
-        ({"sum": None, "m2": 2.0}, 3, {"sum": 10, "m2": 0.5}, 0.5),
-        ({"sum": 0, "m2": 2.0}, 0, {"sum": 10, "m2": 0.5}, 0.5),
-        ({"sum": 6, "m2": 2.0}, 3, {"sum": None, "m2": 0.5}, 2.0),
     ],
 )
 def test_spreads_merge_with_the_distance_of_the_means(mine, count, theirs, whole):
-    a, b = partial(0, count, fields={"x": statistics(**mine)}), partial(1, 2, fields={"x": statistics(**theirs)})
-    merge(a, b)
-    assert a.fields["x"].m2 == pytest.approx(whole)
+    a, b = partial(0, count, fields={"x": statistics(**mine)}), partial(0, 2, fields={"x": statistics(**theirs)})
+    assert merged(a, b)[0].fields["x"].m2 == pytest.approx(whole)
 
 
 @pytest.mark.parametrize(("time", "last", "epoch"), [(-1, 3, 7), (0, 9, 8), (1, 9, 8)])
 def test_the_last_value_and_the_epoch_are_the_newer_ones(time, last, epoch):
-    into = partial(0, 3, fields={"x": statistics()})
     at = window(0) + time
-    merge(into, partial(0, 2, epoch=8, fields={"x": statistics(last=9)}, time_min=at, time_max=at))
+    other = partial(0, 2, epoch=8, fields={"x": statistics(last=9)}, time_min=at, time_max=at)
+    (into,) = merged(partial(0, 3, fields={"x": statistics()}), other, epochs=False)
     assert (into.fields["x"].last, into.epoch, into.count) == (last, epoch, 5)
     assert (into.time_min, into.time_max) == (window(0) + min(time, 0), window(0) + max(time, 0))
 
 
-def test_a_field_that_only_the_other_has_is_copied():
-    into, other = partial(), partial(fields={"x": statistics()})
-    merge(into, other)
-    assert into.fields == other.fields
-    assert into.fields["x"] is not other.fields["x"]
-    assert copy_statistics(statistics(sketch=None)) == statistics(sketch=None)
+def test_a_field_that_only_one_has_is_not_known_of_both():
+    (found,) = merged(partial(), partial(fields={"x": statistics()}))
+    assert (found.count, found.fields) == (2, {})
 
 
-def test_partials_of_one_epoch_and_window_are_gathered_with_their_runs():
-    whole: dict[tuple[int, int, bool], Partial] = {}
-    gather(whole, [partial(0, 2, runs=[(1, 2)]), partial(0, 1, runs=[(4, 4)]), partial(0, 1, late=True, runs=[(3, 3)])])
-    gather(whole, [partial(0, 1, epoch=8), partial(1, 1)])
-    assert [(key[0] - 7, (key[1] - window(0)) // STEP, key[2]) for key in whole] == [
-        (0, 0, False), (0, 0, True), (1, 0, False), (0, 1, False),
+def test_partials_of_one_epoch_and_window_are_merged_with_their_runs():
+    found = merged(
+        partial(0, 2, runs=[(1, 2)]), partial(0, 1, runs=[(4, 4)]), partial(0, 1, late=True, runs=[(3, 3)]),
+        partial(0, 1, epoch=8), partial(1, 1), partial(0, 2, runs=[(2, 3)]),
+    )  # fmt: skip
+    assert [(one.epoch - 7, (one.window - window(0)) // STEP, one.late, one.count, one.runs) for one in found] == [
+        (0, 0, False, 5, [(1, 4)]), (0, 0, True, 1, [(3, 3)]), (0, 1, False, 1, []), (1, 0, False, 1, []),
     ]  # fmt: skip
-    assert (whole[7, window(0), False].count, whole[7, window(0), False].runs) == (3, [(1, 2), (4, 4)])
 
 
 def test_many_runs_are_spread_over_entries_that_count_nothing_twice():
@@ -192,23 +197,29 @@ def test_a_rack_adds_up_to_its_nodes(topic, count, per_group, over_all):
         (0, partial(0, 2, runs=[(0, 1)], fields=some)), (1, partial(0, 3, fields=some)), (0, partial(1, 1)),
         (1, partial(1, 4, late=True)), (2, partial(1, 0)),
     ]  # fmt: skip
-    rack, nodes = (WindowLedger(plan(ICD, topic), (), per_group=per_group, over_all=over_all) for _ in range(2))
-    rack.fold_rack(rows, 5.0, **({} if count else {"count": False}))
+    at_once, nodes = (WindowLedger(plan(ICD, topic), range(3), per_group=per_group, over_all=over_all) for _ in "ab")
+    for frame in (rack(rows[:2]), rack(rows[2:])):
+        at_once.fold(at_once.of_nodes(frame), 5.0, **({} if count else {"count": False}))
     for node, one in rows:
-        nodes.fold(node, [one], 5.0, **({} if count else {"count": False}))
+        fold(nodes, node, [one], 5.0, **({} if count else {"count": False}))
     kept = count or topic == "ingest.heaps"
-    for ledger in (rack, nodes):
-        assert [ledger.totals[node].count for node in range(3)] == ([3, 3, 0] if count else [0, 0, 0])
-        assert [ledger.totals[node].late for node in range(3)] == ([0, 4, 0] if count else [0, 0, 0])
-        assert {one.heard for one in ledger.totals.values()} == {5.0}
+    for ledger in (at_once, nodes):
+        assert ledger.totals.count.tolist() == ([3, 3, 0] if count else [0, 0, 0])
+        assert ledger.totals.late.tolist() == ([0, 4, 0] if count else [0, 0, 0])
+        assert ledger.totals.heard.tolist() == [5.0] * 3
         assert [ledger.live((0, 1), now, 3.0) for now in (8.0, 8.5)] == [{0, 1}, set()]
-        assert set(ledger._windows) == ({0, 1, 2} if per_group and kept else set())
-        found = [(one.count, sorted(groups)) for one, groups in ledger._all_groups.as_list()]
-        assert found == ([(5, [0, 1]), (1, [0])] if over_all and count else []), "those are in the snapshot"
-    assert rack.totals == nodes.totals
-    assert {node: one.as_list() for node, one in rack._windows.items()} == {
-        node: one.as_list() for node, one in nodes._windows.items()
-    }
+        windows = [as_list(ledger._windows, at) for at in ledger._windows]
+        assert [[node for node, _ in one] for one in windows] == ([[0, 1], [0]] if per_group and kept else [])
+        found = [as_list(ledger._all_groups, at)[0][1].count for at in ledger._all_groups]
+        assert found == ([5, 1] if over_all and count else []), "those are in the snapshot"
+    assert at_once.as_dict() == nodes.as_dict()
+    assert [as_list(at_once._windows, at) for at in at_once._windows] == [
+        as_list(nodes._windows, at) for at in nodes._windows
+    ]
+
+
+def as_list(windows, window):
+    return list(as_partials(windows.whole(window)))
 
 
 def test_what_is_counted_already_is_refused_also_after_a_restart():
@@ -218,10 +229,10 @@ def test_what_is_counted_already_is_refused_also_after_a_restart():
     assert (before.take(1, once, 2.0), before.take(1, once, 2.0, count=False)) == (None, None)
     why = before.take(1, once, 2.0)
     assert why
-    before.fold(1, [partial(0, 3)], 2.0)
+    fold(before, 1, [partial(0, 3)], 2.0)
     after.restore(after.parse(json.loads(json.dumps(before.as_dict()))))
     assert (after.take(1, once, 2.0, count=False), after.take(1, once, 2.0)) == (None, why)
-    assert (set(after.totals), after.totals[1].count) == ({1, 2}, 3)
+    assert (after.groups, after.totals.count.tolist()) == ([1, 2], [3, 0])
 
 
 def test_a_rack_that_is_counted_already_is_refused_in_counting_and_in_rebuilding():
@@ -242,10 +253,10 @@ def test_a_rack_that_is_counted_already_is_refused_in_counting_and_in_rebuilding
      (("a",), 0, "new", False), ((), 2, "0", True)],
 )  # fmt: skip
 def test_any_group_is_kept_up_to_a_limit_or_those_expected(expected, known, group, kept):
-    ledger = WindowLedger(PLAN, expected, per_group=False, over_all=False)
-    ledger.plan = SimpleNamespace(window=SimpleNamespace(most_groups=2))
+    few = dataclasses.replace(PLAN, window=replace(PLAN.window, most_groups=2))
+    ledger = WindowLedger(few, expected, per_group=False, over_all=False)
     for at in range(known):
-        ledger.fold(str(at), [], 1.0)
+        fold(ledger, str(at), [], 1.0)
     assert ledger.keeps(group) is kept
 
 
@@ -258,19 +269,21 @@ def test_long_windows_come_back_from_a_snapshot():
     flags = plan(ICD, "flagging")
     group = flags.group("1")
     before, after = (WindowLedger(flags, (group,), per_group=True, over_all=True) for _ in range(2))
-    before.fold(group, [partial(0, 3, fields={"x": statistics()})], FIRST + 1.0)
+    fold(before, group, [partial(0, 3, fields={"x": statistics()})], FIRST + 1.0)
     after.restore(after.parse(before.as_dict()))
-    assert after._windows[group].as_list() == before._windows[group].as_list() != []
-    assert after._all_groups.as_list() == before._all_groups.as_list() != []
-    assert (after.heard, after.overall()) == (FIRST + 1.0, before.overall())
-    after.fold(group, [partial(0, 3)], FIRST + 2.0, count=False)
-    assert after.overall() == before.overall()
+    assert list(after._windows) == list(after._all_groups) == [window(0)]
+    for mine, other in ((after._windows, before._windows), (after._all_groups, before._all_groups)):
+        assert as_list(mine, window(0)) == as_list(other, window(0))
+    assert (after.heard, after.as_dict()) == (FIRST + 1.0, before.as_dict())
+    totals = after.totals.of_group(0)
+    fold(after, group, [partial(0, 3)], FIRST + 1.0, count=False)
+    assert after.totals.of_group(0) == totals
     after.restore(after.parse({"groups": {}}))
-    assert after.shown() is None, "a snapshot may have no windows"
+    assert after.shown_over_all() is None, "a snapshot may have no windows"
 
 
 def test_windows_that_are_rebuilt_are_not_taken_from_a_snapshot_too():
     """Their records come again; the snapshot is of a release with longer windows."""
     ledger = WindowLedger(PLAN, (0,), per_group=True, over_all=False)
     ledger.restore(ledger.parse({"groups": {"0": {}}, "windows": {"0": [msgspec.to_builtins(partial())]}}))
-    assert ledger._windows == {}
+    assert list(ledger._windows) == []

@@ -4,10 +4,12 @@ import json
 import math
 from copy import deepcopy
 from dataclasses import replace
+from itertools import groupby
 from random import Random
 
 import jsonschema
 import msgspec
+import numpy as np
 import pytest
 
 from facade.bus.offsets import Overlap
@@ -15,15 +17,17 @@ from facade.bus.port import OffsetRange, Record
 from facade.clock import ManualClock
 from facade.flows.telemetry.composition import ShownTopic, TelemetryFlow
 from facade.flows.telemetry.ledger import Coverage, WindowLedger
-from facade.flows.telemetry.partial import split
+from facade.flows.telemetry.partial import as_partials, frame_of
 from facade.flows.telemetry.plan import plan
-from facade.flows.telemetry.rack import nothing, rows, tables
+from facade.flows.telemetry.rack import nothing, tables
 from facade.flows.telemetry.view import TelemetryView
 from facade.icd.load import load
 from facade.messages import FieldStatistics, Partial, RackSummary
 from facade.outcome import USED, RecordRejected
 from facade.racks import Racks
 from facade.runtime.progress import Progress
+from facade.windows.frame import STATISTICS
+from tests.support.frames import rack
 from tests.support.heaps import BASE_US
 
 ICD = load()
@@ -58,10 +62,22 @@ def partial(node: int = 0, window: int = 0, count: int = 4, **changes) -> Partia
     return made
 
 
+def columns_of(found) -> list[dict]:
+    """Return the columns of rows; those with other statistics go into a record of their own."""
+    alike = (list(rows) for _, rows in groupby(found, key=lambda row: form(row[1])))
+    return [columns for rows in alike for columns in tables(rack(rows), MOST)]
+
+
+def form(one: Partial) -> list:
+    return sorted(
+        (name, [n for n in STATISTICS if getattr(found, n) is not None]) for name, found in one.fields.items()
+    )
+
+
 def rack_records(found, nodes=RACK, span=SPAN, number=0, of=PLAN) -> list[Record]:
     """Return the records that a worker writes about the nodes of a rack."""
     summaries = [
-        of.rack_summary("0", 0, nodes, columns, span, part) for part, columns in enumerate(tables(found, MOST), number)
+        of.rack_summary("0", 0, nodes, columns, span, part) for part, columns in enumerate(columns_of(found), number)
     ]
     return [record(one, of, of.rack_key(nodes[0], nodes[-1])) for one in summaries]
 
@@ -84,11 +100,10 @@ def record(summary, of=PLAN, key="0") -> Record:
 def flow(nodes=NODES, *, over_all: bool = True, racks=RACKS) -> TelemetryFlow:
     """Return a flow of a device server that shows nodes, and perhaps all of them together."""
     ledger = WindowLedger(PLAN, nodes, per_group=True, over_all=over_all)
-    shown = [
-        ShownTopic(str(node), PLAN.topic, TelemetryView(ICD.classes["SdpIngestNode"], PLAN, node)) for node in nodes
-    ]
+    devices = {str(node): node for node in nodes}
+    shown = [ShownTopic(PLAN.topic, TelemetryView(ICD.classes["SdpIngestNode"], PLAN, devices))]
     if over_all:
-        shown.append(ShownTopic("all", PLAN.topic, TelemetryView(ICD.classes["SdpMaster"], PLAN, None)))
+        shown.append(ShownTopic(PLAN.topic, TelemetryView(ICD.classes["SdpMaster"], PLAN, {"all": None})))
     return TelemetryFlow(PLAN.window.summary, {PLAN.topic: PLAN}, {PLAN.topic: ledger}, shown, None, racks)
 
 
@@ -123,7 +138,7 @@ def test_columns_say_what_rows_say(seed):
     back = []
     for one in rack_records(found):
         jsonschema.validate(json.loads(one.value), ICD.messages["rack-summary"])
-        back += rows(msgspec.json.decode(one.value, type=RackSummary))
+        back += as_partials(frame_of(msgspec.json.decode(one.value, type=RackSummary)))
     assert back == found
 
 
@@ -141,34 +156,30 @@ def test_a_rack_at_once_amounts_to_what_its_nodes_amount_to(seed):
 
 
 ODD = {
-    "a field less": {"latency": FieldStatistics(sum=1.0)},
-    "no m2, no max": {**partial().fields, "latency": FieldStatistics(sum=1.0, min=0.5, sketch={1: 4})},
     "too large": {**partial().fields, "latency": FieldStatistics(sum=1e200, min=0.0, max=1.0, m2=0.0, sketch={1: 4})},
     "infinite": {**partial().fields, "latency": FieldStatistics(sum=1.0, min=0.0, max=1.0, m2=math.inf, sketch={1: 4})},
 }
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_a_node_with_a_hole_or_an_impossible_number_harms_no_other(odd):
-    """Rows that do not fit one table are written alone; so only what is wrong becomes a dead letter."""
+def test_a_node_with_an_impossible_number_harms_no_other(odd):
+    """Such a row is written alone; so only what is wrong becomes a dead letter."""
     one = flow()
     outcomes = fold(one, rack_records([(0, partial(0)), (1, partial(1, fields=ODD[odd])), (2, partial(2))]))
     assert len(outcomes) == 3, "a record for each row"
-    assert isinstance(outcomes[1], RecordRejected) == (odd in ("too large", "infinite"))
+    assert isinstance(outcomes[1], RecordRejected)
     assert outcomes[0] is outcomes[2] is USED
 
 
 def test_records_are_divided_before_they_are_too_large():
     """By what is in their rows; the parts are counted one behind the other, however many there are."""
-    found = [
-        (node, part) for node in range(50) for part in split(partial(node, runs=[(2 * i, 2 * i) for i in range(9000)]))
-    ]
+    found = [(node, partial(node, runs=[(2 * i, 2 * i) for i in range(9000)])) for node in range(50)]
     records = rack_records(found, range(50))
     assert len(records) > 10
     assert max(len(one.value) for one in records) < MOST + 1000
     one = flow(range(50), racks=Racks(50, 1))
     assert set(fold(one, records)) == {USED}
-    assert all(len(one.ledgers[PLAN.topic].totals[node].seen.runs) > 1 for node in range(50))
+    assert all(len(one.ledgers[PLAN.topic].totals.seen(node).runs) > 1 for node in range(50))
     assert {type(outcome) for outcome in fold(one, records)} == {RecordRejected}
 
 
@@ -227,7 +238,7 @@ def test_racks_of_other_devices_and_streams_are_left_out():
     one = flow([1], over_all=False)
     records = rack_records([(node, partial(node)) for node in RACK])
     assert fold(one, records) == [USED]
-    assert list(one.ledgers[PLAN.topic].totals) == [1]
+    assert one.ledgers[PLAN.topic].groups == [1]
     (other,) = rack_records([(4, partial(4))], range(3, 6))
     assert fold(one, [other])[0].reason == "other-device"
     before = state(one)
@@ -264,7 +275,7 @@ def test_no_offset_is_counted_twice_for_any_node(name, restarts):
             covered = msgspec.convert(msgspec.to_builtins(covered), Coverage, strict=False)
         span = OffsetRange("a", begin, end)
         if kind == R:
-            (columns,) = tables([(first, partial(first))], MOST)
+            (columns,) = columns_of([(first, partial(first))])
             found = covered.take_rack(PLAN.rack_summary("0", 0, range(first, last + 1), columns, span, part))
         else:
             found = covered.take(first, PLAN.summary("0", 0, first, partial(first), span, part))
@@ -300,7 +311,7 @@ def test_the_nodes_of_a_rack_are_those_that_a_partition_has():
 
 def told(begin: int, end: int, rack=RACK, *, found=(), log: str = "a", **changes) -> Record:
     """Return the summary of a rack by one transaction, by default one without records of it."""
-    columns = next(tables(list(found), MOST)) if found else nothing()
+    columns = columns_of(found)[0] if found else nothing()
     summary = PLAN.rack_summary("0", 0, rack, columns, OffsetRange(log, begin, end), 0)
     return record(msgspec.structs.replace(summary, **changes), key=PLAN.rack_key(rack[0], rack[-1]))
 
@@ -372,11 +383,11 @@ def test_a_rack_without_records_is_heard_of_and_its_nodes_are_not():
     one = flow()
     assert fold(one, [told(0, 10), told(10, 20)]) == [USED, USED]
     assert one.ledgers[PLAN.topic].heard == 0.0
-    assert list(one.readings(NOW, {})) == [
-        (str(node), name, reading)
-        for node in NODES
-        for name, reading in one._shown[node].view.state(one.ledgers[PLAN.topic], NOW)
-    ]
+    shown = list(one.readings(NOW, {}))
+    assert {(device, name) for device, name, _ in shown} == {
+        (str(n), name) for n in NODES for name in ("State", "Status")
+    }
+    assert {reading.value for _, name, reading in shown if name == "State"} == {"STANDBY"}
 
 
 def test_summaries_without_rows_of_this_server_leave_no_hole():
@@ -406,11 +417,18 @@ def test_a_window_that_may_lack_records_is_not_shown_as_whole(by_rack, begin, lo
     one = flow()
     ledger = one.ledgers[PLAN.topic]
     fold(one, written(0, 10, "a", 0) + written(begin, 30, log, 1))
-    windows = ledger._windows[0], ledger._all_groups
     later = BASE_US + 60_000_000
-    assert [found.shown(later).is_torn for found in windows] == [is_torn, is_torn]
+
+    def torn():
+        """Return whether the newest windows of node 0 and over all are torn."""
+        return [
+            found.shown(np.full(groups, later))[0].is_torn.tolist()[0]
+            for found, groups in ((ledger._windows, len(NODES)), (ledger._all_groups, 1))
+        ]
+
+    assert torn() == [is_torn, is_torn]
     fold(one, written(30, 40, log, 5))
-    assert [found.shown(later).is_torn for found in windows] == [False, False], "it began at that time"
+    assert torn() == [False, False], "it began at that time"
 
 
 @pytest.mark.parametrize(

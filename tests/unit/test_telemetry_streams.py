@@ -207,13 +207,13 @@ def test_devices_are_looked_at_when_something_of_their_stream_came_or_time_has_p
     icd: Icd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server of 375 nodes made 22,500 looks a second, most of which could find nothing new."""
-    site, looks, marker = Site(icd), [], TelemetryView.marker
+    site, looks, changed = Site(icd), [], TelemetryView.changed
 
     def count(view, ledger, now):
         looks.append(ledger.plan.topic)
-        return marker(view, ledger, now)
+        return changed(view, ledger, now)
 
-    monkeypatch.setattr(TelemetryView, "marker", count)
+    monkeypatch.setattr(TelemetryView, "changed", count)
     server, stream = site.server("ingest-00", SdpIngestNode=nodes(0)), site.stream("ingest.buffers", [0])
     for _ in range(20):
         site.send(stream, 1)

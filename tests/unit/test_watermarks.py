@@ -45,10 +45,8 @@ class Rig:
         self._fault = fault
         self.start_worker()
         ledger = WindowLedger(PLAN, NODES, per_group=True, over_all=True, summaries=SUMMARIES)
-        views = [("SdpMaster", None), *(("SdpIngestNode", node) for node in NODES)]
-        shown = [
-            ShownTopic(str(group), PLAN.topic, TelemetryView(ICD.classes[name], PLAN, group)) for name, group in views
-        ]
+        views = [("SdpMaster", {"None": None}), ("SdpIngestNode", {str(node): node for node in NODES})]
+        shown = [ShownTopic(PLAN.topic, TelemetryView(ICD.classes[name], PLAN, devices)) for name, devices in views]
         self.flow = TelemetryFlow("ingest.summary", {PLAN.topic: PLAN}, {PLAN.topic: ledger}, shown, None, RACKS)
         self.ledger = ledger
         self.shown = {}

@@ -8,18 +8,18 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
 from facade.bus.offsets import Overlap
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
 from facade.config import Settings
-from facade.flows.telemetry.consistency import impossible, inconsistency
+from facade.flows.telemetry.consistency import checked, impossible
 from facade.flows.telemetry.ledger import WindowLedger, seconds
 from facade.flows.telemetry.manifest import MANIFEST
 from facade.flows.telemetry.partial import Group, StreamSummary, Summary
 from facade.flows.telemetry.plan import Plan, plans
-from facade.flows.telemetry.rack import rows
-from facade.flows.telemetry.view import Marker, TelemetryView, read_so_far
+from facade.flows.telemetry.view import TelemetryView, read_so_far
 from facade.instances import device_number
 from facade.messages import RackSummary, Watermark
 from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected, Suppressed
@@ -35,6 +35,7 @@ from facade.runtime.metrics import Gauge
 from facade.runtime.scans import scans
 from facade.runtime.stream_accounts import WorkerAccounts
 from facade.severities import ALARM
+from facade.windows.frame import Array
 
 _EVERY = 0.05
 """Least time between searches for closed windows, for streams with new summaries [s]."""
@@ -44,15 +45,13 @@ _RACK = re.compile(rb"([a-z0-9._-]{1,151}/)?([0-9]{1,4})-([0-9]{1,4})")
 _OTHER_DEVICE, _OTHER_STREAM = Suppressed("other-device"), Suppressed("other-stream")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ShownTopic:
-    """A windowed topic of a device."""
+    """A windowed topic of the devices of one class."""
 
-    device: str
     stream: str
     """The windowed topic."""
     view: TelemetryView
-    marker: Marker | None = None
 
 
 class TelemetryFlow(Flow):
@@ -103,15 +102,18 @@ class TelemetryFlow(Flow):
         except ValueError:
             return RecordRejected(INCONSISTENT, "$.group", f"expected a number, got {summary.group!r:.80}")
         # First the check that all servers do alike: one of them writes the dead letter, for all.
-        if rejected := inconsistency(summary, record.timestamp_us, plan):
-            return rejected
+        frames = checked(summary, record.timestamp_us, plan)
+        if isinstance(frames, RecordRejected):
+            return frames
         ledger = self.ledgers.get(plan.topic)
         if ledger is None or not ledger.keeps(group):
             return _OTHER_DEVICE
         heard = self.heard(record)
         if overlap := ledger.take(group, summary, heard, count=count):
             return _refused(plan, summary, overlap)
-        ledger.fold(group, summary.partials, heard, partition=summary.partition, count=count)
+        ledger.hear(group, summary.partition, heard)
+        for rows in frames:
+            ledger.fold(ledger.of_group(group, rows), heard, partition=summary.partition, count=count)
         self._folded.add(plan.topic)
         return USED
 
@@ -124,8 +126,9 @@ class TelemetryFlow(Flow):
             return RecordRejected(
                 INCONSISTENT, "$.first", excerpt(f"expected the rack of the key {record.key!r}, got {key}")
             )
-        if rejected := inconsistency(summary, record.timestamp_us, plan):
-            return rejected
+        frames = checked(summary, record.timestamp_us, plan)
+        if isinstance(frames, RecordRejected):
+            return frames
         nodes = self._racks.nodes(self._racks.rack(summary.first))
         if (summary.first, summary.last) != (nodes[0], nodes[-1]):
             text = f"expected a rack of nodes {nodes[0]} to {nodes[-1]}, as rack_size is {self._racks.size}, got {key}"
@@ -138,11 +141,11 @@ class TelemetryFlow(Flow):
         heard = self.heard(record)
         if overlap := ledger.take_rack(summary, heard, count=count):
             return _refused(plan, summary, overlap)
-        kept = [row for row in rows(summary) if ledger.keeps(row[0])]
-        if kept:
-            ledger.fold_rack(kept, heard, partition=summary.partition, count=count)
+        rows = ledger.of_nodes(frames[0]) if summary.node else None
+        if rows is not None:
+            ledger.fold(rows, heard, partition=summary.partition, count=count)
             self._folded.add(plan.topic)
-        return USED if kept or not summary.node else _OTHER_DEVICE
+        return USED if rows is not None or not summary.node else _OTHER_DEVICE
 
     def _fold_watermark(self, watermark: Watermark, record: Record, *, count: bool) -> Outcome:
         plan = self._plans.get(watermark.stream)
@@ -192,18 +195,12 @@ class TelemetryFlow(Flow):
             if one.stream not in streams:
                 continue
             ledger = self.ledgers[one.stream]
-            if one.view.group is None:
-                shown = ledger.shown()
+            if one.view.is_over_all:
+                shown = ledger.shown_over_all()
                 self.reporting[one.stream] = ledger.live(shown.groups if shown else (), now, one.view.stale_after)
-            marker = one.view.marker(ledger, now)
-            if marker == one.marker:
-                continue
-            one.marker = marker
-            before = dict(last.get(one.device, {}))
-            for name, reading in one.view.readings(ledger, now, before):
-                yield one.device, name, reading
-            for name, reading in one.view.state(ledger, now):
-                yield one.device, name, reading
+            if (look := one.view.changed(ledger, now)) is not None:
+                yield from one.view.readings(look, now, last)
+                yield from one.view.state(look, ledger, now)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the state of all ledgers for a snapshot."""
@@ -278,12 +275,13 @@ def _flow(server: Server, summary: str, known: Mapping[str, Plan]) -> TelemetryF
         sources = {one.source.topic for one in device_class.attributes if one.source is not None}
         for topic in sorted(known.keys() & sources):
             plan = known[topic]
+            devices: dict[str, Group | None] = {}
             for device in names:
-                group: Group | None = "" if plan.one_group else None
+                devices[device] = "" if plan.one_group else None
                 if device_class.family:
-                    group = device_number(device_class, device, settings)
-                shown.append(ShownTopic(device, topic, TelemetryView(device_class, plan, group)))
-                groups.setdefault(topic, []).append(group)
+                    devices[device] = device_number(device_class, device, settings)
+            shown.append(ShownTopic(topic, TelemetryView(device_class, plan, devices)))
+            groups.setdefault(topic, []).extend(devices.values())
     if not shown:
         return None
     kept = {topic: _kept(known[topic], found, settings) for topic, found in groups.items()}
@@ -313,21 +311,20 @@ def _kept(plan: Plan, groups: Sequence[Group | None], settings: Settings) -> Seq
 
 
 class _Counted(NamedTuple):
-    """Number of records of each group at some time."""
+    """Number of records of each group, by its number, at some time."""
 
     at: float
-    late: Mapping[Group, int]
-    used: Mapping[Group, int]
-    delays: dict[Group, float]
+    late: Array
+    used: Array
+    delays: dict[int, float]
     """Of groups with many late records since the last count: how old the newest one was when the broker took it [s]."""
 
-    def late_since(self, before: "_Counted") -> Iterator[tuple[Group, int, int]]:
+    def late_since(self, before: "_Counted") -> Iterator[tuple[int, int, int]]:
         """Return the groups with many late records since an earlier count, their number, and that of all records."""
-        for group, count in self.late.items():
-            late = count - before.late.get(group, 0)
-            whole = late + self.used[group] - before.used.get(group, 0)
-            if late > _MOST_LATE * whole:
-                yield group, late, whole
+        late = self.late - before.late
+        whole = late + self.used - before.used
+        for number in np.flatnonzero(late > _MOST_LATE * whole).tolist():
+            yield number, int(late[number]), int(whole[number])
 
 
 class _Late(NamedTuple):
@@ -393,7 +390,7 @@ class TelemetryHealth(HealthSource):
                 if one.catches_up:
                     yield HealthIssue(DEGRADED, text + "it sends what it held back, and catches up")
                     continue
-                heard = sum(totals.heard > 0 for totals in ledger.totals.values())
+                heard = int((ledger.totals.heard > 0).sum())
                 others = len(late) - 1 if 2 * len(late) > heard else 0
                 yield HealthIssue(DEGRADED, text + one.advice(others), (_LATE, place(group)), ALARM)
             # Without workers the state of nodes is unknown.
@@ -442,7 +439,7 @@ class TelemetryHealth(HealthSource):
         # A group of a scan must send while its subarray scans.
         scanning = self._scans.scanning(now)
         for group in sorted(silent, key=ledger.plan.place):
-            mine = self._scans.subarray(ledger.totals[group].epoch)
+            mine = self._scans.subarray(int(ledger.totals.epoch[ledger.number(group)]))
             if mine in scanning:
                 yield group, f"{mine} scans"
             elif not mine and reporting:
@@ -456,16 +453,17 @@ class TelemetryHealth(HealthSource):
             counted.clear()  # after a long pause, or a change of the clock
         if not counted or now - counted[-1].at >= 1.0:
             totals = ledger.totals
-            late, used = ({g: getattr(one, name) for g, one in totals.items()} for name in ("late", "count"))
-            counted.append(_Counted(now, late, used, {}))
-            for group, *_ in counted[-1].late_since(counted[-2]) if len(counted) > 1 else ():
-                counted[-1].delays[group] = seconds(ledger.read_to(group) - totals[group].late_us)
+            counted.append(_Counted(now, totals.late.copy(), totals.count.copy(), {}))
+            for number, *_ in counted[-1].late_since(counted[-2]) if len(counted) > 1 else ():
+                read_to = ledger.read_to(ledger.groups[number])
+                counted[-1].delays[number] = seconds(read_to - int(totals.late_us[number]))
         while now - counted[0].at > _LATE_OVER:
             counted.popleft()
-        for group, part, whole in counted[-1].late_since(counted[0]):
-            found = [one.delays.get(group) for one in counted]
+        for number, part, whole in counted[-1].late_since(counted[0]):
+            found = [one.delays.get(number) for one in counted]
             have_ended = set(found[-_OVER:]) == {None}
-            yield group, _Late(part, whole, [] if have_ended else [one for one in found if one is not None])
+            delays = [] if have_ended else [one for one in found if one is not None]
+            yield ledger.groups[number], _Late(part, whole, delays)
 
 
 def _name(ledger: WindowLedger, group: Group) -> str:

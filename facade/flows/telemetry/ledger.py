@@ -3,27 +3,29 @@
 * **Offsets.** A summary with counted offsets is refused. The summaries of a group and partition come in the order of
   the log. Where nodes are the groups, a worker writes them by rack, and the offsets stand for all nodes of the rack. A
   worker that says `contiguous` writes one about each rack in each transaction, so a gap between two shows a loss.
-* **Order.** Partials merge in any order. The newest window that a watermark has closed is shown, see
-  `facade.flows.telemetry.watermarks`. A straggler still corrects a window that is kept; such a window is torn.
+* **Order.** Partial sums merge in any order. The newest window that a watermark has closed is shown, see
+  `facade.flows.telemetry.watermarks` and `facade.windows.newest`.
+* **Arrays.** Totals and windows are columns over all groups of the ledger: no object is made for a node.
 * **Restart.** Totals, sequences, watermarks and windows over all groups come from the snapshot and continue at its
   offsets. Short windows of groups are rebuilt from earlier records, which are not counted again: `count=False`. Long
   windows are in the snapshot, and contain these records.
 """
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
+import numpy as np
 
 from facade.bus.offsets import CountedOffsets, Gap, LogCut, Overlap
-from facade.flows.telemetry.partial import Group, Summary, copy_partial, merge
+from facade.flows.telemetry.partial import Group, Summary, as_frames, as_partials
 from facade.flows.telemetry.plan import MICRO, Plan
-from facade.flows.telemetry.rack import RackRow
-from facade.flows.telemetry.watermarks import Mark, Watermarks, closed_at, newest_close
-from facade.icd.topic_model import KEPT_WINDOWS, MOST_WINDOWS
-from facade.messages import FieldStatistics, Partial, RackSummary, Watermark
-from facade.sequences import SeenNumbers
+from facade.flows.telemetry.watermarks import Mark, Watermarks
+from facade.messages import Partial, RackSummary, Watermark
+from facade.windows.frame import Array, Frame, distinct, merge
+from facade.windows.newest import ShownWindow, Windows
+from facade.windows.totals import GroupTotals, Totals
 
 
 class RackOffsets(CountedOffsets):
@@ -82,139 +84,10 @@ def _begin(summary: Summary | RackSummary) -> tuple[str, int, int]:
     return summary.log, summary.offset_from, summary.offset_from
 
 
-class HeapWindow(NamedTuple):
-    """A closed window."""
-
-    partial: Partial
-    groups: frozenset[Group]
-    is_torn: bool
-    """Whether it lacks late records, or may lack some."""
-
-
-class Windows:
-    """The newest windows of a group, or over all groups; rebuilt ones may begin in the middle of a window."""
-
-    __slots__ = ("_groups", "_plan", "_since", "_torn", "_torn_before", "_windows")
-
-    def __init__(self, plan: Plan, *, rebuilt: bool = False) -> None:
-        self._plan = plan
-        self._windows: dict[int, Partial] = {}
-        self._groups: dict[int, set[Group]] = {}
-        self._torn: set[int] = set()
-        self._torn_before = 0
-        """Windows that begin before this time may lack records [Unix us]."""
-        self._since = -1 if rebuilt else 0
-        """Windows that begin before this time are neither shown nor kept [Unix us]; -1: the next record decides."""
-
-    def add(self, partial: Partial, read_to: int, heard_us: int, groups: Collection[Group] = ()) -> None:
-        """Merge a partial of some groups into its window; times are Unix us, as of `WindowLedger`."""
-        if partial.late or partial.count == 0:
-            return
-        window = partial.window
-        if self._since < 0:
-            # Earlier records were written before, with older data times: a clock that is ahead is always ahead.
-            self._since = max(partial.time_max, heard_us)
-        if window < self._since:
-            return
-        mine = self._windows.get(window)
-        if mine is None:
-            self._windows[window] = copy_partial(partial)
-            self._drop(read_to)
-        else:
-            merge(mine, partial)
-        if groups:
-            self._groups.setdefault(window, set()).update(groups)
-        if closed_at(self._plan, window) <= read_to:
-            self._torn.add(window)
-
-    def tear(self, before: int) -> None:
-        """Note that windows before a time [Unix us] may lack records."""
-        self._torn_before = max(self._torn_before, before)
-
-    def shown(self, read_to: int) -> HeapWindow | None:
-        """Return the newest closed window, if any."""
-        limit = read_to - closed_at(self._plan, 0)
-        window = max((one for one in self._windows if one <= limit), default=None)
-        if window is None:
-            return None
-        is_torn = window in self._torn or window < self._torn_before
-        return HeapWindow(self._windows[window], frozenset(self._groups.get(window, ())), is_torn)
-
-    def as_list(self) -> list[tuple[Partial, list[Group]]]:
-        """Return the windows with their groups, for a snapshot."""
-        return [(partial, list(self._groups.get(window, ()))) for window, partial in self._windows.items()]
-
-    def restore(self, windows: Collection[tuple[Partial, Collection[Group]]]) -> None:
-        """Restore the windows from a snapshot."""
-        self._windows = {partial.window: partial for partial, _ in windows}
-        self._groups = {partial.window: set(groups) for partial, groups in windows if groups}
-
-    def _drop(self, read_to: int) -> None:
-        rule, limit = self._plan.window, read_to - closed_at(self._plan, 0)
-        kept = sorted(self._windows)
-        closed = sum(one <= limit for one in kept)
-        most = KEPT_WINDOWS + MOST_WINDOWS + math.ceil(rule.ahead / rule.length)
-        for window in kept[: max(closed - KEPT_WINDOWS, len(kept) - most, 0)]:
-            self._since = window + self._plan.length_us
-            del self._windows[window]
-            self._groups.pop(window, None)
-            self._torn.discard(window)
-
-
 _GRACE = 1.5
 """Delay of a watermark above which its worker counts as standing still [s]: it commits once a second."""
-
-
-class GroupTotals(msgspec.Struct):
-    """Totals of one group since the ledger began."""
-
-    count: int = 0
-    """Records that came in time for their window."""
-    late: int = 0
-    """Records that came too late for it."""
-    late_us: int = 0
-    """Data time of the newest record among the late ones that came last [Unix us]."""
-    sums: dict[str, int | float] = {}
-    """Sums of the fields with a sum, over all records."""
-    epoch: int = -1
-    seen: SeenNumbers = msgspec.field(default_factory=SeenNumbers)
-    newest_us: int = 0
-    """Newest data time [Unix us]."""
-    heard: float = 0.0
-    """Time of the last summary [Unix s]."""
-    partitions: list[int] = []
-    """Partitions of the windowed topic with its records; none: unknown."""
-
-    def add(self, partial: Partial) -> None:
-        """Count a partial."""
-        if partial.epoch != self.epoch and partial.time_max > self.newest_us:
-            # A new scan restarts the sequence, if its time is newer: a single wrong scan number must not end the
-            # counting.
-            self.epoch, self.seen = partial.epoch, SeenNumbers()
-        if partial.late:
-            self.late += partial.count
-            self.late_us = partial.time_max
-        else:
-            self.count += partial.count
-        for name, statistics in partial.fields.items():
-            if statistics.sum is not None:
-                self.sums[name] = self.sums.get(name, 0) + statistics.sum
-        self.newest_us = max(self.newest_us, partial.time_max)
-        if partial.epoch == self.epoch:
-            self.seen.add(partial.runs, partial.count)
-
-    def as_partial(self) -> Partial:
-        """Return count and sums of all records as a partial."""
-        return Partial(
-            epoch=self.epoch,
-            window=0,
-            late=False,
-            count=self.count + self.late,
-            time_min=0,
-            time_max=self.newest_us,
-            runs=[],
-            fields={name: FieldStatistics(sum=value) for name, value in self.sums.items()},
-        )
+_NODES = 10_000
+"""Upper bound of a node's number, in each message."""
 
 
 class LedgerState(msgspec.Struct, omit_defaults=True):
@@ -228,8 +101,20 @@ class LedgerState(msgspec.Struct, omit_defaults=True):
     watermarks: Watermarks = msgspec.field(default_factory=Watermarks)
 
 
+@dataclass(frozen=True, slots=True)
+class OverallWindow:
+    """A closed window over all groups."""
+
+    shown: Sequence[ShownWindow]
+    """The window, with a single row."""
+    groups: frozenset[Group]
+    """The groups in it."""
+
+
 class WindowLedger:
     """State of one windowed topic in a device server.
+
+    Groups have numbers from 0 in all frames and arrays of a ledger: see `number`.
 
     Parameters
     ----------
@@ -255,7 +140,15 @@ class WindowLedger:
         self.plan = plan
         self._summaries = summaries
         self.expected = frozenset(groups)
-        self.totals = {group: GroupTotals() for group in self.expected}
+        self.groups: list[Group] = []
+        """The groups that are kept, by their numbers."""
+        self._numbers: dict[Group, int] = {}
+        self._of_nodes = np.full(_NODES, -1, dtype=np.int64)
+        """Number of the group of each node."""
+        self._size = max(len(groups), 0 if groups else plan.window.most_groups, 1)
+        for group in groups:
+            self._add_group(group)
+        self.totals = Totals(self._size)
         self._per_group = per_group
         self._over_all = over_all
         self._counted = Coverage()
@@ -264,63 +157,39 @@ class WindowLedger:
         self._watermarks = Watermarks()
         self._gaps: list[tuple[int, Gap]] = []
         """Partitions, with the offsets whose summaries are missing."""
+        self._shown: Sequence[ShownWindow] | None = None
+        self._read_to: Array | None = None
+        """Watermark of each group [Unix us]; None: to be worked out again, as what is shown."""
+        self._overall: OverallWindow | None = None
+        self._is_looked_at = False
+        """Whether the window over all groups is that of the newest state."""
+        self._members: dict[int, Array] = {}
+        """Whether each group has records in a window over all groups, by window."""
         self._begin(rebuilt=False)
+
+    def _add_group(self, group: Group) -> int:
+        number = self._numbers[group] = len(self.groups)
+        self.groups.append(group)
+        if isinstance(group, int):
+            self._of_nodes[group] = number
+        return number
+
+    def number(self, group: Group) -> int:
+        """Return the number of a group that is kept."""
+        found = self._numbers.get(group)
+        return self._add_group(group) if found is None else found
 
     def keeps(self, group: Group) -> bool:
         """Return whether this ledger keeps a group."""
-        return group in self.totals or (not self.expected and len(self.totals) < self.plan.window.most_groups)
+        return group in self._numbers or (not self.expected and len(self.groups) < self.plan.window.most_groups)
 
     def keeps_any(self, nodes: range) -> bool:
         """Return whether this ledger keeps any of these nodes."""
-        return not self.expected or any(group in nodes for group in self.totals)
+        return not self.expected or bool((self._of_nodes[nodes.start : nodes.stop] >= 0).any())
 
     def take(self, group: Group, summary: Summary, heard: float, *, count: bool = True) -> Overlap | None:
         """Count the offsets of a summary. Return an overlap, with which it must not be folded, or None; see `fold`."""
         return self._refused((self._counted if count else self._rebuilding).take(group, summary), heard)
-
-    def _refused(self, found: Overlap | Gap | LogCut | None, heard: float) -> Overlap | None:
-        if isinstance(found, Gap | LogCut):
-            for windows in (*self._windows.values(), self._all_groups):
-                windows.tear(round(heard * MICRO))
-        return found if isinstance(found, Overlap) else None
-
-    def fold(
-        self, group: Group, partials: Sequence[Partial], heard: float, *, partition: int = 0, count: bool = True
-    ) -> None:
-        """Merge the partials of a group.
-
-        Parameters
-        ----------
-        heard
-            Time of the summary [Unix s].
-        partition
-            Partition of the records.
-        count
-            False for records that the snapshot already counts: they only rebuild windows.
-        """
-        self._fold(group, partials, heard, partition, count=count)
-        if self._over_all and count:
-            for partial in partials:
-                self._all_groups.add(partial, self.read_to(), round(heard * MICRO), (group,))
-
-    def take_watermark(self, watermark: Watermark, partition: int, *, count: bool = True) -> None:
-        """Apply a watermark from a partition of the summary topic."""
-        self._since_start.take(watermark, partition)
-        if count and self._watermarks.take(watermark, partition):
-            for totals in self.totals.values():  # from now on their records may be on other partitions
-                totals.partitions = []
-
-    def read_to(self, group: Group | None = None) -> int:
-        """Return the watermark of a group's windows, or of the windows over all groups [Unix us]."""
-        watermarks = self._watermarks if group is None or not self._rebuilt else self._since_start
-        return watermarks.read_to(self._partitions(group), self._summaries)
-
-    def standing_still(self, now: float, group: Group | None = None) -> Iterator[tuple[int, Mark]]:
-        """Return the partitions of a group, or all, that are not read up to now [Unix s], with their watermarks."""
-        return self._watermarks.behind(self._partitions(group), newest_close(self.plan, round((now - _GRACE) * MICRO)))
-
-    def _partitions(self, group: Group | None) -> Sequence[int]:
-        return () if group is None or self.plan.one_group else self.totals[group].partitions
 
     def take_rack(self, summary: RackSummary, heard: float, *, count: bool = True) -> Overlap | None:
         """Count the offsets of the summary of a rack; see `take`. A gap before them is kept."""
@@ -328,6 +197,13 @@ class WindowLedger:
         if isinstance(found, Gap) and count:
             self._gaps.append((summary.partition, found))
         return self._refused(found, heard)
+
+    def _refused(self, found: Overlap | Gap | LogCut | None, heard: float) -> Overlap | None:
+        if isinstance(found, Gap | LogCut):
+            for windows in (self._windows, self._all_groups):
+                windows.tear(round(heard * MICRO))
+            self._changed()
+        return found if isinstance(found, Overlap) else None
 
     def taken_gaps(self) -> list[tuple[int, Gap]]:
         """Return and forget the gaps, with their partitions."""
@@ -338,72 +214,149 @@ class WindowLedger:
         """See `Coverage.epochs`."""
         return self._counted.epochs(group)
 
-    def fold_rack(self, found: Sequence[RackRow], heard: float, *, partition: int = 0, count: bool = True) -> None:
-        """Merge the rows of a rack's summary; see `fold`."""
-        for node, partial in found:
-            self._fold(node, (partial,), heard, partition, count=count)
-        if not self._over_all or not count:
-            return
-        windows: dict[int, tuple[Partial, list[Group]]] = {}
-        for node, partial in found:  # merged before they go into a window
-            if partial.late or not partial.count:
-                continue
-            if partial.window in windows:
-                whole, nodes = windows[partial.window]
-                merge(whole, partial)
-                nodes.append(node)
-            else:
-                windows[partial.window] = copy_partial(partial), [node]
-        for whole, nodes in windows.values():
-            self._all_groups.add(whole, self.read_to(), round(heard * MICRO), nodes)
+    def of_group(self, group: Group, rows: Frame) -> Frame:
+        """Return rows of a group that is kept, with its number."""
+        return replace(rows, group=np.full(len(rows), self.number(group)))
 
-    def _fold(self, group: Group, partials: Sequence[Partial], heard: float, partition: int, *, count: bool) -> None:
-        totals = self.totals.get(group)
-        if totals is None:
-            totals = self.totals[group] = GroupTotals()
-        totals.heard = max(totals.heard, heard)
+    def of_nodes(self, rows: Frame) -> Frame | None:
+        """Return the rows of the nodes that are kept, with their numbers as groups; None: there are none."""
+        if not self.expected:
+            for node in distinct(rows.group):
+                if self.keeps(node):
+                    self.number(node)
+        numbers = self._of_nodes[rows.group]
+        rows = replace(rows, group=numbers)
+        kept = numbers >= 0
+        return rows if kept.all() else rows.take(kept) if kept.any() else None
+
+    def hear(self, group: Group, partition: int, heard: float) -> None:
+        """Note that a summary of a group came; parameters as of `fold`."""
+        if self.totals.hear(np.array([self.number(group)]), partition, heard):
+            self._changed()
+
+    def fold(self, rows: Frame, heard: float, *, partition: int = 0, count: bool = True) -> None:
+        """Merge the rows of a summary.
+
+        Parameters
+        ----------
+        heard
+            Time of the summary [Unix s].
+        partition
+            Partition of the records.
+        count
+            False for records that the snapshot already counts: they only rebuild windows.
+        """
+        heard_us = round(heard * MICRO)
+        if self.totals.hear(rows.group, partition, heard):
+            self._changed()
         if count:
-            for partial in partials:
-                totals.add(partial)
+            self.totals.add(rows)
         if self._per_group and (count or self.plan.is_rebuilt):
-            windows = self._windows.get(group)
-            if windows is None:
-                windows = self._windows[group] = Windows(self.plan, rebuilt=self._rebuilt)
-            for partial in partials:
-                windows.add(partial, self.read_to(group), round(heard * MICRO))
-        if partition not in totals.partitions:
-            totals.partitions = [*totals.partitions, partition]
+            # Open windows are not shown, so mostly nothing changes that is.
+            if self._windows.add(rows, self._read_to_of_groups(), heard_us):
+                self._shown = None
+        if self._over_all and count:
+            self._fold_over_all(rows, heard_us)
 
-    def shown(self, group: Group | None = None) -> HeapWindow | None:
-        """Return the newest closed window of a group, or over all groups, if any."""
-        windows = self._all_groups if group is None else self._windows.get(group)
-        return None if windows is None else windows.shown(self.read_to(group))
+    def _fold_over_all(self, rows: Frame, heard_us: int) -> None:
+        kept = ~rows.late & (rows.count > 0)
+        if not kept.any():
+            return
+        rows = rows if kept.all() else rows.take(kept)
+        for window in distinct(rows.window):
+            there = self._members.setdefault(window, np.zeros(self._size, dtype=np.bool_))
+            there[rows.group[rows.window == window]] = True
+        together = merge([replace(rows.without_runs(), group=np.zeros(len(rows), dtype=np.int64))], epochs=False)
+        if self._all_groups.add(together, self._read_to_of_all(), heard_us):
+            self._is_looked_at = False
+        for window in self._members.keys() - set(self._all_groups):
+            del self._members[window]
+
+    def take_watermark(self, watermark: Watermark, partition: int, *, count: bool = True) -> None:
+        """Apply a watermark from a partition of the summary topic."""
+        self._since_start.take(watermark, partition)
+        if count and self._watermarks.take(watermark, partition):
+            self.totals.forget_partitions()  # from now on their records may be on others
+        self._changed()
+
+    def read_to(self, group: Group | None = None) -> int:
+        """Return the watermark of a group's windows, or of the windows over all groups [Unix us]."""
+        watermarks = self._watermarks if group is None else self._of_groups
+        return watermarks.read_to(self._partitions(group), self._summaries)
+
+    @property
+    def _of_groups(self) -> Watermarks:
+        return self._since_start if self._rebuilt else self._watermarks
+
+    def _read_to_of_groups(self) -> Array:
+        if self._read_to is None:
+            marks, summaries = self._of_groups, self._summaries
+            on = () if self.plan.one_group else self.totals.on
+            known = {partition: marks.read_to((partition,), summaries) for partition in on}
+            self._read_to = self.totals.read_to(known, marks.read_to((), summaries))
+        return self._read_to
+
+    def _read_to_of_all(self) -> Array:
+        return np.array([self.read_to()], dtype=np.int64)
+
+    def standing_still(self, now: float, group: Group | None = None) -> Iterator[tuple[int, Mark]]:
+        """Return the partitions of a group, or all, that are not read up to now [Unix s], with their watermarks."""
+        newest = self.plan.rule.newest_close(round((now - _GRACE) * MICRO))
+        return self._watermarks.behind(self._partitions(group), newest)
+
+    def _partitions(self, group: Group | None) -> Sequence[int]:
+        if group is None or self.plan.one_group:
+            return ()
+        number = self.number(group)
+        return [partition for partition, there in self.totals.on.items() if there[number]]
+
+    def shown(self) -> Sequence[ShownWindow]:
+        """Return the newest closed window of each group that has one; groups by their numbers."""
+        if self._shown is None:
+            self._shown = self._windows.shown(self._read_to_of_groups())
+        return self._shown
+
+    def shown_over_all(self) -> OverallWindow | None:
+        """Return the newest closed window over all groups, if any."""
+        if not self._is_looked_at:
+            found = self._all_groups.shown(self._read_to_of_all())
+            self._overall = OverallWindow(found, self._groups_of(found[0].window)) if found else None
+            self._is_looked_at = True
+        return self._overall
+
+    def _groups_of(self, window: int) -> frozenset[Group]:
+        there = self._members.get(window)
+        return frozenset() if there is None else frozenset(self.groups[at] for at in np.flatnonzero(there).tolist())
+
+    def _changed(self) -> None:
+        self._shown = self._read_to = None
+        self._is_looked_at = False
 
     def live(self, groups: Collection[Group], now: float, within: float) -> frozenset[Group]:
         """Return the groups with a summary within the last `within` [s]."""
-        return frozenset(group for group in groups if now - self.totals[group].heard <= within)
+        is_live = now - self.totals.heard <= within
+        return frozenset(group for group in groups if is_live[self.number(group)])
 
     @property
     def heard(self) -> float:
         """Time of the last summary of any group [Unix s]; 0: never."""
-        return max((totals.heard for totals in self.totals.values()), default=0.0)
-
-    def overall(self) -> Partial:
-        """Return the totals over all groups."""
-        whole = GroupTotals().as_partial()
-        for totals in self.totals.values():
-            merge(whole, totals.as_partial())
-        return whole
+        return float(self.totals.heard.max())
 
     def as_dict(self) -> dict[str, Any]:
         """Return the state for a snapshot."""
-        heard = {str(group): totals for group, totals in self.totals.items() if totals.heard}
-        everything = {"windows": self._all_groups.as_list()}
-        state = LedgerState(heard, all_groups=everything, counted=self._counted, watermarks=self._watermarks)
+        heard = {str(g): self.totals.of_group(at) for at, g in enumerate(self.groups) if self.totals.heard[at]}
+        everything = [
+            (partial, sorted(self._groups_of(window), key=str))
+            for window in self._all_groups
+            for _, partial in as_partials(self._all_groups.whole(window))
+        ]
+        state = LedgerState(
+            heard, all_groups={"windows": everything}, counted=self._counted, watermarks=self._watermarks
+        )
         if not self.plan.is_rebuilt:
-            state.windows = {
-                str(group): [partial for partial, _ in windows.as_list()] for group, windows in self._windows.items()
-            }
+            for window in self._windows:
+                for number, partial in as_partials(self._windows.whole(window)):
+                    state.windows.setdefault(str(self.groups[number]), []).append(partial)
         builtins: dict[str, Any] = msgspec.to_builtins(state)
         return builtins
 
@@ -416,22 +369,30 @@ class WindowLedger:
 
     def restore(self, stored: LedgerState) -> None:
         """Restore the state of a snapshot."""
-        totals = {self.plan.group(text): one for text, one in stored.groups.items()}
-        self.totals |= {group: one for group, one in totals.items() if self.keeps(group)}
+        self.totals = Totals(self._size)
+        for text, totals in stored.groups.items():
+            if self.keeps(group := self.plan.group(text)):
+                self.totals.restore(self.number(group), totals)
         self._counted, self._rebuilding, self._watermarks = stored.counted, Coverage(), stored.watermarks
         self._begin(rebuilt=self.plan.is_rebuilt)
-        for text, partials in stored.windows.items() if not self.plan.is_rebuilt else ():
-            if (group := self.plan.group(text)) in self.totals:
-                windows = self._windows[group] = Windows(self.plan)
-                windows.restore([(partial, ()) for partial in partials])
-        self._all_groups.restore(stored.all_groups.get("windows", []))
+        if not self.plan.is_rebuilt:
+            kept = ((self.plan.group(text), partials) for text, partials in stored.windows.items())
+            frames = (as_frames(self.number(group), partials) for group, partials in kept if group in self._numbers)
+            self._windows.restore([frame for found in frames for frame in found])
+        windows = stored.all_groups.get("windows", [])
+        self._all_groups.restore([frame for partial, _ in windows for frame in as_frames(0, [partial])])
+        for partial, groups in windows:
+            there = self._members[partial.window] = np.zeros(self._size, dtype=np.bool_)
+            there[[self._numbers[group] for group in groups if group in self._numbers]] = True
 
     def _begin(self, *, rebuilt: bool) -> None:
         self._rebuilt = rebuilt
         self._since_start = Watermarks()
         """Watermarks of the records for rebuilt windows, and of later records."""
-        self._windows: dict[Group, Windows] = {}
-        self._all_groups = Windows(self.plan)
+        self._windows = Windows(self.plan.rule, self._size, rebuilt=rebuilt)
+        self._all_groups = Windows(self.plan.rule, 1)
+        self._members = {}
+        self._changed()
 
 
 def seconds(time_us: int) -> float:

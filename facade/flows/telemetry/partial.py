@@ -4,15 +4,18 @@ The messages are ``telemetry-summary.schema.json`` and, for heaps, ``ingest-summ
 a number, under its own name, and no stream.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, cast
 
 import msgspec
+import numpy as np
 
-from facade.messages import FieldStatistics, Partial
+from facade.messages import FieldColumns, FieldStatistics, Partial, RackSummary
 from facade.numbers import Natural
-from facade.sequences import union
+from facade.windows.frame import STATISTICS, Counts, FieldArrays, Frame, Runs
 
+COLUMNS = ("epoch", "window", "late", "count", "time_min", "time_max", "runs")
+"""Columns of a rack's summary beside node and fields, in the order of a partial."""
 MAX_RUNS = 4096
 """Larger numbers of runs are spread over several entries, so that no record grows without bound."""
 
@@ -68,15 +71,73 @@ def summary_form(schema: Mapping[str, Any], group: str | None) -> type[Summary]:
     return cast(type[Summary], form)
 
 
-def gather(into: dict[tuple[int, int, bool], Partial], partials: Iterable[Partial]) -> None:
-    """Merge partials of one group by epoch and window, runs included; `partials` may be changed later."""
-    for partial in partials:
-        key = (partial.epoch, partial.window, partial.late)
-        if key in into:
-            merge(into[key], partial)
-            into[key].runs = union(into[key].runs, partial.runs)
-        else:
-            into[key] = partial
+def frame_of(summary: RackSummary) -> Frame:
+    """Return the rows of a summary whose columns are of one length; groups are nodes."""
+    return _frame(summary.node, {name: getattr(summary, name) for name in COLUMNS}, summary.fields)
+
+
+def as_frames(code: int, partials: Iterable[Partial]) -> list[Frame]:
+    """Return partials of the group with a code as frames of one row."""
+    return [
+        _frame(
+            [code],
+            {name: [getattr(one, name)] for name in COLUMNS},
+            {name: columns_of(statistics) for name, statistics in one.fields.items()},
+        )
+        for one in partials
+    ]
+
+
+def as_partials(rows: Frame) -> Iterator[tuple[int, Partial]]:
+    """Return the rows of a frame as partials, each with the code of its group."""
+    columns = [getattr(rows, name).tolist() for name in COLUMNS if name != "runs"]
+    statistics = [_statistics(one, len(rows)) for one in rows.fields.values()]
+    fields = (dict(zip(rows.fields, row, strict=True)) for row in zip(*statistics, strict=True))
+    of_rows = fields if statistics else iter(dict, None)
+    partials = map(Partial, *columns, rows.runs.as_lists(len(rows)), of_rows)
+    return zip(rows.group.tolist(), partials, strict=True)
+
+
+def columns_of(statistics: FieldStatistics) -> FieldColumns:
+    """Return the statistics of one row as columns."""
+    known = ((name, getattr(statistics, name)) for name in STATISTICS)
+    return FieldColumns(**{name: None if value is None else [value] for name, value in known})
+
+
+def _statistics(one: FieldArrays, rows: int) -> list[FieldStatistics]:
+    columns = [
+        [None] * rows if (values := getattr(one, name)) is None
+        else values.as_dicts(rows) if isinstance(values, Counts)
+        else values.tolist()
+        for name in STATISTICS
+    ]  # fmt: skip
+    return list(map(FieldStatistics, *columns))
+
+
+def _frame(groups: Sequence[int], columns: Mapping[str, Sequence[Any]], fields: Mapping[str, FieldColumns]) -> Frame:
+    sizes = [len(runs) for runs in columns["runs"]]
+    flat = np.array([run for runs in columns["runs"] for run in runs], dtype=np.int64).reshape(-1, 2)
+    whole = ("epoch", "window", "count", "time_min", "time_max")
+    return Frame(
+        group=np.array(groups, dtype=np.int64),
+        late=np.array(columns["late"], dtype=np.bool_),
+        runs=Runs(np.repeat(np.arange(len(sizes)), sizes), flat[:, 0], flat[:, 1]),
+        fields={name: _arrays(one) for name, one in fields.items()},
+        **{name: np.array(columns[name], dtype=np.int64) for name in whole},
+    )
+
+
+def _arrays(columns: FieldColumns) -> FieldArrays:
+    found: dict[str, Any] = {}
+    for name in STATISTICS:
+        if (values := getattr(columns, name)) is not None:
+            found[name] = _counts(values) if name == "sketch" else np.array(values)
+    return FieldArrays(**found)
+
+
+def _counts(sketches: Sequence[Mapping[int, int]]) -> Counts:
+    found = [(row, bucket, one[bucket]) for row, one in enumerate(sketches) for bucket in sorted(one)]
+    return Counts(*np.array(found, dtype=np.int64).reshape(-1, 3).T)
 
 
 def split(partial: Partial) -> list[Partial]:
@@ -86,55 +147,3 @@ def split(partial: Partial) -> list[Partial]:
     first, *more = (partial.runs[i : i + MAX_RUNS] for i in range(0, len(partial.runs), MAX_RUNS))
     replace = msgspec.structs.replace
     return [replace(partial, runs=first), *(replace(partial, runs=runs, count=0, fields={}) for runs in more)]
-
-
-def merge(into: Partial, other: Partial) -> None:
-    """Add `other` to `into`, without its runs; the epoch is the newer one."""
-    newer = other.time_max >= into.time_max
-    for name, statistics in other.fields.items():
-        mine = into.fields.get(name)
-        if mine is None:
-            into.fields[name] = copy_statistics(statistics)
-        else:
-            _merge_statistics(mine, into.count, statistics, other.count, newer=newer)
-    if newer:
-        into.epoch = other.epoch
-    into.count += other.count
-    into.time_min = min(into.time_min, other.time_min)
-    into.time_max = max(into.time_max, other.time_max)
-
-
-def copy_partial(partial: Partial) -> Partial:
-    """Return an independent copy without the runs."""
-    fields = {name: copy_statistics(statistics) for name, statistics in partial.fields.items()}
-    return msgspec.structs.replace(partial, runs=[], fields=fields)
-
-
-def copy_statistics(statistics: FieldStatistics) -> FieldStatistics:
-    """Return an independent copy."""
-    sketch = None if statistics.sketch is None else dict(statistics.sketch)
-    return msgspec.structs.replace(statistics, sketch=sketch)
-
-
-def _merge_statistics(a: FieldStatistics, n_a: int, b: FieldStatistics, n_b: int, *, newer: bool) -> None:
-    if b.m2 is not None and b.sum is not None:
-        # Chan, Golub and LeVeque (1979), eq. 2.1: needs both means, hence before the sums change.
-        if a.m2 is None or a.sum is None or n_a == 0:
-            a.m2 = b.m2
-        else:
-            delta = b.sum / n_b - a.sum / n_a
-            a.m2 += b.m2 + delta * delta * n_a * n_b / (n_a + n_b)
-    if b.sum is not None:
-        a.sum = b.sum if a.sum is None else a.sum + b.sum
-    if b.min is not None:
-        a.min = b.min if a.min is None else min(a.min, b.min)
-    if b.max is not None:
-        a.max = b.max if a.max is None else max(a.max, b.max)
-    if b.last is not None and newer:
-        a.last = b.last
-    if b.sketch is not None:
-        if a.sketch is None:
-            a.sketch = dict(b.sketch)
-        else:
-            for bucket, count in b.sketch.items():
-                a.sketch[bucket] = a.sketch.get(bucket, 0) + count

@@ -9,17 +9,19 @@ from facade.bus.port import OffsetRange
 from facade.config import Settings
 from facade.errors import IcdError
 from facade.flows.telemetry.partial import Group, StreamSummary, Summary, summary_form
+from facade.icd import model
 from facade.icd.fields import first_name, kind, properties
-from facade.icd.model import Icd, Rule
+from facade.icd.model import Icd
 from facade.icd.topic_model import REBUILT, Window
 from facade.instances import FAMILIES
 from facade.messages import Partial, RackSummary
+from facade.windows.newest import Rule
 
 MICRO = 1_000_000
 
 _RACKS = "rack-summary"
 """Second message of a summary topic, for summaries of racks."""
-_STATISTICS: dict[Rule, frozenset[str]] = {
+_STATISTICS: dict[model.Rule, frozenset[str]] = {
     "rate": frozenset({"sum"}),
     "sum": frozenset({"sum"}),
     "mean": frozenset({"sum"}),
@@ -82,6 +84,11 @@ class Plan:
     def disorder_us(self) -> int:
         """Time between the end of a window and its closing [us]."""
         return round(self.window.disorder * MICRO)
+
+    @cached_property
+    def rule(self) -> Rule:
+        """When windows begin and are closed."""
+        return Rule(self.length_us, self.disorder_us, round(self.window.ahead * MICRO))
 
     @property
     def is_rebuilt(self) -> bool:

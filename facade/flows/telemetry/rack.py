@@ -1,32 +1,36 @@
-"""Summaries of a rack: the partials of its nodes as columns, for work by record instead of by node.
+"""Summaries of a rack: the partial sums of its nodes as columns of a record.
 
 All rows of a record have the same statistics, so its columns have no gaps; rows with others go into another record.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, groupby
+from collections.abc import Iterator
 from typing import Any
 
-from facade.flows.telemetry.consistency import COLUMNS, STATISTICS, are_bounded
-from facade.messages import FieldColumns, FieldStatistics, Partial, RackSummary
+import numpy as np
 
-RackRow = tuple[int, Partial]
-"""Node, and a partial of some of its records."""
-_NONE = FieldStatistics()
+from facade.flows.telemetry.consistency import are_bounded
+from facade.flows.telemetry.partial import COLUMNS, MAX_RUNS
+from facade.messages import FieldColumns
+from facade.windows.frame import Counts, FieldArrays, Frame
+
 _ROW, _FIELD, _BUCKET, _RUN = 128, 128, 28, 36
 """Upper bounds of bytes: a row without its parts, the numbers of a field, a bucket with its count, a run."""
 
 
-def tables(rows: Sequence[RackRow], most_bytes: int) -> Iterator[dict[str, Any]]:
-    """Divide rows into records of a size, and return the columns of each."""
-    # In order: an entry with further runs stays right after the first.
-    alike = (list(part) for _, part in groupby(rows, key=lambda row: bool(row[1].fields)))
-    for part in chain.from_iterable(_cut(one, most_bytes) for one in alike):
-        found = _columns(part)
-        if found is not None:
-            yield found
-        else:  # readers refuse a gap or an unbounded number, which must not harm other rows
-            yield from (one for row in part if (one := _columns([row])) is not None)
+def tables(rack: Frame, most_bytes: int) -> Iterator[dict[str, Any]]:
+    """Divide the rows of a rack, whose groups are nodes, into records of a size; return the columns of each."""
+    runs = np.bincount(rack.runs.row, minlength=len(rack))
+    # Readers refuse a record with an unbounded number: it must not harm other rows. Runs beyond a limit go into entries
+    # of their own, right after the first, so that no record grows without bound.
+    alone = runs > MAX_RUNS
+    for one in rack.fields.values():
+        alone |= ~are_bounded(one)
+    begin = 0
+    for row in np.flatnonzero(alone).tolist():
+        yield from _cut(rack.rows(begin, row), most_bytes)
+        yield from _wide(rack.rows(row, row + 1))
+        begin = row + 1
+    yield from _cut(rack.rows(begin, len(rack)), most_bytes)
 
 
 def nothing() -> dict[str, Any]:
@@ -34,46 +38,38 @@ def nothing() -> dict[str, Any]:
     return {"node": [], **{name: [] for name in COLUMNS}, "fields": {}}
 
 
-def rows(summary: RackSummary) -> Iterator[RackRow]:
-    """Return the rows of a summary whose columns are of one length."""
-    count, names = len(summary.node), list(summary.fields)
-    found = zip(*(_statistics(one, count) for one in summary.fields.values()), strict=True)
-    fields: Iterable[dict[str, FieldStatistics]] = (dict(zip(names, row, strict=True)) for row in found)
-    columns = (getattr(summary, name) for name in COLUMNS)
-    return zip(summary.node, map(Partial, *columns, fields if names else iter(dict, None)), strict=True)
-
-
-def _cut(rows: Sequence[RackRow], most_bytes: int) -> Iterator[Sequence[RackRow]]:
+def _cut(rows: Frame, most_bytes: int) -> Iterator[dict[str, Any]]:
+    if not len(rows):
+        return
+    weights = np.full(len(rows), _ROW + _FIELD * len(rows.fields))
+    weights += _RUN * np.bincount(rows.runs.row, minlength=len(rows))
+    for one in rows.fields.values():
+        if one.sketch is not None:
+            weights += _BUCKET * np.bincount(one.sketch.row, minlength=len(rows))
     begin = size = 0
-    for at, (_, partial) in enumerate(rows):
-        buckets = sum(len(one.sketch) for one in partial.fields.values() if one.sketch is not None)
-        weight = _ROW + _FIELD * len(partial.fields) + _BUCKET * buckets + _RUN * len(partial.runs)
+    for at, weight in enumerate(weights.tolist()):
         if size and size + weight > most_bytes:
-            yield rows[begin:at]
+            yield _columns(rows.rows(begin, at))
             begin, size = at, 0
         size += weight
-    if size:
-        yield rows[begin:]
+    yield _columns(rows.rows(begin, len(rows)))
 
 
-def _columns(rows: Sequence[RackRow]) -> dict[str, Any] | None:
-    """Return the columns of some rows; None: they cannot share a record."""
-    partials = [partial for _, partial in rows]
-    found: dict[str, Any] = {name: [getattr(one, name) for one in partials] for name in COLUMNS}
-    fields = found["fields"] = {}
-    for field in partials[0].fields:
-        mine = [one.fields.get(field, _NONE) for one in partials]
-        lists = {name: [getattr(one, name) for one in mine] for name in STATISTICS}
-        fields[field] = FieldColumns(**{name: values for name, values in lists.items() if values[0] is not None})
-        if len(rows) == 1:
-            continue
-        if any(values.count(None) not in (0, len(rows)) for values in lists.values()) or not are_bounded(fields[field]):
-            return None
-    return (
-        found | {"node": [node for node, _ in rows]} if {len(one.fields) for one in partials} == {len(fields)} else None
-    )
+def _wide(row: Frame) -> Iterator[dict[str, Any]]:
+    """Return the columns of one row, as entries of at most `MAX_RUNS` runs; all but the first have only runs."""
+    found = _columns(row)
+    (runs,) = found["runs"]
+    yield found | {"runs": [runs[:MAX_RUNS]]}
+    for at in range(MAX_RUNS, len(runs), MAX_RUNS):
+        yield found | {"runs": [runs[at : at + MAX_RUNS]], "count": [0], "fields": {}}
 
 
-def _statistics(one: FieldColumns, count: int) -> Iterator[FieldStatistics]:
-    nothing = [None] * count
-    return map(FieldStatistics, *(getattr(one, name) or nothing for name in STATISTICS))
+def _columns(rows: Frame) -> dict[str, Any]:
+    found: dict[str, Any] = {name: getattr(rows, name).tolist() for name in COLUMNS if name != "runs"}
+    fields = {name: FieldColumns(**_lists(one, len(rows))) for name, one in rows.fields.items()}
+    return found | {"node": rows.group.tolist(), "runs": rows.runs.as_lists(len(rows)), "fields": fields}
+
+
+def _lists(one: FieldArrays, rows: int) -> dict[str, Any]:
+    arrays = ((name, getattr(one, name)) for name in one.form)
+    return {name: found.as_dicts(rows) if isinstance(found, Counts) else found.tolist() for name, found in arrays}

@@ -1,8 +1,8 @@
-"""From columns of records to partials, in numpy: the hot path of a worker.
+"""From columns of records to partial sums, in numpy: the hot path of a worker.
 
 Pure: no I/O, no clock. A record is late or ahead by its append time at the broker, so the result does not depend on the
 division into batches, and a sender's wrong clock moves no window. The records of one group, epoch and window are a
-cell, and each cell becomes a partial.
+cell, and each cell becomes a row of a frame.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,10 +20,9 @@ from facade.config import Settings
 from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.plan import MICRO, FieldPlan, Plan
 from facade.icd.fields import Schema
-from facade.messages import FieldStatistics, Partial
 from facade.outcome import RecordRejected
 from facade.printable import excerpt
-from facade.sequences import HeapRange
+from facade.windows.frame import Counts, FieldArrays, Frame, Runs, last_of_each
 
 UNKNOWN = -1
 """Code of unknown groups."""
@@ -128,39 +127,27 @@ class Cells:
         return [values[a:b] for a, b in zip(self.starts.tolist(), self.ends.tolist(), strict=True)]
 
 
-def partials(columns: Mapping[str, Column], plan: Plan, cells: Cells, groups: Groups) -> dict[Group, list[Partial]]:
-    """Return the partial of each cell, by group; `columns`: the `plan.columns`, in the order of the cells."""
+def frame(columns: Mapping[str, Column], plan: Plan, cells: Cells) -> Frame:
+    """Return one row for each cell; `columns`: the `plan.columns`, in the order of the cells."""
     rule = plan.window
     time = columns[rule.time]
     oldest, newest = np.minimum.reduceat(time, cells.starts), np.maximum.reduceat(time, cells.starts)
-    last = _last(time, newest, cells)
-    runs = _runs(columns[rule.sequence], cells) if rule.sequence is not None else [[] for _ in cells.starts]
-    statistics = {f.first_name: _statistics(columns[f.name], f, cells, last, rule.quantile_error) for f in plan.fields}
-    found: dict[Group, list[Partial]] = {}
-    for c, count in enumerate(cells.sizes.tolist()):
-        partial = Partial(
-            epoch=int(cells.epoch[c]),
-            window=int(cells.window[c]),
-            late=bool(cells.late[c]),
-            count=count,
-            time_min=int(oldest[c]),
-            time_max=int(newest[c]),
-            runs=runs[c],
-            fields={name: values[c] for name, values in statistics.items()},
-        )
-        found.setdefault(groups.group(int(cells.group[c])), []).append(partial)
-    return found
+    last = last_of_each(time, newest, cells.starts)
+    nothing = np.zeros(0, dtype=np.int64)
+    return Frame(
+        group=cells.group,
+        epoch=cells.epoch,
+        window=cells.window,
+        late=cells.late,
+        count=cells.sizes,
+        time_min=oldest,
+        time_max=newest,
+        runs=Runs(nothing, nothing, nothing) if rule.sequence is None else _runs(columns[rule.sequence], cells),
+        fields={f.first_name: _statistics(columns[f.name], f, cells, last, rule.quantile_error) for f in plan.fields},
+    )
 
 
-def _last(time: Column, newest: Column, cells: Cells) -> Column:
-    """Return the index of the newest record of each cell; of equally new ones the last."""
-    if np.array_equal(time[cells.ends - 1], newest):
-        return cells.ends - 1
-    at_newest = np.flatnonzero(time == cells.spread(newest))
-    return at_newest[np.searchsorted(at_newest, cells.ends) - 1]
-
-
-def _runs(sequence: Column, cells: Cells) -> list[list[HeapRange]]:
+def _runs(sequence: Column, cells: Cells) -> Runs:
     step = np.diff(sequence)
     step[cells.starts[1:] - 1] = 2  # no sequence continues across cells
     breaks = np.flatnonzero(step != 1)
@@ -171,30 +158,20 @@ def _runs(sequence: Column, cells: Cells) -> list[list[HeapRange]]:
         breaks = np.flatnonzero(step > 1)
     begins = np.concatenate(([0], breaks + 1))
     ends = np.append(begins[1:], len(sequence)) - 1
-    runs: list[list[HeapRange]] = [[] for _ in cells.starts]
-    found = np.searchsorted(cells.starts, begins, side="right") - 1
-    for c, first, last in zip(found.tolist(), sequence[begins].tolist(), sequence[ends].tolist(), strict=True):
-        runs[c].append((first, last))
-    return runs
+    return Runs(np.searchsorted(cells.starts, begins, side="right") - 1, sequence[begins], sequence[ends])
 
 
-def _statistics(
-    values: Column, field: FieldPlan, cells: Cells, last: Column, error: float | None
-) -> list[FieldStatistics]:
+def _statistics(values: Column, field: FieldPlan, cells: Cells, last: Column, error: float | None) -> FieldArrays:
     wanted = field.statistics
-    found = _sums(values, wanted, cells)
+    found: dict[str, Any] = _sums(values, wanted, cells)
     if "last" in wanted:
-        found["last"] = values[last].tolist()
+        found["last"] = values[last]
     if "sketch" in wanted and error is not None:
         found["sketch"] = _sketches(values, cells, error)
-    result = [FieldStatistics() for _ in cells.starts]
-    for name, column in found.items():
-        for entry, value in zip(result, column, strict=True):
-            setattr(entry, name, value)
-    return result
+    return FieldArrays(**found)
 
 
-def _sums(values: Column, wanted: Collection[str], cells: Cells) -> dict[str, list[Any]]:
+def _sums(values: Column, wanted: Collection[str], cells: Cells) -> dict[str, Column]:
     parts = cells.parts(values) if cells.are_large else None
 
     def of_cells(function: np.ufunc) -> Column:
@@ -202,20 +179,19 @@ def _sums(values: Column, wanted: Collection[str], cells: Cells) -> dict[str, li
             return function.reduceat(values, cells.starts)
         return np.array([function.reduce(part) for part in parts])
 
-    found: dict[str, list[Any]] = {}
+    found: dict[str, Column] = {}
     if "sum" in wanted:
-        sums = of_cells(np.add)
-        found["sum"] = sums.tolist()
+        sums = found["sum"] = of_cells(np.add)
         if "m2" in wanted and parts is None:
             distance = values - cells.spread(sums / cells.sizes)
             distance *= distance
-            found["m2"] = np.add.reduceat(distance, cells.starts).tolist()
+            found["m2"] = np.add.reduceat(distance, cells.starts)
         elif "m2" in wanted and parts is not None:
-            found["m2"] = [_m2(part, total / len(part)) for part, total in zip(parts, found["sum"], strict=True)]
+            found["m2"] = np.array([_m2(part, total / len(part)) for part, total in zip(parts, sums, strict=True)])
     if "min" in wanted:
-        found["min"] = of_cells(np.minimum).tolist()
+        found["min"] = of_cells(np.minimum)
     if "max" in wanted:
-        found["max"] = of_cells(np.maximum).tolist()
+        found["max"] = of_cells(np.maximum)
     return found
 
 
@@ -225,29 +201,22 @@ def _m2(values: Column, mean: float) -> float:
     return float(distance.sum())
 
 
-def _sketches(values: Column, cells: Cells, error: float) -> list[dict[int, int]]:
-    bucket = sketch.buckets(values, error)
-    if cells.are_large:
-        return [_counts(part) for part in cells.parts(bucket)]
+def _sketches(values: Column, cells: Cells, error: float) -> Counts:
+    bucket, number = sketch.buckets(values, error), len(cells.starts)
     width = int(bucket.max()) + 1
-    slots = cells.spread(np.arange(len(cells.starts))) * width + bucket
-    if len(cells.starts) * width <= _DENSE_SLOTS:
+    if cells.are_large:
+        tables = [np.bincount(part) for part in cells.parts(bucket)]
+        found = [np.flatnonzero(table) for table in tables]
+        rows = np.repeat(np.arange(number), [len(one) for one in found])
+        return Counts(rows, np.concatenate(found), np.concatenate([t[at] for t, at in zip(tables, found, strict=True)]))
+    slots = cells.spread(np.arange(number)) * width + bucket
+    if number * width <= _DENSE_SLOTS:
         table = np.bincount(slots)
         filled = np.flatnonzero(table)
         counts = table[filled]
     else:
         filled, counts = np.unique(slots, return_counts=True)
-    sketches: list[dict[int, int]] = [{} for _ in cells.starts]
-    for slot, count in zip(filled.tolist(), counts.tolist(), strict=True):
-        c, b = divmod(slot, width)
-        sketches[c][b] = count
-    return sketches
-
-
-def _counts(buckets: Column) -> dict[int, int]:
-    table = np.bincount(buckets)
-    filled = np.flatnonzero(table)
-    return dict(zip(filled.tolist(), table[filled].tolist(), strict=True))
+    return Counts(filled // width, filled % width, counts)
 
 
 _OTHER_UNIT = 100
@@ -256,9 +225,10 @@ _OTHER_UNIT = 100
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """The partials of some records."""
+    """The partial sums of some records."""
 
-    partials: dict[Group, list[Partial]]
+    frame: Frame | None
+    """None: no record can be used."""
     used: int
     late: int
     rejected: list[tuple[int, RecordRejected]]
@@ -289,7 +259,7 @@ class Sifted:
 
 
 def reduce(columns: Mapping[str, Column], plan: Plan, appended: AppendTimes, groups: Groups) -> Reduced:
-    """Reduce the columns of records to one partial per group, epoch and window.
+    """Reduce the columns of records to one row per group, epoch and window.
 
     Parameters
     ----------
@@ -298,7 +268,7 @@ def reduce(columns: Mapping[str, Column], plan: Plan, appended: AppendTimes, gro
         int64, others as float64, names as objects; in log order within a group and epoch.
     """
     sifted = sift(columns, plan, appended, groups)
-    return combine(columns, plan, sifted, groups, [row for row, _ in sifted.rejected])
+    return combine(columns, plan, sifted, [row for row, _ in sifted.rejected])
 
 
 def sift(columns: Mapping[str, Column], plan: Plan, appended: AppendTimes, groups: Groups) -> Sifted:
@@ -322,10 +292,8 @@ def sift(columns: Mapping[str, Column], plan: Plan, appended: AppendTimes, group
     return Sifted(codes, late, rejected)
 
 
-def combine(
-    columns: Mapping[str, Column], plan: Plan, sifted: Sifted, groups: Groups, unused: Sequence[int]
-) -> Reduced:
-    """Make partials of judged records, without the `unused` ones; parameters as of `reduce`."""
+def combine(columns: Mapping[str, Column], plan: Plan, sifted: Sifted, unused: Sequence[int]) -> Reduced:
+    """Sum up judged records, without the `unused` ones; parameters as of `reduce`."""
     rule, time, codes, late = plan.window, columns[plan.window.time], sifted.codes, sifted.late
     kept = {name: columns[name] for name in plan.columns}
     if unused:
@@ -334,7 +302,7 @@ def combine(
         kept = {name: column[keep] for name, column in kept.items()}
         time, codes, late = time[keep], codes[keep], None if late is None else late[keep]
     if not len(time):
-        return Reduced({}, 0, 0, sifted.rejected)
+        return Reduced(None, 0, 0, sifted.rejected)
     oldest, newest = (int(limit) // plan.length_us for limit in (time.min(), time.max()))
     # Usually there is one window, and a division is slow.
     window = np.broadcast_to(np.int64(oldest), time.shape) if oldest == newest else time // plan.length_us
@@ -353,7 +321,7 @@ def combine(
     if order is not None:
         kept = {name: column[order] for name, column in kept.items()}
     late_count = 0 if late is None else int(np.count_nonzero(late))
-    return Reduced(partials(kept, plan, cells, groups), len(time) - late_count, late_count, sifted.rejected)
+    return Reduced(frame(kept, plan, cells), len(time) - late_count, late_count, sifted.rejected)
 
 
 def _judges(time: Column, appended: AppendTimes, lateness: int, ahead: int) -> Column:

@@ -19,18 +19,7 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from facade.flows.telemetry.plan import Plan
 from facade.messages import Watermark
-
-
-def closed_at(plan: Plan, window: int) -> int:
-    """Return the watermark that closes the window with a start [both Unix us]."""
-    return window + plan.length_us + plan.disorder_us
-
-
-def newest_close(plan: Plan, time: int) -> int:
-    """Return the newest watermark up to a time that closes a window [both Unix us]."""
-    return time - (time - plan.disorder_us) % plan.length_us
 
 
 class Mark(msgspec.Struct, array_like=True, gc=False):

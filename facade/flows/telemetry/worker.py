@@ -7,8 +7,11 @@ closing of windows see `facade.flows.telemetry.watermarks`.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import add
+from itertools import groupby, pairwise
+from operator import add, itemgetter
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from facade.bus.dead_letters import COUNT, ROW
 from facade.bus.port import OffsetRange, PartitionBatch, Record, TransactionalLog
@@ -16,28 +19,28 @@ from facade.clock import Clock
 from facade.codec.batches import Joined, ReadBatch, Refused, is_batch, without
 from facade.codec.columns import Column, ColumnDecoder
 from facade.config import Settings
-from facade.flows.telemetry.partial import Group, Summary, gather, split
+from facade.flows.telemetry.partial import Summary, as_partials, split
 from facade.flows.telemetry.plan import MICRO, Plan, plans
-from facade.flows.telemetry.rack import RackRow, nothing, tables
+from facade.flows.telemetry.rack import nothing, tables
 from facade.flows.telemetry.reduce import (
     AppendTimes,
     Batches,
     Reduced,
     Together,
     combine,
+    frame,
     groups,
-    partials,
     reduce,
     sift,
 )
-from facade.flows.telemetry.watermarks import newest_close
 from facade.icd.fields import earlier_versions
 from facade.icd.model import Icd
-from facade.messages import Partial, RackSummary, Watermark
+from facade.messages import RackSummary, Watermark
 from facade.outcome import LATE, USED, Outcome
 from facade.racks import Racks
 from facade.runtime.accounts import RunningAccount
 from facade.runtime.worker import SIGN_OF_LIFE, OffsetRanges, TransactionalWorker
+from facade.windows.frame import Frame, merge
 
 _LOOK = 0.01
 """Shortest wait for more records [s]."""
@@ -79,8 +82,8 @@ class BatchLimits:
     """Pause after a transaction that failed [s]."""
 
 
-GroupPartials = dict[Group, dict[tuple[int, int, bool], Partial]]
-"""Partials of the groups of one partition, then by epoch, window and whether late."""
+_MOST_FRAMES = 64
+"""Frames of a partition that are kept before they are merged."""
 
 
 class Summarised(NamedTuple):
@@ -131,25 +134,35 @@ class _Stream:
         return LATE if sifted.late is not None and sifted.late.any() else USED
 
     def summaries(
-        self, worker: str, partition: int, found: GroupPartials, offsets: OffsetRange
+        self, worker: str, partition: int, frames: Sequence[Frame], offsets: OffsetRange
     ) -> Iterator[Summarised]:
-        racks: dict[int, list[RackRow]] = {rack: [] for rack in self._all_racks}
-        by_node = self.plan.window.groups == "node"
-        for group, mine in found.items():
-            parts = [part for whole in mine.values() for part in split(whole)]
-            if self.plan.racks and isinstance(group, int):
-                racks.setdefault(self._racks.rack(group), []).extend((group, part) for part in parts)
-                continue
-            to = self._racks.partition(group) if by_node and isinstance(group, int) else -1
-            for number, part in enumerate(parts):
-                alone = self.plan.summary(worker, partition, group, part, offsets, number)
-                yield Summarised(self.plan.key(group), alone, to)
+        racks: dict[int, Frame | None] = dict.fromkeys(self._all_racks)
+        if frames and self.plan.racks:
+            racks |= self._by_rack(merge(frames))
+        elif frames:
+            yield from self._by_group(worker, partition, merge(frames), offsets)
         for rack, rows in racks.items():
             nodes = self._racks.nodes(rack)
             # A rack without records has a summary as well, so that a reader notices a lost one.
-            for number, columns in enumerate(tables(rows, self._most_bytes) if rows else (nothing(),)):
+            found = (nothing(),) if rows is None else tables(rows, self._most_bytes)
+            for number, columns in enumerate(found):
                 summary = self.plan.rack_summary(worker, partition, nodes, columns, offsets, number)
                 yield Summarised(self.plan.rack_key(nodes[0], nodes[-1]), summary, self._racks.partition(nodes[0]))
+
+    def _by_rack(self, whole: Frame) -> Iterator[tuple[int, Frame]]:
+        racks = whole.group // self._racks.size  # ascending, as the nodes are
+        starts = np.flatnonzero(np.diff(racks, prepend=-1)).tolist()
+        for begin, end in pairwise([*starts, len(whole)]):
+            yield int(racks[begin]), whole.rows(begin, end)
+
+    def _by_group(self, worker: str, partition: int, whole: Frame, offsets: OffsetRange) -> Iterator[Summarised]:
+        by_node = self.plan.window.groups == "node"
+        for code, mine in groupby(as_partials(whole), itemgetter(0)):
+            group = self.groups.group(code)
+            to = self._racks.partition(group) if by_node and isinstance(group, int) else -1
+            for number, part in enumerate(part for _, one in mine for part in split(one)):
+                alone = self.plan.summary(worker, partition, group, part, offsets, number)
+                yield Summarised(self.plan.key(group), alone, to)
 
 
 def trials(icd: Icd, settings: Settings) -> Mapping[str, Callable[[Record], Outcome]]:
@@ -212,7 +225,7 @@ class TelemetryWorker(TransactionalWorker):
         if time < self._closes_at:
             return
         self._closes = False
-        wanted = {place: newest_close(self.streams[place[0]].plan, time) for place in ranges}
+        wanted = {place: self.streams[place[0]].plan.rule.newest_close(time) for place in ranges}
         lacks = [place for place, close in wanted.items() if ranges[place].read_to < close]
         if lacks and now >= self._ask_at:
             self._log.ask_ends(lacks)
@@ -254,7 +267,7 @@ class TelemetryWorker(TransactionalWorker):
         return self._idle() >= wanted
 
     def _interval(self) -> float:
-        limits, cells = self._limits, sum(map(len, self._partials.values()))
+        limits, cells = self._limits, sum(max(map(len, frames)) for frames in self._frames.values())
         return max(limits.interval, min(cells / limits.cells_per_second, limits.longest_interval))
 
     def _fold(self, run: PartitionBatch) -> Sequence[ReadBatch | Refused]:
@@ -285,8 +298,7 @@ class TelemetryWorker(TransactionalWorker):
 
     def _fold_batches(self, run: PartitionBatch, stream: "_Stream", account: RunningAccount, joined: Together) -> None:
         if (cells := joined.cells(stream.plan, stream.groups)) is not None:
-            found = partials(joined, stream.plan, cells, stream.groups)
-            self._count(run, account, Reduced(found, joined.rows, 0, []))
+            self._count(run, account, Reduced(frame(joined, stream.plan, cells), joined.rows, 0, []))
             return
         sifted = sift(joined, stream.plan, joined.appended, stream.groups)
         rejected = dict(sifted.rejected) | joined.rejected
@@ -302,20 +314,22 @@ class TelemetryWorker(TransactionalWorker):
                     letter = replace(record, value=joined.reader.row(batch, row), headers=without(record.headers))
                     self._settle(letter, rejected[start + row], {ROW: row})
             unused += [start + row for row in rows]
-        self._count(run, account, combine(joined, stream.plan, sifted, stream.groups, unused))
+        self._count(run, account, combine(joined, stream.plan, sifted, unused))
 
     def _count(self, run: PartitionBatch, account: RunningAccount, reduced: Reduced) -> None:
         account.used += reduced.used
         account.late += reduced.late
-        mine = self._partials.setdefault((run.topic, run.partition), {})
-        for group, found in reduced.partials.items():
-            gather(mine.setdefault(group, {}), found)
+        if reduced.frame is not None:
+            mine = self._frames.setdefault((run.topic, run.partition), [])
+            mine.append(reduced.frame)
+            if len(mine) > _MOST_FRAMES:
+                mine[:] = [merge(mine)]
 
     def _output(self, ranges: OffsetRanges) -> Iterator[Record]:
         now = self._clock.monotonic()
         for (topic, partition), offsets in ranges.items():
             place, stream = (topic, partition), self.streams[topic]
-            found = self._partials.get(place, {})
+            found = self._frames.get(place, ())
             if not found and offsets.begin == offsets.end and now - self._told.get(place, -_TOLD_AGAIN) < _TOLD_AGAIN:
                 continue
             self._told[place] = now
@@ -327,7 +341,7 @@ class TelemetryWorker(TransactionalWorker):
         self._writing = {}
         for (topic, partition), offsets in ranges.items():
             plan = self.streams[topic].plan
-            if offsets.partitions <= partition or newest_close(plan, offsets.read_to) <= self._watermarks.get(
+            if offsets.partitions <= partition or plan.rule.newest_close(offsets.read_to) <= self._watermarks.get(
                 (topic, partition), 0
             ):
                 continue
@@ -349,6 +363,6 @@ class TelemetryWorker(TransactionalWorker):
         self._closes_at, self._closes = 0, False
 
     def _forget(self) -> None:
-        self._partials: dict[tuple[str, int], GroupPartials] = {}
-        """By topic and partition."""
+        self._frames: dict[tuple[str, int], list[Frame]] = {}
+        """Partial sums of the open transaction, by topic and partition."""
         self._lag = 0.0
