@@ -3,8 +3,9 @@
 Theory of operation
 -------------------
 A reader keeps its own position. A worker writes it to `positions`, in the transaction with the results of the records
-before it; a device server writes it in its snapshot, beside the totals. The offsets of a consumer group are written
-too, but are never trusted: an administrator can set them, and they expire.
+before it; a device server writes it in its snapshot, beside the totals. A reader without a position begins at the
+beginning of the log. The offsets of a consumer group are written too, but are never trusted: an administrator can set
+them, and they expire.
 
 An offset is only meaningful together with its log. The name of a log is the topic's id, as a topic that is deleted and
 created again begins at 0 again. A log that ends before a position was cut: other records get the offsets already
@@ -291,35 +292,22 @@ class Beginning:
 
 
 def begin(place: TopicPartition, own: WorkerPosition | None, facts: PartitionFacts) -> Beginning:
-    """Compare a worker's own position with the group's and with the log."""
-    if own is None:
-        return _without_own(place, facts)
+    """Compare a worker's own position with the log, which a worker without one has read up to offset 0.
+
+    The group's offset only makes a note: anybody with the right to the group can set it.
+    """
     topic, partition = place
-    known = id_of(own.log)
+    known, at = ("", 0) if own is None else (id_of(own.log), own.next)
     now = Extent(facts.topic_id, {partition: (facts.first, facts.end)})
-    start, findings = compare(Position(known, {partition: own.next}), now)
-    is_new = is_other(known, facts.topic_id)
-    epoch = 0 if is_new else _epoch(own.log) + any(one.is_log_cut for one in findings)
+    start, findings = compare(Position(known, {partition: at}), now)
+    is_new = own is None or is_other(known, facts.topic_id)
+    epoch = 0 if own is None or is_new else _epoch(own.log) + any(one.is_log_cut for one in findings)
     note = "; ".join(finding.describe(topic) for finding in findings)
-    if not findings and facts.group != own.next and not (is_new and facts.group < 0):
+    if not findings and facts.group != at and not (is_new and facts.group < 0):
         says = "has no position" if facts.group < 0 else f"says {facts.group}"
-        note = f"{topic}, partition {partition}: the group {says}; the worker goes on from its own position {own.next}"
+        goes_on = f"goes on from its own position {at}" if own else "has no position of its own and begins at 0"
+        note = f"{topic}, partition {partition}: the group {says}; the worker {goes_on}"
     return Beginning(_log(facts.topic_id or known, epoch), start[partition], note)
-
-
-def _without_own(place: TopicPartition, facts: PartitionFacts) -> Beginning:
-    """Trust the group where there is no own position: at the first start, or after an upgrade."""
-    topic, partition = place
-    offset, note = max(facts.group, facts.first), ""
-    if 0 <= facts.group < facts.first:
-        note = Placement(Verdict.GAP, partition, facts.group, facts.first).describe(topic)
-    elif facts.group > facts.end:
-        offset = facts.first
-        note = (
-            f"{topic}, partition {partition}: the group says {facts.group}, behind the end {facts.end}, as of another"
-            f" log; this one is read from its beginning {facts.first}"
-        )
-    return Beginning(_log(facts.topic_id), offset, note)
 
 
 def newest(records: Iterable[Record], group: str) -> tuple[dict[TopicPartition, WorkerPosition], list[str]]:

@@ -43,6 +43,7 @@ def position(log: str, offset: int) -> WorkerPosition:
     return WorkerPosition(group="g", topic=HEAPS, partition=1, log=log, next=offset, worker="0")
 
 
+UNOWNED = "the group says 30; the worker has no position of its own and begins at 0"
 GONE = "offsets 50 to 69 were removed before they were read"
 CASES = {
     # own position, facts: topic's id, first, end, group's offset; what comes of it: log, offset, words
@@ -80,11 +81,17 @@ CASES = {
     "made again before anything was read": (("a", 0), ("b", 0, 10, -1), ("b", 0, "")),
     "brokers without ids": (("?", 50), ("", 0, 90, 20), ("?", 50, "the group says 20")),
     "brokers learned ids": (("?", 50), ("a", 0, 90, 50), ("a", 50, "")),
-    "the first start": (None, ("a", 5, 90, -1), ("a", 5, "")),
+    "the first start": (None, ("a", 0, 90, -1), ("a", 0, "")),
     "the first start without ids": (None, ("", 0, 0, -1), ("?", 0, "")),
-    "an upgrade": (None, ("a", 0, 90, 30), ("a", 30, "")),
-    "an upgrade, too late": (None, ("a", 40, 90, 30), ("a", 40, "offsets 30 to 39 were removed")),
-    "an upgrade, and another log": (None, ("a", 0, 90, 95), ("a", 0, "the group says 95, behind the end 90")),
+    "the first start, too late": (None, ("a", 5, 90, -1), ("a", 5, "offsets 0 to 4 were removed")),
+    "the first start of a group that was set": (None, ("a", 0, 90, 30), ("a", 0, UNOWNED)),
+    "the first start of a group that was set to the beginning": (None, ("a", 0, 90, 0), ("a", 0, "")),
+    "the first start of a group that was set behind the end": (None, ("a", 0, 90, 95), ("a", 0, "the group says 95")),
+    "the first start of a group that was set, too late": (
+        None,
+        ("a", 40, 90, 60),
+        ("a", 40, "offsets 0 to 39 were removed"),
+    ),
 }
 
 
@@ -168,6 +175,17 @@ def test_whatever_becomes_of_the_group_each_record_is_counted_once():
     assert site.broker.committed["aggregate", HEAPS, 0] == 130, "the group is right again"
 
 
+def test_a_worker_without_a_position_reads_all_records_wherever_the_group_was_set():
+    site = Site()
+    site.send(0, 100)
+    site.send(1, 50)
+    site.broker.committed.update({("aggregate", HEAPS, 0): 70, ("aggregate", HEAPS, 1): 999})
+    site.work()
+    assert site.figures == (150, 0, 0, 2)
+    assert "no position of its own and begins at 0" in site.stream.account.deviations["corrected"]
+    assert site.broker.committed["aggregate", HEAPS, 0] == 100
+
+
 def test_what_is_gone_is_a_hole_that_is_counted_though_nothing_comes():
     site = Site()
     site.send(0, 10)
@@ -203,9 +221,9 @@ def test_without_positions_what_comes_again_is_refused():
     site.read = 0
     site.broker.committed["aggregate", HEAPS, 0] = 40
     site.work()
-    assert site.figures[:2] == (100, 60)
+    assert site.figures[:2] == (100, 100)
     assert site.outcomes[RecordRejected] == 1
-    assert "offsets 40 to 99 came again" in site.stream.account.deviations["overlap"]
+    assert "offsets 0 to 99 came again" in site.stream.account.deviations["overlap"]
 
 
 COUNTED = {
