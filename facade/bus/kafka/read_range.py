@@ -27,15 +27,18 @@ def read_range(
     ranges: RangeOfPartition,
     *,
     whole: bool = False,
+    committed: bool = True,
     within: float | None = None,
     health: BusHealth | None = None,
 ) -> Iterator[Record]:
-    """Return the committed records of ranges of offsets, each partition in its order.
+    """Return the records of ranges of offsets, each partition in its order.
 
     Parameters
     ----------
     whole
         Wait for open transactions. False: a partition ends before the first of them.
+    committed
+        False: return the records of open and aborted transactions as well.
     within
         Longest time for the whole read [s]. None: no bound, as long as records come.
     health
@@ -49,7 +52,7 @@ def read_range(
     clock, left = connection.clock, {partition: end for partition, (begin, end) in ranges.items() if begin < end}
     if not left:
         return
-    consumer = connection.consumer(health or BusHealth(), _settings(connection.prefix))
+    consumer = connection.consumer(health or BusHealth(), _settings(connection.prefix, committed=committed))
     with failing(f"topic {connection.topic(topic)} cannot be read at {connection.bootstrap}"), closing(consumer):
         consumer.assign([TopicPartition(connection.topic(topic), at, ranges[at][0]) for at in left])
         began = heard = clock.monotonic()
@@ -81,13 +84,13 @@ def _late(connection: Connection, topic: str, left: Mapping[int, int]) -> str:
     return f"the end of {connection.topic(topic)}, partitions {sorted(left)}, was not reached"
 
 
-def _settings(prefix: str) -> dict[str, object]:
+def _settings(prefix: str, *, committed: bool) -> dict[str, object]:
     return {
         "group.id": prefix + READER,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
-        "isolation.level": "read_committed",
+        "isolation.level": "read_committed" if committed else "read_uncommitted",
         "auto.offset.reset": "earliest",
         "socket.timeout.ms": timeouts.ANSWER_MS,
         "fetch.min.bytes": 1,

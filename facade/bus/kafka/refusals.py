@@ -77,6 +77,12 @@ def failing(what: str) -> Iterator[None]:
         raise BusError(f"{what}: {describe(error)}") from error
 
 
+def is_refused(error: BusError) -> bool:
+    """Return whether a right is missing."""
+    cause = error.__cause__
+    return isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
 def require_present(found: "TopicMetadata | None", topic: str, right: str) -> "TopicMetadata":
     """Return the metadata of a topic that must exist.
 

@@ -160,6 +160,8 @@ class KafkaTransactionalLog:
 
     Parameters
     ----------
+    outputs
+        Topics that its transactions write to, beside `positions`.
     broker_time
         Returns the time before which all records are on the topics [Unix us]; None: the brokers' time.
     """
@@ -171,6 +173,7 @@ class KafkaTransactionalLog:
         group: str,
         slot: str,
         health: BusHealth,
+        outputs: Collection[str] = (),
         broker_time: Callable[[], int] | None = None,
     ) -> None:
         self._connection = connection
@@ -180,7 +183,7 @@ class KafkaTransactionalLog:
         self._topics = [connection.topic(topic) for topic in topics]
         self._joined_at = self._lost_at = 0.0
         self._consumer = self._join()
-        self._producer = TransactionalProducer(connection, self._slot, health)
+        self._producer = TransactionalProducer(connection, self._slot, health, outputs=outputs)
         self._revoked = False
         self._must_rewind = False
         self._assigned: list[TopicPartition] = []

@@ -1,0 +1,279 @@
+"""Any order of kills, lost ends of transactions, resets of the group, rebalances and topics made again.
+
+Two worker slots copy records, in the client's real steps on the model of the brokers, and a reader counts the ranges of
+offsets. Law: each record is counted once, or is named by offsets.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from facade.bus import offsets
+from facade.bus.kafka import transactional_producer
+from facade.bus.kafka.connection import Connection
+from facade.bus.kafka.read_range import read_range
+from facade.bus.kafka.transactions import KafkaTransactionalLog
+from facade.bus.offsets import ACCOUNTS, POSITIONS, CountedOffsets, Gap, LogCut, Overlap
+from facade.bus.port import Aborted, BusHealth, Fenced, Record, Revoked
+from facade.config import Settings
+from facade.errors import BusError
+from tests.simulation.broker import Broker
+from tests.simulation.groups import Groups
+from tests.simulation.network import Network
+from tests.simulation.scheduler import HostClock, Process, Scheduler
+from tests.simulation.site import clients
+from tests.simulation.threads import simulated
+from tests.support.examples import examples
+
+SOURCE, RESULTS, GROUP = "source", "results", "group"
+PARTITIONS = 2
+SLOTS = ("0", "1")
+Place = tuple[str, int, int]
+"""Id of a topic, partition and offset."""
+OUTPUTS = [(RESULTS, 0), (RESULTS, 1), (ACCOUNTS, 0), (POSITIONS, 0)]
+REQUESTS = (
+    "InitProducerId", "AddPartitionsToTxn", "Produce results/0", "Produce results/1", "Produce accounts/0",
+    "Produce positions/0", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn", "OffsetFetch", "ListOffsets",
+)  # fmt: skip
+"""Requests at which a worker is killed, before and after they are carried out."""
+
+
+class World:
+    """The brokers, two slots of workers, and what was sent."""
+
+    def __init__(self) -> None:
+        self.scheduler = Scheduler(0)
+        self.lines: list[str] = []
+        self.broker = Broker(self.scheduler, {}, "", self._note)
+        for name, count in {SOURCE: PARTITIONS, RESULTS: 2, ACCOUNTS: 1, POSITIONS: 1}.items():
+            self.broker.create(name, count, {"cleanup.policy": "compact" if name == POSITIONS else "delete"})
+        self.groups = Groups(self.scheduler, self.broker, self._note)
+        self.network = Network(self.scheduler, self._note)
+        self.network.kill = self.kill
+        self.clock = HostClock(self.scheduler)
+        self.processes: dict[str, Process] = {}
+        self.ended: list[BaseException] = []
+        self.sent: list[Place] = []
+        self.may_name = False
+        """Whether records may be missing, and are named."""
+
+    def _note(self, who: str, what: str) -> None:
+        self.lines.append(f"{self.scheduler.now:9.3f} {who}: {what}")
+
+    def start(self, slot: str) -> None:
+        if slot in self.processes and not self.processes[slot].is_dead:
+            return
+        process = self.processes[slot] = Process(self.scheduler, slot, self.clock)
+        process.on_end = self._on_end
+        process.spawn(partial(self._work, slot, process))
+
+    def _on_end(self, error: BaseException | None) -> None:
+        if not isinstance(error, Fenced):
+            self.ended.append(error or RuntimeError("ended"))
+
+    def kill(self, slot: str) -> None:
+        if slot in self.processes:
+            self._note(slot, "is killed")
+            self.processes[slot].kill()
+
+    def _work(self, slot: str, process: Process) -> None:
+        made = clients(process, self.broker, self.groups, self.network)
+        connection = Connection(Settings(prefix=""), clock=self.clock, clients=made)
+        about: Any = {"group": GROUP, "slot": slot, "health": BusHealth()}
+        log = KafkaTransactionalLog(connection, SOURCE, outputs=[RESULTS, ACCOUNTS], **about)
+        signed = 0.0
+        while True:
+            try:
+                taken = [(run.partition, run.first_offset, run.last_offset) for run in log.take(7, 0.2)]
+                ranges = log.ranges()
+                if self.scheduler.now - signed >= 1.0 or any(one.begin != one.end for one in ranges.values()):
+                    signed = self.scheduler.now
+                    records = [_result(place[1], one, taken) for place, one in ranges.items()]
+                    log.commit([*records, Record(topic=ACCOUNTS, key=b"k", value=b"{}")])
+            except Aborted as reason:
+                self._note(slot, f"{reason}")
+                if not isinstance(reason, Revoked):
+                    self.clock.sleep(0.1)
+
+    def run(self, seconds: float) -> None:
+        self.scheduler.run(self.scheduler.now + seconds)
+
+    # Accidents
+
+    def send(self, partition: int, count: int) -> None:
+        topic = self.broker.topics[SOURCE]
+        for _ in range(count):
+            self.sent.append((topic.id, partition, topic.partitions[partition].end))
+            topic.partitions[partition].append(self.broker.now_us(), b"k", b"v", (), None)
+        self.broker.tell(SOURCE)
+
+    def lose_end(self, output: tuple[str, int]) -> None:
+        """Let a broker lose the end of a transaction that its coordinator knows, together with all connections."""
+        partition = self.broker.topics[output[0]].partitions[output[1]]
+        if not partition.entries or not partition.entries[-1].is_mark:
+            return
+        author = partition.entries[-1].by
+        if any(one.producer == author.producer and one.unmarked for one in self.broker.transactions.values()):
+            return  # its coordinator writes the mark again
+        self.may_name |= output[0] == POSITIONS
+        self._note("broker", f"loses the end by {'commit' if partition.entries[-1].mark else 'abort'} on {output}")
+        partition.cut(partition.end - 1)
+        for link in list(self.network.links):
+            link.drop()
+        self.broker.tell(output[0])
+
+    def lose_ends(self) -> None:
+        for output in OUTPUTS[:-1]:
+            self.lose_end(output)
+
+    def kill_at(self, slot: str, request: str, after: bool) -> None:
+        """Kill a slot when it makes a request: before it is carried out, or after."""
+        client = "reader" if request == "ListOffsets" else f"{GROUP}-{slot}"
+        self.network.kills.append((f"{slot}/{client} {request}", after))
+
+    def set_group(self, offset: int | None) -> None:
+        self._note("group", f"is set to {offset}")
+        if offset is None:
+            self.broker.committed.pop(GROUP, None)
+        else:
+            self.broker.commit(GROUP, {(SOURCE, number): offset for number in range(PARTITIONS)})
+
+    def make_again(self) -> None:
+        self._note("topic", "is made again")
+        self.broker.make_again(SOURCE)
+
+    def remove(self, partition: int, count: int) -> None:
+        log = self.broker.topics[SOURCE].partitions[partition]
+        log.remove(min(log.first + count, log.end))
+        self.may_name = True
+
+    def finish(self) -> None:
+        self.network.kills.clear()
+        for slot in SLOTS:
+            self.start(slot)
+        self.run(60.0)
+
+
+def _result(partition: int, one: Any, taken: list[tuple[int, int, int]]) -> Record:
+    value = {"partition": partition, "log": one.log, "begin": one.begin, "end": one.end}
+    value["taken"] = [(first, last) for place, first, last in taken if place == partition]
+    return Record(topic=RESULTS, key=b"k", value=json.dumps(value).encode(), partition=partition)
+
+
+class Reader:
+    """Counts the committed ranges from the beginning, as device servers do."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.counted, self.named = Counter[Place](), set[Place]()
+        self.known: dict[int, CountedOffsets] = {}
+        for partition in broker.topics[RESULTS].partitions:
+            for entry in partition.read(0, 1 << 60, committed=True)[0]:
+                if entry.value is not None:
+                    self._take(**json.loads(entry.value))
+
+    def _take(self, partition: int, log: str, begin: int, end: int, taken: list[tuple[int, int]]) -> None:
+        known = self.known.setdefault(partition, CountedOffsets(log, 0, 0))
+        id, expected = offsets.id_of(log), known.end
+        found = known.take(log, begin, end, counts=begin < end)
+        if isinstance(found, Overlap):
+            self.named |= {(id, partition, one) for one in range(expected, end)}
+            return
+        if isinstance(found, Gap):
+            self.named |= {(id, partition, one) for one in range(found.first, found.after)}
+        if isinstance(found, LogCut):  # it names where the new log is read from
+            self.named |= {(id, partition, one) for one in range(found.begin)}
+        for offset in [one for first, last in taken for one in range(first, last + 1)]:
+            self.counted[id, partition, offset] += 1
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("send"), st.integers(0, 1), st.integers(1, 9)),
+    st.tuples(st.just("send"), st.integers(0, 1), st.integers(1, 9)),
+    st.tuples(st.just("run"), st.sampled_from((0.005, 0.02, 0.1, 0.4, 2.0, 9.0))),
+    st.tuples(st.just("run"), st.sampled_from((0.005, 0.02, 0.1, 0.4, 2.0, 9.0))),
+    st.tuples(st.just("start"), st.sampled_from(SLOTS)),
+    st.tuples(st.just("kill"), st.sampled_from(SLOTS)),
+    st.tuples(st.just("kill_at"), st.sampled_from(SLOTS), st.sampled_from(REQUESTS), st.booleans()),
+    st.tuples(st.just("lose_end"), st.sampled_from(OUTPUTS)),
+    st.tuples(st.just("lose_ends")),
+    st.tuples(st.just("set_group"), st.sampled_from((None, 0, 3, 1000))),
+    st.tuples(st.just("make_again")),
+    st.tuples(st.just("remove"), st.integers(0, 1), st.integers(1, 9)),
+)
+
+
+def walk(steps: list[tuple[Any, ...]]) -> World:
+    """Let steps happen, then let all become quiet."""
+    world = World()
+    with simulated(world.scheduler):
+        for slot in SLOTS[:1]:
+            world.start(slot)
+        world.run(1.0)
+        for name, *rest in steps:
+            getattr(world, name)(*rest)
+        world.finish()
+    return world
+
+
+def wrong(world: World) -> list[str]:
+    """Return what breaks the law."""
+    reader, topic = Reader(world.broker), world.broker.topics[SOURCE]
+    found = [f"{error!r}" for error in world.ended]
+    found += [f"{place} is counted {times} times" for place, times in reader.counted.items() if times > 1]
+    missing = [one for one in world.sent if one[0] == topic.id and one not in reader.counted]
+    found += [f"{one} is neither counted nor named" for one in missing if one not in reader.named]
+    if not world.may_name:
+        found += [f"{one} is missing" for one in missing if one in reader.named]
+    return found
+
+
+BEFORE = [("send", 0, 5), ("send", 1, 3), ("run", 0.4), ("send", 0, 4)]
+LOST = {
+    # accidents after some records are counted; whether the lost end is by a commit
+    "killed before it asked for the end": ([("kill_at", "0", "EndTxn", False), ("run", 9.0), ("lose_ends",)], False),
+    "killed after it asked for the end": ([("kill_at", "0", "EndTxn", True), ("run", 0.4), ("lose_ends",)], True),
+    "killed before its offsets": ([("kill_at", "0", "TxnOffsetCommit", False), ("run", 9.0), ("lose_ends",)], False),
+    "killed in quiet": ([("run", 0.9), ("kill", "0"), ("lose_ends",)], True),
+    "alive": ([("run", 0.4), ("lose_ends",)], True),
+    "killed while another slot takes over": (
+        [("kill_at", "0", "EndTxn", False), ("run", 5.5), ("lose_ends",), ("start", "1"), ("run", 9.0)], False
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LOST)
+def test_a_transaction_whose_end_a_broker_lost_ends_as_its_coordinator_decided(case: str) -> None:
+    """On each output the next process of the slot finds it by its header, and knows the outcome from `positions`."""
+    accidents, is_commit = LOST[case]
+    world = walk([*BEFORE, *accidents])
+    assert wrong(world) == []
+    assert sum("loses the end" in line for line in world.lines) == 3
+    assert sum("loses the end by commit" in line for line in world.lines) == 3 * is_commit
+    assert not any(log.open for topic in world.broker.topics.values() for log in topic.partitions)
+
+
+def test_a_worker_that_may_not_read_its_outputs_says_so_and_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a deployment whose rights are those of an older release."""
+
+    def refuse(*_: Any, committed: bool = True, **__: Any) -> Iterator[Record]:
+        if committed:
+            return read_range(*_, committed=committed, **__)
+        raise BusError("may not") from KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+    monkeypatch.setattr(transactional_producer, "read_range", refuse)
+    world = walk([*BEFORE, *LOST["killed after it asked for the end"][0]])
+    assert wrong(world) == []
+
+
+@settings(max_examples=examples(400), deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(STEPS, min_size=3, max_size=25))
+def test_each_record_is_counted_once_or_named(steps: list[tuple[Any, ...]]) -> None:
+    world = walk(steps)
+    assert wrong(world) == [], "\n".join(world.lines)
