@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from hypothesis import HealthCheck, given, settings
@@ -19,8 +20,9 @@ from facade.bus import offsets
 from facade.bus.kafka import transactional_producer
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.read_range import read_range
+from facade.bus.kafka.transactional_producer import TransactionalProducer
 from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.offsets import ACCOUNTS, POSITIONS, CountedOffsets, Gap, LogCut, Overlap
+from facade.bus.offsets import ACCOUNTS, POSITIONS, CountedOffsets, Gap, LogCut, Overlap, PartitionFacts, WorkerPosition
 from facade.bus.port import Aborted, BusHealth, Fenced, Record, Revoked
 from facade.config import Settings
 from facade.errors import BusError
@@ -93,9 +95,10 @@ class World:
             try:
                 taken = [(run.partition, run.first_offset, run.last_offset) for run in log.take(7, 0.2)]
                 ranges = log.ranges()
-                if self.scheduler.now - signed >= 1.0 or any(one.begin != one.end for one in ranges.values()):
+                moved = {place: one for place, one in ranges.items() if one.begin != one.end}
+                if moved or self.scheduler.now - signed >= 1.0:  # a worker gives a sign of life each second
                     signed = self.scheduler.now
-                    records = [_result(place[1], one, taken) for place, one in ranges.items()]
+                    records = [_result(place[1], one, taken) for place, one in moved.items()]
                     log.commit([*records, Record(topic=ACCOUNTS, key=b"k", value=b"{}")])
             except Aborted as reason:
                 self._note(slot, f"{reason}")
@@ -137,6 +140,14 @@ class World:
         """Kill a slot when it makes a request: before it is carried out, or after."""
         client = "reader" if request == "ListOffsets" else f"{GROUP}-{slot}"
         self.network.kills.append((f"{slot}/{client} {request}", after))
+
+    def cut_positions(self) -> None:
+        """Lose all positions, so that workers begin at the beginning."""
+        self.may_name = True
+        self.broker.topics[POSITIONS].partitions[0].cut(0)
+
+    def go_down(self, seconds: float) -> None:
+        self.network.go_down(seconds)
 
     def set_group(self, offset: int | None) -> None:
         self._note("group", f"is set to {offset}")
@@ -204,6 +215,7 @@ STEPS = st.one_of(
     st.tuples(st.just("lose_end"), st.sampled_from(OUTPUTS)),
     st.tuples(st.just("lose_ends")),
     st.tuples(st.just("set_group"), st.sampled_from((None, 0, 3, 1000))),
+    st.tuples(st.just("go_down"), st.sampled_from((0.1, 7.0))),
     st.tuples(st.just("make_again")),
     st.tuples(st.just("remove"), st.integers(0, 1), st.integers(1, 9)),
 )
@@ -235,15 +247,33 @@ def wrong(world: World) -> list[str]:
 
 
 BEFORE = [("send", 0, 5), ("send", 1, 3), ("run", 0.4), ("send", 0, 4)]
+MORE: list[tuple[Any, ...]] = [("run", 2.0), ("send", 0, 6), ("send", 1, 5)]
+"""So that the next process takes another range than the killed one."""
+KILLED = [("kill_at", "0", "EndTxn", False), *MORE, ("run", 9.0), ("lose_ends",)]
 LOST = {
     # accidents after some records are counted; whether the lost end is by a commit
-    "killed before it asked for the end": ([("kill_at", "0", "EndTxn", False), ("run", 9.0), ("lose_ends",)], False),
+    "killed before it asked for the end": (KILLED, False),
+    "killed in its first transaction": (
+        [
+            ("run", 9.0), ("kill", "0"), ("send", 0, 2), ("start", "0"), ("kill_at", "0", "Produce results/0", True),
+            *MORE, ("run", 9.0), ("lose_ends",),
+        ],
+        False,
+    ),
     "killed after it asked for the end": ([("kill_at", "0", "EndTxn", True), ("run", 0.4), ("lose_ends",)], True),
-    "killed before its offsets": ([("kill_at", "0", "TxnOffsetCommit", False), ("run", 9.0), ("lose_ends",)], False),
-    "killed in quiet": ([("run", 0.9), ("kill", "0"), ("lose_ends",)], True),
+    "killed before its offsets": (
+        [("kill_at", "0", "TxnOffsetCommit", False), *MORE, ("run", 9.0), ("lose_ends",)], False
+    ),
+    "killed in quiet": ([("run", 0.4), ("kill", "0"), ("lose_ends",)], True),
+    "lost again after it was ended": (
+        [("run", 0.4), ("lose_ends",), ("kill", "0"), ("start", "0"), ("run", 9.0), ("lose_ends",)], True
+    ),
+    "lost long after it was ended": (
+        [("run", 0.4), ("kill", "0"), ("start", "0"), ("run", 9.0), ("kill", "0"), ("lose_ends",)], True
+    ),
     "alive": ([("run", 0.4), ("lose_ends",)], True),
     "killed while another slot takes over": (
-        [("kill_at", "0", "EndTxn", False), ("run", 5.5), ("lose_ends",), ("start", "1"), ("run", 9.0)], False
+        [("kill_at", "0", "EndTxn", False), *MORE, ("run", 9.0), ("lose_ends",), ("start", "1"), ("run", 9.0)], False
     ),
 }  # fmt: skip
 
@@ -254,22 +284,119 @@ def test_a_transaction_whose_end_a_broker_lost_ends_as_its_coordinator_decided(c
     accidents, is_commit = LOST[case]
     world = walk([*BEFORE, *accidents])
     assert wrong(world) == []
-    assert sum("loses the end" in line for line in world.lines) == 3
-    assert sum("loses the end by commit" in line for line in world.lines) == 3 * is_commit
+    lost = {line.partition("loses the end by ")[2].split()[0] for line in world.lines if "loses the end" in line}
+    assert ("abort" not in lost) is is_commit
     assert not any(log.open for topic in world.broker.topics.values() for log in topic.partitions)
 
 
-def test_a_worker_that_may_not_read_its_outputs_says_so_and_works(monkeypatch: pytest.MonkeyPatch) -> None:
+def _settle_nothing(self: TransactionalProducer, *_: Any) -> None: ...
+
+
+class _All(dict[str, int]):
+    """Takes each transaction for a committed one."""
+
+    def get(self, run: str, default: int = 0) -> int:  # type: ignore[override]
+        return 1 << 60
+
+
+def _commit_all(self: TransactionalProducer) -> dict[str, int]:
+    return _All()
+
+
+def _abort_all(self: TransactionalProducer) -> dict[str, int]:
+    return {}
+
+
+def _one_run(self: TransactionalProducer) -> WorkerPosition:
+    """Number the transactions of all producers as one run."""
+    return WorkerPosition(group=self._slot, topic=POSITIONS, partition=0, log="run", next=0, worker=self._slot)
+
+
+def _newest_run(self: TransactionalProducer) -> WorkerPosition:
+    """Keep no former run."""
+    return msgspec.structs.replace(_new_run(self), partition=0)
+
+
+def _believe_group(place: Any, own: Any, facts: PartitionFacts) -> offsets.Beginning:
+    return offsets.Beginning(facts.topic_id, min(max(facts.group, facts.first), facts.end))
+
+
+def _commit_apart(self: KafkaTransactionalLog, records: list[Record]) -> None:
+    """Write results and positions in two transactions."""
+    try:
+        self._producer.write(records, [], self._consumer)
+        self._producer.write(self._positions.records(), self._places(self._positions.offsets()), self._consumer)
+    except KafkaException as error:
+        self._give_up(error)
+    self._positions.committed()
+
+
+def _go_on(self: KafkaTransactionalLog, error: KafkaException) -> None:
+    """Give up a transaction, and take the records behind it."""
+    try:
+        _give_up(self, error)
+    finally:
+        self._must_rewind = False
+
+
+def _take_all(self: CountedOffsets, log: str, begin: int, end: int, part: int = 0, *, counts: bool = True) -> Any:
+    found = _take(self, log, begin, end, part, counts=counts)
+    return None if isinstance(found, Overlap) else found
+
+
+_new_run = TransactionalProducer._new_run
+_give_up, _take = KafkaTransactionalLog._give_up, CountedOffsets.take
+AGAIN = [("run", 2.0), ("kill", "0"), ("cut_positions",), ("send", 0, 6), ("start", "0"), ("run", 9.0)]
+MUTANTS = {
+    # what is put where; accidents that show it
+    "what is open is ended first": (TransactionalProducer, "_settle", _settle_nothing, KILLED),
+    "what was aborted is aborted": (TransactionalProducer, "_find_committed", _commit_all, KILLED),
+    "what was committed is committed": (
+        TransactionalProducer, "_find_committed", _abort_all, LOST["killed after it asked for the end"][0],
+    ),
+    "each producer has a run": (
+        TransactionalProducer, "_new_run", _one_run, LOST["killed in its first transaction"][0],
+    ),
+    "former runs are known": (
+        TransactionalProducer, "_new_run", _newest_run, LOST["lost long after it was ended"][0],
+    ),
+    "the group is not believed": (
+        offsets, "begin", _believe_group, [("kill", "0"), ("set_group", 1000), ("start", "0"), ("run", 2.0)],
+    ),
+    "results and positions are one transaction": (
+        KafkaTransactionalLog, "commit", _commit_apart,
+        [("kill_at", "0", "TxnOffsetCommit", False), *MORE, ("run", 9.0)],
+    ),
+    "after a failure a worker goes back": (
+        KafkaTransactionalLog, "_give_up", _go_on, [("run", 0.05), ("go_down", 7.0), ("run", 9.0)],
+    ),
+    "what covers offsets twice is refused": (CountedOffsets, "take", _take_all, AGAIN),
+}  # fmt: skip
+"""Guards that are taken out."""
+
+
+@pytest.mark.parametrize("guard", MUTANTS)
+def test_without_a_guard_the_law_is_broken(guard: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, name, put, accidents = MUTANTS[guard]
+    assert wrong(walk([*BEFORE, *accidents])) == []
+    monkeypatch.setattr(where, name, put)
+    assert wrong(walk([*BEFORE, *accidents])) != []
+
+
+def test_a_worker_that_may_not_read_its_outputs_says_so_and_works(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """As in a deployment whose rights are those of an older release."""
 
-    def refuse(*_: Any, committed: bool = True, **__: Any) -> Iterator[Record]:
+    def refuse(*args: Any, committed: bool = True, **options: Any) -> Iterator[Record]:
         if committed:
-            return read_range(*_, committed=committed, **__)
+            return read_range(*args, committed=committed, **options)
         raise BusError("may not") from KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
     monkeypatch.setattr(transactional_producer, "read_range", refuse)
-    world = walk([*BEFORE, *LOST["killed after it asked for the end"][0]])
+    world = walk([*BEFORE, ("run", 0.4), ("kill", "0"), ("lose_end", (ACCOUNTS, 0)), *MORE])
     assert wrong(world) == []
+    assert "are not ended: may not" in caplog.text
 
 
 @settings(max_examples=examples(400), deadline=None, suppress_health_check=list(HealthCheck))

@@ -15,13 +15,14 @@ A killed broker may keep a transaction open on a partition although its coordina
 abort marker of the same producer on that partition ends it as well, whichever it is. So a new producer first ends what
 is open, as the coordinator decided, before its first transaction (`_settle`):
 
-1. Each record of a transaction has the header `TRANSACTION`: the slot, the run (one for each process) and a number. The
+1. Each record of a transaction has the header `TRANSACTION`: slot, run (one for each producer) and a number. The
    transaction also writes run and number to `positions`, under the slot's name. Only a commit makes them visible there.
 2. On partitions whose last stable offset is before their end, the producer looks for the newest record of its slot.
 3. If `positions` has this run with this number or a later one, the transaction was committed: the producer commits a
    mark, a tombstone without effect, on the partition. Otherwise it did not take place: the producer aborts a mark.
 
-A run is settled before the next one begins. So a transaction of another run than the newest one did not take place.
+A producer begins no transaction after one that failed. So of each run, at most the last transaction was not committed.
+A broker may also lose an old end, if it is the last record of a partition, so the former runs stay on `positions`.
 """
 
 import logging
@@ -62,6 +63,8 @@ _NEVER_UP = re.compile(r"in state (?:CONNECT|SSL_HANDSHAKE)\b")
 """In the line about a connection that could not be made: no request was on it. A broker that is away has one for each
 new client."""
 
+_MOST_RUNS = 1000
+"""Runs of a slot on `positions`. The chance that a new one takes the place of a certain other one is as small."""
 _IDLE = timeouts.STEP
 """Time without traffic after which the client closes a connection [s]."""
 _MAY_HAVE_CLOSED = _IDLE - 2.0
@@ -88,8 +91,8 @@ class TransactionalProducer:
         self._connection, self._name, self._health = connection, name, health
         self._outputs = [topic for topic in outputs if topic != POSITIONS]
         self._settings = settings
-        slot, run = connection.name(name), secrets.token_hex(8)
-        self._number = WorkerPosition(group=slot, topic=POSITIONS, partition=0, log=run, next=0, worker=slot)
+        self._slot = connection.name(name)
+        self._number = self._new_run()
         """Run and number of the newest transaction."""
         self._producer: ProducerCore | None = None
         self._beginning: ProducerCore | None = None
@@ -138,10 +141,14 @@ class TransactionalProducer:
             self._is_settled = True
         return self._producer
 
+    def _new_run(self) -> WorkerPosition:
+        key = {"group": self._slot, "topic": POSITIONS, "partition": secrets.randbelow(_MOST_RUNS)}
+        return WorkerPosition(**key, log=secrets.token_hex(8), next=0, worker=self._slot)
+
     def _begun(self) -> ProducerCore:
         now = self._connection.clock.monotonic()
         if self._beginning is None:
-            self._link = Link()
+            self._link, self._number = Link(), self._new_run()
             settings = {**_settings(self._name), **self._settings, "logger": self._link}
             self._beginning, self._begun_at = ProducerCore(self._connection, self._health, settings), now
         try:
@@ -159,14 +166,14 @@ class TransactionalProducer:
         """End what a broker has kept open of this slot, as the coordinator decided; see the top of this module."""
         try:
             left = self._find_open(member)
-            known = self._find_committed() if left else None
+            known = self._find_committed() if left else {}
         except BusError as error:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, str(error))) from error
         for is_commit in (False, True):
             marks = [
                 Record(topic=topic, key=b"mark", value=None, partition=partition)
                 for (topic, partition), (run, number) in left.items()
-                if (known is not None and run == known.log and number <= known.next) == is_commit
+                if (number <= known.get(run, 0)) == is_commit
             ]
             if marks:
                 where = ", ".join(f"{one.topic}, partition {one.partition}" for one in marks)
@@ -176,7 +183,7 @@ class TransactionalProducer:
 
     def _find_open(self, member: Consumer) -> dict[port.TopicPartition, tuple[str, int]]:
         """Return run and number of the slot's newest record where a transaction is open at it, by partition."""
-        begin, found = f"{self._number.group} ", dict[port.TopicPartition, tuple[int, str, int]]()
+        begin, found = f"{self._slot} ", dict[port.TopicPartition, tuple[int, str, int]]()
         for topic, ranges in open_ranges(self._connection, member, self._outputs).items():
             try:
                 for record in read_range(self._connection, topic, ranges, committed=False, health=self._health):
@@ -196,17 +203,17 @@ class TransactionalProducer:
             if stable.get(topic, {}).get(partition, (math.inf,))[0] <= offset  # otherwise its end has come meanwhile
         }
 
-    def _find_committed(self) -> WorkerPosition | None:
-        """Return run and number of the slot's newest committed transaction; None: there is none."""
+    def _find_committed(self) -> dict[str, int]:
+        """Return the number of the newest committed transaction of the slot's runs."""
         ranges = find_range(self._connection, POSITIONS, within=timeouts.STEP)
         records = read_range(self._connection, POSITIONS, ranges, whole=True, within=timeouts.STEP)
-        return newest(records, self._number.group)[0].get((POSITIONS, 0))
+        return {one.log: one.next for one in newest(records, self._slot)[0].values()}
 
     def _end(self, producer: ProducerCore, marks: Sequence[Record], *, is_commit: bool) -> None:
         """Commit or abort marks, and with them what is open on their partitions."""
         try:
             producer.client.begin_transaction()
-            for record in self._numbered(marks):
+            for record in marks:
                 producer.produce(record, waits=True, partition=record.partition)
             if is_commit:
                 producer.client.commit_transaction(timeouts.STEP)
