@@ -51,9 +51,18 @@ class _Broker(Broker):
     """Notices a worker that is killed while it commits again what a broker kept open: its coordinator aborts both."""
 
     has_aborted_both = False
+    _is_asked = False
+    """Whether the producer itself ends its transaction."""
+
+    def end_transaction(self, slot: str, epoch: int, *, committed: bool) -> int | None:
+        self._is_asked = True
+        try:
+            return super().end_transaction(slot, epoch, committed=committed)
+        finally:
+            self._is_asked = False
 
     def end(self, slot: str, known: Transaction, *, committed: bool) -> None:
-        if not committed:
+        if not committed and not self._is_asked:
             logs = [self.topics[name].partitions[number] for name, number in known.partitions if name in self.topics]
             mine = [one for log in logs for one in log.entries if one.attempt == known.producer]
             self.has_aborted_both |= any(one.by.epoch < known.epoch - 1 for one in mine if one.by is not None)
@@ -185,7 +194,10 @@ class World:
         self.network.kills.clear()
         for slot in SLOTS:
             self.start(slot)
-        self.run(60.0)
+        self.run(30.0)
+        for partition in range(PARTITIONS):
+            self.send(partition, 1)  # the next range shows what is missing before it
+        self.run(30.0)
 
 
 def _result(partition: int, one: Any, taken: list[tuple[int, int, int]]) -> Record:
