@@ -142,8 +142,9 @@ class TransactionalProducer:
         return self._producer
 
     def _new_run(self) -> WorkerPosition:
-        key = {"group": self._slot, "topic": POSITIONS, "partition": secrets.randbelow(_MOST_RUNS)}
-        return WorkerPosition(**key, log=secrets.token_hex(8), next=0, worker=self._slot)
+        slot, run = self._slot, secrets.token_hex(8)
+        place = secrets.randbelow(_MOST_RUNS)
+        return WorkerPosition(group=slot, topic=POSITIONS, partition=place, log=run, next=0, worker=slot)
 
     def _begun(self) -> ProducerCore:
         now = self._connection.clock.monotonic()
