@@ -356,6 +356,7 @@ class LogSummary(Message, frozen=True, kw_only=True, tag_field="schema", tag="lo
     offset_from: Natural
     offset_to: Natural
     part: Natural
+    contiguous: bool = False
     merged: Natural = 0
     counts: Annotated[list[LogCount], Meta(max_length=10000)] = []
     errors: Annotated[list[LogError], Meta(max_length=100)] = []

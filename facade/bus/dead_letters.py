@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from facade.bus.port import Record
+from facade.bus.port import TRANSACTION, Record
 from facade.outcome import RecordRejected
 from facade.printable import printable
 
@@ -67,7 +67,7 @@ def original(record: Record) -> Record:
         topic=added.get("topic", ""),
         key=record.key,
         value=record.value,
-        headers=tuple(header for header in record.headers if not header[0].startswith(PREFIX)),
+        headers=tuple(one for one in record.headers if not (one[0].startswith(PREFIX) or one[0] == TRANSACTION)),
         partition=_number(added.get("partition", ""), -1),
         offset=_number(added.get("offset", ""), -1),
         timestamp_us=_number(added.get("timestamp_us", ""), 0),

@@ -5,7 +5,7 @@ Topics have the ICD's names here; the implementations add and remove the deploym
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from facade.errors import BusError
 
@@ -26,6 +26,8 @@ class Fenced(BusError):
 
 
 Headers = tuple[tuple[str, bytes], ...]
+TRANSACTION: Final = "transaction"
+"""Header of each record that a worker writes in a transaction: slot, run of the process, and number in this run."""
 TopicPartition = tuple[str, int]
 """A partition of a topic, by its name in the ICD."""
 

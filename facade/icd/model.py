@@ -316,6 +316,10 @@ class Icd(IcdTable, frozen=True, kw_only=True):
         """Return all possible owners of commands, by name: device classes and executors."""
         return {**self.classes, **self.executors}
 
+    def outputs(self, role: str) -> list[str]:
+        """Return the topics that a worker writes to in transactions: it reads them to end an open one of its slot."""
+        return [name for name, topic in self.topics.items() if role in topic.writers and role in topic.readers]
+
     def versions(self, family: str) -> str:
         """Return a text about the versions of an argument, and about those that are checked as another one."""
         own, copies = list[str](), dict[str, list[str]]()

@@ -66,6 +66,11 @@ class Site(NamedTuple):
         return self.icd.roles[self.role].group
 
     @property
+    def outputs(self) -> list[str]:
+        """Return the topics that the worker writes to in transactions, and so reads at its start."""
+        return self.icd.outputs(self.role)
+
+    @property
     def name(self) -> str:
         """Return the name of the worker: role and slot."""
         return slot_name(self.role, self.slot)
@@ -79,6 +84,7 @@ class Site(NamedTuple):
             group=self.group,
             slot=self.slot,
             health=BusHealth(),
+            outputs=self.outputs,
             broker_time=(lambda: clock.reached_us) if isinstance(clock, ReplayClock) else None,
         )
 

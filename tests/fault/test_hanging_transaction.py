@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -22,7 +23,7 @@ from tests.support.topics import last_offset
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
-SOURCE = "ingest.heaps"
+SOURCE, RESULT = "ingest.heaps", "ingest.summary"
 
 
 def cut_last_batch(folder: Path) -> None:
@@ -87,7 +88,7 @@ def test_a_given_up_transaction_that_stayed_open_is_not_committed_with_the_next_
     deployment.create_topics()
     connection = Connection(Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix))
     name, topic = f"{deployment.prefix}marks-0", deployment.topic(SOURCE)
-    producer = TransactionalProducer(connection, name, BusHealth())
+    producer = TransactionalProducer(connection, name, BusHealth(), outputs=[SOURCE])
     member = connection.consumer(BusHealth(), {"group.id": f"{deployment.prefix}marks"})
     producer.open(member).client.list_topics(topic)  # the record below leaves at once
 
@@ -113,3 +114,69 @@ def test_a_given_up_transaction_that_stayed_open_is_not_committed_with_the_next_
     until(write, "the next transaction")
     assert [message.value() for message in deployment.messages(SOURCE)] == [b"next"]
     member.close()
+
+
+class KilledAtCommit:
+    """A client whose process is killed when all its records are at the broker, before it asks for the end."""
+
+    def __init__(self, client: Producer) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def commit_transaction(self, timeout: float) -> None:
+        self._client.flush(timeout)
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
+@pytest.mark.parametrize("is_commit", [False, True], ids=["aborted", "committed"])
+def test_a_new_process_ends_a_transaction_as_its_coordinator_decided(
+    deploy: Callable[..., Deployment], infra: local.Endpoints, is_commit: bool
+) -> None:
+    """The broker loses the end on the topic of the results, together with the worker: each result is there once."""
+    deployment = deploy(nodes=1, prepare=False)
+    deployment.create_topics()
+    settings, result = Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix), deployment.topic(RESULT)
+
+    def start() -> KafkaTransactionalLog:
+        about = {"group": "ends", "slot": "0", "health": BusHealth(), "outputs": [RESULT]}
+        return KafkaTransactionalLog(Connection(settings), SOURCE, **about)
+
+    def copy(log: KafkaTransactionalLog, *, kill: bool = False) -> list[bytes | None]:
+        with suppress(Aborted):
+            values = [value for batch in log.take(10, 0.5) for value in batch.values()]
+            if kill and values:
+                core = log._producer.open(log._consumer)
+                core.client = KilledAtCommit(core.client)
+                with suppress(Aborted):
+                    log.commit([Record(topic=RESULT, key=b"0", value=value, partition=0) for value in values])
+            elif values:
+                log.commit([Record(topic=RESULT, key=b"0", value=value, partition=0) for value in values])
+            return values
+        return []
+
+    log = start()
+    deployment.send(Record(topic=SOURCE, key=b"0", value=b"first", partition=0))
+    assert until(lambda: copy(log), "the first record") == [b"first"]
+    deployment.send(Record(topic=SOURCE, key=b"0", value=b"second", partition=0))
+    assert until(lambda: copy(log, kill=not is_commit), "the second record") == [b"second"]
+    log.close()
+    if not is_commit:  # as the coordinator does when the transaction takes too long
+        name = f"{deployment.prefix}ends-0"
+        Producer({"bootstrap.servers": deployment.bootstrap, "transactional.id": name}).init_transactions()
+    until(lambda: last_offset(deployment.bootstrap, result, 0) >= 4, "two transactions, and the ends behind them")
+    lose_last_end(deployment, infra.state_dir / "kafka" / "data", result)
+    log = start()
+    deployment.send(Record(topic=SOURCE, key=b"0", value=b"third", partition=0))
+    taken: list[bytes | None] = []
+
+    def goes_on() -> bool:
+        taken.extend(copy(log))
+        return b"third" in taken
+
+    until(goes_on, "the third record")
+    assert taken == ([b"third"] if is_commit else [b"second", b"third"])
+    found = [message.value() for message in deployment.messages(RESULT) if message.value() is not None]
+    assert found == [b"first", b"second", b"third"]
+    log.close()

@@ -87,7 +87,14 @@ class Alerting:
 
     def intake(self, slot: str, site: "Site", process: Process) -> None:
         connection, name = site.connection(process), f"alerts-intake-{slot}"
-        log = KafkaTransactionalLog(connection, PACKETS, group="alerts-intake", slot=slot, health=BusHealth())
+        log = KafkaTransactionalLog(
+            connection,
+            PACKETS,
+            group="alerts-intake",
+            slot=slot,
+            health=BusHealth(),
+            outputs=ICD.outputs("alerts-intake"),
+        )
         worker = Intake(log, ICD, slot=slot, clock=process.clock)
         site.give_signs(process, name, connection)
         while True:

@@ -76,7 +76,9 @@ class Shipping:
     def _aggregate(self, slot: str, site: "Site", process: Process) -> None:
         """Be a worker; see `facade.flows.logs.cli`."""
         connection = site.connection(process)
-        log = KafkaTransactionalLog(connection, *TOPICS, group=GROUP, slot=slot, health=BusHealth())
+        log = KafkaTransactionalLog(
+            connection, *TOPICS, group=GROUP, slot=slot, health=BusHealth(), outputs=ICD.outputs(GROUP)
+        )
         site.work(process, LogWorker(log, ICD, slot=slot, clock=process.clock), connection)
 
     def differences(self, site: "Site") -> Iterator[str]:

@@ -256,7 +256,14 @@ class Site:
 
     def _worker(self, slot: str, process: Process) -> None:
         connection = self.connection(process)
-        log = KafkaTransactionalLog(connection, *windowed(ICD), group="aggregate", slot=slot, health=BusHealth())
+        log = KafkaTransactionalLog(
+            connection,
+            *windowed(ICD),
+            group="aggregate",
+            slot=slot,
+            health=BusHealth(),
+            outputs=ICD.outputs("aggregate"),
+        )
         self.work(process, TelemetryWorker(log, ICD, self.settings, slot=slot, clock=process.clock), connection)
 
     def work(self, process: Process, worker: WorkerLoop, connection: Connection) -> None:

@@ -14,7 +14,7 @@ from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.content import summarise
 from facade.flows.tables.contents import Contents
 from facade.flows.tables.flow import TablesFlow
-from facade.flows.tables.messages import CALIBRATION, COMPLETE, FAILED, MARKS, TABLES, decode_table
+from facade.flows.tables.messages import CALIBRATION, COMPLETE, FAILED, TABLES, decode_table
 from facade.flows.tables.producer import TableProducer
 from facade.flows.tables.worker import TableWorker
 from facade.icd.load import load
@@ -170,7 +170,12 @@ class Tabling:
         bus = KafkaBus(connection, client=name)
         worker = TableWorker(
             KafkaTransactionalMember(
-                *(connection, CALIBRATION), group=GROUP, slot=slot, member=name, health=bus.health, marks=MARKS
+                *(connection, CALIBRATION),
+                group=GROUP,
+                slot=slot,
+                member=name,
+                health=bus.health,
+                outputs=ICD.outputs("tables-assemble"),
             ),
             bus,
             ICD,

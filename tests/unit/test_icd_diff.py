@@ -171,7 +171,7 @@ CASES: dict[str, tuple[Edit, VersionStep, str, str]] = {
     "role removed": (gone("roles", "control"), MAJOR, "site engineers", "roles.control: removed"),
     "writer": (topic("tables", writers=("controller",)), MAJOR, "producers of tables", "without tables-assemble"),
     "reader": (
-        topic("dead-letters", readers=("operator-tool", "controller")),
+        topic("dead-letters", readers=(*ICD.topics["dead-letters"].readers, "controller")),
         MINOR,
         "site engineers",
         "topics.dead-letters.readers: also controller",

@@ -213,6 +213,40 @@ def test_offsets_that_are_counted_are_refused(again, is_refused):
     assert (getattr(flow.fold(written(again), count=True), "reason", "") == OVERLAP) is is_refused
 
 
+MISSING = {
+    # ranges of summaries; which offsets are in no total
+    "none": ([(0, 100), (100, 150), (150, 200)], []),
+    "a refused part": ([(0, 100), (0, 150), (150, 200)], ["logs, partition 0: offsets 100 to 149 were not taken"]),
+    "a summary that never came": ([(0, 100), (200, 300)], ["logs, partition 0: offsets 100 to 199 were not taken"]),
+}
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize("case", MISSING)
+def test_records_that_no_summary_counts_are_named_with_their_number(case, contiguous):
+    """Older workers write no summary of a transaction without usable records."""
+    ranges, wanted = MISSING[case]
+    flow, found = LogFlow(), []
+    for one in ranges:
+        flow.fold(written(msgspec.structs.replace(summary(*one), contiguous=contiguous)), count=True)
+        found += flow.lost_before()
+    wanted = wanted if contiguous else []
+    assert [one.text.partition(": up to")[0] for one in found] == wanted
+    assert [one.records for one in found] == [50 if case == "a refused part" else 100] * len(wanted)
+    assert list(flow.lost_before()) == []
+
+
+def test_each_part_of_a_log_has_a_summary_also_without_usable_records(bench):
+    for value in (syslog(), "nonsense", syslog()):
+        bench.send(value)
+        bench.work()
+    ranges = [decode_summary(one.value) for one in bench.broker.read("logs.summary")]
+    assert [(one.offset_from, one.offset_to, one.contiguous) for one in ranges] == [
+        *((0, 1, True), (1, 2, True), (2, 3, True)),
+    ]
+    assert list(bench.flow.lost_before()) == []
+
+
 @pytest.mark.parametrize(
     ("runs", "holes"),
     [

@@ -19,7 +19,7 @@ from facade.bus.kafka.transactional_member import KafkaTransactionalMember
 from facade.bus.kafka.transactional_producer import TransactionalProducer
 from facade.bus.kafka.transactions import KafkaTransactionalLog, by_partition
 from facade.bus.offsets import PartitionFacts
-from facade.bus.port import Aborted, BusHealth, Fenced, Record
+from facade.bus.port import TRANSACTION, Aborted, BusHealth, Fenced, Record
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.icd.load import load
@@ -94,9 +94,6 @@ class Transactions:
 
     made: int = 0
     newest: ClassVar[deque["Transactions"]] = deque(maxlen=2)
-    silent: int = 0
-    """Records without a report."""
-    fails: bool = False
 
     def __init__(self, config: dict[str, Any]) -> None:
         type(self).made += 1
@@ -124,14 +121,6 @@ class Transactions:
 
     def commit_transaction(self, timeout: float) -> None:
         self.calls.append("commit")
-        if self.fails:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-
-    def flush(self, timeout: float) -> int:
-        return self.silent
-
-    def abort_transaction(self, timeout: float) -> None:
-        self.calls.append("abort")
 
 
 @pytest.fixture
@@ -311,8 +300,11 @@ def test_a_producer_writes_transaction_after_transaction_until_a_connection_is_l
     client.full = True
     producer.write([record], places, member)
     producer.write([], [], member)
-    written = ("t.alerts", b"v", b"k", 3, [("a", b"b")])
-    assert client.calls == ["init", "begin", written, (places, "generation"), "commit", "begin", "commit"]
+    (slot, run, number), (_, same, next) = [call[4][-1][1].split() for call in client.calls if call[0] == "t.positions"]
+    assert (slot, number, same, next) == (b"aggregate-0", b"1", run, b"2")
+    written = ("t.alerts", b"v", b"k", 3, [("a", b"b"), (TRANSACTION, b" ".join((slot, run, number)))])
+    others = [call for call in client.calls if call[0] != "t.positions"]
+    assert others == ["init", "begin", written, (places, "generation"), "commit", "begin", "commit"]
     assert (Transactions.made, health.connected) == (1, True)
     refused = "127.0.0.1:9092/1: Connect to ipv4#127.0.0.1:9092 failed: Connection refused (after 0ms in state CONNECT)"
     client.link.log(3, "%s [%s] %s", "FAIL", "t.aggregate-0#producer-1", refused)
@@ -358,54 +350,6 @@ def test_a_question_that_is_not_answered_in_time_is_not_begun_anew(
             producer.open(Client({}))
     assert producer.open(Client({})).client is asked[-1]
     assert len(set(asked)) == made
-
-
-def test_what_a_given_up_transaction_may_have_left_open_is_aborted(
-    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The end of the next transaction would commit it; partitions that do not answer are asked again."""
-    producer = TransactionalProducer(Connection(Settings(prefix="t."), clock=clock), "t.aggregate-0", BusHealth())
-    places = [("alerts", 3, b"k"), ("alerts", 3, b"l"), ("tables", -1, b"k")]
-    records = [Record(topic=topic, key=key, value=b"v", partition=partition) for topic, partition, key in places]
-    member = Client({})
-    monkeypatch.setattr(Transactions, "fails", True)
-    with pytest.raises(KafkaException) as failure:
-        producer.write(records, [], member)
-    producer.give_up(failure.value)
-    monkeypatch.setattr(Transactions, "silent", 1)
-    with pytest.raises(KafkaException, match="1 partitions do not answer"):
-        producer.open(member)
-    monkeypatch.undo()
-    monkeypatch.setattr(connection, "KAFKA", Clients(consumer=Client, producer=Transactions))
-    assert producer.open(member).client.calls == ["init"]
-    client = Transactions.newest[-2]
-    marks = [("t.alerts", None, b"mark", 3, []), ("t.tables", None, b"k", -1, [])]
-    assert (client.calls[:2], sorted(client.calls[2:-1]), client.calls[-1]) == (["init", "begin"], marks, "abort")
-    producer.write(records, [], member)
-    producer.close()
-    made = Transactions.made
-    assert producer.open(member).client.calls == ["init"]
-    assert Transactions.made == made + 1
-
-
-@pytest.mark.parametrize(("committed", "is_aborted"), [(7, False), (3, True)])
-def test_a_transaction_whose_places_are_committed_is_not_aborted(
-    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, committed: int, is_aborted: bool
-) -> None:
-    """Its records are committed where its end was written. Elsewhere, the end of the next one is the right one."""
-    producer = TransactionalProducer(Connection(Settings(prefix="t."), clock=clock), "t.aggregate-0", BusHealth())
-    member = Client({})
-    member.places = [TopicPartition("t.ingest.heaps", 0, committed)]
-    monkeypatch.setattr(Transactions, "fails", True)
-    with pytest.raises(KafkaException) as failure:
-        producer.write(
-            [Record(topic="alerts", key=b"k", value=b"v", partition=3)],
-            [TopicPartition("t.ingest.heaps", 0, 7)],
-            member,
-        )
-    producer.give_up(failure.value)
-    producer.open(member)
-    assert ("abort" in Transactions.newest[-2].calls) is is_aborted
 
 
 def test_a_worker_that_stops_neither_closes_nor_destroys_its_consumer(clock: ManualClock) -> None:

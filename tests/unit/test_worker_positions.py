@@ -298,6 +298,28 @@ def test_a_summary_that_covers_offsets_once_more_is_refused(case):
     assert coverage.take(4, summaries[-1]) is None, "other groups are others"
 
 
+REFUSED = {
+    # ranges of the summaries of two groups, in turns; which offsets are lost with what is refused
+    "again": ([(0, 10), (0, 10), (0, 10)], []),
+    "in part": ([(0, 10), (0, 10), (5, 15), (5, 15)], [Gap(10, 15)]),
+    "in part, each time": ([(0, 10), (5, 12), (8, 14), (8, 20)], [Gap(10, 14), Gap(14, 20)]),
+    "of one group more": ([(0, 10), (0, 12), (5, 11), (5, 15)], [Gap(10, 11), Gap(12, 15)]),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_offsets_that_are_lost_with_a_refused_summary_are_found_once(case):
+    ranges, wanted = REFUSED[case]
+    coverage, found = Coverage(), []
+    for number, offsets in enumerate(ranges):
+        one = summary(offsets=offsets)
+        if isinstance(refused := coverage.take(number % 2, one), Overlap) and (
+            lost := coverage.lost_with(one, refused)
+        ):
+            found.append(lost)
+    assert found == wanted
+
+
 def entry(begins: int, ends: int, log: str = "a", **changes) -> AccountEntry:
     count = ends - begins
     values = {

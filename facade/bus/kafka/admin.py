@@ -19,7 +19,7 @@ not answer or refuses.
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass
@@ -61,6 +61,7 @@ _CONNECTED = "Updated enabled protocol features +"
 _API = re.compile(r"ApiKey (\w+) \(\d+\) Versions \d+\.\.(\d+)")
 
 _Partition = tuple[str, int]
+_Range = tuple[int, int]
 
 
 # Topics
@@ -281,6 +282,31 @@ def committed_offsets(
         places = [TopicPartition(name, one) for name in wanted if name in there for one in there[name].partitions]
         answers = consumer.committed(places, timeout=within) if places else []
     return {(connection.name(one.topic), one.partition): one.offset for one in answers if one.offset >= 0}
+
+
+def open_ranges(connection: Connection, member: Consumer, topics: Collection[str]) -> dict[str, dict[int, _Range]]:
+    """Return the last stable offset and the end of each partition that has an open transaction, by topic.
+
+    `member`: client that reads committed records only.
+
+    Raises
+    ------
+    confluent_kafka.KafkaException
+        A partition does not answer.
+    """
+    there = member.list_topics(timeout=timeouts.STEP).topics if topics else {}
+    known = {topic: there[connection.topic(topic)].partitions for topic in topics if connection.topic(topic) in there}
+    places = [(topic, partition) for topic, partitions in known.items() for partition in partitions]
+    if not places:
+        return {}
+    (stable,) = _offsets(connection, member, places, OFFSET_END, within=timeouts.STEP)
+    with _asking(connection) as consumer:
+        (end,) = _offsets(connection, consumer, places, OFFSET_END, within=timeouts.STEP)
+    found: dict[str, dict[int, _Range]] = {}
+    for topic, partition in places:
+        if stable[topic, partition] < end[topic, partition]:
+            found.setdefault(topic, {})[partition] = stable[topic, partition], end[topic, partition]
+    return found
 
 
 def find_range(

@@ -113,7 +113,6 @@ TABLE: Final[Mapping[str, tuple[Setting, ...]]] = {
     ),
     "range": (
         _EOF,
-        Setting("isolation.level", "read_committed", "read_committed", "Only committed records are records."),
         Setting("auto.offset.reset", "largest", "earliest", "Records that retention removed are skipped."),
         Setting("fetch.min.bytes", 1, 1, "A range may end with its only record."),
         Setting("fetch.wait.max.ms", 500, 10, "The end of a range is known 10 ms later."),

@@ -28,15 +28,18 @@ def read_range(
     ranges: RangeOfPartition,
     *,
     whole: bool = False,
+    committed: bool = True,
     within: float | None = None,
     health: BusHealth | None = None,
 ) -> Iterator[Record]:
-    """Return the committed records of ranges of offsets, each partition in its order.
+    """Return the records of ranges of offsets, each partition in its order.
 
     Parameters
     ----------
     whole
         Wait for open transactions. False: a partition ends before the first of them.
+    committed
+        False: return the records of open and aborted transactions as well.
     within
         Longest time for the whole read [s]. None: no bound, as long as records come.
     health
@@ -50,7 +53,11 @@ def read_range(
     clock, left = connection.clock, {partition: end for partition, (begin, end) in ranges.items() if begin < end}
     if not left:
         return
-    settings = {**settings_of("consumer", "range"), "group.id": connection.prefix + READER}
+    settings = {
+        **settings_of("consumer", "range"),
+        "group.id": connection.prefix + READER,
+        "isolation.level": "read_committed" if committed else "read_uncommitted",
+    }
     consumer = connection.consumer(health or BusHealth(), settings)
     with failing(f"topic {connection.topic(topic)} cannot be read at {connection.bootstrap}"), closing(consumer):
         consumer.assign([TopicPartition(connection.topic(topic), at, ranges[at][0]) for at in left])

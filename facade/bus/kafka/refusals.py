@@ -103,9 +103,12 @@ def failing(what: str) -> Iterator[None]:
 
 
 def lacks_right(error: BusError) -> bool:
-    """Return whether a broker refused a request about a group because this process's principal has no right to it."""
+    """Return whether a broker refused a request because this process's principal has no right to the group or topic."""
     cause = error.__cause__
-    return isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+    return isinstance(cause, KafkaException) and cause.args[0].code() in (
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    )
 
 
 def require_present(found: "TopicMetadata | None", topic: str, right: str) -> "TopicMetadata":

@@ -1,6 +1,6 @@
 """A member of a consumer group that commits its records and positions in one transaction."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -20,7 +20,7 @@ class KafkaTransactionalMember(KafkaGroupMember):
     ----------
     slot
         Name of the worker's slot: with the group's name its transactional id.
-    marks
+    outputs
         See `TransactionalProducer`.
     """
 
@@ -33,12 +33,12 @@ class KafkaTransactionalMember(KafkaGroupMember):
         slot: str,
         member: str,
         health: BusHealth,
-        marks: Sequence[Record] = (),
+        outputs: Collection[str] = (),
     ) -> None:
         super().__init__(connection, topic, group=group, member=member, health=health, resets=False)
         name = connection.prefix + slot_name(group, slot)
         # The partitioner of all writers, so that each key is on one partition.
-        self._producer = TransactionalProducer(connection, name, health, marks=marks, partitioner="murmur2_random")
+        self._producer = TransactionalProducer(connection, name, health, outputs=outputs, partitioner="murmur2_random")
 
     def write(self, records: Iterable[Record], offsets: Mapping[int, int]) -> None:
         """Write records and commit offsets; see `facade.bus.port.TransactionalMember`."""
@@ -60,9 +60,11 @@ class KafkaTransactionalMember(KafkaGroupMember):
         """
         if self._producer.must_wait:
             raise BusError("the producer was fenced; waiting to learn whether its slot was taken")
-        with failing(f"what this slot has left open on {self._topic} is not ended"):
-            self._producer.open(self._consumer)
-        self._producer.end_again(self._consumer)
+        try:
+            with failing(f"what this slot has left open on {self._topic} is not ended"):
+                self._producer.open(self._consumer)
+        finally:
+            self._producer.end_again(self._consumer)
         return super().committed(partitions)
 
     def go_on(self, offsets: Mapping[int, int]) -> None:

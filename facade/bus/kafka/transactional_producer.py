@@ -12,17 +12,29 @@ of the producer, as long as the client uses no newer protocol (KIP-890), and onl
 producer changes the epoch.
 
 A killed broker may keep a transaction open on a partition although its coordinator knows its end. The next commit or
-abort marker of the same producer on that partition ends it as well, and a commit marker would commit it. So after a
-failed transaction, the next producer first writes to the same partitions and aborts, unless its offsets are committed:
-then the next commit marker ends it correctly.
+abort marker of the same producer on that partition ends it as well, whichever it is. So a new producer first ends what
+is open, as the coordinator decided, before its first transaction (`_settle`):
+
+1. Each record of a transaction has the header `TRANSACTION`: slot, run (one for each producer) and a number. The
+   transaction also writes run and number to `positions`, under the slot's name. Only a commit makes them visible there.
+2. On partitions whose last stable offset is before their end, the producer looks for the newest record of its slot.
+3. If `positions` has this run with this number or a later one, the transaction was committed: the producer commits a
+   mark, a tombstone without effect, on the partition. Otherwise it did not take place: the producer aborts a mark.
+
+A producer begins no transaction after one that failed. So of each run, at most the last transaction was not committed.
+A broker may also lose an old end, if it is the last record of a partition, so the former runs stay on `positions`.
 """
 
 import logging
 import math
 import re
-from collections.abc import Iterable, Sequence
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import Any
 
+import msgspec
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
     TIMESTAMP_NOT_AVAILABLE,
@@ -33,14 +45,17 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from facade.bus import port
 from facade.bus.kafka import timeouts
+from facade.bus.kafka.admin import find_range, open_ranges
 from facade.bus.kafka.client_settings import IDLE, settings_of
 from facade.bus.kafka.connection import CLIENT_LOG, Connection
 from facade.bus.kafka.group import FENCE
 from facade.bus.kafka.producer import ProducerCore
-from facade.bus.kafka.refusals import WRITE, describe, explain
-from facade.bus.offsets import ACCOUNTS, POSITIONS
-from facade.bus.port import BusHealth, Record
+from facade.bus.kafka.read_range import read_range
+from facade.bus.kafka.refusals import WRITE, describe, explain, lacks_right
+from facade.bus.offsets import ACCOUNTS, POSITIONS, WorkerPosition, newest, position_record
+from facade.bus.port import TRANSACTION, BusHealth, Record
 from facade.errors import BusError, NotSent, OutcomeUnknown
 
 _log = logging.getLogger(__name__)
@@ -49,6 +64,8 @@ _NEVER_UP = re.compile(r"in state (?:CONNECT|SSL_HANDSHAKE)\b")
 """In the line about a connection that could not be made: no request was on it. A broker that is away has one for each
 new client."""
 
+_MOST_RUNS = 1000
+"""Runs of a slot on `positions`. The chance that a new one takes the place of a certain other one is as small."""
 _MAY_HAVE_CLOSED = IDLE - 2.0
 """A transaction that took so long may have lost a connection with a request on it [s]: the client subtracts up to 2 s
 from `IDLE` at random, and logs no such close."""
@@ -63,16 +80,19 @@ class TransactionalProducer:
         Name of the slot, with the deployment's prefix: the transactional id.
     settings
         Settings of the client, beside the common ones.
-    marks
-        Tombstones without effect, one for each partition beside `positions` that its transactions write to.
+    outputs
+        Topics that its transactions write to, beside `positions`.
     """
 
     def __init__(
-        self, connection: Connection, name: str, health: BusHealth, *, marks: Sequence[Record] = (), **settings: Any
+        self, connection: Connection, name: str, health: BusHealth, *, outputs: Iterable[str] = (), **settings: Any
     ) -> None:
         self._connection, self._name, self._health = connection, name, health
-        self._marks = (Record(topic=POSITIONS, key=b"mark", value=None, partition=0), *marks)
+        self._outputs = [topic for topic in outputs if topic != POSITIONS]
         self._settings = settings
+        self._slot = connection.name(name)
+        self._number = self._new_run()
+        """Run and number of the newest transaction."""
         self._producer: ProducerCore | None = None
         self._beginning: ProducerCore | None = None
         """One whose ``init_transactions`` was asked for."""
@@ -85,10 +105,8 @@ class TransactionalProducer:
         """Monotonic time before which no producer may be opened [s]."""
         self._unanswered_since = math.inf
         """Monotonic time since which the brokers return no positions [s]."""
-        self._unended: set[tuple[str, int, bytes | None]] = set()
-        """Topic, partition and key of records whose transaction is not known to have ended; no key with a partition."""
-        self._asked: Sequence[TopicPartition] = ()
-        """Offsets of a transaction whose commit was requested, without a known result."""
+        self._is_settled = False
+        """Whether nothing of former transactions of the slot is open."""
 
     @property
     def must_wait(self) -> bool:
@@ -109,22 +127,28 @@ class TransactionalProducer:
     def open(self, member: Consumer) -> ProducerCore:
         """Complete or abort an open transaction of an earlier producer of this slot, unless this one can continue.
 
-        `member`: member of the group, which has the committed offsets.
+        `member`: member of the group, which reads committed records only.
         """
         if self._producer is not None:
             self._producer.poll(0)  # serves the log lines about connections
             if self._link.was_lost:
                 self._producer = None
         if self._producer is None:
-            if self._unended:
-                self._abort_unended(member)
-            self._producer = self._begun()
+            self._producer, self._is_settled = self._begun(), False
+        if not self._is_settled:
+            self._settle(self._producer, member)
+            self._is_settled = True
         return self._producer
+
+    def _new_run(self) -> WorkerPosition:
+        slot, run = self._slot, secrets.token_hex(8)
+        place = secrets.randbelow(_MOST_RUNS)
+        return WorkerPosition(group=slot, topic=POSITIONS, partition=place, log=run, next=0, worker=slot)
 
     def _begun(self) -> ProducerCore:
         now = self._connection.clock.monotonic()
         if self._beginning is None:
-            self._link = Link()
+            self._link, self._number = Link(), self._new_run()
             names = {"transactional.id": self._name, "client.id": self._name}
             settings = {**settings_of("transactional"), **names, **self._settings, "logger": self._link}
             self._beginning, self._begun_at = ProducerCore(self._connection, self._health, settings), now
@@ -139,34 +163,77 @@ class TransactionalProducer:
         producer, self._beginning = self._beginning, None
         return producer
 
-    def _abort_unended(self, member: Consumer) -> None:
-        producer = self._begun()  # a new one: its earlier requests would have an earlier epoch
-        if self._asked and self._are_committed(self._asked, member):
-            self._settle()
-            return
-        producer.client.begin_transaction()
-        for topic, partition, key in self._unended:
-            mark = Record(topic=topic, key=key or b"mark", value=None, partition=partition)
-            producer.produce(mark, waits=True, partition=partition)
-        # A partition that refuses the mark, such as one of a deleted topic, has no open transaction: only silence
-        # counts.
-        if silent := producer.client.flush(timeouts.STEP):
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{silent} partitions do not answer"))
-        producer.client.abort_transaction(timeouts.STEP)
-        self._settle()
+    def _settle(self, producer: ProducerCore, member: Consumer) -> None:
+        """End what a broker has kept open of this slot, as the coordinator decided; see the top of this module."""
+        try:
+            left = self._find_open(member)
+            known = self._find_committed() if left else {}
+        except BusError as error:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, str(error))) from error
+        for is_commit in (False, True):
+            marks = [
+                Record(topic=topic, key=b"mark", value=None, partition=partition)
+                for (topic, partition), (run, number) in left.items()
+                if (number <= known.get(run, 0)) == is_commit
+            ]
+            if marks:
+                where = ", ".join(f"{one.topic}, partition {one.partition}" for one in marks)
+                end = "committed" if is_commit else "aborted"
+                _log.warning("transaction of %s is open although it has ended: it is %s on %s", self._name, end, where)
+                self._end(producer, marks, is_commit=is_commit)
 
-    def _are_committed(self, places: Sequence[TopicPartition], member: Consumer) -> bool:
-        asked = [TopicPartition(one.topic, one.partition) for one in places]
-        found = {}
-        for one in member.committed(asked, timeout=timeouts.STEP):
-            if one.error is not None:
-                raise KafkaException(one.error)
-            found[one.topic, one.partition] = one.offset
-        return all(found[one.topic, one.partition] == one.offset for one in places)
+    def _find_open(self, member: Consumer) -> dict[port.TopicPartition, tuple[str, int]]:
+        """Return run and number of the slot's newest record where a transaction is open at it, by partition."""
+        begin, found = f"{self._slot} ", dict[port.TopicPartition, tuple[int, str, int]]()
+        for topic, ranges in open_ranges(self._connection, member, self._outputs).items():
+            try:
+                for record in read_range(self._connection, topic, ranges, committed=False, health=self._health):
+                    said = dict(record.headers).get(TRANSACTION, b"").decode(errors="replace")
+                    if said.startswith(begin):
+                        run, _, number = said.removeprefix(begin).partition(" ")
+                        number = number if number.isdecimal() else "0"
+                        found[topic, record.partition] = record.offset, run, int(number)
+            except BusError as error:
+                if not lacks_right(error):
+                    raise
+                self._connection.note(self._health, f"open transactions of {self._name} are not ended: {error}")
+        stable = open_ranges(self._connection, member, self._outputs) if found else {}
+        return {
+            (topic, partition): (run, number)
+            for (topic, partition), (offset, run, number) in found.items()
+            if stable.get(topic, {}).get(partition, (math.inf,))[0] <= offset  # otherwise its end has come meanwhile
+        }
 
-    def _settle(self) -> None:
-        self._unended.clear()
-        self._asked = ()
+    def _find_committed(self) -> dict[str, int]:
+        """Return the number of the newest committed transaction of the slot's runs."""
+        ranges = find_range(self._connection, POSITIONS, within=timeouts.STEP)
+        records = read_range(self._connection, POSITIONS, ranges, whole=True, within=timeouts.STEP)
+        return {one.log: one.next for one in newest(records, self._slot)[0].values()}
+
+    def _end(self, producer: ProducerCore, marks: Sequence[Record], *, is_commit: bool) -> None:
+        """Commit or abort marks, and with them what is open on their partitions."""
+        try:
+            producer.client.begin_transaction()
+            for record in marks:
+                producer.produce(record, waits=True, partition=record.partition)
+            if is_commit:
+                producer.client.commit_transaction(timeouts.STEP)
+                return
+            # A partition that refuses the mark, such as one of a deleted topic, has no open transaction: only silence
+            # counts.
+            if silent := producer.client.flush(timeouts.STEP):
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{silent} partitions do not answer"))
+            producer.client.abort_transaction(timeouts.STEP)
+        except KafkaException:
+            self._producer = None
+            raise
+
+    def _numbered(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Return the records of a new transaction with its number, and the record of the number."""
+        one = self._number = msgspec.structs.replace(self._number, next=self._number.next + 1)
+        header = (TRANSACTION, f"{one.group} {one.log} {one.next}".encode())
+        for record in chain(records, [position_record(one)]):
+            yield replace(record, headers=(*record.headers, header))
 
     def write(self, records: Iterable[Record], places: Sequence[TopicPartition], member: Consumer) -> None:
         """Write records and commit offsets of the member's group in one transaction.
@@ -186,16 +253,13 @@ class TransactionalProducer:
     ) -> None:
         began = self._connection.clock.monotonic()
         producer.client.begin_transaction()
-        for record in records:
-            self._unended.add((record.topic, record.partition, record.key if record.partition < 0 else None))
+        for record in self._numbered(records):
             on_delivery = self._on_delivery if record.topic == ACCOUNTS else None
             producer.produce(record, on_delivery, waits=True, partition=record.partition)
         if places:
             metadata = member.consumer_group_metadata()
             producer.client.send_offsets_to_transaction(list(places), metadata, timeouts.STEP)
-        self._asked = places
         producer.client.commit_transaction(timeouts.STEP)
-        self._settle()
         if self._connection.clock.monotonic() - began >= _MAY_HAVE_CLOSED:
             self._link.was_lost = True
 
@@ -220,7 +284,11 @@ class TransactionalProducer:
         )
         try:
             place = TopicPartition(self._connection.topic(POSITIONS), 0, 0)
-            self._transact(self._producer, self._marks, [place], member)
+            client = self._producer.client
+            client.begin_transaction()  # without a number: what it ends has the newest one
+            client.produce(place.topic, key=b"mark", partition=0)
+            client.send_offsets_to_transaction([place], member.consumer_group_metadata(), timeouts.STEP)
+            client.commit_transaction(timeouts.STEP)
         except KafkaException as error:
             self._producer = None
             self._connection.note(self._health, f"transactions of {self._name} cannot be ended again: {error.args[0]}")

@@ -161,6 +161,8 @@ class KafkaTransactionalLog:
 
     Parameters
     ----------
+    outputs
+        Topics that its transactions write to, beside `positions`.
     broker_time
         Returns the time before which all records are on the topics [Unix us]; None: the brokers' time.
     """
@@ -172,6 +174,7 @@ class KafkaTransactionalLog:
         group: str,
         slot: str,
         health: BusHealth,
+        outputs: Collection[str] = (),
         broker_time: Callable[[], int] | None = None,
     ) -> None:
         self._connection = connection
@@ -181,7 +184,7 @@ class KafkaTransactionalLog:
         self._topics = [connection.topic(topic) for topic in topics]
         self._joined_at = self._lost_at = 0.0
         self._consumer = self._join()
-        self._producer = TransactionalProducer(connection, self._slot, health)
+        self._producer = TransactionalProducer(connection, self._slot, health, outputs=outputs)
         self._revoked = False
         self._must_rewind = False
         self._assigned: list[TopicPartition] = []

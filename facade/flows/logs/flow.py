@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from facade.bus.offsets import CountedOffsets, Overlap
+from facade.bus.offsets import CountedOffsets, Gap, Overlap
 from facade.bus.port import Record
 from facade.clock import utc_text
 from facade.errors import ConfigError
@@ -23,7 +23,7 @@ from facade.printable import excerpt, listed
 from facade.reading import Reading, Value, judge
 from facade.runtime.accounts import OVERLAP
 from facade.runtime.composition import Server
-from facade.runtime.flow import Fault, FaultKey, Flow
+from facade.runtime.flow import Fault, FaultKey, Flow, Missing
 from facade.runtime.log_export import NAMESPACE
 from facade.runtime.view import NewestView
 from facade.severities import WARNING
@@ -186,6 +186,8 @@ class LogLedger:
         self.state = LogState()
         self.metrics: dict[str, dict[str, dict[str, NodeValue]]] = {}
         """By host, metric and instance; without a snapshot, as they soon come again."""
+        self.missing: list[Missing] = []
+        """Records without a summary, found since the last call of `LogFlow.lost_before`."""
 
     def take(self, summary: LogSummary) -> str:
         """Count the offsets of a summary; return the reason of a refusal, or empty text."""
@@ -194,6 +196,9 @@ class LogLedger:
         found = counted.take(summary.log, first, summary.offset_to, summary.part)
         if isinstance(found, Overlap):
             return f"{place}, offsets {first} to {summary.offset_to - 1}, part {summary.part}: {found}"
+        if isinstance(found, Gap) and summary.contiguous:
+            where = f"{summary.stream}, partition {summary.partition}"
+            self.missing.append(Missing(found.records, f"{where}: {found}"))
         return ""
 
     def add(self, summary: LogSummary, at: float) -> None:
@@ -387,6 +392,11 @@ class LogFlow(Flow):
                 return RecordRejected(OVERLAP, "$.offset_from", trouble)
             self.ledger.add(summary, self.heard(record))
         return USED
+
+    def lost_before(self) -> list[Missing]:
+        """Return the records whose summaries are missing; see `facade.runtime.flow.Flow`."""
+        found, self.ledger.missing = self.ledger.missing, []
+        return found
 
     def find(self, now: float) -> dict[FaultKey, Fault]:
         """Return the components with rising errors, and the silent ones."""

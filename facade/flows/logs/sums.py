@@ -212,6 +212,7 @@ def _parts(
             offset_from=offsets.begin,
             offset_to=offsets.end,
             part=part,
+            contiguous=True,
             **shared,
             **(rest if not part else {}),
         )

@@ -163,11 +163,12 @@ class LogWorker(TransactionalWorker):
         return host or named, rack
 
     def _output(self, ranges: OffsetRanges) -> Iterator[Record]:
-        for topic, found in ((TOPICS[0], self._logs), (METRICS, self._metrics)):
-            for partition, sums in found.items():
-                offsets = ranges[topic, partition]
-                for summary in sums.summaries(self._name, topic, partition, offsets, self._most_summary):
-                    yield self._record(SUMMARY, f"{topic}/{partition}", summary)
+        for (topic, partition), offsets in ranges.items():
+            if offsets.begin == offsets.end:
+                continue
+            sums = self._metrics.get(partition) if topic == METRICS else self._logs.get(partition)
+            for summary in (sums or LogSums()).summaries(self._name, topic, partition, offsets, self._most_summary):
+                yield self._record(SUMMARY, f"{topic}/{partition}", summary)
 
     def _forget(self) -> None:
         self._logs: dict[int, LogSums] = {}

@@ -19,7 +19,7 @@ from facade.flows.tables.assembly import AssemblyLimits
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.content import summarise
 from facade.flows.tables.fetch import fetch, find, newest_tables
-from facade.flows.tables.messages import CALIBRATION, MARKS, failed_key, tombstone
+from facade.flows.tables.messages import CALIBRATION, failed_key, tombstone
 from facade.flows.tables.places import parse_roots
 from facade.flows.tables.producer import SEGMENT_BYTES, TableProducer
 from facade.flows.tables.references import References
@@ -53,7 +53,7 @@ def _assembler(site: Site) -> TableWorker:
             slot=site.slot,
             member=name,
             health=bus.health,
-            marks=MARKS,
+            outputs=site.outputs,
         ),
         bus,
         site.icd,

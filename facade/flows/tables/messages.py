@@ -103,10 +103,6 @@ def tombstone(key: str) -> Record:
     return Record(topic=TABLES, key=key.encode(), value=None)
 
 
-MARKS = (Record(topic=TABLES, key=b"mark", value=None, partition=0),)
-"""Tombstones without effect; see `facade.bus.kafka.transactional_producer.TransactionalProducer`."""
-
-
 def trials(icd: Icd, settings: Settings) -> Mapping[str, Callable[[Record], Outcome]]:
     """Return the trial of a single segment; see `facade.manifest.Manifest.trials`."""
 

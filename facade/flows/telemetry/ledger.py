@@ -2,7 +2,8 @@
 
 * **Offsets.** A summary with counted offsets is refused. The summaries of a group and partition come in the order of
   the log. Where nodes are the groups, a worker writes them by rack, and the offsets stand for all nodes of the rack. A
-  worker that says `contiguous` writes one about each rack in each transaction, so a gap between two shows a loss.
+  worker that says `contiguous` writes one about each rack in each transaction, so a gap between two shows a loss. For
+  other groups, the uncounted offsets of a refused summary show it.
 * **Order.** Partial sums merge in any order. The newest window that a watermark has closed is shown, see
   `facade.flows.telemetry.watermarks` and `facade.windows.newest`.
 * **Arrays.** Totals and windows are columns over all groups of the ledger: no object is made for a node.
@@ -51,11 +52,20 @@ class Coverage(msgspec.Struct):
 
     def take(self, group: Group, summary: Summary) -> Overlap | LogCut | None:
         """Count the offsets of a group's summary, unless they overlap."""
-        known = self.partitions.setdefault(summary.partition, PartitionOffsets()).groups
-        counted = known.setdefault(str(group), CountedOffsets(*_begin(summary)))
+        at = self.partitions.setdefault(summary.partition, PartitionOffsets())
+        counted = at.groups.setdefault(str(group), CountedOffsets(*_begin(summary)))
         found = counted.take(summary.log, summary.offset_from, summary.offset_to, summary.part)
+        if isinstance(found, LogCut):
+            at.gaps_to = 0
         # a transaction without records of the group has no summary of it
         return None if isinstance(found, Gap) else found
+
+    def lost_with(self, summary: Summary, refused: Overlap) -> Gap | None:
+        """Return the uncounted offsets of a refused summary; those of several groups are returned once."""
+        at = self.partitions[summary.partition]
+        found = Gap(max(refused.expected, at.gaps_to), summary.offset_to)
+        at.gaps_to = max(at.gaps_to, found.after)
+        return found if found.records > 0 else None
 
     def take_rack(self, summary: RackSummary) -> Overlap | Gap | LogCut | None:
         """Count the offsets of a rack's summary, unless they overlap. A gap is returned once for all racks."""
@@ -189,7 +199,11 @@ class WindowLedger:
 
     def take(self, group: Group, summary: Summary, heard: float, *, count: bool = True) -> Overlap | None:
         """Count the offsets of a summary. Return an overlap, with which it must not be folded, or None; see `fold`."""
-        return self._refused((self._counted if count else self._rebuilding).take(group, summary), heard)
+        coverage = self._counted if count else self._rebuilding
+        found = coverage.take(group, summary)
+        if isinstance(found, Overlap) and (lost := coverage.lost_with(summary, found)) and count:
+            self._gaps.append((summary.partition, lost))
+        return self._refused(found, heard)
 
     def take_rack(self, summary: RackSummary, heard: float, *, count: bool = True) -> Overlap | None:
         """Count the offsets of the summary of a rack; see `take`. A gap before them is kept."""
