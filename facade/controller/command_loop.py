@@ -183,7 +183,6 @@ class Handling:
             # A missing report of the state is no reason to refuse; an executor has no state.
             state=self.outbox.states.label(execution.device, STATE, next(iter(command.state), "")),
             obs_state=None if obs_state is None else str(obs_state.value),
-            under_way=None,
         )
 
     def _has_expired(self, execution: Execution) -> bool:

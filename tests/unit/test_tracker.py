@@ -95,9 +95,27 @@ def test_an_acknowledgement_does_what_the_table_says(before, status):
     tracker.fold_ack(ack(one, status, withdrawer="ann" if (before, status) == ("HELD", "ABORTED") else ""), 0.0)
     allowed = status in TRANSITIONS[before]
     assert tracker.find(one.id).status == (status if allowed else before)
-    # Its record may still be read.
-    waits = before == "HELD" or (before == "UNDELIVERED" and status != "UNDELIVERED")
+    waits = before == "HELD"  # its record may still be read
     assert tracker.late[DEVICE] == (0 if allowed or waits else 1)
+
+
+@pytest.mark.parametrize("order", itertools.permutations(("begin", "command", "undelivered", "a minute later")))
+def test_a_command_that_was_given_up_on_the_log_ends_once_whenever_its_record_comes(order):
+    """Also for a server that has started in between, and knows only that the command was given up."""
+    one, tracker = command(), Tracker([DEVICE])
+    for step in order:
+        if step == "begin" and tracker.find(one.id) is None:
+            tracker.begin(one)
+        elif step == "command":
+            tracker.fold_command(one, record())
+        elif step == "undelivered":
+            tracker.fold_ack(ack(one, "UNDELIVERED"), 0.0)
+        elif step == "a minute later":
+            tracker.due(one.issued, 60.0, "server", lambda _: True)
+    found = tracker.find(one.id)
+    assert (found.status, tracker.finished_total(DEVICE), tracker.pending(DEVICE)) == ("UNDELIVERED", 1, [])
+    assert tracker.due(one.ceiling + S, 999.0, "server", lambda _: True) == []
+    assert tracker.unknown[DEVICE] == tracker.late[DEVICE] == 0
 
 
 @pytest.mark.parametrize("order", itertools.permutations(("held", "command", "withdrawal", "outcome")))

@@ -1,4 +1,4 @@
-"""The command path of a device server: flows, views, the gateway, and its periodic tasks."""
+"""The command path of a device server: flows, views, the gateway, the admission of orders, and its periodic tasks."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -8,6 +8,7 @@ from facade.bus.offsets import Extent
 from facade.bus.port import Record
 from facade.clock import Clock
 from facade.errors import BusError, ConfigError
+from facade.flows.commands.admission import OrderAdmission
 from facade.flows.commands.arguments import arguments_of
 from facade.flows.commands.flow import Components, flows
 from facade.flows.commands.gateway import Gateway
@@ -16,7 +17,7 @@ from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS, HELD_COMM
 from facade.flows.commands.refused import Refusals, RefusalView
 from facade.flows.commands.tracker import Tracker
 from facade.flows.commands.view import CommandSources, CommandView, SubarrayView, rivalries, silences
-from facade.instances import number_of
+from facade.instances import classes_of, number_of
 from facade.runtime.composition import Server
 from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.flow import Fault, FaultKey
@@ -185,7 +186,24 @@ def compose(server: Server) -> None:
         clock=clock,
     )
     refusals = Refusals(server.bus.writer().send, origin=instance, clock=clock)
-    server.flows += [states, *flows(tracker, states, refusals, clock, holds=bool(approvals))]
+    caught_up = CaughtUp(lambda: sources.known() and server.is_at_end(COMMANDS, ACKS))
+    all_ = classes_of(icd, server.settings, icd.commanded)
+    below = icd.executors if SUBARRAY in server.devices else ()
+    admission = OrderAdmission(
+        icd=icd,
+        classes=all_,
+        own=frozenset(device for device, name in all_.items() if device in classes or name in below),
+        arguments=arguments_of(icd),
+        components=components,
+        refusals=refusals,
+        approvals=approvals,
+        post=sender.post,
+        why_not_now=lambda: gateway.why_not_held() if sources.known() else "the bus was not read yet",
+        caught_up=lambda: caught_up.now,
+        origin=instance,
+        clock=clock,
+    )
+    server.flows += [states, *flows(tracker, states, refusals, admission, clock, holds=bool(approvals))]
     subarrays: dict[str, SubarrayView] = {}
     for device, device_class in classes.items():
         server.views += [
@@ -208,7 +226,6 @@ def compose(server: Server) -> None:
             }
 
         server.report(find_stuck, lambda key: key[0] == _STUCK, STATES, COMMANDS, ACKS)
-    caught_up = CaughtUp(lambda: sources.known() and server.is_at_end(COMMANDS, ACKS))
     gateway = Gateway(
         classes=classes,
         arguments=arguments_of(icd),
@@ -229,7 +246,7 @@ def compose(server: Server) -> None:
     server.share(Gateway, lambda: gateway)
     end = server.share(CommandsEnd, lambda: CommandsEnd(server.bus.watch().extents, server.has_read_to, clock))
     server.threads.append(end.run)
-    server.periodic_tasks += [refusals, caught_up]
+    server.periodic_tasks += [caught_up, admission, refusals]
     server.periodic_tasks.append(
         CommandDeadlines(
             origin=instance,

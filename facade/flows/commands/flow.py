@@ -1,7 +1,7 @@
 """The command path's topics as flows of a device server; their records go to the tracker and the lease."""
 
 from collections.abc import Callable
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from facade import tracing
 from facade.bus.port import Record
@@ -11,6 +11,7 @@ from facade.flows.commands.messages import (
     ACKS,
     COMMANDS,
     HELD_COMMANDS,
+    ORDERS,
     REFUSALS,
     AckMessage,
     CommandMessage,
@@ -23,6 +24,9 @@ from facade.flows.commands.tracker import Tracker
 from facade.outcome import USED, Outcome, RecordRejected, Suppressed
 from facade.runtime.device_state import DeviceStates
 from facade.runtime.flow import Flow
+
+if TYPE_CHECKING:
+    from facade.flows.commands.admission import OrderAdmission
 
 
 class _LogFlow(Flow, Generic[MessageType]):
@@ -94,18 +98,31 @@ class Components:
 
 
 def flows(
-    tracker: Tracker, states: DeviceStates, refusals: Refusals, clock: Clock, *, holds: bool
+    tracker: Tracker,
+    states: DeviceStates,
+    refusals: Refusals,
+    admission: "OrderAdmission",
+    clock: Clock,
+    *,
+    holds: bool,
 ) -> list[_LogFlow[Any]]:
     """Make the flows of the command path; `holds`: commands may wait for a second person."""
 
+    def command(message: CommandMessage, record: Record) -> Outcome:
+        admission.note_command(message)
+        return tracker.fold_command(message, record)
+
     def ack(message: AckMessage, record: Record) -> Outcome:
+        if admission.note_ack(message):
+            return USED
         with tracing.span(f"{message.command} {message.status}", record.headers, id=message.id, device=message.device):
             # Before the outcome, so that it never shows without its states.
             outcome = tracker.objection(message) or states.acknowledge(reported(message), record.timestamp_us)
             return tracker.fold_ack(message, clock.monotonic()) if outcome is USED else outcome
 
     return [
-        _LogFlow(COMMANDS, CommandMessage, tracker.fold_command),
+        _LogFlow(COMMANDS, CommandMessage, command),
+        _LogFlow(ORDERS, CommandMessage, admission.fold),
         _LogFlow(ACKS, AckMessage, ack),
         _LogFlow(REFUSALS, RefusalMessage, refusals.fold),
         *([_LogFlow(HELD_COMMANDS, CommandMessage, tracker.fold_held)] if holds else ()),

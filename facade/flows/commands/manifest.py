@@ -7,12 +7,15 @@ MANIFEST = Manifest(
     summary="Commands of TM, orders that controllers give each other, and the states that controllers report.",
     topics={
         "commands": Isolation.READ_COMMITTED,
+        "orders": Isolation.READ_COMMITTED,
         "command-acks": Isolation.READ_COMMITTED,
         "command-refusals": Isolation.READ_COMMITTED,
         "commands-held": Isolation.READ_COMMITTED,
         "state": Isolation.READ_COMMITTED,
     },
-    set_aside_by=dict.fromkeys(("commands", "commands-held", "command-acks", "command-refusals", "state"), "subarray"),
+    set_aside_by=dict.fromkeys(
+        ("commands", "orders", "commands-held", "command-acks", "command-refusals", "state"), "subarray"
+    ),
     device_classes={"SdpSubarray": "devices.commands:CommandedDevice"},
     compose="facade.flows.commands.composition:compose",
     for_commands=True,

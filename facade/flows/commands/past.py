@@ -15,7 +15,7 @@ from facade.flows.commands.messages import (
     decode_refusal,
     issued,
 )
-from facade.flows.commands.outcomes import FINAL, MICRO, Tracked, ends_waiting
+from facade.flows.commands.outcomes import FINAL, MICRO, UNDELIVERED, Tracked
 from facade.flows.commands.tracker import Tracker
 from facade.numbers import LARGEST
 from facade.outcome import RecordRejected, Suppressed, Unused
@@ -117,9 +117,12 @@ class One:
     @property
     def outcome(self) -> AckMessage | None:
         """Return the first final acknowledgement that counts; it holds."""
-        was_sent = self.command is not None and not self.held  # then it was neither withdrawn nor undelivered
-        final = (ack for ack, _ in self.acks if ack.status in FINAL)
-        return next((ack for ack in final if not (was_sent and ends_waiting(ack))), None)
+        was_sent = self.command is not None and not self.held  # then it was not withdrawn
+        began = any(ack.status not in FINAL for ack, _ in self.acks[:1])
+        for ack, _ in self.acks:
+            if ack.status in FINAL and not ((was_sent and ack.withdrawer) or (began and ack.status == UNDELIVERED)):
+                return ack
+        return None
 
     @property
     def given(self) -> int:

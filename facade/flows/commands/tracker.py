@@ -144,7 +144,7 @@ class Tracker:
             tracked.place = f"{record.topic}/{record.partition}@{record.offset}"
             tracked.appended_us = record.timestamp_us
             if is_given_up:
-                # A record that was given up may be on the bus after all: then the log is right.
+                # The log is right. If UNDELIVERED is on the log, it holds: nobody begins the command so late.
                 self._reopen(tracked)
             for _, ack in self._orphans.pop(command.id, ()):
                 self._apply(tracked, ack)
@@ -231,7 +231,12 @@ class Tracker:
         """
         with self._lock:
             self.live = True
-            old = [id for id, acks in self._orphans.items() if monotonic - acks[0][0] > _ORPHAN]
+            # The record of an UNDELIVERED command may come at any time.
+            old = [
+                id
+                for id, acks in self._orphans.items()
+                if monotonic - acks[0][0] > _ORPHAN and acks[0][1].status != UNDELIVERED
+            ]
             self._drop_orphans(old)
             made = []
             for device in self._devices.values():
@@ -250,10 +255,9 @@ class Tracker:
     def under_way(self, device: str) -> list[Tracked]:
         """Return the pending commands of a device that may take effect, oldest first.
 
-        One that waits for a second person does not. Nor does one that was given up before its record came, since its
-        time had ended then, unless its controller says that it began.
+        One that waits for a second person does not.
         """
-        return [one for one in self.pending(device) if one.status != HELD and (one.began or not one.is_late)]
+        return [one for one in self.pending(device) if one.status != HELD]
 
     def finished(self, device: str, most: int) -> list[Tracked]:
         """Return the newest finished commands of a device, oldest first."""
@@ -294,7 +298,6 @@ class Tracker:
 
     def _reopen(self, tracked: Tracked) -> None:
         device = self._devices[tracked.device]
-        tracked.is_late = tracked.status == UNDELIVERED and tracked.ended > tracked.not_after
         if tracked.final:
             device.finished.remove(tracked)
             device.finished_total -= 1
