@@ -1,4 +1,4 @@
-"""Commands, refusals and modes as entries of `sdp-facade audit`."""
+"""Commands, orders, refusals and modes as entries of `sdp-facade audit`."""
 
 import json
 
@@ -11,11 +11,15 @@ from facade.runtime.device_state import decode_state
 
 
 def command_entry(record: Record) -> AuditEntry | None:
-    """Return the issuer of a command; None: it is an order of a controller, or unreadable."""
+    """Return the issuer of a command, or the controller and the parent of an order; None: it is unreadable."""
     found = decode_command(record.value)
-    if isinstance(found, Suppressed | RecordRejected) or found.parent:
+    if isinstance(found, Suppressed | RecordRejected):
         return None
     argument = "" if found.argument is None else json.dumps(found.argument)
+    if found.parent:
+        said = " ".join(filter(None, (f"for {found.parent}", argument)))
+        by = f"controller {found.origin}"
+        return AuditEntry(found.issued / 1e6, f"{found.command} ordered", found.device, by, "", said)
     if not found.approver:
         return AuditEntry(found.issued / 1e6, found.command, found.device, found.client, found.operator, argument)
     said = " ".join(filter(None, (f"{found.id} of {given_by(found.operator, found.client)}", argument)))
