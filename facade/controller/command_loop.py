@@ -360,7 +360,7 @@ class CommandLoop:
             parent_orders=self._history.parent_orders,
         )
         self.account = self._handling.account
-        self._reader = CommandReader(list(devices), writer, self.account, by=self._name)
+        self._reader = CommandReader(list(devices), self.account)
         self._assignment: Mapping[int, int] = {}
         self._held: list[Record] = []
         """Records read before the history was known."""

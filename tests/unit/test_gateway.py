@@ -677,6 +677,29 @@ def test_bad_records_are_dead_letters_and_harm_nothing(bench, topic, value, reas
     server.give("Configure", CONFIGURE)
 
 
+@pytest.mark.parametrize("topic", ["commands", "orders", "command-acks"])
+def test_the_dead_letter_of_a_wrong_key_survives_a_kill(bench, topic):
+    """The server that counts the record cannot write the letter, and is killed: the next one writes it."""
+    server = bench.server()
+    on(bench, server)
+    server.give("Configure", CONFIGURE)
+    (command,) = bench.commands()
+    bench.ack(command.id, "ACCEPTED")
+    (record, *_) = bench.broker.read("command-acks" if topic == "command-acks" else "commands")
+    server.bus.refused = ["dead-letters"]
+    bench.broker.append(replace(record, topic=topic, key=OTHER.encode(), partition=0))
+    for _ in range(12):
+        bench.clock.sleep(0.5)
+        server.cycle(1)
+    assert server.service.event_loop.accounts[topic].reasons["key"] == 1
+    assert bench.broker.read("dead-letters") == []
+    bench.server(ready=False)
+    (letter,) = bench.broker.read("dead-letters")
+    assert dict(letter.headers)["dl.reason"] == b"key"
+    bench.server(ready=False)
+    assert len(bench.broker.read("dead-letters")) == 1
+
+
 @pytest.mark.parametrize("topic", ["commands", "command-acks", "heartbeats", "state"])
 def test_a_bad_record_becomes_one_dead_letter_however_many_read_it_and_start_again(bench, topic):
     """D28: one bad acknowledgement became a dead letter of each device server that reads the topic, at each start."""

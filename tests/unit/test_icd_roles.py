@@ -113,7 +113,7 @@ PROCESSES = {
     "tables-assemble": ({CALIBRATION, TABLES, POSITIONS}, {TABLES, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS}),
     "controller": (
         {COMMANDS, ACKS, STATE, HEARTBEATS, BLOCKS, RESERVATIONS},
-        {ORDERS, ACKS, STATE, HEARTBEATS, DEAD_LETTERS, BLOCKS, RESERVATIONS},
+        {ORDERS, ACKS, STATE, HEARTBEATS, BLOCKS, RESERVATIONS},
     ),
     "platform-services": ({RESERVATIONS}, {RESERVATIONS}),
     # After a crash, its spool reads which of its batches are on the log.

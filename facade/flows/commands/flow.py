@@ -7,6 +7,7 @@ from facade import tracing
 from facade.bus.port import Record
 from facade.clock import Clock
 from facade.codec.decode import BatchDecoder, MessageType
+from facade.codec.plausible import wrong_key
 from facade.flows.commands.messages import (
     ACKS,
     COMMANDS,
@@ -109,10 +110,15 @@ def flows(
     """Make the flows of the command path; `holds`: commands may wait for a second person."""
 
     def command(message: CommandMessage, record: Record) -> Outcome:
+        if wrong := wrong_key(record.key, message.device, "$.device"):
+            return wrong
         admission.note_command(message)
         return tracker.fold_command(message, record)
 
     def ack(message: AckMessage, record: Record) -> Outcome:
+        # On another partition, readers would see it in another order.
+        if wrong := wrong_key(record.key, message.device, "$.device"):
+            return wrong
         if admission.note_ack(message):
             return USED
         with tracing.span(f"{message.command} {message.status}", record.headers, id=message.id, device=message.device):
