@@ -86,12 +86,7 @@ class Handling:
         known = self.tracker.newest(execution.id)
         if known is None or known.status in BY_FACADE:
             return
-        if known.withdrawer:
-            # The command was approved as well, so the withdrawal does not count for others: without an outcome of its
-            # controller it would time out.
-            origin = self.controller.component
-            known = msgspec.structs.replace(known, origin=origin, withdrawer="", withdrawer_client="")
-        elif self.is_late(execution):
+        if self.is_late(execution):
             return
         self.outbox.send(msgspec.structs.replace(known, states={}), execution.headers)
 

@@ -65,7 +65,7 @@ class ParentOrders:
 
     def fold(self, ack: AckMessage) -> None:
         """Process an acknowledgement of any command from the log."""
-        if ack.status in FINAL - BY_FACADE and not ack.withdrawer and ack.id not in self._ended:
+        if ack.status in FINAL - BY_FACADE and ack.id not in self._ended:
             self._ended[ack.id] = ack
             if len(self._ended) > _KEPT:
                 self._ended.popitem(last=False)
@@ -141,7 +141,7 @@ class CommandHistory:
 
     def _take_ack(self, record: Record) -> None:
         ack = decode_ack(record.value)
-        if not isinstance(ack, AckMessage) or wrong_key(record.key, ack.device, "$.device"):
+        if not isinstance(ack, AckMessage) or wrong_key(record.key, ack.device, "$.device") or ack.withdrawer:
             return
         self._tracker.fold_ack(ack, 0.0)
         self.parent_orders.fold(ack)

@@ -129,7 +129,7 @@ class OrderAdmission:
         """Note an acknowledgement for any device; return whether it is one of an order that is not on ``commands``."""
         if ack.status not in FINAL:
             _keep(self._begun, ack.id, None)
-        elif not ack.withdrawer:  # a parent that is on `commands` was approved, and not withdrawn
+        else:
             _keep(self._ended, ack.id, None)
             self._begun.pop(ack.id, None)
             self._commands.pop(ack.id, None)

@@ -3,7 +3,7 @@
 import json
 
 from facade.bus.port import Record
-from facade.flows.commands.messages import decode_ack, decode_command, decode_refusal, given_by
+from facade.flows.commands.messages import AckMessage, decode_command, decode_held, decode_refusal, given_by
 from facade.manifest import AuditEntry
 from facade.outcome import RecordRejected, Suppressed
 from facade.runtime import admin_mode
@@ -28,18 +28,13 @@ def command_entry(record: Record) -> AuditEntry | None:
 
 
 def held_entry(record: Record) -> AuditEntry | None:
-    """Return the issuer of a command that waits, or waited, for a second person; None: it is unreadable."""
+    """Return who gave, or withdrew, a command that waits or waited for a second person; None: it is neither."""
+    if isinstance(found := decode_held(record.value), AckMessage):
+        act = f"{found.command} withdrawn"
+        entry = AuditEntry(found.time / 1e6, act, found.device, found.withdrawer_client, found.withdrawer, found.id)
+        return entry if found.withdrawer else None
     entry = command_entry(record)
     return None if entry is None else entry._replace(act=f"{entry.act} held")
-
-
-def withdrawal_entry(record: Record) -> AuditEntry | None:
-    """Return who withdrew a command that waited; None: it is another acknowledgement, or cannot be read."""
-    found = decode_ack(record.value)
-    if isinstance(found, Suppressed | RecordRejected) or not found.withdrawer:
-        return None
-    act = f"{found.command} withdrawn"
-    return AuditEntry(found.time / 1e6, act, found.device, found.withdrawer_client, found.withdrawer, found.id)
 
 
 def refusal_entry(record: Record) -> AuditEntry | None:

@@ -13,7 +13,16 @@ from facade.flows.commands.arguments import arguments_of
 from facade.flows.commands.flow import Components, flows
 from facade.flows.commands.gateway import Gateway
 from facade.flows.commands.lease import INTERVAL, TERM, Lease
-from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS, HELD_COMMANDS, REFUSALS, ack_record
+from facade.flows.commands.messages import (
+    ACKS,
+    COMMANDS,
+    HEARTBEATS,
+    HELD_COMMANDS,
+    REFUSALS,
+    ack_record,
+    unapproved_record,
+)
+from facade.flows.commands.outcomes import HELD
 from facade.flows.commands.refused import Refusals, RefusalView
 from facade.flows.commands.tracker import Tracker
 from facade.flows.commands.view import CommandSources, CommandView, SubarrayView, rivalries, silences
@@ -132,7 +141,9 @@ class CommandDeadlines:
         # A server whose own heartbeats do not come back does not read acknowledgements either.
         if self._caught_up() and self._lease.held_for(monotonic) >= TERM:
             for ack in self._tracker.due(round(self._clock.now() * 1e6), monotonic, self._origin, self._has_read):
-                self._post(ack_record(ack))
+                one = self._tracker.find(ack.id)
+                waits = one is not None and one.status == HELD
+                self._post(unapproved_record(ack) if waits else ack_record(ack))
 
     def end(self) -> None:
         """Give the lease back: after the final heartbeat the next start need not wait for it to expire."""
@@ -175,7 +186,8 @@ def compose(server: Server) -> None:
     }
     if unknown := sorted(approvals - known):
         raise ConfigError(f"settings: approvals: expected some of {', '.join(sorted(known))}, got {unknown[0]!r:.100}")
-    log = (STATES, COMMANDS, ACKS, HEARTBEATS, *([HELD_COMMANDS] if approvals else ()))
+    held = (HELD_COMMANDS,) if approvals else ()
+    log = (STATES, COMMANDS, ACKS, HEARTBEATS, *held)
     sources = CommandSources(
         tracker=tracker,
         states=states,
@@ -186,7 +198,7 @@ def compose(server: Server) -> None:
         clock=clock,
     )
     refusals = Refusals(server.bus.writer().send, origin=instance, clock=clock)
-    caught_up = CaughtUp(lambda: sources.known() and server.is_at_end(COMMANDS, ACKS))
+    caught_up = CaughtUp(lambda: sources.known() and server.is_at_end(COMMANDS, ACKS, *held))
     all_ = classes_of(icd, server.settings, icd.commanded)
     below = icd.executors if SUBARRAY in server.devices else ()
     admission = OrderAdmission(
@@ -253,7 +265,7 @@ def compose(server: Server) -> None:
             post=sender.post,
             lease=lease,
             tracker=tracker,
-            caught_up=lambda: sources.known() and server.is_at_end(COMMANDS, ACKS),
+            caught_up=lambda: sources.known() and server.is_at_end(COMMANDS, ACKS, *held),
             has_read=end.has_read,
             clock=clock,
         )

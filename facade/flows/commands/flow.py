@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from facade import tracing
 from facade.bus.port import Record
 from facade.clock import Clock
-from facade.codec.decode import BatchDecoder, MessageType
+from facade.codec.decode import MessageType
 from facade.codec.plausible import wrong_key
 from facade.flows.commands.messages import (
     ACKS,
@@ -17,12 +17,15 @@ from facade.flows.commands.messages import (
     AckMessage,
     CommandMessage,
     HeartbeatMessage,
-    RefusalMessage,
+    decode_ack,
+    decode_command,
+    decode_held,
+    decode_refusal,
     reported,
 )
 from facade.flows.commands.refused import Refusals
 from facade.flows.commands.tracker import Tracker
-from facade.outcome import USED, Outcome, RecordRejected, Suppressed
+from facade.outcome import USED, Outcome, RecordRejected, Suppressed, Unused
 from facade.runtime.device_state import DeviceStates
 from facade.runtime.flow import Flow
 
@@ -33,10 +36,13 @@ if TYPE_CHECKING:
 class _LogFlow(Flow, Generic[MessageType]):
     """A topic that is read from its beginning at each start and shows nothing itself."""
 
-    def __init__(self, topic: str, struct: type[MessageType], take: Callable[[MessageType, Record], Outcome]) -> None:
-        self.topic = topic
-        self._decode = BatchDecoder(struct).decode_one
-        self._take = take
+    def __init__(
+        self,
+        topic: str,
+        decode: Callable[[bytes | None], MessageType | Unused],
+        take: Callable[[MessageType, Record], Outcome],
+    ) -> None:
+        self.topic, self._decode, self._take = topic, decode, take
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Process one record; see `facade.runtime.flow.Flow`."""
@@ -126,10 +132,15 @@ def flows(
             outcome = tracker.objection(message) or states.acknowledge(reported(message), record.timestamp_us)
             return tracker.fold_ack(message, clock.monotonic()) if outcome is USED else outcome
 
+    def held(message: CommandMessage | AckMessage, record: Record) -> Outcome:
+        if isinstance(message, AckMessage):
+            return tracker.fold_unapproved(message)
+        return tracker.fold_held(message, record)
+
     return [
-        _LogFlow(COMMANDS, CommandMessage, command),
-        _LogFlow(ORDERS, CommandMessage, admission.fold),
-        _LogFlow(ACKS, AckMessage, ack),
-        _LogFlow(REFUSALS, RefusalMessage, refusals.fold),
-        *([_LogFlow(HELD_COMMANDS, CommandMessage, tracker.fold_held)] if holds else ()),
+        _LogFlow(COMMANDS, decode_command, command),
+        _LogFlow(ORDERS, decode_command, admission.fold),
+        _LogFlow(ACKS, decode_ack, ack),
+        _LogFlow(REFUSALS, decode_refusal, refusals.fold),
+        *([_LogFlow(HELD_COMMANDS, decode_held, held)] if holds else ()),
     ]

@@ -29,11 +29,11 @@ from facade.flows.commands.lease import INTERVAL, Lease
 from facade.flows.commands.messages import (
     AckMessage,
     CommandMessage,
-    ack_record,
     command_id,
     command_record,
     given_by,
     held_record,
+    unapproved_record,
 )
 from facade.flows.commands.outcomes import HELD, NEW, UNDELIVERED, Tracked, digest
 from facade.flows.commands.refused import FAILED, NOT_ALLOWED, Refusals
@@ -345,7 +345,7 @@ class Gateway:
             began = self.clock.monotonic()
             is_first = self.tracker.withdraw(tracked, began)
             try:
-                self.sender.send(ack_record(ack, headers), self.timeout, order.close)
+                self.sender.send(unapproved_record(ack, headers), self.timeout, order.close)
                 now = self.clock.monotonic()
                 if self.lease.held_for(now) <= now - began:  # this process stood still
                     raise OutcomeUnknown("another device server may have had it approved meanwhile")

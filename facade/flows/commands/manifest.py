@@ -34,7 +34,6 @@ MANIFEST = Manifest(
     ),
     audit={
         "commands": "facade.flows.commands.audit:command_entry",
-        "command-acks": "facade.flows.commands.audit:withdrawal_entry",
         "command-refusals": "facade.flows.commands.audit:refusal_entry",
         "commands-held": "facade.flows.commands.audit:held_entry",
         "state": "facade.flows.commands.audit:mode_entry",

@@ -31,6 +31,8 @@ _MOST_ORDERS = 10_000
 decode_command = BatchDecoder(CommandMessage).decode_one
 decode_ack = BatchDecoder(AckMessage).decode_one
 decode_refusal = BatchDecoder(RefusalMessage).decode_one
+decode_held = BatchDecoder[CommandMessage | AckMessage](CommandMessage, AckMessage).decode_one
+"""A command that waits for a second person, or the outcome of one that was not approved."""
 
 
 def command_id(issued_us: int, number: int, name: str) -> str:
@@ -77,6 +79,11 @@ def order_record(order: CommandMessage, headers: Headers = ()) -> Record:
 def held_record(command: CommandMessage, headers: Headers = ()) -> Record:
     """Return the record of a command that waits for a second person: no controller reads its topic."""
     return replace(command_record(command, headers), topic=HELD_COMMANDS)
+
+
+def unapproved_record(ack: AckMessage, headers: Headers = ()) -> Record:
+    """Return the outcome of a command that waited and was not approved, behind the command: only device servers do."""
+    return replace(ack_record(ack, headers), topic=HELD_COMMANDS)
 
 
 def ack_record(ack: AckMessage, headers: Headers = ()) -> Record:

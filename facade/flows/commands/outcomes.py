@@ -175,11 +175,6 @@ class Tracked:
         )
 
 
-def ends_waiting(ack: AckMessage) -> bool:
-    """Return whether an acknowledgement is the outcome of a command that is not on ``commands``."""
-    return ack.status == UNDELIVERED or bool(ack.withdrawer)
-
-
 def digest(argument: Mapping[str, Any] | None) -> bytes:
     """Return a digest that two arguments share if they are the same document."""
     return hashlib.sha256(msgspec.json.encode(argument, order="deterministic")).digest()

@@ -12,6 +12,7 @@ from facade.flows.commands.messages import (
     CommandMessage,
     decode_ack,
     decode_command,
+    decode_held,
     decode_refusal,
     issued,
 )
@@ -55,8 +56,11 @@ class Past:
 
     def add_held(self, record: Record) -> None:
         """Add a record of ``commands-held``; all of them come before the first of ``commands``."""
-        if (command := self._readable(decode_command(record.value))) is not None:
-            self._tracker(command.device).fold_held(command, record)
+        found = self._readable(decode_held(record.value))
+        if isinstance(found, AckMessage):
+            self._tracker(found.device).fold_unapproved(found)
+        elif found is not None:
+            self._tracker(found.device).fold_held(found, record)
 
     def add_ack(self, record: Record) -> None:
         """Add a record of ``command-acks``."""
@@ -154,8 +158,10 @@ class CommandFamily:
 
     def add_held(self, record: Record) -> None:
         """Add a record of ``commands-held``."""
-        command = decode_command(record.value)
-        if isinstance(command, CommandMessage) and command.id == self.first.id:
+        command = decode_held(record.value)
+        if isinstance(command, AckMessage) and command.id == self.first.id:
+            self.first.acks.append((command, record.timestamp_us))
+        elif isinstance(command, CommandMessage) and command.id == self.first.id:
             self.first.command, self.first.held = command, True
             self.first.appended, self.first.trace = record.timestamp_us, tracing.trace_id(record.headers)
 
@@ -172,7 +178,7 @@ class CommandFamily:
     def add_ack(self, record: Record) -> None:
         """Add a record of ``command-acks``."""
         ack = decode_ack(record.value)
-        if isinstance(ack, AckMessage) and (one := self._members.get(ack.id)) is not None:
+        if isinstance(ack, AckMessage) and not ack.withdrawer and (one := self._members.get(ack.id)) is not None:
             one.acks.append((ack, record.timestamp_us))
 
     def gather(self) -> None:

@@ -25,7 +25,6 @@ from facade.flows.commands.outcomes import (
     TRANSITIONS,
     UNDELIVERED,
     Tracked,
-    ends_waiting,
 )  # fmt: skip
 from facade.outcome import USED, Outcome, RecordRejected, Suppressed, Unused
 
@@ -165,11 +164,15 @@ class Tracker:
                 return Suppressed("repeated")
             self.hold(command)
             self._by_id[command.id].appended_us = record.timestamp_us
-            acks = self._orphans.pop(command.id, [])
-            while acks and ends_waiting(acks[0][1]):
-                self._apply(self._by_id[command.id], acks.pop(0)[1])
-            if acks:  # the outcome of a controller says that it was approved
-                self._orphans[command.id] = acks
+            return USED
+
+    def fold_unapproved(self, ack: AckMessage) -> Outcome:
+        """Process the outcome of a command that waited for a second person and was not approved."""
+        with self._lock:
+            tracked = self._by_id.get(ack.id)
+            if tracked is None or tracked.device != ack.device:
+                return Suppressed("other-device")
+            self._apply(tracked, ack)
             return USED
 
     def fold_ack(self, ack: AckMessage, monotonic: float) -> Outcome:
@@ -180,9 +183,9 @@ class Tracker:
             tracked = self._by_id.get(ack.id)
             if not self._with_commands:
                 self._apply(tracked or self._add(Tracked.acknowledged(ack)), ack)
-            elif tracked is None or (tracked.final and tracked.is_given_up and not ends_waiting(ack)):
+            elif tracked is None or (tracked.final and tracked.is_given_up and ack.status != UNDELIVERED):
                 self._keep_orphan(ack, monotonic)
-            elif tracked.status == HELD and not ends_waiting(ack):
+            elif tracked.status == HELD:
                 self._keep_orphan(ack, monotonic)  # approved in a record that is still to be read
             else:
                 self._apply(tracked, ack)
@@ -212,6 +215,9 @@ class Tracker:
         if ack.device not in self._devices:
             return Suppressed("other-device")
         tracked = self._by_id.get(ack.id)
+        if ack.withdrawer:
+            what = "expected none: device servers write withdrawals to commands-held"
+            return RecordRejected("withdrawer", "$.withdrawer", what)
         if tracked is not None and tracked.device != ack.device:
             return RecordRejected("device", "$.device", f"{ack.id}: expected {tracked.device}, got {ack.device}")
         return None
