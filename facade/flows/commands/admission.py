@@ -110,7 +110,7 @@ class OrderAdmission:
         if order.id in self._commands or order.id in self._ended or order.id in self._waiting:
             return Suppressed("repeated")
         if self._now_us() > order.not_after:
-            return Suppressed("expired")
+            return Suppressed("late")
         if len(self._waiting) >= _MOST_WAITING:
             return Suppressed("too-many")
         headers = tuple(header for header in record.headers if header[0] in tracing.TRACED)

@@ -30,9 +30,10 @@ def command_entry(record: Record) -> AuditEntry | None:
 def held_entry(record: Record) -> AuditEntry | None:
     """Return who gave, or withdrew, a command that waits or waited for a second person; None: it is neither."""
     if isinstance(found := decode_held(record.value), AckMessage):
+        if not found.withdrawer:
+            return None
         act = f"{found.command} withdrawn"
-        entry = AuditEntry(found.time / 1e6, act, found.device, found.withdrawer_client, found.withdrawer, found.id)
-        return entry if found.withdrawer else None
+        return AuditEntry(found.time / 1e6, act, found.device, found.withdrawer_client, found.withdrawer, found.id)
     entry = command_entry(record)
     return None if entry is None else entry._replace(act=f"{entry.act} held")
 

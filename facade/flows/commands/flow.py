@@ -142,5 +142,5 @@ def flows(
         _LogFlow(ORDERS, decode_command, admission.fold),
         _LogFlow(ACKS, decode_ack, ack),
         _LogFlow(REFUSALS, decode_refusal, refusals.fold),
-        *([_LogFlow(HELD_COMMANDS, decode_held, held)] if holds else ()),
+        *([_LogFlow[CommandMessage | AckMessage](HELD_COMMANDS, decode_held, held)] if holds else ()),
     ]

@@ -56,11 +56,11 @@ class Past:
 
     def add_held(self, record: Record) -> None:
         """Add a record of ``commands-held``; all of them come before the first of ``commands``."""
-        found = self._readable(decode_held(record.value))
+        found = decode_held(record.value)
         if isinstance(found, AckMessage):
             self._tracker(found.device).fold_unapproved(found)
-        elif found is not None:
-            self._tracker(found.device).fold_held(found, record)
+        elif (command := self._readable(found)) is not None:
+            self._tracker(command.device).fold_held(command, record)
 
     def add_ack(self, record: Record) -> None:
         """Add a record of ``command-acks``."""
