@@ -12,7 +12,7 @@ from devices.base import ADDED_LATER, FacadeDevice
 from devices.mapping import TangoReading, to_tango
 from devices.queries import as_tango, client_of, refusal, tango_query
 from facade import tracing
-from facade.errors import BusError
+from facade.errors import NotSent, OutcomeUnknown
 from facade.flows.commands.gateway import Gateway, read_decision, read_request
 from facade.flows.commands.outcomes import OK, QUEUED
 from facade.flows.commands.refused import ATTRIBUTE as LAST_REFUSAL
@@ -110,7 +110,8 @@ class CommandedDevice(FacadeDevice):
             raise refusal("the bus was not reached yet, so the present mode is not known; try again later", name)
         if why := why_refused(self.clock):
             raise refusal(why, name, _NOT_ALLOWED)
-        if why := self.gateway(name).why_not_held():
+        gateway = self.gateway(name)
+        if why := gateway.why_not_held():
             raise refusal(f"adminMode {wanted} was not sent: {why}", name)
         current = service.states.label(device, name)
         if not allowed(current, wanted):
@@ -119,9 +120,13 @@ class CommandedDevice(FacadeDevice):
         now_us = round(self.clock.now() * 1e6)
         message = StateMessage(device=device, attribute=name, value=wanted, time=now_us, origin=device, client=client)
         try:
-            service.send_durably(state_record(message, SETTINGS))
-        except BusError as error:
-            raise refusal(f"adminMode {wanted} was not confirmed: {error}", name) from error
+            # As a command: a record that has not left in time is dropped, and cannot take effect later.
+            gateway.sender.send(state_record(message, SETTINGS), gateway.timeout, lambda: None)
+        except NotSent as error:
+            raise refusal(f"adminMode {wanted} was not sent, and will not take effect: {error}", name) from error
+        except OutcomeUnknown as error:
+            what = f"adminMode {wanted}: outcome unknown: {error}; read adminMode before you write it again"
+            raise refusal(what, name) from error
         # The next call must find it, even before the record has come back.
         service.states.set(message)
 

@@ -1,12 +1,12 @@
 """The devices of a deployment, and the device-server instances that serve them, from the ICD's templates."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from facade.config import Settings
 from facade.errors import ConfigError
-from facade.icd.model import DeviceClass, Executor
+from facade.icd.model import DeviceClass, Executor, Icd
 
 _FIELD = re.compile(r"\{(\w+)(?::0?(\d+)d)?\}")
 
@@ -44,6 +44,16 @@ def devices_of(device_class: DeviceClass | Executor, settings: Settings) -> dict
         instance = device_class.instance.format(rack=number // settings.rack_size)
         found.setdefault(instance, []).append(device_class.device.format(**{name: number}))
     return found
+
+
+def classes_of(icd: Icd, settings: Settings, names: Iterable[str]) -> dict[str, str]:
+    """Return the class, or executor, of each of their devices in a deployment."""
+    return {
+        device: name
+        for name in names
+        for devices in devices_of(icd.commanded[name], settings).values()
+        for device in devices
+    }
 
 
 def number_of(device_class: DeviceClass, device: str) -> int | None:

@@ -29,6 +29,8 @@ CLIENT: Final = f"{PREFIX}client"
 """Header of a mark: user, host and process that put the record back."""
 BY: Final = "dead-letters redrive"
 """Writer of the marks and entries of a redrive."""
+AT: Final = f"{PREFIX}redriven_us"
+"""Header of a mark: Unix time of the redrive [us], as decimal text."""
 REDRIVEN: Final = "redriven"
 FROM: Final = "redriven.from"
 """Header of a restored record: partition:offset of its dead letter."""
@@ -244,10 +246,15 @@ def _fate(
     return RedriveFate.LATE if outcome == LATE else RedriveFate.PUT_BACK
 
 
-def put_back(dead_letter: Record, client: str = "") -> list[Record]:
+def put_back(dead_letter: Record, client: str = "", time_us: int = 0) -> list[Record]:
     """Return the original record of a dead letter, and its mark.
 
-    `client`: user, host and process of the redrive.
+    Parameters
+    ----------
+    client
+        User, host and process of the redrive.
+    time_us
+        Time of the redrive [Unix us].
     """
     whole, at = original(dead_letter), str(DeadLetterOffset(dead_letter.partition, dead_letter.offset))
     first = dict(whole.headers).get(FIRST, f"{whole.topic}/{whole.partition}/{whole.offset}".encode())
@@ -258,6 +265,7 @@ def put_back(dead_letter: Record, client: str = "") -> list[Record]:
     mark = make_dead_letter(replace(whole, key=None, value=None, headers=()), why, by=BY)
     row = [header for header in dead_letter.headers if header[0] == PREFIX + ROW]
     who = [(CLIENT, client.encode())] if client else []
+    who += [(AT, str(time_us).encode())] if time_us else []
     return [record, replace(mark, headers=(*mark.headers, *row, *who))]
 
 
@@ -328,7 +336,8 @@ class Redrive:
             if len(batch) == self._most or size > _MOST_BYTES:
                 break
         if batch:
-            records = [record for dead_letter in batch for record in put_back(dead_letter, self._client)]
-            self._writer.write([*records, *accounted(batch, round(self._clock.now() * 1e6))])
+            now_us = round(self._clock.now() * 1e6)
+            records = [record for dead_letter in batch for record in put_back(dead_letter, self._client, now_us)]
+            self._writer.write([*records, *accounted(batch, now_us)])
             self.done += len(batch)
         return bool(batch)

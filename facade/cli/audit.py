@@ -1,4 +1,9 @@
-"""`sdp-facade audit`: commands, actions on alarms, modes and redriven dead letters with their authors, from the bus."""
+"""`sdp-facade audit`: who did what, from the bus, and on which right each line rests.
+
+A record proves nothing but that its writer had the right to write its topic. So each line names the logins with this
+right. The names in a record are what its writer says of itself and its callers. A record that is put on its topic once
+more is the same act at the same time, and is listed once.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -13,12 +18,20 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.read_range import read_range
 from facade.bus.port import Record
 from facade.clock import SystemClock
-from facade.config import load_settings
+from facade.config import Settings, load_settings
 from facade.console import OUT, AsJson, table, wide
 from facade.durations import parse_duration
+from facade.icd.load import load as load_icd
+from facade.icd.topic_model import Topic
 from facade.manifest import AuditEntry, load, manifests
 from facade.printable import printable
 
+_CERTIFICATE = ("ssl.certificate", "ssl.keystore")
+"""Begins the names of settings for a client's certificate, which is a login too."""
+_NAMED = 4
+"""Most roles that a line names."""
+_LONGEST = 17
+"""More digits are no time."""
 _AWAY = 60.0
 """Largest difference between the clocks of broker and device server [s]."""
 
@@ -31,28 +44,34 @@ def audit(
     limit: Annotated[int, typer.Option(min=1, help="Number of entries to print, the newest ones.")] = 200,
     as_json: AsJson = False,
 ) -> None:
-    """List by time who commanded or was refused, acted on alarms, set modes, and put dead letters back.
+    """List by time who commanded or was refused, ordered, acted on alarms, set modes, and put dead letters back.
 
-    The client is what Tango tells: host and process. The operator is the name that the caller stated, unchecked.
+    The client is what Tango tells: host and process. The operator is the name that the caller stated, unchecked. Each
+    line says which logins could have written it. Sign-ins to the operator's page are in the log of `sdp-facade web`.
 
     Example: sdp-facade audit --since 12h --by ann
     """
     clock = SystemClock()
     begin = clock.now() - parse_duration(since, "--since")
-    connection = Connection(load_settings(), clock=clock)
-    found: list[AuditEntry] = []
+    settings, topics = load_settings(), load_icd().topics
+    connection = Connection(settings, clock=clock)
+    found: dict[AuditEntry, str] = {}
+    """Each with the right on which it rests."""
     for topic, entry_of in sources().items():
         records = read_range(connection, topic, find_range(connection, topic, since=max(begin - _AWAY, 0.001)))
-        found += [entry for record in records if (entry := entry_of(record)) is not None]
+        for record in records:
+            if (entry := entry_of(record)) is not None:
+                found.setdefault(entry, rests_on(topics[topic], settings, entry))
     entries = sorted(one for one in found if one.time >= begin and by in f"{one.client}\n{one.operator}")[-limit:]
     if as_json:
-        typer.echo(json.dumps([one._asdict() for one in entries], indent=2))
+        typer.echo(json.dumps([{**one._asdict(), "rests_on": found[one]} for one in entries], indent=2))
         return
     if not entries:
         OUT.print("nobody did anything in this time" + (" whose name has this text" if by else ""))
         return
-    titles = ("time (UTC)", "act", "target", "client", "operator", "said")
-    wide().print(table(titles, [[printable(cell) for cell in _row(one)] for one in entries], whole=titles[:3]))
+    titles = ("time (UTC)", "act", "target", "client", "operator", "said", "rests on")
+    rows = [[printable(cell) for cell in (*_row(one), found[one])] for one in entries]
+    wide().print(table(titles, rows, whole=titles[:3]))
 
 
 def sources() -> dict[str, Callable[[Record], AuditEntry | None]]:
@@ -61,13 +80,25 @@ def sources() -> dict[str, Callable[[Record], AuditEntry | None]]:
     return {**of_flows, dead_letters.TOPIC: redriven_entry}
 
 
+def rests_on(topic: Topic, settings: Settings, entry: AuditEntry) -> str:
+    """Return the logins that could have written an entry, and the parts of it that are unproven."""
+    security = settings.kafka.get("security.protocol", "plaintext").lower()
+    if not security.startswith("sasl") and not any(name.startswith(_CERTIFICATE) for name in settings.kafka):
+        return "nothing: the brokers ask for no login, so anybody could have written it"
+    many, writers = len(topic.writers) > _NAMED, topic.writers
+    logins = f"the login of any of {len(writers)} roles" if many else f"the login of {' or '.join(writers)}"
+    return f"{logins}; the operator's name is the caller's word" if entry.operator else logins
+
+
 def redriven_entry(record: Record) -> AuditEntry | None:
     """Return the entry of a dead letter that was put back; None: the record is another one."""
     said = {name: value.decode(errors="replace") for name, value in record.headers}
     if said.get(f"{dead_letters.PREFIX}reason") != redrive.REDRIVEN:
         return None
     place = "/".join(said.get(dead_letters.PREFIX + part, "?") for part in ("topic", "partition", "offset"))
-    return AuditEntry(record.timestamp_us / 1e6, "redrive", place, said.get(redrive.CLIENT, ""), "")
+    stated = said.get(redrive.AT, "")
+    at_us = int(stated) if stated.isascii() and stated.isdecimal() and len(stated) < _LONGEST else record.timestamp_us
+    return AuditEntry(at_us / 1e6, "redrive", place, said.get(redrive.CLIENT, ""), "")
 
 
 def _row(one: AuditEntry) -> Iterator[str]:

@@ -86,12 +86,7 @@ class Handling:
         known = self.tracker.newest(execution.id)
         if known is None or known.status in BY_FACADE:
             return
-        if known.withdrawer:
-            # The command was approved as well, so the withdrawal does not count for others: without an outcome of its
-            # controller it would time out.
-            origin = self.controller.component
-            known = msgspec.structs.replace(known, origin=origin, withdrawer="", withdrawer_client="")
-        elif self.is_late(execution):
+        if self.is_late(execution):
             return
         self.outbox.send(msgspec.structs.replace(known, states={}), execution.headers)
 
@@ -183,7 +178,6 @@ class Handling:
             # A missing report of the state is no reason to refuse; an executor has no state.
             state=self.outbox.states.label(execution.device, STATE, next(iter(command.state), "")),
             obs_state=None if obs_state is None else str(obs_state.value),
-            under_way=None,
         )
 
     def _has_expired(self, execution: Execution) -> bool:
@@ -361,7 +355,7 @@ class CommandLoop:
             parent_orders=self._history.parent_orders,
         )
         self.account = self._handling.account
-        self._reader = CommandReader(list(devices), writer, self.account, by=self._name)
+        self._reader = CommandReader(list(devices), self.account)
         self._assignment: Mapping[int, int] = {}
         self._held: list[Record] = []
         """Records read before the history was known."""

@@ -3,14 +3,13 @@
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
-from facade.bus.dead_letters import dead_letter
-from facade.bus.port import Reader, Record, Writer
-from facade.codec.decode import UNREADABLE
+from facade.bus.port import Reader, Record
+from facade.codec.plausible import wrong_key
 from facade.controller.outbox import ReportedStates
 from facade.flows.commands.messages import ACKS, AckMessage, CommandMessage, decode_ack, decode_command, reported
 from facade.flows.commands.outcomes import BY_FACADE, COMPLETED, FINAL
 from facade.flows.commands.tracker import Tracker
-from facade.outcome import RecordRejected, Suppressed, Unused
+from facade.outcome import Suppressed, Unused
 from facade.runtime.accounts import RunningAccount
 from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.device_state import DeviceStates, StateMessage, decode_state
@@ -24,9 +23,7 @@ OpenReader = Callable[[Mapping[str, Sequence[int] | None], Mapping[str, Mapping[
 
 
 class CommandReader:
-    """Reads commands. Other records are counted; those with a wrong key become dead letters.
-
-    The device server reads the same topic, and writes the dead letters of unreadable records.
+    """Reads commands. Other records are counted. The device server reads the same topic, and writes dead letters.
 
     Parameters
     ----------
@@ -34,11 +31,9 @@ class CommandReader:
         Devices whose commands are executed here; other controllers execute the others.
     """
 
-    def __init__(self, devices: Sequence[str], writer: Writer, account: RunningAccount, *, by: str) -> None:
+    def __init__(self, devices: Sequence[str], account: RunningAccount) -> None:
         self._devices = frozenset(devices)
-        self._writer = writer
         self._account = account
-        self._by = by
 
     def read(self, record: Record) -> CommandMessage | None:
         """Return the command of a record; None: it is not for these devices, or unreadable."""
@@ -47,8 +42,6 @@ class CommandReader:
         if isinstance(found, CommandMessage):
             return found
         self._account.settle(found)
-        if isinstance(found, RecordRejected) and found.reason not in UNREADABLE:
-            self._writer.send(dead_letter(record, found, by=self._by))
         return None
 
     def _command(self, record: Record) -> CommandMessage | Unused:
@@ -57,10 +50,7 @@ class CommandReader:
             return message
         if message.device not in self._devices:
             return Suppressed("other-device")
-        if record.key != message.device.encode():
-            key = (record.key or b"").decode(errors="replace")
-            return RecordRejected("key", "$.device", f"expected the record's key {key!r:.80}, got {message.device!r}")
-        return message
+        return wrong_key(record.key, message.device, "$.device") or message
 
 
 class ParentOrders:
@@ -75,7 +65,7 @@ class ParentOrders:
 
     def fold(self, ack: AckMessage) -> None:
         """Process an acknowledgement of any command from the log."""
-        if ack.status in FINAL - BY_FACADE and not ack.withdrawer and ack.id not in self._ended:
+        if ack.status in FINAL - BY_FACADE and ack.id not in self._ended:
             self._ended[ack.id] = ack
             if len(self._ended) > _KEPT:
                 self._ended.popitem(last=False)
@@ -151,7 +141,7 @@ class CommandHistory:
 
     def _take_ack(self, record: Record) -> None:
         ack = decode_ack(record.value)
-        if not isinstance(ack, AckMessage):
+        if not isinstance(ack, AckMessage) or wrong_key(record.key, ack.device, "$.device") or ack.withdrawer:
             return
         self._tracker.fold_ack(ack, 0.0)
         self.parent_orders.fold(ack)

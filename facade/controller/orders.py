@@ -1,12 +1,12 @@
 """Orders: commands that a controller gives to other controllers while it executes one.
 
-An order is a record on ``commands`` like a command of TM, and has one outcome by the same rules. Its id follows from
-its parent, the command to which it belongs: a handler that is repeated after a crash issues no order twice, but finds
-its outcome. Its times are within those of the parent. If its parent is interrupted, the giver of the order writes
-ABORTED for it: a controller that has not begun it finds that on the log, and one that executes it cancels it.
+An order is written to ``orders``. A device server admits it (`facade.flows.commands.admission`): then it is a record on
+``commands`` like a command of TM, and has one outcome by the same rules. Its id follows from its parent, the command to
+which it belongs: a handler that is repeated after a crash issues no order twice, but finds its outcome. Its times are
+within those of the parent. If its parent is interrupted, the giver of the order writes ABORTED for it: a controller
+that has not begun it finds that on the log, and one that executes it cancels it.
 """
 
-import hashlib
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from facade.clock import Clock
 from facade.controller.execution_state import Execution, NotFollowed, Order, OrderOutcome
 from facade.controller.outbox import Outbox
 from facade.errors import ArgumentError, BusError
-from facade.flows.commands.messages import AckStatus, CommandMessage, command_id, command_record, issued
+from facade.flows.commands.messages import AckStatus, CommandMessage, issued, order_id, order_record
 from facade.flows.commands.outcomes import FINAL, IN_PROGRESS, MICRO
 from facade.flows.commands.tracker import Tracker
 from facade.icd.model import CommandDefinition, Icd
@@ -121,16 +121,15 @@ class Orders:
         parent, now_us = execution.message, self._outbox.now_us()
         number = counts[device, name] = counts.get((device, name), 0) + 1
         left = max(execution.deadline - now_us, 0)
-        # By its id, as the ids of states are compared by the time in them.
-        at = (issued(parent.id) or parent.issued) + number
+        id = order_id(parent.id, device, name, number)
         deadline = now_us + min(round(command.deadline * MICRO), round(left * _SHARE))
         return CommandMessage(
-            id=command_id(at, _number(parent.id, device, name, number), name),
+            id=id,
             device=device,
             command=name,
             argument=checked,
             transaction_id=parent.transaction_id,
-            issued=at,
+            issued=issued(id),
             not_after=min(now_us + round(command.start_within * MICRO), deadline),
             deadline=deadline,
             ceiling=max(min(now_us + round(command.ceiling * MICRO), parent.ceiling), deadline),
@@ -168,7 +167,7 @@ class Orders:
     def _send(self, execution: Execution, orders: Sequence[Order]) -> None:
         """Write orders until the bus has confirmed them, or it is too late for them to begin."""
         headers = tracing.current() or execution.headers
-        records = [command_record(order.message, headers) for order in orders]
+        records = [order_record(order.message, headers) for order in orders]
         while records:
             try:
                 self._outbox.writer.send_all_durably(records, _SEND)
@@ -202,12 +201,6 @@ class Orders:
         ack = self._outbox.ack(order.message, status, text)
         if self._outbox.send(ack, execution.headers):
             self._tracker.note(ack)
-
-
-def _number(parent: str, device: str, name: str, number: int) -> int:
-    """Return the number in the id of an order. It is the same when its parent is executed again."""
-    digest = hashlib.sha256(f"{parent}/{device}/{name}/{number}".encode()).digest()
-    return int.from_bytes(digest[:8]) % 10**12
 
 
 def require(outcomes: Sequence[OrderOutcome]) -> None:

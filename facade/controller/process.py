@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-from facade import instances, tracing
+from facade import tracing
 from facade.bus.kafka.admin import newest_records
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
@@ -23,7 +23,7 @@ from facade.errors import BusError
 from facade.flows.commands.flow import Components
 from facade.flows.commands.messages import COMMANDS, HeartbeatMessage
 from facade.icd.load import load
-from facade.icd.model import Icd
+from facade.instances import classes_of
 from facade.logs import start_logging
 from facade.runtime.heartbeats import INTERVAL, SILENT, TOPIC, SignOfLife, decode_heartbeat
 from facade.runtime.log_export import start_log_export
@@ -76,7 +76,7 @@ def run(
         settings = settings or load_client_settings()
         controller.commands(icd)  # before the bus is opened
         start_log_export(icd, settings, controller.component, clock)
-        devices = devices_of(controller.classes, icd, settings)
+        devices = classes_of(icd, settings, controller.classes)
         connection = Connection(settings, clock=clock)
         bus = KafkaBus(connection, client=controller.component)
         if not await_no_duplicate(controller, devices, connection, stopped=stop.is_set):
@@ -93,7 +93,7 @@ def run(
             partial(bus.open_reader, together=True),
             through(bus.writer()),
             clock=clock,
-            ordered=devices_of(controller.orders, icd, settings),
+            ordered=classes_of(icd, settings, controller.orders),
         )
         serve_metrics({COMMANDS: loop.account})
         sign = sign_of_life(controller, devices, bus.writer().send, clock)
@@ -161,16 +161,6 @@ def sign_of_life(
     sign = SignOfLife(controller.component, "controller", send, clock)
     sign.devices, sign.group = [*devices], controller.group
     return sign
-
-
-def devices_of(classes: Sequence[str], icd: Icd, settings: Settings) -> dict[str, str]:
-    """Return the devices of some classes, or executors, in a deployment, with their classes."""
-    return {
-        device: name
-        for name in classes
-        for devices in instances.devices_of(icd.commanded[name], settings).values()
-        for device in devices
-    }
 
 
 class Threads:

@@ -45,8 +45,8 @@ _TERMS = (
     "again. A command that *overtakes* is allowed while another one is under way, and cancels it and the queued ones."
 )
 _EXECUTORS = (
-    "Programs below the subarrays take orders and are not Tango devices. An order is a command on the topic "
-    "`commands`, as TM's are; `parent` names the command that it belongs to. "
+    "Programs below the subarrays take orders and are not Tango devices. A controller writes an order to the topic "
+    "`orders`; `parent` names the command that it belongs to. A device server checks it and puts it on `commands`. "
     "See [how a controller gives orders](../how-to/write-a-controller.md#give-orders-to-other-controllers). The terms "
     "are those of the [commands of SdpMaster](SdpMaster.md#commands)."
 )
@@ -249,6 +249,8 @@ def _command_facts(icd: Icd, command: CommandDefinition) -> Iterator[str]:
         yield f"commandedObsState after it: {command.commanded}"
     begin, outcome, most = map(duration_in_words, (command.start_within, command.deadline, command.ceiling))
     yield f"Begins within {begin}; outcome within {outcome}, with progress up to {most}"
+    if command.orders:
+        yield f"Its controller may order {', '.join(map(code, command.orders))}"
     if not command.repeatable:
         yield "Not repeatable"
     if command.overtakes:

@@ -522,6 +522,9 @@ def _of_any_command(icd: Icd, command: CommandDefinition) -> Iterator[Row]:
     is_right = command.approval_within == 0 or (command.approval_within > 0 and not command.overtakes)
     what = "0, because the command overtakes" if command.overtakes else "number >= 0"
     yield "overtaking_commands_never_wait", "approval_within", is_right, what, command.approval_within
+    known = {f"{name}.{one.name}" for name, owner in icd.commanded.items() for one in owner.commands}
+    for order in command.orders:
+        yield "orders_exist", "orders", order in known, f"one of {sorted(known)}", order
 
 
 def _of_command(icd: Icd, owner: DeviceClass, command: CommandDefinition) -> Iterator[Row]:
@@ -559,7 +562,8 @@ def _labels(rule: str, key: str, given: Sequence[str], known: Sequence[str]) -> 
 
 
 def _of_command_topics(icd: Icd) -> Iterator[Row]:
-    for name, message in _COMMAND_TOPICS.items():
+    gives_orders = any(command.orders for owner in icd.commanded.values() for command in owner.commands)
+    for name, message in {**_COMMAND_TOPICS, **({"orders": "command"} if gives_orders else {})}.items():
         rule, place, topic = "command_topics_exist", f"topics[{name}]", icd.topics.get(name)
         yield rule, place, topic, "such a topic, because there are commands", None
         if topic is not None:

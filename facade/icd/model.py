@@ -162,6 +162,8 @@ class CommandDefinition(IcdTable, frozen=True, kw_only=True):
     """Whether it is allowed while another command is under way; it cancels that and all queued ones."""
     approval_within: float = 0.0
     """Time for the approval, if the deployment requires a second person [s]; 0: never required."""
+    orders: tuple[str, ...] = ()
+    """Commands that its controller may order of other controllers while it executes it, such as ``SdpSubarray.On``."""
 
 
 class Query(IcdTable, frozen=True, kw_only=True):

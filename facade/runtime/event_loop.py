@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from facade.bus.dead_letters import dead_letter
+from facade.bus import dead_letters
 from facade.bus.offsets import Extent, is_other
 from facade.bus.port import QueueingWriter, Reader, Record
 from facade.clock import Clock
@@ -181,6 +181,11 @@ class EventLoop:
         make = partial(Progress, keep=self._timing.rebuild, clock=clock)
         self._progress = {one.topic: make(one, sets_aside=one.topic not in left_to_others) for one in flows}
         self._snapshot_at = 0.0
+        self._dead_letters: list[Record] = []
+        """Dead letters that may not be on the bus."""
+        self._mark = 0
+        """Mark of the writer after the newest one."""
+        self._failed = 0
         self._behind: set[str] = set()
         """Topics with unread records from before the start."""
         self._opened_at = 0.0
@@ -270,6 +275,7 @@ class EventLoop:
 
         for one in self._periodic_tasks:
             one.end()
+        wait(_STATES_BY, self._have_open_dead_letters, self._proceed)
         if reader is not None:
             wait(_EVENTS_BY, lambda: bool(self._publisher.queued), self._publisher.tick)
             # Snapshots under way first, or the last ones would have to wait.
@@ -278,6 +284,20 @@ class EventLoop:
             wait(_SNAPSHOTS_BY, lambda: self._is_open, self._proceed)
             reader.close()
         self._bus.writer().close(max(began + _END_BY - self._clock.monotonic(), 0.0))
+
+    def _have_open_dead_letters(self) -> bool:
+        """Return whether some dead letters may not be on the bus; write them again if one of them is not."""
+        writer = self._bus.writer()
+        if not self._dead_letters or not writer.settled(self._mark):
+            return bool(self._dead_letters)
+        if (failed := writer.failures(dead_letters.TOPIC)) == self._failed:
+            self._dead_letters.clear()
+            return False
+        self._failed = failed
+        for record in self._dead_letters:
+            writer.send(record)
+        self._mark = writer.mark()
+        return True
 
     @property
     def _is_open(self) -> bool:
@@ -338,6 +358,8 @@ class EventLoop:
         now = self._clock.monotonic()
         if self._delivery is not None and self._delivery.holds_snapshots:
             return
+        if self._have_open_dead_letters():
+            return  # a snapshot counts their records: after a kill they would not be written again
         self._snapshot_at = now
         records = []
         for topic, flow in self._flows.items():
@@ -390,7 +412,9 @@ class EventLoop:
         progress = self._progress[record.topic]
         outcome = progress.take(record)
         if isinstance(outcome, RecordRejected) and not progress.is_set_aside(record):
-            self._bus.writer().send(dead_letter(record, outcome, by=self._instance))
+            self._dead_letters.append(dead_letters.dead_letter(record, outcome, by=self._instance))
+            self._bus.writer().send(self._dead_letters[-1])
+            self._mark = self._bus.writer().mark()
 
     def _note(self, trouble: str) -> None:
         _log.warning("%s instance=%s", trouble, self._instance)

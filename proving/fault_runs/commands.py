@@ -44,7 +44,7 @@ def account(found: FoundCommands) -> Balance:
     answers = Counter(line.answer for line in found.calls if not line.again)
     repeated = Counter(line.answer for line in found.calls if line.again)
     written = {command.id: command for command in found.commands}
-    outcomes, late = first_outcomes(found.acks, written), late_commands(found.acks, written)
+    outcomes, late = first_outcomes(found.acks), late_commands(found.acks, written)
     executed = Counter(line.id for line in found.executions)
     ended = Counter(outcomes.get(id, "none") for id in written)
     made.rows += [(f"calls: {answer}", answers[answer]) for answer in ("given", *NOT_GIVEN)]
@@ -161,8 +161,8 @@ def _command(command: CommandMessage, outcome: str | None, shown: str | None, ex
         wrong.append(f"{command.id}: the log says {outcome}, the device {shown or 'nothing'}")
     if executed > 1 and not command.repeatable:
         wrong.append(f"{command.id}: must not be repeated, and was executed {executed} times")
-    if outcome == REJECTED and executed:
-        wrong.append(f"{command.id}: is REJECTED and was executed")
+    if outcome in (REJECTED, UNDELIVERED) and executed:
+        wrong.append(f"{command.id}: is {outcome} and was executed")
     if outcome == COMPLETED and not executed:
         wrong.append(f"{command.id}: is COMPLETED and was never executed")
     return wrong

@@ -105,24 +105,27 @@ class FoundCommands:
 
 
 def late_commands(acks: Iterable[AckMessage], written: Container[str]) -> set[str]:
-    """Return the ids of commands that were given up, and are on the bus after all.
+    """Return the ids of commands that were given up, and whose records came to the bus later.
 
-    A device server gives a command up when it has not read its record in time. Should the record be there after all,
-    that outcome does not count, for any reader.
+    A device server gives a command up when it is too late to begin it, and its record is not on the bus. That outcome
+    holds as any other does.
     """
     return {ack.id for ack in acks if ack.status == UNDELIVERED and ack.id in written}
 
 
-def first_outcomes(acks: Sequence[AckMessage], written: Container[str]) -> dict[str, str]:
+def first_outcomes(acks: Sequence[AckMessage]) -> dict[str, str]:
     """Return the first final acknowledgement by id, judged without the tracker's code."""
     outcomes: dict[str, str] = {}
+    begun: set[str] = set()
     at_work: set[str] = set()
     for ack in acks:
-        if ack.status == UNDELIVERED and ack.id in written:
-            continue
-        if ack.status == "IN_PROGRESS" and ack.id not in outcomes:
-            at_work.add(ack.id)
-        elif ack.status in FINAL and not (ack.status == "REJECTED" and ack.id in at_work):
+        if ack.status not in FINAL:
+            begun.add(ack.id)
+            if ack.status == "IN_PROGRESS" and ack.id not in outcomes:
+                at_work.add(ack.id)
+        elif not (ack.id in at_work and ack.status == "REJECTED") and not (
+            ack.id in begun and ack.status == UNDELIVERED
+        ):
             outcomes.setdefault(ack.id, ack.status)
     return outcomes
 
@@ -137,12 +140,11 @@ def operations(found: FoundCommands, end: float) -> Iterator[HistoryOperation]:
     """
     written = {command.id: command for command in found.commands}
     given = _given(found, written)
-    outcomes, late = first_outcomes(found.acks, written), late_commands(found.acks, written)
+    outcomes = first_outcomes(found.acks)
     acks: dict[tuple[str, str], AckMessage] = {(ack.id, ack.status): ack for ack in reversed(found.acks)}
     seen: dict[str, float] = {}
     for line in found.seen:
-        # A server that has just started knows no command yet.
-        if not line.value or (line.value == UNDELIVERED and line.what in late):
+        if not line.value:  # a server that has just started knows no command yet
             continue
         if line.value in FINAL:
             seen[line.what] = min(line.called + line.seconds, seen.get(line.what, end))
@@ -155,8 +157,7 @@ def operations(found: FoundCommands, end: float) -> Iterator[HistoryOperation]:
     executed = Counter(line.id for line in found.executions)
     for id, calls in given.items():
         outcome = outcomes.get(id, "") if id in written else UNDELIVERED
-        ack, given_up = acks.get((id, outcome)), acks.get((id, UNDELIVERED)) if id in late else None
-        yield from _command(id, calls, outcome, ack, given_up, seen.get(id), executed[id])
+        yield from _command(id, calls, outcome, acks.get((id, outcome)), seen.get(id), executed[id])
         for status in {outcome, found.shown.get(id, outcome)} - {""}:
             yield _read(SeenLine(client=0, device=calls[0].device, called=end, seconds=0.0, what=id, value=status))
     for execution in found.executions:
@@ -221,15 +222,13 @@ def _command(
     calls: Sequence[CallLine],
     outcome: str,
     ack: AckMessage | None,
-    given_up: AckMessage | None,
     seen: float | None,
     executed: int,
 ) -> Iterator[HistoryOperation]:
     """Return the operations of a command; of one without an answer nobody knows how late it was admitted.
 
     An answer with the id says that it was admitted. If the fate of its record was unknown, the record is on the bus
-    before a device server writes an outcome. A command that was given up takes no effect after that, though its record
-    may come to the bus: its time has ended.
+    before a device server writes an outcome, unless it gives the command up.
     """
     first = calls[0]
     answers = {line.answer: _us(line.called + line.seconds) for line in reversed(calls)}
@@ -248,8 +247,7 @@ def _command(
         span["client"] = _CONTROLLER
         if ack is not None:
             # It is not an outcome before it is written, unless a client saw it earlier, which the judge decides.
-            ended = min(ack.time, given_up.time) if given_up else ack.time
-            span["call"] = max(span["call"], ended if seen is None else min(ended, _us(seen)))
+            span["call"] = max(span["call"], ack.time if seen is None else min(ack.time, _us(seen)))
             if outcome == REJECTED and (state := _STATE.search(ack.text)):
                 out["got"] = state[1]
             if outcome == REJECTED and ack.text.startswith("$.resources."):

@@ -1,16 +1,26 @@
 """The reference controller as a process on a real broker: what is on the bus after it was killed."""
 
 import json
+import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from facade.bus.kafka.bus import KafkaBus
+from facade.bus.kafka.connection import Connection
+from facade.clock import SystemClock
+from facade.config import Settings
+from facade.flows.commands.messages import order_id
+from facade.icd.load import load
+from facade.runtime.composition import Server
 from tests.support import topics
 from tests.support.arguments import example
+from tests.support.commanding import Sink
 from tests.support.deployment import Deployment
 from tests.support.processes import Running
 from tests.support.subarrays import FINAL, ORDER
@@ -34,7 +44,24 @@ class Sdp:
         """Start the reference controller, and wait until it has its devices."""
         return self.deployment.controller("--subarrays", "2", *options, log=name)
 
-    def send(self, name: str, device: str = FIRST, argument: Any = None) -> dict[str, Any]:
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """Serve the subarrays, without Tango: a device server admits orders."""
+        settings = Settings(bootstrap=self.deployment.bootstrap, prefix=self.deployment.prefix, subarrays=2)
+        bus = KafkaBus(Connection(settings, clock=SystemClock()), client="subarray")
+        devices, clock, stop = {"SdpSubarray": [FIRST, SECOND]}, SystemClock(), threading.Event()
+        server = Server(load(), settings, devices, Sink(), bus, instance="subarray", clock=clock, versions={})
+        thread = threading.Thread(target=server.event_loop.run, args=[stop], daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(20)
+
+    def send(
+        self, name: str, device: str = FIRST, argument: Any = None, topic: str = "commands", **more: str
+    ) -> dict[str, Any]:
         now = time.time_ns() // 1000
         command = {
             "schema": "command/1",
@@ -49,10 +76,11 @@ class Sdp:
             "ceiling": now + 600_000_000,
             "repeatable": device == MASTER or name in REPEATABLE,
             "origin": "test",
+            **more,
         }
         record = (device.encode(), json.dumps(command).encode())
         deployment, headers = self.deployment, (("traceparent", TRACE),)
-        topics.send(deployment.bootstrap, deployment.topic("commands"), [record], headers=headers, settings=ORDER)
+        topics.send(deployment.bootstrap, deployment.topic(topic), [record], headers=headers, settings=ORDER)
         return command
 
     def read(self, topic: str) -> list[dict[str, Any]]:
@@ -72,7 +100,7 @@ class Sdp:
         return command
 
     def orders(self) -> list[dict[str, Any]]:
-        """All commands that controllers have given, each once; one that was written twice is the same."""
+        """All orders that were admitted, each once; one that was written twice is the same."""
         return list({one["id"]: one for one in self.read("commands") if one.get("parent")}.values())
 
     def state(self, device: str = FIRST) -> dict[str, str]:
@@ -109,6 +137,11 @@ def test_a_second_controller_of_another_group_is_refused(sdp: Sdp) -> None:
 def test_orders_go_down_to_the_worker_through_a_kill(sdp: Sdp) -> None:
     """SDP's On switches both subarrays on; a Configure comes to the worker, although the controller between is killed
     when it has given its order and nobody has answered it: one order a hop, one outcome each, one trace."""
+    with sdp.serving():
+        _follow_orders(sdp)
+
+
+def _follow_orders(sdp: Sdp) -> None:
     sdp.controller("--orders", "--only", "SdpMaster", "--only", "SdpSubarray", name="sdp")
     on = sdp.do("On", MASTER)
     assert [one["command"] for one in sdp.orders()] == ["On", "On"]
@@ -141,3 +174,24 @@ def test_orders_go_down_to_the_worker_through_a_kill(sdp: Sdp) -> None:
     assert shown["trace"] == "0af7651916cd43dd8448eb211c80319c"
     assert [one["id"] for one in (*shown["orders"], *shown["orders"][0]["orders"])] == list(orders)
     assert all(one["outcome"] == "COMPLETED" for one in (shown, *shown["orders"], *shown["orders"][0]["orders"]))
+
+
+def test_an_order_without_an_open_command_is_executed_by_nobody(sdp: Sdp) -> None:
+    """Neither with a made-up parent, though anybody may acknowledge that, nor with one that has ended."""
+    with sdp.serving():
+        sdp.controller("--name", "sdp", name="sdp")
+        ended = sdp.do("On", MASTER)
+        made_up = "1795276800.000000_000000000117_Off"
+        for parent in (ended["id"], made_up):
+            ack = {"schema": "command-ack/1", "id": parent, "device": MASTER, "command": "Off", "status": "ACCEPTED",
+                   "time": time.time_ns() // 1000, "origin": "sdp"}  # fmt: skip
+            record = (MASTER.encode(), json.dumps(ack).encode())
+            topics.send(sdp.deployment.bootstrap, sdp.deployment.topic("command-acks"), [record], settings=ORDER)
+            id = order_id(parent, FIRST, "On", 1)
+            order = sdp.send("On", FIRST, topic="orders", id=id, parent=parent, origin="sdp")
+            outcome = sdp.outcome(order)
+            assert (outcome["status"], outcome["origin"]) == ("REJECTED", "subarray")
+            assert "expected a command that is being executed" in outcome["text"]
+        until(lambda: len(sdp.read("command-refusals")) == 2, "both are among the refused commands")
+    assert [one["id"] for one in sdp.read("commands")] == [ended["id"]]
+    assert [one["id"] for one in sdp.deployment.executions()] == [ended["id"]]

@@ -220,7 +220,7 @@ class Commanding:
             return
         for id, one in self.given.items():
             if one.device in gateway.classes and (tracked := gateway.tracker.find(id)) is not None:
-                if one.outcome and one.outcome != "UNDELIVERED" and tracked.status in FINAL:
+                if one.outcome and tracked.status in FINAL:
                     if tracked.status != one.outcome:
                         self.wrong.append(f"{one.name} {id} was {one.outcome}, and then {tracked.status}")
                 elif tracked.status in FINAL:

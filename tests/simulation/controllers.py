@@ -11,11 +11,12 @@ from facade.bus.kafka.group import KafkaGroupMember
 from facade.controller import Call
 from facade.controller.api import Handler
 from facade.controller.command_loop import CommandLoop
-from facade.controller.process import Threads, devices_of, sign_of_life
+from facade.controller.process import Threads, sign_of_life
 from facade.controller.simulator.controller import MASTER, PROCESSING, SUBARRAY, WORKER, SimulatedController
 from facade.flows.commands.messages import ACKS, COMMANDS, AckMessage, CommandMessage, decode_ack, decode_command
 from facade.flows.commands.outcomes import BY_FACADE, FINAL
 from facade.icd.load import load
+from facade.instances import classes_of
 from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.device_state import StateMessage, decode_state
 from tests.simulation.logs import Entry
@@ -68,11 +69,11 @@ class Controllers:
         controller.group = group
         for command, handler in list(controller.handlers.items()):
             controller.handlers[command] = partial(_execute, site, process, handler)
-        devices = devices_of(controller.classes, ICD, site.settings)
+        devices = classes_of(ICD, site.settings, controller.classes)
         connection = site.connection(process)
         bus = KafkaBus(connection, client=name)
         member = KafkaGroupMember(connection, COMMANDS, group=group, member=name, health=bus.health)
-        ordered = devices_of(controller.orders, ICD, site.settings)
+        ordered = classes_of(ICD, site.settings, controller.orders)
         loop = CommandLoop(
             controller, ICD, devices, member, bus.open_reader, bus.writer(), clock=process.clock, ordered=ordered
         )

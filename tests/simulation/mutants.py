@@ -24,7 +24,7 @@ from facade.flows.alerts.follower import Follower
 from facade.flows.blocks import source as block_source
 from facade.flows.blocks.flow import BlocksFlow
 from facade.flows.commands.lease import Lease
-from facade.flows.commands.messages import ack_record
+from facade.flows.commands.messages import ack_record, order_id
 from facade.flows.commands.tracker import Tracker
 from facade.flows.mirror import mirror
 from facade.flows.mirror.device import MirroredAttribute, MirroredDevice
@@ -244,7 +244,8 @@ MUTANTS = (
     Mutant("what another controller has begun and must not be repeated is left to it", Handling, "is_settled",
            lambda self, execution: False, "pair"),
     Mutant("a command begins when ACCEPTED is on the bus", Handling, "_accept", _accepts_unheard, "pair"),
-    Mutant("an order that is given again has the same id", orders, "_number", lambda *_: secrets.randbelow(10**12),
+    Mutant("an order that is given again has the same id", orders, "order_id",
+           lambda parent, device, name, number: order_id(parent, device, name, number + secrets.randbelow(9000)),
            "orders"),
     Mutant("a command is done when its orders are", call, "require", lambda _: None, "orders"),
     Mutant("a spool's mark says what was in memory alone when its process ended", Spool, "_hold",

@@ -9,7 +9,7 @@ import pytest
 
 from facade.config import Settings
 from facade.errors import CommandRefused, ConfigError, FacadeError, NotSent, OutcomeUnknown
-from facade.flows.commands.audit import command_entry, held_entry, withdrawal_entry
+from facade.flows.commands.audit import command_entry, held_entry
 from facade.flows.commands.gateway import MOST_PENDING, Decision, read_decision
 from facade.flows.commands.messages import HELD_COMMANDS
 from facade.flows.commands.rules import is_second_person
@@ -150,7 +150,22 @@ def test_without_an_approval_it_ends_with_the_reason_and_is_not_executed(site: S
         site.wait(20)
         assert site.status(id) == "UNDELIVERED"
     assert site.commands() == []
-    assert [one.status for one in site.acks()] == ["UNDELIVERED"]
+    _, ended = site.broker.read(HELD_COMMANDS)
+    assert json.loads(ended.value or b"")["status"] == "UNDELIVERED"
+    assert held_entry(ended) is None, "nobody did it"
+    assert site.acks() == []
+
+
+@pytest.mark.parametrize(("status", "withdrawer"), [("ABORTED", "ann"), ("ABORTED", ""), ("UNDELIVERED", "")])
+def test_a_controller_can_neither_withdraw_a_command_that_waits_nor_let_it_expire(
+    site: Site, status: str, withdrawer: str
+) -> None:
+    id = site.ask()
+    site.ack(id, status, withdrawer=withdrawer, withdrawer_client=withdrawer and ANN)
+    site.wait(1)
+    assert site.status(id) == "HELD"
+    letters = [dict(record.headers)["dl.reason"] for record in site.broker.read("dead-letters")]
+    assert letters == [b"withdrawer"] * bool(withdrawer)
 
 
 def test_who_gave_a_command_withdraws_it_and_it_is_not_executed(site: Site) -> None:
@@ -169,12 +184,10 @@ def test_who_gave_a_command_withdraws_it_and_it_is_not_executed(site: Site) -> N
         assert site.status(id) == "ABORTED"
     site.wait(62)
     assert site.commands() == []
-    (record,) = site.broker.read("command-acks")
-    entry = withdrawal_entry(record)
+    entry = held_entry(site.broker.read(HELD_COMMANDS)[1])
     assert entry is not None
     assert entry[1:] == (f"{NAME} withdrawn", SUBARRAY, ANN, "ann", id)
-    site.ack(id, "COMPLETED")
-    assert withdrawal_entry(site.broker.read("command-acks")[1]) is None
+    assert site.acks() == [], "which controllers may write as well"
 
 
 @pytest.mark.parametrize("error", [NotSent("no broker"), OutcomeUnknown("no answer")])

@@ -10,13 +10,14 @@ from typer.testing import CliRunner
 from facade.bus import redrive
 from facade.bus.port import Record
 from facade.cli.app import app
-from facade.cli.audit import redriven_entry, sources
+from facade.cli.audit import redriven_entry, rests_on, sources
 from facade.clock import SystemClock
 from facade.config import Settings
 from facade.errors import CommandRefused
 from facade.flows.alerts.messages import Action, action_records
 from facade.flows.commands.audit import command_entry, mode_entry, refusal_entry
 from facade.flows.commands.messages import StateMessage
+from facade.icd.load import load as load_icd
 from facade.manifest import AuditEntry
 from facade.runtime.device_state import state_record
 from tests.support.alerting import alert
@@ -60,7 +61,10 @@ def test_commands_and_refusals_say_who_asked_and_who_they_said_they_were() -> No
     (command,) = bench.commands()
     assert command_entry(Record(topic="commands", key=b"", value=b"junk")) is None
     order = given.value.replace(b'"origin"', b'"parent":"1_2_Scan","origin"') if given.value else b""
-    assert command_entry(replace(given, value=order)) is None, "an order of a controller is nobody's act"
+    ordered = command_entry(replace(given, value=order))
+    assert ordered is not None
+    assert (ordered.act, ordered.client, ordered.operator) == ("Scan ordered", f"controller {command.origin}", "")
+    assert ordered.said.startswith("for 1_2_Scan ")
     assert command.client == WHO
 
 
@@ -102,9 +106,13 @@ def test_a_redrive_says_who_put_the_record_back() -> None:
         )
     )  # fmt: skip
     dead_letter = Record(topic="dead-letters", key=b"1", value=b"x", headers=headers, partition=0, offset=3)
-    back, mark = redrive.put_back(dead_letter, "ann at desk, process 7")
-    found = redriven_entry(replace(mark, timestamp_us=9_000_000))
-    assert found == AuditEntry(9.0, "redrive", "ingest.heaps/1/7", "ann at desk, process 7", "")
+    back, mark = redrive.put_back(dead_letter, "ann at desk, process 7", 9_000_000)
+    expected = AuditEntry(9.0, "redrive", "ingest.heaps/1/7", "ann at desk, process 7", "")
+    for appended in (9_100_000, 99_000_000):
+        assert redriven_entry(replace(mark, timestamp_us=appended)) == expected, "a mark that is written again as well"
+    for stated in (b"9" * 99, b"-1", "\u0664".encode()):
+        headers = tuple((name, stated if name == redrive.AT else value) for name, value in mark.headers)
+        assert redriven_entry(replace(mark, headers=headers, timestamp_us=8_000_000)) == expected._replace(time=8.0)
     assert redriven_entry(dead_letter) is None
     assert redrive.CLIENT not in dict(back.headers)
     assert redrive.CLIENT not in dict(redrive.put_back(dead_letter)[1].headers)
@@ -139,3 +147,62 @@ def test_the_list_is_by_time_within_the_time_and_of_whom_is_asked_for(log: dict[
     shown = CliRunner().invoke(app, ["audit"]).output
     assert "storageLow@s/1" in shown
     assert "nobody did anything" in CliRunner().invoke(app, ["audit", "--by", "eve"]).output
+
+
+SECURED = {"security.protocol": "SASL_SSL", "sasl.username": "sdp-inspector"}
+
+
+@pytest.mark.parametrize(
+    ("topic", "settings", "said"),
+    [
+        ("commands", SECURED, "the login of control or subarray"),
+        ("commands-held", SECURED, "the login of control or subarray"),
+        ("command-refusals", {"security.protocol": "ssl", "ssl.keystore.location": "/k"}, "the login of control or"),
+        ("dead-letters", SECURED, f"the login of any of {len(load_icd().topics['dead-letters'].writers)} roles"),
+        ("commands", {}, "nothing: the brokers ask for no login, so anybody could have written it"),
+        ("commands", {"security.protocol": "SSL"}, "nothing: the brokers ask for no login"),
+    ],
+)
+@pytest.mark.parametrize("operator", ["", "ann"])
+def test_a_line_says_on_which_right_it_rests(topic: str, settings: dict[str, str], said: str, operator: str) -> None:
+    found = rests_on(load_icd().topics[topic], Settings(kafka=settings), AuditEntry(1.0, "On", "d", "c", operator))
+    assert found.startswith(said)
+    assert found.endswith("; the operator's name is the caller's word") == (bool(operator and settings.keys() - {
+        "security.protocol"}))  # fmt: skip
+
+
+def test_a_record_of_the_past_that_is_written_again_is_no_new_act(log: dict[str, list[Record]]) -> None:
+    """A copy has the time of the act: it is listed once, and not at all if the act was before."""
+    bench = Bench()
+    server = bench.server()
+    bench.report(State="ON", obsState="READY")
+    server.cycle()
+    server.give("Scan", SCAN, client=WHO, operator="ann")
+    with pytest.raises(CommandRefused):
+        server.give("Configure", {}, client=WHO)
+    server.cycle()
+    (given,), (refused,) = bench.broker.read("commands"), bench.broker.read("command-refusals")
+    now = SystemClock().now()
+    records = [
+        given,
+        replace(given, topic="commands-held"),
+        refused,
+        acted(now - 10),
+        mode(now - 20),
+        acted(now - 9000),
+    ]
+    for copy in (0, 1_000_000):
+        for record in records:
+            again = replace(record, timestamp_us=round(now * 1e6) + copy)
+            log.setdefault(record.topic, []).append(again)
+
+    def run(since: str) -> list[str]:
+        done = CliRunner().invoke(app, ["audit", "--json", "--since", since])
+        assert done.exit_code == 0, done.output
+        found = json.loads(done.output)
+        assert all(one["rests_on"].startswith("nothing: ") for one in found), "as the settings name no login"
+        return [one["act"] for one in found]
+
+    assert run("1h")[:2] == ["adminMode OFFLINE", "ACKNOWLEDGE"]
+    listed = ["ACKNOWLEDGE", "ACKNOWLEDGE", "Configure refused", "Scan", "Scan held", "adminMode OFFLINE"]
+    assert sorted(run("1d")) == listed

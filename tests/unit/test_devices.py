@@ -18,7 +18,7 @@ from devices.base import FacadeDevice, device_class, set_limits
 from devices.classes import device_classes
 from devices.mapping import to_tango
 from devices.queries import as_tango, client_of
-from facade.errors import CommandRefused, IcdError
+from facade.errors import CommandRefused, IcdError, NotSent, OutcomeUnknown
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.flows.commands.gateway import Gateway as CommandGateway
 from facade.flows.commands.outcomes import OK, QUEUED, Tracked
@@ -447,13 +447,15 @@ def test_a_device_is_read_and_pushes_while_calls_wait_for_the_bus(name):
     held, server = HeldBus(), context(name)
     with server as proxy, ThreadPoolExecutor(12) as pool:
         target, device_name = device(proxy), proxy.dev_name().lower()
-        gateway = SimpleNamespace(give=held, classes={device_name: None}, ready=lambda: False, why_not_held=lambda: "")
+        gateway = SimpleNamespace(
+            give=held, classes={device_name: None}, ready=lambda: False, why_not_held=lambda: "", timeout=0.4,
+            sender=SimpleNamespace(send=held),
+        )  # fmt: skip
         operators = SimpleNamespace(act=held)
         FacadeDevice.service = SimpleNamespace(
             find={CommandGateway: gateway, OperatorApi: operators}.get,
             has_read=lambda *topics: True,
             states=DeviceStates(ICD, {device_name: "SdpMaster"}),
-            send_durably=held,
         )
         proxies = [tango.DeviceProxy(server.get_device_access()) for _ in range(12)]
         for one in proxies:  # their calls wait for as long as this test looks
@@ -477,20 +479,36 @@ def test_a_device_is_read_and_pushes_while_calls_wait_for_the_bus(name):
 
 
 def test_a_mode_is_read_as_the_call_has_set_it_and_shown_by_the_event_loop():
-    written, troubles = [], ["another device server is alive", ""]
+    written, troubles = [], ["another device server is alive", "", "", ""]
+    errors = [NotSent("no broker took it"), OutcomeUnknown("no broker confirmed it"), None]
+
+    def send(record, timeout, queued):
+        if error := errors.pop(0):
+            raise error
+        written.append((record, timeout))
+
     with context("SdpMaster") as proxy:
         name, offline = proxy.dev_name().lower(), ICD.enums["AdminMode"].index("OFFLINE")
         states = DeviceStates(ICD, {name: "SdpMaster"})
-        gateway = SimpleNamespace(classes={name: None}, ready=lambda: False, why_not_held=lambda: troubles.pop(0))
+        gateway = SimpleNamespace(
+            classes={name: None}, ready=lambda: False, why_not_held=lambda: troubles.pop(0), timeout=0.4,
+            sender=SimpleNamespace(send=send),
+        )  # fmt: skip
         FacadeDevice.service = SimpleNamespace(
             find={CommandGateway: gateway}.get,
             has_read=lambda *topics: True,
             states=states,
-            send_durably=lambda record: written.append(record),
         )
         before = device(proxy)._shown["adminMode"]
         with pytest.raises(tango.DevFailed, match="adminMode OFFLINE was not sent: another device server is alive"):
             proxy.adminMode = offline
+        for text in (
+            "was not sent, and will not take effect: no broker took it",
+            "outcome unknown: no broker confirmed",
+        ):
+            with pytest.raises(tango.DevFailed, match=text):
+                proxy.adminMode = offline
+            assert proxy.adminMode != offline
         proxy.adminMode = offline
         assert proxy.adminMode == offline
         assert len(written) == 1

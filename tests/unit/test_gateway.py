@@ -217,6 +217,28 @@ def test_a_command_is_checked_against_the_state_of_one_moment(bench, reads):
     assert [command.id for command in bench.commands()] == [scan], "READY is over, as soon as the first Scan is"
 
 
+@pytest.mark.parametrize(
+    ("device", "device_class", "state", "advice"),
+    [
+        (SUBARRAY, "SdpSubarray", "ON", "wait for its outcome, or Abort"),
+        (SUBARRAY, "SdpSubarray", "OFF", "wait for its outcome"),
+        ("mid-sdp/control/0", "SdpMaster", "OFF", "wait for its outcome"),
+    ],
+)
+def test_a_refusal_advises_only_what_the_device_takes(bench, device, device_class, state, advice):
+    server = bench.server(devices=[device], device_class=device_class)
+    bench.report(device=device, State=state)
+    server.cycle()
+    name, argument = ("Scan", SCAN) if state == "ON" else ("On", None)
+    if state == "ON":
+        bench.report(obsState="READY")
+        server.cycle()
+    server.give(name, argument, device=device)
+    with pytest.raises(CommandRefused) as refused:
+        server.give("End" if state == "ON" else "On", device=device)
+    assert str(refused.value).endswith(f"is under way; {advice}")
+
+
 def test_abort_overtakes_and_what_it_overtook_blocks_nobody_afterwards(bench, server):
     first = server.give("Configure", CONFIGURE)
     server.cycle()
@@ -499,7 +521,7 @@ def test_an_unknown_outcome_is_said_and_the_tracker_learns_that_the_command_was_
     server.give("Configure", CONFIGURE)
 
 
-def test_a_command_that_comes_to_the_bus_after_it_was_given_up_is_not_shown_and_blocks_no_other(bench, server):
+def test_a_command_that_comes_to_the_bus_after_it_was_given_up_stays_so_and_blocks_no_other(bench, server):
     """Brokers may hold a record back until another replica has it; nobody begins the command then."""
     server.bus.deaf = True
     with pytest.raises(OutcomeUnknown):
@@ -516,14 +538,15 @@ def test_a_command_that_comes_to_the_bus_after_it_was_given_up_is_not_shown_and_
         origin="server", **times,
     )  # fmt: skip
     bench.broker.append(command_record(late))
-    server.cycle()
-    assert given.status == "SENT"
-    assert server.gateway.show(SUBARRAY) == ("ON", "IDLE")
-    assert server.shows("obsState") == "IDLE"
-    server.give("Configure", CONFIGURE)
-    bench.ack(given.id, "ACCEPTED")
-    server.cycle()
-    assert given in server.tracker.under_way(SUBARRAY), "its controller knows better"
+    for now in (server, bench.server(ready=False)):
+        for _ in range(round(COMMANDS["Configure"].deadline) * 2):
+            bench.clock.sleep(0.5)
+            now.cycle(1)
+        assert now.tracker.find(given.id).status == "UNDELIVERED"
+        assert now.gateway.show(SUBARRAY) == ("ON", "IDLE")
+        assert now.shows("obsState") == "IDLE"
+    assert [one.status for one in bench.acks()] == ["UNDELIVERED"], "it does not end once more"
+    now.give("Configure", CONFIGURE)
 
 
 def test_a_repeat_that_was_not_sent_says_nothing_about_the_first_time(server):
@@ -652,6 +675,29 @@ def test_bad_records_are_dead_letters_and_harm_nothing(bench, topic, value, reas
     assert dict(letter.headers)["dl.reason"] == reason.encode()
     assert dict(letter.headers)["dl.path"] == path.encode()
     server.give("Configure", CONFIGURE)
+
+
+@pytest.mark.parametrize("topic", ["commands", "orders", "command-acks"])
+def test_the_dead_letter_of_a_wrong_key_survives_a_kill(bench, topic):
+    """The server that counts the record cannot write the letter, and is killed: the next one writes it."""
+    server = bench.server()
+    on(bench, server)
+    server.give("Configure", CONFIGURE)
+    (command,) = bench.commands()
+    bench.ack(command.id, "ACCEPTED")
+    (record, *_) = bench.broker.read("command-acks" if topic == "command-acks" else "commands")
+    server.bus.refused = ["dead-letters"]
+    bench.broker.append(replace(record, topic=topic, key=OTHER.encode(), partition=0))
+    for _ in range(12):
+        bench.clock.sleep(0.5)
+        server.cycle(1)
+    assert server.service.event_loop.accounts[topic].reasons["key"] == 1
+    assert bench.broker.read("dead-letters") == []
+    bench.server(ready=False)
+    (letter,) = bench.broker.read("dead-letters")
+    assert dict(letter.headers)["dl.reason"] == b"key"
+    bench.server(ready=False)
+    assert len(bench.broker.read("dead-letters")) == 1
 
 
 @pytest.mark.parametrize("topic", ["commands", "command-acks", "heartbeats", "state"])

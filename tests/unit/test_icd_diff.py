@@ -213,13 +213,13 @@ CASES: dict[str, tuple[Edit, VersionStep, str, str]] = {
     "field no longer optional": (
         message("command-ack", lambda schema: schema["required"].append("text")),
         MAJOR,
-        "producers of command-acks",
+        "producers of command-acks and commands-held",
         "text: optional -> required",
     ),
     "field no longer sure": (
         message("command-ack", lambda schema: schema["required"].remove("status")),
         MAJOR,
-        "consumers of command-acks",
+        "consumers of command-acks and commands-held",
         "status: required -> optional",
     ),
     "field type": (field("heap", "latency", type="string"), MAJOR, "producers of ingest.heaps", "number -> string"),

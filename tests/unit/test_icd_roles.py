@@ -7,6 +7,7 @@ import pytest
 from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
 from facade.bus.offsets import POSITIONS
 from facade.bus.port import Record
+from facade.bus.rights import planned
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.alerts.messages import ACTIONS, ALERTS, PACKETS
@@ -14,7 +15,7 @@ from facade.flows.alerts.messages import STATES as ALARMS
 from facade.flows.archive.recording import HISTORY
 from facade.flows.archive.reports import REPORTS
 from facade.flows.blocks.source import BLOCKS
-from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS, HELD_COMMANDS, REFUSALS
+from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS, HELD_COMMANDS, ORDERS, REFUSALS
 from facade.flows.logs.messages import LOGS, METRICS
 from facade.flows.logs.messages import SUMMARY as SUMS
 from facade.flows.mirror.messages import MODEL, RULES
@@ -113,7 +114,7 @@ PROCESSES = {
     "tables-assemble": ({CALIBRATION, TABLES, POSITIONS}, {TABLES, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS}),
     "controller": (
         {COMMANDS, ACKS, STATE, HEARTBEATS, BLOCKS, RESERVATIONS},
-        {COMMANDS, ACKS, STATE, HEARTBEATS, DEAD_LETTERS, BLOCKS, RESERVATIONS},
+        {ORDERS, ACKS, STATE, HEARTBEATS, BLOCKS, RESERVATIONS},
     ),
     "platform-services": ({RESERVATIONS}, {RESERVATIONS}),
     # After a crash, its spool reads which of its batches are on the log.
@@ -134,6 +135,16 @@ PROCESSES = {
         {CALIBRATION, RULES, DEAD_LETTERS, ACCOUNTS, REPLAY},
     ),
 }
+
+
+def test_only_device_servers_write_commands() -> None:
+    """Whatever else is on these topics passes for what a person gave, approved or was refused."""
+    for topic in (COMMANDS, HELD_COMMANDS, REFUSALS):
+        assert {*ICD.topics[topic].writers} == {"control", "subarray"}
+        rights = planned(ICD, Settings(prefix="mid."))
+        may_write = {one.principal for one in rights if (one.operation, one.name) == ("Write", f"mid.{topic}")}
+        assert may_write - {"sdp-replay"} == {"sdp-control", "sdp-subarray"}  # a replay has a deployment of its own
+    assert ICD.topics[ORDERS].writers == ("controller",)
 
 
 def test_each_other_process_has_its_topics() -> None:

@@ -8,7 +8,7 @@ import pytest
 from facade.controller import Call
 from facade.controller.simulator.controller import MASTER, SimulatedController
 from facade.controller.simulator.controller import PROCESSING as PROCESSING_CLASS
-from facade.flows.commands.messages import COMMANDS, CommandMessage, command_record, decode_command
+from facade.flows.commands.messages import COMMANDS, ORDERS, CommandMessage, command_record, decode_command
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Crash, Life, Site
 
 PROCESSING = "mid-sdp/processing/01"
@@ -26,7 +26,8 @@ def site() -> Site:
 
 
 def children(site: Site) -> list[CommandMessage]:
-    return [one for one in map(decode_command, (r.value for r in site.broker.read(COMMANDS))) if one.parent]
+    assert len(site.broker.read(COMMANDS)) <= 2, "what the test has given: a controller writes no commands"
+    return [decode_command(record.value) for record in site.broker.read(ORDERS)]
 
 
 def life(site: Site, answer: str = "", handle: Any = None) -> Life:
@@ -54,7 +55,7 @@ def test_an_order_is_a_command_within_the_times_of_its_parent(site: Site) -> Non
     assert order.argument == {"interface": "https://schema.skao.int/ska-sdp-prepare/0.1", **ARGUMENT}
     assert order.not_after <= order.deadline <= message.deadline
     assert order.deadline <= order.ceiling <= message.ceiling
-    record = site.broker.read(COMMANDS)[-1]
+    record = site.broker.read(ORDERS)[-1]
     assert record.key == PROCESSING.encode()
     assert record.headers == (("traceparent", b"00-01"),)
 
@@ -77,7 +78,7 @@ def test_an_abort_ends_the_order(site: Site) -> None:
     wait = one.meanwhile
 
     def meanwhile(call: Call | None) -> None:
-        if children(site) and len(site.broker.read(COMMANDS)) == 2:
+        if children(site) and len(site.broker.read(COMMANDS)) == 1:
             site.send("Abort")
         wait(call)
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -263,7 +265,8 @@ class Server:
         self.states = DeviceStates(ICD, devices)
         self.tracker = Tracker(devices)
         refusals = Refusals(lambda record: None, origin="subarray", clock=site.clock)
-        made = flows(self.tracker, self.states, refusals, site.clock, holds=False)
+        admission: Any = SimpleNamespace(fold=None, note_command=lambda command: None, note_ack=lambda ack: False)
+        made = flows(self.tracker, self.states, refusals, admission, site.clock, holds=False)
         self.flows = {flow.topic: flow for flow in [self.states, *made]}
 
     def fold(self, record: Record) -> Outcome:

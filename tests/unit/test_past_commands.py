@@ -19,6 +19,7 @@ from facade.flows.commands.messages import (
     command_record,
     held_record,
     refusal_record,
+    unapproved_record,
 )
 from facade.flows.commands.past import Past, chosen, outcome_of
 
@@ -66,7 +67,8 @@ class Topics:
     def ack(self, id, status, *, device=ONE, after=1.0, **more):
         at = round(float(id.partition("_")[0]) * 1e6) + round(after * 1e6)
         name = id.rpartition("_")[2]
-        self.put(ack_record(AckMessage(id=id, device=device, command=name, status=status, time=at, **more)), at)
+        made = unapproved_record if "withdrawer" in more else ack_record
+        self.put(made(AckMessage(id=id, device=device, command=name, status=status, time=at, **more)), at)
 
     def refusal(self, ago, name="Configure", device=ONE, **more):
         message = RefusalMessage(

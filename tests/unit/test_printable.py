@@ -38,6 +38,7 @@ STYLE = re.compile(r"\x1b\[[0-9;]*m")
 TOPICS = {
     **{message: topic for topic, entry in ICD.topics.items() for message in (entry.message, *entry.also) if message},
     "command": "commands",
+    "command-ack": "command-acks",
     "table-segment": "calibration",
     "metric": "quality",
     "batch": "ingest.heaps",

@@ -9,7 +9,7 @@ from facade.flows.commands import outcomes
 from facade.flows.commands.messages import AckMessage, CommandMessage, command_id, issued
 from facade.flows.commands.outcomes import FINAL, RESULT_CODE, TASK_STATUS, TRANSITIONS
 from facade.flows.commands.tracker import Tracker
-from facade.outcome import USED, Suppressed
+from facade.outcome import USED, RecordRejected, Suppressed
 
 DEVICE = "mid-sdp/subarray/01"
 T0 = 1_800_000_000_000_000
@@ -91,16 +91,54 @@ def test_the_table_is_complete():
 def test_an_acknowledgement_does_what_the_table_says(before, status):
     one = command()
     tracker = tracker_with(one, before)
-    # Of a command that waits, a controller's outcome says that it was approved.
-    tracker.fold_ack(ack(one, status, withdrawer="ann" if (before, status) == ("HELD", "ABORTED") else ""), 0.0)
-    allowed = status in TRANSITIONS[before]
+    tracker.fold_ack(ack(one, status), 0.0)
+    # Of a command that waits, an acknowledgement says that it was approved: its record may still be read.
+    waits = before == "HELD"
+    allowed = status in TRANSITIONS[before] and not waits
     assert tracker.find(one.id).status == (status if allowed else before)
-    # Its record may still be read.
-    waits = before == "HELD" or (before == "UNDELIVERED" and status != "UNDELIVERED")
     assert tracker.late[DEVICE] == (0 if allowed or waits else 1)
 
 
-@pytest.mark.parametrize("order", itertools.permutations(("held", "command", "withdrawal", "outcome")))
+@pytest.mark.parametrize("status", ["ABORTED", "UNDELIVERED"])
+def test_a_command_that_waits_ends_by_a_device_server_only(status):
+    """Whoever may write acknowledgements, a controller, can neither withdraw it nor let it expire."""
+    one = command()
+    tracker = tracker_with(one, "HELD")
+    for withdrawer in ("", "ann"):
+        forged = ack(one, status, withdrawer=withdrawer)
+        assert isinstance(tracker.fold_ack(forged, 0.0), RecordRejected) == bool(withdrawer)
+    assert tracker.find(one.id).status == "HELD"
+    tracker.fold_unapproved(ack(one, status, withdrawer="ann"))
+    assert tracker.find(one.id).status == status
+
+
+@pytest.mark.parametrize("order", itertools.permutations(("begin", "command", "undelivered", "a minute later")))
+def test_a_command_that_was_given_up_on_the_log_ends_once_whenever_its_record_comes(order):
+    """Also for a server that has started in between, and knows only that the command was given up."""
+    one, tracker = command(), Tracker([DEVICE])
+    for step in order:
+        if step == "begin" and tracker.find(one.id) is None:
+            tracker.begin(one)
+        elif step == "command":
+            tracker.fold_command(one, record())
+        elif step == "undelivered":
+            tracker.fold_ack(ack(one, "UNDELIVERED"), 0.0)
+        elif step == "a minute later":
+            tracker.due(one.issued, 60.0, "server", lambda _: True)
+    found = tracker.find(one.id)
+    assert (found.status, tracker.finished_total(DEVICE), tracker.pending(DEVICE)) == ("UNDELIVERED", 1, [])
+    assert tracker.due(one.ceiling + S, 999.0, "server", lambda _: True) == []
+    assert tracker.unknown[DEVICE] == tracker.late[DEVICE] == 0
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        one
+        for one in itertools.permutations(("held", "command", "withdrawal", "outcome"))
+        if one.index("held") < one.index("withdrawal")  # they are on one partition
+    ],
+)
 def test_a_withdrawal_beside_an_approval_does_not_count(order):
     """They are on topics between which there is no order: all readers find what the controller says."""
     one, tracker = command(), Tracker([DEVICE])
@@ -110,33 +148,22 @@ def test_a_withdrawal_beside_an_approval_does_not_count(order):
         elif step == "command":
             tracker.fold_command(one, record())
         elif step == "withdrawal":
-            tracker.fold_ack(ack(one, "ABORTED", withdrawer="ann"), 0.0)
+            tracker.fold_unapproved(ack(one, "ABORTED", withdrawer="ann"))
         else:
             tracker.fold_ack(ack(one, "COMPLETED"), 0.0)
     found = tracker.find(one.id)
     assert (found.status, tracker.finished_total(DEVICE), tracker.pending(DEVICE)) == ("COMPLETED", 1, [])
 
 
-@pytest.mark.parametrize("is_read_first", [True, False])
-def test_a_withdrawal_that_is_repeated_is_late_and_not_of_an_unknown_command(is_read_first):
+def test_a_withdrawal_that_is_repeated_is_late_and_not_of_an_unknown_command():
     one, tracker = command(), Tracker([DEVICE])
-    if is_read_first:
-        tracker.fold_held(one, record())
+    tracker.fold_unapproved(ack(one, "ABORTED", withdrawer="ann"))  # of a command that is not kept any more
+    tracker.fold_held(one, record())
     for _ in range(3):
-        tracker.fold_ack(ack(one, "ABORTED", withdrawer="ann"), 0.0)
+        tracker.fold_unapproved(ack(one, "ABORTED", withdrawer="ann"))
     tracker.fold_held(one, record())
     tracker.due(0, 20.0, "server", has_read_all)
     assert (tracker.find(one.id).status, tracker.late[DEVICE], tracker.unknown[DEVICE]) == ("ABORTED", 2, 0)
-
-
-@pytest.mark.parametrize("begun", [("ACCEPTED", "COMPLETED"), ("ABORTED",)])
-def test_an_acknowledgement_of_a_controller_says_that_the_command_was_not_withdrawn(begun):
-    one, controller = command(), Tracker([DEVICE], with_commands=False)
-    controller.fold_ack(ack(one, "ABORTED", withdrawer="ann"), 0.0)
-    for status in begun:
-        controller.fold_ack(ack(one, status), 0.0)
-    found = controller.find(one.id)
-    assert (found.status, found.outcome.withdrawer, controller.finished_total(DEVICE)) == (begun[-1], "", 1)
 
 
 def test_a_completed_command_is_done_to_the_end():

@@ -1,20 +1,24 @@
-"""Commands, refusals and modes as entries of `sdp-facade audit`."""
+"""Commands, orders, refusals and modes as entries of `sdp-facade audit`."""
 
 import json
 
 from facade.bus.port import Record
-from facade.flows.commands.messages import decode_ack, decode_command, decode_refusal, given_by
+from facade.flows.commands.messages import AckMessage, decode_command, decode_held, decode_refusal, given_by
 from facade.manifest import AuditEntry
 from facade.outcome import RecordRejected, Suppressed
 from facade.runtime.device_state import decode_state
 
 
 def command_entry(record: Record) -> AuditEntry | None:
-    """Return the issuer of a command; None: it is an order of a controller, or unreadable."""
+    """Return the issuer of a command, or the controller and the parent of an order; None: it is unreadable."""
     found = decode_command(record.value)
-    if isinstance(found, Suppressed | RecordRejected) or found.parent:
+    if isinstance(found, Suppressed | RecordRejected):
         return None
     argument = "" if found.argument is None else json.dumps(found.argument)
+    if found.parent:
+        said = " ".join(filter(None, (f"for {found.parent}", argument)))
+        by = f"controller {found.origin}"
+        return AuditEntry(found.issued / 1e6, f"{found.command} ordered", found.device, by, "", said)
     if not found.approver:
         return AuditEntry(found.issued / 1e6, found.command, found.device, found.client, found.operator, argument)
     said = " ".join(filter(None, (f"{found.id} of {given_by(found.operator, found.client)}", argument)))
@@ -23,18 +27,14 @@ def command_entry(record: Record) -> AuditEntry | None:
 
 
 def held_entry(record: Record) -> AuditEntry | None:
-    """Return the issuer of a command that waits, or waited, for a second person; None: it is unreadable."""
+    """Return who gave, or withdrew, a command that waits or waited for a second person; None: it is neither."""
+    if isinstance(found := decode_held(record.value), AckMessage):
+        if not found.withdrawer:
+            return None
+        act = f"{found.command} withdrawn"
+        return AuditEntry(found.time / 1e6, act, found.device, found.withdrawer_client, found.withdrawer, found.id)
     entry = command_entry(record)
     return None if entry is None else entry._replace(act=f"{entry.act} held")
-
-
-def withdrawal_entry(record: Record) -> AuditEntry | None:
-    """Return who withdrew a command that waited; None: it is another acknowledgement, or cannot be read."""
-    found = decode_ack(record.value)
-    if isinstance(found, Suppressed | RecordRejected) or not found.withdrawer:
-        return None
-    act = f"{found.command} withdrawn"
-    return AuditEntry(found.time / 1e6, act, found.device, found.withdrawer_client, found.withdrawer, found.id)
 
 
 def refusal_entry(record: Record) -> AuditEntry | None:

@@ -1,4 +1,4 @@
-"""The command path of a device server: flows, views, the gateway, and its periodic tasks."""
+"""The command path of a device server: flows, views, the gateway, the admission of orders, and its periodic tasks."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -8,15 +8,25 @@ from facade.bus.offsets import Extent
 from facade.bus.port import Record
 from facade.clock import Clock
 from facade.errors import BusError, ConfigError
+from facade.flows.commands.admission import OrderAdmission
 from facade.flows.commands.arguments import arguments_of
 from facade.flows.commands.flow import Components, flows
 from facade.flows.commands.gateway import Gateway
 from facade.flows.commands.lease import INTERVAL, TERM, Lease
-from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS, HELD_COMMANDS, REFUSALS, ack_record
+from facade.flows.commands.messages import (
+    ACKS,
+    COMMANDS,
+    HEARTBEATS,
+    HELD_COMMANDS,
+    REFUSALS,
+    ack_record,
+    unapproved_record,
+)
+from facade.flows.commands.outcomes import HELD
 from facade.flows.commands.refused import Refusals, RefusalView
 from facade.flows.commands.tracker import Tracker
 from facade.flows.commands.view import CommandSources, CommandView, SubarrayView, rivalries, silences
-from facade.instances import number_of
+from facade.instances import classes_of, number_of
 from facade.runtime.composition import Server
 from facade.runtime.device_state import SETTINGS, DeviceSettings
 from facade.runtime.device_state import TOPIC as STATES
@@ -133,7 +143,9 @@ class CommandDeadlines:
         # A server whose own heartbeats do not come back does not read acknowledgements either.
         if self._caught_up() and self._lease.held_for(monotonic) >= TERM:
             for ack in self._tracker.due(round(self._clock.now() * 1e6), monotonic, self._origin, self._has_read):
-                self._post(ack_record(ack))
+                one = self._tracker.find(ack.id)
+                waits = one is not None and one.status == HELD
+                self._post(unapproved_record(ack) if waits else ack_record(ack))
 
     def end(self) -> None:
         """Give the lease back: after the final heartbeat the next start need not wait for it to expire."""
@@ -176,7 +188,8 @@ def compose(server: Server) -> None:
     }
     if unknown := sorted(approvals - known):
         raise ConfigError(f"settings: approvals: expected some of {', '.join(sorted(known))}, got {unknown[0]!r:.100}")
-    log = (STATES, SETTINGS, COMMANDS, ACKS, HEARTBEATS, *([HELD_COMMANDS] if approvals else ()))
+    held = (HELD_COMMANDS,) if approvals else ()
+    log = (STATES, SETTINGS, COMMANDS, ACKS, HEARTBEATS, *held)
     sources = CommandSources(
         tracker=tracker,
         states=states,
@@ -187,7 +200,28 @@ def compose(server: Server) -> None:
         clock=clock,
     )
     refusals = Refusals(server.bus.writer().send, origin=instance, clock=clock)
-    server.flows += [states, DeviceSettings(states), *flows(tracker, states, refusals, clock, holds=bool(approvals))]
+    caught_up = CaughtUp(lambda: sources.known() and server.is_at_end(COMMANDS, ACKS, *held))
+    all_ = classes_of(icd, server.settings, icd.commanded)
+    below = icd.executors if SUBARRAY in server.devices else ()
+    admission = OrderAdmission(
+        icd=icd,
+        classes=all_,
+        own=frozenset(device for device, name in all_.items() if device in classes or name in below),
+        arguments=arguments_of(icd),
+        components=components,
+        refusals=refusals,
+        approvals=approvals,
+        post=sender.post,
+        why_not_now=lambda: gateway.why_not_held() if sources.known() else "the bus was not read yet",
+        caught_up=lambda: caught_up.now,
+        origin=instance,
+        clock=clock,
+    )
+    server.flows += [
+        states,
+        DeviceSettings(states),
+        *flows(tracker, states, refusals, admission, clock, holds=bool(approvals)),
+    ]
     subarrays: dict[str, SubarrayView] = {}
     for device, device_class in classes.items():
         server.views += [
@@ -213,7 +247,6 @@ def compose(server: Server) -> None:
             return key[0] == _STUCK and key[1].startswith(_SOURCE)
 
         server.report(find_stuck, is_stuck, STATES, COMMANDS, ACKS)
-    caught_up = CaughtUp(lambda: sources.known() and server.is_at_end(COMMANDS, ACKS))
     gateway = Gateway(
         classes=classes,
         arguments=arguments_of(icd),
@@ -234,14 +267,14 @@ def compose(server: Server) -> None:
     server.share(Gateway, lambda: gateway)
     end = server.share(CommandsEnd, lambda: CommandsEnd(server.bus.watch().extents, server.has_read_to, clock))
     server.threads.append(end.run)
-    server.periodic_tasks += [refusals, caught_up]
+    server.periodic_tasks += [caught_up, admission, refusals]
     server.periodic_tasks.append(
         CommandDeadlines(
             origin=instance,
             post=sender.post,
             lease=lease,
             tracker=tracker,
-            caught_up=lambda: sources.known() and server.is_at_end(COMMANDS, ACKS),
+            caught_up=lambda: sources.known() and server.is_at_end(COMMANDS, ACKS, *held),
             has_read=end.has_read,
             clock=clock,
         )

@@ -1,37 +1,48 @@
 """The command path's topics as flows of a device server; their records go to the tracker and the lease."""
 
 from collections.abc import Callable
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from facade import tracing
 from facade.bus.port import Record
 from facade.clock import Clock
-from facade.codec.decode import BatchDecoder, MessageType
+from facade.codec.decode import MessageType
+from facade.codec.plausible import wrong_key
 from facade.flows.commands.messages import (
     ACKS,
     COMMANDS,
     HELD_COMMANDS,
+    ORDERS,
     REFUSALS,
     AckMessage,
     CommandMessage,
     HeartbeatMessage,
-    RefusalMessage,
+    decode_ack,
+    decode_command,
+    decode_held,
+    decode_refusal,
     reported,
 )
 from facade.flows.commands.refused import Refusals
 from facade.flows.commands.tracker import Tracker
-from facade.outcome import USED, Outcome, RecordRejected, Suppressed
+from facade.outcome import USED, Outcome, RecordRejected, Suppressed, Unused
 from facade.runtime.device_state import DeviceStates
 from facade.runtime.flow import Flow
+
+if TYPE_CHECKING:
+    from facade.flows.commands.admission import OrderAdmission
 
 
 class _LogFlow(Flow, Generic[MessageType]):
     """A topic that is read from its beginning at each start and shows nothing itself."""
 
-    def __init__(self, topic: str, struct: type[MessageType], take: Callable[[MessageType, Record], Outcome]) -> None:
-        self.topic = topic
-        self._decode = BatchDecoder(struct).decode_one
-        self._take = take
+    def __init__(
+        self,
+        topic: str,
+        decode: Callable[[bytes | None], MessageType | Unused],
+        take: Callable[[MessageType, Record], Outcome],
+    ) -> None:
+        self.topic, self._decode, self._take = topic, decode, take
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Process one record; see `facade.runtime.flow.Flow`."""
@@ -97,19 +108,42 @@ class Components:
 
 
 def flows(
-    tracker: Tracker, states: DeviceStates, refusals: Refusals, clock: Clock, *, holds: bool
+    tracker: Tracker,
+    states: DeviceStates,
+    refusals: Refusals,
+    admission: "OrderAdmission",
+    clock: Clock,
+    *,
+    holds: bool,
 ) -> list[_LogFlow[Any]]:
     """Make the flows of the command path; `holds`: commands may wait for a second person."""
 
+    def command(message: CommandMessage, record: Record) -> Outcome:
+        if wrong := wrong_key(record.key, message.device, "$.device"):
+            return wrong
+        admission.note_command(message)
+        return tracker.fold_command(message, record)
+
     def ack(message: AckMessage, record: Record) -> Outcome:
+        # On another partition, readers would see it in another order.
+        if wrong := wrong_key(record.key, message.device, "$.device"):
+            return wrong
+        if admission.note_ack(message):
+            return USED
         with tracing.span(f"{message.command} {message.status}", record.headers, id=message.id, device=message.device):
             # Before the outcome, so that it never shows without its states.
             outcome = tracker.objection(message) or states.acknowledge(reported(message), record.timestamp_us)
             return tracker.fold_ack(message, clock.monotonic()) if outcome is USED else outcome
 
+    def held(message: CommandMessage | AckMessage, record: Record) -> Outcome:
+        if isinstance(message, AckMessage):
+            return tracker.fold_unapproved(message)
+        return tracker.fold_held(message, record)
+
     return [
-        _LogFlow(COMMANDS, CommandMessage, tracker.fold_command),
-        _LogFlow(ACKS, AckMessage, ack),
-        _LogFlow(REFUSALS, RefusalMessage, refusals.fold),
-        *([_LogFlow(HELD_COMMANDS, CommandMessage, tracker.fold_held)] if holds else ()),
+        _LogFlow(COMMANDS, decode_command, command),
+        _LogFlow(ORDERS, decode_command, admission.fold),
+        _LogFlow(ACKS, decode_ack, ack),
+        _LogFlow(REFUSALS, decode_refusal, refusals.fold),
+        *([_LogFlow[CommandMessage | AckMessage](HELD_COMMANDS, decode_held, held)] if holds else ()),
     ]

@@ -29,14 +29,14 @@ from facade.flows.commands.lease import INTERVAL, Lease
 from facade.flows.commands.messages import (
     AckMessage,
     CommandMessage,
-    ack_record,
     command_id,
     command_record,
     given_by,
     held_record,
+    unapproved_record,
 )
 from facade.flows.commands.outcomes import HELD, NEW, UNDELIVERED, Tracked, digest
-from facade.flows.commands.refused import FAILED, Refusals
+from facade.flows.commands.refused import FAILED, NOT_ALLOWED, Refusals
 from facade.flows.commands.rules import (
     REPORTED,
     contradiction,
@@ -56,7 +56,6 @@ _log = logging.getLogger(__name__)
 
 MOST_PENDING = 32
 """Most commands of one device without an outcome."""
-NOT_ALLOWED = "API_CommandNotAllowed"
 _LONGEST_SENDING = INTERVAL
 """Longest time of sending for which the lease must still last [s].
 
@@ -296,8 +295,14 @@ class Gateway:
             made = self._message(
                 device, command, waiting.argument, waiting.transaction_id, None, waiting.client, waiting.operator
             )
-            approver = {"approver": operator, "approver_client": client[:200]}
-            message = msgspec.structs.replace(made, id=waiting.id, **approver)
+            message = msgspec.structs.replace(
+                made,
+                id=waiting.id,
+                approver=operator,
+                approver_client=client[:200],
+                # After that time it may be UNDELIVERED, and must not begin any more.
+                not_after=min(made.not_after, waiting.not_after),
+            )
             if not self.tracker.approve(message):
                 raise _not_waiting(waiting.id, where)
             self._sending.add(message.id)
@@ -340,7 +345,7 @@ class Gateway:
             began = self.clock.monotonic()
             is_first = self.tracker.withdraw(tracked, began)
             try:
-                self.sender.send(ack_record(ack, headers), self.timeout, order.close)
+                self.sender.send(unapproved_record(ack, headers), self.timeout, order.close)
                 now = self.clock.monotonic()
                 if self.lease.held_for(now) <= now - began:  # this process stood still
                     raise OutcomeUnknown("another device server may have had it approved meanwhile")
@@ -439,7 +444,8 @@ class Gateway:
     def _require_allowed(self, device: str, command: CommandDefinition) -> None:
         state, obs_state, under_way = self._look(device)
         origin = f"{self.classes[device].name}.is_{command.name}_allowed()"
-        if why := why_not_allowed(command, state=state, obs_state=obs_state, under_way=under_way):
+        others = self.classes[device].commands
+        if why := why_not_allowed(command, state=state, obs_state=obs_state, under_way=under_way, others=others):
             raise CommandRefused(NOT_ALLOWED, why, origin)
         if (count := len(self.tracker.under_way(device))) >= MOST_PENDING:
             what = f"{command.name}: {count} commands are without an outcome; expected fewer than {MOST_PENDING}"

@@ -7,6 +7,7 @@ MANIFEST = Manifest(
     summary="Commands of TM, orders that controllers give each other, and the states that controllers report.",
     topics={
         "commands": Isolation.READ_COMMITTED,
+        "orders": Isolation.READ_COMMITTED,
         "command-acks": Isolation.READ_COMMITTED,
         "command-refusals": Isolation.READ_COMMITTED,
         "commands-held": Isolation.READ_COMMITTED,
@@ -14,7 +15,7 @@ MANIFEST = Manifest(
         "settings": Isolation.READ_COMMITTED,
     },
     set_aside_by=dict.fromkeys(
-        ("commands", "commands-held", "command-acks", "command-refusals", "state", "settings"), "subarray"
+        ("commands", "orders", "commands-held", "command-acks", "command-refusals", "state", "settings"), "subarray"
     ),
     device_classes={"SdpSubarray": "devices.commands:CommandedDevice"},
     compose="facade.flows.commands.composition:compose",
@@ -34,7 +35,6 @@ MANIFEST = Manifest(
     ),
     audit={
         "commands": "facade.flows.commands.audit:command_entry",
-        "command-acks": "facade.flows.commands.audit:withdrawal_entry",
         "command-refusals": "facade.flows.commands.audit:refusal_entry",
         "commands-held": "facade.flows.commands.audit:held_entry",
         "settings": "facade.flows.commands.audit:mode_entry",

@@ -3,6 +3,7 @@
 Times are Unix times in microseconds, as in every message of the bus.
 """
 
+import hashlib
 from dataclasses import replace
 
 import msgspec
@@ -16,7 +17,7 @@ from facade.runtime.device_state import StateMessage
 from facade.runtime.heartbeats import HeartbeatMessage as HeartbeatMessage
 
 COMMANDS, ACKS, HEARTBEATS = "commands", "command-acks", heartbeats.TOPIC
-REFUSALS, HELD_COMMANDS = "command-refusals", "commands-held"
+ORDERS, REFUSALS, HELD_COMMANDS = "orders", "command-refusals", "commands-held"
 """Topics, by their names in the ICD."""
 
 AckStatus = messages.CommandAckStatus
@@ -24,9 +25,14 @@ CommandMessage = messages.Command
 AckMessage = messages.CommandAck
 RefusalMessage = messages.CommandRefusal
 
+_MOST_ORDERS = 10_000
+"""Most equal orders of one parent."""
+
 decode_command = BatchDecoder(CommandMessage).decode_one
 decode_ack = BatchDecoder(AckMessage).decode_one
 decode_refusal = BatchDecoder(RefusalMessage).decode_one
+decode_held = BatchDecoder[CommandMessage | AckMessage](CommandMessage, AckMessage).decode_one
+"""A command that waits for a second person, or the outcome of one that was not approved."""
 
 
 def command_id(issued_us: int, number: int, name: str) -> str:
@@ -42,6 +48,19 @@ def issued(id: str) -> int:
         return 0
 
 
+def order_id(parent: str, device: str, command: str, number: int) -> str:
+    """Return the id of the order `number` of its kind; it is the same when its parent is executed again."""
+    digest = hashlib.sha256(f"{parent}/{device}/{command}/{number}".encode()).digest()
+    # By its id, as the ids of states are compared by the time in them.
+    return command_id(issued(parent) + number, int.from_bytes(digest[:8]) % 10**12, command)
+
+
+def is_order_id(id: str, parent: str, device: str, command: str) -> bool:
+    """Return whether an id is that of an order: a giver cannot choose it, and so not that of another command."""
+    number = issued(id) - issued(parent)
+    return 1 <= number <= _MOST_ORDERS and id == order_id(parent, device, command, number)
+
+
 def given_by(operator: str, client: str) -> str:
     """Return the issuer of a command for people, such as ``ann, from 10.0.0.7, process 4242``."""
     return ", from ".join(filter(None, (operator, client)))
@@ -52,9 +71,19 @@ def command_record(command: CommandMessage, headers: Headers = ()) -> Record:
     return Record(topic=COMMANDS, key=command.device.encode(), value=msgspec.json.encode(command), headers=headers)
 
 
+def order_record(order: CommandMessage, headers: Headers = ()) -> Record:
+    """Return the record of an order, which a device server puts on ``commands`` if it may be given."""
+    return replace(command_record(order, headers), topic=ORDERS)
+
+
 def held_record(command: CommandMessage, headers: Headers = ()) -> Record:
     """Return the record of a command that waits for a second person: no controller reads its topic."""
     return replace(command_record(command, headers), topic=HELD_COMMANDS)
+
+
+def unapproved_record(ack: AckMessage, headers: Headers = ()) -> Record:
+    """Return the outcome of a command that waited and was not approved, behind the command: only device servers do."""
+    return replace(ack_record(ack, headers), topic=HELD_COMMANDS)
 
 
 def ack_record(ack: AckMessage, headers: Headers = ()) -> Record:

@@ -34,7 +34,8 @@ TRANSITIONS: Mapping[str, frozenset[str]] = {
     HELD: frozenset({NEW, ABORTED, UNDELIVERED}),
     # An acknowledgement may overtake the delivery report, so every successor of SENT may also follow NEW.
     NEW: _SENT | {SENT, UNDELIVERED},
-    SENT: _SENT,
+    # Its record may come to the bus after it was given up, or be read before the outcome.
+    SENT: _SENT | {UNDELIVERED},
     # A controller may refuse only before it has begun; afterwards it has failed.
     ACCEPTED: _ANSWERED | {REJECTED},
     IN_PROGRESS: _ANSWERED,
@@ -113,8 +114,6 @@ class Tracked:
     outcome: AckMessage | None = None
     noted: AckMessage | None = None
     """Last acknowledgement sent from here, which may not have come back; the log overrules it."""
-    is_late: bool = False
-    """Whether its record came after the command was given up: brokers hold back a record that is not confirmed."""
     answered: bool = False
     """Whether a controller has ended it, even after the facade's time-out."""
     closed_at: float = float("-inf")
@@ -138,9 +137,9 @@ class Tracked:
 
     @property
     def is_given_up(self) -> bool:
-        """Return whether it has ended, or may have, without a record that a controller could read."""
-        is_withdrawn = self.outcome is not None and bool(self.outcome.withdrawer)
-        return not self.place and (self.status in (NEW, UNDELIVERED) or is_withdrawn)
+        """Return whether it is given up here, or withdrawn, which its record would overrule."""
+        by_log = self.outcome is not None and not self.outcome.withdrawer
+        return not self.place and not by_log and (self.status in (NEW, UNDELIVERED) or self.outcome is not None)
 
     @property
     def newest(self) -> AckMessage | None:
@@ -174,11 +173,6 @@ class Tracked:
         return AckMessage(
             id=self.id, device=self.device, command=self.command, status=status, time=now_us, origin=origin, text=text
         )
-
-
-def ends_waiting(ack: AckMessage) -> bool:
-    """Return whether an acknowledgement is the outcome of a command that is not on ``commands``."""
-    return ack.status == UNDELIVERED or bool(ack.withdrawer)
 
 
 def digest(argument: Mapping[str, Any] | None) -> bytes:

@@ -12,10 +12,11 @@ from facade.flows.commands.messages import (
     CommandMessage,
     decode_ack,
     decode_command,
+    decode_held,
     decode_refusal,
     issued,
 )
-from facade.flows.commands.outcomes import FINAL, MICRO, Tracked, ends_waiting
+from facade.flows.commands.outcomes import FINAL, MICRO, UNDELIVERED, Tracked
 from facade.flows.commands.tracker import Tracker
 from facade.numbers import LARGEST
 from facade.outcome import RecordRejected, Suppressed, Unused
@@ -55,7 +56,10 @@ class Past:
 
     def add_held(self, record: Record) -> None:
         """Add a record of ``commands-held``; all of them come before the first of ``commands``."""
-        if (command := self._readable(decode_command(record.value))) is not None:
+        found = decode_held(record.value)
+        if isinstance(found, AckMessage):
+            self._tracker(found.device).fold_unapproved(found)
+        elif (command := self._readable(found)) is not None:
             self._tracker(command.device).fold_held(command, record)
 
     def add_ack(self, record: Record) -> None:
@@ -117,9 +121,12 @@ class One:
     @property
     def outcome(self) -> AckMessage | None:
         """Return the first final acknowledgement that counts; it holds."""
-        was_sent = self.command is not None and not self.held  # then it was neither withdrawn nor undelivered
-        final = (ack for ack, _ in self.acks if ack.status in FINAL)
-        return next((ack for ack in final if not (was_sent and ends_waiting(ack))), None)
+        was_sent = self.command is not None and not self.held  # then it was not withdrawn
+        began = any(ack.status not in FINAL for ack, _ in self.acks[:1])
+        for ack, _ in self.acks:
+            if ack.status in FINAL and not ((was_sent and ack.withdrawer) or (began and ack.status == UNDELIVERED)):
+                return ack
+        return None
 
     @property
     def given(self) -> int:
@@ -151,8 +158,10 @@ class CommandFamily:
 
     def add_held(self, record: Record) -> None:
         """Add a record of ``commands-held``."""
-        command = decode_command(record.value)
-        if isinstance(command, CommandMessage) and command.id == self.first.id:
+        command = decode_held(record.value)
+        if isinstance(command, AckMessage) and command.id == self.first.id:
+            self.first.acks.append((command, record.timestamp_us))
+        elif isinstance(command, CommandMessage) and command.id == self.first.id:
             self.first.command, self.first.held = command, True
             self.first.appended, self.first.trace = record.timestamp_us, tracing.trace_id(record.headers)
 
@@ -169,7 +178,7 @@ class CommandFamily:
     def add_ack(self, record: Record) -> None:
         """Add a record of ``command-acks``."""
         ack = decode_ack(record.value)
-        if isinstance(ack, AckMessage) and (one := self._members.get(ack.id)) is not None:
+        if isinstance(ack, AckMessage) and not ack.withdrawer and (one := self._members.get(ack.id)) is not None:
             one.acks.append((ack, record.timestamp_us))
 
     def gather(self) -> None:

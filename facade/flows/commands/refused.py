@@ -22,6 +22,7 @@ _log = logging.getLogger(__name__)
 ATTRIBUTE = "lastRefusal"
 FAILED = "API_CommandFailed"
 """Tango's word for a command that could not be carried out."""
+NOT_ALLOWED = "API_CommandNotAllowed"
 _LONGEST_ARGUMENT, _LONGEST_TEXT, _LONGEST_NAME = 1000, 2000, 200
 _MOST_QUEUED = 1000
 """Most refusals waiting for the event loop; a client that repeats a call endlessly costs no memory."""

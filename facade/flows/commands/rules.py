@@ -1,6 +1,6 @@
 """State, obsState and allowed commands of a device, as functions of the reports and the commands of the log."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from facade.flows.commands.messages import CommandMessage, issued
@@ -76,7 +76,14 @@ def unsettled(
     return None
 
 
-def why_not_allowed(command: CommandDefinition, *, state: str, obs_state: str | None, under_way: Tracked | None) -> str:
+def why_not_allowed(
+    command: CommandDefinition,
+    *,
+    state: str,
+    obs_state: str | None,
+    under_way: Tracked | None = None,
+    others: Iterable[CommandDefinition] = (),
+) -> str:
     """Return the reason why a command is not allowed; empty: it is allowed.
 
     Parameters
@@ -85,6 +92,8 @@ def why_not_allowed(command: CommandDefinition, *, state: str, obs_state: str | 
         None for a device without one.
     under_way
         Command without a reported effect.
+    others
+        Commands of the same device. The text names those that end what is under way, and leave the device on.
     """
     for name, label, allowed in ((STATE, state, command.state), (OBS_STATE, obs_state, command.obs_state)):
         if label is not None and allowed and label not in allowed:
@@ -93,9 +102,14 @@ def why_not_allowed(command: CommandDefinition, *, state: str, obs_state: str | 
                 f" expected {name} {' or '.join(allowed)}, got {label}"
             )
     if under_way is not None and not command.overtakes:
+        ways_out = [
+            one.name
+            for one in others
+            if one.overtakes and one.reports == OBS_STATE and not why_not_allowed(one, state=state, obs_state=obs_state)
+        ]
         return (
             f"Command {command.name} not allowed while {under_way.command} ({under_way.id}) is under way;"
-            " wait for its outcome, or Abort"
+            f" {', or '.join(('wait for its outcome', *ways_out))}"
         )
     return ""
 

@@ -25,7 +25,6 @@ from facade.flows.commands.outcomes import (
     TRANSITIONS,
     UNDELIVERED,
     Tracked,
-    ends_waiting,
 )  # fmt: skip
 from facade.outcome import USED, Outcome, RecordRejected, Suppressed, Unused
 
@@ -144,7 +143,7 @@ class Tracker:
             tracked.place = f"{record.topic}/{record.partition}@{record.offset}"
             tracked.appended_us = record.timestamp_us
             if is_given_up:
-                # A record that was given up may be on the bus after all: then the log is right.
+                # The log is right. If UNDELIVERED is on the log, it holds: nobody begins the command so late.
                 self._reopen(tracked)
             for _, ack in self._orphans.pop(command.id, ()):
                 self._apply(tracked, ack)
@@ -165,11 +164,15 @@ class Tracker:
                 return Suppressed("repeated")
             self.hold(command)
             self._by_id[command.id].appended_us = record.timestamp_us
-            acks = self._orphans.pop(command.id, [])
-            while acks and ends_waiting(acks[0][1]):
-                self._apply(self._by_id[command.id], acks.pop(0)[1])
-            if acks:  # the outcome of a controller says that it was approved
-                self._orphans[command.id] = acks
+            return USED
+
+    def fold_unapproved(self, ack: AckMessage) -> Outcome:
+        """Process the outcome of a command that waited for a second person and was not approved."""
+        with self._lock:
+            tracked = self._by_id.get(ack.id)
+            if tracked is None or tracked.device != ack.device:
+                return Suppressed("other-device")
+            self._apply(tracked, ack)
             return USED
 
     def fold_ack(self, ack: AckMessage, monotonic: float) -> Outcome:
@@ -180,9 +183,9 @@ class Tracker:
             tracked = self._by_id.get(ack.id)
             if not self._with_commands:
                 self._apply(tracked or self._add(Tracked.acknowledged(ack)), ack)
-            elif tracked is None or (tracked.final and tracked.is_given_up and not ends_waiting(ack)):
+            elif tracked is None or (tracked.final and tracked.is_given_up and ack.status != UNDELIVERED):
                 self._keep_orphan(ack, monotonic)
-            elif tracked.status == HELD and not ends_waiting(ack):
+            elif tracked.status == HELD:
                 self._keep_orphan(ack, monotonic)  # approved in a record that is still to be read
             else:
                 self._apply(tracked, ack)
@@ -212,6 +215,9 @@ class Tracker:
         if ack.device not in self._devices:
             return Suppressed("other-device")
         tracked = self._by_id.get(ack.id)
+        if ack.withdrawer:
+            what = "expected none: device servers write withdrawals to commands-held"
+            return RecordRejected("withdrawer", "$.withdrawer", what)
         if tracked is not None and tracked.device != ack.device:
             return RecordRejected("device", "$.device", f"{ack.id}: expected {tracked.device}, got {ack.device}")
         return None
@@ -231,7 +237,12 @@ class Tracker:
         """
         with self._lock:
             self.live = True
-            old = [id for id, acks in self._orphans.items() if monotonic - acks[0][0] > _ORPHAN]
+            # The record of an UNDELIVERED command may come at any time.
+            old = [
+                id
+                for id, acks in self._orphans.items()
+                if monotonic - acks[0][0] > _ORPHAN and acks[0][1].status != UNDELIVERED
+            ]
             self._drop_orphans(old)
             made = []
             for device in self._devices.values():
@@ -250,10 +261,9 @@ class Tracker:
     def under_way(self, device: str) -> list[Tracked]:
         """Return the pending commands of a device that may take effect, oldest first.
 
-        One that waits for a second person does not. Nor does one that was given up before its record came, since its
-        time had ended then, unless its controller says that it began.
+        One that waits for a second person does not.
         """
-        return [one for one in self.pending(device) if one.status != HELD and (one.began or not one.is_late)]
+        return [one for one in self.pending(device) if one.status != HELD]
 
     def finished(self, device: str, most: int) -> list[Tracked]:
         """Return the newest finished commands of a device, oldest first."""
@@ -294,7 +304,6 @@ class Tracker:
 
     def _reopen(self, tracked: Tracked) -> None:
         device = self._devices[tracked.device]
-        tracked.is_late = tracked.status == UNDELIVERED and tracked.ended > tracked.not_after
         if tracked.final:
             device.finished.remove(tracked)
             device.finished_total -= 1
